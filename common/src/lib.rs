@@ -1,3 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! (Filled in by the commits that follow.)
-#![no_std]
+//! What the module and user space both compile: the ABI and the pure logic
+//! that deserves tests on a host.
+//!
+//! Rules of the folder: no `std`, no allocation, no `unsafe`, no I/O, nothing
+//! that can panic; siblings are named by `super::` (the kernel build takes this
+//! crate in as a module by `#[path]`); it compiles with rustc 1.85.1.
+#![cfg_attr(not(MODULE), no_std)]
+
+pub mod abi;
+pub mod elf_note;
+pub mod record;
+pub mod ring;
+pub mod text;

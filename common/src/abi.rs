@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! The requests of `/dev/nsprobe`: ioctl numbers, their structs and constants.
+//!
+//! Every request struct starts with `size` (bytes of the struct as the caller
+//! knows it) and `flags` (zero unless a constant here says otherwise); fields
+//! named `reserved` are zero. The kernel accepts any `size` from that of the
+//! first version on: a smaller struct is filled with zeroes, a larger one is
+//! accepted when the tail is zero (the rule of `copy_struct_from_user`, see
+//! `Documentation/process/botching-up-ioctls.rst`). The kernel writes back at
+//! most `size` bytes. The layout is the same for 32-bit callers. The size in an
+//! ioctl number is that of version 1 and is not looked at: requests are told
+//! apart by [`TYPE`] and number.
+
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The versions of this ABI, each with what it added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Version {
+    /// Sessions, entry probes, the pid and pid-namespace filter, hit, object and
+    /// lost records, frame-pointer stacks.
+    V1 = 1,
+}
+
+impl Version {
+    /// The version that this source implements.
+    pub const CURRENT: Version = Version::V1;
+}
+
+/// The path of the device.
+pub const DEVICE: &str = "/dev/nsprobe";
+
+/// The type byte of every request (free in
+/// `Documentation/userspace-api/ioctl/ioctl-number.rst`).
+pub const TYPE: u32 = 0xe9;
+
+/// Number of [`Info`].
+pub const NR_INFO: u32 = 0;
+/// Number of [`Setup`].
+pub const NR_SETUP: u32 = 1;
+/// Number of [`Filter`].
+pub const NR_FILTER: u32 = 2;
+/// Number of [`Attach`].
+pub const NR_ATTACH: u32 = 3;
+/// Number of [`Detach`].
+pub const NR_DETACH: u32 = 4;
+/// Number of [`Counters`].
+pub const NR_COUNTERS: u32 = 5;
+/// Number of [`Object`].
+pub const NR_OBJECT: u32 = 6;
+
+/// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
+pub const fn iowr(nr: u32, size: usize) -> u32 {
+    (3 << 30) | ((size as u32 & 0x3fff) << 16) | (TYPE << 8) | nr
+}
+
+/// The number part of an ioctl command.
+pub const fn ioctl_nr(cmd: u32) -> u32 {
+    cmd & 0xff
+}
+
+/// The type part of an ioctl command.
+pub const fn ioctl_type(cmd: u32) -> u32 {
+    (cmd >> 8) & 0xff
+}
+
+/// Command of [`Info`].
+pub const INFO: u32 = iowr(NR_INFO, size_of::<Info>());
+/// Command of [`Setup`].
+pub const SETUP: u32 = iowr(NR_SETUP, size_of::<Setup>());
+/// Command of [`Filter`].
+pub const FILTER: u32 = iowr(NR_FILTER, size_of::<Filter>());
+/// Command of [`Attach`].
+pub const ATTACH: u32 = iowr(NR_ATTACH, size_of::<Attach>());
+/// Command of [`Detach`].
+pub const DETACH: u32 = iowr(NR_DETACH, size_of::<Detach>());
+/// Command of [`Counters`].
+pub const COUNTERS: u32 = iowr(NR_COUNTERS, size_of::<Counters>());
+/// Command of [`Object`].
+pub const OBJECT: u32 = iowr(NR_OBJECT, size_of::<Object>());
+
+/// [`Info::features`]: entry probes.
+pub const FEATURE_ENTRY: u64 = 1 << 0;
+/// [`Info::features`]: user stacks by frame pointers.
+pub const FEATURE_STACK_FP: u64 = 1 << 1;
+/// [`Info::features`]: filters by process and by pid namespace.
+pub const FEATURE_FILTER_PID: u64 = 1 << 2;
+/// [`Info::features`]: [`OBJECT_FD`] hands out the file of an object.
+pub const FEATURE_OBJECT_FD: u64 = 1 << 3;
+/// [`Info::features`]: [`SETUP_TEXT`].
+pub const FEATURE_TEXT: u64 = 1 << 4;
+
+/// Smallest ring of one CPU, in bytes.
+pub const RING_BYTES_MIN: u64 = 4096;
+/// Largest ring of one CPU, in bytes.
+pub const RING_BYTES_MAX: u64 = 1 << 28;
+/// Largest sum of the rings of one session, in bytes.
+pub const RING_BYTES_TOTAL_MAX: u64 = 1 << 32;
+/// Most probes in one session.
+pub const PROBES_MAX: u32 = 1 << 20;
+/// Most probes in one [`Attach`].
+pub const ATTACH_MAX: u32 = 1 << 16;
+/// Most frames in one stack.
+pub const FRAMES_MAX: u32 = 127;
+/// Most processes in one [`Filter`].
+pub const FILTER_PIDS_MAX: u32 = 64;
+/// Most objects in one session; frames in further ones are raw addresses.
+pub const OBJECTS_MAX: u32 = 1 << 12;
+/// Bytes reserved for a build-id (ELF notes of GNU ld, gold, lld and mold are 8,
+/// 16 or 20 long; the kernel's own `BUILD_ID_SIZE_MAX` is 20).
+pub const BUILD_ID_MAX: usize = 20;
+
+/// What the module is and can do. Works on any open file.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Info {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// [`Version`] that the module implements.
+    pub version: u32,
+    /// Oldest version that the module still serves.
+    pub version_min: u32,
+    /// `FEATURE_*` bits.
+    pub features: u64,
+    /// Sessions open now, in the whole module.
+    pub sessions: u32,
+    /// Probes attached now, in the whole module.
+    pub probes: u32,
+    /// Rings that [`Setup`] makes: one for each possible CPU.
+    pub rings: u32,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// The module's release, NUL-padded.
+    pub release: [u8; 32],
+}
+const _: () = assert!(size_of::<Info>() == 72);
+
+/// [`Setup::flags`]: `read()` gives one line of text per record instead of the
+/// records themselves.
+pub const SETUP_TEXT: u32 = 1 << 0;
+
+/// Makes the session's rings. Once per session, before the first [`Attach`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Setup {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// `SETUP_*` bits.
+    pub flags: u32,
+    /// Bytes of data in each ring: a power of two, [`RING_BYTES_MIN`] to
+    /// [`RING_BYTES_MAX`], and at most [`RING_BYTES_TOTAL_MAX`] for all rings.
+    pub ring_bytes: u64,
+    /// `poll()` and a blocking `read()` wake when a ring holds this many bytes;
+    /// 0 means at the first record; at most `ring_bytes`.
+    pub watermark_bytes: u64,
+    /// Out: how many rings there are.
+    pub rings: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Out: ring `i` is mapped at file offset `i * mmap_stride`: there the
+    /// [consumer page](super::ring::ConsumerPage) (read and write, a mapping of
+    /// its own), one page later the [producer page](super::ring::ProducerPage)
+    /// and behind it the data (both read-only).
+    pub mmap_stride: u64,
+}
+const _: () = assert!(size_of::<Setup>() == 40);
+
+/// [`Filter::flags`]: only these processes.
+pub const FILTER_PIDS: u32 = 1 << 0;
+/// [`Filter::flags`]: only tasks in this pid namespace or one below it.
+pub const FILTER_PIDNS: u32 = 1 << 1;
+/// [`Filter::flags`]: the opener's own process counts too.
+pub const FILTER_SELF: u32 = 1 << 2;
+
+/// Who is traced. Once per session, before the first [`Attach`]; without it
+/// everything that the opener's pid namespace can see, but not the opener's
+/// own process. Conditions are joined by "and".
+///
+/// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid
+/// namespace that `pidns_inum` names.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Filter {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// `FILTER_*` bits.
+    pub flags: u32,
+    /// With [`FILTER_PIDS`]: address of `pid_count` process ids (u32), as the
+    /// caller's pid namespace numbers them. The kernel holds the identity of
+    /// each process, so that a recycled number never counts.
+    pub pids: u64,
+    /// 1 to [`FILTER_PIDS_MAX`].
+    pub pid_count: u32,
+    /// With [`FILTER_PIDNS`]: a process in the wanted pid namespace.
+    pub pidns_pid: u32,
+    /// With [`FILTER_PIDNS`]: the inode number of that namespace, checked
+    /// against the process's.
+    pub pidns_inum: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Filter>() == 32);
+
+/// [`Probe::kind`]: before the instruction at `offset` runs.
+pub const PROBE_ENTRY: u32 = 1;
+
+/// [`Probe::flags`]: take the user stack.
+pub const PROBE_STACK: u32 = 1 << 0;
+/// [`Probe::flags`]: at the hit the return address is on top of the stack
+/// (nothing of the function's prologue that moves the stack pointer has run).
+/// User space knows it from the symbol table; without it the caller of the
+/// probed function is missing from frame-pointer stacks.
+pub const PROBE_AT_ENTRY: u32 = 1 << 1;
+
+/// One probe of an [`Attach`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Probe {
+    /// A file descriptor open for reading: the file to probe. On overlayfs the
+    /// probe goes to the real file beneath.
+    pub fd: i32,
+    /// `PROBE_ENTRY`.
+    pub kind: u32,
+    /// `PROBE_*` bits.
+    pub flags: u32,
+    /// Most frames of a stack, up to [`FRAMES_MAX`]; 0 means the most.
+    pub max_frames: u32,
+    /// File offset of the instruction that gets the breakpoint.
+    pub offset: u64,
+    /// File offset that records give as frame 0: the function's entry when the
+    /// breakpoint sits behind it. Zero: `offset`.
+    pub report_offset: u64,
+    /// File offset of the USDT semaphore; zero.
+    pub semaphore: u64,
+    /// Out: the probe's id in this session, from 1 on, never reused.
+    pub id: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Probe>() == 48);
+
+/// Attaches `count` probes, all or none.
+///
+/// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes),
+/// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
+/// `ENOSPC` (too many probes), `ENXIO` ([`Setup`] is missing); `failed` and
+/// `reason` tell which probe and why.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Attach {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Address of `count` structs [`Probe`]; their ids are written back.
+    pub probes: u64,
+    /// 1 to [`ATTACH_MAX`].
+    pub count: u32,
+    /// Bytes of one struct [`Probe`] as the caller knows it.
+    pub probe_size: u32,
+    /// Out, on error: index of the probe that could not be attached.
+    pub failed: u32,
+    /// Out, on error: a [`Refusal`].
+    pub reason: u32,
+}
+const _: () = assert!(size_of::<Attach>() == 32);
+
+/// Why a request was refused ([`Attach::reason`]). Numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// No reason beyond the error number.
+    None = 0,
+    /// The session has no rings yet.
+    NoSetup = 1,
+    /// A flag, kind or reserved field has a value that this version does not know.
+    UnknownValue = 2,
+    /// The file descriptor is not open, or not for reading.
+    BadFd = 3,
+    /// Not a regular file.
+    NotRegular = 4,
+    /// The offset lies behind the end of the file.
+    OutsideFile = 5,
+    /// The session has too many probes.
+    TooMany = 6,
+    /// The kernel's `uprobe_register` refused: the instruction cannot be probed,
+    /// or the file system cannot carry probes; the error number tells which.
+    Kernel = 7,
+    /// Too little memory.
+    NoMemory = 8,
+}
+
+impl Refusal {
+    /// The refusal with this number.
+    pub const fn from_u32(reason: u32) -> Option<Refusal> {
+        Some(match reason {
+            0 => Refusal::None,
+            1 => Refusal::NoSetup,
+            2 => Refusal::UnknownValue,
+            3 => Refusal::BadFd,
+            4 => Refusal::NotRegular,
+            5 => Refusal::OutsideFile,
+            6 => Refusal::TooMany,
+            7 => Refusal::Kernel,
+            8 => Refusal::NoMemory,
+            _ => return None,
+        })
+    }
+}
+
+/// Detaches `count` probes and waits until no handler of theirs runs. `ENOENT`
+/// when an id is not attached; then none is detached.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Detach {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Address of `count` ids (u32).
+    pub ids: u64,
+    /// 1 to [`ATTACH_MAX`].
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Detach>() == 24);
+
+/// [`Counters::cpu`]: the sum over all CPUs.
+pub const CPU_ALL: u32 = u32::MAX;
+
+/// The counters of one probe: always
+/// `hits = recorded + filtered + lost_full + lost_dying`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Counters {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the probe's id. A detached probe's counters are kept until the
+    /// session ends.
+    pub probe: u32,
+    /// In: a CPU, or [`CPU_ALL`].
+    pub cpu: u32,
+    /// Out: times the breakpoint was hit.
+    pub hits: u64,
+    /// Out: hits with a record in a ring.
+    pub recorded: u64,
+    /// Out: hits of tasks that the filter leaves out.
+    pub filtered: u64,
+    /// Out: hits lost because the ring was full.
+    pub lost_full: u64,
+    /// Out: hits lost because the session was being torn down.
+    pub lost_dying: u64,
+    /// Out: recorded hits whose stack ended early for another reason than its
+    /// natural end or the frame limit.
+    pub stacks_cut: u64,
+}
+const _: () = assert!(size_of::<Counters>() == 64);
+
+/// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
+/// with the caller's rights, and drop the kernel's own reference to it.
+pub const OBJECT_FD: u32 = 1 << 0;
+
+/// What a mapped file is that frames name by id. `ENOENT`: no such object;
+/// `ESTALE` with [`OBJECT_FD`]: the kernel holds no reference (any more).
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Object {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// `OBJECT_*` bits.
+    pub flags: u32,
+    /// In: the object's id, from 1 on.
+    pub id: u32,
+    /// Out: the file descriptor, with [`OBJECT_FD`]; else -1.
+    pub fd: i32,
+    /// Out: the object.
+    pub identity: ObjectIdentity,
+}
+const _: () = assert!(size_of::<Object>() == 88);
+
+/// The identity of a mapped file.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct ObjectIdentity {
+    /// Device of the file's file system, as `new_encode_dev` and `stat(2)`
+    /// give it; of the real file beneath an overlay.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Inode generation.
+    pub generation: u32,
+    /// Length of the build-id in bytes; 0 when it could not be read without a
+    /// page fault, or there is none.
+    pub build_id_len: u32,
+    /// Size of the file in bytes when it was first seen.
+    pub file_bytes: u64,
+    /// Change time of the inode when it was first seen, in nanoseconds since 1970.
+    pub ctime_ns: u64,
+    /// The build-id as the process maps it: a claim, to be verified against the
+    /// file. Zero-padded.
+    pub build_id: [u8; BUILD_ID_MAX],
+    /// Process that mapped the file when it was first seen, as the opener's pid
+    /// namespace numbers it; 0 when that namespace does not see it.
+    pub pid: u32,
+    /// Zero.
+    pub reserved: u64,
+}
+const _: () = assert!(size_of::<ObjectIdentity>() == 72);

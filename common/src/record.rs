@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! The records of a ring: their layout, and the walk over a buffer of them.
+//!
+//! A record is a [`Header`] and a body, together a multiple of 8 bytes long, in
+//! the CPU's byte order. A reader skips kinds that it does not know.
+
+use super::abi::ObjectIdentity;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bit of [`Header::word`]: the record is being written; the reader stops here.
+pub const BUSY: u32 = 1 << 31;
+/// Bit of [`Header::word`]: the writer gave up; the reader skips the record.
+pub const DISCARD: u32 = 1 << 30;
+/// Bits of [`Header::word`]: length of the record in bytes, header included.
+pub const LENGTH: u32 = DISCARD - 1;
+
+/// [`Header::kind`] of a [`Hit`].
+pub const KIND_HIT: u16 = 1;
+/// [`Header::kind`] of an [`ObjectRecord`].
+pub const KIND_OBJECT: u16 = 2;
+/// [`Header::kind`] of a [`Lost`].
+pub const KIND_LOST: u16 = 3;
+
+/// Longest record that the module writes, in bytes: a hit whose frames are all
+/// raw addresses.
+pub const RECORD_BYTES_MAX: usize = size_of::<Hit>() + 2 * 8 * super::abi::FRAMES_MAX as usize;
+
+/// What every record begins with.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// [`LENGTH`], [`BUSY`] and [`DISCARD`].
+    pub word: u32,
+    /// `KIND_*`.
+    pub kind: u16,
+    /// Zero.
+    pub reserved: u16,
+}
+
+/// A probe was hit. `words` words of frames follow (see [`Frame`]), innermost
+/// first.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Hit {
+    /// Length and kind.
+    pub header: Header,
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub time_ns: u64,
+    /// The probe's id.
+    pub probe: u32,
+    /// Low 32 bits of the probe's hit count on this CPU, this hit included: a
+    /// gap tells of hits that were filtered or lost.
+    pub sequence: u32,
+    /// CPU that took the hit.
+    pub cpu: u16,
+    /// 8-byte words of frames behind this struct.
+    pub words: u16,
+    /// A [`StackEnd`].
+    pub stack_end: u8,
+    /// [`HIT_COMPAT`].
+    pub flags: u8,
+    /// Zero.
+    pub reserved: u16,
+    /// Process id in the opener's pid namespace.
+    pub pid: u32,
+    /// Thread id in the opener's pid namespace.
+    pub tid: u32,
+    /// Process id in the task's own pid namespace: what the container sees.
+    pub ns_pid: u32,
+    /// Thread id in the task's own pid namespace.
+    pub ns_tid: u32,
+    /// Inode number of the task's pid namespace.
+    pub pidns_inum: u32,
+    /// Zero.
+    pub reserved2: u32,
+    /// Name of the thread, NUL-padded.
+    pub comm: [u8; 16],
+}
+const _: () = assert!(size_of::<Hit>() == 72);
+
+/// [`Hit::flags`]: the task runs 32-bit code.
+pub const HIT_COMPAT: u8 = 1 << 0;
+
+/// An object that frames of this session name from now on.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ObjectRecord {
+    /// Length and kind.
+    pub header: Header,
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub time_ns: u64,
+    /// The id that frames use.
+    pub id: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Which file it is.
+    pub identity: ObjectIdentity,
+}
+const _: () = assert!(size_of::<ObjectRecord>() == 96);
+
+/// Records that this ring had no room for, told at the next record that fits.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Lost {
+    /// Length and kind.
+    pub header: Header,
+    /// How many.
+    pub count: u64,
+    /// CLOCK_MONOTONIC of the first of them, in nanoseconds.
+    pub first_ns: u64,
+    /// CLOCK_MONOTONIC of the last of them, in nanoseconds.
+    pub last_ns: u64,
+}
+const _: () = assert!(size_of::<Lost>() == 32);
+
+/// Why a stack has no further frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StackEnd {
+    /// No stack was asked for.
+    None = 0,
+    /// The outermost frame: a frame pointer of zero, as the ABI has it.
+    Outermost = 1,
+    /// The probe's limit of frames.
+    Limit = 2,
+    /// The next frame's memory cannot be read without a page fault.
+    Fault = 3,
+    /// The frame pointer is misaligned, not a user address or does not advance:
+    /// the function does not keep one.
+    BadFramePointer = 4,
+    /// The return address is not in executable memory: the function does not
+    /// keep a frame pointer.
+    NotCode = 5,
+}
+
+impl StackEnd {
+    /// The reason with this number.
+    pub const fn from_u8(end: u8) -> Option<StackEnd> {
+        Some(match end {
+            0 => StackEnd::None,
+            1 => StackEnd::Outermost,
+            2 => StackEnd::Limit,
+            3 => StackEnd::Fault,
+            4 => StackEnd::BadFramePointer,
+            5 => StackEnd::NotCode,
+            _ => return None,
+        })
+    }
+
+    /// Whether frames may be missing.
+    pub const fn is_cut(self) -> bool {
+        matches!(
+            self,
+            StackEnd::Fault | StackEnd::BadFramePointer | StackEnd::NotCode
+        )
+    }
+}
+
+/// How a frame's address was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Method {
+    /// The instruction pointer of the hit.
+    Registers = 0,
+    /// The return address on top of the stack at a function's entry.
+    StackTop = 1,
+    /// The return address behind a saved frame pointer.
+    FramePointer = 2,
+}
+
+/// Why a frame is a bare address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unmapped {
+    /// The mapping has no file: generated code, the vDSO.
+    Anonymous = 1,
+    /// The session's table of objects is full.
+    TableFull = 2,
+    /// The mapping could not be looked up.
+    NoMapping = 3,
+    /// The file offset does not fit into [`OFFSET_BITS`].
+    HugeOffset = 4,
+}
+
+/// Bits of a frame's word that hold the file offset.
+pub const OFFSET_BITS: u32 = 40;
+const METHOD_BITS: u32 = 4;
+const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+
+/// One frame. In a record it is one word, `object << 44 | method << 40 |
+/// offset`; an object of 0 means a bare address in the word that follows, and
+/// the offset is then an [`Unmapped`].
+///
+/// The offset is that of the instruction pointer for [`Method::Registers`], and
+/// of the return address for all others: subtract one to be inside the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A place in a mapped file.
+    Object {
+        /// The object's id.
+        id: u32,
+        /// Offset in the file, in bytes.
+        offset: u64,
+        /// How it was found.
+        method: u8,
+    },
+    /// An address that belongs to no object.
+    Address {
+        /// The virtual address.
+        address: u64,
+        /// An [`Unmapped`].
+        why: u8,
+        /// How it was found.
+        method: u8,
+    },
+}
+
+impl Frame {
+    /// The words of the frame, and how many of the two count.
+    pub const fn encode(self) -> ([u64; 2], usize) {
+        match self {
+            Frame::Object { id, offset, method } => {
+                let place = (id as u64) << (OFFSET_BITS + METHOD_BITS);
+                let method = (method as u64 & 0xf) << OFFSET_BITS;
+                ([place | method | (offset & OFFSET_MASK), 0], 1)
+            }
+            Frame::Address {
+                address,
+                why,
+                method,
+            } => (
+                [(method as u64 & 0xf) << OFFSET_BITS | why as u64, address],
+                2,
+            ),
+        }
+    }
+
+    /// The first frame of `words`, and the words behind it.
+    pub fn decode(words: &[u64]) -> Option<(Frame, &[u64])> {
+        let (&word, rest) = words.split_first()?;
+        let method = (word >> OFFSET_BITS) as u8 & 0xf;
+        let offset = word & OFFSET_MASK;
+        match (word >> (OFFSET_BITS + METHOD_BITS)) as u32 {
+            0 => {
+                let (&address, rest) = rest.split_first()?;
+                let why = offset as u8;
+                Some((
+                    Frame::Address {
+                        address,
+                        why,
+                        method,
+                    },
+                    rest,
+                ))
+            }
+            id => Some((Frame::Object { id, offset, method }, rest)),
+        }
+    }
+}
+
+/// The frames of a hit, from their words.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<'a>(pub &'a [u64]);
+
+impl Iterator for Frames<'_> {
+    type Item = Frame;
+
+    fn next(&mut self) -> Option<Frame> {
+        let (frame, rest) = Frame::decode(self.0)?;
+        self.0 = rest;
+        Some(frame)
+    }
+}
+
+/// One record, parsed.
+#[derive(Clone, Copy, Debug)]
+pub enum Record<'a> {
+    /// A hit and its frames.
+    Hit(&'a Hit, Frames<'a>),
+    /// An object's announcement.
+    Object(&'a ObjectRecord),
+    /// A gap.
+    Lost(&'a Lost),
+    /// A kind that this version does not know: kind and body.
+    Unknown(u16, &'a [u8]),
+}
+
+/// Why a buffer of records could not be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corrupt {
+    /// The record's length is no multiple of 8, or too small for its kind.
+    Length(u32),
+    /// The record reaches behind the end of the buffer.
+    Overrun(u32),
+}
+
+fn fixed<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(&T, &[u8]), Corrupt> {
+    T::ref_from_prefix(bytes).map_err(|_| Corrupt::Length(bytes.len() as u32))
+}
+
+impl<'a> Record<'a> {
+    /// Parses the record that `bytes` (8-byte aligned) begin with. Gives the
+    /// record, or `None` for a discarded one, and its length; `Ok(None)` when
+    /// there is none yet (a busy one, or no bytes).
+    #[allow(
+        clippy::type_complexity,
+        reason = "a record that may be absent, twice, is what there is to say"
+    )]
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<(Option<Record<'a>>, usize)>, Corrupt> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let (header, _) = fixed::<Header>(bytes)?;
+        if header.word & BUSY != 0 {
+            return Ok(None);
+        }
+        let length = (header.word & LENGTH) as usize;
+        if length < size_of::<Header>() || length % 8 != 0 {
+            return Err(Corrupt::Length(header.word));
+        }
+        let body = bytes.get(..length).ok_or(Corrupt::Overrun(header.word))?;
+        if header.word & DISCARD != 0 {
+            return Ok(Some((None, length)));
+        }
+        let record = match header.kind {
+            KIND_HIT => {
+                let (hit, rest) = fixed::<Hit>(body)?;
+                let words = <[u64]>::ref_from_bytes(rest)
+                    .ok()
+                    .and_then(|words| words.get(..hit.words as usize))
+                    .ok_or(Corrupt::Length(header.word))?;
+                Record::Hit(hit, Frames(words))
+            }
+            KIND_OBJECT => Record::Object(fixed(body)?.0),
+            KIND_LOST => Record::Lost(fixed(body)?.0),
+            kind => Record::Unknown(kind, body.get(size_of::<Header>()..).unwrap_or(&[])),
+        };
+        Ok(Some((Some(record), length)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+    extern crate std;
+    use std::vec::Vec;
+
+    fn hit(words: u16) -> Hit {
+        Hit {
+            header: Header {
+                word: (size_of::<Hit>() + 8 * words as usize) as u32,
+                kind: KIND_HIT,
+                reserved: 0,
+            },
+            words,
+            ..Hit::default()
+        }
+    }
+
+    /// The bytes of `parts` in 8-byte aligned memory.
+    fn aligned(parts: &[&[u8]]) -> Vec<u64> {
+        let bytes: Vec<u8> = parts.concat();
+        bytes
+            .chunks(8)
+            .map(|c| {
+                let mut w = [0; 8];
+                w[..c.len()].copy_from_slice(c);
+                u64::from_ne_bytes(w)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_hit_with_frames_comes_back() {
+        let frames = [
+            Frame::Object {
+                id: 7,
+                offset: 0x1234,
+                method: Method::Registers as u8,
+            },
+            Frame::Address {
+                address: u64::MAX,
+                why: Unmapped::Anonymous as u8,
+                method: 2,
+            },
+            Frame::Object {
+                id: 0xfffff,
+                offset: OFFSET_MASK,
+                method: 15,
+            },
+        ];
+        let mut words = Vec::new();
+        for frame in frames {
+            let (encoded, count) = frame.encode();
+            words.extend_from_slice(&encoded[..count]);
+        }
+        let head = hit(words.len() as u16);
+        let buffer = aligned(&[head.as_bytes(), words.as_bytes()]);
+        let (record, length) = Record::parse(buffer.as_bytes()).unwrap().unwrap();
+        assert_eq!(length, buffer.len() * 8);
+        let Some(Record::Hit(_, got)) = record else {
+            panic!("not a hit")
+        };
+        assert_eq!(got.collect::<Vec<_>>(), frames);
+    }
+
+    #[test]
+    fn busy_stops_and_discard_skips() {
+        let mut head = hit(0);
+        head.header.word |= BUSY;
+        assert!(Record::parse(aligned(&[head.as_bytes()]).as_bytes())
+            .unwrap()
+            .is_none());
+        head.header.word = head.header.word & !BUSY | DISCARD;
+        let buffer = aligned(&[head.as_bytes()]);
+        let (record, length) = Record::parse(buffer.as_bytes()).unwrap().unwrap();
+        assert!(record.is_none());
+        assert_eq!(length, size_of::<Hit>());
+    }
+
+    #[test]
+    fn a_hit_that_claims_more_words_than_it_has_is_corrupt() {
+        let mut head = hit(0);
+        head.words = 1;
+        assert!(Record::parse(aligned(&[head.as_bytes()]).as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_within_bounds(words in proptest::collection::vec(any::<u64>(), 0..40)) {
+            let bytes = words.as_bytes();
+            let mut at = 0;
+            while let Ok(Some((_, length))) = Record::parse(&bytes[at..]) {
+                prop_assert!(length >= 8 && at + length <= bytes.len());
+                at += length;
+            }
+        }
+
+        #[test]
+        fn every_frame_comes_back(id in 1u32..1 << 20, offset in 0..=OFFSET_MASK, method in 0u8..16) {
+            let frame = Frame::Object { id, offset, method };
+            let (words, count) = frame.encode();
+            prop_assert_eq!(Frame::decode(&words[..count]).unwrap().0, frame);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! Records as lines of text, for a reader that has nothing but `read()`.
+//!
+//! Names come from traced programs: every byte that is not printable ASCII is
+//! written as `\xNN`, so that a line stays a line and a terminal stays as it is.
+
+use super::abi::ObjectIdentity;
+use super::record::{Frame, Frames, Record, StackEnd};
+use core::fmt::{Result, Write};
+
+/// Longest line that [`write_line`] writes for one record, in bytes: a hit of
+/// [`FRAMES_MAX`](super::abi::FRAMES_MAX) frames of at most 32 characters.
+pub const LINE_BYTES_MAX: usize = 256 + 64 + 32 * super::abi::FRAMES_MAX as usize;
+
+/// Writes one record as one line, newline included.
+pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
+    match record {
+        Record::Hit(hit, frames) => {
+            write_time(out, hit.time_ns)?;
+            write!(
+                out,
+                " cpu {} hit probe {} seq {} ",
+                hit.cpu, hit.probe, hit.sequence
+            )?;
+            write_escaped(out, &hit.comm)?;
+            write!(
+                out,
+                " pid {} tid {} ns {} nspid {} nstid {}",
+                hit.pid, hit.tid, hit.pidns_inum, hit.ns_pid, hit.ns_tid
+            )?;
+            write_stack(out, *frames, hit.stack_end)?;
+        }
+        Record::Object(object) => {
+            write_time(out, object.time_ns)?;
+            write!(out, " object {}", object.id)?;
+            write_identity(out, &object.identity)?;
+        }
+        Record::Lost(lost) => {
+            write_time(out, lost.last_ns)?;
+            write!(out, " lost {} since ", lost.count)?;
+            write_time(out, lost.first_ns)?;
+        }
+        Record::Unknown(kind, _) => write!(out, "unknown record kind {kind}")?,
+    }
+    out.write_str("\n")
+}
+
+fn write_time(out: &mut impl Write, ns: u64) -> Result {
+    write!(out, "{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// The bytes of a name up to its first NUL.
+fn write_escaped(out: &mut impl Write, name: &[u8]) -> Result {
+    for &byte in name.iter().take_while(|&&byte| byte != 0) {
+        match byte {
+            b'!'..=b'~' if byte != b'\\' => out.write_char(byte as char)?,
+            _ => write!(out, "\\x{byte:02x}")?,
+        }
+    }
+    Ok(())
+}
+
+fn write_stack(out: &mut impl Write, frames: Frames<'_>, end: u8) -> Result {
+    for frame in frames {
+        match frame {
+            Frame::Object { id, offset, .. } => write!(out, " {id}+0x{offset:x}")?,
+            Frame::Address { address, .. } => write!(out, " 0x{address:x}")?,
+        }
+    }
+    match StackEnd::from_u8(end) {
+        Some(StackEnd::None | StackEnd::Outermost) => Ok(()),
+        Some(StackEnd::Limit) => out.write_str(" (limit)"),
+        Some(StackEnd::Fault) => out.write_str(" (cut: page not present)"),
+        Some(StackEnd::BadFramePointer) => out.write_str(" (cut: no frame pointer)"),
+        Some(StackEnd::NotCode) => out.write_str(" (cut: not a return address)"),
+        None => write!(out, " (cut: reason {end})"),
+    }
+}
+
+fn write_identity(out: &mut impl Write, identity: &ObjectIdentity) -> Result {
+    write!(
+        out,
+        " dev 0x{:x} ino {} gen {} bytes {} build-id ",
+        identity.dev, identity.ino, identity.generation, identity.file_bytes
+    )?;
+    match identity.build_id.get(..identity.build_id_len as usize) {
+        None | Some([]) => out.write_str("none"),
+        Some(bytes) => bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Hit, Lost, Method};
+    use super::*;
+    extern crate std;
+    use std::string::String;
+
+    #[test]
+    fn a_hit_is_one_line_whatever_its_comm() {
+        let mut hit = Hit {
+            time_ns: 1_000_000_002,
+            probe: 3,
+            sequence: 4,
+            pid: 5,
+            ..Hit::default()
+        };
+        hit.comm[..6].copy_from_slice(b"a\n\x1b[b\\");
+        let (words, _) = Frame::Object {
+            id: 1,
+            offset: 16,
+            method: Method::Registers as u8,
+        }
+        .encode();
+        let mut line = String::new();
+        write_line(&mut line, &Record::Hit(&hit, Frames(&words[..1]))).unwrap();
+        assert_eq!(
+            line,
+            "1.000000002 cpu 0 hit probe 3 seq 4 a\\x0a\\x1b[b\\x5c pid 5 tid 0 ns 0 nspid 0 nstid 0 1+0x10\n"
+        );
+    }
+
+    #[test]
+    fn the_longest_line_fits() {
+        let hit = Hit {
+            time_ns: u64::MAX,
+            probe: u32::MAX,
+            sequence: u32::MAX,
+            cpu: u16::MAX,
+            stack_end: StackEnd::NotCode as u8,
+            pid: u32::MAX,
+            tid: u32::MAX,
+            ns_pid: u32::MAX,
+            ns_tid: u32::MAX,
+            pidns_inum: u32::MAX,
+            comm: [0xff; 16],
+            ..Hit::default()
+        };
+        let frame = Frame::Address {
+            address: u64::MAX,
+            why: 1,
+            method: 2,
+        }
+        .encode()
+        .0;
+        let words: std::vec::Vec<u64> = frame
+            .iter()
+            .copied()
+            .cycle()
+            .take(2 * super::super::abi::FRAMES_MAX as usize)
+            .collect();
+        let mut line = String::new();
+        write_line(&mut line, &Record::Hit(&hit, Frames(&words))).unwrap();
+        assert!(line.len() <= LINE_BYTES_MAX, "{}", line.len());
+        let lost = Lost {
+            count: u64::MAX,
+            first_ns: u64::MAX,
+            last_ns: u64::MAX,
+            ..Lost::default()
+        };
+        line.clear();
+        write_line(&mut line, &Record::Lost(&lost)).unwrap();
+        assert!(line.len() <= LINE_BYTES_MAX);
+    }
+}
