@@ -332,7 +332,7 @@ const _: () = assert!(size_of::<Detach>() == 24);
 pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe: always
-/// `hits = recorded + filtered + lost_full + lost_dying`.
+/// `hits = recorded + filtered + lost_full`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Counters {
@@ -353,8 +353,8 @@ pub struct Counters {
     pub filtered: u64,
     /// Out: hits lost because the ring was full.
     pub lost_full: u64,
-    /// Out: hits lost because the session was being torn down.
-    pub lost_dying: u64,
+    /// Zero.
+    pub reserved: u64,
     /// Out: recorded hits whose stack ended early for another reason than its
     /// natural end or the frame limit.
     pub stacks_cut: u64,

@@ -2,7 +2,9 @@
 //! The records of a ring: their layout, and the walk over a buffer of them.
 //!
 //! A record is a [`Header`] and a body, together a multiple of 8 bytes long, in
-//! the CPU's byte order. A reader skips kinds that it does not know.
+//! the CPU's byte order. The body begins with the record's time (u64,
+//! CLOCK_MONOTONIC in nanoseconds), whatever the kind. A reader skips kinds that
+//! it does not know.
 
 use super::abi::ObjectIdentity;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -22,9 +24,12 @@ pub const KIND_OBJECT: u16 = 2;
 /// [`Header::kind`] of a [`Lost`].
 pub const KIND_LOST: u16 = 3;
 
-/// Longest record that the module writes, in bytes: a hit whose frames are all
-/// raw addresses.
-pub const RECORD_BYTES_MAX: usize = size_of::<Hit>() + 2 * 8 * super::abi::FRAMES_MAX as usize;
+/// Most words of frames in one hit: a stack with many bare addresses, which
+/// take two words each, ends before [`FRAMES_MAX`](super::abi::FRAMES_MAX).
+pub const WORDS_MAX: usize = 128;
+
+/// Longest record that the module writes, in bytes.
+pub const RECORD_BYTES_MAX: usize = size_of::<Hit>() + 8 * WORDS_MAX;
 
 /// What every record begins with.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -105,12 +110,12 @@ const _: () = assert!(size_of::<ObjectRecord>() == 96);
 pub struct Lost {
     /// Length and kind.
     pub header: Header,
+    /// CLOCK_MONOTONIC of the last of them, in nanoseconds.
+    pub time_ns: u64,
     /// How many.
     pub count: u64,
     /// CLOCK_MONOTONIC of the first of them, in nanoseconds.
     pub first_ns: u64,
-    /// CLOCK_MONOTONIC of the last of them, in nanoseconds.
-    pub last_ns: u64,
 }
 const _: () = assert!(size_of::<Lost>() == 32);
 

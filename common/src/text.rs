@@ -36,7 +36,7 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
             write_identity(out, &object.identity)?;
         }
         Record::Lost(lost) => {
-            write_time(out, lost.last_ns)?;
+            write_time(out, lost.time_ns)?;
             write!(out, " lost {} since ", lost.count)?;
             write_time(out, lost.first_ns)?;
         }
@@ -147,7 +147,7 @@ mod tests {
             .iter()
             .copied()
             .cycle()
-            .take(2 * super::super::abi::FRAMES_MAX as usize)
+            .take(super::super::record::WORDS_MAX)
             .collect();
         let mut line = String::new();
         write_line(&mut line, &Record::Hit(&hit, Frames(&words))).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         let lost = Lost {
             count: u64::MAX,
             first_ns: u64::MAX,
-            last_ns: u64::MAX,
+            time_ns: u64::MAX,
             ..Lost::default()
         };
         line.clear();
