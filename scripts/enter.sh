@@ -16,6 +16,10 @@ as_root sh -euc '
     mount --rbind /proc "$root/proc"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+    # The network as the host knows it, for cargo.
+    for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
+        [ ! -e "$file" ] || [ ! -e "$root$file" ] || mount --bind "$file" "$root$file"
+    done
     for bind in $binds; do
         mkdir -p "$root$bind"
         mount --bind "$bind" "$root$bind"

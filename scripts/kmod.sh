@@ -3,7 +3,7 @@
 # Builds the module for the stock kernel, warnings denied.
 #
 # Inputs:  KVER, CACHE; words for make after the fixed ones (CLIPPY=1 …).
-# Outputs: build/kmod/nsprobe.ko; Kbuild's litter in build/kbuild-*.
+# Outputs: build/kmod/nsprobe.ko and kver; Kbuild's litter in build/kbuild-*.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 sdk=$("$PROJECT/scripts/sdk.sh")
@@ -17,5 +17,8 @@ cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$sdk/root$source/.co
 "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" "$PROJECT" \
     make -s -C "$source" M="$PROJECT" MO="$objects" CC="$cc" KERNELRELEASE="$release" \
     KRUSTFLAGS=-Dwarnings "$@" modules >&2
-[ $# -gt 0 ] || cp "$objects/kmod/nsprobe.ko" "$PROJECT/build/kmod/nsprobe.ko"
+if [ $# = 0 ]; then
+    cp "$objects/kmod/nsprobe.ko" "$PROJECT/build/kmod/nsprobe.ko"
+    echo "$release" >"$PROJECT/build/kmod/kver"
+fi
 say "built for $release"

@@ -10,6 +10,8 @@
 set -eu
 # One language for every tool: messages are compared and logged.
 export LC_ALL=C
+# Under make, an inner make or cargo would look for the outer one's jobs.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 
 PROJECT=$(cd "$(dirname "$0")/.." && pwd)
 CACHE=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nsprobe}
