@@ -20,14 +20,18 @@ use crate::{
         vma::{look_up, FileKey, HeldFile, MappedFile, Mapping}, //
     },
 };
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Release}, //
+};
 use kernel::{
     prelude::*,
     sync::SetOnce, //
 };
 
-/// Slots: twice the objects, so that probing stays short.
-const SLOTS: usize = 2 * OBJECTS_MAX as usize;
-/// Slots looked at before the table counts as full.
+/// Places of the hash index: twice the objects, so that probing stays short.
+const PLACES: usize = 2 * OBJECTS_MAX as usize;
+/// Places looked at before the table counts as full.
 const PROBES_MAX: usize = 64;
 /// Mappings of one file below its code that are looked at for the ELF header.
 const HEADER_SEARCH_MAX: usize = 8;
@@ -44,9 +48,11 @@ struct Slot {
     file: RawLock<Option<HeldFile>>,
 }
 
-/// A session's objects.
+/// A session's objects. An object's id is its place in `slots`, counted from one;
+/// `index` finds it by its key: an id, or zero where nothing is yet.
 pub(crate) struct Table {
     slots: KVVec<Slot>,
+    index: KVVec<AtomicU32>,
     /// How many there are; held while one is added.
     count: RawLock<u32>,
 }
@@ -60,8 +66,8 @@ pub(crate) struct Identified {
 impl Table {
     /// An empty table.
     pub(crate) fn new() -> Result<Self> {
-        let mut slots = KVVec::with_capacity(SLOTS, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..SLOTS {
+        let mut slots = KVVec::with_capacity(OBJECTS_MAX as usize, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..OBJECTS_MAX {
             slots.push(
                 Slot {
                     object: SetOnce::new(),
@@ -70,8 +76,13 @@ impl Table {
                 GFP_KERNEL_ACCOUNT,
             )?;
         }
+        let mut index = KVVec::with_capacity(PLACES, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..PLACES {
+            index.push(AtomicU32::new(0), GFP_KERNEL_ACCOUNT)?;
+        }
         Ok(Table {
             slots,
+            index,
             count: RawLock::new(0),
         })
     }
@@ -81,24 +92,24 @@ impl Table {
         let file = mapping.file().ok_or(Unmapped::Anonymous)?;
         let key = file.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
-            Found::At(index) => Ok(Identified {
-                id: id_of(index),
-                is_new: false,
-            }),
+            Found::Known(id) => Ok(Identified { id, is_new: false }),
             Found::Free(_) => self.add(mapping, &file, key, pid),
             Found::Full => Err(Unmapped::TableFull),
         }
     }
 
-    fn find(&self, key: &FileKey) -> Found {
+    fn find(&self, key: &FileKey) -> Found<'_> {
         let start = key.hash() as usize;
         for probe in 0..PROBES_MAX {
-            let index = start.wrapping_add(probe) % SLOTS;
-            match self.slots.get(index).map(|slot| slot.object.as_ref()) {
-                Some(Some(object)) if object.key == *key => return Found::At(index),
-                Some(Some(_)) => {}
-                Some(None) => return Found::Free(index),
-                None => return Found::Full,
+            let Some(place) = self.index.get(start.wrapping_add(probe) % PLACES) else {
+                break;
+            };
+            match place.load(Acquire) {
+                0 => return Found::Free(place),
+                id if self.slot(id).is_some_and(|(_, object)| object.key == *key) => {
+                    return Found::Known(id)
+                }
+                _ => {}
             }
         }
         Found::Full
@@ -120,23 +131,18 @@ impl Table {
         let held = file.hold();
         let mut count = self.count.lock();
         // Another task may have been faster.
-        match self.find(&key) {
-            Found::At(index) => Ok(Identified {
-                id: id_of(index),
-                is_new: false,
-            }),
-            Found::Free(index) if *count < OBJECTS_MAX => {
-                let slot = self.slots.get(index).ok_or(Unmapped::TableFull)?;
-                *slot.file.lock() = Some(held);
-                slot.object.populate(object);
-                *count = count.wrapping_add(1);
-                Ok(Identified {
-                    id: id_of(index),
-                    is_new: true,
-                })
-            }
-            _ => Err(Unmapped::TableFull),
-        }
+        let place = match self.find(&key) {
+            Found::Known(id) => return Ok(Identified { id, is_new: false }),
+            Found::Free(place) => place,
+            Found::Full => return Err(Unmapped::TableFull),
+        };
+        let slot = self.slots.get(*count as usize).ok_or(Unmapped::TableFull)?;
+        *slot.file.lock() = Some(held);
+        slot.object.populate(object);
+        let id = count.wrapping_add(1);
+        *count = id;
+        place.store(id, Release);
+        Ok(Identified { id, is_new: true })
     }
 
     fn slot(&self, id: u32) -> Option<(&Slot, &Object)> {
@@ -176,15 +182,10 @@ impl Table {
     }
 }
 
-enum Found {
-    At(usize),
-    Free(usize),
+enum Found<'a> {
+    Known(u32),
+    Free(&'a AtomicU32),
     Full,
-}
-
-/// Ids count from one.
-fn id_of(index: usize) -> u32 {
-    (index as u32).wrapping_add(1)
 }
 
 /// The build-id in the notes of the file that `mapping` maps, when they are
