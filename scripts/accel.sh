@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Says how the guest runs here: "kvm" or "tcg".
 #
-# Inputs:  GUEST: the image's folder; ACCEL: kvm, tcg or auto (the default).
+# Inputs:  GUEST: the image's folder; ACCEL: kvm, tcg, icount or auto (the
+#          default).
 # Outputs: one word on stdout. /dev/kvm may exist and still be unable to run a
 #          stock kernel (nested hosts), so auto boots the kernel once with a
 #          time limit and keeps the answer until the host boots again.
@@ -11,9 +12,9 @@
 guest=$1
 
 case ${ACCEL:-auto} in
-kvm | tcg) echo "$ACCEL"; exit ;;
+kvm | tcg | icount) echo "$ACCEL"; exit ;;
 auto) ;;
-*) die "ACCEL is kvm, tcg or auto, not $ACCEL" ;;
+*) die "ACCEL is kvm, tcg, icount or auto, not $ACCEL" ;;
 esac
 if [ ! -w /dev/kvm ]; then echo tcg; exit; fi
 

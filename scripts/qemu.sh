@@ -3,7 +3,7 @@
 # Boots the guest. The one place that knows QEMU's flags.
 #
 # Inputs:  GUEST ACCEL KERNEL-LOG APPEND QEMU-ARGUMENT…: the image's folder,
-#          "kvm" or "tcg", the file for the kernel's console, words for its
+#          "kvm", "tcg" or "icount", the file for the kernel's console, words for its
 #          command line; SMP and MEMORY from the environment.
 # Outputs: hvc0, the guest's terminal, on stdin and stdout; KERNEL-LOG.
 #          QEMU takes this process's place, so a signal to it ends the guest.
@@ -13,6 +13,8 @@ shift 4
 
 case $accel in
 kvm) set -- -accel kvm "$@" ;;
+# The guest's clock counts instructions, so a measurement repeats: one CPU only.
+icount) SMP=1 && set -- -accel tcg,thread=single -icount shift=0,sleep=off "$@" ;;
 # One host thread for each guest CPU: races between CPUs need real ones.
 *) set -- -accel tcg,thread=multi "$@" ;;
 esac
