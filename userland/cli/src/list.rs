@@ -25,6 +25,11 @@ struct FunctionLine<'a> {
 /// Lists.
 pub(crate) fn run(plan: &ListPlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&plan.who)?;
+    target.within(list(plan, &target))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(plan: &ListPlan, target: &Target) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     for opened in target.open(&plan.spec.binary)? {
         let (_, binary) = probes::read(opened.file, &opened.path)?;
@@ -34,7 +39,7 @@ pub(crate) fn run(plan: &ListPlan) -> anyhow::Result<ExitCode> {
         }
     }
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The functions that fit: all of them, or those whose name fits the glob or

@@ -140,10 +140,7 @@ impl Summary {
         }
         if self.printed < total.recorded {
             let more = total.recorded - self.printed;
-            writeln!(
-                out,
-                "nsprobe: {more} recorded hits came too late to be printed"
-            )?;
+            writeln!(out, "nsprobe: {more} more recorded hits were not printed")?;
         }
         if total.lost_full > 0 {
             writeln!(

@@ -126,6 +126,14 @@ impl Target {
         }
     }
 
+    /// Says in an error where it happened.
+    pub(crate) fn within<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        match self {
+            Target::Host | Target::Command(_) => result,
+            target => result.with_context(|| format!("in {}", target.describe())),
+        }
+    }
+
     /// How messages call it.
     pub(crate) fn describe(&self) -> String {
         match self {

@@ -41,7 +41,7 @@ struct Trace<'a> {
 /// Traces.
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&plan.who)?;
-    let planned = Planned::new(&target, &plan.probes)?;
+    let planned = target.within(Planned::new(&target, &plan.probes))?;
     let (trace, events) = Trace::begin(plan, &target, planned)?;
     trace.follow(events)
 }
@@ -124,6 +124,7 @@ impl<'a> Trace<'a> {
                     grace = Some(Instant::now() + GRACE);
                 }
                 Event::TargetEnded => break format!("{} ended", self.target.describe()),
+                Event::ReaderGone => return Ok(ExitCode::SUCCESS),
                 Event::Records | Event::Nothing => {}
             }
             self.drain(Reader::settled())?;

@@ -7,6 +7,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nsprobe_target::Process;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(super) enum Event {
     },
     /// The process that the trace lives for is gone.
     TargetEnded,
+    /// Whoever read our output is gone, as `head` does.
+    ReaderGone,
 }
 
 /// Signals, and the command's end.
@@ -55,9 +58,12 @@ impl Events {
         target: Option<BorrowedFd<'_>>,
         limit: Duration,
     ) -> anyhow::Result<Event> {
+        let stdout = io::stdout();
         let mut fds = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(session.as_fd(), PollFlags::POLLIN),
+            // Only errors: that a pipe has no reader any more.
+            PollFd::new(stdout.as_fd(), PollFlags::empty()),
         ];
         let ends = target.or(self.command.as_ref().map(Process::pidfd));
         fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
@@ -73,10 +79,11 @@ impl Events {
                 return Ok(event);
             }
         }
-        Ok(match (is_ready(2), is_ready(1)) {
-            (true, _) => Event::TargetEnded,
-            (false, true) => Event::Records,
-            (false, false) => Event::Nothing,
+        Ok(match (is_ready(2), is_ready(3), is_ready(1)) {
+            (true, ..) => Event::ReaderGone,
+            (_, true, _) => Event::TargetEnded,
+            (_, _, true) => Event::Records,
+            _ => Event::Nothing,
         })
     }
 
