@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(me.namespace_pids().unwrap().first(), Some(&me.pid()));
         let mine = processes_in_pid_namespace(me.pid_namespace().unwrap()).unwrap();
         assert!(mine.contains(&me.pid()));
-        assert_eq!(processes_in_pid_namespace(1).unwrap(), []);
+        assert!(processes_in_pid_namespace(1).unwrap().is_empty());
     }
 
     #[test]
