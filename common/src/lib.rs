@@ -9,6 +9,7 @@
 
 pub mod abi;
 pub mod elf_note;
+pub mod program;
 pub mod record;
 pub mod ring;
 pub mod text;

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! What programs compute, and that no program does harm.
+use super::*;
+use proptest::prelude::*;
+extern crate std;
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+/// A machine with memory at [`BASE`] and numbered registers.
+#[derive(Default)]
+struct Fake {
+    memory: Vec<u8>,
+    registers: BTreeMap<u8, u64>,
+    kept: [Option<u64>; KEPT_MAX],
+    returned: Option<u64>,
+}
+
+const BASE: u64 = 0x1000;
+
+impl Fake {
+    fn range(&self, address: u64, length: usize) -> Option<std::ops::Range<usize>> {
+        let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
+        let end = start.checked_add(length)?;
+        (end <= self.memory.len()).then_some(start..end)
+    }
+}
+
+impl Machine for Fake {
+    fn register(&self, register: Register) -> Option<u64> {
+        self.registers.get(&(register as u8)).copied()
+    }
+    fn context(&self, context: Context) -> Option<u64> {
+        (context != Context::Elapsed).then_some(100 + context as u64)
+    }
+    fn kept(&self, index: usize) -> Option<u64> {
+        self.kept[index]
+    }
+    fn keep(&mut self, index: usize, value: u64) {
+        self.kept[index] = Some(value);
+    }
+    fn probe_address(&self) -> u64 {
+        BASE
+    }
+    fn read(&self, address: u64, out: &mut [u8]) -> bool {
+        let Some(range) = self.range(address, out.len()) else {
+            return false;
+        };
+        out.copy_from_slice(&self.memory[range]);
+        true
+    }
+    fn set_register(&mut self, register: Register, value: u64) -> bool {
+        self.registers.insert(register as u8, value);
+        true
+    }
+    fn write(&mut self, address: u64, bytes: &[u8]) -> bool {
+        let Some(range) = self.range(address, bytes.len()) else {
+            return false;
+        };
+        self.memory[range].copy_from_slice(bytes);
+        true
+    }
+    fn return_now(&mut self, value: u64) -> bool {
+        self.returned = Some(value);
+        true
+    }
+}
+
+#[derive(Default)]
+struct Fields(Vec<u64>);
+
+impl Output for Fields {
+    fn extend(&mut self, words: &[u64]) {
+        self.0.extend_from_slice(words);
+        assert!(self.0.len() <= OUTPUT_WORDS_MAX);
+    }
+    fn set_first(&mut self, word: u64) {
+        self.0[0] = word;
+    }
+}
+
+fn step(operation: Operation, to: u8, a: u8, b: u8, small: i32, large: u64) -> Step {
+    Step {
+        operation: operation as u8,
+        to,
+        a,
+        b,
+        small,
+        large,
+    }
+}
+
+fn constant(to: u8, large: u64) -> Step {
+    step(Operation::Constant, to, 0, 0, 0, large)
+}
+
+fn run(steps: &[Step], data: &[u8], machine: &mut Fake) -> (Outcome, Vec<u64>) {
+    let mut fields = Fields::default();
+    let outcome = check(steps, data).unwrap().run(machine, &mut fields);
+    (outcome, fields.0)
+}
+
+#[test]
+fn a_chain_of_pointers_is_followed() {
+    let mut machine = Fake {
+        memory: vec![0; 64],
+        ..Fake::default()
+    };
+    machine.memory[8..16].copy_from_slice(&(BASE + 32).to_le_bytes());
+    machine.memory[36..40].copy_from_slice(&(-7i32).to_le_bytes());
+    machine.registers.insert(Register::Rdi as u8, BASE);
+    let steps = [
+        step(Operation::Register, 0, 0, 0, Register::Rdi as i32, 0),
+        step(Operation::Load, 1, 0, 0, 8, 8),
+        step(Operation::LoadSigned, 2, 1, 0, 4, 4),
+        step(Operation::Field, 0, 2, 0, 0, 0),
+    ];
+    assert_eq!(run(&steps, &[], &mut machine).1, [1, -7i64 as u64]);
+}
+
+#[test]
+fn what_is_not_there_makes_all_that_follows_absent() {
+    let steps = [
+        constant(0, 8),
+        step(Operation::Load, 1, 0, 0, 0, 8),
+        step(Operation::Add, 2, 1, 0, 0, 0),
+        step(Operation::Field, 0, 2, 0, 0, 0),
+        step(Operation::Field, 0, 0, 0, 0, 0),
+        step(Operation::Require, 0, 2, 0, 0, 0),
+        step(Operation::Field, 0, 0, 0, 0, 0),
+    ];
+    let (outcome, fields) = run(&steps, &[], &mut Fake::default());
+    assert_eq!(fields, [0b10, 0, 8]);
+    assert!(!outcome.matched && outcome.undecided);
+}
+
+#[test]
+fn strings_end_at_their_nul_or_their_bound() {
+    let mut machine = Fake {
+        memory: b"hello\0world".to_vec(),
+        ..Fake::default()
+    };
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let at = |offset| constant(0, BASE + offset);
+    let string = |bound| step(Operation::FieldString, 0, 0, 0, bound, 0);
+    let steps = [at(0), string(8), string(4)];
+    let (_, fields) = run(&steps, &[], &mut machine);
+    assert_eq!(fields, [0b11, 5, word(b"hello"), 4, word(b"hell")]);
+    // Without a NUL before the memory ends there is no string.
+    let (_, fields) = run(&[at(6), string(16)], &[], &mut machine);
+    assert_eq!(fields, [0, 0]);
+}
+
+#[test]
+fn a_string_is_compared_as_a_whole_or_from_its_start() {
+    let mut machine = Fake {
+        memory: b"hello\0".to_vec(),
+        ..Fake::default()
+    };
+    for (operation, length, expected) in [
+        (Operation::StringEqual, 5, 1),
+        (Operation::StringEqual, 4, 0),
+        (Operation::StringBegins, 4, 1),
+        (Operation::StringBegins, 0, 1),
+    ] {
+        let steps = [
+            constant(0, BASE),
+            step(operation, 1, 0, 0, 1, length),
+            step(Operation::Field, 0, 1, 0, 0, 0),
+        ];
+        assert_eq!(run(&steps, b"_hello", &mut machine).1, [1, expected]);
+    }
+}
+
+#[test]
+fn arithmetic_is_that_of_the_machine() {
+    let cases = [
+        (Operation::Subtract, 1, 2, Some(u64::MAX)),
+        (Operation::Divide, 7, 2, Some(3)),
+        (Operation::Divide, 7, 0, None),
+        (Operation::Modulo, 7, 0, None),
+        (Operation::ShiftLeft, 1, 64, Some(0)),
+        (Operation::ShiftRightSigned, u64::MAX, 200, Some(u64::MAX)),
+        (Operation::Less, u64::MAX, 0, Some(1)),
+        (Operation::Below, u64::MAX, 0, Some(0)),
+    ];
+    for (operation, a, b, expected) in cases {
+        let steps = [
+            constant(0, a),
+            constant(1, b),
+            step(operation, 2, 0, 1, 0, 0),
+            step(Operation::Field, 0, 2, 0, 0, 0),
+        ];
+        let (_, fields) = run(&steps, &[], &mut Fake::default());
+        let got = (fields[0] == 1).then_some(fields[1]);
+        assert_eq!(got, expected, "{operation:?} {a} {b}");
+    }
+    for (operation, bits, value, expected) in [
+        (Operation::ZeroExtend, 8, 0x1ff, 0xff),
+        (Operation::SignExtend, 8, 0x80, -128i64 as u64),
+        (Operation::SignExtend, 63, 1, 1),
+    ] {
+        let steps = [
+            constant(0, value),
+            step(operation, 1, 0, 0, 0, bits),
+            step(Operation::Field, 0, 1, 0, 0, 0),
+        ];
+        assert_eq!(run(&steps, &[], &mut Fake::default()).1, [1, expected]);
+    }
+}
+
+#[test]
+fn writes_are_counted_when_they_fail() {
+    let mut machine = Fake {
+        memory: vec![0; 8],
+        ..Fake::default()
+    };
+    let steps = [
+        constant(0, BASE),
+        constant(1, 0x1122),
+        constant(2, 1),
+        step(Operation::Store, 0, 0, 1, 2, 2),
+        step(Operation::Store, 0, 2, 1, 0, 8),
+        step(Operation::SetRegister, 0, 1, 0, Register::Rax as i32, 0),
+        step(Operation::Return, 0, 1, 0, 0, 0),
+    ];
+    let program = check(&steps, &[]).unwrap();
+    assert!(program.summary().writes);
+    let (outcome, fields) = run(&steps, &[], &mut machine);
+    assert_eq!((outcome.failed_writes, fields.len()), (1, 0));
+    assert_eq!(machine.memory[2..4], [0x22, 0x11]);
+    assert_eq!(machine.returned, Some(0x1122));
+}
+
+#[test]
+fn flaws_are_named_with_their_step() {
+    let field = |a| step(Operation::Field, 0, a, 0, 0, 0);
+    let cases = [
+        (vec![field(0)], 0, Flaw::Unwritten),
+        (vec![constant(16, 0)], 0, Flaw::NoSlot),
+        (vec![Step::default()], 0, Flaw::Unknown),
+        (
+            vec![constant(0, 0), step(Operation::Load, 1, 0, 0, 0, 3)],
+            1,
+            Flaw::BadSize,
+        ),
+        (
+            vec![constant(0, 0), step(Operation::StringEqual, 1, 0, 0, 0, 9)],
+            1,
+            Flaw::BadSize,
+        ),
+        (
+            vec![
+                constant(0, 0),
+                step(Operation::FieldString, 0, 0, 0, 257, 0),
+            ],
+            1,
+            Flaw::BadSize,
+        ),
+        (
+            vec![step(Operation::Register, 0, 0, 0, 17, 0)],
+            0,
+            Flaw::Unknown,
+        ),
+        (vec![constant(0, 0); STEPS_MAX + 1], 0, Flaw::TooLong),
+        (
+            [vec![constant(0, 0)], vec![field(0); FIELDS_MAX + 1]].concat(),
+            FIELDS_MAX + 1,
+            Flaw::TooMuchOutput,
+        ),
+    ];
+    for (steps, index, flaw) in cases {
+        assert_eq!(check(&steps, b"12345678").err(), Some((index, flaw)));
+    }
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let small = prop_oneof![0..20i32, any::<i32>()];
+    let large = prop_oneof![0..65u64, Just(BASE), any::<u64>()];
+    let slot = || 0..SLOTS as u8 + 1;
+    (0..100u8, slot(), slot(), slot(), small, large).prop_map(
+        |(operation, to, a, b, small, large)| Step {
+            operation,
+            to,
+            a,
+            b,
+            small,
+            large,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever is accepted runs to its end within its bounds; flawed steps are
+    /// left out one by one until the program is accepted.
+    #[test]
+    fn accepted_programs_do_no_harm(mut steps in proptest::collection::vec(any_step(), 0..80)) {
+        let data = [7u8; 64];
+        while let Err((index, _)) = check(&steps, &data) {
+            steps.remove(index);
+        }
+        let mut machine = Fake { memory: vec![7; 256], ..Fake::default() };
+        let (outcome, fields) = run(&steps, &data, &mut machine);
+        let summary = check(&steps, &data).unwrap().summary();
+        prop_assert!(outcome.matched || !fields.is_empty() || summary.fields == 0);
+        prop_assert!(fields.len() <= OUTPUT_WORDS_MAX);
+    }
+}
