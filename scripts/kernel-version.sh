@@ -54,6 +54,6 @@ for release in $(apt-cache pkgnames linux-headers- | sed -n "s/^linux-headers-\(
     newest=$(describe "$release") && break
 done
 [ -n "$newest" ] || die "the archive has neither $KVER nor another supported kernel ($SUPPORTED)"
-say "the archive has dropped $KVER; going on with ${newest%% *}"
+say "the archive has no $KVER (it drops old ones); going on with ${newest%% *}"
 say "(keep it: make KVER=${newest%% *}, or set KVER in the Makefile)"
 echo "$newest"

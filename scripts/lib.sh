@@ -38,21 +38,29 @@ logged() {
     die "failed: $1 …" "the whole log: $LOG"
 }
 
-# Arguments are program:package pairs; what is missing is installed by root.
-need_tools() {
-    missing=
+# The packages of those program:package pairs whose program is not here.
+missing() {
     for pair in "$@"; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null ||
-            missing="$missing ${pair##*:}"
+            printf ' %s' "${pair##*:}"
     done
-    [ -n "$missing" ] || return 0
-    if [ "$(id -u)" != 0 ]; then
-        die "missing on this host; run:" "  sudo apt-get install --no-install-recommends$missing"
-    fi
-    say "installing$missing"
-    logged apt-get update
-    # shellcheck disable=SC2086 # a list of words
-    logged env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+}
+
+# What is missing is installed by root. One script at a time: make runs several.
+need_tools() { # program:package...
+    [ -n "$(missing "$@")" ] || return 0
+    [ "$(id -u)" = 0 ] || die "missing on this host; run:" \
+        "  sudo apt-get install --no-install-recommends$(missing "$@")"
+    (
+        flock 8
+        packages=$(missing "$@")
+        [ -n "$packages" ] || exit 0
+        say "installing$packages"
+        logged apt-get update
+        # shellcheck disable=SC2086 # a list of words
+        logged env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+            --no-install-recommends -o DPkg::Lock::Timeout=300 $packages
+    ) 8>"$CACHE/apt.lock"
 }
 
 # Room is looked for before the work, in the file system that will hold it.
