@@ -27,10 +27,10 @@ use kernel::{
     prelude::*,
     sync::{Arc, SetOnce}, //
 };
-use zerocopy::IntoBytes;
+use zerocopy::transmute_ref;
 
-/// Bytes of a record's header.
-const HEADER_BYTES: usize = 8;
+const HIT_WORDS: usize = size_of::<Hit>() / 8;
+const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 
 /// What a session's probes share. Its handlers use it without locks.
 #[pin_data]
@@ -61,7 +61,7 @@ impl Shared {
     }
 
     /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
-    fn append(&self, cpu: u32, kind: u16, parts: [&[u8]; 2], now_ns: u64) -> bool {
+    fn append(&self, cpu: u32, kind: u16, parts: [&[u64]; 2], now_ns: u64) -> bool {
         match self.rings.as_ref() {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
             None => false,
@@ -78,14 +78,15 @@ impl Shared {
                 identity,
                 ..ObjectRecord::default()
             };
-            self.append(cpu, KIND_OBJECT, [body_of(record.as_bytes()), &[]], now_ns);
+            let words: &[u64; OBJECT_WORDS] = transmute_ref!(&record);
+            self.append(cpu, KIND_OBJECT, [body_of(words), &[]], now_ns);
         }
     }
 }
 
 /// A record without its header, which the ring writes.
-fn body_of(record: &[u8]) -> &[u8] {
-    record.get(HEADER_BYTES..).unwrap_or(&[])
+fn body_of(record: &[u64]) -> &[u64] {
+    record.get(1..).unwrap_or(&[])
 }
 
 /// The counters of one probe on one CPU: a cache line, so that CPUs do not
@@ -196,8 +197,8 @@ impl Hook for Probe {
         let recorded = if self.flags & PROBE_STACK != 0 {
             self.record_with_stack(hit, regs, &ids, counters)
         } else {
-            let now_ns = hit.time_ns;
-            shared.append(cpu, KIND_HIT, [body_of(hit.as_bytes()), &[]], now_ns)
+            let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
+            shared.append(cpu, KIND_HIT, [body_of(words), &[]], hit.time_ns)
         };
         let counter = if recorded {
             &counters.recorded
@@ -236,7 +237,8 @@ impl Probe {
         });
         hit.words = stack.words().len() as u16;
         hit.stack_end = end as u8;
-        let parts = [body_of(hit.as_bytes()), stack.words().as_bytes()];
+        let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
+        let parts = [body_of(words), stack.words()];
         let recorded = self.shared.append(cpu, KIND_HIT, parts, now_ns);
         if recorded && end.is_cut() {
             counters.stacks_cut.fetch_add(1, Relaxed);

@@ -23,7 +23,7 @@ use kernel::{
     prelude::*,
     sync::poll::{PollCondVar, PollTable}, //
 };
-use zerocopy::IntoBytes;
+use zerocopy::transmute_ref;
 
 const LOST_BYTES: u64 = size_of::<Lost>() as u64;
 
@@ -60,11 +60,11 @@ impl Ring {
     }
 
     /// Appends a record of `kind` whose body (what follows the header) is `parts`,
-    /// each a multiple of 8 bytes. Gives the position behind it, or `None` when
+    /// in words. Gives the position behind it, or `None` when
     /// there was no room.
-    fn append(&self, kind: u16, parts: [&[u8]; 2], now_ns: u64) -> Option<u64> {
+    fn append(&self, kind: u16, parts: [&[u64]; 2], now_ns: u64) -> Option<u64> {
         let [first, second] = parts;
-        let body = first.len().wrapping_add(second.len());
+        let body = first.len().wrapping_add(second.len()).wrapping_mul(size_of::<u64>());
         let length = size_of::<Header>().wrapping_add(body) as u64;
         let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
         // An announcement that is lost loses nothing: the reader can ask.
@@ -73,7 +73,7 @@ impl Ring {
         let body_at = at.start.wrapping_add(size_of::<Header>() as u64);
         self.pages.write(body_at, first);
         self.pages
-            .write(body_at.wrapping_add(first.len() as u64), second);
+            .write(body_at.wrapping_add(size_of_val(first) as u64), second);
         self.pages.set_header(at.start, header);
         Some(at.end)
     }
@@ -127,7 +127,8 @@ impl Ring {
             count: gap.count,
             first_ns: gap.first_ns,
         };
-        self.pages.write(at, lost.as_bytes());
+        let words: &[u64; LOST_BYTES as usize / 8] = transmute_ref!(&lost);
+        self.pages.write(at, words);
     }
 
     /// Bytes that wait for the reader, as far as the reader says.
@@ -210,7 +211,7 @@ impl Rings {
         &self,
         cpu: u32,
         kind: u16,
-        parts: [&[u8]; 2],
+        parts: [&[u64]; 2],
         now_ns: u64,
         waiter: &Waiter,
     ) -> bool {

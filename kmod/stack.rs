@@ -9,6 +9,7 @@ use crate::{
     common::record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
     object::Table,
     sys::{
+        scratch::Words,
         uprobe::Regs,
         user_mem::{self, Fault},
         vma::{look_up, Mapping}, //
@@ -30,8 +31,7 @@ pub(crate) struct Request {
 
 /// A captured stack.
 pub(crate) struct Stack {
-    words: [u64; WORDS_MAX],
-    used: usize,
+    words: Words<WORDS_MAX>,
     frames: u32,
 }
 
@@ -39,31 +39,22 @@ impl Stack {
     /// No frames.
     pub(crate) fn new() -> Self {
         Stack {
-            words: [0; WORDS_MAX],
-            used: 0,
+            words: Words::new(),
             frames: 0,
         }
     }
 
     /// The frames' words.
     pub(crate) fn words(&self) -> &[u64] {
-        self.words.get(..self.used).unwrap_or(&[])
+        self.words.as_slice()
     }
 
     /// Appends a frame; false when there is no room.
     fn push(&mut self, frame: Frame) -> bool {
         let (words, count) = frame.encode();
-        let end = self.used.wrapping_add(count);
-        let (Some(to), Some(from)) = (self.words.get_mut(self.used..end), words.get(..count))
-        else {
-            return false;
-        };
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = *from;
-        }
-        self.used = end;
-        self.frames = self.frames.wrapping_add(1);
-        true
+        let pushed = words.get(..count).is_some_and(|words| self.words.extend(words));
+        self.frames = self.frames.wrapping_add(u32::from(pushed));
+        pushed
     }
 
     /// Walks the current task's stack. `announce` is told of each object that is

@@ -6,6 +6,7 @@
 //! - [`inode`]: a probed file that stays, without pinning a mount;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`pages`]: the memory of a ring, and its mappings;
+//! - [`scratch`]: words on the stack that need not be zeroed;
 //! - [`shim`]: what `shim.c` adds;
 //! - [`task`]: who the current task is, in whose namespace;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
@@ -22,6 +23,7 @@ pub(crate) mod fops;
 pub(crate) mod inode;
 pub(crate) mod lock;
 pub(crate) mod pages;
+pub(crate) mod scratch;
 mod shim;
 pub(crate) mod task;
 pub(crate) mod uprobe;

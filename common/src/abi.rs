@@ -331,8 +331,10 @@ const _: () = assert!(size_of::<Detach>() == 24);
 /// [`Counters::cpu`]: the sum over all CPUs.
 pub const CPU_ALL: u32 = u32::MAX;
 
-/// The counters of one probe: always
-/// `hits = recorded + filtered + lost_full`.
+/// The counters of one probe. `hits` is counted when a handler begins, the rest
+/// when it is done, so `hits - (recorded + filtered + lost_full)` is the number of
+/// hits being handled at the moment: zero when no traced task is in a handler,
+/// and for good after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Counters {
