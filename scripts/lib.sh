@@ -109,7 +109,7 @@ apt_network_options() {
     apt-config dump | grep -E '^Acquire::(http|https|Check-|Retries|ForceIPv)' || true
 }
 
-# Makes a Debian root folder: target, suites' last component is main.
+# Makes a Debian root folder. Runs under logged, where set -e does not hold.
 debootstrap_root() { # target variant packages suite...
     target=$1 variant=$2 packages=$3
     shift 3
@@ -119,6 +119,6 @@ debootstrap_root() { # target variant packages suite...
     as_root mmdebstrap --mode=root --variant="$variant" --include="$packages" \
         --aptopt='Acquire::Languages "none"' --aptopt="$target.apt" \
         ${DPKG_EXCLUDE:+--dpkgopt="$DPKG_EXCLUDE"} \
-        trixie "$target" "$@"
+        trixie "$target" "$@" || return
     rm -f "$target.apt"
 }
