@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The interface of /dev/nsprobe for readers in C.
+ *
+ * Written from common/src/{abi,record,ring}.rs by common/tests/c_abi.rs, which
+ * also compares every size, offset and constant: do not edit. docs/abi.md is
+ * the reference, examples/reader.c a whole reader.
+ */
+#ifndef NSPROBE_H
+#define NSPROBE_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/*
+ * Bytes reserved for a build-id (ELF notes of GNU ld, gold, lld and mold are 8,
+ * 16 or 20 long; the kernel's own BUILD_ID_SIZE_MAX is 20).
+ */
+#define NSPROBE_BUILD_ID_MAX 20
+
+/* The identity of a mapped file. */
+struct nsprobe_object_identity {
+	/*
+	 * Device of the file's file system, as new_encode_dev and stat(2) give
+	 * it; of the real file beneath an overlay.
+	 */
+	__u64 dev;
+	/* Inode number. */
+	__u64 ino;
+	/* Inode generation. */
+	__u32 generation;
+	/*
+	 * Length of the build-id in bytes; 0 when it could not be read without
+	 * a page fault, or there is none.
+	 */
+	__u32 build_id_len;
+	/* Size of the file in bytes when it was first seen. */
+	__u64 file_bytes;
+	/*
+	 * Change time of the inode when it was first seen, in nanoseconds since
+	 * 1970.
+	 */
+	__u64 ctime_ns;
+	/*
+	 * The build-id as the process maps it: a claim, to be verified against
+	 * the file. Zero-padded.
+	 */
+	__u8 build_id[NSPROBE_BUILD_ID_MAX];
+	/*
+	 * Process that mapped the file when it was first seen, as the opener's
+	 * pid namespace numbers it; 0 when that namespace does not see it.
+	 */
+	__u32 pid;
+	/* Zero. */
+	__u64 reserved;
+};
+
+/* The versions of this ABI, each with what it added. */
+enum nsprobe_version {
+	/*
+	 * Sessions, entry probes, the pid and pid-namespace filter, hit, object
+	 * and lost records, frame-pointer stacks.
+	 */
+	NSPROBE_VERSION_V1 = 1,
+};
+
+/* The path of the device. */
+#define NSPROBE_DEVICE "/dev/nsprobe"
+
+/*
+ * The type byte of every request (free in
+ * Documentation/userspace-api/ioctl/ioctl-number.rst).
+ */
+#define NSPROBE_IOC_TYPE 0xe9
+
+/* Number of struct nsprobe_info. */
+#define NSPROBE_NR_INFO 0
+
+/* Number of struct nsprobe_setup. */
+#define NSPROBE_NR_SETUP 1
+
+/* Number of struct nsprobe_filter. */
+#define NSPROBE_NR_FILTER 2
+
+/* Number of struct nsprobe_attach. */
+#define NSPROBE_NR_ATTACH 3
+
+/* Number of struct nsprobe_detach. */
+#define NSPROBE_NR_DETACH 4
+
+/* Number of struct nsprobe_counters. */
+#define NSPROBE_NR_COUNTERS 5
+
+/* Number of struct nsprobe_object. */
+#define NSPROBE_NR_OBJECT 6
+
+/* Command of struct nsprobe_info. */
+#define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
+
+/* Command of struct nsprobe_setup. */
+#define NSPROBE_IOC_SETUP _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_SETUP, struct nsprobe_setup)
+
+/* Command of struct nsprobe_filter. */
+#define NSPROBE_IOC_FILTER _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_FILTER, struct nsprobe_filter)
+
+/* Command of struct nsprobe_attach. */
+#define NSPROBE_IOC_ATTACH _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_ATTACH, struct nsprobe_attach)
+
+/* Command of struct nsprobe_detach. */
+#define NSPROBE_IOC_DETACH _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_DETACH, struct nsprobe_detach)
+
+/* Command of struct nsprobe_counters. */
+#define NSPROBE_IOC_COUNTERS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_COUNTERS, struct nsprobe_counters)
+
+/* Command of struct nsprobe_object. */
+#define NSPROBE_IOC_OBJECT _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_OBJECT, struct nsprobe_object)
+
+/* nsprobe_info.features: entry probes. */
+#define NSPROBE_FEATURE_ENTRY (1ULL << 0)
+
+/* nsprobe_info.features: user stacks by frame pointers. */
+#define NSPROBE_FEATURE_STACK_FP (1ULL << 1)
+
+/* nsprobe_info.features: filters by process and by pid namespace. */
+#define NSPROBE_FEATURE_FILTER_PID (1ULL << 2)
+
+/* nsprobe_info.features: NSPROBE_OBJECT_FD hands out the file of an object. */
+#define NSPROBE_FEATURE_OBJECT_FD (1ULL << 3)
+
+/* nsprobe_info.features: NSPROBE_SETUP_TEXT. */
+#define NSPROBE_FEATURE_TEXT (1ULL << 4)
+
+/* Smallest ring of one CPU, in bytes. */
+#define NSPROBE_RING_BYTES_MIN 4096
+
+/* Largest ring of one CPU, in bytes. */
+#define NSPROBE_RING_BYTES_MAX (1ULL << 28)
+
+/* Largest sum of the rings of one session, in bytes. */
+#define NSPROBE_RING_BYTES_TOTAL_MAX (1ULL << 32)
+
+/* Most probes in one session. */
+#define NSPROBE_PROBES_MAX (1U << 20)
+
+/* Most probes in one struct nsprobe_attach. */
+#define NSPROBE_ATTACH_MAX (1U << 16)
+
+/* Most frames in one stack. */
+#define NSPROBE_FRAMES_MAX 127
+
+/* Most processes in one struct nsprobe_filter. */
+#define NSPROBE_FILTER_PIDS_MAX 64
+
+/* Most objects in one session; frames in further ones are raw addresses. */
+#define NSPROBE_OBJECTS_MAX (1U << 12)
+
+/* What the module is and can do. Works on any open file. */
+struct nsprobe_info {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* enum nsprobe_version that the module implements. */
+	__u32 version;
+	/* Oldest version that the module still serves. */
+	__u32 version_min;
+	/* NSPROBE_FEATURE_* bits. */
+	__u64 features;
+	/* Sessions open now, in the whole module. */
+	__u32 sessions;
+	/* Probes attached now, in the whole module. */
+	__u32 probes;
+	/* Rings that struct nsprobe_setup makes: one for each possible CPU. */
+	__u32 rings;
+	/* Bytes of a page. */
+	__u32 page_size;
+	/* The module's release, NUL-padded. */
+	__u8 release[32];
+};
+
+/*
+ * nsprobe_setup.flags: read() gives one line of text per record instead of the
+ * records themselves.
+ */
+#define NSPROBE_SETUP_TEXT (1U << 0)
+
+/*
+ * Makes the session's rings. Once per session, before the first struct
+ * nsprobe_attach.
+ */
+struct nsprobe_setup {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* NSPROBE_SETUP_* bits. */
+	__u32 flags;
+	/*
+	 * Bytes of data in each ring: a power of two, NSPROBE_RING_BYTES_MIN to
+	 * NSPROBE_RING_BYTES_MAX, and at most NSPROBE_RING_BYTES_TOTAL_MAX for
+	 * all rings.
+	 */
+	__u64 ring_bytes;
+	/*
+	 * poll() and a blocking read() wake when a ring holds this many bytes;
+	 * 0 means at the first record; at most ring_bytes.
+	 */
+	__u64 watermark_bytes;
+	/* Out: how many rings there are. */
+	__u32 rings;
+	/* Zero. */
+	__u32 reserved;
+	/*
+	 * Out: ring i is mapped at file offset i * mmap_stride: there the
+	 * consumer page (read and write, a mapping of its own), one page later
+	 * the producer page and behind it the data (both read-only).
+	 */
+	__u64 mmap_stride;
+};
+
+/* nsprobe_filter.flags: only these processes. */
+#define NSPROBE_FILTER_PIDS (1U << 0)
+
+/* nsprobe_filter.flags: only tasks in this pid namespace or one below it. */
+#define NSPROBE_FILTER_PIDNS (1U << 1)
+
+/* nsprobe_filter.flags: the opener's own process counts too. */
+#define NSPROBE_FILTER_SELF (1U << 2)
+
+/*
+ * Who is traced. Once per session, before the first struct nsprobe_attach;
+ * without it everything that the opener's pid namespace can see, but not the
+ * opener's own process. Conditions are joined by "and".
+ *
+ * Errors: ESRCH no such process; ESTALE the process is not in the pid namespace
+ * that pidns_inum names.
+ */
+struct nsprobe_filter {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* NSPROBE_FILTER_* bits. */
+	__u32 flags;
+	/*
+	 * With NSPROBE_FILTER_PIDS: address of pid_count process ids (u32), as
+	 * the caller's pid namespace numbers them. The kernel holds the
+	 * identity of each process, so that a recycled number never counts.
+	 */
+	__u64 pids;
+	/* 1 to NSPROBE_FILTER_PIDS_MAX. */
+	__u32 pid_count;
+	/* With NSPROBE_FILTER_PIDNS: a process in the wanted pid namespace. */
+	__u32 pidns_pid;
+	/*
+	 * With NSPROBE_FILTER_PIDNS: the inode number of that namespace,
+	 * checked against the process's.
+	 */
+	__u32 pidns_inum;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/* nsprobe_probe.kind: before the instruction at offset runs. */
+#define NSPROBE_PROBE_ENTRY 1
+
+/* nsprobe_probe.flags: take the user stack. */
+#define NSPROBE_PROBE_STACK (1U << 0)
+
+/*
+ * nsprobe_probe.flags: at the hit the return address is on top of the stack
+ * (nothing of the function's prologue that moves the stack pointer has run).
+ * User space knows it from the symbol table; without it the caller of the
+ * probed function is missing from frame-pointer stacks.
+ */
+#define NSPROBE_PROBE_AT_ENTRY (1U << 1)
+
+/* One probe of an struct nsprobe_attach. */
+struct nsprobe_probe {
+	/*
+	 * A file descriptor open for reading: the file to probe. On overlayfs
+	 * the probe goes to the real file beneath.
+	 */
+	__s32 fd;
+	/* NSPROBE_PROBE_ENTRY. */
+	__u32 kind;
+	/* NSPROBE_PROBE_* bits. */
+	__u32 flags;
+	/*
+	 * Most frames of a stack, up to NSPROBE_FRAMES_MAX; 0 means the most.
+	 */
+	__u32 max_frames;
+	/* File offset of the instruction that gets the breakpoint. */
+	__u64 offset;
+	/*
+	 * File offset that records give as frame 0: the function's entry when
+	 * the breakpoint sits behind it. Zero: offset.
+	 */
+	__u64 report_offset;
+	/* File offset of the USDT semaphore; zero. */
+	__u64 semaphore;
+	/* Out: the probe's id in this session, from 1 on, never reused. */
+	__u32 id;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/*
+ * Attaches count probes, all or none.
+ *
+ * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes), ENOEXEC
+ * (the offset is not in the file or not at a decodable instruction), ENOSPC
+ * (too many probes), ENXIO (struct nsprobe_setup is missing); failed and reason
+ * tell which probe and why.
+ */
+struct nsprobe_attach {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* Address of count struct nsprobe_probe; their ids are written back. */
+	__u64 probes;
+	/* 1 to NSPROBE_ATTACH_MAX. */
+	__u32 count;
+	/* Bytes of one struct struct nsprobe_probe as the caller knows it. */
+	__u32 probe_size;
+	/* Out, on error: index of the probe that could not be attached. */
+	__u32 failed;
+	/* Out, on error: an enum nsprobe_refusal. */
+	__u32 reason;
+};
+
+/*
+ * Why a request was refused (nsprobe_attach.reason). Numbers are never reused.
+ */
+enum nsprobe_refusal {
+	/* No reason beyond the error number. */
+	NSPROBE_REFUSAL_NONE = 0,
+	/* The session has no rings yet. */
+	NSPROBE_REFUSAL_NO_SETUP = 1,
+	/*
+	 * A flag, kind or reserved field has a value that this version does not
+	 * know.
+	 */
+	NSPROBE_REFUSAL_UNKNOWN_VALUE = 2,
+	/* The file descriptor is not open, or not for reading. */
+	NSPROBE_REFUSAL_BAD_FD = 3,
+	/* Not a regular file. */
+	NSPROBE_REFUSAL_NOT_REGULAR = 4,
+	/* The offset lies behind the end of the file. */
+	NSPROBE_REFUSAL_OUTSIDE_FILE = 5,
+	/* The session has too many probes. */
+	NSPROBE_REFUSAL_TOO_MANY = 6,
+	/*
+	 * The kernel's uprobe_register refused: the instruction cannot be
+	 * probed, or the file system cannot carry probes; the error number
+	 * tells which.
+	 */
+	NSPROBE_REFUSAL_KERNEL = 7,
+	/* Too little memory. */
+	NSPROBE_REFUSAL_NO_MEMORY = 8,
+};
+
+/*
+ * Detaches count probes and waits until no handler of theirs runs. ENOENT when
+ * an id is not attached; then none is detached.
+ */
+struct nsprobe_detach {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* Address of count ids (u32). */
+	__u64 ids;
+	/* 1 to NSPROBE_ATTACH_MAX. */
+	__u32 count;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/* nsprobe_counters.cpu: the sum over all CPUs. */
+#define NSPROBE_CPU_ALL 0xffffffffU
+
+/* The counters of one probe: always hits = recorded + filtered + lost_full. */
+struct nsprobe_counters {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/*
+	 * In: the probe's id. A detached probe's counters are kept until the
+	 * session ends.
+	 */
+	__u32 probe;
+	/* In: a CPU, or NSPROBE_CPU_ALL. */
+	__u32 cpu;
+	/* Out: times the breakpoint was hit. */
+	__u64 hits;
+	/* Out: hits with a record in a ring. */
+	__u64 recorded;
+	/* Out: hits of tasks that the filter leaves out. */
+	__u64 filtered;
+	/* Out: hits lost because the ring was full. */
+	__u64 lost_full;
+	/* Zero. */
+	__u64 reserved;
+	/*
+	 * Out: recorded hits whose stack ended early for another reason than
+	 * its natural end or the frame limit.
+	 */
+	__u64 stacks_cut;
+};
+
+/*
+ * nsprobe_object.flags: also open the object's file, read-only, close-on-exec,
+ * with the caller's rights, and drop the kernel's own reference to it.
+ */
+#define NSPROBE_OBJECT_FD (1U << 0)
+
+/*
+ * What a mapped file is that frames name by id. ENOENT: no such object; ESTALE
+ * with NSPROBE_OBJECT_FD: the kernel holds no reference (any more).
+ */
+struct nsprobe_object {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* NSPROBE_OBJECT_* bits. */
+	__u32 flags;
+	/* In: the object's id, from 1 on. */
+	__u32 id;
+	/* Out: the file descriptor, with NSPROBE_OBJECT_FD; else -1. */
+	__s32 fd;
+	/* Out: the object. */
+	struct nsprobe_object_identity identity;
+};
+
+/*
+ * Bit of nsprobe_header.word: the record is being written; the reader stops
+ * here.
+ */
+#define NSPROBE_BUSY (1U << 31)
+
+/*
+ * Bit of nsprobe_header.word: the writer gave up; the reader skips the record.
+ */
+#define NSPROBE_DISCARD (1U << 30)
+
+/*
+ * Bits of nsprobe_header.word: length of the record in bytes, header included.
+ */
+#define NSPROBE_LENGTH (NSPROBE_DISCARD - 1)
+
+/* nsprobe_header.kind of a struct nsprobe_hit. */
+#define NSPROBE_KIND_HIT 1
+
+/* nsprobe_header.kind of an struct nsprobe_object_record. */
+#define NSPROBE_KIND_OBJECT 2
+
+/* nsprobe_header.kind of a struct nsprobe_lost. */
+#define NSPROBE_KIND_LOST 3
+
+/*
+ * Most words of frames in one hit: a stack with many bare addresses, which take
+ * two words each, ends before NSPROBE_FRAMES_MAX.
+ */
+#define NSPROBE_WORDS_MAX 128
+
+/* Longest record that the module writes, in bytes. */
+#define NSPROBE_RECORD_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * NSPROBE_WORDS_MAX))
+
+/* What every record begins with. */
+struct nsprobe_header {
+	/* NSPROBE_LENGTH, NSPROBE_BUSY and NSPROBE_DISCARD. */
+	__u32 word;
+	/* NSPROBE_KIND_*. */
+	__u16 kind;
+	/* Zero. */
+	__u16 reserved;
+};
+
+/*
+ * A probe was hit. words words of frames follow (see NSPROBE_FRAME_OBJECT),
+ * innermost first.
+ */
+struct nsprobe_hit {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* The probe's id. */
+	__u32 probe;
+	/*
+	 * Low 32 bits of the probe's hit count on this CPU, this hit included:
+	 * a gap tells of hits that were filtered or lost.
+	 */
+	__u32 sequence;
+	/* CPU that took the hit. */
+	__u16 cpu;
+	/* 8-byte words of frames behind this struct. */
+	__u16 words;
+	/* An enum nsprobe_stack_end. */
+	__u8 stack_end;
+	/* NSPROBE_HIT_COMPAT. */
+	__u8 flags;
+	/* Zero. */
+	__u16 reserved;
+	/* Process id in the opener's pid namespace. */
+	__u32 pid;
+	/* Thread id in the opener's pid namespace. */
+	__u32 tid;
+	/*
+	 * Process id in the task's own pid namespace: what the container sees.
+	 */
+	__u32 ns_pid;
+	/* Thread id in the task's own pid namespace. */
+	__u32 ns_tid;
+	/* Inode number of the task's pid namespace. */
+	__u32 pidns_inum;
+	/* Zero. */
+	__u32 reserved2;
+	/* Name of the thread, NUL-padded. */
+	__u8 comm[16];
+};
+
+/* nsprobe_hit.flags: the task runs 32-bit code. */
+#define NSPROBE_HIT_COMPAT (1U << 0)
+
+/* An object that frames of this session name from now on. */
+struct nsprobe_object_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* The id that frames use. */
+	__u32 id;
+	/* Zero. */
+	__u32 reserved;
+	/* Which file it is. */
+	struct nsprobe_object_identity identity;
+};
+
+/* Records that this ring had no room for, told at the next record that fits. */
+struct nsprobe_lost {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC of the last of them, in nanoseconds. */
+	__u64 time_ns;
+	/* How many. */
+	__u64 count;
+	/* CLOCK_MONOTONIC of the first of them, in nanoseconds. */
+	__u64 first_ns;
+};
+
+/* Why a stack has no further frames. */
+enum nsprobe_stack_end {
+	/* No stack was asked for. */
+	NSPROBE_STACK_END_NONE = 0,
+	/* The outermost frame: a frame pointer of zero, as the ABI has it. */
+	NSPROBE_STACK_END_OUTERMOST = 1,
+	/* The probe's limit of frames. */
+	NSPROBE_STACK_END_LIMIT = 2,
+	/* The next frame's memory cannot be read without a page fault. */
+	NSPROBE_STACK_END_FAULT = 3,
+	/*
+	 * The frame pointer is misaligned, not a user address or does not
+	 * advance: the function does not keep one.
+	 */
+	NSPROBE_STACK_END_BAD_FRAME_POINTER = 4,
+	/*
+	 * The return address is not in executable memory: the function does not
+	 * keep a frame pointer.
+	 */
+	NSPROBE_STACK_END_NOT_CODE = 5,
+};
+
+/* How a frame's address was found. */
+enum nsprobe_method {
+	/* The instruction pointer of the hit. */
+	NSPROBE_METHOD_REGISTERS = 0,
+	/* The return address on top of the stack at a function's entry. */
+	NSPROBE_METHOD_STACK_TOP = 1,
+	/* The return address behind a saved frame pointer. */
+	NSPROBE_METHOD_FRAME_POINTER = 2,
+};
+
+/* Why a frame is a bare address. */
+enum nsprobe_unmapped {
+	/* The mapping has no file: generated code, the vDSO. */
+	NSPROBE_UNMAPPED_ANONYMOUS = 1,
+	/* The session's table of objects is full. */
+	NSPROBE_UNMAPPED_TABLE_FULL = 2,
+	/* The mapping could not be looked up. */
+	NSPROBE_UNMAPPED_NO_MAPPING = 3,
+	/* The file offset does not fit into NSPROBE_OFFSET_BITS. */
+	NSPROBE_UNMAPPED_HUGE_OFFSET = 4,
+};
+
+/* Bits of a frame's word that hold the file offset. */
+#define NSPROBE_OFFSET_BITS 40
+
+/* The page that the reader writes. */
+struct nsprobe_consumer_page {
+	/* Position up to which the reader is done. */
+	__u64 position;
+};
+
+/* The page that the kernel writes, in front of the data. */
+struct nsprobe_producer_page {
+	/* Position up to which space is reserved. */
+	__u64 position;
+	/* Records that found no room, since the ring was made. */
+	__u64 lost;
+	/* Bytes of data: a power of two. */
+	__u64 data_bytes;
+};
+
+/* Parts of a frame's word; an object of 0: the next word is a bare address. */
+#define NSPROBE_FRAME_OBJECT(word) ((__u32)((word) >> (NSPROBE_OFFSET_BITS + 4)))
+#define NSPROBE_FRAME_METHOD(word) ((__u32)((word) >> NSPROBE_OFFSET_BITS) & 0xf)
+#define NSPROBE_FRAME_OFFSET(word) ((word) & ((1ULL << NSPROBE_OFFSET_BITS) - 1))
+
+#endif /* NSPROBE_H */
