@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a run, in words.
+
+use std::fs;
+use std::path::Path;
+
+use crate::guest::{Guest, Outcome};
+use crate::ktap::{Counts, Parser, Summary};
+
+/// Cuts the terminal's bytes into lines for the parser.
+#[derive(Default)]
+pub(crate) struct Lines {
+    partial: Vec<u8>,
+    parser: Parser,
+}
+
+impl Lines {
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
+        self.partial.extend_from_slice(piece);
+        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            self.parser.line(String::from_utf8_lossy(&line).trim_end());
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Summary {
+        self.feed(b"\n");
+        self.parser.finish()
+    }
+}
+
+/// Lines of the kernel's console that are shown after trouble.
+const CONSOLE_TAIL: usize = 40;
+
+/// Prints what went wrong outside of the tests, and where to read on.
+pub(crate) fn problems(guest: &Guest, outcome: &Outcome) {
+    eprintln!("\nthe last of the kernel's console:");
+    for line in tail(&guest.folder.join("kernel.log"), CONSOLE_TAIL) {
+        eprintln!("  {line}");
+    }
+    for problem in &outcome.problems {
+        eprintln!("qemu-test: {problem}");
+    }
+    eprintln!("qemu-test: all logs: {}", guest.folder.display());
+}
+
+/// Prints the verdict on a test run; its exit status.
+pub(crate) fn finish(guest: &Guest, summary: Summary, outcome: &Outcome) -> u8 {
+    let (counts, reasons) = judge(&summary, outcome);
+    if !outcome.problems.is_empty() {
+        problems(guest, outcome);
+    }
+    for problem in &summary.problems {
+        eprintln!("qemu-test: {problem}");
+    }
+    for name in &summary.failed_tests {
+        eprintln!("failed: {name}; alone again: make test ONLY={name}");
+    }
+    if reasons > 0 {
+        eprintln!("logs: {}", guest.folder.display());
+    }
+    println!(
+        "{} passed, {} failed, {} skipped",
+        counts.passed, counts.failed, counts.skipped
+    );
+    u8::from(counts.failed > 0)
+}
+
+/// The counts to tell, and how many reasons there are to call it a failure.
+/// A run that failed for whatever reason never shows "0 failed".
+fn judge(summary: &Summary, outcome: &Outcome) -> (Counts, usize) {
+    let status = usize::from(outcome.status.is_some_and(|status| status != 0));
+    let reasons = summary.problems.len()
+        + summary.failed_tests.len()
+        + outcome.problems.len()
+        + usize::from(outcome.status.is_none())
+        + status;
+    let mut counts = summary.counts;
+    if reasons > 0 {
+        counts.failed = counts.failed.max(1);
+    }
+    (counts, reasons)
+}
+
+fn tail(path: &Path, count: usize) -> Vec<String> {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    lines[lines.len().saturating_sub(count)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(status: Option<i32>, problems: &[&str]) -> Outcome {
+        Outcome {
+            status,
+            problems: problems.iter().map(|&text| text.to_owned()).collect(),
+        }
+    }
+
+    fn good() -> Summary {
+        let mut lines = Lines::default();
+        lines.feed(b"KTAP version 1\n1..1\no");
+        lines.feed(b"k 1 attach");
+        lines.finish()
+    }
+
+    #[test]
+    fn a_good_run_has_no_failure() {
+        let (counts, reasons) = judge(&good(), &outcome(Some(0), &[]));
+        assert_eq!((counts.passed, counts.failed, reasons), (1, 0, 0));
+    }
+
+    #[test]
+    fn every_way_to_go_wrong_is_a_failure() {
+        for (summary, outcome) in [
+            (good(), outcome(None, &["not done after 9 s"])),
+            (good(), outcome(Some(0), &["the kernel warned"])),
+            (good(), outcome(Some(1), &[])),
+            (good(), outcome(None, &[])),
+            (Lines::default().finish(), outcome(Some(0), &[])),
+        ] {
+            assert!(judge(&summary, &outcome).0.failed > 0, "{outcome:?}");
+        }
+    }
+}
