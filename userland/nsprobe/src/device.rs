@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/nsprobe` before anything is set up: open it, ask what it is.
+
+use crate::error::{Error, Result};
+use crate::reader::Reader;
+use crate::session::Session;
+use crate::sys;
+use nix::errno::Errno;
+use nsprobe_common::abi::{self, DEVICE, RING_BYTES_MAX, RING_BYTES_MIN};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// The open device.
+#[derive(Debug)]
+pub struct Device {
+    file: File,
+    info: Info,
+}
+
+/// What the module says of itself.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// Newest version of the interface that it serves.
+    pub version: u32,
+    /// Oldest version that it serves.
+    pub version_min: u32,
+    /// What it can do.
+    pub features: Features,
+    /// Open sessions, this one included.
+    pub sessions: u32,
+    /// Attached probes of all sessions.
+    pub probes: u32,
+    /// Rings of a session.
+    pub rings: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// The module's release.
+    pub release: String,
+}
+
+/// A set of `FEATURE_*` bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features(pub u64);
+
+impl Features {
+    const NAMES: [(u64, &'static str); 5] = [
+        (abi::FEATURE_ENTRY, "entry"),
+        (abi::FEATURE_STACK_FP, "stack-fp"),
+        (abi::FEATURE_FILTER_PID, "filter-pid"),
+        (abi::FEATURE_OBJECT_FD, "object-fd"),
+        (abi::FEATURE_TEXT, "text"),
+    ];
+
+    /// The names of the bits that this version knows.
+    pub fn names(self) -> Vec<&'static str> {
+        let set = Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0);
+        set.map(|&(_, name)| name).collect()
+    }
+}
+
+/// How a session's rings are made.
+#[derive(Clone, Copy, Debug)]
+pub struct SetupOptions {
+    /// Bytes of each CPU's ring, a power of two.
+    pub ring_bytes: u64,
+    /// Fill of a ring at which a sleeping reader wakes.
+    pub watermark_bytes: u64,
+    /// `read()` gives lines of text.
+    pub text: bool,
+}
+
+impl SetupOptions {
+    /// Rings of `ring_bytes`, with the wake-up at a quarter.
+    pub fn with_ring_bytes(ring_bytes: u64) -> SetupOptions {
+        SetupOptions {
+            ring_bytes,
+            watermark_bytes: ring_bytes / 4,
+            text: false,
+        }
+    }
+
+    /// Refuses sizes that no module would take.
+    pub fn check(&self) -> Result<()> {
+        let fits = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&self.ring_bytes);
+        if fits && self.ring_bytes.is_power_of_two() {
+            Ok(())
+        } else {
+            Err(Error::RingSize(self.ring_bytes))
+        }
+    }
+}
+
+impl Default for SetupOptions {
+    fn default() -> SetupOptions {
+        SetupOptions::with_ring_bytes(256 << 10)
+    }
+}
+
+impl Device {
+    /// Opens the device and checks that module and library fit.
+    pub fn open() -> Result<Device> {
+        let device = Device::open_any_version()?;
+        let Info {
+            version_min: oldest,
+            version: newest,
+            ..
+        } = device.info;
+        let ours = abi::Version::CURRENT as u32;
+        if (oldest..=newest).contains(&ours) {
+            return Ok(device);
+        }
+        Err(Error::Version {
+            oldest,
+            newest,
+            release: device.info.release,
+        })
+    }
+
+    /// Opens the device of a module that may be too old or too new: good for
+    /// [`info`](Self::info) only.
+    pub fn open_any_version() -> Result<Device> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(DEVICE)
+            .map_err(|error| open_error(errno_of(&error), module_is_loaded()))?;
+        let info = sys::info(file.as_fd()).map_err(|errno| match errno {
+            Errno::ENOTTY | Errno::EINVAL => Error::NotDevice(errno),
+            errno => Error::Request {
+                request: "INFO",
+                errno,
+            },
+        })?;
+        Ok(Device {
+            file,
+            info: Info::new(&info),
+        })
+    }
+
+    /// What the module says of itself.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Makes the rings: the open file becomes a session.
+    pub fn setup(self, options: &SetupOptions) -> Result<(Session, Reader)> {
+        options.check()?;
+        let setup = sys::setup(self.file.as_fd(), options)
+            .map_err(|errno| setup_error(errno, options, self.info.rings))?;
+        let page = self.info.page_bytes as usize;
+        let rings = (0..u64::from(setup.rings))
+            .map(|ring| {
+                let offset = ring.checked_mul(setup.mmap_stride).ok_or(Errno::EOVERFLOW);
+                sys::MappedRing::new(self.file.as_fd(), offset?, page, options.ring_bytes)
+            })
+            .collect::<std::result::Result<Vec<_>, Errno>>()
+            .map_err(|errno| Error::Request {
+                request: "mmap of the rings",
+                errno,
+            })?;
+        Ok((Session::new(self.file), Reader::new(rings)))
+    }
+}
+
+impl Info {
+    fn new(info: &abi::Info) -> Info {
+        let name: Vec<u8> = info
+            .release
+            .iter()
+            .copied()
+            .take_while(|&b| b != 0)
+            .collect();
+        Info {
+            version: info.version,
+            version_min: info.version_min,
+            features: Features(info.features),
+            sessions: info.sessions,
+            probes: info.probes,
+            rings: info.rings,
+            page_bytes: info.page_size,
+            release: String::from_utf8_lossy(&name).into_owned(),
+        }
+    }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+fn module_is_loaded() -> bool {
+    Path::new("/sys/module/nsprobe").exists()
+}
+
+fn open_error(errno: Errno, loaded: bool) -> Error {
+    match errno {
+        Errno::ENOENT if loaded => Error::NoNode,
+        // A node that outlived its module answers with the other two.
+        Errno::ENOENT | Errno::ENXIO | Errno::ENODEV => Error::NotLoaded,
+        Errno::EACCES | Errno::EPERM => Error::Denied(errno),
+        Errno::EISDIR | Errno::ENOTDIR | Errno::ELOOP => Error::NotDevice(errno),
+        errno => Error::Open(errno),
+    }
+}
+
+fn setup_error(errno: Errno, options: &SetupOptions, rings: u32) -> Error {
+    match errno {
+        Errno::ENOMEM => Error::RingMemory {
+            rings,
+            bytes: options.ring_bytes,
+        },
+        Errno::EINVAL | Errno::E2BIG | Errno::ENOSPC => Error::RingSize(options.ring_bytes),
+        errno => Error::Request {
+            request: "SETUP",
+            errno,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_sizes_are_checked_before_the_kernel_is_asked() {
+        for bad in [0, 1, 4095, 2048, 5000, 1 << 29, u64::MAX] {
+            let error = SetupOptions::with_ring_bytes(bad).check().unwrap_err();
+            assert!(error.to_string().contains("power of two"), "{error}");
+        }
+        for good in [4096, 1 << 18, 1 << 28] {
+            SetupOptions::with_ring_bytes(good).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn each_failure_to_open_says_what_to_do() {
+        let says = |errno, loaded, part: &str| {
+            let text = open_error(errno, loaded).to_string();
+            assert!(text.contains(part), "{text}");
+        };
+        says(Errno::ENOENT, false, "modprobe nsprobe");
+        says(Errno::ENODEV, true, "modprobe nsprobe");
+        says(Errno::ENOENT, true, "run nsprobe on the host");
+        says(Errno::EPERM, true, "CAP_PERFMON and CAP_SYS_PTRACE");
+        says(Errno::EMFILE, true, "cannot open /dev/nsprobe");
+    }
+
+    #[test]
+    fn features_have_names() {
+        assert_eq!(Features(0b101 | 1 << 63).names(), ["entry", "filter-pid"]);
+    }
+}

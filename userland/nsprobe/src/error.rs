@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong between this library and the module, each as a sentence
+//! that says what to do about it.
+
+use nix::errno::Errno;
+use nsprobe_common::abi::{
+    Refusal, Version, DEVICE, FILTER_PIDS_MAX, RING_BYTES_MAX, RING_BYTES_MIN, RING_BYTES_TOTAL_MAX,
+};
+use nsprobe_common::record::Corrupt;
+
+/// The library's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a request did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no device and no module.
+    #[error(
+        "{DEVICE} does not exist: the kernel module is not loaded; load it as root with \
+         `modprobe nsprobe` (installed) or `insmod nsprobe.ko` (just built)"
+    )]
+    NotLoaded,
+    /// The module is there, the device node is not.
+    #[error(
+        "{DEVICE} does not exist although the module is loaded: run nsprobe on the host, or give \
+         this container the device"
+    )]
+    NoNode,
+    /// The opener may not trace.
+    #[error(
+        "{DEVICE} cannot be opened ({0}): tracing needs CAP_PERFMON and CAP_SYS_PTRACE (or \
+         CAP_SYS_ADMIN) in the initial user namespace; run nsprobe as root on the host"
+    )]
+    Denied(Errno),
+    /// The path exists and is something else.
+    #[error("{DEVICE} is not the device of the nsprobe module ({0})")]
+    NotDevice(Errno),
+    /// Any other failure to open.
+    #[error("cannot open {DEVICE}: {0}")]
+    Open(Errno),
+    /// Library and module do not speak the same version.
+    #[error(
+        "the nsprobe module {release} serves versions {oldest} to {newest} of the interface, \
+         this program needs version {}: install module and program of the same release",
+        Version::CURRENT as u32
+    )]
+    Version {
+        /// Oldest version that the module serves.
+        oldest: u32,
+        /// Newest version that the module serves.
+        newest: u32,
+        /// The module's release.
+        release: String,
+    },
+    /// A ring size that no session can have.
+    #[error(
+        "a ring of {0} bytes is not possible: the size must be a power of two from \
+         {RING_BYTES_MIN} to {RING_BYTES_MAX} bytes (and at most {RING_BYTES_TOTAL_MAX} bytes for \
+         all CPUs together)"
+    )]
+    RingSize(u64),
+    /// Too little memory for the rings.
+    #[error(
+        "the kernel has no memory for {rings} rings of {bytes} bytes: choose a smaller ring size"
+    )]
+    RingMemory {
+        /// One for each possible CPU.
+        rings: u32,
+        /// Bytes of one.
+        bytes: u64,
+    },
+    /// A filter that no session can have.
+    #[error("a filter takes 1 to {FILTER_PIDS_MAX} processes, not {0}")]
+    FilterSize(usize),
+    /// The process to be traced does not exist.
+    #[error("no such process: it has ended, or its number is not one of this pid namespace")]
+    NoProcess,
+    /// The process is no longer in the namespace that it was found in.
+    #[error("process {0} is not in the pid namespace that was looked up: it ended meanwhile, start again")]
+    StaleNamespace(u32),
+    /// A probe could not be attached.
+    #[error("{}", refusal(*.reason, *.errno))]
+    Attach {
+        /// Index of the probe in the request.
+        index: usize,
+        /// The module's reason.
+        reason: Refusal,
+        /// The error number.
+        errno: Errno,
+    },
+    /// No probe with this id.
+    #[error("no probe {0} in this session")]
+    NoProbe(u32),
+    /// A request failed in another way.
+    #[error("{request} failed: {errno}")]
+    Request {
+        /// The name of the request.
+        request: &'static str,
+        /// The error number.
+        errno: Errno,
+    },
+    /// The module's answer makes no sense.
+    #[error("the module's answer to {0} makes no sense: is it of another release?")]
+    Answer(&'static str),
+    /// A ring holds bytes that are no record.
+    #[error("the ring of CPU {ring} is corrupt at position {position}: {}", corrupt(*.why))]
+    Corrupt {
+        /// Number of the ring.
+        ring: usize,
+        /// Bytes since the ring was made.
+        position: u64,
+        /// What is wrong.
+        why: Corrupt,
+    },
+    /// Reading /proc failed.
+    #[error("cannot read {path}")]
+    Proc {
+        /// What was to be read.
+        path: String,
+        /// Why it could not.
+        source: std::io::Error,
+    },
+}
+
+/// A refusal to attach, as a sentence.
+fn refusal(reason: Refusal, errno: Errno) -> String {
+    let sentence = match reason {
+        Refusal::NoSetup => "the session has no rings yet",
+        Refusal::UnknownValue => "the module does not know this kind of probe: is it older?",
+        Refusal::BadFd => "the file is not open for reading",
+        Refusal::NotRegular => {
+            "it is not a regular file: only programs and libraries can be probed"
+        }
+        Refusal::OutsideFile => "the offset lies behind the end of the file",
+        Refusal::TooMany => "the session has too many probes: probe fewer functions",
+        Refusal::NoMemory => "the kernel has no memory for the probe",
+        Refusal::Kernel => return kernel(errno),
+        Refusal::None => return format!("the kernel refused the probe: {errno}"),
+    };
+    sentence.to_owned()
+}
+
+/// What `uprobe_register` means by its error.
+fn kernel(errno: Errno) -> String {
+    match errno {
+        Errno::EIO => "its file system cannot carry probes".to_owned(),
+        Errno::ENOEXEC | Errno::EINVAL | Errno::EOPNOTSUPP => {
+            format!("the kernel cannot probe the instruction at this offset ({errno})")
+        }
+        other => format!("the kernel refused the probe: {other}"),
+    }
+}
+
+fn corrupt(why: Corrupt) -> String {
+    match why {
+        Corrupt::Length(word) => format!("a record of impossible length (word {word:#x})"),
+        Corrupt::Overrun(word) => format!("a record reaches behind the end (word {word:#x})"),
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sessions of all processes, as `/proc/PID/fdinfo` tells of them.
+//!
+//! The module prints one key a line behind the kernel's own lines: a session's
+//! number (`nsprobe-session`), `rings`, `ring-bytes`, `filter`, and a `probe`
+//! line of name-value pairs for each probe. Keys that this version does not
+//! know are skipped.
+
+use crate::error::{Error, Result};
+use crate::session::Counters;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// A session and who holds it open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// Its number.
+    pub session: u64,
+    /// Processes that hold it open.
+    pub pids: Vec<u32>,
+    /// Name of the first of them.
+    pub comm: String,
+    /// Rings; 0 before they are made.
+    pub rings: u64,
+    /// Bytes of each.
+    pub ring_bytes: u64,
+    /// Who is traced, in the module's words.
+    pub filter: String,
+    /// Its probes.
+    pub probes: Vec<ProbeStatus>,
+}
+
+/// A probe of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeStatus {
+    /// Its number in the session.
+    pub id: u32,
+    /// Device of the probed file.
+    pub dev: u64,
+    /// Inode number of the probed file.
+    pub ino: u64,
+    /// File offset of the breakpoint.
+    pub offset: u64,
+    /// What became of its hits.
+    pub counters: Counters,
+}
+
+/// All sessions that the caller may look at, but not the caller's own.
+pub fn sessions() -> Result<Vec<SessionStatus>> {
+    let proc = Path::new("/proc");
+    let failed = |source| Error::Proc {
+        path: proc.display().to_string(),
+        source,
+    };
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(proc).map_err(failed)?.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        if let Some(pid) = pid.filter(|&pid| pid != std::process::id()) {
+            // A process that ends meanwhile has no sessions any more.
+            let _ = sessions_of(pid, &entry.path(), &mut found);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn sessions_of(
+    pid: u32,
+    process: &Path,
+    found: &mut BTreeMap<u64, SessionStatus>,
+) -> io::Result<()> {
+    for fd in fs::read_dir(process.join("fd"))?.flatten() {
+        let is_device = fs::read_link(fd.path()).is_ok_and(|link| link.ends_with("nsprobe"));
+        if !is_device {
+            continue;
+        }
+        let text = fs::read_to_string(process.join("fdinfo").join(fd.file_name()));
+        let Some(session) = text.ok().as_deref().and_then(parse) else {
+            continue;
+        };
+        let known = found.entry(session.session).or_insert(session);
+        if known.pids.is_empty() {
+            let comm = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            known.comm = comm.trim_end_matches('\n').to_owned();
+        }
+        if !known.pids.contains(&pid) {
+            known.pids.push(pid);
+        }
+    }
+    Ok(())
+}
+
+/// A session from the lines of its fdinfo; `None` for any other kind of file.
+fn parse(text: &str) -> Option<SessionStatus> {
+    let mut session = SessionStatus::default();
+    let mut is_session = false;
+    for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        let value = value.trim();
+        match key {
+            "nsprobe-session" => {
+                session.session = value.parse().ok()?;
+                is_session = true;
+            }
+            "rings" => session.rings = value.parse().unwrap_or_default(),
+            "ring-bytes" => session.ring_bytes = value.parse().unwrap_or_default(),
+            "filter" => session.filter = value.to_owned(),
+            "probe" => session.probes.extend(probe(value)),
+            _ => {}
+        }
+    }
+    is_session.then_some(session)
+}
+
+/// `<id> dev <dev> ino <ino> offset 0x… hits N recorded N filtered N …`.
+fn probe(text: &str) -> Option<ProbeStatus> {
+    let mut words = text.split_whitespace();
+    let mut probe = ProbeStatus {
+        id: words.next()?.parse().ok()?,
+        ..ProbeStatus::default()
+    };
+    while let (Some(name), Some(value)) = (words.next(), words.next()) {
+        let value = number(value);
+        match name {
+            "dev" => probe.dev = value,
+            "ino" => probe.ino = value,
+            "offset" => probe.offset = value,
+            "hits" => probe.counters.hits = value,
+            "recorded" => probe.counters.recorded = value,
+            "filtered" => probe.counters.filtered = value,
+            "lost" | "lost-full" => probe.counters.lost_full = value,
+            "stacks-cut" | "cut" => probe.counters.stacks_cut = value,
+            _ => {}
+        }
+    }
+    Some(probe)
+}
+
+/// A decimal number, a hexadecimal one, or `major:minor` as `stat(2)` has it.
+fn number(text: &str) -> u64 {
+    if let Some((major, minor)) = text.split_once(':') {
+        return nix::sys::stat::makedev(number(major), number(minor));
+    }
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).unwrap_or_default(),
+        None => text.parse().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t29\nino:\t17\n\
+        nsprobe-session:\t12\nrings:\t2\nring-bytes:\t262144\nfilter:\tpidns 4026532111\n\
+        later:\tkey\n\
+        probe:\t1 dev 0x801 ino 99 offset 0x1a40 hits 7 recorded 4 filtered 2 lost 1 new 5\n\
+        probe:\t2 dev 8:1 ino 99 offset 0x1b00 hits 0 recorded 0 filtered 0 lost 0\n";
+
+    #[test]
+    fn the_module_s_lines_make_a_session() {
+        let session = parse(TEXT).unwrap();
+        assert_eq!(session.session, 12);
+        assert_eq!((session.rings, session.ring_bytes), (2, 262144));
+        assert_eq!(session.filter, "pidns 4026532111");
+        assert_eq!(session.probes.len(), 2);
+        let first = &session.probes[0];
+        assert_eq!((first.dev, first.ino, first.offset), (0x801, 99, 0x1a40));
+        assert_eq!(first.counters.hits, 7);
+        assert!(first.counters.balance());
+        assert_eq!(session.probes[1].dev, 0x801);
+    }
+
+    #[test]
+    fn other_files_and_nonsense_are_no_sessions() {
+        assert_eq!(parse("pos:\t0\nflags:\t02\n"), None);
+        assert_eq!(parse("nsprobe-session:\tx\n"), None);
+        let odd = parse("nsprobe-session:\t1\nprobe:\tx\nprobe:\t3 dev\n").unwrap();
+        assert_eq!(odd.probes.len(), 1);
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads all rings of a session and merges their records by time.
+//!
+//! # The order of records
+//!
+//! Records of one batch come sorted by time, except that objects come first:
+//! whoever reads a hit has seen its objects. From batch to batch, time does not
+//! go back either as long as every writer commits its record within
+//! [`SETTLE_NS`] of taking its time: records younger than that stay in their
+//! rings until the next batch ([`Reader::settled`]). A writer that is held up
+//! for longer between the two shows up late, with its true time; nothing is
+//! lost or told twice. On one CPU the order is always that of the ring.
+
+use crate::error::{Error, Result};
+use crate::sys::{self, MappedRing};
+use nsprobe_common::record::{Corrupt, Record};
+
+/// How long a record may take from its time stamp to its commit without coming
+/// out of order: generous for a stack walk, and below what a person notices.
+pub const SETTLE_NS: u64 = 1_000_000;
+
+/// The reader of a session's rings.
+#[derive(Debug)]
+pub struct Reader {
+    rings: Vec<MappedRing>,
+    /// Records of the batch being read; kept for its memory.
+    index: Vec<Entry>,
+    /// Where each ring's part of the batch ends.
+    ends: Vec<u64>,
+    lost: u64,
+}
+
+/// Where a record of a batch lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    time_ns: u64,
+    ring: u32,
+    position: u64,
+}
+
+/// The records of one round over the rings; dropping it gives their room back.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    reader: &'a mut Reader,
+}
+
+impl Reader {
+    pub(crate) fn new(rings: Vec<MappedRing>) -> Reader {
+        let ends = rings.iter().map(MappedRing::consumed).collect();
+        Reader {
+            rings,
+            index: Vec::new(),
+            ends,
+            lost: 0,
+        }
+    }
+
+    /// The time up to which all records are in their rings by now.
+    pub fn settled() -> u64 {
+        sys::monotonic_ns().saturating_sub(SETTLE_NS)
+    }
+
+    /// Records that found no room, as told in the rings.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Records that found no room, as the rings count them: ahead of
+    /// [`lost`](Self::lost) until the next record tells of them.
+    pub fn lost_in_rings(&self) -> u64 {
+        self.rings.iter().map(MappedRing::lost).sum()
+    }
+
+    /// Takes all committed records up to the time `until_ns`, of all rings.
+    pub fn collect(&mut self, until_ns: u64) -> Result<Batch<'_>> {
+        self.index.clear();
+        for (end, ring) in self.ends.iter_mut().zip(&self.rings) {
+            *end = ring.producer();
+        }
+        for number in 0..self.rings.len() {
+            self.scan(number, until_ns)?;
+        }
+        self.index.sort_unstable();
+        Ok(Batch { reader: self })
+    }
+
+    /// Takes everything that is committed, for the end of a session.
+    pub fn collect_rest(&mut self) -> Result<Batch<'_>> {
+        self.collect(u64::MAX)
+    }
+
+    /// Enters one ring's committed records into the index and moves its end
+    /// behind the last of them.
+    fn scan(&mut self, number: usize, until_ns: u64) -> Result<()> {
+        let (Some(ring), Some(end)) = (self.rings.get(number), self.ends.get_mut(number)) else {
+            return Ok(());
+        };
+        let mut position = ring.consumed();
+        let mut latest = 0;
+        loop {
+            let corrupt = |why| Error::Corrupt {
+                ring: number,
+                position,
+                why,
+            };
+            let Some(bytes) = ring.record(position, *end).map_err(corrupt)? else {
+                break;
+            };
+            let Some((record, length)) = Record::parse(bytes).map_err(corrupt)? else {
+                break;
+            };
+            if let Some(record) = record {
+                // Within a ring the order of the records is kept.
+                latest = latest.max(time_of(&record));
+                if latest > until_ns {
+                    break;
+                }
+                let is_object = matches!(record, Record::Object(_));
+                if let Record::Lost(lost) = record {
+                    self.lost = self.lost.saturating_add(lost.count);
+                }
+                self.index.push(Entry {
+                    time_ns: if is_object { 0 } else { latest },
+                    ring: number as u32,
+                    position,
+                });
+            }
+            position = position.wrapping_add(length as u64);
+        }
+        *end = position;
+        Ok(())
+    }
+
+    fn record(&self, entry: Entry) -> std::result::Result<Option<Record<'_>>, Corrupt> {
+        let ring = entry.ring as usize;
+        let (Some(ring), Some(&end)) = (self.rings.get(ring), self.ends.get(ring)) else {
+            return Ok(None);
+        };
+        let Some(bytes) = ring.record(entry.position, end)? else {
+            return Ok(None);
+        };
+        Ok(Record::parse(bytes)?.and_then(|(record, _)| record))
+    }
+}
+
+fn time_of(record: &Record<'_>) -> u64 {
+    match record {
+        Record::Hit(hit, _) => hit.time_ns,
+        Record::Object(object) => object.time_ns,
+        Record::Lost(lost) => lost.time_ns,
+        // Every kind's body begins with its time.
+        Record::Unknown(_, body) => {
+            let bytes = body.first_chunk().copied().unwrap_or_default();
+            u64::from_ne_bytes(bytes)
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// The records, in order.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let reader = &*self.reader;
+        // `scan` has parsed each of these already: none fails here.
+        reader
+            .index
+            .iter()
+            .filter_map(|&entry| reader.record(entry).ok().flatten())
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.reader.index.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.reader.index.is_empty()
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let Reader { rings, ends, .. } = &mut *self.reader;
+        for (ring, &end) in rings.iter_mut().zip(ends.iter()) {
+            ring.release(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session: filter, probes, counters and objects of one open file.
+
+use crate::error::{Error, Result};
+use crate::sys;
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nsprobe_common::abi::{
+    self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_PIDNS, FILTER_PIDS, FILTER_PIDS_MAX,
+    FILTER_SELF, PROBE_AT_ENTRY, PROBE_ENTRY, PROBE_STACK,
+};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// A session with rings.
+#[derive(Debug)]
+pub struct Session {
+    file: File,
+}
+
+/// The number of a probe in its session, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProbeId(pub u32);
+
+/// Who is traced; conditions are joined by "and".
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pids: Vec<u32>,
+    pid_namespace: Option<(u32, u32)>,
+    own_process: bool,
+}
+
+impl Filter {
+    /// Only these processes, as the caller's pid namespace numbers them.
+    pub fn pids(pids: impl IntoIterator<Item = u32>) -> Filter {
+        Filter {
+            pids: pids.into_iter().collect(),
+            ..Filter::default()
+        }
+    }
+
+    /// Only the pid namespace `inum`, found through its member `pid`, and those
+    /// below it.
+    pub fn pid_namespace(pid: u32, inum: u32) -> Filter {
+        Filter {
+            pid_namespace: Some((pid, inum)),
+            ..Filter::default()
+        }
+    }
+
+    /// The opener's own process counts too.
+    pub fn with_own_process(mut self) -> Filter {
+        self.own_process = true;
+        self
+    }
+
+    fn request(&self) -> Result<abi::Filter> {
+        if self.pids.len() > FILTER_PIDS_MAX as usize {
+            return Err(Error::FilterSize(self.pids.len()));
+        }
+        let (pidns_pid, pidns_inum) = self.pid_namespace.unwrap_or_default();
+        let flag = |set, flag| if set { flag } else { 0 };
+        Ok(abi::Filter {
+            flags: flag(!self.pids.is_empty(), FILTER_PIDS)
+                | flag(self.pid_namespace.is_some(), FILTER_PIDNS)
+                | flag(self.own_process, FILTER_SELF),
+            pidns_pid,
+            pidns_inum,
+            ..abi::Filter::default()
+        })
+    }
+}
+
+/// A probe to be attached: a file, an offset, and what a hit takes along.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe<'a> {
+    file: BorrowedFd<'a>,
+    offset: u64,
+    flags: u32,
+    max_frames: u32,
+}
+
+impl<'a> Probe<'a> {
+    /// A probe at the first instruction of a function, as its symbol says: the
+    /// return address is on top of the stack there.
+    pub fn entry(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
+        Probe {
+            flags: PROBE_AT_ENTRY,
+            ..Probe::instruction(file, offset)
+        }
+    }
+
+    /// A probe at any instruction.
+    pub fn instruction(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
+        Probe {
+            file: file.as_fd(),
+            offset,
+            flags: 0,
+            max_frames: 0,
+        }
+    }
+
+    /// Take the user stack.
+    pub fn with_stack(mut self) -> Probe<'a> {
+        self.flags |= PROBE_STACK;
+        self
+    }
+
+    /// Take at most so many frames.
+    pub fn with_max_frames(mut self, frames: u32) -> Probe<'a> {
+        self.max_frames = frames;
+        self
+    }
+
+    fn request(&self) -> abi::Probe {
+        abi::Probe {
+            fd: self.file.as_raw_fd(),
+            kind: PROBE_ENTRY,
+            flags: self.flags,
+            max_frames: self.max_frames,
+            offset: self.offset,
+            ..abi::Probe::default()
+        }
+    }
+}
+
+/// What became of a probe's hits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times the breakpoint was hit.
+    pub hits: u64,
+    /// Hits with a record in a ring.
+    pub recorded: u64,
+    /// Hits of tasks that the filter leaves out.
+    pub filtered: u64,
+    /// Hits lost because the ring was full.
+    pub lost_full: u64,
+    /// Recorded hits whose stack ended early.
+    pub stacks_cut: u64,
+}
+
+impl Counters {
+    /// Whether every hit is accounted for: the conservation law.
+    pub fn balance(&self) -> bool {
+        let parts = [self.recorded, self.filtered, self.lost_full];
+        let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
+        u128::from(self.hits) == sum
+    }
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.hits += other.hits;
+        self.recorded += other.recorded;
+        self.filtered += other.filtered;
+        self.lost_full += other.lost_full;
+        self.stacks_cut += other.stacks_cut;
+    }
+}
+
+fn failed(request: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::Request { request, errno }
+}
+
+impl Session {
+    pub(crate) fn new(file: File) -> Session {
+        Session { file }
+    }
+
+    /// Says who is traced: once, before the first [`attach`](Self::attach).
+    pub fn filter(&mut self, filter: &Filter) -> Result<()> {
+        let request = filter.request()?;
+        sys::filter(self.file.as_fd(), request, &filter.pids).map_err(|errno| match errno {
+            Errno::ESRCH => Error::NoProcess,
+            Errno::ESTALE => Error::StaleNamespace(request.pidns_pid),
+            errno => failed("FILTER")(errno),
+        })
+    }
+
+    /// Attaches all of `probes` or none. Ids are in the order of `probes`.
+    pub fn attach(&mut self, probes: &[Probe<'_>]) -> Result<Vec<ProbeId>> {
+        if probes.len() > ATTACH_MAX as usize {
+            return Err(Error::Attach {
+                index: ATTACH_MAX as usize,
+                reason: Refusal::TooMany,
+                errno: Errno::ENOSPC,
+            });
+        }
+        let mut requests: Vec<abi::Probe> = probes.iter().map(Probe::request).collect();
+        sys::attach(self.file.as_fd(), &mut requests).map_err(|(errno, answer)| Error::Attach {
+            index: answer.failed as usize,
+            reason: Refusal::from_u32(answer.reason).unwrap_or(Refusal::None),
+            errno,
+        })?;
+        Ok(requests.iter().map(|probe| ProbeId(probe.id)).collect())
+    }
+
+    /// Detaches all of `ids` or none, and waits until their handlers are done.
+    pub fn detach(&mut self, ids: &[ProbeId]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<u32> = ids.iter().map(|id| id.0).collect();
+        sys::detach(self.file.as_fd(), &ids).map_err(failed("DETACH"))
+    }
+
+    /// The counters of one probe, over all CPUs.
+    pub fn counters(&self, probe: ProbeId) -> Result<Counters> {
+        self.counters_of(probe, CPU_ALL)
+    }
+
+    /// The counters of one probe on one CPU.
+    pub fn counters_on(&self, probe: ProbeId, cpu: u16) -> Result<Counters> {
+        self.counters_of(probe, u32::from(cpu))
+    }
+
+    fn counters_of(&self, probe: ProbeId, cpu: u32) -> Result<Counters> {
+        let answer =
+            sys::counters(self.file.as_fd(), probe.0, cpu).map_err(|errno| match errno {
+                Errno::ENOENT => Error::NoProbe(probe.0),
+                errno => failed("COUNTERS")(errno),
+            })?;
+        Ok(Counters {
+            hits: answer.hits,
+            recorded: answer.recorded,
+            filtered: answer.filtered,
+            lost_full: answer.lost_full,
+            stacks_cut: answer.stacks_cut,
+        })
+    }
+
+    /// Which file an object is; `None` when the session has no such object.
+    pub fn object(&self, id: u32) -> Result<Option<ObjectIdentity>> {
+        match sys::object(self.file.as_fd(), id) {
+            Ok(identity) => Ok(Some(identity)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(failed("OBJECT")(errno)),
+        }
+    }
+
+    /// The very file that was mapped, opened from the kernel's own reference,
+    /// which is dropped by this: a second claim gives `None`.
+    pub fn claim(&self, id: u32) -> Result<Option<File>> {
+        match sys::claim(self.file.as_fd(), id) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),
+            Err(errno) => Err(failed("OBJECT")(errno)),
+        }
+    }
+
+    /// Sleeps until a ring has reached its watermark or the time is over; a
+    /// signal ends the sleep too. Records below the watermark do not wake, so
+    /// look at the rings whatever the answer.
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(failed("poll")(errno)),
+        }
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_says_only_what_was_asked() {
+        assert_eq!(Filter::pids([7]).request().unwrap().flags, FILTER_PIDS);
+        let request = Filter::pid_namespace(9, 4026532111).request().unwrap();
+        assert_eq!(request.flags, FILTER_PIDNS);
+        assert_eq!((request.pidns_pid, request.pidns_inum), (9, 4026532111));
+        assert!(Filter::pids(0..65).request().is_err());
+    }
+
+    #[test]
+    fn counters_balance_or_not() {
+        let mut counters = Counters {
+            hits: 10,
+            recorded: 6,
+            filtered: 2,
+            lost_full: 2,
+            stacks_cut: 5,
+        };
+        assert!(counters.balance());
+        counters += counters;
+        assert!(counters.balance());
+        counters.hits += 1;
+        assert!(!counters.balance());
+    }
+
+    #[test]
+    fn refusals_are_sentences() {
+        let attach = |reason, errno| {
+            Error::Attach {
+                index: 0,
+                reason,
+                errno,
+            }
+            .to_string()
+        };
+        assert!(attach(Refusal::OutsideFile, Errno::ENOEXEC).contains("behind the end"));
+        assert!(attach(Refusal::Kernel, Errno::EIO).contains("file system"));
+        assert!(attach(Refusal::Kernel, Errno::ENOEXEC).contains("instruction"));
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library's only home of `unsafe`: the requests of the device, each as a
+//! function that cannot be called wrongly, and the mapping of a ring.
+#![allow(
+    unsafe_code,
+    reason = "ioctl and mmap are the two things that the library needs and that Rust cannot check"
+)]
+
+use crate::device::SetupOptions;
+use nix::errno::Errno;
+use nix::libc;
+use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_FD, SETUP_TEXT};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use zerocopy::{FromBytes, IntoBytes};
+
+#[cfg(test)]
+pub(crate) mod fake;
+mod ring;
+
+pub(crate) use ring::MappedRing;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// Issues one request.
+///
+/// # Safety
+///
+/// `T` is the struct of `command`, and addresses in it are those of memory that
+/// the kernel may read and write as the request's documentation says.
+unsafe fn request<T: FromBytes + IntoBytes>(
+    fd: BorrowedFd<'_>,
+    command: u32,
+    argument: &mut T,
+) -> Result<()> {
+    // SAFETY:
+    // - `argument` is live and exclusively borrowed, and as long as the `size`
+    //   that each caller below puts into it;
+    // - any bytes that the kernel writes make a `T`, as `T: FromBytes`;
+    // - addresses in it are the caller's promise.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::c_ulong::from(command), argument) };
+    Errno::result(result).map(drop)
+}
+
+fn size<T>() -> u32 {
+    size_of::<T>() as u32
+}
+
+/// What the module says of itself.
+pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info> {
+    let mut info = abi::Info {
+        size: size::<abi::Info>(),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of INFO and holds no address.
+    unsafe { request(fd, abi::INFO, &mut info) }?;
+    Ok(info)
+}
+
+/// Makes the rings.
+pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup> {
+    let mut setup = abi::Setup {
+        size: size::<abi::Setup>(),
+        flags: if options.text { SETUP_TEXT } else { 0 },
+        ring_bytes: options.ring_bytes,
+        watermark_bytes: options.watermark_bytes.min(options.ring_bytes),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of SETUP and holds no address.
+    unsafe { request(fd, abi::SETUP, &mut setup) }?;
+    Ok(setup)
+}
+
+/// Sets `filter`, whose processes are `pids`.
+pub(crate) fn filter(fd: BorrowedFd<'_>, mut filter: abi::Filter, pids: &[u32]) -> Result<()> {
+    filter.size = size::<abi::Filter>();
+    filter.pids = if pids.is_empty() {
+        0
+    } else {
+        pids.as_ptr() as u64
+    };
+    filter.pid_count = pids.len() as u32;
+    // SAFETY: the struct is that of FILTER; its address is that of `pids`, which
+    // the kernel only reads, and its count is theirs.
+    unsafe { request(fd, abi::FILTER, &mut filter) }
+}
+
+/// Attaches `probes` and fills in their ids.
+pub(crate) fn attach(
+    fd: BorrowedFd<'_>,
+    probes: &mut [abi::Probe],
+) -> std::result::Result<(), (Errno, abi::Attach)> {
+    let mut attach = abi::Attach {
+        size: size::<abi::Attach>(),
+        probes: probes.as_mut_ptr() as u64,
+        count: probes.len() as u32,
+        probe_size: size::<abi::Probe>(),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of ATTACH; its address is that of `probes`,
+    // exclusively borrowed and of any bytes, with their count and size.
+    unsafe { request(fd, abi::ATTACH, &mut attach) }.map_err(|errno| (errno, attach))
+}
+
+/// Detaches `ids`.
+pub(crate) fn detach(fd: BorrowedFd<'_>, ids: &[u32]) -> Result<()> {
+    let mut detach = abi::Detach {
+        size: size::<abi::Detach>(),
+        ids: ids.as_ptr() as u64,
+        count: ids.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of DETACH; its address is that of `ids`, which
+    // the kernel only reads, and its count is theirs.
+    unsafe { request(fd, abi::DETACH, &mut detach) }
+}
+
+/// The counters of `probe` on `cpu`.
+pub(crate) fn counters(fd: BorrowedFd<'_>, probe: u32, cpu: u32) -> Result<abi::Counters> {
+    let mut counters = abi::Counters {
+        size: size::<abi::Counters>(),
+        probe,
+        cpu,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of COUNTERS and holds no address.
+    unsafe { request(fd, abi::COUNTERS, &mut counters) }?;
+    Ok(counters)
+}
+
+fn object_request(fd: BorrowedFd<'_>, id: u32, flags: u32) -> Result<abi::Object> {
+    let mut object = abi::Object {
+        size: size::<abi::Object>(),
+        flags,
+        id,
+        fd: -1,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of OBJECT and holds no address.
+    unsafe { request(fd, abi::OBJECT, &mut object) }?;
+    Ok(object)
+}
+
+/// Which file the object is.
+pub(crate) fn object(fd: BorrowedFd<'_>, id: u32) -> Result<ObjectIdentity> {
+    object_request(fd, id, 0).map(|object| object.identity)
+}
+
+/// The object's file, from the kernel's own reference.
+pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32) -> Result<File> {
+    let object = object_request(fd, id, OBJECT_FD)?;
+    if object.fd < 0 {
+        return Err(Errno::ESTALE);
+    }
+    // SAFETY: the kernel has just opened this descriptor for this call, and
+    // nothing else in the process knows it.
+    let file = unsafe { OwnedFd::from_raw_fd(object.fd) };
+    Ok(File::from(file))
+}
+
+/// CLOCK_MONOTONIC, the clock of the records, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is live and exclusively borrowed; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A range of mapped memory that is unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    base: std::ptr::NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: shared references give out the address only; what may be read through
+// it is `MappedRing`'s to decide.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `bytes` of address space without any memory.
+    fn reserve(bytes: usize) -> Result<Mapping> {
+        // SAFETY: the kernel chooses an unused range, so no other memory of the
+        // process changes.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let base = std::ptr::NonNull::new(base.cast()).ok_or(Errno::ENOMEM)?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// Puts `bytes` of `file` from `offset` on at `at` bytes into the range.
+    fn place(
+        &mut self,
+        at: usize,
+        bytes: usize,
+        (file, offset): (&impl AsFd, u64),
+        writable: bool,
+    ) -> Result<()> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+        if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(Errno::EINVAL);
+        }
+        let write = if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: the range lies within this mapping (checked above), which is
+        // exclusively borrowed: nobody holds a reference into it.
+        let placed = unsafe {
+            libc::mmap(
+                self.base.as_ptr().add(at).cast(),
+                bytes,
+                libc::PROT_READ | write,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_fd().as_raw_fd(),
+                offset,
+            )
+        };
+        if placed == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this mapping's own, and references into it
+        // borrow the owner that is being dropped.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
