@@ -1,2 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! (Filled in by the commits that follow.)
+//! Names for code: functions of an ELF file, and source frames of an offset.
+//!
+//! This crate parses hostile bytes and joins no namespace: it is given an open
+//! file. It reads with `pread` into memory of its own (no `mmap`: a file that is
+//! cut short would kill us with SIGBUS), caps every size that the file declares,
+//! and opens no path that a file names.
+//!
+//! Names that come out are as the file has them: print them through [`escaped`].
+#![forbid(unsafe_code)]
+
+mod binary;
+pub mod demangle;
+mod error;
+mod escape;
+mod function;
+mod resolve;
+
+pub use binary::{Binary, Place, Segment};
+pub use error::{Error, Unresolved};
+pub use escape::{escaped, Escaped};
+pub use function::{Function, FunctionKind};
+pub use resolve::{Lookup, Resolution, Source, SourceFrame};
+
+use std::fmt;
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A place in a file, in bytes from its beginning: what the kernel probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileOffset(pub u64);
+
+/// An address as the file's own headers and tables count it: what `nm` prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub u64);
+
+impl fmt::Display for FileOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}

@@ -1,2 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! (Filled in by the commits that follow.)
+//! What the user points at: containers and processes, and the files they see.
+//!
+//! This crate joins namespaces and reads the host's `/proc`; it parses no ELF.
+//! A file of a container is opened by a thread that joined the container's
+//! mount namespace (see [`namespace`]). When that fails, the answer is an error,
+//! never the host's file of the same name.
+//!
+//! Everything that comes from a container is hostile: paths, names and the
+//! kinds of files. Whoever prints them escapes them first.
+#![forbid(unsafe_code)]
+
+pub mod container;
+mod error;
+pub mod mappings;
+pub mod namespace;
+mod nearest;
+pub mod process;
+
+pub use container::Container;
+pub use error::{Error, FileKind};
+pub use mappings::{Library, Mapping};
+pub use namespace::{open_here, open_in, OpenedFile, Opener};
+pub use process::{processes_in_pid_namespace, Process};
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process, held in a way that a recycled pid cannot fake.
+
+use crate::{mappings, Error, Library, Mapping, Result};
+use nix::errno::Errno;
+use nix::fcntl::{open, openat, AtFlags, OFlag};
+use nix::sys::stat::{fstatat, FileStat, Mode};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Largest file below `/proc/PID` that is read, in bytes: the mappings of a
+/// process at the default limit of 65,530, each with a path of 1 KiB.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A process: every read goes through a directory handle of `/proc/PID`, which
+/// dies with the process even when its number is used again.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    pidfd: OwnedFd,
+    directory: OwnedFd,
+    start_time: u64,
+}
+
+impl Process {
+    /// The living process of that number.
+    pub fn open(pid: u32) -> Result<Process> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(format!("/proc/{pid}").as_str(), flags, Mode::empty())
+            .map_err(|_| Error::NoSuchProcess { pid })?;
+        let number = i32::try_from(pid)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        let pidfd = number
+            .and_then(|pid| {
+                rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+            })
+            .ok_or(Error::NoSuchProcess { pid })?;
+        let mut process = Process {
+            pid,
+            pidfd,
+            directory,
+            start_time: 0,
+        };
+        // The directory came first: if it still lives, the number was not used
+        // again before the pidfd was made, and both are the same process.
+        let stat = process.stat().map_err(|_| Error::NoSuchProcess { pid })?;
+        if stat.is_dead() {
+            return Err(Error::NoSuchProcess { pid });
+        }
+        process.start_time = stat.start_time;
+        Ok(process)
+    }
+
+    /// Its number in our pid namespace.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its pidfd: readable (poll) when the process has exited.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// When it started, in clock ticks since boot.
+    pub fn start_time(&self) -> u64 {
+        self.start_time
+    }
+
+    /// Whether it still lives. A zombie does not.
+    pub fn still_same(&self) -> bool {
+        self.stat()
+            .is_ok_and(|stat| !stat.is_dead() && stat.start_time == self.start_time)
+    }
+
+    /// The name of its main thread, as the kernel keeps it (at most 15 bytes).
+    pub fn comm(&self) -> Result<String> {
+        let bytes = self.read("comm")?;
+        Ok(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
+    }
+
+    /// The inode number of its pid namespace.
+    pub fn pid_namespace(&self) -> Result<u32> {
+        self.stat_of("ns/pid").map(|stat| stat.st_ino as u32)
+    }
+
+    /// The inode number of its mount namespace.
+    pub fn mount_namespace(&self) -> Result<u64> {
+        self.stat_of("ns/mnt").map(|stat| stat.st_ino)
+    }
+
+    /// Its numbers in each pid namespace, ours first, its own last.
+    pub fn namespace_pids(&self) -> Result<Vec<u32>> {
+        let status = self.read("status")?;
+        let numbers = status
+            .split(|&byte| byte == b'\n')
+            .find_map(|line| line.strip_prefix(b"NSpid:"))
+            .unwrap_or_default();
+        Ok(String::from_utf8_lossy(numbers)
+            .split_whitespace()
+            .filter_map(|number| number.parse().ok())
+            .collect())
+    }
+
+    /// What it has mapped, by rising address.
+    pub fn mappings(&self) -> Result<Vec<Mapping>> {
+        Ok(mappings::parse(&self.read("maps")?))
+    }
+
+    /// The one library of that soname or file name that it has mapped
+    /// (`libc.so.6`; `libssl.so` or `libssl` when only one begins so).
+    pub fn find_library(&self, name: &str) -> Result<Library> {
+        let files = mappings::files([(self.pid, self.mappings()?)]);
+        let mut found = mappings::find_library(files, name)?;
+        match (found.pop(), found.is_empty()) {
+            (Some(library), true) => Ok(library),
+            (last, _) => Err(Error::AmbiguousLibrary {
+                name: name.to_owned(),
+                matches: found
+                    .into_iter()
+                    .chain(last)
+                    .map(|library| library.path.display().to_string())
+                    .collect(),
+            }),
+        }
+    }
+
+    /// The parent's pid; 0 when it is outside our pid namespace.
+    pub(crate) fn parent(&self) -> Result<u32> {
+        self.stat().map(|stat| stat.parent)
+    }
+
+    /// The bytes of a file below `/proc/PID`.
+    pub(crate) fn read(&self, name: &'static str) -> Result<Vec<u8>> {
+        let fd = self.open_at(name, OFlag::O_RDONLY)?;
+        let mut bytes = Vec::new();
+        File::from(fd)
+            .take(FILE_BYTES_MAX)
+            .read_to_end(&mut bytes)
+            .map_err(|source| self.failed(name, source))?;
+        Ok(bytes)
+    }
+
+    /// Opens something below `/proc/PID`; magic links are followed.
+    pub(crate) fn open_at(&self, name: &'static str, flags: OFlag) -> Result<OwnedFd> {
+        openat(
+            &self.directory,
+            name,
+            flags | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|errno| self.failed(name, errno.into()))
+    }
+
+    fn stat_of(&self, name: &'static str) -> Result<FileStat> {
+        fstatat(&self.directory, name, AtFlags::empty())
+            .map_err(|errno| self.failed(name, errno.into()))
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        let bytes = self.read("stat")?;
+        Stat::parse(&bytes).ok_or(Error::ProcessGone { pid: self.pid })
+    }
+
+    /// The error for `name`, or that the process is gone when that is why.
+    fn failed(&self, what: &'static str, source: io::Error) -> Error {
+        let pid = self.pid;
+        let gone = [Errno::ESRCH, Errno::ENOENT].map(|errno| Some(errno as i32));
+        if gone.contains(&source.raw_os_error()) {
+            return Error::ProcessGone { pid };
+        }
+        Error::ProcessUnreadable { pid, what, source }
+    }
+}
+
+/// What `/proc/PID/stat` tells.
+struct Stat {
+    state: u8,
+    parent: u32,
+    start_time: u64,
+}
+
+impl Stat {
+    /// The name of the process may hold blanks and parentheses; what follows
+    /// its last closing one is ours.
+    fn parse(bytes: &[u8]) -> Option<Stat> {
+        let name_end = bytes.iter().rposition(|&byte| byte == b')')?;
+        let rest = std::str::from_utf8(bytes.get(name_end + 1..)?).ok()?;
+        let mut fields = rest.split_whitespace();
+        let state = *fields.next()?.as_bytes().first()?;
+        let parent = fields.next()?.parse().ok()?;
+        // Field 22; the parent is field 4.
+        let start_time = fields.nth(17)?.parse().ok()?;
+        Some(Stat {
+            state,
+            parent,
+            start_time,
+        })
+    }
+
+    fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// The pids of all processes, rising.
+pub(crate) fn all_processes() -> Result<Vec<u32>> {
+    let entries = std::fs::read_dir("/proc").map_err(|source| Error::StateUnreadable {
+        path: "/proc".into(),
+        source,
+    })?;
+    let mut pids: Vec<u32> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// The pids of all processes that are in this very pid namespace (not in one
+/// below it), rising. Empty when there is none.
+pub fn processes_in_pid_namespace(inum: u32) -> Result<Vec<u32>> {
+    use std::os::unix::fs::MetadataExt;
+    let inside = |pid: &u32| {
+        std::fs::metadata(format!("/proc/{pid}/ns/pid"))
+            .is_ok_and(|metadata| metadata.ino() == u64::from(inum))
+    };
+    Ok(all_processes()?.into_iter().filter(inside).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    #[test]
+    fn stat_survives_hostile_names() {
+        let line = b"7 (a) R 1 (\n) S 42 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!(
+            (stat.state, stat.parent, stat.start_time),
+            (b'S', 42, 12345)
+        );
+        for end in 0..line.len() {
+            let _ = Stat::parse(&line[..end]);
+        }
+    }
+
+    #[test]
+    fn we_are_who_we_are() {
+        let me = Process::open(std::process::id()).unwrap();
+        assert!(me.still_same());
+        assert_eq!(me.namespace_pids().unwrap().first(), Some(&me.pid()));
+        let mine = processes_in_pid_namespace(me.pid_namespace().unwrap()).unwrap();
+        assert!(mine.contains(&me.pid()));
+        assert_eq!(processes_in_pid_namespace(1).unwrap(), []);
+    }
+
+    #[test]
+    fn a_dead_process_is_gone_and_not_somebody_else() {
+        let mut child = sleeper();
+        let process = Process::open(child.id()).unwrap();
+        assert!(process.still_same());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!process.still_same());
+        assert!(matches!(process.mappings(), Err(Error::ProcessGone { .. })));
+        assert!(matches!(
+            Process::open(process.pid()),
+            Err(Error::NoSuchProcess { .. })
+        ));
+    }
+
+    #[test]
+    fn a_zombie_does_not_count_as_living() {
+        let mut child = sleeper();
+        let process = Process::open(child.id()).unwrap();
+        child.kill().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while process.still_same() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(!process.still_same());
+        assert!(Process::open(child.id()).is_err());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn absurd_pids_are_no_processes() {
+        for pid in [0, u32::MAX, i32::MAX as u32] {
+            assert!(matches!(
+                Process::open(pid),
+                Err(Error::NoSuchProcess { .. })
+            ));
+        }
+    }
+}
