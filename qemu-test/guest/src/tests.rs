@@ -53,9 +53,8 @@ pub(crate) fn play(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["reader", file, offset] => lifetime::read_for_ever(file, offset),
-        ["reader-in-userns", ..] => permissions::open_in_user_namespace(),
-        ["garbage", seed, seconds] => abi::throw_garbage(seed, seconds),
-        _ => return ExitCode::from(2),
+        ["open"] => permissions::open(),
+        ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
+        _ => ExitCode::from(2),
     }
-    ExitCode::SUCCESS
 }

@@ -45,15 +45,9 @@ impl Witness {
     pub(crate) fn hits(&self) -> u64 {
         let profile = fs::read_to_string(PROFILE).expect("tracefs is mounted");
         let line = profile.lines().find(|line| line.contains(&self.name));
-        let hits = line.and_then(|line| line.split_whitespace().nth_back(1).map(str::parse));
-        // FILE EVENT HITS before 6.13, FILE EVENT HITS MISSES later.
-        match hits {
-            Some(Ok(hits)) => hits,
-            _ => line
-                .and_then(|line| line.split_whitespace().next_back())
-                .and_then(|hits| hits.parse().ok())
-                .unwrap_or_else(|| panic!("no line for {}: {profile:?}", self.name)),
-        }
+        let hits = line.and_then(|line| line.split_whitespace().next_back());
+        hits.and_then(|hits| hits.parse().ok())
+            .unwrap_or_else(|| panic!("no line for {}: {profile:?}", self.name))
     }
 }
 
