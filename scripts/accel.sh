@@ -21,12 +21,20 @@ boot=$(cat /proc/sys/kernel/random/boot_id)
 answer=$guest/accel
 lock "$answer.lock"
 if [ "$(cut -d' ' -f1 "$answer" 2>/dev/null)" != "$boot" ]; then
-    log=$(mktemp)
-    trap 'rm -f "$log"' EXIT
+    trace=$(mktemp -d)
+    trap 'rm -rf "$trace"' EXIT
     accel=tcg
-    timeout -k 1 10 "$PROJECT/scripts/qemu.sh" "$guest" kvm "$log" nsprobe.probe \
-        </dev/null >/dev/null 2>&1 || true
-    ! grep -q 'nsprobe-guest: up' "$log" || accel=kvm
+    : >"$trace/console"
+    timeout -k 1 10 "$PROJECT/scripts/qemu.sh" "$guest" kvm "$trace/console" nsprobe.probe \
+        </dev/null >/dev/null 2>"$trace/errors" &
+    # It ends by itself; this only notices sooner.
+    while kill -0 $! 2>/dev/null; do
+        ! grep -q 'nsprobe-guest: up' "$trace/console" || { accel=kvm && break; }
+        ! grep -q 'KVM internal error' "$trace/errors" || break
+        sleep 0.1
+    done
+    kill $! 2>/dev/null || true
+    wait $! 2>/dev/null || true
     [ "$accel" = kvm ] || say "KVM is here and cannot run this kernel: using TCG"
     echo "$boot $accel" >"$answer"
 fi

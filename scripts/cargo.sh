@@ -28,7 +28,7 @@ if [ ! -e "$root" ]; then
     need_space "$CACHE/cargo" 3
 fi
 if [ ! -e "$root" ]; then
-    say "cargo here is ${found:-missing}, $wanted is needed: taking that of Debian's backports"
+    say "making a root with cargo of Debian's backports (here: ${found:-none}; needed: $wanted)"
     as_root rm -rf "$root.new"
     logged debootstrap_root "$root.new" minbase "$PACKAGES" trixie trixie-backports
     mv "$root.new" "$root"

@@ -12,10 +12,15 @@ cd "$PROJECT"
 payload=$PROJECT/build/payload
 mkdir -p "$payload/victims"
 
-# The file as it is now, or its absence: never one of an earlier build.
+# The file as it is now, or its absence: never one of an earlier build. A guest
+# that runs meanwhile keeps what it has open.
 collect() { # from name
-    rm -f "$payload/$2"
-    [ ! -e "$1" ] || cp "$1" "$payload/$2"
+    if [ ! -e "$1" ]; then
+        rm -f "$payload/$2"
+    elif ! cmp -s "$1" "$payload/$2"; then
+        cp "$1" "$payload/.$2.$$"
+        mv "$payload/.$2.$$" "$payload/$2"
+    fi
 }
 
 # A developer builds without --release, make with it: the newer is meant.

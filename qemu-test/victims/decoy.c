@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// flags: -O2 -static -Wall -Wextra -fno-omit-frame-pointer -fno-optimize-sibling-calls
-//
-// What the host has at a path where a container has served.c: the same code
-// at the same offsets, other names.
+/*
+ * Lies on the host at the path of a container's program: a tracer that reads
+ * the host's file instead of the container's shows these names.
+ *
+ * flags: -rdynamic
+ */
 #include <unistd.h>
 
-static volatile long sum;
+int decoy_processCommand(int depth);
+int setCommand(int depth);
 
-__attribute__((noinline)) long decoy_function(long n)
+__attribute__((noinline)) int setCommand(int depth)
 {
-	return sum = sum + n;
+	return depth + getpid();
 }
 
-__attribute__((noinline)) long decoy_caller(long n)
+__attribute__((noinline)) int decoy_processCommand(int depth)
 {
-	return decoy_function(n) + 1;
+	return setCommand(depth + 1) + 1;
 }
 
 int main(void)
 {
-	for (long i = 0;; i++) {
-		sum = decoy_caller(i) + 1;
-		usleep(10000);
-	}
+	return decoy_processCommand(0) == 0;
 }

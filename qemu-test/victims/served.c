@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // flags: -O2 -static -Wall -Wextra -fno-omit-frame-pointer -fno-optimize-sibling-calls
 //
-// What a container serves at a path where the host has decoy.c: the same code
+// What a container serves at a path where the host has served_on_host.c: the same code
 // at the same offsets, other names.
 #include <unistd.h>
 

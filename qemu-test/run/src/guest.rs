@@ -54,6 +54,8 @@ pub(crate) struct Outcome {
     pub(crate) status: Option<i32>,
     /// Sentences about what went wrong; empty after a good run.
     pub(crate) problems: Vec<String>,
+    /// The console's first line of kernel trouble.
+    pub(crate) trouble: Option<String>,
 }
 
 /// After kernel trouble the guest may say the rest, for this long.
@@ -182,9 +184,9 @@ impl<'a> Watch<'a> {
         if self.trouble_since.is_none() {
             if let Some(marker) = trouble::find(line) {
                 self.trouble_since = Some(Instant::now());
-                self.outcome
-                    .problems
-                    .push(format!("{}: {line}", marker.reason));
+                let problem = format!("{}: {line}", marker.reason);
+                self.outcome.problems.push(problem);
+                self.outcome.trouble = Some(line.to_owned());
             }
         }
     }

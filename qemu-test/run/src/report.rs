@@ -2,7 +2,6 @@
 //! The end of a run, in words.
 
 use std::fs;
-use std::path::Path;
 
 use crate::guest::{Guest, Outcome};
 use crate::ktap::{Counts, Parser, Summary};
@@ -29,13 +28,16 @@ impl Lines {
     }
 }
 
-/// Lines of the kernel's console that are shown after trouble.
-const CONSOLE_TAIL: usize = 40;
+/// Lines of the kernel's console that are shown: before the end or the first
+/// trouble, and after the trouble.
+const BEFORE: usize = 10;
+const AFTER: usize = 40;
 
 /// Prints what went wrong outside of the tests, and where to read on.
 pub(crate) fn problems(guest: &Guest, outcome: &Outcome) {
-    eprintln!("\nthe last of the kernel's console:");
-    for line in tail(&guest.folder.join("kernel.log"), CONSOLE_TAIL) {
+    eprintln!("\nfrom the kernel's console:");
+    let log = fs::read(guest.folder.join("kernel.log")).unwrap_or_default();
+    for line in excerpt(&String::from_utf8_lossy(&log), outcome.trouble.as_deref()) {
         eprintln!("  {line}");
     }
     for problem in &outcome.problems {
@@ -82,11 +84,14 @@ fn judge(summary: &Summary, outcome: &Outcome) -> (Counts, usize) {
     (counts, reasons)
 }
 
-fn tail(path: &Path, count: usize) -> Vec<String> {
-    let text = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-    lines[lines.len().saturating_sub(count)..].to_vec()
+/// The lines around the trouble, or the last ones.
+fn excerpt<'a>(log: &'a str, trouble: Option<&str>) -> Vec<&'a str> {
+    let lines: Vec<_> = log.lines().map(str::trim_end).collect();
+    let centre = trouble
+        .and_then(|trouble| lines.iter().position(|line| *line == trouble))
+        .unwrap_or(lines.len());
+    let first = centre.saturating_sub(BEFORE);
+    lines.into_iter().skip(first).take(BEFORE + AFTER).collect()
 }
 
 #[cfg(test)]
@@ -97,6 +102,7 @@ mod tests {
         Outcome {
             status,
             problems: problems.iter().map(|&text| text.to_owned()).collect(),
+            trouble: None,
         }
     }
 
@@ -111,6 +117,17 @@ mod tests {
     fn a_good_run_has_no_failure() {
         let (counts, reasons) = judge(&good(), &outcome(Some(0), &[]));
         assert_eq!((counts.passed, counts.failed, reasons), (1, 0, 0));
+    }
+
+    #[test]
+    fn excerpt_holds_the_cause() {
+        let log: String = (0..200).map(|number| format!("{number}\r\n")).collect();
+        assert_eq!(
+            excerpt(&log, Some("100"))[..12],
+            ["90", "91", "92", "93", "94", "95", "96", "97", "98", "99", "100", "101"]
+        );
+        assert_eq!(excerpt(&log, None).first(), Some(&"190"));
+        assert_eq!(excerpt("a\nb", None), ["a", "b"]);
     }
 
     #[test]

@@ -30,8 +30,8 @@ const MARKERS: &[Marker] = &[
     marker("possible circular locking", "a lock order is broken"),
     marker("possible recursive locking", "a lock is taken twice"),
     marker("suspicious RCU usage", "an RCU rule is broken"),
-    marker("scheduling while atomic", "something slept where it must not"),
-    marker("sleeping function called", "something slept where it must not"),
+    marker("scheduling while atomic", "it slept where it must not"),
+    marker("sleeping function called", "it slept where it must not"),
     marker("Bad page state", "a page was freed in use"),
     marker("BUG kmalloc", "slab memory was overwritten"),
     marker("Object already free", "slab memory was freed twice"),
@@ -99,10 +99,7 @@ mod tests {
                 "[   30.0] rcu: INFO: rcu_preempt self-detected stall on CPU",
                 "detected stall",
             ),
-            (
-                "[   30.0] Kernel panic - not syncing: x",
-                "Kernel panic",
-            ),
+            ("[   30.0] Kernel panic - not syncing: x", "Kernel panic"),
             ("[   30.0] Oops: 0000 [#1] SMP", "Oops"),
         ] {
             assert_eq!(text(line), Some(expected), "{line}");
