@@ -1,4 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! (Filled in by the commits that follow.)
+//! `nsprobe`: the story on one page. Arguments become a plan, the plan runs,
+//! and its end becomes an exit code.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done; also when the reader of our output went away |
+//! | 1 | it could not be done, or the traced command failed |
+//! | 2 | the command line makes no sense |
 
-fn main() {}
+mod args;
+mod command;
+mod json;
+mod list;
+mod names;
+mod origin;
+mod probes;
+mod render;
+mod spec;
+mod status;
+mod summary;
+mod target;
+mod trace;
+
+use args::Plan;
+use nsprobe_symbolize::escaped;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let plan = match args::plan() {
+        Ok(plan) => plan,
+        Err(code) => return code,
+    };
+    match run(plan) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Names in errors come from containers.
+            eprintln!("nsprobe: {}", escaped(&format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(plan: Plan) -> anyhow::Result<ExitCode> {
+    match plan {
+        Plan::Trace(plan) => trace::run(&plan),
+        Plan::List(plan) => list::run(&plan),
+        Plan::Status(plan) => status::run(&plan),
+        Plan::ExecStopped(command) => command::exec_stopped(&command),
+    }
+}
+
+/// Whether the reader of our output has gone, as `head` does: no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    })
+}

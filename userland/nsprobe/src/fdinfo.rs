@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sessions of all processes, as `/proc/PID/fdinfo` tells of them.
 //!
-//! The module prints one key a line behind the kernel's own lines: a session's
-//! number (`nsprobe-session`), `rings`, `ring-bytes`, `filter`, and a `probe`
-//! line of name-value pairs for each probe. Keys that this version does not
-//! know are skipped.
+//! The module prints one key a line behind the kernel's own lines: `session` (a
+//! number), `rings`, `ring-bytes`, `filter-processes` (how many), `filter-pidns`
+//! (its inode number), `probes` (how many), and a `probe` line of name-value
+//! pairs for each probe. Keys that this version does not know are skipped.
 
 use crate::error::{Error, Result};
 use crate::session::Counters;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -16,7 +17,7 @@ use std::path::Path;
 /// A session and who holds it open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStatus {
-    /// Its number.
+    /// Its number; 0 when the module does not number its sessions.
     pub session: u64,
     /// Processes that hold it open.
     pub pids: Vec<u32>,
@@ -26,8 +27,10 @@ pub struct SessionStatus {
     pub rings: u64,
     /// Bytes of each.
     pub ring_bytes: u64,
-    /// Who is traced, in the module's words.
-    pub filter: String,
+    /// Processes that alone are traced; 0 for no such condition.
+    pub filter_processes: u64,
+    /// Pid namespace that alone is traced; 0 for no such condition.
+    pub filter_pidns: u64,
     /// Its probes.
     pub probes: Vec<ProbeStatus>,
 }
@@ -46,6 +49,9 @@ pub struct ProbeStatus {
     /// What became of its hits.
     pub counters: Counters,
 }
+
+/// What tells sessions apart: their number, or a process and its descriptor.
+type Key = (u64, (u32, OsString));
 
 /// All sessions that the caller may look at, but not the caller's own.
 pub fn sessions() -> Result<Vec<SessionStatus>> {
@@ -69,7 +75,7 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
 fn sessions_of(
     pid: u32,
     process: &Path,
-    found: &mut BTreeMap<u64, SessionStatus>,
+    found: &mut BTreeMap<Key, SessionStatus>,
 ) -> io::Result<()> {
     for fd in fs::read_dir(process.join("fd"))?.flatten() {
         let is_device = fs::read_link(fd.path()).is_ok_and(|link| link.ends_with("nsprobe"));
@@ -80,7 +86,14 @@ fn sessions_of(
         let Some(session) = text.ok().as_deref().and_then(parse) else {
             continue;
         };
-        let known = found.entry(session.session).or_insert(session);
+        // Without a number, each descriptor counts as a session.
+        let descriptor = match session.session {
+            0 => (pid, fd.file_name()),
+            _ => Default::default(),
+        };
+        let known = found
+            .entry((session.session, descriptor))
+            .or_insert(session);
         if known.pids.is_empty() {
             let comm = fs::read_to_string(process.join("comm")).unwrap_or_default();
             known.comm = comm.trim_end_matches('\n').to_owned();
@@ -99,13 +112,12 @@ fn parse(text: &str) -> Option<SessionStatus> {
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         match key {
-            "nsprobe-session" => {
-                session.session = value.parse().ok()?;
-                is_session = true;
-            }
-            "rings" => session.rings = value.parse().unwrap_or_default(),
-            "ring-bytes" => session.ring_bytes = value.parse().unwrap_or_default(),
-            "filter" => session.filter = value.to_owned(),
+            "session" => session.session = number(value),
+            "probes" => is_session = true,
+            "rings" => session.rings = number(value),
+            "ring-bytes" => session.ring_bytes = number(value),
+            "filter-processes" => session.filter_processes = number(value),
+            "filter-pidns" => session.filter_pidns = number(value),
             "probe" => session.probes.extend(probe(value)),
             _ => {}
         }
@@ -129,8 +141,8 @@ fn probe(text: &str) -> Option<ProbeStatus> {
             "hits" => probe.counters.hits = value,
             "recorded" => probe.counters.recorded = value,
             "filtered" => probe.counters.filtered = value,
-            "lost" | "lost-full" => probe.counters.lost_full = value,
-            "stacks-cut" | "cut" => probe.counters.stacks_cut = value,
+            "lost-full" => probe.counters.lost_full = value,
+            "stacks-cut" => probe.counters.stacks_cut = value,
             _ => {}
         }
     }
@@ -153,17 +165,18 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t29\nino:\t17\n\
-        nsprobe-session:\t12\nrings:\t2\nring-bytes:\t262144\nfilter:\tpidns 4026532111\n\
+        session:\t12\nrings:\t2\nring-bytes:\t262144\nfilter-processes:\t0\n\
+        filter-pidns:\t4026532111\nprobes:\t2\n\
         later:\tkey\n\
-        probe:\t1 dev 0x801 ino 99 offset 0x1a40 hits 7 recorded 4 filtered 2 lost 1 new 5\n\
-        probe:\t2 dev 8:1 ino 99 offset 0x1b00 hits 0 recorded 0 filtered 0 lost 0\n";
+        probe:\t1 dev 0x801 ino 99 offset 0x1a40 hits 7 recorded 4 filtered 2 lost-full 1 stacks-cut 3 new 5\n\
+        probe:\t2 dev 8:1 ino 99 offset 0x1b00 hits 0 recorded 0 filtered 0 lost-full 0\n";
 
     #[test]
     fn the_module_s_lines_make_a_session() {
         let session = parse(TEXT).unwrap();
         assert_eq!(session.session, 12);
         assert_eq!((session.rings, session.ring_bytes), (2, 262144));
-        assert_eq!(session.filter, "pidns 4026532111");
+        assert_eq!(session.filter_pidns, 4026532111);
         assert_eq!(session.probes.len(), 2);
         let first = &session.probes[0];
         assert_eq!((first.dev, first.ino, first.offset), (0x801, 99, 0x1a40));
@@ -175,8 +188,8 @@ mod tests {
     #[test]
     fn other_files_and_nonsense_are_no_sessions() {
         assert_eq!(parse("pos:\t0\nflags:\t02\n"), None);
-        assert_eq!(parse("nsprobe-session:\tx\n"), None);
-        let odd = parse("nsprobe-session:\t1\nprobe:\tx\nprobe:\t3 dev\n").unwrap();
+        assert_eq!(parse("session:\tx\n"), None);
+        let odd = parse("probes:\t1\nprobe:\tx\nprobe:\t3 dev\n").unwrap();
         assert_eq!(odd.probes.len(), 1);
     }
 }

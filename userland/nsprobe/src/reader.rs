@@ -55,6 +55,11 @@ impl Reader {
         }
     }
 
+    /// Now, in the clock of the records.
+    pub fn now() -> u64 {
+        sys::monotonic_ns()
+    }
+
     /// The time up to which all records are in their rings by now.
     pub fn settled() -> u64 {
         sys::monotonic_ns().saturating_sub(SETTLE_NS)

@@ -20,6 +20,8 @@ pub enum FileKind {
     CharacterDevice,
     /// A block device.
     BlockDevice,
+    /// A file that the kernel makes up: of procfs, sysfs and their like.
+    Virtual,
     /// Anything else.
     Other,
 }
@@ -32,6 +34,7 @@ impl fmt::Display for FileKind {
             FileKind::Socket => "a socket",
             FileKind::CharacterDevice => "a character device",
             FileKind::BlockDevice => "a block device",
+            FileKind::Virtual => "a file that the kernel makes up",
             FileKind::Other => "something else",
         })
     }

@@ -16,6 +16,7 @@ pub mod mappings;
 pub mod namespace;
 mod nearest;
 pub mod process;
+mod view;
 
 pub use container::Container;
 pub use error::{Error, FileKind};

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Output for machines: one JSON object a line, in ASCII. The keys are
+//! documented in `docs/json.md`; they are added to, never changed.
+
+use crate::names::Named;
+use crate::render::{FrameView, HitView};
+use crate::summary::Summary;
+use libnsprobe::common::record::{Frame, Lost, Method, StackEnd};
+use libnsprobe::Counters;
+use nsprobe_symbolize::{Source, SourceFrame};
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
+use std::io::{self, Result, Write};
+
+/// Writes `value` as one line. Everything beyond ASCII is escaped, so that no
+/// name can play tricks on a terminal, and every reader gets it back unchanged.
+pub(crate) fn line(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, Ascii);
+    value.serialize(&mut serializer).map_err(io::Error::from)?;
+    out.write_all(b"\n")
+}
+
+struct Ascii;
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> Result<()> {
+        for char in fragment.chars() {
+            match char {
+                ' '..='~' => out.write_all(&[char as u8])?,
+                char => {
+                    for unit in char.encode_utf16(&mut [0; 2]) {
+                        write!(out, "\\u{unit:04x}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct HitLine<'a> {
+    r#type: &'static str,
+    time_s: f64,
+    time_ns: u64,
+    probe: u32,
+    binary: &'a str,
+    function: &'a str,
+    comm: String,
+    pid: u32,
+    tid: u32,
+    container_pid: u32,
+    container_tid: u32,
+    pid_namespace: u32,
+    cpu: u16,
+    sequence: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Vec<FrameLine<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack_end: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct FrameLine<'a> {
+    how: &'static str,
+    doubtful: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_offset: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    build_id: &'a str,
+    functions: Vec<FunctionLine<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names_from: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unresolved: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FunctionLine<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    inlined: bool,
+}
+
+/// Writes one hit.
+pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
+    let end = StackEnd::from_u8(view.hit.stack_end);
+    let has_stack = end != Some(StackEnd::None);
+    line(
+        out,
+        &HitLine {
+            r#type: "hit",
+            time_s: view.seconds(),
+            time_ns: view.hit.time_ns,
+            probe: view.hit.probe,
+            binary: view.binary,
+            function: view.function,
+            comm: String::from_utf8_lossy(view.comm()).into_owned(),
+            pid: view.hit.pid,
+            tid: view.hit.tid,
+            container_pid: view.hit.ns_pid,
+            container_tid: view.hit.ns_tid,
+            pid_namespace: view.hit.pidns_inum,
+            cpu: view.hit.cpu,
+            sequence: view.hit.sequence,
+            stack: has_stack.then(|| view.frames.iter().map(FrameLine::new).collect()),
+            stack_end: has_stack.then(|| end_name(end)),
+        },
+    )
+}
+
+fn end_name(end: Option<StackEnd>) -> &'static str {
+    match end {
+        Some(StackEnd::None) => "none",
+        Some(StackEnd::Outermost) => "outermost",
+        Some(StackEnd::Limit) => "limit",
+        Some(StackEnd::Fault) => "fault",
+        Some(StackEnd::BadFramePointer) => "bad-frame-pointer",
+        Some(StackEnd::NotCode) => "not-code",
+        None => "unknown",
+    }
+}
+
+impl<'a> FrameLine<'a> {
+    fn new(view: &'a FrameView) -> FrameLine<'a> {
+        let named: &Named = &view.named;
+        let (address, object, file_offset, method) = match view.frame {
+            Frame::Object { id, offset, method } => {
+                (None, Some(id), Some(format!("{offset:#x}")), method)
+            }
+            Frame::Address {
+                address, method, ..
+            } => (Some(format!("{address:#x}")), None, None, method),
+        };
+        FrameLine {
+            how: method_name(method),
+            doubtful: named.doubtful,
+            address,
+            object,
+            file_offset,
+            path: named.path.as_ref().map(|path| path.display().to_string()),
+            build_id: &named.build_id,
+            functions: named.functions.iter().map(FunctionLine::new).collect(),
+            names_from: named.source.map(source_name),
+            unresolved: named.unresolved.as_deref(),
+        }
+    }
+}
+
+impl<'a> FunctionLine<'a> {
+    fn new(frame: &'a SourceFrame) -> FunctionLine<'a> {
+        FunctionLine {
+            name: &frame.function,
+            offset: frame.function_offset,
+            file: frame.file.as_deref(),
+            line: frame.line,
+            inlined: frame.inlined,
+        }
+    }
+}
+
+fn method_name(method: u8) -> &'static str {
+    let names = [
+        (Method::Registers, "registers"),
+        (Method::StackTop, "stack-top"),
+        (Method::FramePointer, "frame-pointer"),
+    ];
+    let known = names.iter().find(|(known, _)| *known as u8 == method);
+    known.map_or("unknown", |(_, name)| name)
+}
+
+fn source_name(source: Source) -> &'static str {
+    match source {
+        Source::Dwarf => "dwarf",
+        Source::Symbols => "symbols",
+        Source::Plt => "plt",
+    }
+}
+
+#[derive(Serialize)]
+struct LostLine {
+    r#type: &'static str,
+    time_s: f64,
+    time_ns: u64,
+    first_ns: u64,
+    count: u64,
+}
+
+/// Writes what was lost.
+pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<()> {
+    line(
+        out,
+        &LostLine {
+            r#type: "lost",
+            time_s: lost.time_ns.saturating_sub(start_ns) as f64 / 1e9,
+            time_ns: lost.time_ns,
+            first_ns: lost.first_ns,
+            count: lost.count,
+        },
+    )
+}
+
+/// The counters of a probe, as every kind of line that has them shows them.
+#[derive(Serialize)]
+pub(crate) struct CountersLine {
+    hits: u64,
+    recorded: u64,
+    filtered: u64,
+    lost_full: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks_cut: Option<u64>,
+}
+
+impl From<Counters> for CountersLine {
+    fn from(counters: Counters) -> CountersLine {
+        CountersLine {
+            hits: counters.hits,
+            recorded: counters.recorded,
+            filtered: counters.filtered,
+            lost_full: counters.lost_full,
+            stacks_cut: Some(counters.stacks_cut),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct SummaryLine<'a> {
+    r#type: &'static str,
+    seconds: f64,
+    ended_by: &'a str,
+    printed: u64,
+    #[serde(flatten)]
+    total: CountersLine,
+    balanced: bool,
+    probes: Vec<ProbeLine<'a>>,
+    names: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ProbeLine<'a> {
+    probe: u32,
+    binary: &'a str,
+    function: &'a str,
+    file_offset: String,
+    #[serde(flatten)]
+    counters: CountersLine,
+}
+
+/// Writes the last line of a trace.
+pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
+    line(
+        out,
+        &SummaryLine {
+            r#type: "summary",
+            seconds: summary.elapsed.as_secs_f64(),
+            ended_by: &summary.ended_by,
+            printed: summary.printed,
+            total: summary.total().into(),
+            balanced: summary.problem().is_none(),
+            probes: summary
+                .probes
+                .iter()
+                .map(|probe| ProbeLine {
+                    probe: probe.id,
+                    binary: &probe.binary,
+                    function: &probe.function,
+                    file_offset: probe.offset.to_string(),
+                    counters: probe.counters.into(),
+                })
+                .collect(),
+            names: &summary.names,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_ascii_and_lose_nothing() {
+        let name = "a\"\\\n\u{1b}[31m\u{202e}\u{7f}\u{9b}é😀";
+        let mut out = Vec::new();
+        line(&mut out, &name).unwrap();
+        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        assert!(out
+            .strip_suffix(b"\n")
+            .unwrap()
+            .iter()
+            .all(|b| (b' '..=b'~').contains(b)));
+        let back: String = serde_json::from_slice(&out).unwrap();
+        assert_eq!(back, name);
+    }
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names for frames, each looked up once.
+//!
+//! A file is found when an object is first announced, while its process most
+//! likely lives; it stays open as long as it is in use (DWARF is read when it is
+//! needed), and is closed after [`IDLE`] without a new name.
+
+use crate::origin::{self, Found, Origin};
+use crate::probes::ProbedFile;
+use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
+use libnsprobe::{Objects, Session};
+use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a file stays open without being needed.
+pub(crate) const IDLE: Duration = Duration::from_secs(30);
+/// Names that are kept; then the memory begins anew.
+const NAMES_MAX: usize = 1 << 16;
+
+/// What is known of a frame.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    /// The functions there, the innermost inlined one first; empty when there
+    /// is no name.
+    pub(crate) functions: Vec<SourceFrame>,
+    /// Where the names come from.
+    pub(crate) source: Option<Source>,
+    /// Why there is no name.
+    pub(crate) unresolved: Option<String>,
+    /// The file.
+    pub(crate) path: Option<PathBuf>,
+    /// Its build-id, in hexadecimal; empty when it has none.
+    pub(crate) build_id: String,
+    /// The address in front is no call: the frame may be wrong.
+    pub(crate) doubtful: bool,
+}
+
+/// A file, as far as it was of use.
+#[derive(Debug)]
+struct Known {
+    build_id: String,
+    path: Option<PathBuf>,
+    file: State,
+    used: Instant,
+    dwarf: bool,
+    note: Option<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Found),
+    Closed,
+    Unusable(String),
+}
+
+/// The names of a session's frames.
+#[derive(Debug)]
+pub(crate) struct Names {
+    objects: Objects,
+    probed: Vec<ProbedFile>,
+    known: BTreeMap<u32, Known>,
+    names: HashMap<(u32, u64, u8), Rc<Named>>,
+}
+
+impl Names {
+    /// Names for a session that probes these files.
+    pub(crate) fn new(probed: Vec<ProbedFile>) -> Names {
+        Names {
+            objects: Objects::default(),
+            probed,
+            known: BTreeMap::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Takes an announcement: the file is secured at once.
+    pub(crate) fn announce(&mut self, session: &Session, record: &ObjectRecord) {
+        self.objects.note(record);
+        self.open(session, record.id);
+    }
+
+    /// What is known of `frame`.
+    pub(crate) fn name(&mut self, session: &Session, frame: Frame) -> Rc<Named> {
+        let (id, offset, method) = match frame {
+            Frame::Object { id, offset, method } => (id, offset, method),
+            Frame::Address { why, .. } => return Rc::new(without_object(why)),
+        };
+        if let Some(named) = self.names.get(&(id, offset, method)) {
+            return Rc::clone(named);
+        }
+        self.open(session, id);
+        let named = match self.known.get_mut(&id) {
+            Some(known) => Rc::new(known.name(FileOffset(offset), method)),
+            None => Rc::default(),
+        };
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        self.names.insert((id, offset, method), Rc::clone(&named));
+        named
+    }
+
+    /// Makes sure that the object's file is open, if it can be.
+    fn open(&mut self, session: &Session, id: u32) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.used = Instant::now();
+            if !matches!(known.file, State::Closed) {
+                return;
+            }
+        }
+        let (build_id, found) = match self.objects.identity(session, id) {
+            Ok(Some(identity)) => (
+                origin::hex(origin::build_id(&identity)),
+                origin::find(session, id, &identity, &self.probed).map_err(|e| format!("{e:#}")),
+            ),
+            Ok(None) => (
+                String::new(),
+                Err(format!("the kernel knows no object {id}")),
+            ),
+            Err(error) => (String::new(), Err(error.to_string())),
+        };
+        self.known.insert(id, Known::new(build_id, found));
+    }
+
+    /// Closes files that were of no use lately.
+    pub(crate) fn close_idle(&mut self) {
+        for known in self.known.values_mut() {
+            if known.used.elapsed() > IDLE && matches!(known.file, State::Open(_)) {
+                known.file = State::Closed;
+            }
+        }
+    }
+
+    /// A line for each file: where it came from, what names it gave, or why
+    /// none.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        self.known.values().map(Known::describe).collect()
+    }
+}
+
+impl Known {
+    fn new(build_id: String, found: Result<Found, String>) -> Known {
+        Known {
+            build_id,
+            path: found.as_ref().ok().map(|found| found.path.clone()),
+            file: match found {
+                Ok(found) => State::Open(found),
+                Err(why) => State::Unusable(why),
+            },
+            used: Instant::now(),
+            dwarf: false,
+            note: None,
+        }
+    }
+
+    fn name(&mut self, offset: FileOffset, method: u8) -> Named {
+        let mut named = Named {
+            path: self.path.clone(),
+            build_id: self.build_id.clone(),
+            ..Named::default()
+        };
+        let binary = match &self.file {
+            State::Open(found) => &found.binary,
+            State::Closed => return named,
+            State::Unusable(why) => {
+                named.unresolved = Some(why.clone());
+                return named;
+            }
+        };
+        named.doubtful =
+            method != Method::Registers as u8 && binary.is_after_call(offset) == Some(false);
+        match resolve(binary, offset, method) {
+            Ok(resolution) => {
+                self.dwarf |= resolution.source == Source::Dwarf;
+                self.note = self.note.take().or(resolution.note);
+                named.source = Some(resolution.source);
+                named.functions = resolution.frames;
+            }
+            Err(why) => named.unresolved = Some(why),
+        }
+        named
+    }
+
+    fn describe(&self) -> String {
+        let name = match (&self.path, self.build_id.as_str()) {
+            (Some(path), _) => path.display().to_string(),
+            (None, "") => "a file without a build-id".to_owned(),
+            (None, id) => format!("the file with build-id {id}"),
+        };
+        match &self.file {
+            State::Unusable(why) => format!("{name}: no names: {why}"),
+            State::Closed => format!("{name}: closed after use"),
+            State::Open(found) => format!("{name}: {}", self.quality(found)),
+        }
+    }
+
+    fn quality(&self, found: &Found) -> String {
+        let names = match (self.dwarf, found.binary.has_symbols()) {
+            (true, _) => "DWARF",
+            (false, true) => "symbol table",
+            (false, false) => "no symbols",
+        };
+        let file = match found.origin {
+            Origin::Probed => "the probed file",
+            Origin::Kernel => "the mapped file, from the kernel",
+            Origin::Mapping => "the file of a living mapping",
+        };
+        match &self.note {
+            Some(note) => format!("{names} of {file} ({note})"),
+            None => format!("{names} of {file}"),
+        }
+    }
+}
+
+fn resolve(
+    binary: &Binary,
+    offset: FileOffset,
+    method: u8,
+) -> Result<nsprobe_symbolize::Resolution, String> {
+    let lookup = if method == Method::Registers as u8 {
+        Lookup::Instruction
+    } else {
+        Lookup::ReturnAddress
+    };
+    binary
+        .resolve(offset, lookup)
+        .map_err(|why| why.to_string())
+}
+
+fn without_object(why: u8) -> Named {
+    let reasons = [
+        (
+            Unmapped::Anonymous,
+            "not in a file: generated code or the vDSO",
+        ),
+        (Unmapped::TableFull, "the session has too many files"),
+        (Unmapped::NoMapping, "the mapping could not be looked up"),
+        (Unmapped::HugeOffset, "too far into its file"),
+    ];
+    let reason = reasons.iter().find(|(known, _)| *known as u8 == why);
+    Named {
+        unresolved: Some(match reason {
+            Some((_, text)) => (*text).to_owned(),
+            None => format!("unknown reason {why}"),
+        }),
+        ..Named::default()
+    }
+}
+
+/// The last part of a path that a compiler was given.
+pub(crate) fn file_name(path: &str) -> &str {
+    Path::new(path)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or(path)
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds the file that an object of the kernel's is.
+//!
+//! In the order of trust: the probed file, when it is the same; the file that
+//! the kernel holds, which is the very one that was mapped and survives the
+//! process; the file at the path of a living mapping. What is found counts only
+//! when its build-id is the one that the kernel read from the mapping, or, for
+//! files without one, when it is the same inode.
+
+use crate::probes::ProbedFile;
+use anyhow::{bail, Context};
+use libnsprobe::common::abi::ObjectIdentity;
+use libnsprobe::Session;
+use nsprobe_symbolize::Binary;
+use nsprobe_target::{open_in, Process};
+use std::fmt;
+use std::fs::{self, File, Metadata};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Where an object's file comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It is the probed file.
+    Probed,
+    /// The kernel held it open.
+    Kernel,
+    /// A living process has it mapped.
+    Mapping,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Probed => "probed",
+            Origin::Kernel => "kernel",
+            Origin::Mapping => "mapping",
+        })
+    }
+}
+
+/// An object's file.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) binary: Rc<Binary>,
+    pub(crate) path: PathBuf,
+    pub(crate) origin: Origin,
+}
+
+/// Finds the file of object `id`.
+pub(crate) fn find(
+    session: &Session,
+    id: u32,
+    identity: &ObjectIdentity,
+    probed: &[ProbedFile],
+) -> anyhow::Result<Found> {
+    // Claimed in any case: the kernel shall not keep a container's file open.
+    let claimed = session.claim(id);
+    let same = probed
+        .iter()
+        .find(|probed| is_probed(probed, identity).unwrap_or(false));
+    if let Some(probed) = same {
+        return Ok(Found {
+            binary: Rc::clone(&probed.binary),
+            path: probed.path.clone(),
+            origin: Origin::Probed,
+        });
+    }
+    match claimed? {
+        Some(file) => from_kernel(file, identity),
+        None => from_mapping(identity),
+    }
+}
+
+/// The build-id that the kernel read from the mapping.
+pub(crate) fn build_id(identity: &ObjectIdentity) -> &[u8] {
+    let length = identity.build_id_len as usize;
+    identity.build_id.get(..length).unwrap_or_default()
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_probed(probed: &ProbedFile, identity: &ObjectIdentity) -> anyhow::Result<bool> {
+    let metadata = probed.file.metadata()?;
+    let claim = build_id(identity);
+    let same_id = claim == probed.binary.build_id().unwrap_or_default();
+    // On overlayfs, stat shows the overlay's device, but the real file's size
+    // and times.
+    let same_inode = is_same_inode(&metadata, identity);
+    let same_change = metadata.size() == identity.file_bytes
+        && ctime_ns(&metadata) == identity.ctime_ns
+        && !claim.is_empty();
+    Ok(same_id && (same_inode || same_change))
+}
+
+fn is_same_inode(metadata: &Metadata, identity: &ObjectIdentity) -> bool {
+    (metadata.dev(), metadata.ino(), metadata.size())
+        == (identity.dev, identity.ino, identity.file_bytes)
+}
+
+fn ctime_ns(metadata: &Metadata) -> u64 {
+    let seconds = metadata.ctime() as u64;
+    seconds
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(metadata.ctime_nsec() as u64)
+}
+
+/// The kernel's file is the mapped one by construction; its build-id can still
+/// differ, when the process wrote to the mapping or the file was written to.
+fn from_kernel(file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+    let path = path_of(&file);
+    let binary = Binary::open(file, &path)?;
+    verify(&binary, &path, identity)?;
+    Ok(Found {
+        binary: Rc::new(binary),
+        path,
+        origin: Origin::Kernel,
+    })
+}
+
+/// The path by which the kernel knows an open file. For one of another mount
+/// namespace that is the path in there.
+fn path_of(file: &File) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"))
+}
+
+fn verify(binary: &Binary, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {
+    let (claim, own) = (build_id(identity), binary.build_id().unwrap_or_default());
+    // None was read: the page of the note was not in memory.
+    if claim.is_empty() || claim == own {
+        return Ok(());
+    }
+    bail!(
+        "{} has the build-id {}, but {} was mapped",
+        path.display(),
+        if own.is_empty() {
+            "none".into()
+        } else {
+            hex(own)
+        },
+        hex(claim)
+    )
+}
+
+/// The file at the path of a mapping of the process that mapped it first.
+fn from_mapping(identity: &ObjectIdentity) -> anyhow::Result<Found> {
+    if identity.pid == 0 {
+        bail!("the kernel no longer holds the file, and its process is not known");
+    }
+    let process = Process::open(identity.pid)
+        .context("the kernel no longer holds the file, and it has no process")?;
+    let mut paths: Vec<PathBuf> = process
+        .mappings()?
+        .into_iter()
+        .filter(|mapping| mapping.executable && mapping.ino != 0 && !mapping.deleted)
+        .map(|mapping| mapping.path)
+        .collect();
+    paths.dedup();
+    paths
+        .iter()
+        .find_map(|path| at_path(&process, path, identity))
+        .with_context(|| format!("process {} has it no longer mapped", identity.pid))
+}
+
+fn at_path(process: &Process, path: &Path, identity: &ObjectIdentity) -> Option<Found> {
+    let opened = open_in(process, path).ok()?;
+    let metadata = opened.file.metadata().ok()?;
+    let unchanged =
+        metadata.size() == identity.file_bytes && ctime_ns(&metadata) == identity.ctime_ns;
+    if !unchanged && !is_same_inode(&metadata, identity) {
+        return None;
+    }
+    let is_certain = is_same_inode(&metadata, identity) || !build_id(identity).is_empty();
+    let binary = Binary::open(opened.file, path).ok()?;
+    if !is_certain || verify(&binary, path, identity).is_err() {
+        return None;
+    }
+    Some(Found {
+        binary: Rc::new(binary),
+        path: path.to_owned(),
+        origin: Origin::Mapping,
+    })
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records as text for people: a line for each hit, then its stack.
+//!
+//! Every name comes from a traced program, and is escaped.
+
+use crate::names::{file_name, Named};
+use libnsprobe::common::record::{Hit, Lost, StackEnd};
+use nsprobe_symbolize::{escaped, SourceFrame};
+use std::io::{Result, Write};
+use std::rc::Rc;
+
+/// A hit with everything that output needs to know.
+#[derive(Debug)]
+pub(crate) struct HitView<'a> {
+    /// The record.
+    pub(crate) hit: &'a Hit,
+    /// When the trace began, in the clock of the records.
+    pub(crate) start_ns: u64,
+    /// `binary:function`.
+    pub(crate) label: &'a str,
+    /// The probed file's path.
+    pub(crate) binary: &'a str,
+    /// The probed function.
+    pub(crate) function: &'a str,
+    /// The stack, innermost first; none when none was asked for.
+    pub(crate) frames: &'a [FrameView],
+}
+
+/// A frame and its name.
+#[derive(Clone, Debug)]
+pub(crate) struct FrameView {
+    /// Its words in the record.
+    pub(crate) frame: libnsprobe::common::record::Frame,
+    /// Its name.
+    pub(crate) named: Rc<Named>,
+}
+
+impl HitView<'_> {
+    /// Seconds since the trace began.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.hit.time_ns.saturating_sub(self.start_ns) as f64 / 1e9
+    }
+
+    /// The thread's name, without its padding.
+    pub(crate) fn comm(&self) -> &[u8] {
+        let comm = &self.hit.comm;
+        let end = comm
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(comm.len());
+        comm.get(..end).unwrap_or_default()
+    }
+
+    /// Why the stack ends, when frames may be missing.
+    pub(crate) fn cut(&self) -> Option<&'static str> {
+        match StackEnd::from_u8(self.hit.stack_end) {
+            Some(StackEnd::None | StackEnd::Outermost) => None,
+            Some(StackEnd::Limit) => Some("it has more frames than are taken"),
+            Some(StackEnd::Fault) => Some("the next frame's memory is not present"),
+            Some(StackEnd::BadFramePointer) => Some("the last function keeps no frame pointer"),
+            Some(StackEnd::NotCode) => {
+                Some("what follows is no return address: the last function keeps no frame pointer")
+            }
+            None => Some("for a reason that this version does not know"),
+        }
+    }
+}
+
+/// Writes one hit.
+pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
+    let pids = if view.hit.pid == view.hit.ns_pid {
+        view.hit.pid.to_string()
+    } else {
+        format!("{}/{}", view.hit.pid, view.hit.ns_pid)
+    };
+    writeln!(
+        out,
+        "{:>12.6} {:<15} {pids:>11} {}",
+        view.seconds(),
+        escaped(view.comm()).to_string(),
+        escaped(view.label)
+    )?;
+    for (number, frame) in view.frames.iter().enumerate() {
+        self::frame(out, number, frame)?;
+    }
+    match view.cut() {
+        Some(why) if !view.frames.is_empty() => writeln!(out, "  stack cut: {why}"),
+        _ => Ok(()),
+    }
+}
+
+/// Writes what was lost.
+pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<()> {
+    let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
+    writeln!(
+        out,
+        "{:>12.6} lost {} hits since {:.6}: the ring was full",
+        seconds(lost.time_ns),
+        lost.count,
+        seconds(lost.first_ns)
+    )
+}
+
+/// Writes one frame: a line for each function inlined there, and one for the
+/// function itself.
+fn frame(out: &mut impl Write, number: usize, view: &FrameView) -> Result<()> {
+    let named = &view.named;
+    let doubt = if named.doubtful { "? " } else { "" };
+    if named.functions.is_empty() {
+        return writeln!(out, "  #{number:<2} {doubt}{}", unnamed(view));
+    }
+    for function in &named.functions {
+        write!(out, "  #{number:<2} {doubt}{}", escaped(&function.function))?;
+        if let Some(offset) = function.function_offset.filter(|_| !function.inlined) {
+            write!(out, "+{offset:#x}")?;
+        }
+        place(out, function)?;
+        match (&named.path, function.inlined) {
+            (_, true) => writeln!(out, "  (inlined)")?,
+            (Some(path), _) => {
+                writeln!(out, "  ({})", escaped(path.as_os_str().as_encoded_bytes()))?
+            }
+            (None, _) => writeln!(out)?,
+        }
+    }
+    Ok(())
+}
+
+fn place(out: &mut impl Write, function: &SourceFrame) -> Result<()> {
+    match (&function.file, function.line) {
+        (Some(file), Some(line)) => write!(out, "  {}:{line}", escaped(file_name(file))),
+        (Some(file), None) => write!(out, "  {}", escaped(file_name(file))),
+        (None, _) => Ok(()),
+    }
+}
+
+/// A frame without a name: the best that identifies it, and why it has none.
+fn unnamed(view: &FrameView) -> String {
+    use libnsprobe::common::record::Frame;
+    let named = &view.named;
+    let why = named.unresolved.as_deref().unwrap_or("no name");
+    let place = match view.frame {
+        Frame::Address { address, .. } => format!("{address:#x}"),
+        Frame::Object { offset, .. } if named.build_id.is_empty() => match &named.path {
+            Some(path) => format!("{}+{offset:#x}", path.display()),
+            None => format!("?+{offset:#x}"),
+        },
+        Frame::Object { offset, .. } => format!("{}+{offset:#x}", named.build_id),
+    };
+    match &named.path {
+        Some(path) if !named.build_id.is_empty() => {
+            escaped(&format!("{place} ({why}) ({})", path.display())).to_string()
+        }
+        _ => escaped(&format!("{place} ({why})")).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libnsprobe::common::record::Frame;
+
+    fn function(name: &str, line: Option<u32>, inlined: bool) -> SourceFrame {
+        SourceFrame {
+            function: name.to_owned(),
+            function_offset: Some(0x12),
+            file: line.map(|_| "/build/src/t_string.c".to_owned()),
+            line,
+            inlined,
+        }
+    }
+
+    fn frame_view(named: Named) -> FrameView {
+        FrameView {
+            frame: Frame::Object {
+                id: 1,
+                offset: 0x40,
+                method: 2,
+            },
+            named: Rc::new(named),
+        }
+    }
+
+    fn text(frames: &[FrameView], end: StackEnd) -> String {
+        let mut hit = Hit {
+            time_ns: 1_500_000_000,
+            pid: 1234,
+            ns_pid: 1,
+            stack_end: end as u8,
+            ..Hit::default()
+        };
+        hit.comm[..5].copy_from_slice(b"re\nd\x1b");
+        let view = HitView {
+            hit: &hit,
+            start_ns: 1_000_000_000,
+            label: "redis-server:setCommand",
+            binary: "/usr/bin/redis-server",
+            function: "setCommand",
+            frames,
+        };
+        let mut out = Vec::new();
+        self::hit(&mut out, &view).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_hit_is_one_line() {
+        let line = text(&[], StackEnd::None);
+        assert_eq!(line.lines().count(), 1);
+        assert!(line.contains("0.500000"), "{line}");
+        assert!(line.contains("1234/1 redis-server:setCommand"), "{line}");
+        assert!(!line.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn stacks_show_inlined_and_doubtful_and_unknown_frames() {
+        let path = Some(PathBuf::from("/usr/bin/redis-server"));
+        use std::path::PathBuf;
+        let frames = [
+            frame_view(Named {
+                functions: vec![
+                    function("inner", Some(7), true),
+                    function("outer", Some(9), false),
+                ],
+                path: path.clone(),
+                ..Named::default()
+            }),
+            frame_view(Named {
+                functions: vec![function("guess", None, false)],
+                doubtful: true,
+                path,
+                ..Named::default()
+            }),
+            frame_view(Named {
+                build_id: "abcd".into(),
+                unresolved: Some("the file has no symbols".into()),
+                ..Named::default()
+            }),
+        ];
+        let lines = text(&frames, StackEnd::BadFramePointer);
+        let lines: Vec<&str> = lines.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "  #0  inner  t_string.c:7  (inlined)",
+                "  #0  outer+0x12  t_string.c:9  (/usr/bin/redis-server)",
+                "  #1  ? guess+0x12  (/usr/bin/redis-server)",
+                "  #2  abcd+0x40 (the file has no symbols)",
+                "  stack cut: the last function keeps no frame pointer",
+            ]
+        );
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user wants to probe: `BINARY:FUNCTION`.
+//!
+//! The first colon divides, so that `app:ns::Type::method` needs no quoting; a
+//! colon in the name of a file is written `\:`.
+
+use nsprobe_symbolize::escaped;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A binary, as the target sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BinaryName {
+    /// A path: something with a slash.
+    Path(PathBuf),
+    /// A bare name: a mapped library, or a program in `$PATH`.
+    Bare(String),
+}
+
+impl BinaryName {
+    fn new(name: String) -> BinaryName {
+        if name.contains('/') {
+            BinaryName::Path(PathBuf::from(name))
+        } else {
+            BinaryName::Bare(name)
+        }
+    }
+
+    /// The name as a path.
+    pub(crate) fn as_path(&self) -> &Path {
+        match self {
+            BinaryName::Path(path) => path,
+            BinaryName::Bare(name) => Path::new(name),
+        }
+    }
+}
+
+impl fmt::Display for BinaryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_path().display().fmt(f)
+    }
+}
+
+/// Functions to be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbeSpec {
+    /// Where they are.
+    pub(crate) binary: BinaryName,
+    /// Their name, or a glob.
+    pub(crate) function: String,
+}
+
+/// A binary, and which of its functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListSpec {
+    /// Where they are.
+    pub(crate) binary: BinaryName,
+    /// A glob, or a part of the name; none for all.
+    pub(crate) pattern: Option<String>,
+}
+
+/// What is wrong with a spec, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpecError {
+    text: String,
+    /// Index of the byte in question.
+    at: usize,
+    why: &'static str,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self.text.get(..self.at).unwrap_or(&self.text);
+        let column = escaped(before).to_string().chars().count();
+        let text = escaped(&self.text);
+        write!(f, "{}\n    {text}\n    {:column$}^", self.why, "")
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl FromStr for ProbeSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<ProbeSpec, SpecError> {
+        let error = |at, why| SpecError {
+            text: text.to_owned(),
+            at,
+            why,
+        };
+        let (binary, function) = split(text)?;
+        let Some((at, function)) = function else {
+            return Err(error(
+                text.len(),
+                "a probe is BINARY:FUNCTION; here the colon and the function are missing",
+            ));
+        };
+        if function.is_empty() {
+            return Err(error(
+                at,
+                "a probe is BINARY:FUNCTION; here the function is missing",
+            ));
+        }
+        Ok(ProbeSpec {
+            binary,
+            function: function.to_owned(),
+        })
+    }
+}
+
+impl FromStr for ListSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<ListSpec, SpecError> {
+        let (binary, pattern) = split(text)?;
+        let pattern = pattern.map(|(_, pattern)| pattern);
+        Ok(ListSpec {
+            binary,
+            pattern: pattern.filter(|p| !p.is_empty()).map(str::to_owned),
+        })
+    }
+}
+
+/// The binary, and what follows the first plain colon with its place.
+#[allow(
+    clippy::type_complexity,
+    reason = "a name and, if any, a place and a rest"
+)]
+fn split(text: &str) -> Result<(BinaryName, Option<(usize, &str)>), SpecError> {
+    let error = |at, why| SpecError {
+        text: text.to_owned(),
+        at,
+        why,
+    };
+    let mut name = String::new();
+    let mut rest = None;
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '\0' => return Err(error(at, "a file's name cannot hold a NUL")),
+            '\\' if chars.next_if(|&(_, next)| next == ':').is_some() => name.push(':'),
+            ':' => {
+                rest = text.get(at + 1..).map(|rest| (at + 1, rest));
+                break;
+            }
+            char => name.push(char),
+        }
+    }
+    if name.is_empty() {
+        return Err(error(0, "the binary is missing before the colon"));
+    }
+    if let Some((start, at)) = rest.and_then(|(start, rest)| Some((start, rest.find('\0')?))) {
+        return Err(error(start + at, "a function's name cannot hold a NUL"));
+    }
+    if name.ends_with('/') {
+        return Err(error(
+            rest.map_or(text.len(), |(start, _)| start - 1),
+            "this names a directory; the binary's own name is missing",
+        ));
+    }
+    Ok((BinaryName::new(name), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn probe(text: &str) -> ProbeSpec {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_first_colon_divides() {
+        let spec = probe("/usr/bin/app:ns::Type::method(int)");
+        assert_eq!(spec.binary, BinaryName::Path("/usr/bin/app".into()));
+        assert_eq!(spec.function, "ns::Type::method(int)");
+        let spec = probe(r"a\:b:f");
+        assert_eq!(spec.binary, BinaryName::Bare("a:b".into()));
+        let list: ListSpec = "libc.so.6".parse().unwrap();
+        assert_eq!(list.pattern, None);
+        let list: ListSpec = "libc.so.6:mal*".parse().unwrap();
+        assert_eq!(list.pattern.as_deref(), Some("mal*"));
+    }
+
+    #[test]
+    fn errors_point_at_the_place() {
+        let text = |spec: &str| spec.parse::<ProbeSpec>().unwrap_err().to_string();
+        assert_eq!(
+            text("redis-server"),
+            "a probe is BINARY:FUNCTION; here the colon and the function are missing\n    \
+             redis-server\n                ^"
+        );
+        assert!(text("app:").ends_with("\n    app:\n        ^"));
+        assert!(text(":main").ends_with("\n    :main\n    ^"));
+        assert!(text("/usr/bin/:main").contains("directory"));
+        assert!(text("a:\u{1b}[31m\0").contains("NUL"));
+        assert!(!text("a:\u{1b}[31m\0").contains('\u{1b}'));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            if let Err(error) = text.parse::<ProbeSpec>() {
+                prop_assert_eq!(error.to_string().lines().count(), 3);
+            }
+            let _ = text.parse::<ListSpec>();
+        }
+
+        #[test]
+        fn what_was_meant_comes_back(binary in "[a-z/.:]{0,8}[a-z]", function in "[a-z:*]{1,8}") {
+            let spec = probe(&format!("{}:{function}", binary.replace(':', r"\:")));
+            prop_assert_eq!(spec.binary, BinaryName::new(binary));
+            prop_assert_eq!(spec.function, function);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whose files are meant, and who is traced.
+
+use crate::args::Who;
+use crate::command::{find_in_path, Program};
+use crate::spec::BinaryName;
+use anyhow::{bail, Context};
+use libnsprobe::common::abi::FILTER_PIDS_MAX;
+use libnsprobe::Filter;
+use nsprobe_target::{open_here, open_in, Container, Library, OpenedFile, Process};
+use std::env;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where libraries lie that a command has not mapped yet, behind
+/// `$LD_LIBRARY_PATH`.
+const LIBRARY_DIRECTORIES: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
+/// A target that exists.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// This machine.
+    Host,
+    /// A running container.
+    Container(Container),
+    /// A living process.
+    Process(Process),
+    /// A command that is not yet started.
+    Command(Program),
+}
+
+impl Target {
+    /// Finds whom the user means.
+    pub(crate) fn find(who: &Who) -> anyhow::Result<Target> {
+        Ok(match who {
+            Who::Host => Target::Host,
+            Who::Container(spec) => Target::Container(Container::find(spec)?),
+            Who::Process(pid) => Target::Process(Process::open(*pid)?),
+            Who::Command(words) => Target::Command(Program::find(words)?),
+        })
+    }
+
+    /// Opens `binary` as the target sees it: one file, or several when the
+    /// processes of a container have several libraries of that name.
+    pub(crate) fn open(&self, binary: &BinaryName) -> anyhow::Result<Vec<OpenedFile>> {
+        let path = binary.as_path();
+        match (self, binary) {
+            (Target::Host | Target::Command(_), BinaryName::Path(_)) => Ok(vec![open_here(path)?]),
+            (Target::Process(process), BinaryName::Path(_)) => Ok(vec![open_in(process, path)?]),
+            (Target::Container(container), BinaryName::Path(_)) => {
+                Ok(vec![open_in(&container.init, path)?])
+            }
+            (Target::Host | Target::Command(_), BinaryName::Bare(name)) => {
+                Ok(vec![open_here(&self.search(name)?)?])
+            }
+            (Target::Process(process), BinaryName::Bare(name)) => {
+                Ok(vec![open_mapped(process, &process.find_library(name)?)?])
+            }
+            (Target::Container(container), BinaryName::Bare(name)) => container
+                .find_library(name)?
+                .iter()
+                .map(open_library)
+                .collect(),
+        }
+    }
+
+    /// The file that a bare name stands for where nothing is mapped yet: the
+    /// command itself, a library, another program.
+    fn search(&self, name: &str) -> anyhow::Result<PathBuf> {
+        if let Target::Command(program) = self {
+            if program.path.file_name() == Some(OsStr::new(name)) {
+                return Ok(program.path.clone());
+            }
+        }
+        let own = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let library = env::split_paths(&own)
+            .filter(|directory| !directory.as_os_str().is_empty())
+            .chain(LIBRARY_DIRECTORIES.map(PathBuf::from))
+            .map(|directory| directory.join(name))
+            .find(|file| file.is_file());
+        library
+            .or_else(|| find_in_path(Path::new(name)))
+            .with_context(|| {
+                format!(
+                    "no library `{name}` in $LD_LIBRARY_PATH and the usual directories, and no \
+                 program of that name in $PATH: give the whole path"
+                )
+            })
+    }
+
+    /// Who is to be traced; for a command, its process is `started`. Notes for
+    /// the user go to `notes`.
+    pub(crate) fn filter(
+        &self,
+        started: Option<u32>,
+        notes: &mut Vec<String>,
+    ) -> anyhow::Result<Option<Filter>> {
+        Ok(match self {
+            Target::Host => None,
+            Target::Process(process) => Some(Filter::pids([process.pid()])),
+            Target::Command(_) => started.map(|pid| Filter::pids([pid])),
+            Target::Container(container) if container.has_own_pid_namespace()? => {
+                let inum = container.pid_namespace()?;
+                Some(Filter::pid_namespace(container.init.pid(), inum))
+            }
+            Target::Container(container) => Some(filter_by_processes(container, notes)?),
+        })
+    }
+
+    /// The process whose end is the end of the trace.
+    pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Target::Host | Target::Command(_) => None,
+            Target::Process(process) => Some(process.pidfd()),
+            Target::Container(container) => Some(container.init.pidfd()),
+        }
+    }
+
+    /// Says in an error where it happened.
+    pub(crate) fn within<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        match self {
+            Target::Host | Target::Command(_) => result,
+            target => result.with_context(|| format!("in {}", target.describe())),
+        }
+    }
+
+    /// How messages call it.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Target::Host => "all processes".to_owned(),
+            Target::Process(process) => format!("process {}", process.pid()),
+            Target::Container(container) => format!("container {}", container.name),
+            Target::Command(program) => format!("command {}", program.path.display()),
+        }
+    }
+}
+
+/// For a container that shares the pid namespace of others.
+fn filter_by_processes(container: &Container, notes: &mut Vec<String>) -> anyhow::Result<Filter> {
+    let pids = container.processes()?;
+    if pids.len() > FILTER_PIDS_MAX as usize {
+        bail!(
+            "container {} has no pid namespace of its own and {} processes, of which at most \
+             {FILTER_PIDS_MAX} can be traced: choose one with -p",
+            container.name,
+            pids.len()
+        );
+    }
+    notes.push(format!(
+        "container {} has no pid namespace of its own: its {} present processes are traced, and \
+         none that it starts from now on",
+        container.name,
+        pids.len()
+    ));
+    Ok(Filter::pids(pids))
+}
+
+/// Opens a library through the first process that has it mapped.
+fn open_library(library: &Library) -> anyhow::Result<OpenedFile> {
+    let &pid = library.pids.first().context("no process has it mapped")?;
+    open_mapped(&Process::open(pid)?, library)
+}
+
+/// Opens a library of `process`: by its path, or, when another file lies there
+/// by now, by the mapping itself.
+fn open_mapped(process: &Process, library: &Library) -> anyhow::Result<OpenedFile> {
+    if library.deleted {
+        return open_deleted(process, library);
+    }
+    Ok(open_in(process, &library.path)?)
+}
+
+/// Opens a mapped file that has no path any more.
+fn open_deleted(process: &Process, library: &Library) -> anyhow::Result<OpenedFile> {
+    let path = library.path.display();
+    let pid = process.pid();
+    let mapping = process
+        .mappings()?
+        .into_iter()
+        .find(|mapping| (mapping.dev, mapping.ino) == (library.dev, library.ino))
+        .with_context(|| format!("process {pid} has {path} no longer mapped"))?;
+    let link = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    let file = File::open(&link)
+        .with_context(|| format!("cannot open {path}, which was deleted or replaced, by {link}"))?;
+    let metadata = file.metadata()?;
+    if !process.still_same() {
+        bail!("process {pid} has exited");
+    }
+    Ok(OpenedFile {
+        path: library.path.clone(),
+        dev: metadata.dev(),
+        ino: metadata.ino(),
+        size: metadata.size(),
+        file,
+    })
+}

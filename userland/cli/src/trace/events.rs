@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a trace waits for: records, signals, the end of its target.
+
+use libnsprobe::Session;
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nsprobe_target::Process;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// Something happened.
+pub(super) enum Event {
+    /// A ring has reached its watermark.
+    Records,
+    /// The time is over.
+    Nothing,
+    /// A signal that asks us to end.
+    Signal {
+        /// Which.
+        signal: Signal,
+        /// Whether a process sent it, not the terminal.
+        by_process: bool,
+    },
+    /// The process that the trace lives for is gone.
+    TargetEnded,
+    /// Whoever read our output is gone, as `head` does.
+    ReaderGone,
+}
+
+/// Signals, and the command's end.
+pub(super) struct Events {
+    signals: SignalFd,
+    command: Option<Process>,
+}
+
+impl Events {
+    /// From now on signals are events; `command` is the pid of the command.
+    pub(super) fn new(command: Option<u32>) -> anyhow::Result<Events> {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            set.add(signal);
+        }
+        set.thread_block()?;
+        Ok(Events {
+            signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
+            command: command.map(Process::open).transpose()?,
+        })
+    }
+
+    /// Waits for at most `limit`. Signals come before records: a flood of
+    /// records must not hide a Ctrl-C.
+    pub(super) fn wait(
+        &self,
+        session: &Session,
+        target: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> anyhow::Result<Event> {
+        let stdout = io::stdout();
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(session.as_fd(), PollFlags::POLLIN),
+            // Only errors: that a pipe has no reader any more.
+            PollFd::new(stdout.as_fd(), PollFlags::empty()),
+        ];
+        let ends = target.or(self.command.as_ref().map(Process::pidfd));
+        fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        // Rounded up, so that a deadline is over when its wait is.
+        let limit = limit + Duration::from_micros(999);
+        match poll(&mut fds, PollTimeout::try_from(limit)?) {
+            Err(Errno::EINTR) => return Ok(Event::Nothing),
+            ready => ready?,
+        };
+        let is_ready = |index: usize| fds.get(index).is_some_and(|fd| fd.any() == Some(true));
+        if is_ready(0) {
+            if let Some(event) = self.signal()? {
+                return Ok(event);
+            }
+        }
+        Ok(match (is_ready(2), is_ready(3), is_ready(1)) {
+            (true, ..) => Event::ReaderGone,
+            (_, true, _) => Event::TargetEnded,
+            (_, _, true) => Event::Records,
+            _ => Event::Nothing,
+        })
+    }
+
+    fn signal(&self) -> anyhow::Result<Option<Event>> {
+        let Some(info) = self.signals.read_signal()? else {
+            return Ok(None);
+        };
+        Ok(Some(Event::Signal {
+            signal: Signal::try_from(info.ssi_signo as i32)?,
+            // SI_KERNEL (the terminal) is positive, SI_USER and SI_QUEUE are not.
+            by_process: info.ssi_code <= 0,
+        }))
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Prints the records of a trace, as text or as JSON, up to the wanted count.
+
+use crate::args::TracePlan;
+use crate::json;
+use crate::names::Names;
+use crate::render::{self, FrameView, HitView};
+use crate::summary::{ProbeLabel, Summary};
+use libnsprobe::common::record::{Frames, Hit, Record};
+use libnsprobe::{Batch, ProbeId, Session};
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Stdout, Write};
+
+/// The output of a trace.
+pub(super) struct Printer {
+    out: BufWriter<Stdout>,
+    json: bool,
+    count: Option<u64>,
+    labels: HashMap<u32, ProbeLabel>,
+    names: Names,
+    start_ns: u64,
+    printed: u64,
+    received: u64,
+    frames: Vec<FrameView>,
+}
+
+impl Printer {
+    /// The output of a trace that begins at `start_ns`.
+    pub(super) fn new(
+        plan: &TracePlan,
+        labels: Vec<ProbeLabel>,
+        ids: &[ProbeId],
+        names: Names,
+        start_ns: u64,
+    ) -> Printer {
+        Printer {
+            out: BufWriter::with_capacity(1 << 16, io::stdout()),
+            json: plan.json,
+            count: plan.count,
+            labels: ids.iter().map(|id| id.0).zip(labels).collect(),
+            names,
+            start_ns,
+            printed: 0,
+            received: 0,
+            frames: Vec::new(),
+        }
+    }
+
+    /// Hits that were printed.
+    pub(super) fn printed(&self) -> u64 {
+        self.printed
+    }
+
+    /// Hits that came, printed or not.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether as many hits were printed as were asked for.
+    pub(super) fn is_full(&self) -> bool {
+        self.count.is_some_and(|count| self.printed >= count)
+    }
+
+    /// Where names came from, a line for each file.
+    pub(super) fn sources(&self) -> Vec<String> {
+        self.names.sources()
+    }
+
+    /// Prints a batch, and hands it to whoever reads us.
+    pub(super) fn print(&mut self, session: &Session, batch: &Batch<'_>) -> io::Result<()> {
+        for record in batch.records() {
+            match record {
+                Record::Object(object) => self.names.announce(session, object),
+                Record::Hit(hit, frames) => self.hit(session, hit, frames)?,
+                Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
+                Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
+                Record::Unknown(..) => {}
+            }
+        }
+        self.out.flush()
+    }
+
+    /// What is to be done now and then.
+    pub(super) fn rest(&mut self) -> io::Result<()> {
+        self.names.close_idle();
+        Ok(())
+    }
+
+    fn hit(&mut self, session: &Session, hit: &Hit, frames: Frames<'_>) -> io::Result<()> {
+        self.received += 1;
+        if self.is_full() {
+            return Ok(());
+        }
+        self.frames.clear();
+        for frame in frames {
+            let named = self.names.name(session, frame);
+            self.frames.push(FrameView { frame, named });
+        }
+        let label = self.labels.get(&hit.probe);
+        let text = |part: fn(&ProbeLabel) -> &str| label.map_or("?", part);
+        let view = HitView {
+            hit,
+            start_ns: self.start_ns,
+            label: text(|label| &label.label),
+            binary: text(|label| &label.binary),
+            function: text(|label| &label.function),
+            frames: &self.frames,
+        };
+        self.printed += 1;
+        if self.json {
+            json::hit(&mut self.out, &view)
+        } else {
+            render::hit(&mut self.out, &view)
+        }
+    }
+
+    /// The last line, for machines.
+    pub(super) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        if self.json {
+            json::summary(&mut self.out, summary)?;
+        }
+        self.out.flush()
+    }
+}

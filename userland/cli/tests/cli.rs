@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line as its users see it, as far as that needs no module: help,
+//! and what is said of bad input. Golden texts lie in `tests/golden`; after a
+//! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes them anew.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
+
+fn nsprobe(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(arguments)
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap()
+}
+
+/// What a user sees of a run: the command, all output, the exit code.
+fn transcript(arguments: &[&str]) -> String {
+    let output = nsprobe(arguments);
+    let mut text = format!("$ nsprobe {}\n", arguments.join(" "));
+    text.push_str(&String::from_utf8(output.stdout).unwrap());
+    text.push_str(&String::from_utf8(output.stderr).unwrap());
+    writeln!(text, "[exit {}]\n", output.status.code().unwrap()).unwrap();
+    text
+}
+
+fn check_golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let golden = fs::read_to_string(&path).unwrap();
+    assert_eq!(text, golden, "differs from {}", path.display());
+}
+
+/// Fails, exits with `code`, prints nothing on standard output, and says all of
+/// `parts` in one line.
+fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = nsprobe(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    for part in parts {
+        assert!(text.contains(part), "{arguments:?}: no {part:?} in {text}");
+    }
+    if code == 1 {
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.starts_with("nsprobe: "), "{text}");
+    }
+}
+
+/// A directory of this test's own, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("nsprobe-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn help_is_as_written() {
+    let mut text = String::new();
+    for arguments in [
+        &["--help"][..],
+        &["trace", "--help"],
+        &["list", "--help"],
+        &["status", "--help"],
+    ] {
+        text.push_str(&transcript(arguments));
+    }
+    check_golden("help.txt", &text);
+}
+
+#[test]
+fn bad_command_lines_are_answered_with_code_2() {
+    let mut text = String::new();
+    for arguments in [
+        &[][..],
+        &["trace"],
+        &["trace", "redis-server"],
+        &["trace", "redis-server:"],
+        &["trace", ":main"],
+        &["trace", "/usr/bin/:main"],
+        &["trace", "-c", "web", "-p", "1", "a:f"],
+        &["trace", "-p", "1", "a:f", "--", "true"],
+        &["trace", "-p", "zero", "a:f"],
+        &["trace", "--count", "0", "a:f"],
+        &["trace", "--timeout", "soon", "a:f"],
+        &["trace", "--timeout", "-1", "a:f"],
+        &["trace", "--ring-size", "0", "a:f"],
+        &["trace", "--ring-size", "5000", "a:f"],
+        &["trace", "--ring-size", "1G", "a:f"],
+        &["trace", "--ring-size", "1024M", "a:f"],
+        &["list", ":main"],
+        &["trase"],
+    ] {
+        text.push_str(&transcript(arguments));
+    }
+    check_golden("usage.txt", &text);
+}
+
+#[test]
+fn a_process_that_does_not_exist_is_named() {
+    refuses(&["trace", "-p", "4194305", "/bin/sh:main"], 1, &["4194305"]);
+    refuses(&["list", "-p", "4194305", "/bin/sh"], 1, &["4194305"]);
+}
+
+#[test]
+fn a_container_that_does_not_exist_is_named() {
+    let arguments = ["trace", "-c", "no-such-container", "/bin/sh:main"];
+    refuses(&arguments, 1, &["no-such-container"]);
+}
+
+#[test]
+fn what_is_no_binary_is_told_as_what_it_is() {
+    let scratch = Scratch::new("kinds");
+    let (text, fifo) = (scratch.path("text"), scratch.path("fifo"));
+    fs::write(&text, "#!/bin/sh\n").unwrap();
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    for (path, what) in [
+        ("/etc", "directory"),
+        (fifo.as_str(), "named pipe"),
+        ("/dev/null", "character device"),
+        (text.as_str(), "ELF"),
+    ] {
+        refuses(&["trace", &format!("{path}:main")], 1, &[path, what]);
+        refuses(&["list", path], 1, &[path, what]);
+    }
+}
+
+#[test]
+fn names_that_are_not_there_are_answered_with_similar_ones() {
+    let near = format!("{PROGRAM}x");
+    refuses(&["list", &near], 1, &["no file", "nsprobe"]);
+    let spec = format!("{PROGRAM}:mainn");
+    refuses(&["trace", &spec], 1, &["no function mainn in", "main"]);
+    refuses(&["trace", "no-such-program:main"], 1, &["no-such-program"]);
+    let command = ["trace", "sh:main", "--", "no-such-program"];
+    refuses(&command, 1, &["no command `no-such-program`"]);
+}
+
+#[test]
+fn hostile_names_do_not_reach_the_terminal() {
+    let spec = "/tmp/\u{1b}[31m\u{202e}\nx:main";
+    let output = nsprobe(&["trace", spec]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+}
+
+#[test]
+fn functions_are_listed_by_readable_names() {
+    let output = nsprobe(&["list", &format!("{PROGRAM}:main")]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(text.lines().any(|line| line == "main"), "{text}");
+    let output = nsprobe(&["list", "--json", &format!("{PROGRAM}:mai?")]);
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert!(line.contains("\"symbol\":\"main\""), "{line}");
+    assert!(line.contains("\"file_offset\":\"0x"), "{line}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut list = Command::new(PROGRAM)
+        .args(["list", PROGRAM])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut reader = BufReader::with_capacity(16, list.stdout.take().unwrap());
+    reader.read_line(&mut line).unwrap();
+    drop(reader);
+    let output = list.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn without_the_module_the_answer_is_how_to_load_it() {
+    if Path::new("/dev/nsprobe").exists() {
+        return;
+    }
+    refuses(&["status"], 1, &["/dev/nsprobe", "modprobe nsprobe"]);
+    let spec = format!("{PROGRAM}:main");
+    refuses(&["trace", &spec], 1, &["modprobe nsprobe"]);
+    refuses(
+        &["trace", &spec, "--", "sleep", "60"],
+        1,
+        &["modprobe nsprobe"],
+    );
+}
+
+#[test]
+fn a_stopped_command_becomes_the_command_when_it_is_continued() {
+    let mut child = Command::new(PROGRAM)
+        .args(["exec-stopped", "--", "/bin/sh", "sh", "-c", "exit 7"])
+        .spawn()
+        .unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    let flags = nix::sys::wait::WaitPidFlag::WUNTRACED;
+    let status = nix::sys::wait::waitpid(pid, Some(flags)).unwrap();
+    assert!(matches!(status, nix::sys::wait::WaitStatus::Stopped(..)));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+}
