@@ -98,14 +98,20 @@ impl Oracle {
 /// Kernel memory in use, in kB: what a leak would grow.
 pub(crate) fn kernel_memory_kb() -> u64 {
     let info = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
-    ["SUnreclaim:", "VmallocUsed:", "Percpu:", "KernelStack:", "PageTables:"]
-        .iter()
-        .map(|wanted| {
-            let line = info.lines().find(|line| line.starts_with(wanted));
-            let number = line.and_then(|line| line.split_whitespace().nth(1));
-            number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
-        })
-        .sum()
+    [
+        "SUnreclaim:",
+        "VmallocUsed:",
+        "Percpu:",
+        "KernelStack:",
+        "PageTables:",
+    ]
+    .iter()
+    .map(|wanted| {
+        let line = info.lines().find(|line| line.starts_with(wanted));
+        let number = line.and_then(|line| line.split_whitespace().nth(1));
+        number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+    })
+    .sum()
 }
 
 /// Asserts that doing something many times costs no kernel memory: `round` is

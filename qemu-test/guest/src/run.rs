@@ -80,10 +80,7 @@ pub(crate) fn all(tests: &[&Test]) -> ExitCode {
         // The host shows it live; a pipe that is gone ends the run elsewhere.
         let _ = std::io::stdout().flush();
     }
-    println!(
-        "# {} tests, {failed} failed",
-        tests.len(),
-    );
+    println!("# {} tests, {failed} failed", tests.len(),);
     ExitCode::from(u8::from(failed > 0))
 }
 

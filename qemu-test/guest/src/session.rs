@@ -158,7 +158,9 @@ impl Session {
 
     /// A probe's counters, which always balance.
     pub(crate) fn counters(&self, probe: u32) -> Counters {
-        let counters = self.counters_on(probe, abi::CPU_ALL).expect("its id is valid");
+        let counters = self
+            .counters_on(probe, abi::CPU_ALL)
+            .expect("its id is valid");
         assert_eq!(
             counters.hits,
             counters.recorded + counters.filtered + counters.lost_full,

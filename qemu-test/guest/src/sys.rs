@@ -66,6 +66,11 @@ pub(crate) struct Mapping {
     bytes: usize,
 }
 
+// SAFETY: The address is only used by atomic loads and stores.
+unsafe impl Send for Mapping {}
+// SAFETY: As above.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
     /// `mmap` with these very arguments.
     pub(crate) fn new(
@@ -295,12 +300,8 @@ pub(crate) fn become_user(id: u32) -> io::Result<()> {
 
 /// The process becomes root of a new user namespace.
 pub(crate) fn become_root_of_user_namespace() -> io::Result<()> {
-    // SAFETY: System calls without pointers.
-    let id = unsafe {
-        result(i64::from(libc::unshare(libc::CLONE_NEWUSER)))?;
-        libc::geteuid()
-    };
-    let _ = id;
+    // SAFETY: A system call without pointers.
+    result(i64::from(unsafe { libc::unshare(libc::CLONE_NEWUSER) }))?;
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", "0 0 1")?;
     std::fs::write("/proc/self/gid_map", "0 0 1")
@@ -314,8 +315,6 @@ pub(crate) fn in_own_group(command: &mut Command) {
 /// Puts the process to the CPUs of a mask.
 pub(crate) fn run_on(cpus: u64) {
     // SAFETY: The kernel reads eight bytes.
-    let done = unsafe {
-        libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<u64>(), &cpus)
-    };
+    let done = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<u64>(), &cpus) };
     assert!(done >= 0, "{}", io::Error::last_os_error());
 }

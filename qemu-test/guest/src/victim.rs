@@ -130,7 +130,7 @@ impl Drop for Victim {
 
 const TEXT_BYTES: usize = 10;
 
-fn from_file(file: &Path, offset: u64) -> [u8; TEXT_BYTES] {
+pub(crate) fn from_file(file: &Path, offset: u64) -> [u8; TEXT_BYTES] {
     let mut bytes = [0; TEXT_BYTES];
     let file = File::open(file).expect("the victim's file is there");
     file.read_exact_at(&mut bytes, offset).expect("in the file");

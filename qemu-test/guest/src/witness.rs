@@ -30,7 +30,10 @@ impl Witness {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("w{}_{number}", std::process::id());
-        write(EVENTS, &format!("p:witness/{name} {}:{offset:#x}\n", file.display()));
+        write(
+            EVENTS,
+            &format!("p:witness/{name} {}:{offset:#x}\n", file.display()),
+        );
         let witness = Witness { name };
         witness.enable(true);
         witness

@@ -6,9 +6,7 @@ use super::tests;
 use crate::binary::{self, Function};
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{
-    errno, open_device, probe_at, size, Session, PAGE, RING_BYTES,
-};
+use crate::session::{errno, open_device, probe_at, size, Session, PAGE, RING_BYTES};
 use crate::sys::{self, Forked, Mapping};
 use crate::victim::{self, Victim};
 use nix::libc::{self, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
@@ -143,24 +141,56 @@ fn each_request_takes_the_sizes_of_the_past_and_the_future() {
     sizes("INFO", abi::INFO, 0, || (empty(), Info::default()));
     sizes("SETUP", abi::SETUP, 0, || {
         let ring_bytes = abi::RING_BYTES_MIN;
-        (empty(), Setup { ring_bytes, ..Setup::default() })
+        (
+            empty(),
+            Setup {
+                ring_bytes,
+                ..Setup::default()
+            },
+        )
     });
     sizes("FILTER", abi::FILTER, 0, || {
         let flags = abi::FILTER_SELF;
-        (empty(), Filter { flags, ..Filter::default() })
+        (
+            empty(),
+            Filter {
+                flags,
+                ..Filter::default()
+            },
+        )
     });
     sizes("COUNTERS", abi::COUNTERS, 0, || {
         let prepared = prepared();
         let (probe, cpu) = (prepared.id, abi::CPU_ALL);
-        (prepared, Counters { probe, cpu, ..Counters::default() })
+        (
+            prepared,
+            Counters {
+                probe,
+                cpu,
+                ..Counters::default()
+            },
+        )
     });
     sizes("OBJECT", abi::OBJECT, libc::ENOENT, || {
-        (prepared(), Object { id: 1, ..Object::default() })
+        (
+            prepared(),
+            Object {
+                id: 1,
+                ..Object::default()
+            },
+        )
     });
     static IDS: [u32; 1] = [1];
     sizes("DETACH", abi::DETACH, 0, || {
         let ids = IDS.as_ptr() as u64;
-        (prepared(), Detach { ids, count: 1, ..Detach::default() })
+        (
+            prepared(),
+            Detach {
+                ids,
+                count: 1,
+                ..Detach::default()
+            },
+        )
     });
     // A descriptor that stays open, and memory that the kernel may write.
     let file = File::open(victim::path("exit_soon")).expect("the victim is there");
@@ -170,7 +200,15 @@ fn each_request_takes_the_sizes_of_the_past_and_the_future() {
     let probes = probes.as_mut_ptr() as u64;
     sizes("ATTACH", abi::ATTACH, 0, || {
         let (count, probe_size) = (1, size::<Probe>());
-        (prepared(), Attach { probes, count, probe_size, ..Attach::default() })
+        (
+            prepared(),
+            Attach {
+                probes,
+                count,
+                probe_size,
+                ..Attach::default()
+            },
+        )
     });
 }
 
@@ -195,16 +233,32 @@ fn unknown_flags_and_reserved_fields_are_refused() {
     let _module = Module::load();
     let prepared = prepared();
     let ring_bytes = abi::RING_BYTES_MIN;
-    let setup = Setup { ring_bytes, ..Setup::default() };
+    let setup = Setup {
+        ring_bytes,
+        ..Setup::default()
+    };
     let (flags, ids) = (abi::FILTER_SELF, [prepared.id]);
-    let filter = Filter { flags, ..Filter::default() };
-    let detach = Detach { ids: ids.as_ptr() as u64, count: 1, ..Detach::default() };
-    let counters = Counters { probe: prepared.id, ..Counters::default() };
+    let filter = Filter {
+        flags,
+        ..Filter::default()
+    };
+    let detach = Detach {
+        ids: ids.as_ptr() as u64,
+        count: 1,
+        ..Detach::default()
+    };
+    let counters = Counters {
+        probe: prepared.id,
+        ..Counters::default()
+    };
     let attach = Attach::default();
     for bit in 0..32 {
         let flag = 1u32 << bit;
         let none = Session::open();
-        assert_eq!(changed(&none, abi::INFO, &Info::default(), 4, flag), libc::EINVAL);
+        assert_eq!(
+            changed(&none, abi::INFO, &Info::default(), 4, flag),
+            libc::EINVAL
+        );
         if flag != abi::SETUP_TEXT {
             assert_eq!(changed(&none, abi::SETUP, &setup, 4, flag), libc::EINVAL);
         }
@@ -214,9 +268,15 @@ fn unknown_flags_and_reserved_fields_are_refused() {
         let some = &prepared.session;
         assert_eq!(changed(some, abi::ATTACH, &attach, 4, flag), libc::EINVAL);
         assert_eq!(changed(some, abi::DETACH, &detach, 4, flag), libc::EINVAL);
-        assert_eq!(changed(some, abi::COUNTERS, &counters, 4, flag), libc::EINVAL);
+        assert_eq!(
+            changed(some, abi::COUNTERS, &counters, 4, flag),
+            libc::EINVAL
+        );
         if flag != abi::OBJECT_FD {
-            let object = Object { id: 1, ..Object::default() };
+            let object = Object {
+                id: 1,
+                ..Object::default()
+            };
             assert_eq!(changed(some, abi::OBJECT, &object, 4, flag), libc::EINVAL);
         }
         let mut probe = probe_at(prepared.function.offset, 0);
@@ -231,15 +291,30 @@ fn unknown_flags_and_reserved_fields_are_refused() {
     let at = offset_of!(Filter, reserved);
     assert_eq!(changed(&none, abi::FILTER, &filter, at, 1), libc::EINVAL);
     let at = offset_of!(Detach, reserved);
-    assert_eq!(changed(&prepared.session, abi::DETACH, &detach, at, 1), libc::EINVAL);
+    assert_eq!(
+        changed(&prepared.session, abi::DETACH, &detach, at, 1),
+        libc::EINVAL
+    );
     let probe = probe_at(prepared.function.offset, 0);
     for wrong in [
         Probe { kind: 0, ..probe },
         Probe { kind: 2, ..probe },
-        Probe { kind: u32::MAX, ..probe },
-        Probe { reserved: 1, ..probe },
-        Probe { semaphore: 8, ..probe },
-        Probe { max_frames: abi::FRAMES_MAX + 1, ..probe },
+        Probe {
+            kind: u32::MAX,
+            ..probe
+        },
+        Probe {
+            reserved: 1,
+            ..probe
+        },
+        Probe {
+            semaphore: 8,
+            ..probe
+        },
+        Probe {
+            max_frames: abi::FRAMES_MAX + 1,
+            ..probe
+        },
     ] {
         refused(&prepared, wrong, libc::EINVAL, Refusal::UnknownValue);
     }
@@ -259,7 +334,10 @@ fn refused(prepared: &Prepared, probe: Probe, wanted: i32, reason: Refusal) {
 fn unknown_commands_are_refused() {
     let _module = Module::load();
     let session = Session::open();
-    let mut info = Info { size: size::<Info>(), ..Info::default() };
+    let mut info = Info {
+        size: size::<Info>(),
+        ..Info::default()
+    };
     for command in [
         abi::iowr(7, 72),
         abi::iowr(0xff, 72),
@@ -269,7 +347,10 @@ fn unknown_commands_are_refused() {
         u32::MAX,
         libc::TCGETS as u32,
     ] {
-        let got = errno(sys::ioctl(&session, command, &mut info), &format!("{command:#x}"));
+        let got = errno(
+            sys::ioctl(&session, command, &mut info),
+            &format!("{command:#x}"),
+        );
         assert_eq!(got, libc::ENOTTY, "{command:#x}");
     }
     // The size within the number is that of version 1 and is not looked at.
@@ -282,7 +363,14 @@ fn bad_addresses_are_refused() {
     let session = &prepared.session;
     let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
     let readable = Mapping::anonymous(PAGE, PROT_READ).expect("memory");
-    let bad = [0, 8, hole.address(), 0xffff_8880_0000_0000, 0x8000_0000_0000, u64::MAX - 7];
+    let bad = [
+        0,
+        8,
+        hole.address(),
+        0xffff_8880_0000_0000,
+        0x8000_0000_0000,
+        u64::MAX - 7,
+    ];
     for address in bad {
         for nr in 0..7 {
             let result = sys::ioctl_wild(session, abi::iowr(nr, 8).into(), address);
@@ -333,7 +421,10 @@ fn bad_addresses_are_refused() {
         readable.set_word(at * 8, word);
     }
     readable.protect(PROT_READ).expect("ours");
-    let got = errno(sys::ioctl(session, abi::ATTACH, &mut attach), "read-only probes");
+    let got = errno(
+        sys::ioctl(session, abi::ATTACH, &mut attach),
+        "read-only probes",
+    );
     assert_eq!(got, libc::EFAULT);
     assert_eq!(session.info().probes, 1, "a probe without an owner stays");
 }
@@ -341,7 +432,20 @@ fn bad_addresses_are_refused() {
 fn impossible_rings_are_refused() {
     let _module = Module::load();
     let mut session = Session::open();
-    let odd = [0, 1, 8, 2048, 4095, 4097, 5000, 12288, 1 << 29, 1 << 40, 1 << 63, u64::MAX];
+    let odd = [
+        0,
+        1,
+        8,
+        2048,
+        4095,
+        4097,
+        5000,
+        12288,
+        1 << 29,
+        1 << 40,
+        1 << 63,
+        u64::MAX,
+    ];
     for bytes in odd {
         let got = errno(session.setup(bytes, 0), &format!("rings of {bytes} bytes"));
         assert_eq!(got, libc::EINVAL, "rings of {bytes} bytes");
@@ -354,13 +458,18 @@ fn impossible_rings_are_refused() {
     };
     let got = errno(sys::ioctl(&session, abi::SETUP, &mut setup), "watermark");
     assert_eq!(got, libc::EINVAL);
-    session.setup(abi::RING_BYTES_MIN, 0).expect("the smallest rings");
+    session
+        .setup(abi::RING_BYTES_MIN, 0)
+        .expect("the smallest rings");
     assert_eq!(session.made.rings, session.info().rings);
     for ring in session.rings() {
         assert_eq!(ring.data_bytes(), abi::RING_BYTES_MIN);
     }
     let got = errno(session.setup(abi::RING_BYTES_MIN, 0), "a second SETUP");
-    assert!([libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got), "{got}");
+    assert!(
+        [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
+        "{got}"
+    );
 }
 
 fn requests_out_of_order_are_refused() {
@@ -373,11 +482,17 @@ fn requests_out_of_order_are_refused() {
     assert_eq!(Refusal::from_u32(reply.reason), Some(Refusal::NoSetup));
     let late = prepared.session.only(&[std::process::id()]);
     let got = errno(late, "a filter behind ATTACH");
-    assert!([libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got), "{got}");
+    assert!(
+        [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
+        "{got}"
+    );
     let twice = Session::with_rings(abi::RING_BYTES_MIN);
     twice.only(&[std::process::id()]).expect("the first filter");
     let got = errno(twice.only(&[std::process::id()]), "a second filter");
-    assert!([libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got), "{got}");
+    assert!(
+        [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
+        "{got}"
+    );
     let too_many = vec![std::process::id(); abi::FILTER_PIDS_MAX as usize + 1];
     let fresh = Session::open();
     assert_eq!(errno(fresh.only(&too_many), "65 processes"), libc::EINVAL);
@@ -393,7 +508,9 @@ fn requests_out_of_order_are_refused() {
     };
     let got = errno(fresh.filter(&mut filter), "another namespace");
     assert_eq!(got, libc::ESTALE);
-    fresh.only(&[std::process::id()]).expect("a failed filter is none");
+    fresh
+        .only(&[std::process::id()])
+        .expect("a failed filter is none");
 }
 
 fn only_regular_files_can_be_probed() {
@@ -405,44 +522,99 @@ fn only_regular_files_can_be_probed() {
     let open = |path: &str, flags: i32| -> OwnedFd {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(flags);
-        options.open(path).unwrap_or_else(|e| panic!("{path}: {e}")).into()
+        options
+            .open(path)
+            .unwrap_or_else(|e| panic!("{path}: {e}"))
+            .into()
     };
     let program = prepared.file.to_str().expect("a plain name");
     let write_only = format!("/tmp/write-only-{}", std::process::id());
     let cases: [(&str, OwnedFd, i32, Refusal); 7] = [
-        ("folder", open("/usr/bin", 0), libc::EINVAL, Refusal::NotRegular),
-        ("device", open("/dev/zero", 0), libc::EINVAL, Refusal::NotRegular),
-        ("FIFO", open(&fifo, libc::O_NONBLOCK), libc::EINVAL, Refusal::NotRegular),
-        ("itself", open(abi::DEVICE, 0), libc::EINVAL, Refusal::NotRegular),
-        ("path only", open(program, libc::O_PATH), libc::EBADF, Refusal::BadFd),
+        (
+            "folder",
+            open("/usr/bin", 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "device",
+            open("/dev/zero", 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "FIFO",
+            open(&fifo, libc::O_NONBLOCK),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "itself",
+            open(abi::DEVICE, 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "path only",
+            open(program, libc::O_PATH),
+            libc::EBADF,
+            Refusal::BadFd,
+        ),
         (
             "write only",
             File::create(&write_only).expect("/tmp is writable").into(),
             libc::EBADF,
             Refusal::BadFd,
         ),
-        ("socket", sys::duplicate(&socket()), libc::EINVAL, Refusal::NotRegular),
+        (
+            "socket",
+            sys::duplicate(&socket()),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
     ];
     let attach = |fd: i32, offset: u64| {
-        let mut probes = [Probe { fd, ..probe_at(offset, 0) }];
+        let mut probes = [Probe {
+            fd,
+            ..probe_at(offset, 0)
+        }];
         let (error, reply) = session.attach_all(&mut probes).expect_err("refused");
-        (error.raw_os_error().unwrap_or(0), Refusal::from_u32(reply.reason))
+        (
+            error.raw_os_error().unwrap_or(0),
+            Refusal::from_u32(reply.reason),
+        )
     };
     for (name, fd, wanted, reason) in &cases {
         let got = attach(fd.as_raw_fd(), 0);
         assert_eq!(got, (*wanted, Some(*reason)), "{name}");
     }
     for fd in [-1, 1000, i32::MAX, i32::MIN, -100] {
-        assert_eq!(attach(fd, 0), (libc::EBADF, Some(Refusal::BadFd)), "fd {fd}");
+        assert_eq!(
+            attach(fd, 0),
+            (libc::EBADF, Some(Refusal::BadFd)),
+            "fd {fd}"
+        );
     }
-    let length = fs::metadata(&prepared.file).expect("the victim is there").len();
-    for offset in [length, length + 1, length + 4096, 1 << 40, 1 << 63, u64::MAX] {
+    let length = fs::metadata(&prepared.file)
+        .expect("the victim is there")
+        .len();
+    for offset in [
+        length,
+        length + 1,
+        length + 4096,
+        1 << 40,
+        1 << 63,
+        u64::MAX,
+    ] {
         let probe = probe_at(offset, 0);
         refused(&prepared, probe, libc::ENOEXEC, Refusal::OutsideFile);
     }
     // No page cache that could carry a breakpoint.
     let (errno, _) = attach(open("/proc/version", 0).as_raw_fd(), 0);
-    assert!([libc::EIO, libc::ENOEXEC].contains(&errno), "procfs: {errno}");
+    assert!(
+        [libc::EIO, libc::ENOEXEC].contains(&errno),
+        "procfs: {errno}"
+    );
     assert_eq!(session.info().probes, 1);
     let _ = fs::remove_file(fifo);
     let _ = fs::remove_file(write_only);
@@ -458,15 +630,29 @@ fn a_failed_attach_leaves_nothing() {
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(RING_BYTES);
     let file = File::open(victim.file()).expect("the victim is there");
-    let good = Probe { fd: file.as_raw_fd(), ..probe_at(function.offset, 0) };
+    let good = Probe {
+        fd: file.as_raw_fd(),
+        ..probe_at(function.offset, 0)
+    };
     for (bad, reason) in [
         (Probe { fd: -1, ..good }, Refusal::BadFd),
-        (Probe { offset: 1 << 40, ..good }, Refusal::OutsideFile),
+        (
+            Probe {
+                offset: 1 << 40,
+                ..good
+            },
+            Refusal::OutsideFile,
+        ),
         (Probe { kind: 9, ..good }, Refusal::UnknownValue),
     ] {
         let mut probes = [good, good, bad, good];
-        let (_, reply) = session.attach_all(&mut probes).expect_err("the third is wrong");
-        assert_eq!((reply.failed, Refusal::from_u32(reply.reason)), (2, Some(reason)));
+        let (_, reply) = session
+            .attach_all(&mut probes)
+            .expect_err("the third is wrong");
+        assert_eq!(
+            (reply.failed, Refusal::from_u32(reply.reason)),
+            (2, Some(reason))
+        );
         assert_eq!(session.info().probes, 0);
         assert!(victim.text_is_restored(function.offset));
     }
@@ -505,7 +691,10 @@ fn detach_knows_its_probes() {
     let first = session.probe(victim.file(), &function, 0);
     let second = session.probe(victim.file(), &function, 0);
     assert_ne!(first, second);
-    assert_eq!(errno(session.detach(&[first, 99]), "an unknown id"), libc::ENOENT);
+    assert_eq!(
+        errno(session.detach(&[first, 99]), "an unknown id"),
+        libc::ENOENT
+    );
     assert_eq!(errno(session.detach(&[0]), "id 0"), libc::ENOENT);
     assert_eq!(errno(session.detach(&[]), "no id"), libc::EINVAL);
     errno(session.detach(&[first, first]), "an id twice");
@@ -539,7 +728,10 @@ fn counters_and_objects_know_their_ids() {
     }
     for id in [0, 1, abi::OBJECTS_MAX, u32::MAX] {
         assert_eq!(errno(session.object(id, 0), "an object"), libc::ENOENT);
-        assert_eq!(errno(session.object(id, abi::OBJECT_FD), "an object"), libc::ENOENT);
+        assert_eq!(
+            errno(session.object(id, abi::OBJECT_FD), "an object"),
+            libc::ENOENT
+        );
     }
 }
 
@@ -548,7 +740,10 @@ fn only_the_two_right_mappings_are_given() {
     let (page, data) = (PAGE as u64, 4 * PAGE);
     let session = Session::with_rings(data as u64);
     let stride = session.made.mmap_stride;
-    assert!(stride >= 2 * page + data as u64 && stride % page == 0, "{stride}");
+    assert!(
+        stride >= 2 * page + data as u64 && stride % page == 0,
+        "{stride}"
+    );
     let both = PROT_READ | PROT_WRITE;
     let all = PAGE + data;
     let end = u64::from(session.made.rings) * stride;
@@ -558,17 +753,53 @@ fn only_the_two_right_mappings_are_given() {
         ("a private producer", page, all, PROT_READ, MAP_PRIVATE),
         ("a private writable producer", page, all, both, MAP_PRIVATE),
         ("a private consumer", 0, PAGE, both, MAP_PRIVATE),
-        ("an executable producer", page, all, PROT_READ | PROT_EXEC, MAP_SHARED),
-        ("an executable consumer", 0, PAGE, both | PROT_EXEC, MAP_SHARED),
-        ("consumer and producer in one", 0, 2 * PAGE, PROT_READ, MAP_SHARED),
+        (
+            "an executable producer",
+            page,
+            all,
+            PROT_READ | PROT_EXEC,
+            MAP_SHARED,
+        ),
+        (
+            "an executable consumer",
+            0,
+            PAGE,
+            both | PROT_EXEC,
+            MAP_SHARED,
+        ),
+        (
+            "consumer and producer in one",
+            0,
+            2 * PAGE,
+            PROT_READ,
+            MAP_SHARED,
+        ),
         ("all in one", 0, 2 * PAGE + data, PROT_READ, MAP_SHARED),
         ("all in one, writable", 0, 2 * PAGE + data, both, MAP_SHARED),
         ("a page too little", page, all - PAGE, PROT_READ, MAP_SHARED),
         ("a page too much", page, all + PAGE, PROT_READ, MAP_SHARED),
-        ("data without its page", 2 * page, data, PROT_READ, MAP_SHARED),
-        ("the middle of the data", 3 * page, data, PROT_READ, MAP_SHARED),
+        (
+            "data without its page",
+            2 * page,
+            data,
+            PROT_READ,
+            MAP_SHARED,
+        ),
+        (
+            "the middle of the data",
+            3 * page,
+            data,
+            PROT_READ,
+            MAP_SHARED,
+        ),
         ("behind the last ring", end, PAGE, both, MAP_SHARED),
-        ("behind the last ring's page", end + page, all, PROT_READ, MAP_SHARED),
+        (
+            "behind the last ring's page",
+            end + page,
+            all,
+            PROT_READ,
+            MAP_SHARED,
+        ),
         ("between two rings", stride - page, PAGE, both, MAP_SHARED),
         ("far behind", 1 << 62, PAGE, both, MAP_SHARED),
         ("everything", 0, end as usize, PROT_READ, MAP_SHARED),
@@ -593,10 +824,16 @@ fn mappings_cannot_be_widened() {
     let session = Session::with_rings(4 * PAGE as u64);
     let ring = session.rings().remove(0);
     for protection in [PROT_WRITE, PROT_READ | PROT_WRITE, PROT_READ | PROT_EXEC] {
-        let got = errno(ring.producer.protect(protection), "mprotect of the producer");
+        let got = errno(
+            ring.producer.protect(protection),
+            "mprotect of the producer",
+        );
         assert_eq!(got, libc::EACCES);
     }
-    let got = errno(ring.consumer.protect(PROT_READ | PROT_EXEC), "mprotect of the consumer");
+    let got = errno(
+        ring.consumer.protect(PROT_READ | PROT_EXEC),
+        "mprotect of the consumer",
+    );
     assert_eq!(got, libc::EACCES);
     let bytes = ring.producer.bytes();
     let Err((producer, error)) = ring.producer.resize(bytes + PAGE) else {
@@ -695,7 +932,10 @@ fn no_consumer_position_does_harm() {
     assert_eq!(victim.finish(), CALLS);
     let counters = session.counters(id);
     println!("{counters:?}");
-    assert!(counters.recorded > 0 && counters.lost_full > 0, "{counters:?}");
+    assert!(
+        counters.recorded > 0 && counters.lost_full > 0,
+        "{counters:?}"
+    );
     let announced: u64 = rings.iter().map(|ring| ring.lost()).sum();
     assert!(announced >= counters.lost_full, "{announced} {counters:?}");
     // Back to the truth, all is well again.
@@ -732,7 +972,9 @@ impl Garbage {
     fn request(&mut self, nr: u32) -> Vec<u64> {
         let mut request: Vec<u64> = (0..12).map(|_| self.word()).collect();
         let right = [72u32, 40, 32, 32, 24, 64, 88][nr as usize % 7];
-        let size = self.random.pick(&[right, right, right, right, right, right + 8, 0, 4096]);
+        let size = self
+            .random
+            .pick(&[right, right, right, right, right, right + 8, 0, 4096]);
         let flags = self.random.pick(&[0, 0, 0, 1, 2, 4, 7, u32::MAX]);
         request[0] = u64::from(size) | u64::from(flags) << 32;
         // Rings of up to 2 MiB: memory that a guest has.
@@ -753,10 +995,32 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
     let mut garbage = Garbage {
         random: Random(0x1234_5678_9abc_def1),
         words: vec![
-            0, 1, 2, 8, 24, 32, 40, 48, 64, 72, 88, 4096, 65536, u64::MAX, 1 << 31, 1 << 63,
-            u64::from(u32::MAX), u64::from(std::process::id()), place, file.as_raw_fd() as u64,
-            memory.address(), memory.address() + 8, memory.address() + 15 * PAGE as u64 + 4000,
-            hole.address(), 0xffff_ffff_8100_0000, 0x7fff_ffff_f000,
+            0,
+            1,
+            2,
+            8,
+            24,
+            32,
+            40,
+            48,
+            64,
+            72,
+            88,
+            4096,
+            65536,
+            u64::MAX,
+            1 << 31,
+            1 << 63,
+            u64::from(u32::MAX),
+            u64::from(std::process::id()),
+            place,
+            file.as_raw_fd() as u64,
+            memory.address(),
+            memory.address() + 8,
+            memory.address() + 15 * PAGE as u64 + 4000,
+            hole.address(),
+            0xffff_ffff_8100_0000,
+            0x7fff_ffff_f000,
         ],
     };
     let until = Instant::now() + Duration::from_secs(40);
@@ -776,7 +1040,11 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
             }
             let wild = garbage.word();
             let argument = garbage.random.pick(&[memory.address(); 7].map(|a| (a, 0)));
-            let argument = if wild % 16 == 0 { (hole.address(), 1) } else { argument };
+            let argument = if wild % 16 == 0 {
+                (hole.address(), 1)
+            } else {
+                argument
+            };
             let command = u64::from(abi::iowr(nr, 64)) | u64::from(wild % 32 == 1) << 9;
             if sys::ioctl_wild(&session, command, argument.0).is_ok() {
                 accepted[nr as usize % 8] += 1;
@@ -789,7 +1057,13 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
         }
         let bytes = (garbage.word() % (1 << 20)) as usize;
         let offset = garbage.word() & !0xfff & (u64::MAX >> 1);
-        drop(Mapping::new(&session, offset, bytes.max(1), PROT_READ, MAP_SHARED));
+        drop(Mapping::new(
+            &session,
+            offset,
+            bytes.max(1),
+            PROT_READ,
+            MAP_SHARED,
+        ));
     }
     println!("{calls} calls, accepted by request {accepted:?}");
     assert!(calls >= 20_000, "only {calls} calls in the time");
@@ -800,7 +1074,7 @@ fn arguments_that_change_meanwhile_do_no_harm() {
     let _module = Module::load();
     let file = File::open(victim::path("exit_soon")).expect("the victim is there");
     let place = binary::function(&victim::path("exit_soon"), "short_work").offset;
-    let memory = std::sync::Arc::new(Mapping::anonymous(2 * PAGE, PROT_READ | PROT_WRITE).expect("memory"));
+    let memory = Mapping::anonymous(2 * PAGE, PROT_READ | PROT_WRITE).expect("memory");
     let stop = std::sync::atomic::AtomicBool::new(false);
     let address = memory.address();
     std::thread::scope(|scope| {
@@ -809,8 +1083,14 @@ fn arguments_that_change_meanwhile_do_no_harm() {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let sizes = [32u64, 24, 64, 1 << 31, 4096];
                 memory.set_word(0, random.pick(&sizes));
-                memory.set_word(16, random.pick(&[1 | 48 << 32, 2 | 48 << 32, 1 << 31, 65536]));
-                memory.set_word(PAGE, random.pick(&[file.as_raw_fd() as u64 | 1 << 32, u64::MAX]));
+                memory.set_word(
+                    16,
+                    random.pick(&[1 | 48 << 32, 2 | 48 << 32, 1 << 31, 65536]),
+                );
+                memory.set_word(
+                    PAGE,
+                    random.pick(&[file.as_raw_fd() as u64 | 1 << 32, u64::MAX]),
+                );
             }
         });
         let until = Instant::now() + Duration::from_secs(3);

@@ -86,7 +86,10 @@ fn a_stopped_reader_loses_exactly_what_is_counted() {
     sys::run_on(u64::MAX >> 1);
     records.drain(&rings);
     let after = session.counters(id);
-    assert_eq!(after.recorded - full.recorded, u64::from(session.made.rings));
+    assert_eq!(
+        after.recorded - full.recorded,
+        u64::from(session.made.rings)
+    );
     assert_eq!(records.hits.len() as u64, after.recorded);
     assert_eq!(records.lost_count(), after.lost_full, "{:?}", records.lost);
     let in_pages: u64 = rings.iter().map(|ring| ring.lost()).sum();
@@ -119,7 +122,10 @@ fn many_threads_on_all_cpus_are_counted_exactly() {
         *by_thread.entry(hit.tid).or_default() += 1;
     }
     assert_eq!(by_thread.len() as u64, threads);
-    assert!(by_thread.values().all(|&hits| hits == calls), "{by_thread:?}");
+    assert!(
+        by_thread.values().all(|&hits| hits == calls),
+        "{by_thread:?}"
+    );
     assert_sequences(&records, id, 0);
 }
 
@@ -207,7 +213,9 @@ fn two_sessions_do_not_disturb_each_other() {
     let records = Records::of(&large);
     assert_eq!(records.hits_of(large_id).count(), 5100);
     assert_eq!(records.hits_of(twice_id).count(), 5100);
-    assert!(records.hits_of(twice_id).all(|(_, frames)| frames.is_empty()));
+    assert!(records
+        .hits_of(twice_id)
+        .all(|(_, frames)| frames.is_empty()));
     drop(large);
     assert!(victim.text_is_restored(function.offset));
 }
@@ -281,7 +289,9 @@ fn place_of(address: u64) -> u64 {
         let hex = |word: &str| u64::from_str_radix(word, 16).ok();
         let (start, end) = (hex(start)?, hex(end)?);
         let at = hex(words.nth(1)?)?;
-        (start..end).contains(&address).then(|| at + address - start)
+        (start..end)
+            .contains(&address)
+            .then(|| at + address - start)
     });
     place.expect("our code is mapped")
 }
@@ -306,7 +316,10 @@ fn the_optimised_probe_records_the_same() {
         assert_eq!(key(hit), key(first), "hit {}", hit.sequence);
         assert_eq!(frames, first_frames, "hit {}", hit.sequence);
     }
-    assert_eq!(first_frames[0], crate::tests::stacks::place(1, function.offset));
+    assert_eq!(
+        first_frames[0],
+        crate::tests::stacks::place(1, function.offset)
+    );
     drop(witness);
     drop(session);
     assert!(victim.text_is_restored(function.offset));

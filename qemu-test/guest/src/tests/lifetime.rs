@@ -45,7 +45,11 @@ fn the_module_loads_and_unloads_a_hundred_times() {
         drop(session);
         assert_eq!(module.references(), 0);
     };
-    assert_no_growth(2048, || (0..5).for_each(|_| round()), || (0..100).for_each(|_| round()));
+    assert_no_growth(
+        2048,
+        || (0..5).for_each(|_| round()),
+        || (0..100).for_each(|_| round()),
+    );
     assert!(!Path::new(abi::DEVICE).exists());
 }
 
@@ -88,7 +92,10 @@ fn unload_is_refused_while_a_reader_sleeps() {
         let wchan = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
         module.references() > 0 && wchan.contains(") S ")
     };
-    assert!(within(Duration::from_secs(5), sleeps), "the reader does not sleep");
+    assert!(
+        within(Duration::from_secs(5), sleeps),
+        "the reader does not sleep"
+    );
     assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);
     let pid = nix::unistd::Pid::from_raw(sleeper);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
@@ -103,7 +110,10 @@ fn closing_a_session_restores_the_text() {
     for _ in 0..20 {
         let session = Session::with_rings(RING_BYTES);
         let id = session.probe(victim.file(), &function, 0);
-        assert!(!victim.text_is_restored(function.offset), "there is no breakpoint");
+        assert!(
+            !victim.text_is_restored(function.offset),
+            "there is no breakpoint"
+        );
         victim.call(3);
         assert_eq!(session.counters(id).hits, 3);
         drop(session);
@@ -117,7 +127,9 @@ pub(super) fn read_for_ever(file: &str, offset: &str) -> ExitCode {
     let session = Session::with_rings(1 << 16);
     let offset = offset.parse().expect("a number");
     let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
-    session.attach(Path::new(file), probe_at(offset, flags)).expect("a probe");
+    session
+        .attach(Path::new(file), probe_at(offset, flags))
+        .expect("a probe");
     let rings = session.rings();
     loop {
         Records::default().drain(&rings);
@@ -160,7 +172,10 @@ fn killed_readers_leave_no_probe() {
     let many = |count: u32| (0..count).for_each(|_| (*kill_one.borrow_mut())());
     assert_no_growth(2048, || many(20), || many(200));
     println!("{probes_seen} of 220 readers were killed with a probe attached");
-    assert!(probes_seen > 40, "most readers were killed too early: {probes_seen}");
+    assert!(
+        probes_seen > 40,
+        "most readers were killed too early: {probes_seen}"
+    );
 }
 
 fn sessions_leave_no_memory() {
@@ -202,7 +217,11 @@ fn a_session_lives_until_its_last_descriptor() {
     };
     drop(session);
     victim.call(5);
-    assert_eq!(copy.counters(id).recorded, 5, "a duplicate is the same session");
+    assert_eq!(
+        copy.counters(id).recorded,
+        5,
+        "a duplicate is the same session"
+    );
     // Over a socket to another process, which uses it there.
     assert_eq!(counted_by_another_process(&copy, id), 5);
     drop(copy);
@@ -232,7 +251,9 @@ fn a_session_lives_until_its_last_descriptor() {
 fn counted_by_another_process(session: &Session, id: u32) -> u64 {
     let Forked::Parent(child) = sys::fork().expect("fork") else {
         // In a namespace of its own even; the descriptor is all that counts.
-        let hits = session.counters_on(id, abi::CPU_ALL).map_or(255, |c| c.hits);
+        let hits = session
+            .counters_on(id, abi::CPU_ALL)
+            .map_or(255, |c| c.hits);
         sys::exit_now(hits as i32)
     };
     libc::WEXITSTATUS(sys::wait(child)) as u64
@@ -249,13 +270,21 @@ fn a_target_that_ends_or_execs_is_let_go() {
     victim.end();
     assert_eq!(session.counters(id).recorded, 5);
     assert_eq!(session.info().probes, 1);
-    session.detach(&[id]).expect("the file outlives the process");
+    session
+        .detach(&[id])
+        .expect("the file outlives the process");
     // Gone before the filter was set.
     let late = Session::open();
-    assert_eq!(errno(late.only(&[victim.pid()]), "a dead process"), libc::ESRCH);
+    assert_eq!(
+        errno(late.only(&[victim.pid()]), "a dead process"),
+        libc::ESRCH
+    );
     // exec: the same process, another program, no breakpoint in the way.
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", &format!("exec {} 3", victim::path("exit_soon").display())]);
+    shell.args([
+        "-c",
+        &format!("exec {} 3", victim::path("exit_soon").display()),
+    ]);
     let all = Session::with_rings(RING_BYTES);
     let short_work = binary::function(&victim::path("exit_soon"), "short_work");
     let id = all.probe(&victim::path("exit_soon"), &short_work, 0);
@@ -276,12 +305,20 @@ fn a_forked_child_of_a_target_is_restored_too() {
     let session = Session::with_rings(RING_BYTES);
     let id = session.probe(&file, function, 0);
     let script = "for i in 1 2 3; do (echo $PPID >/dev/null; sh -c 'echo $PPID' >/dev/null); done";
-    assert!(Command::new("sh").args(["-c", script]).status().expect("sh").success());
+    assert!(Command::new("sh")
+        .args(["-c", script])
+        .status()
+        .expect("sh")
+        .success());
     let counters = session.counters(id);
     println!("{counters:?}");
     assert!(counters.hits >= 3, "{counters:?}");
     drop(session);
-    assert!(Command::new("sh").args(["-c", script]).status().expect("sh").success());
+    assert!(Command::new("sh")
+        .args(["-c", script])
+        .status()
+        .expect("sh")
+        .success());
 }
 
 /// Functions that a library exports.
@@ -327,10 +364,14 @@ fn sixty_thousand_probes_go_in_one_close() {
     let session = Session::with_rings(RING_BYTES);
     // All on one instruction: what counts here is their number.
     let functions = dynamic_functions(&file);
-    let place = functions.iter().find(|f| f.name == "getppid" || f.name == "__getppid");
+    let place = functions
+        .iter()
+        .find(|f| f.name == "getppid" || f.name == "__getppid");
     let place = place.map_or_else(|| crate::run::skip("libc exports no getppid"), |f| f.offset);
     let mut probes = vec![probe_at(place, 0); PROBES as usize];
-    probes.iter_mut().for_each(|probe| probe.fd = opened.as_raw_fd());
+    probes
+        .iter_mut()
+        .for_each(|probe| probe.fd = opened.as_raw_fd());
     let started = std::time::Instant::now();
     session.attach_all(&mut probes).expect("many probes");
     let attached = started.elapsed();
@@ -338,7 +379,10 @@ fn sixty_thousand_probes_go_in_one_close() {
     let last = probes.last().expect("many").id;
     let started = std::time::Instant::now();
     drop(session);
-    println!("attach {attached:?}, close {:?}, last id {last}", started.elapsed());
+    println!(
+        "attach {attached:?}, close {:?}, last id {last}",
+        started.elapsed()
+    );
     assert_eq!(Session::open().info().probes, 0);
 }
 

@@ -96,7 +96,14 @@ fn the_caller_is_there_however_a_function_begins() {
 fn gdb_backtrace(file: &std::path::Path, arguments: &[&str], function: &str) -> Vec<String> {
     let output = Command::new("gdb")
         .args(["-nx", "-batch", "-iex", "set debuginfod enabled off"])
-        .args(["-ex", &format!("break *{function}"), "-ex", "run", "-ex", "bt"])
+        .args([
+            "-ex",
+            &format!("break *{function}"),
+            "-ex",
+            "run",
+            "-ex",
+            "bt",
+        ])
         .arg("--args")
         .arg(file)
         .args(arguments)
@@ -154,7 +161,11 @@ fn the_frame_limit_is_kept_and_told() {
     }
     victim.call(1);
     let records = Records::of(&session);
-    let mut lengths: Vec<usize> = records.hits.iter().map(|(_, frames)| frames.len()).collect();
+    let mut lengths: Vec<usize> = records
+        .hits
+        .iter()
+        .map(|(_, frames)| frames.len())
+        .collect();
     lengths.sort_unstable();
     assert_eq!(lengths, [1, 2, 5, 16]);
     for (hit, _) in &records.hits {
@@ -202,14 +213,19 @@ fn objects_are_the_mapped_files() {
     let file = fs::metadata(victim.file()).expect("it is there");
     let identity = asked.identity;
     println!("{identity:?}");
-    assert_eq!((identity.ino, identity.file_bytes), (file.ino(), file.len()));
+    assert_eq!(
+        (identity.ino, identity.file_bytes),
+        (file.ino(), file.len())
+    );
     assert_eq!(identity.dev, file.dev());
     assert_eq!(identity.pid, victim.pid());
     let ctime = file.ctime() as u64 * 1_000_000_000 + file.ctime_nsec() as u64;
     assert_eq!(identity.ctime_ns, ctime);
     let bytes = fs::read(victim.file()).expect("it is there");
     let elf = object::File::parse(&*bytes).expect("an ELF file");
-    let id = object::Object::build_id(&elf).expect("readable").expect("gcc makes one");
+    let id = object::Object::build_id(&elf)
+        .expect("readable")
+        .expect("gcc makes one");
     assert_eq!(&identity.build_id[..identity.build_id_len as usize], id);
 }
 
@@ -224,7 +240,9 @@ fn an_object_gives_its_file_once() {
     let inode = fs::metadata(victim.file()).expect("it is there").ino();
     let object = records.objects.values().find(|o| o.identity.ino == inode);
     let id = object.expect("the victim's file is an object").id;
-    let given = session.object(id, abi::OBJECT_FD).expect("held since it was seen");
+    let given = session
+        .object(id, abi::OBJECT_FD)
+        .expect("held since it was seen");
     let file = fs::File::from(crate::sys::adopt(given.fd));
     assert_eq!(file.metadata().expect("open").ino(), inode);
     let again = session.object(id, abi::OBJECT_FD);
