@@ -90,12 +90,21 @@ impl From<Unusable> for Refused {
     }
 }
 
+/// Where a probe is in its life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Attached,
+    /// Chosen to be detached, under the session's lock.
+    Leaving,
+    Detached,
+}
+
 /// What is known of every probe, also when it is detached.
 struct Known {
     id: u32,
     file: FileKey,
     offset: u64,
-    attached: bool,
+    state: State,
     counters: Arc<Counters>,
 }
 
@@ -229,7 +238,7 @@ impl Session {
             id,
             file: probe.file,
             offset: probe.offset,
-            attached: true,
+            state: State::Attached,
             counters,
         };
         probes
@@ -242,34 +251,41 @@ impl Session {
         Ok(id)
     }
 
-    /// Detaches the probes with these ids, all or none.
+    /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
+    /// twice.
     pub(crate) fn detach(&self, ids: &[u32]) -> Result {
         let mut probes = self.probes.lock();
         let probes = &mut *probes;
-        let attached = |known: &Known| known.attached && ids.contains(&known.id);
-        if !ids.iter().all(|id| {
-            probes
-                .known
-                .iter()
-                .any(|known| known.id == *id && known.attached)
-        }) {
-            return Err(ENOENT);
+        let marked = mark(&mut probes.known, ids);
+        if marked.is_ok() {
+            let known = &probes.known;
+            let before = probes.batch.len();
+            probes.batch.unregister_if(|probe| {
+                place(probe.id)
+                    .and_then(|at| known.get(at))
+                    .is_some_and(|known| known.state == State::Leaving)
+            });
+            let gone = before.saturating_sub(probes.batch.len());
+            PROBES.fetch_sub(gone as u32, Relaxed);
         }
-        let before = probes.batch.len();
-        probes.batch.unregister_if(|probe| ids.contains(&probe.id));
-        let gone = before.saturating_sub(probes.batch.len());
-        PROBES.fetch_sub(gone as u32, Relaxed);
-        for known in probes.known.iter_mut().filter(|known| attached(known)) {
-            known.attached = false;
+        let after = match marked {
+            Ok(()) => State::Detached,
+            Err(_) => State::Attached,
+        };
+        for known in probes.known.iter_mut() {
+            if known.state == State::Leaving {
+                known.state = after;
+            }
         }
-        Ok(())
+        marked
     }
 
     /// The counters of probe `id`, on one CPU or summed.
     pub(crate) fn counts(&self, id: u32, cpu: Option<u32>) -> Result<Counts> {
         let probes = self.probes.lock();
-        let index = (id as usize).checked_sub(1).ok_or(ENOENT)?;
-        let known = probes.known.get(index).ok_or(ENOENT)?;
+        let known = place(id)
+            .and_then(|at| probes.known.get(at))
+            .ok_or(ENOENT)?;
         match cpu {
             None => Ok(known.counters.total()),
             Some(cpu) => known.counters.on_cpu(cpu).ok_or(ENOENT),
@@ -353,7 +369,11 @@ impl Session {
         }
         let probes = self.probes.lock();
         seq_print!(out, "probes:\t{}\n", probes.batch.len());
-        for known in probes.known.iter().filter(|known| known.attached) {
+        for known in probes
+            .known
+            .iter()
+            .filter(|known| known.state == State::Attached)
+        {
             let counts = known.counters.total();
             seq_print!(
                 out,
@@ -372,6 +392,25 @@ impl Session {
     }
 }
 
+/// Where the probe with this id stands among those that are known.
+fn place(id: u32) -> Option<usize> {
+    (id as usize).checked_sub(1)
+}
+
+/// Marks the attached probes with these ids as leaving. On failure some may be
+/// marked.
+fn mark(known: &mut [Known], ids: &[u32]) -> Result {
+    for id in ids {
+        let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
+        match known.state {
+            State::Attached => known.state = State::Leaving,
+            State::Leaving => return Err(EINVAL),
+            State::Detached => return Err(ENOENT),
+        }
+    }
+    Ok(())
+}
+
 /// Checks what a request for a probe says, and takes its file.
 fn check(request: &ProbeRequest) -> Result<PinnedInode, Refused> {
     let known_flags = PROBE_STACK | PROBE_AT_ENTRY;
@@ -386,7 +425,7 @@ fn check(request: &ProbeRequest) -> Result<PinnedInode, Refused> {
     }
     let inode = PinnedInode::from_fd(request.fd)?;
     if request.offset >= inode.size() {
-        return Err(Refused(EINVAL, Refusal::OutsideFile));
+        return Err(Refused(ENOEXEC, Refusal::OutsideFile));
     }
     Ok(inode)
 }

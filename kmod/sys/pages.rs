@@ -116,7 +116,9 @@ impl RingPages {
     /// Copies `words` to `position`, around the end when need be.
     pub(crate) fn write(&self, position: u64, words: &[u64]) {
         let (index, before) = self.geometry.split(position, size_of_val(words));
-        let (first, second) = words.split_at_checked(before / WORD).unwrap_or((words, &[]));
+        let (first, second) = words
+            .split_at_checked(before / WORD)
+            .unwrap_or((words, &[]));
         self.copy_in(index / WORD, first);
         self.copy_in(0, second);
     }

@@ -268,9 +268,8 @@ fn bpf(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 
 /// The command runs as another user, without any capability.
 pub(crate) fn as_user(command: &mut Command, id: u32) {
+    // std drops root's groups along with its id.
     command.uid(id).gid(id);
-    // SAFETY: One system call between fork and exec.
-    unsafe { command.pre_exec(|| result(libc::setgroups(0, std::ptr::null()).into()).map(drop)) };
 }
 
 /// The command runs without some capabilities, which exec does not bring back.

@@ -119,6 +119,14 @@ impl Victim {
     pub(crate) fn text_is_restored(&self, offset: u64) -> bool {
         text(self.pid(), &self.file, offset) == from_file(&self.file, offset)
     }
+
+    /// Whether the ten-byte nop there is one again. The kernel leaves the call that
+    /// it had become in the nop's operand bytes on purpose: a task may be about to
+    /// run it (`int3_update_unoptimize` in arch/x86/kernel/uprobes.c).
+    pub(crate) fn nop10_is_restored(&self, offset: u64) -> bool {
+        let now = text(self.pid(), &self.file, offset);
+        now[..5] == from_file(&self.file, offset)[..5]
+    }
 }
 
 impl Drop for Victim {

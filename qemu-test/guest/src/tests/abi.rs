@@ -697,7 +697,10 @@ fn detach_knows_its_probes() {
     );
     assert_eq!(errno(session.detach(&[0]), "id 0"), libc::ENOENT);
     assert_eq!(errno(session.detach(&[]), "no id"), libc::EINVAL);
-    errno(session.detach(&[first, first]), "an id twice");
+    assert_eq!(
+        errno(session.detach(&[first, first]), "an id twice"),
+        libc::EINVAL
+    );
     assert_eq!(session.info().probes, 2, "some of them were detached");
     victim.call(5);
     session.detach(&[first]).expect("it is attached");
@@ -778,13 +781,6 @@ fn only_the_two_right_mappings_are_given() {
         ("all in one, writable", 0, 2 * PAGE + data, both, MAP_SHARED),
         ("a page too little", page, all - PAGE, PROT_READ, MAP_SHARED),
         ("a page too much", page, all + PAGE, PROT_READ, MAP_SHARED),
-        (
-            "data without its page",
-            2 * page,
-            data,
-            PROT_READ,
-            MAP_SHARED,
-        ),
         (
             "the middle of the data",
             3 * page,

@@ -322,5 +322,6 @@ fn the_optimised_probe_records_the_same() {
     );
     drop(witness);
     drop(session);
-    assert!(victim.text_is_restored(function.offset));
+    assert!(victim.nop10_is_restored(function.offset));
+    victim.call(10);
 }
