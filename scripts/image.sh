@@ -62,7 +62,8 @@ release=$(cat "$sdk/kver")
 echo "$release" >"$new/kver"
 say "the kernel $release and its modules"
 modules=$sdk/root/usr/lib/modules/$release
-cp "$modules/vmlinuz" "$new/vmlinuz"
+# One of vmlinuz and vmlinuz.unsigned: see scripts/kernel-version.sh.
+logged cp "$modules"/vmlinuz* "$new/vmlinuz"
 
 # The modules' files in the order in which they can be loaded.
 files() { # module...
