@@ -49,6 +49,8 @@ use kernel::{
 /// watermark.
 const FLUSH_MS: u32 = 100;
 
+/// Sessions that were ever opened: the last one's number.
+static LAST_SESSION: AtomicU32 = AtomicU32::new(0);
 /// Sessions open in the whole module.
 pub(crate) static SESSIONS: AtomicU32 = AtomicU32::new(0);
 /// Probes attached in the whole module.
@@ -121,13 +123,13 @@ impl Drop for Probes {
     }
 }
 
-/// One in [`SESSIONS`].
-struct Tally;
+/// One in [`SESSIONS`], and its number.
+struct Tally(u32);
 
 impl Tally {
     fn new() -> Self {
         SESSIONS.fetch_add(1, Relaxed);
-        Tally
+        Tally(LAST_SESSION.fetch_add(1, Relaxed).wrapping_add(1))
     }
 }
 
@@ -143,7 +145,7 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     as_text: SetOnce<bool>,
     access: SetOnce<Access>,
-    _tally: Tally,
+    tally: Tally,
     #[pin]
     probes: Mutex<Probes>,
     #[pin]
@@ -159,7 +161,7 @@ impl Session {
                 shared,
                 as_text: SetOnce::new(),
                 access: SetOnce::new(),
-                _tally: Tally::new(),
+                tally: Tally::new(),
                 probes <- new_mutex!(Probes {
                     batch: Batch::new(),
                     known: KVVec::new(),
@@ -357,6 +359,7 @@ impl Session {
 
     /// `/proc/PID/fdinfo`.
     pub(crate) fn show(&self, out: &SeqFile) {
+        seq_print!(out, "session:\t{}\n", self.tally.0);
         if let Some(rings) = self.shared.rings.as_ref() {
             seq_print!(out, "rings:\t{}\n", rings.as_slice().len());
             seq_print!(out, "ring-bytes:\t{}\n", rings.ring_bytes());

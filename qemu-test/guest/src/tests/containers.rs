@@ -198,8 +198,10 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let root = served();
     let first = Container::over("first", &root.folder, &[PROGRAM]);
     let second = Container::over("second", &root.folder, &[PROGRAM]);
-    let file =
-        |container: &Container| PathBuf::from(format!("/proc/{}/root{PROGRAM}", container.pid()));
+    // podman is asked once: it takes a while to answer.
+    let (first_pid, second_pid) = (first.pid(), second.pid());
+    let inum = pid_namespace(first_pid);
+    let file = PathBuf::from(format!("/proc/{first_pid}/root{PROGRAM}"));
     let lower = root.folder.join(PROGRAM.trim_start_matches('/'));
     let function = binary::function(&lower, "real_function");
     // The kernel counts both: it is one inode.
@@ -208,20 +210,20 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let mut filter = Filter {
         size: size::<Filter>(),
         flags: abi::FILTER_PIDNS,
-        pidns_pid: first.pid(),
-        pidns_inum: pid_namespace(first.pid()),
+        pidns_pid: first_pid,
+        pidns_inum: inum,
         ..Filter::default()
     };
     session.filter(&mut filter).expect("its namespace");
-    let id = session.probe(&file(&first), &function, abi::PROBE_STACK);
+    let id = session.probe(&file, &function, abi::PROBE_STACK);
     std::thread::sleep(Duration::from_secs(2));
     let records = Records::of(&session);
     let counters = session.counters(id);
     println!("{counters:?}, the kernel {}", witness.hits());
     assert!(records.hits.len() > 10, "{} hits", records.hits.len());
     for (hit, _) in &records.hits {
-        assert_eq!(hit.pidns_inum, pid_namespace(first.pid()));
-        assert_eq!((hit.pid, hit.ns_pid), (first.pid(), 1));
+        assert_eq!(hit.pidns_inum, inum);
+        assert_eq!((hit.pid, hit.ns_pid), (first_pid, 1));
     }
     assert!(witness.hits() > counters.recorded, "the other does not run");
     // The object is the file beneath the overlay.
@@ -234,11 +236,11 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     // Where nobody else probes, the other does not even trap.
     let offset = function.offset;
     let text = |pid: u32| victim::text(pid, Path::new(PROGRAM), offset);
-    assert_eq!(text(first.pid())[0], 0xcc, "the first has no breakpoint");
+    assert_eq!(text(first_pid)[0], 0xcc, "the first has no breakpoint");
     let untouched = victim::from_file(&lower, offset);
-    assert_eq!(text(second.pid()), untouched, "the second has a breakpoint");
+    assert_eq!(text(second_pid), untouched, "the second has a breakpoint");
     drop(session);
-    assert_eq!(text(first.pid()), untouched);
+    assert_eq!(text(first_pid), untouched);
     // By the program, the other way round.
     let spec = format!("{PROGRAM}:real_function");
     let words = [
@@ -255,7 +257,7 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let got = command::run(&words).succeeded();
     for line in got.lines().filter(|line| line.contains("\"hit\"")) {
         let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        assert_eq!(line["pid"], second.pid());
+        assert_eq!(line["pid"], second_pid);
     }
 }
 

@@ -156,7 +156,7 @@ fn killed_readers_leave_no_probe() {
     let mut probes_seen = 0;
     let mut kill_one = || {
         let mut reader = reader(victim.file(), function.offset);
-        std::thread::sleep(Duration::from_micros(random.next() % 60_000));
+        std::thread::sleep(Duration::from_micros(random.next() % 200_000));
         probes_seen += watcher.info().probes;
         reader.kill().expect("it lives for ever");
         reader.wait().expect("ours");

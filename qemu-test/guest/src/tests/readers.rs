@@ -316,7 +316,7 @@ fn status_shows_the_module_sessions_and_probes() {
     let output = command::run(&["status"]).succeeded();
     println!("{}", output.stdout);
     let pid = std::process::id().to_string();
-    for part in ["version 1", pid.as_str(), "42"] {
+    for part in ["interface 1 to 1", pid.as_str(), "42 recorded"] {
         assert!(
             output.stdout.contains(part),
             "no {part:?}: {}",
@@ -344,10 +344,10 @@ fn descriptors_tell_their_session() {
     let text = fs::read_to_string(path).expect("our own");
     println!("{text}");
     for part in [
-        "nsprobe-session:",
+        "session:",
         "rings:",
         "ring-bytes:",
-        "filter:",
+        "filter-processes:",
         "probe:",
     ] {
         assert!(

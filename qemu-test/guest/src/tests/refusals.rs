@@ -102,7 +102,7 @@ fn a_missing_function_is_named_with_the_nearest() {
 fn a_binary_without_symbols_is_told() {
     let _module = Module::load();
     let spec = path("stripped") + ":nameless";
-    refused(&[&spec], &["stripped", "nameless"]);
+    refused(&[&spec], &["stripped", "no symbols"]);
 }
 
 fn what_is_no_program_is_refused() {
