@@ -128,8 +128,9 @@ pub fn find(mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Result<BuildId, Mis
     }
     let mut budget = NOTE_BYTES_MAX;
     for i in 0..u64::from(phnum) {
-        let at = phoff
-            .checked_add(i * class.ph_bytes as u64)
+        let at = i
+            .checked_mul(class.ph_bytes as u64)
+            .and_then(|skip| phoff.checked_add(skip))
             .ok_or(Missing::Malformed)?;
         let mut ph = [0; 56];
         let ph = ph.get_mut(..class.ph_bytes).ok_or(Missing::Malformed)?;

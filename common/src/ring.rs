@@ -52,16 +52,14 @@ pub struct Reservation {
 /// The size of a ring, and with it the arithmetic of positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
-    mask: u64,
+    bytes: u64,
 }
 
 impl Geometry {
     /// A ring of `data_bytes` (a power of two of at least 8), else `None`.
     pub const fn new(data_bytes: u64) -> Option<Geometry> {
         if data_bytes >= 8 && data_bytes.is_power_of_two() {
-            Some(Geometry {
-                mask: data_bytes - 1,
-            })
+            Some(Geometry { bytes: data_bytes })
         } else {
             None
         }
@@ -69,12 +67,12 @@ impl Geometry {
 
     /// Bytes of data.
     pub const fn data_bytes(self) -> u64 {
-        self.mask + 1
+        self.bytes
     }
 
     /// Index of `position` in the data.
     pub const fn index(self, position: u64) -> usize {
-        (position & self.mask) as usize
+        (position & self.bytes.wrapping_sub(1)) as usize
     }
 
     /// Bytes between the reader and `producer`; more than
@@ -111,7 +109,7 @@ impl Geometry {
     /// index, and how many bytes come before the wrap.
     pub const fn split(self, position: u64, length: usize) -> (usize, usize) {
         let index = self.index(position);
-        let room = self.mask as usize + 1 - index;
+        let room = (self.bytes as usize).wrapping_sub(index);
         (index, if length < room { length } else { room })
     }
 }

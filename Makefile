@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The project's verbs. Longer than five lines lies in scripts/.
+
+# The stock Debian kernel to build for.
+KVER ?= 7.2.12+deb13-amd64
+# Where the big things lie that all clones share: SDK, guest image.
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nsprobe
+# A Debian mirror; empty: the one of this host's apt.
+MIRROR ?=
+# How the guest runs: kvm, tcg, or auto.
+ACCEL ?= auto
+# For make test: the name of the one test to run.
+ONLY ?=
+# Where make install puts things; DESTDIR comes before it.
+PREFIX ?= /usr/local
+DESTDIR ?=
+export KVER CACHE MIRROR ACCEL PREFIX DESTDIR
+
+BIN := build/cargo/x86_64-unknown-linux-gnu/release
+RUN := $(BIN)/nsprobe-qemu-run
+
+# SDK, image and userland do not need each other: made side by side.
+MAKEFLAGS += --jobs=3 --no-print-directory
+.PHONY: help sdk image kmod userland payload check test demo shell install clean
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo "Variables, with their comments, stand at the top of the Makefile."
+
+sdk: ## The stock kernel's toolchain and prepared source (once, about 3 minutes)
+	@scripts/sdk.sh
+
+image: ## The guest: stock kernel and a root with podman (once, about 2 minutes)
+	@scripts/image.sh
+
+kmod: ## The module: build/kmod/nsprobe.ko
+	@scripts/kmod.sh
+
+userland: ## The program nsprobe and the tests' programs
+	@scripts/cargo.sh build --release --workspace
+
+payload: kmod userland
+	@scripts/payload.sh >/dev/null
+
+check: ## What one runs before a commit: formats, lints, host tests
+	@scripts/check.sh
+
+test: check payload image ## All tests: those of check, then the guest's (ONLY=name for one)
+	@$(RUN) test $(if $(ONLY),--only '$(ONLY)')
+
+demo: payload image ## Traces a real program in a real container, in the guest
+	@$(RUN) demo
+
+shell: payload image ## A shell in the guest
+	@$(RUN) shell
+
+install: kmod userland ## Installs nsprobe, and the module when this host runs its kernel
+	@scripts/install.sh
+
+clean: ## Removes all that was built here (the cache stays)
+	rm -rf build

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Requests of user space, turned into calls of the session.
+//!
+//! Every field is looked at here, once; behind this file a value is what its type
+//! says. Opening needs CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, in the
+//! initial user namespace; requests that add to what a session sees need them of
+//! the caller too, so that a file that was handed on gives nobody more rights.
+
+use crate::{
+    common::abi::{self, Counters, Detach, Info, Object, Setup, Version},
+    filter::Filter,
+    request::{Array, Request},
+    session::{Refused, Session, PROBES, SESSIONS},
+    sys::{
+        estale,
+        fops::Driver,
+        task::{
+            is_capable,
+            is_locked_down,
+            Process,
+            CAP_PERFMON,
+            CAP_SYS_ADMIN,
+            CAP_SYS_PTRACE, //
+        },
+    },
+};
+use core::sync::atomic::Ordering::Relaxed;
+use kernel::{
+    cpu::nr_cpu_ids,
+    fs::File,
+    mm::virt::VmaNew,
+    page::PAGE_SIZE,
+    prelude::*,
+    seq_file::SeqFile,
+    sync::poll::PollTable,
+    uaccess::{UserPtr, UserSliceWriter}, //
+};
+
+/// One open file of the device.
+pub(crate) struct Device {
+    session: Pin<KBox<Session>>,
+}
+
+/// `EPERM` unless the current task may trace the whole machine.
+fn require_capabilities() -> Result {
+    let may = is_capable(CAP_SYS_ADMIN) || is_capable(CAP_PERFMON) && is_capable(CAP_SYS_PTRACE);
+    if may && !is_locked_down() {
+        Ok(())
+    } else {
+        Err(EPERM)
+    }
+}
+
+impl Driver for Device {
+    fn open() -> Result<Pin<KBox<Self>>> {
+        require_capabilities()?;
+        let session = Session::open()?;
+        Ok(KBox::pin(Device { session }, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    fn ioctl(self: Pin<&Self>, cmd: u32, arg: UserPtr) -> Result<isize> {
+        if abi::ioctl_type(cmd) != abi::TYPE {
+            return Err(ENOTTY);
+        }
+        match abi::ioctl_nr(cmd) {
+            abi::NR_INFO => info(arg),
+            abi::NR_SETUP => set_up(&self.session, arg),
+            abi::NR_FILTER => set_filter(&self.session, arg),
+            abi::NR_ATTACH => attach(&self.session, arg),
+            abi::NR_DETACH => detach(&self.session, arg),
+            abi::NR_COUNTERS => counters(&self.session, arg),
+            abi::NR_OBJECT => object(&self.session, arg),
+            _ => Err(ENOTTY),
+        }
+        .map(|()| 0)
+    }
+
+    fn read(self: Pin<&Self>, nonblocking: bool, out: UserSliceWriter) -> Result<usize> {
+        self.session.read(nonblocking, out)
+    }
+
+    fn poll(self: Pin<&Self>, file: &File, table: PollTable<'_>) -> bool {
+        self.session.poll(file, table)
+    }
+
+    fn mmap(self: Pin<&Self>, page_offset: usize, vma: &VmaNew) -> Result {
+        self.session.map(page_offset, vma)
+    }
+
+    fn show(self: Pin<&Self>, out: &SeqFile) {
+        self.session.show(out);
+    }
+}
+
+/// The module's release, as records of it are zero-padded.
+const RELEASE: &str = "0.1.0";
+
+fn info(arg: UserPtr) -> Result {
+    let mut request = Request::<Info>::read(arg)?;
+    if request.value.flags != 0 {
+        return Err(EINVAL);
+    }
+    let mut release = [0; 32];
+    for (to, from) in release.iter_mut().zip(RELEASE.as_bytes()) {
+        *to = *from;
+    }
+    request.value = Info {
+        size: request.value.size,
+        flags: 0,
+        version: Version::CURRENT as u32,
+        version_min: Version::V1 as u32,
+        features: abi::FEATURE_ENTRY
+            | abi::FEATURE_STACK_FP
+            | abi::FEATURE_FILTER_PID
+            | abi::FEATURE_OBJECT_FD
+            | abi::FEATURE_TEXT,
+        sessions: SESSIONS.load(Relaxed),
+        probes: PROBES.load(Relaxed),
+        rings: nr_cpu_ids(),
+        page_size: PAGE_SIZE as u32,
+        release,
+    };
+    request.write_back()
+}
+
+fn set_up(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<Setup>::read(arg)?;
+    let setup = &mut request.value;
+    if setup.flags & !abi::SETUP_TEXT != 0 || setup.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let as_text = setup.flags & abi::SETUP_TEXT != 0;
+    let (rings, stride) = session.set_up(setup.ring_bytes, setup.watermark_bytes, as_text)?;
+    setup.rings = rings;
+    setup.mmap_stride = stride;
+    request.write_back()
+}
+
+fn set_filter(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let filter = Request::<abi::Filter>::read(arg)?.value;
+    let known = abi::FILTER_PIDS | abi::FILTER_PIDNS | abi::FILTER_SELF;
+    if filter.flags & !known != 0 || filter.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let mut processes = KVec::new();
+    if filter.flags & abi::FILTER_PIDS != 0 {
+        let pids = Array::new(filter.pids, 4, filter.pid_count, abi::FILTER_PIDS_MAX)?;
+        for index in 0..pids.count() {
+            let process = Process::find(pids.read::<u32>(index)?)?;
+            processes.push(process, GFP_KERNEL_ACCOUNT)?;
+        }
+    } else if filter.pids != 0 || filter.pid_count != 0 {
+        return Err(EINVAL);
+    }
+    let namespace = if filter.flags & abi::FILTER_PIDNS != 0 {
+        let process = Process::find(filter.pidns_pid)?;
+        let namespace = process.namespace().ok_or(ESRCH)?;
+        if namespace.inum() != filter.pidns_inum {
+            return Err(estale());
+        }
+        Some(namespace)
+    } else if filter.pidns_pid != 0 || filter.pidns_inum != 0 {
+        return Err(EINVAL);
+    } else {
+        None
+    };
+    session.set_filter(Filter {
+        processes,
+        namespace,
+        include_self: filter.flags & abi::FILTER_SELF != 0,
+    })
+}
+
+fn attach(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = Request::<abi::Attach>::read(arg)?;
+    let attach = &request.value;
+    if attach.flags != 0 {
+        return Err(EINVAL);
+    }
+    let probes = Array::new(
+        attach.probes,
+        attach.probe_size,
+        attach.count,
+        abi::ATTACH_MAX,
+    )?;
+    let mut ids = KVVec::with_capacity(probes.count() as usize, GFP_KERNEL_ACCOUNT)?;
+    for index in 0..probes.count() {
+        if let Err(Refused(error, reason)) = attach_one(session, &probes, index, &mut ids) {
+            session.detach(&ids)?;
+            request.value.failed = index;
+            request.value.reason = reason as u32;
+            // The error matters more than a reason that cannot be written.
+            let _ = request.write_back();
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn attach_one(
+    session: &Session,
+    probes: &Array,
+    index: u32,
+    ids: &mut KVVec<u32>,
+) -> Result<(), Refused> {
+    let mut probe = probes.read::<abi::Probe>(index)?;
+    probe.id = session.attach(&probe)?;
+    // Room for all was made by the caller.
+    let _ = ids.push_within_capacity(probe.id);
+    probes.write(index, &probe)?;
+    Ok(())
+}
+
+fn detach(session: &Session, arg: UserPtr) -> Result {
+    let detach = Request::<Detach>::read(arg)?.value;
+    if detach.flags != 0 || detach.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let wanted = Array::new(detach.ids, 4, detach.count, abi::ATTACH_MAX)?;
+    let mut ids = KVVec::with_capacity(wanted.count() as usize, GFP_KERNEL_ACCOUNT)?;
+    for index in 0..wanted.count() {
+        ids.push(wanted.read::<u32>(index)?, GFP_KERNEL_ACCOUNT)?;
+    }
+    session.detach(&ids)
+}
+
+fn counters(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<Counters>::read(arg)?;
+    let counters = &mut request.value;
+    if counters.flags != 0 {
+        return Err(EINVAL);
+    }
+    let cpu = (counters.cpu != abi::CPU_ALL).then_some(counters.cpu);
+    let counts = session.counts(counters.probe, cpu)?;
+    counters.hits = counts.hits;
+    counters.recorded = counts.recorded;
+    counters.filtered = counts.filtered;
+    counters.lost_full = counts.lost_full;
+    counters.reserved = 0;
+    counters.stacks_cut = counts.stacks_cut;
+    request.write_back()
+}
+
+fn object(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<Object>::read(arg)?;
+    let object = &mut request.value;
+    if object.flags & !abi::OBJECT_FD != 0 {
+        return Err(EINVAL);
+    }
+    let objects = &session.shared().objects;
+    object.identity = objects.identity(object.id).ok_or(ENOENT)?;
+    object.fd = -1;
+    if object.flags & abi::OBJECT_FD != 0 {
+        require_capabilities()?;
+        let file = objects.take_file(object.id).ok_or_else(estale)?;
+        match file.reopen() {
+            Ok(fd) => object.fd = fd,
+            Err(error) => {
+                objects.put_file(object.id, file);
+                return Err(error);
+            }
+        }
+    }
+    request.write_back()
+}

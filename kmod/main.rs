@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! nsprobe: probes on user-space programs, across namespaces.
+//!
+//! One file a noun; `sys` is the only one that may say `unsafe`, and the
+//! compiler keeps that rule. `device` takes the requests of user space,
+//! `session` is one open file and owns everything made through it, `probe` is
+//! what runs when a breakpoint is hit.
+
+use kernel::prelude::*;
+
+#[path = "../common/src/lib.rs"]
+#[forbid(unsafe_code)]
+pub mod common;
+
+#[forbid(unsafe_code)]
+mod device;
+#[forbid(unsafe_code)]
+mod filter;
+#[forbid(unsafe_code)]
+mod object;
+#[forbid(unsafe_code)]
+mod probe;
+#[forbid(unsafe_code)]
+mod reader;
+#[forbid(unsafe_code)]
+mod request;
+#[forbid(unsafe_code)]
+mod ring;
+#[forbid(unsafe_code)]
+mod session;
+#[forbid(unsafe_code)]
+mod stack;
+
+mod sys;
+
+module! {
+    type: Nsprobe,
+    name: "nsprobe",
+    authors: ["the nsprobe contributors"],
+    description: "Probes on user-space programs across namespaces",
+    license: "GPL v2",
+}
+
+/// The loaded module: the device, as long as it lives.
+struct Nsprobe {
+    _device: sys::fops::Registration<device::Device>,
+}
+
+impl kernel::Module for Nsprobe {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        Ok(Nsprobe {
+            _device: sys::fops::Registration::new(module, c"nsprobe")?,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `read()`: the records of all rings as one stream, oldest first, for a reader
+//! that does not map them; as they are, or as lines of text.
+//!
+//! A session is read or mapped, not both: two readers would take records from
+//! each other.
+
+use crate::{
+    common::{
+        record::{Record, RECORD_BYTES_MAX},
+        text::{self, LINE_BYTES_MAX}, //
+    },
+    ring::Rings,
+};
+use core::fmt;
+use kernel::{
+    prelude::*,
+    uaccess::UserSliceWriter, //
+};
+use zerocopy::IntoBytes;
+
+/// How far `read()` is.
+pub(crate) struct Reader {
+    /// The position in each ring; empty until the first `read()`.
+    positions: KVec<u64>,
+    /// One record, as the ring has it.
+    record: KVec<u64>,
+    /// What of the last record is not handed out yet.
+    rest: Rest,
+}
+
+struct Rest {
+    bytes: KVec<u8>,
+    at: usize,
+}
+
+impl Rest {
+    fn unread(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or(&[])
+    }
+}
+
+impl fmt::Write for Rest {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for &byte in part.as_bytes() {
+            self.bytes
+                .push_within_capacity(byte)
+                .map_err(|_| fmt::Error)?;
+        }
+        Ok(())
+    }
+}
+
+impl Reader {
+    /// At the beginning.
+    pub(crate) fn new() -> Self {
+        Reader {
+            positions: KVec::new(),
+            record: KVec::new(),
+            rest: Rest {
+                bytes: KVec::new(),
+                at: 0,
+            },
+        }
+    }
+
+    /// Makes the buffers.
+    pub(crate) fn prepare(&mut self, rings: &Rings) -> Result {
+        if !self.positions.is_empty() {
+            return Ok(());
+        }
+        let room = RECORD_BYTES_MAX.max(LINE_BYTES_MAX);
+        self.rest.bytes = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
+        self.record = KVec::from_elem(0, RECORD_BYTES_MAX / 8, GFP_KERNEL_ACCOUNT)?;
+        self.positions = KVec::from_elem(0, rings.as_slice().len(), GFP_KERNEL_ACCOUNT)?;
+        Ok(())
+    }
+
+    /// Whether there is anything to hand out.
+    pub(crate) fn is_ready(&self, rings: &Rings) -> bool {
+        !self.rest.unread().is_empty() || self.oldest(rings).is_some()
+    }
+
+    /// Fills `out` with what there is; says how many bytes that were.
+    pub(crate) fn fill(
+        &mut self,
+        rings: &Rings,
+        as_text: bool,
+        out: &mut UserSliceWriter,
+    ) -> Result<usize> {
+        let room = out.len();
+        loop {
+            let unread = self.rest.unread();
+            let part = unread.get(..unread.len().min(out.len())).unwrap_or(&[]);
+            out.write_slice(part)?;
+            self.rest.at = self.rest.at.wrapping_add(part.len());
+            if out.is_empty() || !self.next(rings, as_text)? {
+                return Ok(room.wrapping_sub(out.len()));
+            }
+        }
+    }
+
+    /// The ring whose next record is the oldest: index, position and length.
+    fn oldest(&self, rings: &Rings) -> Option<(usize, u64, usize)> {
+        let heads = rings.as_slice().iter().zip(self.positions.iter());
+        heads
+            .enumerate()
+            .filter_map(|(index, (ring, &position))| {
+                let (time_ns, length) = ring.peek(position)?;
+                Some((time_ns, index, position, length))
+            })
+            .min()
+            .map(|(_, index, position, length)| (index, position, length))
+    }
+
+    /// Takes the next record out of its ring. False when there is none.
+    fn next(&mut self, rings: &Rings, as_text: bool) -> Result<bool> {
+        let Some((index, position, length)) = self.oldest(rings) else {
+            return Ok(false);
+        };
+        let record = self.record.as_mut_bytes().get_mut(..length).ok_or(EIO)?;
+        let ring = rings.as_slice().get(index).ok_or(EIO)?;
+        ring.take(position, record);
+        if let Some(position) = self.positions.get_mut(index) {
+            *position = position.wrapping_add(length as u64);
+        }
+        self.rest.bytes.clear();
+        self.rest.at = 0;
+        if !as_text {
+            self.rest
+                .bytes
+                .extend_from_slice(record, GFP_KERNEL_ACCOUNT)?;
+            return Ok(true);
+        }
+        if let Ok(Some((Some(record), _))) = Record::parse(record) {
+            text::write_line(&mut self.rest, &record).map_err(|_| EIO)?;
+        }
+        Ok(true)
+    }
+}

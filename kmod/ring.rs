@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The rings of a session: one for each possible CPU, so that writers seldom
+//! meet. Appending runs in any context but NMI; a ring that is full counts what
+//! it turned away and says so in front of the next record that fits.
+//!
+//! Any task may write to any ring: the CPU is only a hint, and being moved
+//! between reading it and reserving is harmless.
+
+use crate::{
+    common::{
+        record::{Header, Lost, BUSY, KIND_LOST, KIND_OBJECT, LENGTH},
+        ring::{Geometry, Reservation}, //
+    },
+    sys::{self, lock::RawLock, pages::RingPages},
+};
+use core::sync::atomic::{AtomicBool, Ordering};
+use kernel::{
+    cpu::nr_cpu_ids,
+    fs::File,
+    mm::virt::VmaNew,
+    new_poll_condvar,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::poll::{PollCondVar, PollTable}, //
+};
+use zerocopy::IntoBytes;
+
+const LOST_BYTES: u64 = size_of::<Lost>() as u64;
+
+/// Records that found no room since the last one that did.
+#[derive(Default)]
+struct Gap {
+    count: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+#[derive(Default)]
+struct State {
+    producer: u64,
+    pending: u64,
+    lost: u64,
+    gap: Gap,
+}
+
+/// The ring of one CPU.
+pub(crate) struct Ring {
+    pages: RingPages,
+    geometry: Geometry,
+    state: RawLock<State>,
+}
+
+impl Ring {
+    fn new(geometry: Geometry) -> Result<Self> {
+        Ok(Ring {
+            pages: RingPages::new(geometry)?,
+            geometry,
+            state: RawLock::new(State::default()),
+        })
+    }
+
+    /// Appends a record of `kind` whose body (what follows the header) is `parts`,
+    /// each a multiple of 8 bytes. Gives the position behind it, or `None` when
+    /// there was no room.
+    fn append(&self, kind: u16, parts: [&[u8]; 2], now_ns: u64) -> Option<u64> {
+        let [first, second] = parts;
+        let body = first.len().wrapping_add(second.len());
+        let length = size_of::<Header>().wrapping_add(body) as u64;
+        let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
+        // An announcement that is lost loses nothing: the reader can ask.
+        let counts = kind != KIND_OBJECT;
+        let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
+        let body_at = at.start.wrapping_add(size_of::<Header>() as u64);
+        self.pages.write(body_at, first);
+        self.pages
+            .write(body_at.wrapping_add(first.len() as u64), second);
+        self.pages.set_header(at.start, header);
+        Some(at.end)
+    }
+
+    /// Reserves `length` bytes and marks them with `header`, behind a note of the
+    /// gap if there is one. Without room the record `counts` as lost, or not.
+    fn reserve(&self, length: u64, header: u64, now_ns: u64, counts: bool) -> Option<Reservation> {
+        let consumer = self.pages.consumer();
+        let mut state = self.state.lock();
+        while state.pending != state.producer {
+            let header = self.pages.header(state.pending) as u32;
+            if header & BUSY != 0 {
+                break;
+            }
+            state.pending = state.pending.wrapping_add(u64::from(header & LENGTH));
+        }
+        let note = if state.gap.count == 0 { 0 } else { LOST_BYTES };
+        let wanted = length.wrapping_add(note);
+        let Some(all) = self
+            .geometry
+            .reserve(consumer, state.pending, state.producer, wanted)
+        else {
+            if counts {
+                state.lose(now_ns);
+                self.pages.set_lost(state.lost);
+            }
+            return None;
+        };
+        if note != 0 {
+            self.write_gap(all.start, &state.gap);
+            state.gap = Gap::default();
+        }
+        let at = Reservation {
+            start: all.start.wrapping_add(note),
+            end: all.end,
+        };
+        self.pages.set_header(at.start, header);
+        state.producer = at.end;
+        self.pages.set_producer(at.end);
+        Some(at)
+    }
+
+    fn write_gap(&self, at: u64, gap: &Gap) {
+        let lost = Lost {
+            header: Header {
+                word: LOST_BYTES as u32,
+                kind: KIND_LOST,
+                reserved: 0,
+            },
+            time_ns: gap.last_ns,
+            count: gap.count,
+            first_ns: gap.first_ns,
+        };
+        self.pages.write(at, lost.as_bytes());
+    }
+
+    /// Bytes that wait for the reader, as far as the reader says.
+    fn used(&self) -> u64 {
+        let producer = self.state.lock().producer;
+        self.geometry.used(self.pages.consumer(), producer)
+    }
+
+    /// The time of the record at `position`, when it is complete.
+    pub(crate) fn peek(&self, position: u64) -> Option<(u64, usize)> {
+        if position == self.state.lock().producer {
+            return None;
+        }
+        let header = self.pages.header(position) as u32;
+        if header & BUSY != 0 {
+            return None;
+        }
+        let time_at = position.wrapping_add(size_of::<Header>() as u64);
+        Some((self.pages.header(time_at), (header & LENGTH) as usize))
+    }
+
+    /// Copies the complete record at `position` out and gives its space back.
+    pub(crate) fn take(&self, position: u64, out: &mut [u8]) {
+        self.pages.read(position, out);
+        self.pages
+            .set_consumer(position.wrapping_add(out.len() as u64));
+    }
+}
+
+impl State {
+    fn lose(&mut self, now_ns: u64) {
+        if self.gap.count == 0 {
+            self.gap.first_ns = now_ns;
+        }
+        self.gap.last_ns = now_ns;
+        self.gap.count = self.gap.count.wrapping_add(1);
+        self.lost = self.lost.wrapping_add(1);
+    }
+}
+
+/// All rings of a session.
+pub(crate) struct Rings {
+    rings: KVec<Ring>,
+    geometry: Geometry,
+    watermark: u64,
+}
+
+impl Rings {
+    /// One ring for each possible CPU.
+    pub(crate) fn new(geometry: Geometry, watermark: u64) -> Result<Self> {
+        let count = nr_cpu_ids() as usize;
+        let mut rings = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            rings.push(Ring::new(geometry)?, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Rings {
+            rings,
+            geometry,
+            watermark: watermark.max(1),
+        })
+    }
+
+    /// The rings, by CPU.
+    pub(crate) fn as_slice(&self) -> &[Ring] {
+        &self.rings
+    }
+
+    /// Distance of two rings in the device's file, in bytes.
+    pub(crate) fn stride(&self) -> u64 {
+        RingPages::stride(self.geometry)
+    }
+
+    /// Bytes of data in each ring.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.geometry.data_bytes()
+    }
+
+    /// Appends to the ring of `cpu` and wakes the reader when enough has gathered.
+    pub(crate) fn append(
+        &self,
+        cpu: u32,
+        kind: u16,
+        parts: [&[u8]; 2],
+        now_ns: u64,
+        waiter: &Waiter,
+    ) -> bool {
+        let Some(ring) = self.rings.get(cpu as usize) else {
+            return false;
+        };
+        let Some(end) = ring.append(kind, parts, now_ns) else {
+            // A full ring is over any watermark.
+            waiter.wake();
+            return false;
+        };
+        if ring.geometry.used(ring.pages.consumer(), end) >= self.watermark {
+            waiter.wake();
+        }
+        true
+    }
+
+    /// Whether a ring holds enough to be read.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.rings.iter().any(|ring| ring.used() >= self.watermark)
+    }
+
+    /// Maps the page `page_offset` of the device's file and those behind it.
+    pub(crate) fn map(&self, page_offset: usize, vma: &VmaNew) -> Result {
+        let stride = usize::try_from(self.stride())? / PAGE_SIZE;
+        let (ring, first) = match (
+            page_offset.checked_div(stride),
+            page_offset.checked_rem(stride),
+        ) {
+            (Some(ring), Some(first)) => (self.rings.get(ring).ok_or(EINVAL)?, first),
+            _ => return Err(EINVAL),
+        };
+        ring.pages.map(first, vma)
+    }
+}
+
+/// Where the reader sleeps.
+///
+/// `armed` keeps writers from waking a reader that is not asleep: the reader
+/// sets it and then looks at the rings; a writer publishes and then looks at it.
+/// With a full barrier between the two steps on both sides, one of them sees the
+/// other.
+#[pin_data]
+pub(crate) struct Waiter {
+    armed: AtomicBool,
+    #[pin]
+    queue: PollCondVar,
+}
+
+impl Waiter {
+    /// Nobody waits.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Waiter {
+            armed: AtomicBool::new(false),
+            queue <- new_poll_condvar!("nsprobe::Waiter"),
+        })
+    }
+
+    /// Wakes the reader when it may be asleep. Task or interrupt context, but not
+    /// under the run queue's lock.
+    fn wake(&self) {
+        sys::full_barrier();
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
+            self.queue.notify_all();
+        }
+    }
+
+    /// From here on writers wake the reader; look at the rings after this.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+        sys::full_barrier();
+    }
+
+    /// Registers a poll.
+    pub(crate) fn register(&self, file: &File, table: &PollTable<'_>) {
+        table.register_wait(file, &self.queue);
+    }
+
+    /// The queue to sleep on.
+    pub(crate) fn queue(&self) -> &PollCondVar {
+        &self.queue
+    }
+}

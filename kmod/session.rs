@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A session: one open file of the device. It owns every probe, ring and object
+//! made through it; its end detaches and frees them all.
+//!
+//! Locks: `probes` and `reader` are never held together. Handlers take neither.
+
+use crate::{
+    common::{
+        abi::{
+            Probe as ProbeRequest,
+            Refusal,
+            FRAMES_MAX,
+            PROBES_MAX,
+            PROBE_AT_ENTRY,
+            PROBE_ENTRY,
+            PROBE_STACK,
+            RING_BYTES_MAX,
+            RING_BYTES_MIN,
+            RING_BYTES_TOTAL_MAX, //
+        },
+        ring::Geometry,
+    },
+    filter::Filter,
+    probe::{Counters, Counts, Probe, Shared},
+    reader::Reader,
+    ring::Rings,
+    sys::{
+        inode::{PinnedInode, Unusable},
+        uprobe::Batch,
+        vma::FileKey, //
+    },
+};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use kernel::{
+    alloc::AllocError,
+    cpu::nr_cpu_ids,
+    fs::File,
+    mm::virt::VmaNew,
+    new_mutex,
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print,
+    sync::{poll::PollTable, Arc, CondVarTimeoutResult, Mutex, SetOnce},
+    time::msecs_to_jiffies,
+    uaccess::UserSliceWriter, //
+};
+
+/// A blocking `read()` hands out what there is after this time, even below the
+/// watermark.
+const FLUSH_MS: u32 = 100;
+
+/// Sessions open in the whole module.
+pub(crate) static SESSIONS: AtomicU32 = AtomicU32::new(0);
+/// Probes attached in the whole module.
+pub(crate) static PROBES: AtomicU32 = AtomicU32::new(0);
+
+/// How records leave the session; fixed by the first use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Mapped,
+    Read,
+}
+
+/// An error, and why.
+pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let reason = if error == ENOMEM {
+            Refusal::NoMemory
+        } else {
+            Refusal::None
+        };
+        Refused(error, reason)
+    }
+}
+
+impl From<AllocError> for Refused {
+    fn from(_: AllocError) -> Self {
+        Refused(ENOMEM, Refusal::NoMemory)
+    }
+}
+
+impl From<Unusable> for Refused {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::BadFd => Refused(EBADF, Refusal::BadFd),
+            Unusable::NotRegular => Refused(EINVAL, Refusal::NotRegular),
+        }
+    }
+}
+
+/// What is known of every probe, also when it is detached.
+struct Known {
+    id: u32,
+    file: FileKey,
+    offset: u64,
+    attached: bool,
+    counters: Arc<Counters>,
+}
+
+struct Probes {
+    batch: Batch<Probe>,
+    known: KVVec<Known>,
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        // The batch, which is dropped next, waits for its handlers; they hold what
+        // they use.
+        PROBES.fetch_sub(self.batch.len() as u32, Relaxed);
+    }
+}
+
+/// One in [`SESSIONS`].
+struct Tally;
+
+impl Tally {
+    fn new() -> Self {
+        SESSIONS.fetch_add(1, Relaxed);
+        Tally
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        SESSIONS.fetch_sub(1, Relaxed);
+    }
+}
+
+/// One open file of the device.
+#[pin_data]
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    as_text: SetOnce<bool>,
+    access: SetOnce<Access>,
+    _tally: Tally,
+    #[pin]
+    probes: Mutex<Probes>,
+    #[pin]
+    reader: Mutex<Reader>,
+}
+
+impl Session {
+    /// A session of the current task.
+    pub(crate) fn open() -> Result<Pin<KBox<Self>>> {
+        let shared = Shared::new()?;
+        KBox::pin_init(
+            pin_init!(Session {
+                shared,
+                as_text: SetOnce::new(),
+                access: SetOnce::new(),
+                _tally: Tally::new(),
+                probes <- new_mutex!(Probes {
+                    batch: Batch::new(),
+                    known: KVVec::new(),
+                }),
+                reader <- new_mutex!(Reader::new()),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Makes the rings; says how many there are and how far apart they are mapped.
+    pub(crate) fn set_up(
+        &self,
+        ring_bytes: u64,
+        watermark_bytes: u64,
+        as_text: bool,
+    ) -> Result<(u32, u64)> {
+        let total = ring_bytes.checked_mul(u64::from(nr_cpu_ids()));
+        let sized = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
+            && total.is_some_and(|total| total <= RING_BYTES_TOTAL_MAX)
+            && watermark_bytes <= ring_bytes;
+        let geometry = Geometry::new(ring_bytes).filter(|_| sized).ok_or(EINVAL)?;
+        // Under the lock, so that two callers do not both make rings.
+        let _probes = self.probes.lock();
+        if self.shared.rings.as_ref().is_some() {
+            return Err(EBUSY);
+        }
+        let rings = Rings::new(geometry, watermark_bytes)?;
+        let answer = (nr_cpu_ids(), rings.stride());
+        self.as_text.populate(as_text);
+        self.shared.rings.populate(rings);
+        Ok(answer)
+    }
+
+    /// Sets who is traced.
+    pub(crate) fn set_filter(&self, filter: Filter) -> Result {
+        let probes = self.probes.lock();
+        // Probes that are attached were armed by the filter of that moment.
+        if !probes.known.is_empty() || !self.shared.filter.populate(filter) {
+            return Err(EBUSY);
+        }
+        Ok(())
+    }
+
+    /// Attaches one probe; gives its id.
+    pub(crate) fn attach(&self, request: &ProbeRequest) -> Result<u32, Refused> {
+        let inode = check(request)?;
+        if self.shared.rings.as_ref().is_none() {
+            return Err(Refused(ENXIO, Refusal::NoSetup));
+        }
+        let mut probes = self.probes.lock();
+        let id = (probes.known.len() as u32).wrapping_add(1);
+        if id > PROBES_MAX {
+            return Err(Refused(ENOSPC, Refusal::TooMany));
+        }
+        probes.known.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let counters = Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?;
+        let report = match request.report_offset {
+            0 => request.offset,
+            offset => offset,
+        };
+        let probe = Probe {
+            id,
+            flags: request.flags,
+            max_frames: match request.max_frames {
+                0 => FRAMES_MAX,
+                frames => frames,
+            },
+            ahead: request.offset.wrapping_sub(report),
+            file: inode.key(),
+            offset: request.offset,
+            counters: counters.clone(),
+            shared: self.shared.clone(),
+        };
+        let known = Known {
+            id,
+            file: probe.file,
+            offset: probe.offset,
+            attached: true,
+            counters,
+        };
+        probes
+            .batch
+            .register(inode, request.offset, request.semaphore, probe)
+            .map_err(|error| Refused(error, Refusal::Kernel))?;
+        PROBES.fetch_add(1, Relaxed);
+        // Room was reserved.
+        let _ = probes.known.push_within_capacity(known);
+        Ok(id)
+    }
+
+    /// Detaches the probes with these ids, all or none.
+    pub(crate) fn detach(&self, ids: &[u32]) -> Result {
+        let mut probes = self.probes.lock();
+        let probes = &mut *probes;
+        let attached = |known: &Known| known.attached && ids.contains(&known.id);
+        if !ids.iter().all(|id| {
+            probes
+                .known
+                .iter()
+                .any(|known| known.id == *id && known.attached)
+        }) {
+            return Err(ENOENT);
+        }
+        let before = probes.batch.len();
+        probes.batch.unregister_if(|probe| ids.contains(&probe.id));
+        let gone = before.saturating_sub(probes.batch.len());
+        PROBES.fetch_sub(gone as u32, Relaxed);
+        for known in probes.known.iter_mut().filter(|known| attached(known)) {
+            known.attached = false;
+        }
+        Ok(())
+    }
+
+    /// The counters of probe `id`, on one CPU or summed.
+    pub(crate) fn counts(&self, id: u32, cpu: Option<u32>) -> Result<Counts> {
+        let probes = self.probes.lock();
+        let index = (id as usize).checked_sub(1).ok_or(ENOENT)?;
+        let known = probes.known.get(index).ok_or(ENOENT)?;
+        match cpu {
+            None => Ok(known.counters.total()),
+            Some(cpu) => known.counters.on_cpu(cpu).ok_or(ENOENT),
+        }
+    }
+
+    /// What the session shares with its handlers.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The rings, for this way of reading them.
+    fn rings_for(&self, access: Access) -> Result<&Rings> {
+        let rings = self.shared.rings.as_ref().ok_or(ENXIO)?;
+        self.access.populate(access);
+        match self.access.copy() {
+            Some(first) if first == access => Ok(rings),
+            _ => Err(EBUSY),
+        }
+    }
+
+    /// `read()`.
+    pub(crate) fn read(&self, nonblocking: bool, mut out: UserSliceWriter) -> Result<usize> {
+        let rings = self.rings_for(Access::Read)?;
+        let as_text = self.as_text.copy().unwrap_or(false);
+        let mut reader = self.reader.lock();
+        reader.prepare(rings)?;
+        loop {
+            let count = reader.fill(rings, as_text, &mut out)?;
+            if count != 0 || out.is_empty() {
+                return Ok(count);
+            }
+            if nonblocking {
+                return Err(EAGAIN);
+            }
+            self.shared.waiter.arm();
+            if reader.is_ready(rings) {
+                continue;
+            }
+            // A record that comes before we sleep is found when the time is over.
+            let queue = self.shared.waiter.queue();
+            let wait = msecs_to_jiffies(FLUSH_MS);
+            if let CondVarTimeoutResult::Signal { .. } =
+                queue.wait_interruptible_timeout(&mut reader, wait)
+            {
+                return Err(ERESTARTSYS);
+            }
+        }
+    }
+
+    /// `poll()`.
+    pub(crate) fn poll(&self, file: &File, table: PollTable<'_>) -> bool {
+        let shared = &*self.shared;
+        shared.waiter.register(file, &table);
+        let Some(rings) = shared.rings.as_ref() else {
+            return false;
+        };
+        shared.waiter.arm();
+        match self.access.copy() {
+            Some(Access::Read) => self.reader.lock().is_ready(rings),
+            _ => rings.is_ready(),
+        }
+    }
+
+    /// `mmap()`.
+    pub(crate) fn map(&self, page_offset: usize, vma: &VmaNew) -> Result {
+        self.rings_for(Access::Mapped)?.map(page_offset, vma)
+    }
+
+    /// `/proc/PID/fdinfo`.
+    pub(crate) fn show(&self, out: &SeqFile) {
+        if let Some(rings) = self.shared.rings.as_ref() {
+            seq_print!(out, "rings:\t{}\n", rings.as_slice().len());
+            seq_print!(out, "ring-bytes:\t{}\n", rings.ring_bytes());
+        }
+        if let Some(filter) = self.shared.filter.as_ref() {
+            seq_print!(out, "filter-processes:\t{}\n", filter.processes.len());
+            if let Some(namespace) = &filter.namespace {
+                seq_print!(out, "filter-pidns:\t{}\n", namespace.inum());
+            }
+        }
+        let probes = self.probes.lock();
+        seq_print!(out, "probes:\t{}\n", probes.batch.len());
+        for known in probes.known.iter().filter(|known| known.attached) {
+            let counts = known.counters.total();
+            seq_print!(
+                out,
+                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} lost-full {} stacks-cut {}\n",
+                known.id,
+                known.file.dev,
+                known.file.ino,
+                known.offset,
+                counts.hits,
+                counts.recorded,
+                counts.filtered,
+                counts.lost_full,
+                counts.stacks_cut
+            );
+        }
+    }
+}
+
+/// Checks what a request for a probe says, and takes its file.
+fn check(request: &ProbeRequest) -> Result<PinnedInode, Refused> {
+    let known_flags = PROBE_STACK | PROBE_AT_ENTRY;
+    if request.kind != PROBE_ENTRY
+        || request.flags & !known_flags != 0
+        || request.max_frames > FRAMES_MAX
+        || request.reserved != 0
+        || request.semaphore != 0
+        || request.report_offset > request.offset
+    {
+        return Err(Refused(EINVAL, Refusal::UnknownValue));
+    }
+    let inode = PinnedInode::from_fd(request.fd)?;
+    if request.offset >= inode.size() {
+        return Err(Refused(EINVAL, Refusal::OutsideFile));
+    }
+    Ok(inode)
+}

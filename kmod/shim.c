@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What Rust cannot reach safely: static inlines and macros whose layout or
+ * arithmetic belongs to the kernel. One line each, no logic.
+ */
+#include <linux/dcache.h>
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
+#include <linux/mm.h>
+#include <linux/ptrace.h>
+#include <linux/sched.h>
+
+struct inode *nsprobe_real_inode(struct file *file);
+bool nsprobe_super_get(struct super_block *sb);
+bool nsprobe_user_64bit(struct pt_regs *regs);
+bool nsprobe_file_is_readable(struct file *file);
+u64 nsprobe_inode_dev(struct inode *inode);
+struct task_struct *nsprobe_mm_owner(struct mm_struct *mm);
+
+struct inode *nsprobe_real_inode(struct file *file) { return d_real_inode(file->f_path.dentry); }
+bool nsprobe_super_get(struct super_block *sb) { return atomic_inc_not_zero(&sb->s_active); }
+bool nsprobe_user_64bit(struct pt_regs *regs) { return user_64bit_mode(regs); }
+bool nsprobe_file_is_readable(struct file *file) { return file->f_mode & FMODE_READ; }
+u64 nsprobe_inode_dev(struct inode *inode) { return new_encode_dev(inode->i_sb->s_dev); }
+struct task_struct *nsprobe_mm_owner(struct mm_struct *mm) { return rcu_dereference(mm->owner); }

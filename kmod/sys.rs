@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The only place that names `bindings::` and says `unsafe`. Each part wraps one
+//! thing of the kernel once and promises memory safety to the safe modules:
+//!
+//! - [`fops`]: the device node and its file operations, with an owner;
+//! - [`inode`]: a probed file that stays, without pinning a mount;
+//! - [`lock`]: a spin lock that may be taken in any context;
+//! - [`pages`]: the memory of a ring, and its mappings;
+//! - [`shim`]: what `shim.c` adds;
+//! - [`task`]: who the current task is, in whose namespace;
+//! - [`uprobe`]: consumers that are unregistered before they are freed;
+//! - [`user_mem`]: reads of user memory that never fault;
+//! - [`vma`]: mappings of the current task, and the files behind them.
+//!
+//! Counters and ring positions use `core::sync::atomic`: the kernel crate's
+//! `Atomic` calls an out-of-line C helper for each operation (no
+//! `CONFIG_RUST_INLINE_HELPERS` on the kernels we target), which a hit would pay
+//! for several times. On x86-64 and arm64 the C11 orders used here are at least
+//! as strong as their LKMM namesakes.
+
+pub(crate) mod fops;
+pub(crate) mod inode;
+pub(crate) mod lock;
+pub(crate) mod pages;
+mod shim;
+pub(crate) mod task;
+pub(crate) mod uprobe;
+pub(crate) mod user_mem;
+pub(crate) mod vma;
+
+use kernel::{
+    bindings,
+    error::Error, //
+};
+
+/// `ESTALE`, which the kernel crate of 7.2 does not name.
+pub(crate) fn estale() -> Error {
+    Error::from_errno(-(bindings::ESTALE as i32))
+}
+
+/// CLOCK_MONOTONIC in nanoseconds. Any context.
+pub(crate) fn now_ns() -> u64 {
+    // SAFETY: `ktime_get_mono_fast_ns` has no preconditions.
+    unsafe { bindings::ktime_get_mono_fast_ns() }
+}
+
+/// The CPU that runs this code, or ran it a moment ago: a hint for sharding.
+pub(crate) fn cpu_hint() -> u32 {
+    // SAFETY: `raw_smp_processor_id` has no preconditions; it may be stale at once.
+    unsafe { bindings::raw_smp_processor_id() }
+}
+
+/// A full memory barrier.
+pub(crate) fn full_barrier() {
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+}

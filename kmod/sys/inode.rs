@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A probed file that stays, without pinning a mount.
+//!
+//! `uprobe_register` wants its caller to hold the inode and the file system.
+//! Holding the opened `struct file` would do, but keeps the mount busy that the
+//! file was opened through: a container could not be unmounted while a probe
+//! sits in its file. So the inode and the file system's superblock are held
+//! instead: an unmount goes through at once, and the file system itself ends
+//! when the last probe in it does. On overlayfs the inode is that of the real
+//! file below, the one that the kernel maps and uprobes work on.
+
+use super::{shim, vma::FileKey};
+use core::ptr::NonNull;
+use kernel::{
+    bindings,
+    fs::LocalFile,
+    prelude::*, //
+};
+
+/// Why a file descriptor does not give an inode.
+#[derive(Clone, Copy)]
+pub(crate) enum Unusable {
+    /// Not open, or not for reading.
+    BadFd,
+    /// Not a regular file.
+    NotRegular,
+}
+
+/// An inode that is held together with its file system.
+///
+/// # Invariants
+///
+/// Owns one reference of the inode and one active reference of its superblock.
+pub(crate) struct PinnedInode(NonNull<bindings::inode>);
+
+// SAFETY: References of inodes and superblocks are counted atomically and belong
+// to no task.
+unsafe impl Send for PinnedInode {}
+// SAFETY: The methods read fields that are fixed for the inode's life, or that
+// the kernel reads without a lock as well.
+unsafe impl Sync for PinnedInode {}
+
+impl PinnedInode {
+    /// The inode behind descriptor `fd` of the current process, which must be open
+    /// for reading. Task context.
+    pub(crate) fn from_fd(fd: i32) -> Result<Self, Unusable> {
+        let fd = u32::try_from(fd).map_err(|_| Unusable::BadFd)?;
+        let file = LocalFile::fget(fd).map_err(|_| Unusable::BadFd)?;
+        // SAFETY: `file` is held, so it and its dentry are valid.
+        let (readable, inode) = unsafe {
+            (
+                shim::nsprobe_file_is_readable(file.as_ptr()),
+                shim::nsprobe_real_inode(file.as_ptr()),
+            )
+        };
+        if !readable {
+            return Err(Unusable::BadFd);
+        }
+        let inode = NonNull::new(inode).ok_or(Unusable::NotRegular)?;
+        // SAFETY: The open file holds its dentry, and that the inode beneath it.
+        let mode = unsafe { (*inode.as_ptr()).i_mode };
+        if u32::from(mode) & bindings::S_IFMT != bindings::S_IFREG {
+            return Err(Unusable::NotRegular);
+        }
+        // SAFETY: As above; `i_sb` is fixed for the inode's life. The open file (on
+        // overlayfs: the overlay's own mount of the layer) keeps the superblock
+        // active during the call.
+        if !unsafe { shim::nsprobe_super_get((*inode.as_ptr()).i_sb) } {
+            return Err(Unusable::BadFd);
+        }
+        // SAFETY: The open file holds the inode, so its count is not zero.
+        unsafe { bindings::ihold(inode.as_ptr()) };
+        // INVARIANT: Both references were just taken.
+        Ok(PinnedInode(inode))
+    }
+
+    /// The raw inode, valid as long as `self`.
+    pub(super) fn as_ptr(&self) -> *mut bindings::inode {
+        self.0.as_ptr()
+    }
+
+    /// Size of the file in bytes, now.
+    pub(crate) fn size(&self) -> u64 {
+        // SAFETY: The inode is held; on 64-bit kernels `i_size_read` is this load.
+        unsafe { (*self.0.as_ptr()).i_size as u64 }
+    }
+
+    /// Which file this is.
+    pub(crate) fn key(&self) -> FileKey {
+        // SAFETY: The inode is held.
+        unsafe { FileKey::of(self.0) }
+    }
+}
+
+impl Drop for PinnedInode {
+    fn drop(&mut self) {
+        let inode = self.0.as_ptr();
+        // SAFETY: By the invariant both references are ours to give back; the
+        // superblock goes last, as the inode is part of it.
+        unsafe {
+            let sb = (*inode).i_sb;
+            bindings::iput(inode);
+            bindings::deactivate_super(sb);
+        }
+    }
+}

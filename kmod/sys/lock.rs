@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A spin lock that may be taken in any context but NMI.
+//!
+//! Interrupts are off while it is held, and it is a raw one, so that it spins on
+//! PREEMPT_RT too: rings are written from tracepoints that hold the run queue's
+//! lock. Keep what is done under it short, and never wake anybody there. The
+//! kernel crate's `SpinLock` leaves interrupts on.
+
+use core::{
+    cell::UnsafeCell,
+    ops::{Deref, DerefMut}, //
+};
+use kernel::{
+    bindings,
+    types::NotThreadSafe, //
+};
+
+/// A value and the lock that protects it.
+pub(crate) struct RawLock<T> {
+    lock: UnsafeCell<bindings::raw_spinlock_t>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: The lock hands out the value to one context at a time, so sharing the
+// lock moves the value between contexts but never shares it.
+unsafe impl<T: Send> Sync for RawLock<T> {}
+// SAFETY: The lock owns the value, and an unlocked lock may move.
+unsafe impl<T: Send> Send for RawLock<T> {}
+
+impl<T> RawLock<T> {
+    /// An unlocked lock around `value`.
+    pub(crate) fn new(value: T) -> Self {
+        RawLock {
+            // All zeroes is `__RAW_SPIN_LOCK_UNLOCKED` (include/linux/spinlock_types_raw.h)
+            // on a kernel without lock debugging, which is what CONFIG_RUST on a
+            // distribution's kernel means; see the assertion below.
+            lock: UnsafeCell::new(pin_init::zeroed()),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Takes the lock with interrupts off. Spins; any context but NMI.
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        // SAFETY: `self.lock` is an initialised raw spin lock and lives as long as `self`.
+        let flags = unsafe { bindings::_raw_spin_lock_irqsave(self.lock.get()) };
+        Guard {
+            lock: self,
+            flags,
+            _not_send: NotThreadSafe,
+        }
+    }
+}
+
+// Lock debugging adds fields that must not be zero.
+#[cfg(CONFIG_DEBUG_SPINLOCK)]
+compile_error!("RawLock needs raw_spin_lock_init() on a kernel with CONFIG_DEBUG_SPINLOCK");
+
+/// The right to use the value; gives the lock back when dropped.
+pub(crate) struct Guard<'a, T> {
+    lock: &'a RawLock<T>,
+    flags: usize,
+    _not_send: NotThreadSafe,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: The guard exists, so this context holds the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: The guard exists, so this context holds the lock, and the guard is
+        // borrowed mutably, so no other reference to the value exists.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: This context took the lock, and got `flags` from taking it.
+        unsafe { bindings::_raw_spin_unlock_irqrestore(self.lock.lock.get(), self.flags) };
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The memory of one ring, and its mappings in the reader.
+//!
+//! ```text
+//!   page 0       page 1       page 2 …
+//!   consumer     producer     data
+//!   read/write   ─────── read-only ───────
+//! ```
+//!
+//! The reader may write the consumer page at any time, so it is only ever read
+//! as one atomic word. The data is written by the kernel alone.
+
+use crate::common::ring::{ConsumerPage, Geometry, ProducerPage};
+use core::{
+    ffi::c_int,
+    mem::offset_of,
+    sync::atomic::{AtomicU64, Ordering}, //
+};
+use kernel::{
+    bindings,
+    mm::virt::VmaNew,
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+const WORD: usize = size_of::<u64>();
+
+/// The pages of one ring.
+///
+/// # Invariants
+///
+/// `memory` has room for two pages and `geometry.data_bytes()` bytes of data,
+/// zeroed when it was allocated, and is never pushed to.
+pub(crate) struct RingPages {
+    memory: VVec<u64>,
+    geometry: Geometry,
+}
+
+impl RingPages {
+    /// Zeroed pages for a ring whose data is a multiple of a page.
+    pub(crate) fn new(geometry: Geometry) -> Result<Self> {
+        let data = usize::try_from(geometry.data_bytes())?;
+        if data % PAGE_SIZE != 0 {
+            return Err(EINVAL);
+        }
+        let words = data.checked_add(2 * PAGE_SIZE).ok_or(EINVAL)? / WORD;
+        // INVARIANT: vmalloc gives whole zeroed pages.
+        let pages = RingPages {
+            memory: VVec::with_capacity(words, GFP_KERNEL_ACCOUNT | __GFP_ZERO)?,
+            geometry,
+        };
+        let data_bytes = PAGE_SIZE + offset_of!(ProducerPage, data_bytes);
+        pages
+            .word(data_bytes)
+            .store(geometry.data_bytes(), Ordering::Relaxed);
+        Ok(pages)
+    }
+
+    /// Bytes of all pages: the distance of two rings in the device's file.
+    pub(crate) fn stride(geometry: Geometry) -> u64 {
+        (2 * PAGE_SIZE as u64).saturating_add(geometry.data_bytes())
+    }
+
+    /// The word at byte offset `at` of the memory; the first word for an offset
+    /// that is out of range, which no caller gives.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        let at = if at / WORD < self.memory.capacity() {
+            at / WORD
+        } else {
+            0
+        };
+        // SAFETY: By the invariant `at` is inside the allocation, which is aligned for
+        // u64 and zeroed. All accesses to words that others may touch are atomic.
+        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().cast_mut().add(at)) }
+    }
+
+    fn data_word(&self, position: u64) -> &AtomicU64 {
+        self.word((2 * PAGE_SIZE).wrapping_add(self.geometry.index(position)))
+    }
+
+    /// The reader's position: whatever it wrote there.
+    pub(crate) fn consumer(&self) -> u64 {
+        let at = offset_of!(ConsumerPage, position);
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    /// Sets the reader's position, for a reader that uses `read()`.
+    pub(crate) fn set_consumer(&self, position: u64) {
+        let at = offset_of!(ConsumerPage, position);
+        self.word(at).store(position, Ordering::Release);
+    }
+
+    /// Publishes how far space is reserved.
+    pub(crate) fn set_producer(&self, position: u64) {
+        let at = PAGE_SIZE + offset_of!(ProducerPage, position);
+        self.word(at).store(position, Ordering::Release);
+    }
+
+    /// Publishes how many records were lost.
+    pub(crate) fn set_lost(&self, lost: u64) {
+        let at = PAGE_SIZE + offset_of!(ProducerPage, lost);
+        self.word(at).store(lost, Ordering::Relaxed);
+    }
+
+    /// The record header at `position`.
+    pub(crate) fn header(&self, position: u64) -> u64 {
+        self.data_word(position).load(Ordering::Acquire)
+    }
+
+    /// Writes the record header at `position`; what was written before is visible
+    /// to whoever sees it.
+    pub(crate) fn set_header(&self, position: u64, header: u64) {
+        self.data_word(position).store(header, Ordering::Release);
+    }
+
+    /// Copies `bytes` to `position`, around the end when need be.
+    pub(crate) fn write(&self, position: u64, bytes: &[u8]) {
+        let (index, before) = self.geometry.split(position, bytes.len());
+        let (first, second) = bytes.split_at_checked(before).unwrap_or((bytes, &[]));
+        self.copy_in(index, first);
+        self.copy_in(0, second);
+    }
+
+    fn copy_in(&self, index: usize, bytes: &[u8]) {
+        let room = (self.geometry.data_bytes() as usize).saturating_sub(index);
+        let count = bytes.len().min(room);
+        // SAFETY: By the invariant the data begins two pages into the allocation and
+        // is `data_bytes` long, and `index + count` does not exceed that. No Rust
+        // reference to the data exists; the range was reserved for this writer, and
+        // the reader may not look at it before its header says so.
+        unsafe {
+            let data = self
+                .memory
+                .as_ptr()
+                .cast_mut()
+                .cast::<u8>()
+                .add(2 * PAGE_SIZE);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(index), count);
+        }
+    }
+
+    /// Copies the committed record bytes at `position` to `out`.
+    pub(crate) fn read(&self, position: u64, out: &mut [u8]) {
+        let (index, before) = self.geometry.split(position, out.len());
+        if let Some((first, second)) = out.split_at_mut_checked(before) {
+            self.copy_out(index, first);
+            self.copy_out(0, second);
+        }
+    }
+
+    fn copy_out(&self, index: usize, out: &mut [u8]) {
+        let room = (self.geometry.data_bytes() as usize).saturating_sub(index);
+        let count = out.len().min(room);
+        // SAFETY: As in `copy_in`; the caller read the header of a committed record
+        // that it has not given back, so no writer touches the range.
+        unsafe {
+            let data = self.memory.as_ptr().cast::<u8>().add(2 * PAGE_SIZE);
+            core::ptr::copy_nonoverlapping(data.add(index), out.as_mut_ptr(), count);
+        }
+    }
+
+    /// Maps pages of the ring into `vma`, which begins `first` pages into them:
+    /// the consumer page alone (it may be writable), or all others, or the data
+    /// (read-only).
+    pub(crate) fn map(&self, first: usize, vma: &VmaNew) -> Result {
+        let data_pages = self.geometry.data_bytes() as usize / PAGE_SIZE;
+        let count = vma.end().saturating_sub(vma.start()) / PAGE_SIZE;
+        match (first, count) {
+            (0, 1) => {}
+            (1, n) if n == data_pages.saturating_add(1) => vma.try_clear_maywrite()?,
+            (2, n) if n == data_pages => vma.try_clear_maywrite()?,
+            _ => return Err(EINVAL),
+        }
+        vma.try_clear_mayexec()?;
+        // Neither children nor core dumps get the ring, and it cannot grow.
+        vma.set_dontcopy();
+        vma.set_dontexpand();
+        vma.set_dontdump();
+        // SAFETY: The VMA is being set up by our `mmap`, so its operations are ours to
+        // give; the table is static.
+        unsafe { (*vma.as_ptr()).vm_ops = &raw const RING_VM_OPS.0 };
+        for page in 0..count {
+            self.insert(first.saturating_add(page), vma, page)?;
+        }
+        Ok(())
+    }
+
+    fn insert(&self, from: usize, vma: &VmaNew, to: usize) -> Result {
+        let address = vma.start().saturating_add(to.saturating_mul(PAGE_SIZE));
+        let at = self.word(from.saturating_mul(PAGE_SIZE));
+        // SAFETY: The word lies in vmalloc memory, which gives its page; the VMA is
+        // being set up and `address` is inside of it. The mapping takes a reference of
+        // the page, so it stays valid after the ring is gone.
+        kernel::error::to_result(unsafe {
+            let page = bindings::vmalloc_to_page(core::ptr::from_ref(at).cast());
+            bindings::vm_insert_page(vma.as_ptr(), address, page)
+        })
+    }
+}
+
+/// The operations of a ring's mapping.
+struct VmOps(bindings::vm_operations_struct);
+
+// SAFETY: The table is never written.
+unsafe impl Sync for VmOps {}
+
+static RING_VM_OPS: VmOps = VmOps(bindings::vm_operations_struct {
+    may_split: Some(refuse_split),
+    // SAFETY: `vm_operations_struct` is plain function pointers; none is allowed.
+    ..unsafe { core::mem::zeroed() }
+});
+
+/// A ring is mapped and unmapped as a whole.
+unsafe extern "C" fn refuse_split(_vma: *mut bindings::vm_area_struct, _address: usize) -> c_int {
+    EINVAL.to_errno()
+}

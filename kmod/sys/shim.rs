@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Declarations of `shim.c`. Every function is one kernel inline; the
+//! conditions are that inline's.
+#![expect(
+    improper_ctypes,
+    reason = "kernel structs hold empty structs; they go by pointer only"
+)]
+
+use kernel::bindings::{inode, mm_struct, pt_regs, super_block, task_struct};
+
+extern "C" {
+    /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
+    pub(super) fn nsprobe_real_inode(file: *mut kernel::bindings::file) -> *mut inode;
+    /// Takes an active reference of a superblock that has one.
+    pub(super) fn nsprobe_super_get(sb: *mut super_block) -> bool;
+    /// `FMODE_READ`.
+    pub(super) fn nsprobe_file_is_readable(file: *mut kernel::bindings::file) -> bool;
+    /// `new_encode_dev()` of the inode's file system, as `stat(2)` tells it.
+    pub(super) fn nsprobe_inode_dev(inode: *mut inode) -> u64;
+    /// `mm->owner`; RCU must be locked.
+    pub(super) fn nsprobe_mm_owner(mm: *mut mm_struct) -> *mut task_struct;
+    /// `user_64bit_mode()`.
+    pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who the current task is, and in whose pid namespace.
+//!
+//! A process is identified by its `struct pid`, never by a number: numbers come
+//! back. `pid->numbers[level]` holds the number and the namespace of each level
+//! from the initial namespace (0) down to the task's own (`pid->level`), see
+//! `include/linux/pid.h`; whether a task lives in the subtree of a namespace is
+//! one comparison.
+
+use super::shim;
+use core::ptr::NonNull;
+use kernel::{
+    bindings,
+    pid_namespace::PidNamespace,
+    prelude::*,
+    sync::{aref::ARef, rcu},
+    types::Opaque, //
+};
+
+/// A `struct pid`: a process or a thread, in all its namespaces.
+#[repr(transparent)]
+pub(crate) struct Pid(Opaque<bindings::pid>);
+
+impl Pid {
+    /// # Safety
+    ///
+    /// `pid` must stay valid for `'a`.
+    unsafe fn from_ptr<'a>(pid: NonNull<bindings::pid>) -> &'a Pid {
+        // SAFETY: `Pid` is a transparent wrapper, and the caller promises the rest.
+        unsafe { pid.cast().as_ref() }
+    }
+
+    fn as_ptr(&self) -> *mut bindings::pid {
+        self.0.get()
+    }
+
+    fn level(&self) -> usize {
+        // SAFETY: The pid is valid; its level is fixed.
+        unsafe { (*self.as_ptr()).level as usize }
+    }
+
+    /// Number and namespace at `level`, when the pid reaches that deep.
+    fn at(&self, level: usize) -> Option<(u32, *mut bindings::pid_namespace)> {
+        if level > self.level() {
+            return None;
+        }
+        // SAFETY: `numbers` has `level + 1` elements, which are fixed before the pid
+        // can be found.
+        let upid = unsafe { &*(*self.as_ptr()).numbers.as_ptr().add(level) };
+        Some((upid.nr as u32, upid.ns))
+    }
+
+    /// The number in the pid's own namespace, and that namespace's inode number.
+    pub(crate) fn own_number(&self) -> (u32, u32) {
+        match self.at(self.level()) {
+            // SAFETY: A pid holds its namespace; the inode number is fixed.
+            Some((number, ns)) if !ns.is_null() => (number, unsafe { (*ns).ns.inum }),
+            _ => (0, 0),
+        }
+    }
+
+    /// The pid's own namespace.
+    fn namespace(&self) -> Option<Namespace> {
+        let level = self.level();
+        let (_, ns) = self.at(level)?;
+        if ns.is_null() {
+            return None;
+        }
+        // SAFETY: A pid holds its namespace, so it is valid here.
+        let ns = unsafe { PidNamespace::from_ptr(ns) };
+        Some(Namespace {
+            ns: ns.into(),
+            level,
+        })
+    }
+}
+
+/// A counted reference of a process.
+///
+/// # Invariants
+///
+/// Owns one reference.
+pub(crate) struct Process(NonNull<bindings::pid>);
+
+// SAFETY: References of pids are counted atomically and belong to no task.
+unsafe impl Send for Process {}
+// SAFETY: `Pid`'s methods read fixed fields only.
+unsafe impl Sync for Process {}
+
+impl Process {
+    /// The living process that the current task's namespace calls `number`.
+    pub(crate) fn find(number: u32) -> Result<Process> {
+        let number = i32::try_from(number).map_err(|_| ESRCH)?;
+        // SAFETY: `find_get_pid` has no preconditions and gives a reference or NULL.
+        let pid = NonNull::new(unsafe { bindings::find_get_pid(number) }).ok_or(ESRCH)?;
+        // INVARIANT: The reference is ours.
+        let process = Process(pid);
+        let guard = rcu::read_lock();
+        // SAFETY: The pid is held and RCU is locked, as `pid_task` wants.
+        let task = unsafe { bindings::pid_task(pid.as_ptr(), bindings::pid_type_PIDTYPE_TGID) };
+        drop(guard);
+        if task.is_null() {
+            return Err(ESRCH);
+        }
+        Ok(process)
+    }
+
+    /// The current task's process.
+    pub(crate) fn current() -> Option<Process> {
+        let current = kernel::current!();
+        // SAFETY: `current` is valid; `get_task_pid` gives a reference or NULL.
+        let pid =
+            unsafe { bindings::get_task_pid(current.as_ptr(), bindings::pid_type_PIDTYPE_TGID) };
+        // INVARIANT: The reference is ours.
+        NonNull::new(pid).map(Process)
+    }
+
+    /// The process as a pid.
+    pub(crate) fn pid(&self) -> &Pid {
+        // SAFETY: By the invariant the pid is valid as long as `self`.
+        unsafe { Pid::from_ptr(self.0) }
+    }
+
+    /// The pid namespace that the process lives in.
+    pub(crate) fn namespace(&self) -> Option<Namespace> {
+        self.pid().namespace()
+    }
+
+    /// Whether `pid` is this process.
+    pub(crate) fn is(&self, pid: &Pid) -> bool {
+        core::ptr::eq(self.0.as_ptr(), pid.as_ptr())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant the reference is ours to give back.
+        unsafe { bindings::put_pid(self.0.as_ptr()) };
+    }
+}
+
+/// A pid namespace and how deep it lies.
+#[derive(Clone)]
+pub(crate) struct Namespace {
+    ns: ARef<PidNamespace>,
+    level: usize,
+}
+
+impl Namespace {
+    /// The number by which this namespace knows `pid`; `None` when it lives
+    /// outside of its subtree.
+    pub(crate) fn number_of(&self, pid: &Pid) -> Option<u32> {
+        match pid.at(self.level) {
+            Some((number, ns)) if core::ptr::eq(ns, self.ns.as_ptr()) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Inode number.
+    pub(crate) fn inum(&self) -> u32 {
+        // SAFETY: The namespace is held; its inode number is fixed.
+        unsafe { (*self.ns.as_ptr()).ns.inum }
+    }
+}
+
+/// The current task, as long as it runs this code.
+pub(crate) struct Current {
+    task: *mut bindings::task_struct,
+}
+
+impl Current {
+    /// The current task.
+    pub(crate) fn get() -> Self {
+        Current {
+            task: kernel::current!().as_ptr(),
+        }
+    }
+
+    /// The thread. `None` while it is being reaped.
+    pub(crate) fn thread(&self) -> Option<&Pid> {
+        // SAFETY: `thread_pid` of the running task changes only when the task itself
+        // execs (`exchange_tids`) or is released, neither of which can happen while
+        // it runs this code; the task holds the pid.
+        unsafe { NonNull::new((*self.task).thread_pid).map(|pid| Pid::from_ptr(pid)) }
+    }
+
+    /// The process.
+    pub(crate) fn process(&self) -> Option<&Pid> {
+        // SAFETY: As for `thread`; `signal` lives at least as long as the task.
+        unsafe { process_of(self.task).map(|pid| Pid::from_ptr(pid)) }
+    }
+
+    /// The thread's name, NUL-padded. It may be changing: then it is a mix.
+    pub(crate) fn comm(&self) -> [u8; 16] {
+        // SAFETY: The task is valid and `comm` is 16 bytes, whatever they hold; a
+        // racing `prctl(PR_SET_NAME)` mixes bytes, as it does for every tracer.
+        let mut comm: [u8; 16] =
+            unsafe { (&raw const (*self.task).comm).cast::<[u8; 16]>().read() };
+        if let Some(last) = comm.last_mut() {
+            *last = 0;
+        }
+        comm
+    }
+}
+
+/// # Safety
+///
+/// `task` must be valid.
+unsafe fn process_of(task: *mut bindings::task_struct) -> Option<NonNull<bindings::pid>> {
+    // SAFETY: The caller keeps the task valid, and the task its `signal`.
+    unsafe {
+        let signal = NonNull::new((*task).signal)?;
+        let pids = &raw const (*signal.as_ptr()).pids;
+        NonNull::new((*pids)[bindings::pid_type_PIDTYPE_TGID as usize])
+    }
+}
+
+/// An address space, as the consumer's filter gets it.
+pub(crate) struct Mm(NonNull<bindings::mm_struct>);
+
+impl Mm {
+    /// # Safety
+    ///
+    /// `mm` must stay valid while the value lives.
+    pub(super) unsafe fn from_ptr(mm: NonNull<bindings::mm_struct>) -> Self {
+        Mm(mm)
+    }
+
+    /// Hands the owning process to `look`. `None` when the mm has no owner (its
+    /// process is exiting).
+    pub(crate) fn with_owner<R>(&self, look: impl FnOnce(&Pid) -> R) -> Option<R> {
+        let _guard = rcu::read_lock();
+        // SAFETY: The mm is valid, and RCU, which `nsprobe_mm_owner` wants, is locked:
+        // the owner's task and its pid stay valid until the guard is dropped.
+        unsafe {
+            let owner = NonNull::new(shim::nsprobe_mm_owner(self.0.as_ptr()))?;
+            let pid = process_of(owner.as_ptr())?;
+            Some(look(Pid::from_ptr(pid)))
+        }
+    }
+}
+
+/// Whether the current task has `capability` in the initial user namespace.
+pub(crate) fn is_capable(capability: u32) -> bool {
+    // SAFETY: `capable` has no preconditions.
+    unsafe { bindings::capable(capability as i32) }
+}
+
+/// `CAP_PERFMON` of `include/uapi/linux/capability.h`.
+pub(crate) const CAP_PERFMON: u32 = bindings::CAP_PERFMON;
+/// `CAP_SYS_PTRACE`.
+pub(crate) const CAP_SYS_PTRACE: u32 = bindings::CAP_SYS_PTRACE;
+/// `CAP_SYS_ADMIN`.
+pub(crate) const CAP_SYS_ADMIN: u32 = bindings::CAP_SYS_ADMIN;
+
+/// Whether the kernel is locked down against tracing (`LOCKDOWN_PERF`).
+pub(crate) fn is_locked_down() -> bool {
+    // SAFETY: `security_locked_down` has no preconditions.
+    unsafe { bindings::security_locked_down(bindings::lockdown_reason_LOCKDOWN_PERF) != 0 }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Uprobe consumers that are unregistered before they are freed.
+//!
+//! A consumer is called in the traced task, with interrupts on and inside a
+//! tasks-trace read section. [`Batch`] keeps the rule that every consumer is off
+//! its uprobe and a grace period has passed before its memory goes, and pays one
+//! grace period for any number of them.
+
+use super::{inode::PinnedInode, shim, task::Mm};
+use core::{
+    ffi::c_int,
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    prelude::*,
+    types::Opaque, //
+};
+
+/// What a hit means for the process that took it.
+pub(crate) enum Verdict {
+    /// Nothing.
+    Keep,
+    /// This process need not carry the breakpoint, as far as this consumer goes.
+    Remove,
+}
+
+/// What runs when a breakpoint is hit. Neither method may sleep, fault or panic.
+pub(crate) trait Hook: Send + Sync + 'static {
+    /// The breakpoint was hit by the current task.
+    fn hit(&self, regs: &Regs<'_>) -> Verdict;
+
+    /// Whether processes with this address space should carry the breakpoint.
+    /// Called under the mm's write lock and uprobe locks.
+    fn wants(&self, mm: &Mm) -> bool;
+}
+
+/// The registers of the current task at a hit.
+pub(crate) struct Regs<'a>(
+    NonNull<bindings::pt_regs>,
+    PhantomData<&'a bindings::pt_regs>,
+);
+
+impl Regs<'_> {
+    /// Instruction pointer.
+    pub(crate) fn ip(&self) -> u64 {
+        // SAFETY: The registers are valid as long as `self`.
+        unsafe { (*self.0.as_ptr()).ip as u64 }
+    }
+
+    /// Stack pointer.
+    pub(crate) fn sp(&self) -> u64 {
+        // SAFETY: As for `ip`.
+        unsafe { (*self.0.as_ptr()).sp as u64 }
+    }
+
+    /// Frame pointer register.
+    pub(crate) fn bp(&self) -> u64 {
+        // SAFETY: As for `ip`.
+        unsafe { (*self.0.as_ptr()).bp as u64 }
+    }
+
+    /// Whether the task runs 64-bit code.
+    pub(crate) fn is_64bit(&self) -> bool {
+        // SAFETY: As for `ip`.
+        unsafe { shim::nsprobe_user_64bit(self.0.as_ptr()) }
+    }
+}
+
+/// A consumer and what it calls; the kernel holds its address.
+#[repr(C)]
+struct Consumer<H> {
+    raw: Opaque<bindings::uprobe_consumer>,
+    hook: H,
+}
+
+/// # Invariants
+///
+/// `uprobe` is `Some` exactly while `consumer` is on the uprobe's list.
+struct Registered<H> {
+    consumer: KBox<Consumer<H>>,
+    uprobe: Option<NonNull<bindings::uprobe>>,
+    _inode: PinnedInode,
+}
+
+// SAFETY: A registration belongs to no task; the hook is `Send` and `Sync`.
+unsafe impl<H: Hook> Send for Registered<H> {}
+// SAFETY: As above.
+unsafe impl<H: Hook> Sync for Registered<H> {}
+
+/// Registered consumers. Dropping it unregisters all of them; that sleeps.
+pub(crate) struct Batch<H: Hook>(KVec<Registered<H>>);
+
+impl<H: Hook> Batch<H> {
+    /// No consumers.
+    pub(crate) fn new() -> Self {
+        Batch(KVec::new())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Registers a consumer at `offset` of the file, with the USDT semaphore at
+    /// file offset `semaphore` (or zero). Task context, sleeps.
+    pub(crate) fn register(
+        &mut self,
+        inode: PinnedInode,
+        offset: u64,
+        semaphore: u64,
+        hook: H,
+    ) -> Result {
+        let (offset, semaphore) = (i64::try_from(offset)?, i64::try_from(semaphore)?);
+        self.0.reserve(1, GFP_KERNEL)?;
+        let consumer = KBox::new(
+            Consumer {
+                raw: Opaque::new(bindings::uprobe_consumer {
+                    handler: Some(handler::<H>),
+                    filter: Some(filter::<H>),
+                    ..pin_init::zeroed()
+                }),
+                hook,
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The inode is held by `inode` and the consumer's memory by its box,
+        // and `Registered`, made below, keeps both until the consumer is off the list
+        // and a grace period has passed. On failure `uprobe_register` has unregistered
+        // the consumer and waited itself.
+        let uprobe = from_err_ptr(unsafe {
+            bindings::uprobe_register(inode.as_ptr(), offset, semaphore, consumer.raw.get())
+        })?;
+        // INVARIANT: The consumer is registered now. Room was reserved above, so this
+        // cannot fail.
+        let registered = Registered {
+            consumer,
+            uprobe: NonNull::new(uprobe),
+            _inode: inode,
+        };
+        if let Err(error) = self.0.push_within_capacity(registered) {
+            // Unreachable; never free a consumer that the kernel still knows.
+            core::mem::forget(error);
+            return Err(ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// Unregisters the consumers whose hook `wanted` picks, and waits until no handler of theirs runs. Task context, sleeps; never
+    /// from a handler.
+    pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool) {
+        let mut any = false;
+        for registered in self.0.iter_mut() {
+            if !wanted(&registered.consumer.hook) {
+                continue;
+            }
+            if let Some(uprobe) = registered.uprobe.take() {
+                // SAFETY: By the invariant the consumer was on this uprobe's list.
+                // INVARIANT: It is not any more, and `uprobe` is `None`.
+                unsafe {
+                    bindings::uprobe_unregister_nosync(
+                        uprobe.as_ptr(),
+                        registered.consumer.raw.get(),
+                    )
+                };
+                any = true;
+            }
+        }
+        if any {
+            // SAFETY: We are in task context and not in a handler: this waits until every
+            // handler that may have seen the consumers has returned.
+            unsafe { bindings::uprobe_unregister_sync() };
+            self.0.retain(|registered| registered.uprobe.is_some());
+        }
+    }
+}
+
+impl<H: Hook> Drop for Batch<H> {
+    fn drop(&mut self) {
+        self.unregister_if(|_| true);
+    }
+}
+
+/// # Safety
+///
+/// Called by the uprobe core only, with a registered [`Consumer<H>`].
+unsafe extern "C" fn handler<H: Hook>(
+    consumer: *mut bindings::uprobe_consumer,
+    regs: *mut bindings::pt_regs,
+    _cookie: *mut u64,
+) -> c_int {
+    // SAFETY: `raw` is the first field of a `Consumer<H>` (`repr(C)`), which lives
+    // until a grace period after it was unregistered; the reference is shared only.
+    let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
+    let Some(regs) = NonNull::new(regs) else {
+        return 0;
+    };
+    match consumer.hook.hit(&Regs(regs, PhantomData)) {
+        Verdict::Keep => 0,
+        Verdict::Remove => bindings::UPROBE_HANDLER_REMOVE as c_int,
+    }
+}
+
+/// # Safety
+///
+/// Called by the uprobe core only, with a registered [`Consumer<H>`] and a valid mm.
+unsafe extern "C" fn filter<H: Hook>(
+    consumer: *mut bindings::uprobe_consumer,
+    mm: *mut bindings::mm_struct,
+) -> bool {
+    // SAFETY: As in `handler`.
+    let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
+    let Some(mm) = NonNull::new(mm) else {
+        return false;
+    };
+    // SAFETY: The uprobe core keeps the mm valid during the call.
+    consumer.hook.wants(&unsafe { Mm::from_ptr(mm) })
+}

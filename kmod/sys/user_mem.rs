@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Reads of the current task's memory that never fault.
+//!
+//! A uprobe handler runs inside a tasks-trace read section: a page that never
+//! arrives (userfaultfd, FUSE) would hold up every uprobe and BPF detach on the
+//! machine. `copy_from_user_nofault` disables page faults instead, and answers
+//! -EFAULT for a page that is not there.
+
+use kernel::bindings;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The memory is not there, or not the user's.
+#[derive(Debug)]
+pub(crate) struct Fault;
+
+/// Fills `out` from user address `address`. Any context of a user task.
+pub(crate) fn read(address: u64, out: &mut [u8]) -> Result<(), Fault> {
+    // SAFETY: `out` is valid for writes of its length; the source is checked by
+    // `copy_from_user_nofault` itself and may be any address.
+    let left = unsafe {
+        bindings::copy_from_user_nofault(
+            out.as_mut_ptr().cast(),
+            address as *const core::ffi::c_void,
+            out.len(),
+        )
+    };
+    match left {
+        0 => Ok(()),
+        _ => Err(Fault),
+    }
+}
+
+/// The value at user address `address`.
+pub(crate) fn read_value<T: FromBytes + IntoBytes + Default>(address: u64) -> Result<T, Fault> {
+    let mut value = T::default();
+    read(address, value.as_mut_bytes())?;
+    Ok(value)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Mappings of the current task, and the files behind them.
+//!
+//! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
+//! when that is contended under a trylock of the mmap lock.
+
+use super::shim;
+use core::ptr::NonNull;
+use kernel::{
+    bindings,
+    cred::Credential,
+    error::from_err_ptr,
+    fs::{file::FileDescriptorReservation, File},
+    mm::virt::{flags, VmaRef},
+    prelude::*,
+    sync::aref::ARef, //
+};
+
+/// Which file: enough to notice that an inode's memory was used again, or that
+/// the file was written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileKey {
+    address: usize,
+    /// Device, as user space numbers it.
+    pub(crate) dev: u64,
+    /// Inode number.
+    pub(crate) ino: u64,
+    /// Inode generation.
+    pub(crate) generation: u32,
+    /// Size in bytes.
+    pub(crate) bytes: u64,
+    /// Change time in nanoseconds since 1970.
+    pub(crate) ctime_ns: u64,
+}
+
+impl FileKey {
+    /// The key of `inode`.
+    ///
+    /// # Safety
+    ///
+    /// The inode must be valid during the call.
+    pub(super) unsafe fn of(inode: NonNull<bindings::inode>) -> Self {
+        let raw = inode.as_ptr();
+        // SAFETY: The caller keeps the inode valid. Size and change time may change
+        // while they are read; a torn pair differs from every stored one, so that
+        // the file is taken for a new one, which is what it is.
+        unsafe {
+            FileKey {
+                address: raw as usize,
+                dev: shim::nsprobe_inode_dev(raw),
+                ino: (*raw).i_ino,
+                generation: (*raw).i_generation,
+                bytes: (*raw).i_size as u64,
+                ctime_ns: ((*raw).i_ctime_sec as u64)
+                    .wrapping_mul(1_000_000_000)
+                    .wrapping_add(u64::from((*raw).i_ctime_nsec)),
+            }
+        }
+    }
+
+    /// A number to spread keys by.
+    pub(crate) fn hash(&self) -> u64 {
+        let mixed = (self.address as u64 >> 4) ^ self.ctime_ns.rotate_left(32) ^ self.bytes;
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    }
+}
+
+/// A mapping, locked for as long as this borrow lives.
+pub(crate) struct Mapping<'a>(&'a VmaRef);
+
+impl<'a> Mapping<'a> {
+    /// First address.
+    pub(crate) fn start(&self) -> u64 {
+        self.0.start() as u64
+    }
+
+    /// First address behind the mapping.
+    pub(crate) fn end(&self) -> u64 {
+        self.0.end() as u64
+    }
+
+    /// Whether code may run there.
+    pub(crate) fn is_executable(&self) -> bool {
+        self.0.flags() & flags::EXEC != 0
+    }
+
+    /// File offset of the mapping's first byte.
+    pub(crate) fn file_offset(&self) -> u64 {
+        // SAFETY: The mapping is locked; `vm_pgoff` is written under the write lock only.
+        let pages = unsafe { (*self.0.as_ptr()).vm_pgoff };
+        (pages as u64) << bindings::PAGE_SHIFT
+    }
+
+    /// The mapped file: on overlayfs the real one below.
+    pub(crate) fn file(&self) -> Option<MappedFile<'a>> {
+        // SAFETY: The mapping is locked; `vm_file` is fixed until it is unmapped.
+        let file = NonNull::new(unsafe { (*self.0.as_ptr()).vm_file })?;
+        Some(MappedFile {
+            file,
+            _mapping: self.0,
+        })
+    }
+}
+
+/// The file of a locked mapping.
+#[derive(Clone, Copy)]
+pub(crate) struct MappedFile<'a> {
+    file: NonNull<bindings::file>,
+    _mapping: &'a VmaRef,
+}
+
+impl MappedFile<'_> {
+    /// Which file it is.
+    pub(crate) fn key(&self) -> Option<FileKey> {
+        // SAFETY: The mapping holds the file, and that its inode.
+        unsafe { NonNull::new((*self.file.as_ptr()).f_inode).map(|inode| FileKey::of(inode)) }
+    }
+
+    /// A reference of one's own.
+    pub(crate) fn hold(&self) -> HeldFile {
+        // SAFETY: The mapping holds the file, so its count is not zero; `get_file`
+        // takes the reference that `ARef` then owns. A mapped file has no
+        // `fdget_pos` of this thread: handlers are not system calls on it.
+        HeldFile(unsafe {
+            bindings::get_file(self.file.as_ptr());
+            ARef::from_raw(self.file.cast::<File>())
+        })
+    }
+}
+
+/// A file that was mapped once and is held.
+pub(crate) struct HeldFile(ARef<File>);
+
+impl HeldFile {
+    /// Opens the file anew, read-only, as the current task, and installs it as a
+    /// close-on-exec descriptor. Task context, may sleep.
+    pub(crate) fn reopen(&self) -> Result<i32> {
+        let reservation = FileDescriptorReservation::get_unused_fd_flags(bindings::O_CLOEXEC)?;
+        let flags = bindings::O_RDONLY | bindings::O_LARGEFILE | bindings::O_NOATIME;
+        let file = self
+            .open(flags)
+            // Only the owner of a file may leave its access time alone.
+            .or_else(|_| self.open(flags & !bindings::O_NOATIME))?;
+        let fd = reservation.reserved_fd();
+        reservation.fd_install(file);
+        Ok(fd as i32)
+    }
+
+    fn open(&self, flags: u32) -> Result<ARef<File>> {
+        let credential = kernel::current!();
+        // SAFETY: `current`'s credentials are valid while it runs this code.
+        let credential = unsafe { Credential::from_ptr((*credential.as_ptr()).cred) };
+        // SAFETY: The held file keeps its path valid; `dentry_open` takes references
+        // of its own and gives an opened file or an error pointer.
+        let file = from_err_ptr(unsafe {
+            let path = &raw const (*self.0.as_ptr()).__bindgen_anon_1.f_path;
+            bindings::dentry_open(path, flags as i32, credential.as_ptr())
+        })?;
+        let file = NonNull::new(file).ok_or(ENOENT)?;
+        // SAFETY: `dentry_open` gave us the only reference of a new file, in which no
+        // `fdget_pos` can be active.
+        Ok(unsafe { ARef::from_raw(file.cast()) })
+    }
+}
+
+/// Looks up the mapping of the current task at `address` and hands it to `look`.
+/// `None` when there is none, or when it cannot be had without waiting.
+pub(crate) fn look_up<R>(address: u64, look: impl FnOnce(Mapping<'_>) -> R) -> Option<R> {
+    let address = usize::try_from(address).ok()?;
+    let current = kernel::current!();
+    let mm = current.mm()?;
+    if let Some(vma) = mm.lock_vma_under_rcu(address) {
+        return Some(look(Mapping(&vma)));
+    }
+    // Either nothing is mapped there, or the mapping is being changed.
+    let locked = mm.mmap_read_trylock()?;
+    locked.vma_lookup(address).map(|vma| look(Mapping(vma)))
+}

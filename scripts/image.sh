@@ -1,0 +1,124 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Builds the guest: the stock kernel, an initramfs that finds the disk, and a
+# Debian 13 root with real container tools and real programs to trace.
+#
+# Inputs:  KVER, CACHE, MIRROR, ACCEL.
+# Outputs: the guest's folder on stdout: vmlinuz, initramfs.cpio, root.ext4, kver.
+#          The root holds the container image localhost/nsprobe-test, brought
+#          in by podman itself in a first boot. The folder appears by a rename
+#          when all of it is there.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# Containers; programs to trace; witnesses and tools of the tests.
+GUEST=podman,crun,fuse-overlayfs,systemd-container
+GUEST=$GUEST,redis-server,redis-tools,sqlite3
+GUEST=$GUEST,gdb,linux-perf,binutils,strace,procps,iproute2,kmod
+CONTAINER=redis-server,redis-tools,procps
+BOOT_MODULES='virtio_blk ext4 9p 9pnet_virtio overlay'
+GUEST_MODULES='loop veth tun'
+
+image=$PROJECT/qemu-test/image
+key=$(cat "$0" "$image"/* | digest)
+guest=$CACHE/guest/$KVER-$key
+new=$guest.new
+[ ! -e "$guest" ] || { echo "$guest"; exit; }
+
+LOG=$guest.log
+lock "$guest.lock"
+[ ! -e "$guest" ] || { echo "$guest"; exit; }
+need_tools mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs \
+    cpio:cpio setpriv:util-linux xz:xz-utils unshare:util-linux newuidmap:uidmap
+need_space "$CACHE/guest" 4
+rm -rf "$new/out" "$new/payload" "$new/initramfs"*
+mkdir -p "$new/payload" "$new/out" "$new/initramfs/bin" "$new/initramfs/modules"
+
+# What nobody reads in a test's container.
+EXCLUDE='path-exclude=/usr/share/doc/*
+path-exclude=/usr/share/locale/*
+path-exclude=/usr/share/man/*
+path-exclude=/usr/share/zoneinfo/*
+path-exclude=/usr/lib/x86_64-linux-gnu/gconv/*
+path-exclude=/usr/lib/cni/*'
+echo "$EXCLUDE" >"$new/exclude"
+export DPKG_EXCLUDE="$new/exclude"
+
+# A root that an interrupted run has finished is not made again.
+debian() { # name variant packages what
+    [ ! -e "$new/$1" ] || return 0
+    say "Debian 13 for $4"
+    as_root rm -rf "$new/$1.part"
+    logged debootstrap_root "$new/$1.part" "$2" "$3" trixie
+    mv "$new/$1.part" "$new/$1"
+}
+debian root minbase "$GUEST" "the guest, with podman (about 40 seconds)"
+debian container essential "$CONTAINER" "the test's container, with redis (about 20 seconds)"
+logged as_root tar -C "$new/container" --exclude=./dev/* --exclude=./var/lib/apt/* \
+    --exclude=./var/cache/* --exclude=./usr/share/perl* -cf "$new/payload/container.tar" .
+
+sdk=$("$PROJECT/scripts/sdk.sh" root)
+release=$(cat "$sdk/kver")
+echo "$release" >"$new/kver"
+say "the kernel $release and its modules"
+modules=$sdk/root/usr/lib/modules/$release
+cp "$modules/vmlinuz" "$new/vmlinuz"
+
+# The modules' files in the order in which they can be loaded.
+files() { # module...
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    "$PROJECT/scripts/enter.sh" "$sdk/root" "" / sh -euc '
+        release=$1
+        shift
+        for module in "$@"; do modprobe -S "$release" --show-depends "$module"; done
+    ' sh "$release" "$@" | sed -n "s|^insmod .*/modules/$release/\([^ ]*\).*|\1|p" | awk '!seen[$0]++'
+}
+# shellcheck disable=SC2086 # lists of words
+files $BOOT_MODULES | while read -r file; do
+    plain=$(basename "$file" .xz)
+    xz -dc "$modules/$file" >"$new/initramfs/modules/$plain"
+    echo "$plain" >>"$new/initramfs/modules/order"
+done
+cp "$sdk/root/bin/busybox" "$new/initramfs/bin/"
+install -m 755 "$image/initramfs.sh" "$new/initramfs/init"
+mkdir "$new/initramfs/dev" "$new/initramfs/proc" "$new/initramfs/sys" "$new/initramfs/root"
+(cd "$new/initramfs" && find . | cpio --quiet -o -H newc -R 0:0) >"$new/initramfs.cpio"
+
+# shellcheck disable=SC2086 # lists of words
+files $BOOT_MODULES $GUEST_MODULES >"$new/modules"
+# shellcheck disable=SC2016 # expanded by the inner shell
+logged as_root sh -euc '
+    image=$1 new=$2 modules=$3 release=$4 busybox=$5
+    target=$new/root/usr/lib/modules/$release
+    rm -rf "$target"
+    mkdir -p "$target" "$new/root/payload" "$new/root/out" "$new/root/etc/containers"
+    cd "$modules"
+    xargs cp --parents -t "$target" <"$new/modules"
+    cp modules.order modules.builtin modules.builtin.modinfo "$target"
+    install -m 644 "$image/containers.conf" "$new/root/etc/containers/containers.conf"
+    # Its commands start without an exec: a third of the boot, under TCG.
+    cp "$busybox" "$new/root/bin/busybox"
+    rm -rf "$new"/root/var/cache/apt/* "$new"/root/var/lib/apt/lists/* "$new"/root/dev/*
+    : >"$new/root/etc/machine-id"
+' sh "$image" "$new" "$modules" "$release" "$sdk/root/bin/busybox"
+logged "$PROJECT/scripts/enter.sh" "$new/root" "" / depmod "$release"
+logged as_root mke2fs -q -F -t ext4 -O ^has_journal -m 0 -E root_owner=0:0 \
+    -d "$new/root" "$new/root.ext4" 3G
+
+say "podman import, in the guest (about 30 seconds)"
+cp "$PROJECT/qemu-test/init" "$new/payload/init"
+echo 'podman import -q /payload/container.tar localhost/nsprobe-test' >"$new/out/command"
+logged timeout 600 "$PROJECT/scripts/qemu.sh" "$new" "$("$PROJECT/scripts/accel.sh" "$new")" \
+    "$new/boot.log" quiet \
+    -drive "file=$new/root.ext4,if=none,id=root,format=raw,cache=unsafe" -device virtio-blk-pci,drive=root \
+    -virtfs "local,path=$new/payload,mount_tag=payload,security_model=none,readonly=on" \
+    -virtfs "local,path=$new/out,mount_tag=out,security_model=none"
+grep -q 'nsprobe-guest: exit 0' "$new/boot.log" || {
+    tail -n 20 "$new/boot.log" >&2
+    die "podman could not import the container: see $LOG and $new/boot.log"
+}
+as_root rm -rf "$new/root" "$new/container" "$new/initramfs" "$new/payload" "$new/out" \
+    "$new/exclude" "$new/modules"
+mv "$new" "$guest"
+say "ready: $guest"
+echo "$guest"

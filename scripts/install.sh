@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Installs what make has built.
+#
+# Inputs:  PREFIX, DESTDIR; build/kmod/{nsprobe.ko,kver}, the built nsprobe.
+# Outputs: PREFIX/bin/nsprobe; the module under /lib/modules when this host
+#          runs the kernel that it was built for, else the words to get there.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$PROJECT"
+destination=${DESTDIR:-}
+built=$(cat build/kmod/kver)
+
+install -D build/cargo/x86_64-unknown-linux-gnu/release/nsprobe \
+    "$destination${PREFIX:-/usr/local}/bin/nsprobe"
+say "installed $destination${PREFIX:-/usr/local}/bin/nsprobe"
+
+if [ -z "$destination" ] && [ "$(uname -r)" != "$built" ]; then
+    say "this host runs $(uname -r) and the module is for $built: not installed"
+    say "either build for this kernel, if it is one of Debian's 7.2 or 7.3:"
+    say "  make install KVER=$(uname -r)"
+    say "or run that kernel: apt-get install -t trixie-backports linux-image-$built"
+    exit
+fi
+install -D -m 644 build/kmod/nsprobe.ko "$destination/lib/modules/$built/updates/nsprobe.ko"
+[ -n "$destination" ] || depmod "$built"
+say "installed the module for $built; load it: modprobe nsprobe"

@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Says which kernel of the archive to build for.
+#
+# Inputs:  KVER, the wanted release; MIRROR.
+# Outputs: one line "RELEASE PACKAGE-VERSION SOURCE-PACKAGE". The archive drops
+#          old versions: when KVER is gone, the newest supported one instead.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# The kernels that the module's source knows.
+SUPPORTED='7\.[23]\.[0-9]*+deb13-amd64'
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -e "$KEYRING" ] || KEYRING=${KEYRING%.gpg}.pgp
+
+# An apt of our own: the host's lists and sources stay as they are.
+state=$(mktemp -d)
+trap 'rm -rf "$state"' EXIT
+mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+apt_network_options >"$state/apt.conf"
+echo "deb [arch=amd64 signed-by=$KEYRING] $(mirror) trixie-backports main" >"$state/sources.list"
+cat >>"$state/apt.conf" <<END
+Dir::State "$state";
+Dir::State::status "/dev/null";
+Dir::Cache "$state/cache";
+Dir::Etc::SourceList "$state/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Parts "/dev/null";
+APT::Architecture "amd64";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+END
+export APT_CONFIG="$state/apt.conf"
+
+if ! apt-get -q -o APT::Update::Error-Mode=any update >"$state/log" 2>&1; then
+    cat "$state/log" >&2
+    ! grep -q NO_PUBKEY "$state/log" || die \
+        "this host's keyring lacks the key of Debian 13: update the package debian-archive-keyring"
+    die "the mirror $(mirror) cannot be read: check the network, apt's proxy, or name one with MIRROR="
+fi
+
+# Prints the line for a release when headers and source of one version exist.
+describe() { # release
+    branch=$(echo "$1" | cut -d. -f1,2)
+    version=$(apt-cache show "linux-headers-$1" 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
+    [ -n "$version" ] || return 1
+    apt-cache madison "linux-source-$branch" | grep -qF " $version " || return 1
+    echo "$1 $version linux-source-$branch"
+}
+
+describe "$KVER" && exit
+newest=
+for release in $(apt-cache pkgnames linux-headers- | sed -n "s/^linux-headers-\($SUPPORTED\)\$/\1/p" | sort -Vr); do
+    newest=$(describe "$release") && break
+done
+[ -n "$newest" ] || die "the archive has neither $KVER nor another supported kernel ($SUPPORTED)"
+say "the archive has dropped $KVER; going on with ${newest%% *}"
+say "(keep it: make KVER=${newest%% *}, or set KVER in the Makefile)"
+echo "$newest"

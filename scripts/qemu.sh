@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Boots the guest. The one place that knows QEMU's flags.
+#
+# Inputs:  GUEST ACCEL KERNEL-LOG APPEND QEMU-ARGUMENT…: the image's folder,
+#          "kvm" or "tcg", the file for the kernel's console, words for its
+#          command line; SMP and MEMORY from the environment.
+# Outputs: hvc0, the guest's terminal, on stdin and stdout; KERNEL-LOG.
+#          QEMU takes this process's place, so a signal to it ends the guest.
+set -eu
+guest=$1 accel=$2 log=$3 append=$4
+shift 4
+
+case $accel in
+kvm) set -- -accel kvm "$@" ;;
+# One host thread for each guest CPU: races between CPUs need real ones.
+*) set -- -accel tcg,thread=multi "$@" ;;
+esac
+
+# Only what is named: no network, no display, no devices that slow the boot.
+set -- -nodefaults -no-user-config -display none "$@"
+# Everything that the accelerator can do; the CPU's model is not under test.
+set -- -machine q35 -cpu max -smp "${SMP:-2}" -m "${MEMORY:-2G}" "$@"
+set -- -kernel "$guest/vmlinuz" -initrd "$guest/initramfs.cpio" "$@"
+# A panic asks for a reboot: QEMU ends instead.
+set -- -no-reboot "$@"
+# The kernel's messages and the guest's output never mix in one stream.
+set -- -chardev "file,id=kernel,path=$log" -serial chardev:kernel "$@"
+set -- -device virtio-serial-pci -chardev stdio,id=terminal,signal=off \
+    -device virtconsole,chardev=terminal "$@"
+
+# panic_on_warn, oops=panic: the first trouble ends the run. panic=-1: at once.
+# printk.devkmsg=on: the guest's verdict is not rate limited.
+# The guest ends with whoever started it, even by SIGKILL.
+exec setpriv --pdeathsig KILL qemu-system-x86_64 "$@" -append \
+    "console=ttyS0 panic=-1 panic_on_warn=1 oops=panic printk.devkmsg=on $append"

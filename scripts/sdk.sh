@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Builds what a module for the stock Debian kernel needs: a Debian 13 root with
+# the kernel's own toolchain, and that kernel's source with its Rust crates.
+#
+# Inputs:  KVER, CACHE, MIRROR; first argument "root": stop after the root
+#          (kernel image and modules are in it), for the guest's image.
+# Outputs: the SDK's folder on stdout:
+#            kver              the kernel release (KVER, or what replaced it)
+#            root/             the Debian root
+#            root/usr/src/nsprobe-kernel/   the prepared source
+# Each stage appears by a rename, so an interrupted run is taken up where it
+# stopped; two runs at once wait for each other.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# What the kernel's build calls; rustfmt also quiets bindgen.
+TOOLCHAIN=gcc-14,make,rustc,rust-src,bindgen,rustfmt,rust-clippy,bc,flex,bison
+TOOLCHAIN=$TOOLCHAIN,libelf-dev,libssl-dev,openssl,kmod,pahole,xz-utils,python3-minimal,rsync
+# For the guest: a shell before the root is mounted; a compiler's C library.
+TOOLCHAIN=$TOOLCHAIN,busybox-static,libc6-dev
+RECIPE=$(echo "1 $TOOLCHAIN" | digest)
+
+sdk=$CACHE/sdk/$KVER-$RECIPE
+source=$sdk/root/usr/src/nsprobe-kernel
+finish() { echo "$sdk"; exit 0; }
+
+make_root() {
+    need_tools mmdebstrap:mmdebstrap unshare:util-linux flock:util-linux newuidmap:uidmap
+    need_space "$sdk" 8
+    plan=$("$PROJECT/scripts/kernel-version.sh")
+    read -r release version source_package <<END
+$plan
+END
+    if [ "$release" != "$KVER" ]; then
+        other=$(KVER=$release "$0" root)
+        rm -rf "$sdk" && ln -s "$(basename "$other")" "$sdk"
+        return
+    fi
+    say "Debian 13 with the kernel's toolchain and $release (about 1 minute)"
+    as_root rm -rf "$sdk/root.new"
+    packages=$TOOLCHAIN,linux-headers-$release=$version,$source_package=$version
+    packages=$packages,linux-binary-$release=$version,linux-modules-$release=$version
+    logged debootstrap_root "$sdk/root.new" minbase "$packages" trixie trixie-backports
+    echo "$release" >"$sdk/kver"
+    mv "$sdk/root.new" "$sdk/root"
+}
+
+# The compiler by the name that the .config has for it, else the text differs.
+kernel_cc() { sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$headers/.config"; }
+in_source() { logged "$PROJECT/scripts/enter.sh" "$sdk/root" "" /usr/src/nsprobe-kernel "$@"; }
+
+prepare_source() {
+    headers=$sdk/root/usr/src/linux-headers-$release
+    tarball=$(echo "$sdk"/root/usr/src/linux-source-*.tar.xz)
+    if [ ! -e "$source" ]; then
+        say "unpacking ${tarball##*/}"
+        as_root rm -rf "$source.new"
+        as_root mkdir "$source.new"
+        logged as_root tar -C "$source.new" --strip-components=1 --no-same-owner -xf "$tarball"
+        as_root cp "$headers/Module.symvers" "$source.new/"
+        as_root mv "$source.new" "$source"
+    fi
+    say "preparing the kernel's Rust crates (about 1 minute)"
+    as_root cp "$headers/.config" "$source/.config"
+    set -- "CC=$(kernel_cc)" "KERNELRELEASE=$release"
+    in_source make "$@" olddefconfig
+    logged diff "$headers/.config" "$source/.config"
+    in_source make -j"$(nproc)" "$@" modules_prepare
+    in_source sh -c 'rustc --version >rustc-version'
+    "$PROJECT/scripts/symbols.sh" "$source"
+    touch "$sdk/prepared"
+}
+
+[ ! -e "$sdk/prepared" ] || finish
+mkdir -p "$CACHE/sdk"
+LOG=$CACHE/sdk/$KVER-$RECIPE.log
+lock "$CACHE/sdk/$KVER-$RECIPE.root.lock"
+[ -e "$sdk/root" ] || make_root
+flock -u 9
+[ "${1:-}" != root ] || finish
+lock "$CACHE/sdk/$KVER-$RECIPE.lock"
+[ ! -e "$sdk/prepared" ] || finish
+release=$(cat "$sdk/kver")
+prepare_source
+say "ready: $sdk"
+finish
