@@ -2,6 +2,7 @@
 //! The library against the real module: a function of this very program is
 //! probed and called. Skipped where there is no device; in the guest it runs as
 //! any other program.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use libnsprobe::common::record::{Frame, Record, StackEnd};
 use libnsprobe::{Device, Error, Filter, Probe, Reader, SetupOptions};
