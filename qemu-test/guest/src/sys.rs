@@ -116,7 +116,7 @@ impl Mapping {
 
     /// The word at a byte offset, which another side may write meanwhile.
     pub(crate) fn word(&self, offset: usize) -> u64 {
-        assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
         // SAFETY: In bounds and aligned, as just checked.
         let word = unsafe { &*self.at.byte_add(offset).cast::<AtomicU64>() };
         word.load(Ordering::Acquire)
@@ -124,7 +124,7 @@ impl Mapping {
 
     /// Writes the word at a byte offset.
     pub(crate) fn set_word(&self, offset: usize, value: u64) {
-        assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
         // SAFETY: In bounds and aligned, as just checked.
         let word = unsafe { &*self.at.byte_add(offset).cast::<AtomicU64>() };
         word.store(value, Ordering::Release);

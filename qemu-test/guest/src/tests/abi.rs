@@ -744,7 +744,7 @@ fn only_the_two_right_mappings_are_given() {
     let session = Session::with_rings(data as u64);
     let stride = session.made.mmap_stride;
     assert!(
-        stride >= 2 * page + data as u64 && stride % page == 0,
+        stride >= 2 * page + data as u64 && stride.is_multiple_of(page),
         "{stride}"
     );
     let both = PROT_READ | PROT_WRITE;
@@ -974,7 +974,7 @@ impl Garbage {
         let flags = self.random.pick(&[0, 0, 0, 1, 2, 4, 7, u32::MAX]);
         request[0] = u64::from(size) | u64::from(flags) << 32;
         // Rings of up to 2 MiB: memory that a guest has.
-        if nr == abi::NR_SETUP && self.random.next() % 4 > 0 {
+        if nr == abi::NR_SETUP && !self.random.next().is_multiple_of(4) {
             request[1] = 4096 << (self.random.next() % 10);
             request[2] = 0;
         }
@@ -1023,7 +1023,7 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
     let (mut calls, mut accepted) = (0u32, [0u32; 8]);
     while calls < 100_000 && Instant::now() < until {
         let mut session = Session::open();
-        if garbage.random.next() % 4 > 0 {
+        if !garbage.random.next().is_multiple_of(4) {
             let _ = session.setup(4096, (garbage.random.next() & 1) as u32);
         }
         for _ in 0..500 {
@@ -1036,7 +1036,7 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
             }
             let wild = garbage.word();
             let argument = garbage.random.pick(&[memory.address(); 7].map(|a| (a, 0)));
-            let argument = if wild % 16 == 0 {
+            let argument = if wild.is_multiple_of(16) {
                 (hole.address(), 1)
             } else {
                 argument
