@@ -209,6 +209,10 @@ static RING_VM_OPS: VmOps = VmOps(bindings::vm_operations_struct {
 });
 
 /// A ring is mapped and unmapped as a whole.
+///
+/// # Safety
+///
+/// None: the arguments are not looked at.
 unsafe extern "C" fn refuse_split(_vma: *mut bindings::vm_area_struct, _address: usize) -> c_int {
     EINVAL.to_errno()
 }

@@ -10,6 +10,7 @@ use core::ffi::c_int;
 use kernel::{
     bindings,
     static_lock_class,
+    str::CStrExt as _,
     types::Opaque, //
 };
 
@@ -36,7 +37,7 @@ pub(crate) fn run(run: &mut (dyn FnMut() + Send)) {
             work,
             Some(run_job),
             true,
-            c"nsprobe".as_ptr().cast(),
+            c"nsprobe".as_char_ptr(),
             static_lock_class!().as_ptr(),
         );
         let anywhere = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
