@@ -41,7 +41,7 @@ pub(crate) fn run(run: &mut (dyn FnMut() + Send)) {
             static_lock_class!().as_ptr(),
         );
         let anywhere = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
-        bindings::queue_work_on(anywhere, bindings::system_unbound_wq, work);
+        bindings::queue_work_on(anywhere, bindings::system_dfl_wq, work);
         bindings::flush_work(work);
     }
 }

@@ -172,25 +172,27 @@ impl Binary {
     }
 
     /// The function that holds an address. Of several the one that begins last,
-    /// and of those the first by name. A function without a size (of assembly)
-    /// reaches to the next one, or to the end of its section.
+    /// and of those the one with the plainest name: `malloc`, not `__libc_malloc`.
+    /// A function without a size (of assembly) reaches to the next one, or to the
+    /// end of its section.
     fn function_at(&self, address: Address) -> Option<&Function> {
         let end = self.functions.partition_point(|f| f.address <= address);
         let next = self.functions.get(end).map_or(u64::MAX, |f| f.address.0);
-        let mut found: Option<&Function> = None;
-        for function in self.functions[..end].iter().rev().take(OVERLAP_MAX) {
-            if found.is_some_and(|found| found.address != function.address) {
-                break;
-            }
-            let holds = match function.size {
-                0 => address.0 < next.min(self.image.section_end(function.address)),
-                size => address.0 - function.address.0 < size,
-            };
-            if holds {
-                found = Some(function);
-            }
-        }
-        found
+        let holds = |function: &&Function| match function.size {
+            0 => address.0 < next.min(self.image.section_end(function.address)),
+            size => address.0 - function.address.0 < size,
+        };
+        let before = self.functions[..end].iter().rev().take(OVERLAP_MAX);
+        let mut holding = before.filter(holds).peekable();
+        let begin = holding.peek()?.address;
+        holding
+            .take_while(|function| function.address == begin)
+            .min_by_key(|function| {
+                let underscores = function.name.bytes().take_while(|&b| b == b'_').count();
+                // Mangled names begin with one, and are as plain as any.
+                let hidden = underscores > 0 && !is_mangled(&function.name);
+                (hidden, function.name.len(), &function.name)
+            })
     }
 
     /// Whether the bytes before the offset end in a call instruction, that is,
