@@ -127,7 +127,10 @@ impl<'a> Trace<'a> {
             }
             self.drain(Reader::settled())?;
             if self.printer.is_full() {
-                break format!("{} calls were printed", self.printer.printed());
+                break match self.printer.printed() {
+                    1 => "1 call was printed".to_owned(),
+                    printed => format!("{printed} calls were printed"),
+                };
             }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {

@@ -28,6 +28,7 @@ tests![
     a_container_that_ends_ends_the_trace: 120,
     a_program_of_debian_in_a_container_is_named: 120,
     processes_that_start_later_in_a_container_count: 120,
+    a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace: 120,
 ];
 
 /// Where the container has `served` and the host `served_on_host`.
@@ -406,4 +407,99 @@ impl Drop for Guard {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A machine of systemd-nspawn; ended with the value.
+struct Machine(std::process::Child);
+
+impl Machine {
+    fn start(root: &Path, program: &str) -> Machine {
+        // What nspawn takes for an operating system, and asks for by name.
+        let etc = root.join("etc");
+        fs::create_dir_all(&etc).expect("ours");
+        fs::write(etc.join("os-release"), "ID=test\n").expect("ours");
+        fs::create_dir_all(root.join("usr")).expect("ours");
+        let child = std::process::Command::new("systemd-nspawn")
+            .args([
+                "--quiet",
+                "--private-users=no",
+                "--register=no",
+                "--keep-unit",
+            ])
+            .args([
+                "--resolv-conf=off",
+                "--timezone=off",
+                "--link-journal=no",
+                "--console=pipe",
+            ])
+            .args(["--as-pid2", "-D"])
+            .arg(root)
+            .arg(program)
+            .stdin(std::process::Stdio::null())
+            .spawn();
+        Machine(child.expect("systemd-nspawn is installed"))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // nspawn ends its machine when it is told to end.
+        let nspawn = nix::unistd::Pid::from_raw(self.0.id() as i32);
+        let _ = nix::sys::signal::kill(nspawn, nix::sys::signal::Signal::SIGTERM);
+        if !within(Duration::from_secs(5), || {
+            matches!(self.0.try_wait(), Ok(Some(_)))
+        }) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// The process called `comm` that lives in another pid namespace than ours.
+fn process_elsewhere(comm: &str) -> Option<u32> {
+    let here = pid_namespace(std::process::id());
+    let entries = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim_end() == comm
+        })
+        .find(|&pid| pid_namespace(pid) != here)
+}
+
+fn a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace() {
+    let _module = Module::load();
+    let _decoy = Decoy::new();
+    let root = served();
+    let machine = Machine::start(&root.folder, PROGRAM);
+    let mut found = None;
+    let runs = within(Duration::from_secs(20), || {
+        found = process_elsewhere("served");
+        found.is_some()
+    });
+    assert!(runs, "the machine does not start");
+    let pid = found.expect("just found");
+    let inum = pid_namespace(pid).to_string();
+    let spec = format!("{PROGRAM}:real_function");
+    let words = [
+        "trace",
+        "-c",
+        &inum,
+        "--stack",
+        "--count",
+        "3",
+        "--timeout",
+        "30",
+        &spec,
+    ];
+    let output = without_decoy(command::run(&words).succeeded());
+    println!("{}", output.stdout);
+    assert!(output.stdout.contains("real_caller"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains(&format!("{pid}/2")),
+        "{}",
+        output.stdout
+    );
+    drop(machine);
 }
