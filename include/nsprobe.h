@@ -211,7 +211,9 @@ struct nsprobe_setup {
 	/*
 	 * Out: ring i is mapped at file offset i * mmap_stride: there the
 	 * consumer page (read and write, a mapping of its own), one page later
-	 * the producer page and behind it the data (both read-only).
+	 * the producer page and behind it the data (both read-only). The data
+	 * may be mapped once more by itself, behind the first, so that a record
+	 * around the end is in one piece.
 	 */
 	__u64 mmap_stride;
 };
@@ -359,7 +361,7 @@ enum nsprobe_refusal {
 
 /*
  * Detaches count probes and waits until no handler of theirs runs. ENOENT when
- * an id is not attached; then none is detached.
+ * an id is not attached, EINVAL when one is there twice; then none is detached.
  */
 struct nsprobe_detach {
 	/* Bytes of this struct. */
@@ -377,7 +379,12 @@ struct nsprobe_detach {
 /* nsprobe_counters.cpu: the sum over all CPUs. */
 #define NSPROBE_CPU_ALL 0xffffffffU
 
-/* The counters of one probe: always hits = recorded + filtered + lost_full. */
+/*
+ * The counters of one probe. hits is counted when a handler begins, the rest
+ * when it is done, so hits - (recorded + filtered + lost_full) is the number of
+ * hits being handled at the moment: zero when no traced task is in a handler,
+ * and for good after struct nsprobe_detach, which waits for them.
+ */
 struct nsprobe_counters {
 	/* Bytes of this struct. */
 	__u32 size;

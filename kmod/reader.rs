@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `read()`: the records of all rings as one stream, oldest first, for a reader
-//! that does not map them; as they are, or as lines of text.
+//! that does not map them; as they are, whole records at a time, or as lines of
+//! text, which only a buffer that is shorter than one cuts.
 //!
 //! A session is read or mapped, not both: two readers would take records from
 //! each other.
@@ -81,7 +82,8 @@ impl Reader {
         !self.rest.unread().is_empty() || self.oldest(rings).is_some()
     }
 
-    /// Fills `out` with what there is; says how many bytes that were.
+    /// Fills `out` with what there is; says how many bytes that were. `EINVAL` when
+    /// the next record does not fit.
     pub(crate) fn fill(
         &mut self,
         rings: &Rings,
@@ -91,11 +93,21 @@ impl Reader {
         let room = out.len();
         loop {
             let unread = self.rest.unread();
+            let begun = self.rest.at != 0 || room == out.len();
+            if unread.len() > out.len() && !begun {
+                return Ok(room.wrapping_sub(out.len()));
+            }
             let part = unread.get(..unread.len().min(out.len())).unwrap_or(&[]);
             out.write_slice(part)?;
             self.rest.at = self.rest.at.wrapping_add(part.len());
-            if out.is_empty() || !self.next(rings, as_text)? {
-                return Ok(room.wrapping_sub(out.len()));
+            let done = room.wrapping_sub(out.len());
+            let next = self.oldest(rings);
+            match next {
+                Some((_, _, length)) if !as_text && length > out.len() => {
+                    return if done == 0 { Err(EINVAL) } else { Ok(done) };
+                }
+                Some(next) if !out.is_empty() => self.take(rings, next, as_text)?,
+                _ => return Ok(done),
             }
         }
     }
@@ -113,11 +125,13 @@ impl Reader {
             .map(|(_, index, position, length)| (index, position, length))
     }
 
-    /// Takes the next record out of its ring. False when there is none.
-    fn next(&mut self, rings: &Rings, as_text: bool) -> Result<bool> {
-        let Some((index, position, length)) = self.oldest(rings) else {
-            return Ok(false);
-        };
+    /// Takes a record out of its ring.
+    fn take(
+        &mut self,
+        rings: &Rings,
+        (index, position, length): (usize, u64, usize),
+        as_text: bool,
+    ) -> Result {
         let record = self.record.as_mut_bytes().get_mut(..length).ok_or(EIO)?;
         let ring = rings.as_slice().get(index).ok_or(EIO)?;
         ring.take(position, record);
@@ -130,11 +144,11 @@ impl Reader {
             self.rest
                 .bytes
                 .extend_from_slice(record, GFP_KERNEL_ACCOUNT)?;
-            return Ok(true);
+            return Ok(());
         }
         if let Ok(Some((Some(record), _))) = Record::parse(record) {
             text::write_line(&mut self.rest, &record).map_err(|_| EIO)?;
         }
-        Ok(true)
+        Ok(())
     }
 }

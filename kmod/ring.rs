@@ -64,7 +64,10 @@ impl Ring {
     /// there was no room.
     fn append(&self, kind: u16, parts: [&[u64]; 2], now_ns: u64) -> Option<u64> {
         let [first, second] = parts;
-        let body = first.len().wrapping_add(second.len()).wrapping_mul(size_of::<u64>());
+        let body = first
+            .len()
+            .wrapping_add(second.len())
+            .wrapping_mul(size_of::<u64>());
         let length = size_of::<Header>().wrapping_add(body) as u64;
         let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
         // An announcement that is lost loses nothing: the reader can ask.

@@ -49,6 +49,8 @@ use kernel::{
 /// watermark.
 const FLUSH_MS: u32 = 100;
 
+/// Sessions that were ever opened: the last one's number.
+static LAST_SESSION: AtomicU32 = AtomicU32::new(0);
 /// Sessions open in the whole module.
 pub(crate) static SESSIONS: AtomicU32 = AtomicU32::new(0);
 /// Probes attached in the whole module.
@@ -90,12 +92,21 @@ impl From<Unusable> for Refused {
     }
 }
 
+/// Where a probe is in its life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Attached,
+    /// Chosen to be detached, under the session's lock.
+    Leaving,
+    Detached,
+}
+
 /// What is known of every probe, also when it is detached.
 struct Known {
     id: u32,
     file: FileKey,
     offset: u64,
-    attached: bool,
+    state: State,
     counters: Arc<Counters>,
 }
 
@@ -112,13 +123,13 @@ impl Drop for Probes {
     }
 }
 
-/// One in [`SESSIONS`].
-struct Tally;
+/// One in [`SESSIONS`], and its number.
+struct Tally(u32);
 
 impl Tally {
     fn new() -> Self {
         SESSIONS.fetch_add(1, Relaxed);
-        Tally
+        Tally(LAST_SESSION.fetch_add(1, Relaxed).wrapping_add(1))
     }
 }
 
@@ -134,7 +145,7 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     as_text: SetOnce<bool>,
     access: SetOnce<Access>,
-    _tally: Tally,
+    tally: Tally,
     #[pin]
     probes: Mutex<Probes>,
     #[pin]
@@ -150,7 +161,7 @@ impl Session {
                 shared,
                 as_text: SetOnce::new(),
                 access: SetOnce::new(),
-                _tally: Tally::new(),
+                tally: Tally::new(),
                 probes <- new_mutex!(Probes {
                     batch: Batch::new(),
                     known: KVVec::new(),
@@ -229,7 +240,7 @@ impl Session {
             id,
             file: probe.file,
             offset: probe.offset,
-            attached: true,
+            state: State::Attached,
             counters,
         };
         probes
@@ -242,34 +253,41 @@ impl Session {
         Ok(id)
     }
 
-    /// Detaches the probes with these ids, all or none.
+    /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
+    /// twice.
     pub(crate) fn detach(&self, ids: &[u32]) -> Result {
         let mut probes = self.probes.lock();
         let probes = &mut *probes;
-        let attached = |known: &Known| known.attached && ids.contains(&known.id);
-        if !ids.iter().all(|id| {
-            probes
-                .known
-                .iter()
-                .any(|known| known.id == *id && known.attached)
-        }) {
-            return Err(ENOENT);
+        let marked = mark(&mut probes.known, ids);
+        if marked.is_ok() {
+            let known = &probes.known;
+            let before = probes.batch.len();
+            probes.batch.unregister_if(|probe| {
+                place(probe.id)
+                    .and_then(|at| known.get(at))
+                    .is_some_and(|known| known.state == State::Leaving)
+            });
+            let gone = before.saturating_sub(probes.batch.len());
+            PROBES.fetch_sub(gone as u32, Relaxed);
         }
-        let before = probes.batch.len();
-        probes.batch.unregister_if(|probe| ids.contains(&probe.id));
-        let gone = before.saturating_sub(probes.batch.len());
-        PROBES.fetch_sub(gone as u32, Relaxed);
-        for known in probes.known.iter_mut().filter(|known| attached(known)) {
-            known.attached = false;
+        let after = match marked {
+            Ok(()) => State::Detached,
+            Err(_) => State::Attached,
+        };
+        for known in probes.known.iter_mut() {
+            if known.state == State::Leaving {
+                known.state = after;
+            }
         }
-        Ok(())
+        marked
     }
 
     /// The counters of probe `id`, on one CPU or summed.
     pub(crate) fn counts(&self, id: u32, cpu: Option<u32>) -> Result<Counts> {
         let probes = self.probes.lock();
-        let index = (id as usize).checked_sub(1).ok_or(ENOENT)?;
-        let known = probes.known.get(index).ok_or(ENOENT)?;
+        let known = place(id)
+            .and_then(|at| probes.known.get(at))
+            .ok_or(ENOENT)?;
         match cpu {
             None => Ok(known.counters.total()),
             Some(cpu) => known.counters.on_cpu(cpu).ok_or(ENOENT),
@@ -341,6 +359,7 @@ impl Session {
 
     /// `/proc/PID/fdinfo`.
     pub(crate) fn show(&self, out: &SeqFile) {
+        seq_print!(out, "session:\t{}\n", self.tally.0);
         if let Some(rings) = self.shared.rings.as_ref() {
             seq_print!(out, "rings:\t{}\n", rings.as_slice().len());
             seq_print!(out, "ring-bytes:\t{}\n", rings.ring_bytes());
@@ -353,7 +372,11 @@ impl Session {
         }
         let probes = self.probes.lock();
         seq_print!(out, "probes:\t{}\n", probes.batch.len());
-        for known in probes.known.iter().filter(|known| known.attached) {
+        for known in probes
+            .known
+            .iter()
+            .filter(|known| known.state == State::Attached)
+        {
             let counts = known.counters.total();
             seq_print!(
                 out,
@@ -372,6 +395,25 @@ impl Session {
     }
 }
 
+/// Where the probe with this id stands among those that are known.
+fn place(id: u32) -> Option<usize> {
+    (id as usize).checked_sub(1)
+}
+
+/// Marks the attached probes with these ids as leaving. On failure some may be
+/// marked.
+fn mark(known: &mut [Known], ids: &[u32]) -> Result {
+    for id in ids {
+        let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
+        match known.state {
+            State::Attached => known.state = State::Leaving,
+            State::Leaving => return Err(EINVAL),
+            State::Detached => return Err(ENOENT),
+        }
+    }
+    Ok(())
+}
+
 /// Checks what a request for a probe says, and takes its file.
 fn check(request: &ProbeRequest) -> Result<PinnedInode, Refused> {
     let known_flags = PROBE_STACK | PROBE_AT_ENTRY;
@@ -386,7 +428,7 @@ fn check(request: &ProbeRequest) -> Result<PinnedInode, Refused> {
     }
     let inode = PinnedInode::from_fd(request.fd)?;
     if request.offset >= inode.size() {
-        return Err(Refused(EINVAL, Refusal::OutsideFile));
+        return Err(Refused(ENOEXEC, Refusal::OutsideFile));
     }
     Ok(inode)
 }

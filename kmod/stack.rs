@@ -52,7 +52,9 @@ impl Stack {
     /// Appends a frame; false when there is no room.
     fn push(&mut self, frame: Frame) -> bool {
         let (words, count) = frame.encode();
-        let pushed = words.get(..count).is_some_and(|words| self.words.extend(words));
+        let pushed = words
+            .get(..count)
+            .is_some_and(|words| self.words.extend(words));
         self.frames = self.frames.wrapping_add(u32::from(pushed));
         pushed
     }

@@ -11,7 +11,8 @@
 //! - [`task`]: who the current task is, in whose namespace;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: reads of user memory that never fault;
-//! - [`vma`]: mappings of the current task, and the files behind them.
+//! - [`vma`]: mappings of the current task, and the files behind them;
+//! - [`worker`]: work that no signal of the caller disturbs.
 //!
 //! Counters and ring positions use `core::sync::atomic`: the kernel crate's
 //! `Atomic` calls an out-of-line C helper for each operation (no
@@ -29,6 +30,7 @@ pub(crate) mod task;
 pub(crate) mod uprobe;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
+pub(crate) mod worker;
 
 use kernel::{
     bindings,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs cargo: the host's when it is new enough, else that of Debian's backports
+# Runs cargo: the host's when it is new enough and has a linker, else that of Debian's backports
 # in a root of its own.
 #
 # Inputs:  cargo's words; rust-version of Cargo.toml; CACHE, MIRROR;
@@ -15,7 +15,7 @@ PACKAGES=$PACKAGES,gcc,libc6-dev,ca-certificates
 wanted=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$PROJECT/Cargo.toml")
 found=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
 older=$(printf '%s\n' "$wanted" "${found:-0}" | sort -V | head -n 1)
-if [ "$older" = "$wanted" ] && [ -z "${NSPROBE_FORCE_CARGO_ROOT:-}" ]; then
+if [ "$older" = "$wanted" ] && command -v cc >/dev/null && [ -z "${NSPROBE_FORCE_CARGO_ROOT:-}" ]; then
     cd "$PROJECT"
     exec cargo "$@"
 fi

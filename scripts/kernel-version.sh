@@ -3,8 +3,8 @@
 # Says which kernel of the archive to build for.
 #
 # Inputs:  KVER, the wanted release; MIRROR.
-# Outputs: one line "RELEASE PACKAGE-VERSION SOURCE-PACKAGE". The archive drops
-#          old versions: when KVER is gone, the newest supported one instead.
+# Outputs: one line "RELEASE VERSION SOURCE-PACKAGE IMAGE-PACKAGE". The archive
+#          drops old kernels: without KVER, it is the newest supported one.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -39,13 +39,21 @@ if ! apt-get -q -o APT::Update::Error-Mode=any update >"$state/log" 2>&1; then
     die "the mirror $(mirror) cannot be read: check the network, apt's proxy, or name one with MIRROR="
 fi
 
-# Prints the line for a release when headers and source of one version exist.
+has() { apt-cache madison "$1" | grep -qF " $2 "; }
+
+# Prints the line for a release of which all parts are there in one version.
 describe() { # release
-    branch=$(echo "$1" | cut -d. -f1,2)
     version=$(apt-cache show "linux-headers-$1" 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
     [ -n "$version" ] || return 1
-    apt-cache madison "linux-source-$branch" | grep -qF " $version " || return 1
-    echo "$1 $version linux-source-$branch"
+    source=linux-source-$(echo "$1" | cut -d. -f1,2)
+    has "$source" "$version" && has "linux-modules-$1" "$version" || return 1
+    # The signed image comes some days after the rest; the kernel is the same.
+    for image in "linux-binary-$1" "linux-binary-unsigned-$1"; do
+        has "$image" "$version" || continue
+        echo "$1 $version $source $image"
+        return
+    done
+    return 1
 }
 
 describe "$KVER" && exit
@@ -54,6 +62,6 @@ for release in $(apt-cache pkgnames linux-headers- | sed -n "s/^linux-headers-\(
     newest=$(describe "$release") && break
 done
 [ -n "$newest" ] || die "the archive has neither $KVER nor another supported kernel ($SUPPORTED)"
-say "the archive has dropped $KVER; going on with ${newest%% *}"
+say "the archive has no $KVER (it drops old ones); going on with ${newest%% *}"
 say "(keep it: make KVER=${newest%% *}, or set KVER in the Makefile)"
 echo "$newest"

@@ -18,6 +18,8 @@ cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$sdk/root$source/.co
     make -s -C "$source" M="$PROJECT" MO="$objects" CC="$cc" KERNELRELEASE="$release" \
     KRUSTFLAGS=-Dwarnings "$@" modules >&2
 if [ $# = 0 ]; then
+    "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" "$PROJECT" \
+        scripts/panics.sh "$objects/kmod/main.o"
     cp "$objects/kmod/nsprobe.ko" "$PROJECT/build/kmod/nsprobe.ko"
     echo "$release" >"$PROJECT/build/kmod/kver"
 fi

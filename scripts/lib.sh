@@ -38,21 +38,29 @@ logged() {
     die "failed: $1 …" "the whole log: $LOG"
 }
 
-# Arguments are program:package pairs; what is missing is installed by root.
-need_tools() {
-    missing=
+# The packages of those program:package pairs whose program is not here.
+missing() {
     for pair in "$@"; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null ||
-            missing="$missing ${pair##*:}"
+            printf ' %s' "${pair##*:}"
     done
-    [ -n "$missing" ] || return 0
-    if [ "$(id -u)" != 0 ]; then
-        die "missing on this host; run:" "  sudo apt-get install --no-install-recommends$missing"
-    fi
-    say "installing$missing"
-    logged apt-get update
-    # shellcheck disable=SC2086 # a list of words
-    logged env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+}
+
+# What is missing is installed by root. One script at a time: make runs several.
+need_tools() { # program:package...
+    [ -n "$(missing "$@")" ] || return 0
+    [ "$(id -u)" = 0 ] || die "missing on this host; run:" \
+        "  sudo apt-get install --no-install-recommends$(missing "$@")"
+    (
+        flock 8
+        packages=$(missing "$@")
+        [ -n "$packages" ] || exit 0
+        say "installing$packages"
+        logged apt-get update
+        # shellcheck disable=SC2086 # a list of words
+        logged env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+            --no-install-recommends -o DPkg::Lock::Timeout=300 $packages
+    ) 8>"$CACHE/apt.lock"
 }
 
 # Room is looked for before the work, in the file system that will hold it.
@@ -101,7 +109,7 @@ apt_network_options() {
     apt-config dump | grep -E '^Acquire::(http|https|Check-|Retries|ForceIPv)' || true
 }
 
-# Makes a Debian root folder: target, suites' last component is main.
+# Makes a Debian root folder. Runs under logged, where set -e does not hold.
 debootstrap_root() { # target variant packages suite...
     target=$1 variant=$2 packages=$3
     shift 3
@@ -111,6 +119,6 @@ debootstrap_root() { # target variant packages suite...
     as_root mmdebstrap --mode=root --variant="$variant" --include="$packages" \
         --aptopt='Acquire::Languages "none"' --aptopt="$target.apt" \
         ${DPKG_EXCLUDE:+--dpkgopt="$DPKG_EXCLUDE"} \
-        trixie "$target" "$@"
+        trixie "$target" "$@" || return
     rm -f "$target.apt"
 }

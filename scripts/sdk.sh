@@ -29,7 +29,7 @@ make_root() {
     need_tools mmdebstrap:mmdebstrap unshare:util-linux flock:util-linux newuidmap:uidmap
     need_space "$sdk" 8
     plan=$("$PROJECT/scripts/kernel-version.sh")
-    read -r release version source_package <<END
+    read -r release version source_package image_package <<END
 $plan
 END
     if [ "$release" != "$KVER" ]; then
@@ -40,7 +40,7 @@ END
     say "Debian 13 with the kernel's toolchain and $release (about 1 minute)"
     as_root rm -rf "$sdk/root.new"
     packages=$TOOLCHAIN,linux-headers-$release=$version,$source_package=$version
-    packages=$packages,linux-binary-$release=$version,linux-modules-$release=$version
+    packages=$packages,$image_package=$version,linux-modules-$release=$version
     logged debootstrap_root "$sdk/root.new" minbase "$packages" trixie trixie-backports
     echo "$release" >"$sdk/kver"
     mv "$sdk/root.new" "$sdk/root"

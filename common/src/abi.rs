@@ -162,7 +162,8 @@ pub struct Setup {
     /// Out: ring `i` is mapped at file offset `i * mmap_stride`: there the
     /// [consumer page](super::ring::ConsumerPage) (read and write, a mapping of
     /// its own), one page later the [producer page](super::ring::ProducerPage)
-    /// and behind it the data (both read-only).
+    /// and behind it the data (both read-only). The data may be mapped once more by
+    /// itself, behind the first, so that a record around the end is in one piece.
     pub mmap_stride: u64,
 }
 const _: () = assert!(size_of::<Setup>() == 40);
@@ -311,7 +312,8 @@ impl Refusal {
 }
 
 /// Detaches `count` probes and waits until no handler of theirs runs. `ENOENT`
-/// when an id is not attached; then none is detached.
+/// when an id is not attached, `EINVAL` when one is there twice; then none is
+/// detached.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Detach {

@@ -86,7 +86,7 @@ impl<D: Driver> Registration<D> {
         unsafe {
             let misc = node.misc.get();
             (*misc).minor = bindings::MISC_DYNAMIC_MINOR as c_int;
-            (*misc).name = name.as_ptr().cast();
+            (*misc).name = name.as_char_ptr();
             (*misc).fops = &raw const node.fops;
             (*misc).mode = 0o600;
             to_result(bindings::misc_register(misc))?;
@@ -123,6 +123,9 @@ fn errno(result: Result<isize>) -> isize {
     }
 }
 
+/// # Safety
+///
+/// `file` is being opened for this device.
 unsafe extern "C" fn open<D: Driver>(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     match D::open() {
         Ok(driver) => {
@@ -134,6 +137,9 @@ unsafe extern "C" fn open<D: Driver>(_: *mut bindings::inode, file: *mut binding
     }
 }
 
+/// # Safety
+///
+/// The last reference of `file`, a file of this device, goes.
 unsafe extern "C" fn release<D: Driver>(
     _: *mut bindings::inode,
     file: *mut bindings::file,
@@ -144,12 +150,19 @@ unsafe extern "C" fn release<D: Driver>(
     0
 }
 
+/// # Safety
+///
+/// `file` is a file of this device, open during the call.
 unsafe extern "C" fn ioctl<D: Driver>(file: *mut bindings::file, cmd: c_uint, arg: usize) -> isize {
     // SAFETY: The file is open during the call.
     let driver = unsafe { driver::<D>(file) };
     errno(driver.ioctl(cmd, UserPtr::from_addr(arg)))
 }
 
+/// # Safety
+///
+/// `file` is a file of this device, open during the call; `out` is an address of
+/// the caller and is not trusted.
 unsafe extern "C" fn read<D: Driver>(
     file: *mut bindings::file,
     out: *mut u8,
@@ -163,6 +176,9 @@ unsafe extern "C" fn read<D: Driver>(
     errno(driver.read(nonblocking, out).map(|count| count as isize))
 }
 
+/// # Safety
+///
+/// `file` is a file of this device, open during the call; `table` is valid or null.
 unsafe extern "C" fn poll<D: Driver>(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
@@ -182,6 +198,10 @@ unsafe extern "C" fn poll<D: Driver>(
     }
 }
 
+/// # Safety
+///
+/// `file` is a file of this device, open during the call; `vma` is being set up for
+/// it.
 unsafe extern "C" fn mmap<D: Driver>(
     file: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
@@ -199,9 +219,13 @@ unsafe extern "C" fn mmap<D: Driver>(
     if flags & kernel::mm::virt::flags::SHARED == 0 {
         return EINVAL.to_errno();
     }
-    errno(driver.mmap(first as usize, new).map(|()| 0)) as c_int
+    errno(driver.mmap(first, new).map(|()| 0)) as c_int
 }
 
+/// # Safety
+///
+/// `file` is a file of this device, open during the call; `out` is a valid seq_file
+/// that nobody else uses.
 unsafe extern "C" fn show_fdinfo<D: Driver>(
     out: *mut bindings::seq_file,
     file: *mut bindings::file,

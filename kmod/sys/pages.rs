@@ -116,7 +116,9 @@ impl RingPages {
     /// Copies `words` to `position`, around the end when need be.
     pub(crate) fn write(&self, position: u64, words: &[u64]) {
         let (index, before) = self.geometry.split(position, size_of_val(words));
-        let (first, second) = words.split_at_checked(before / WORD).unwrap_or((words, &[]));
+        let (first, second) = words
+            .split_at_checked(before / WORD)
+            .unwrap_or((words, &[]));
         self.copy_in(index / WORD, first);
         self.copy_in(0, second);
     }
@@ -207,6 +209,10 @@ static RING_VM_OPS: VmOps = VmOps(bindings::vm_operations_struct {
 });
 
 /// A ring is mapped and unmapped as a whole.
+///
+/// # Safety
+///
+/// None: the arguments are not looked at.
 unsafe extern "C" fn refuse_split(_vma: *mut bindings::vm_area_struct, _address: usize) -> c_int {
     EINVAL.to_errno()
 }

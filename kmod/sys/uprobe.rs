@@ -6,7 +6,7 @@
 //! its uprobe and a grace period has passed before its memory goes, and pays one
 //! grace period for any number of them.
 
-use super::{inode::PinnedInode, shim, task::Mm};
+use super::{inode::PinnedInode, shim, task::Mm, worker};
 use core::{
     ffi::c_int,
     marker::PhantomData,
@@ -76,19 +76,29 @@ struct Consumer<H> {
     hook: H,
 }
 
+// SAFETY: The raw consumer belongs to no task; the uprobe core alone uses it, under
+// its own locks; the hook is `Send`.
+unsafe impl<H: Send> Send for Consumer<H> {}
+// SAFETY: Shared references reach the hook, which is `Sync`, and the address of the
+// raw consumer.
+unsafe impl<H: Sync> Sync for Consumer<H> {}
+
+/// A uprobe that a consumer of ours keeps alive.
+struct Uprobe(NonNull<bindings::uprobe>);
+
+// SAFETY: A uprobe belongs to no task; only its address is kept here.
+unsafe impl Send for Uprobe {}
+// SAFETY: As above.
+unsafe impl Sync for Uprobe {}
+
 /// # Invariants
 ///
 /// `uprobe` is `Some` exactly while `consumer` is on the uprobe's list.
 struct Registered<H> {
     consumer: KBox<Consumer<H>>,
-    uprobe: Option<NonNull<bindings::uprobe>>,
+    uprobe: Option<Uprobe>,
     _inode: PinnedInode,
 }
-
-// SAFETY: A registration belongs to no task; the hook is `Send` and `Sync`.
-unsafe impl<H: Hook> Send for Registered<H> {}
-// SAFETY: As above.
-unsafe impl<H: Hook> Sync for Registered<H> {}
 
 /// Registered consumers. Dropping it unregisters all of them; that sleeps.
 pub(crate) struct Batch<H: Hook>(KVec<Registered<H>>);
@@ -126,18 +136,22 @@ impl<H: Hook> Batch<H> {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The inode is held by `inode` and the consumer's memory by its box,
-        // and `Registered`, made below, keeps both until the consumer is off the list
-        // and a grace period has passed. On failure `uprobe_register` has unregistered
-        // the consumer and waited itself.
-        let uprobe = from_err_ptr(unsafe {
-            bindings::uprobe_register(inode.as_ptr(), offset, semaphore, consumer.raw.get())
-        })?;
+        let mut uprobe = Err(EAGAIN);
+        worker::run(&mut || {
+            // SAFETY: The inode is held by `inode` and the consumer's memory by its box,
+            // and `Registered`, made below, keeps both until the consumer is off the list
+            // and a grace period has passed. On failure `uprobe_register` has unregistered
+            // the consumer and waited itself.
+            uprobe = from_err_ptr(unsafe {
+                bindings::uprobe_register(inode.as_ptr(), offset, semaphore, consumer.raw.get())
+            })
+            .map(|uprobe| NonNull::new(uprobe).map(Uprobe));
+        });
         // INVARIANT: The consumer is registered now. Room was reserved above, so this
         // cannot fail.
         let registered = Registered {
             consumer,
-            uprobe: NonNull::new(uprobe),
+            uprobe: uprobe?,
             _inode: inode,
         };
         if let Err(error) = self.0.push_within_capacity(registered) {
@@ -150,7 +164,12 @@ impl<H: Hook> Batch<H> {
 
     /// Unregisters the consumers whose hook `wanted` picks, and waits until no handler of theirs runs. Task context, sleeps; never
     /// from a handler.
-    pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool) {
+    pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool + Send) {
+        worker::run(&mut || self.unregister_here(&mut wanted));
+        self.0.retain(|registered| registered.uprobe.is_some());
+    }
+
+    fn unregister_here(&mut self, mut wanted: impl FnMut(&H) -> bool) {
         let mut any = false;
         for registered in self.0.iter_mut() {
             if !wanted(&registered.consumer.hook) {
@@ -161,7 +180,7 @@ impl<H: Hook> Batch<H> {
                 // INVARIANT: It is not any more, and `uprobe` is `None`.
                 unsafe {
                     bindings::uprobe_unregister_nosync(
-                        uprobe.as_ptr(),
+                        uprobe.0.as_ptr(),
                         registered.consumer.raw.get(),
                     )
                 };
@@ -172,7 +191,6 @@ impl<H: Hook> Batch<H> {
             // SAFETY: We are in task context and not in a handler: this waits until every
             // handler that may have seen the consumers has returned.
             unsafe { bindings::uprobe_unregister_sync() };
-            self.0.retain(|registered| registered.uprobe.is_some());
         }
     }
 }

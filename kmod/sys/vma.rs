@@ -33,6 +33,10 @@ pub(crate) struct FileKey {
     pub(crate) ctime_ns: u64,
 }
 
+/// `I_CTIME_QUERIED` of include/linux/fs.h: a mark in the nanoseconds of file
+/// systems with multigrain timestamps, not part of the time.
+const CTIME_QUERIED: u32 = 1 << 31;
+
 impl FileKey {
     /// The key of `inode`.
     ///
@@ -53,7 +57,7 @@ impl FileKey {
                 bytes: (*raw).i_size as u64,
                 ctime_ns: ((*raw).i_ctime_sec as u64)
                     .wrapping_mul(1_000_000_000)
-                    .wrapping_add(u64::from((*raw).i_ctime_nsec)),
+                    .wrapping_add(u64::from((*raw).i_ctime_nsec & !CTIME_QUERIED)),
             }
         }
     }

@@ -56,22 +56,42 @@ pub(crate) struct Outcome {
     pub(crate) problems: Vec<String>,
     /// The console's first line of kernel trouble.
     pub(crate) trouble: Option<String>,
+    /// Whether the command was started at all.
+    pub(crate) running: bool,
 }
 
 /// After kernel trouble the guest may say the rest, for this long.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(20);
 
+/// How often a guest is booted that dies before anything of ours has run. About
+/// one boot in 100 does on a busy host: QEMU's TCG loses a race when the kernel
+/// patches its own text. What happens later is never tried again.
+const BOOTS: usize = 3;
+
 impl Guest {
     /// Boots, runs the shell script `command` in the guest, and powers off.
-    pub(crate) fn run(&self, command: &str, terminal: Terminal<'_>) -> Result<Outcome> {
+    pub(crate) fn run(&self, command: &str, mut terminal: Terminal<'_>) -> Result<Outcome> {
+        for _ in 1..BOOTS {
+            let outcome = self.boot(command, &mut terminal)?;
+            if outcome.running || outcome.trouble.is_none() {
+                return Ok(outcome);
+            }
+            eprintln!("qemu-test: the kernel died while booting; once more");
+            let console = self.folder.join("kernel.log");
+            fs::rename(&console, console.with_extension("died.log"))?;
+        }
+        self.boot(command, &mut terminal)
+    }
+
+    fn boot(&self, command: &str, terminal: &mut Terminal<'_>) -> Result<Outcome> {
         let out = self.folder.join("out");
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
         fs::write(out.join("command"), command)?;
         let console = self.folder.join("kernel.log");
         File::create(&console)?;
 
-        let mut qemu = self.start(&console, &out, &terminal)?;
+        let mut qemu = self.start(&console, &out, terminal)?;
         let mut watch = Watch::new(self, &console)?;
         let ended = match terminal {
             Terminal::Inherit => wait(&mut qemu, &mut watch),
@@ -175,6 +195,7 @@ impl<'a> Watch<'a> {
         if self.guest.verbose {
             eprintln!("{line}");
         }
+        self.outcome.running |= trouble::running(line);
         if let Some(status) = trouble::verdict(line) {
             if self.outcome.status.replace(status).is_some() {
                 self.outcome.problems.push("the guest ended twice".into());

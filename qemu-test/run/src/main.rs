@@ -119,6 +119,12 @@ fn prepare(options: &Options) -> Result<Guest> {
         Some(folder) => folder.clone(),
         None => script("scripts/payload.sh", &[])?.into(),
     };
+    if !payload.join("init").exists() {
+        bail!(
+            "{} has no init: scripts/payload.sh makes a payload",
+            payload.display()
+        );
+    }
     let accel = script("scripts/accel.sh", &[image.as_os_str()])?;
     let sanitize = if options.sanitize { SANITIZE } else { "" };
     Ok(Guest {

@@ -102,7 +102,7 @@ mod tests {
         Outcome {
             status,
             problems: problems.iter().map(|&text| text.to_owned()).collect(),
-            trouble: None,
+            ..Outcome::default()
         }
     }
 

@@ -52,6 +52,14 @@ const MARKERS: &[Marker] = &[
 /// The guest's init ends each run with this and a number.
 const VERDICT: &str = "nsprobe-guest: exit ";
 
+/// Before the guest's init says this, nothing of the project has run.
+const RUNNING: &str = "nsprobe-guest: running";
+
+/// Whether the line says that the guest's command starts.
+pub(crate) fn running(line: &str) -> bool {
+    line.contains(RUNNING)
+}
+
 /// The marker that a console line holds.
 pub(crate) fn find(line: &str) -> Option<&'static Marker> {
     // What a program wrote there itself is no trouble of the kernel's.
@@ -123,6 +131,7 @@ mod tests {
     #[test]
     fn verdict_is_read() {
         assert_eq!(verdict("[    5.0] nsprobe-guest: exit 137"), Some(137));
-        assert_eq!(verdict("[    5.0] nsprobe-guest: up"), None);
+        assert_eq!(verdict("[    5.0] nsprobe-guest: running"), None);
+        assert!(running("[    5.0] nsprobe-guest: running"));
     }
 }

@@ -72,7 +72,7 @@ struct TraceArguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after S seconds, such as 0.5
-    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]

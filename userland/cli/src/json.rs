@@ -289,21 +289,4 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_ascii_and_lose_nothing() {
-        let name = "a\"\\\n\u{1b}[31m\u{202e}\u{7f}\u{9b}é😀";
-        let mut out = Vec::new();
-        line(&mut out, &name).unwrap();
-        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
-        assert!(out
-            .strip_suffix(b"\n")
-            .unwrap()
-            .iter()
-            .all(|b| (b' '..=b'~').contains(b)));
-        let back: String = serde_json::from_slice(&out).unwrap();
-        assert_eq!(back, name);
-    }
-}
+mod tests;

@@ -117,6 +117,20 @@ impl Target {
         })
     }
 
+    /// Fails when the process that was found is gone by now, so that the filter
+    /// may be for another one of the same number.
+    pub(crate) fn check_alive(&self) -> anyhow::Result<()> {
+        let process = match self {
+            Target::Host | Target::Command(_) => return Ok(()),
+            Target::Process(process) => process,
+            Target::Container(container) => &container.init,
+        };
+        if !process.still_same() {
+            bail!("{} has ended before it could be traced", self.describe());
+        }
+        Ok(())
+    }
+
     /// The process whose end is the end of the trace.
     pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         match self {

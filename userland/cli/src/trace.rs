@@ -75,17 +75,15 @@ impl<'a> Trace<'a> {
         let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
         let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
         if let Some(filter) = filter {
-            session.filter(&filter)?;
+            let set = session.filter(&filter);
+            set.with_context(|| format!("cannot trace {}", target.describe()))?;
+            target.check_alive()?;
         }
         let ids = attach(&mut session, &planned, plan.stack)?;
         for text in &planned.notes {
             note(plan, text);
         }
-        let functions = planned.probes.len();
-        note(
-            plan,
-            &format!("tracing {functions} functions in {}", target.describe()),
-        );
+        note(plan, &announcement(&planned, target));
         let labels = ProbeLabel::all(&planned);
         // Without stacks nothing more is needed of the files.
         let files = if plan.stack {
@@ -129,7 +127,10 @@ impl<'a> Trace<'a> {
             }
             self.drain(Reader::settled())?;
             if self.printer.is_full() {
-                break format!("{} calls were printed", self.printer.printed());
+                break match self.printer.printed() {
+                    1 => "1 call was printed".to_owned(),
+                    printed => format!("{printed} calls were printed"),
+                };
             }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
@@ -196,6 +197,15 @@ impl<'a> Trace<'a> {
                 None
             }
         }
+    }
+}
+
+/// What is about to be traced.
+fn announcement(planned: &Planned, target: &Target) -> String {
+    let target = target.describe();
+    match planned.probes.as_slice() {
+        [probe] => format!("tracing {} of {target}", probe.label),
+        probes => format!("tracing {} functions of {target}", probes.len()),
     }
 }
 

@@ -10,11 +10,15 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod calls;
 pub mod demangle;
+mod dwarf;
 mod error;
 mod escape;
 mod function;
+mod image;
 mod resolve;
+mod symbols;
 
 pub use binary::{Binary, Place, Segment};
 pub use error::{Error, Unresolved};

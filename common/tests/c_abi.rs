@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! The C header and the reference are what the Rust sources say.
+//!
+//! `include/nsprobe.h` and the tables of `docs/abi.md` are written from the
+//! sources of this crate, comments included; these tests fail when either file
+//! is not what would be written now. `UPDATE=1 cargo test -p nsprobe-common
+//! --test c_abi` writes them. The C compiler then has the last word: it is
+//! asked to agree with rustc on every size, offset and constant, as a 64-bit
+//! and as a 32-bit compiler.
+#![expect(clippy::unwrap_used, reason = "a test says so by failing")]
+
+mod c_abi {
+    pub(crate) mod layout;
+    pub(crate) mod reference;
+    pub(crate) mod source;
+    pub(crate) mod write;
+}
+use c_abi::{layout, reference, source, write};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Compares a file with what it should be, or writes it when `UPDATE` is set.
+fn check_or_update(path: &str, wanted: &str) {
+    let file = project().join(path);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&file, wanted).unwrap();
+        return;
+    }
+    let found = fs::read_to_string(&file).unwrap_or_default();
+    let differs = found
+        .lines()
+        .zip(wanted.lines())
+        .position(|(found, wanted)| found != wanted)
+        .unwrap_or(found.lines().count().min(wanted.lines().count()));
+    assert!(
+        found == wanted,
+        "{path} is not what the sources of common/ say (first at line {}):\n  \
+         found:  {:?}\n  wanted: {:?}\n\
+         write it anew with: UPDATE=1 cargo test -p nsprobe-common --test c_abi",
+        differs + 1,
+        found.lines().nth(differs),
+        wanted.lines().nth(differs),
+    );
+}
+
+#[test]
+fn the_header_is_what_the_sources_say() {
+    check_or_update("include/nsprobe.h", &write::header(&source::read()));
+}
+
+#[test]
+fn the_reference_is_what_the_sources_say() {
+    let path = "docs/abi.md";
+    let text = fs::read_to_string(project().join(path)).unwrap();
+    check_or_update(path, &reference::filled_in(&text));
+}
+
+/// A struct, field or constant that the sources have and `layout` does not
+/// know would escape the comparison with the C compiler.
+#[test]
+fn the_layout_names_everything_in_the_sources() {
+    let mut named = Vec::new();
+    for layout in layout::structs() {
+        named.push(layout.name.to_string());
+        named.extend(
+            layout
+                .fields
+                .iter()
+                .map(|f| format!("{}.{}", layout.name, f.name)),
+        );
+    }
+    named.extend(layout::constants().iter().map(|(name, _)| name.to_string()));
+    let mut written = Vec::new();
+    for item in source::read() {
+        match item.what {
+            source::What::Struct(fields) => {
+                written.push(item.name.clone());
+                written.extend(fields.iter().map(|f| format!("{}.{}", item.name, f.name)));
+            }
+            source::What::Constant(..) => written.push(item.name),
+            source::What::Enum(variants) => written.extend(
+                variants
+                    .iter()
+                    .map(|v| format!("{}::{}", item.name, v.name)),
+            ),
+        }
+    }
+    let missing: Vec<_> = written
+        .iter()
+        .filter(|name| !named.contains(name))
+        .collect();
+    let gone: Vec<_> = named
+        .iter()
+        .filter(|name| !written.contains(name))
+        .collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "common/tests/c_abi/layout.rs lacks {missing:?} and has too much: {gone:?}"
+    );
+}
+
+#[test]
+fn a_64_bit_compiler_agrees() {
+    compile("-m64").unwrap();
+}
+
+#[test]
+fn a_32_bit_compiler_agrees() {
+    if let Err(why) = gcc("-m32", "int nothing;\n") {
+        eprintln!("skipped: this compiler does not know -m32: {why}");
+        return;
+    }
+    compile("-m32").unwrap();
+}
+
+fn compile(mode: &str) -> Result<(), String> {
+    let mut program = write::header(&source::read()) + "#include <stddef.h>\n";
+    for line in layout::assertions() {
+        program.push_str(&line);
+        program.push('\n');
+    }
+    gcc(mode, &program)
+}
+
+/// Whether the C compiler takes a program; only its front end runs, so that
+/// no C library for the other word size is needed.
+fn gcc(mode: &str, program: &str) -> Result<(), String> {
+    let cc = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
+    let mut child = Command::new(&cc)
+        .args([
+            mode,
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fsyntax-only",
+        ])
+        // Debian keeps <asm/…> of either word size in the 64-bit folder.
+        .args(["-idirafter", "/usr/include/x86_64-linux-gnu"])
+        .args(["-x", "c", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("{cc}: {error}"))?;
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(program.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! What rustc says about every struct, field and constant of the ABI.
+
+use super::write::{c_constant, c_enumerator, snake};
+use nsprobe_common::abi::*;
+use nsprobe_common::record::*;
+use nsprobe_common::ring::*;
+use std::mem::{offset_of, size_of};
+
+/// A struct.
+pub(crate) struct Layout {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: usize,
+    pub(crate) fields: Vec<Place>,
+}
+
+/// A struct's field.
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+fn bytes_of<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+macro_rules! layouts {
+    ($($name:ident { $($field:ident),+ $(,)? })+) => {
+        vec![$(Layout {
+            name: stringify!($name),
+            bytes: size_of::<$name>(),
+            fields: vec![$(Place {
+                name: stringify!($field),
+                offset: offset_of!($name, $field),
+                bytes: bytes_of(|s: &$name| &s.$field),
+            }),+],
+        }),+]
+    };
+}
+
+macro_rules! values {
+    ($($name:ident $(:: $variant:ident)?),+ $(,)?) => {
+        vec![$((
+            concat!(stringify!($name) $(, "::", stringify!($variant))?),
+            Value::from($name $(:: $variant as u32)?),
+        )),+]
+    };
+}
+
+/// A constant's value.
+pub(crate) enum Value {
+    Number(u64),
+    Text(&'static str),
+}
+
+macro_rules! number {
+    ($($type:ty)+) => { $(impl From<$type> for Value {
+        fn from(value: $type) -> Value {
+            Value::Number(value as u64)
+        }
+    })+ };
+}
+number!(u8 u16 u32 u64 usize);
+
+impl From<&'static str> for Value {
+    fn from(value: &'static str) -> Value {
+        Value::Text(value)
+    }
+}
+
+/// Every struct.
+pub(crate) fn structs() -> Vec<Layout> {
+    layouts! {
+        Info { size, flags, version, version_min, features, sessions, probes, rings, page_size,
+            release }
+        Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
+        Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved }
+        Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, reserved }
+        Attach { size, flags, probes, count, probe_size, failed, reason }
+        Detach { size, flags, ids, count, reserved }
+        Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, reserved,
+            stacks_cut }
+        Object { size, flags, id, fd, identity }
+        ObjectIdentity { dev, ino, generation, build_id_len, file_bytes, ctime_ns, build_id, pid,
+            reserved }
+        Header { word, kind, reserved }
+        Hit { header, time_ns, probe, sequence, cpu, words, stack_end, flags, reserved, pid, tid,
+            ns_pid, ns_tid, pidns_inum, reserved2, comm }
+        ObjectRecord { header, time_ns, id, reserved, identity }
+        Lost { header, time_ns, count, first_ns }
+        ConsumerPage { position }
+        ProducerPage { position, lost, data_bytes }
+    }
+}
+
+/// Every constant, and every enum's variant as `Enum::Variant`.
+pub(crate) fn constants() -> Vec<(&'static str, Value)> {
+    values![
+        Version::V1,
+        DEVICE,
+        TYPE,
+        NR_INFO,
+        NR_SETUP,
+        NR_FILTER,
+        NR_ATTACH,
+        NR_DETACH,
+        NR_COUNTERS,
+        NR_OBJECT,
+        INFO,
+        SETUP,
+        FILTER,
+        ATTACH,
+        DETACH,
+        COUNTERS,
+        OBJECT,
+        FEATURE_ENTRY,
+        FEATURE_STACK_FP,
+        FEATURE_FILTER_PID,
+        FEATURE_OBJECT_FD,
+        FEATURE_TEXT,
+        RING_BYTES_MIN,
+        RING_BYTES_MAX,
+        RING_BYTES_TOTAL_MAX,
+        PROBES_MAX,
+        ATTACH_MAX,
+        FRAMES_MAX,
+        FILTER_PIDS_MAX,
+        OBJECTS_MAX,
+        BUILD_ID_MAX,
+        SETUP_TEXT,
+        FILTER_PIDS,
+        FILTER_PIDNS,
+        FILTER_SELF,
+        PROBE_ENTRY,
+        PROBE_STACK,
+        PROBE_AT_ENTRY,
+        Refusal::None,
+        Refusal::NoSetup,
+        Refusal::UnknownValue,
+        Refusal::BadFd,
+        Refusal::NotRegular,
+        Refusal::OutsideFile,
+        Refusal::TooMany,
+        Refusal::Kernel,
+        Refusal::NoMemory,
+        CPU_ALL,
+        OBJECT_FD,
+        BUSY,
+        DISCARD,
+        LENGTH,
+        KIND_HIT,
+        KIND_OBJECT,
+        KIND_LOST,
+        WORDS_MAX,
+        RECORD_BYTES_MAX,
+        HIT_COMPAT,
+        StackEnd::None,
+        StackEnd::Outermost,
+        StackEnd::Limit,
+        StackEnd::Fault,
+        StackEnd::BadFramePointer,
+        StackEnd::NotCode,
+        Method::Registers,
+        Method::StackTop,
+        Method::FramePointer,
+        Unmapped::Anonymous,
+        Unmapped::TableFull,
+        Unmapped::NoMapping,
+        Unmapped::HugeOffset,
+        OFFSET_BITS,
+    ]
+}
+
+/// What a C compiler must find true.
+pub(crate) fn assertions() -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut equal = |left: String, right: u64| {
+        lines.push(format!("_Static_assert({left} == {right}ULL, {left:?});"));
+    };
+    for layout in structs() {
+        let c = format!("struct nsprobe_{}", snake(layout.name));
+        equal(format!("sizeof({c})"), layout.bytes as u64);
+        for place in &layout.fields {
+            let member = format!("(({c} *)0)->{}", place.name);
+            equal(
+                format!("offsetof({c}, {})", place.name),
+                place.offset as u64,
+            );
+            equal(format!("sizeof({member})"), place.bytes as u64);
+        }
+    }
+    for (name, value) in constants() {
+        let c = match name.split_once("::") {
+            Some((of, variant)) => c_enumerator(of, variant),
+            None => c_constant(name),
+        };
+        match value {
+            Value::Number(number) => equal(c, number),
+            Value::Text(text) => equal(format!("__builtin_strcmp({c}, {text:?})"), 0),
+        }
+    }
+    for frame in [
+        Frame::Object {
+            id: 0xabcde,
+            offset: 0x12_3456_789a,
+            method: 2,
+        },
+        Frame::Address {
+            address: 1,
+            why: 3,
+            method: 1,
+        },
+    ] {
+        let (words, _) = frame.encode();
+        let (id, offset, method) = match frame {
+            Frame::Object { id, offset, method } => (id, offset, method),
+            Frame::Address { why, method, .. } => (0, why as u64, method),
+        };
+        equal(format!("NSPROBE_FRAME_OBJECT({}ULL)", words[0]), id as u64);
+        equal(format!("NSPROBE_FRAME_OFFSET({}ULL)", words[0]), offset);
+        equal(
+            format!("NSPROBE_FRAME_METHOD({}ULL)", words[0]),
+            method as u64,
+        );
+    }
+    lines
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Runs a piece of work in a kernel worker and waits for it.
+//!
+//! Putting breakpoints in and out of other processes fails half-way when the
+//! task that does it has a fatal signal pending (`get_user_pages` gives up): a
+//! reader that is killed would leave breakpoints without a consumer behind, and
+//! its target with a trap that nobody answers. A worker has no signals.
+
+use core::ffi::c_int;
+use kernel::{
+    bindings,
+    static_lock_class,
+    str::CStrExt as _,
+    types::Opaque, //
+};
+
+/// A piece of work on the stack of whoever waits for it.
+#[repr(C)]
+struct Job<'a> {
+    work: Opaque<bindings::work_struct>,
+    run: &'a mut (dyn FnMut() + Send),
+}
+
+/// Runs `run` in a worker; returns when it has. Task context, sleeps, and is not
+/// interrupted by any signal.
+pub(crate) fn run(run: &mut (dyn FnMut() + Send)) {
+    let mut job = Job {
+        work: Opaque::uninit(),
+        run,
+    };
+    let work = core::ptr::from_mut(&mut job).cast::<bindings::work_struct>();
+    // SAFETY: `work` is the first field of `job`, which stays where it is until
+    // `flush_work` has seen the work done; it is queued once. The lock class is
+    // static. `WORK_CPU_UNBOUND` lets any CPU take it.
+    unsafe {
+        bindings::init_work_with_key(
+            work,
+            Some(run_job),
+            true,
+            c"nsprobe".as_char_ptr(),
+            static_lock_class!().as_ptr(),
+        );
+        let anywhere = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
+        bindings::queue_work_on(anywhere, bindings::system_dfl_wq, work);
+        bindings::flush_work(work);
+    }
+}
+
+/// # Safety
+///
+/// `work` is the first field of a [`Job`] that its owner waits for.
+unsafe extern "C" fn run_job(work: *mut bindings::work_struct) {
+    // SAFETY: The caller says so; the owner does not touch the job until it is done.
+    let job = unsafe { &mut *work.cast::<Job<'_>>() };
+    (job.run)();
+}

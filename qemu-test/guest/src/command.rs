@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program `nsprobe`, as a user runs it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+/// The program's file.
+pub(crate) const FILE: &str = "/payload/nsprobe";
+
+/// What a run of the program gave.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// Its exit status; 128 + the signal when one ended it.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A command line of the program.
+pub(crate) fn nsprobe(arguments: &[&str]) -> Command {
+    let mut command = Command::new(FILE);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    output(&mut nsprobe(arguments))
+}
+
+/// Runs a prepared command line to its end.
+pub(crate) fn output(command: &mut Command) -> Output {
+    use std::os::unix::process::ExitStatusExt;
+    let output = command.output().expect("the program is in the payload");
+    let status = output.status;
+    Output {
+        code: status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Output {
+    /// Panics with all of it unless the program succeeded.
+    pub(crate) fn succeeded(self) -> Output {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self
+    }
+
+    /// Panics unless it failed with a message that holds all of `parts`, and
+    /// nothing on stdout.
+    pub(crate) fn refused(self, parts: &[&str]) -> Output {
+        assert!(self.code > 0 && self.code < 128, "exit code: {self:#?}");
+        for part in parts {
+            assert!(self.stderr.contains(part), "no {part:?}: {self:#?}");
+        }
+        assert!(self.stderr.starts_with("nsprobe: "), "{self:#?}");
+        self
+    }
+
+    /// Lines of stdout.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.stdout.lines()
+    }
+}
+
+/// The program running beside the test; killed with the value.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Running {
+    /// Starts it.
+    pub(crate) fn start(arguments: &[&str]) -> Running {
+        Running::start_command(&mut nsprobe(arguments))
+    }
+
+    /// Starts a prepared command, which need not be the program.
+    pub(crate) fn start_command(command: &mut Command) -> Running {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it is in the payload");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let stderr = child.stderr.take();
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Running {
+            child,
+            lines,
+            stderr,
+        }
+    }
+
+    /// The next line of stdout that holds a text.
+    pub(crate) fn wait_for(&mut self, part: &str, limit: Duration) -> String {
+        let mut seen = Vec::new();
+        let until = std::time::Instant::now() + limit;
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => {
+                    let _ = self.child.kill();
+                    let mut errors = String::new();
+                    if let Some(stderr) = &mut self.stderr {
+                        let _ = stderr.read_to_string(&mut errors);
+                    }
+                    panic!("no line with {part:?} in {limit:?}; seen {seen:#?}, errors {errors}")
+                }
+            }
+        }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end, as Ctrl-C does, and waits; its exit status and stderr.
+    pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
+        let status = self.child.wait().expect("the child is ours");
+        let mut errors = String::new();
+        if let Some(mut stderr) = self.stderr.take() {
+            let _ = stderr.read_to_string(&mut errors);
+        }
+        (status.code(), errors)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Real containers, by podman.
+
+use crate::victim;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The image with Debian programs that the host made.
+pub(crate) const IMAGE: &str = "localhost/nsprobe-test";
+
+/// Files that exist while the tests of a run use containers.
+const USED: &str = "/run/nsprobe-containers-used";
+
+/// A running container; removed with the value.
+pub(crate) struct Container {
+    /// Its name.
+    pub(crate) name: String,
+}
+
+fn podman(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("podman")
+        .args(arguments)
+        .output()
+        .expect("podman is in the guest");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
+impl Container {
+    /// Runs a command in a container of the test image.
+    pub(crate) fn run(name: &str, command: &[&str]) -> Container {
+        Container::start(name, &[IMAGE], command)
+    }
+
+    /// Runs a command on an overlay over a folder of the guest's.
+    pub(crate) fn over(name: &str, folder: &Path, command: &[&str]) -> Container {
+        let lower = format!("{}:O", folder.display());
+        Container::start(name, &["--rootfs", &lower], command)
+    }
+
+    fn start(name: &str, what: &[&str], command: &[&str]) -> Container {
+        let _ = fs::write(USED, "");
+        let mut arguments = vec!["run", "-d", "--name", name, "--network", "none"];
+        arguments.extend(["--log-driver", "none"]);
+        arguments.extend(what);
+        arguments.extend(command);
+        podman(&arguments).unwrap_or_else(|error| panic!("podman run {name}: {error}"));
+        Container {
+            name: name.to_string(),
+        }
+    }
+
+    /// Process id of its first process, as the guest numbers it.
+    pub(crate) fn pid(&self) -> u32 {
+        let format = "{{.State.Pid}}";
+        let pid = podman(&["inspect", "-f", format, &self.name]).expect("it runs");
+        pid.parse().expect("a number")
+    }
+
+    /// Runs a command in it.
+    pub(crate) fn exec(&self, command: &[&str]) -> Result<String, String> {
+        let mut arguments = vec!["exec", &self.name];
+        arguments.extend(command);
+        podman(&arguments)
+    }
+
+    /// The removal that a person would try.
+    pub(crate) fn remove(self) -> Result<(), String> {
+        let removed = podman(&["rm", "-f", "-t", "0", &self.name]);
+        std::mem::forget(self);
+        removed.map(drop)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = podman(&["rm", "-f", "-t", "0", &self.name]);
+    }
+}
+
+/// Inode number of a process's pid namespace.
+pub(crate) fn pid_namespace(pid: u32) -> u32 {
+    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).expect("the process lives");
+    let link = link.to_string_lossy();
+    let number = link.trim_start_matches("pid:[").trim_end_matches(']');
+    number.parse().expect("a number")
+}
+
+/// A folder with one program in it, for [`Container::over`].
+pub(crate) struct Root {
+    /// The folder.
+    pub(crate) folder: PathBuf,
+}
+
+impl Root {
+    /// A root in which a (static) victim lies at a path.
+    pub(crate) fn with(victim: &str, at: &str) -> Root {
+        let folder = PathBuf::from(format!("/var/tmp/root-{}", std::process::id()));
+        let program = folder.join(at.trim_start_matches('/'));
+        for part in ["proc", "sys", "dev", "etc", "run", "tmp"] {
+            fs::create_dir_all(folder.join(part)).expect("/var/tmp is writable");
+        }
+        fs::create_dir_all(program.parent().expect("below the root")).expect("writable");
+        fs::copy(victim::path(victim), &program).expect("the victim is there");
+        Root { folder }
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Whether some test has used containers.
+pub(crate) fn was_used() -> bool {
+    Path::new(USED).exists()
+}
+
+/// Names of all containers.
+pub(crate) fn listed() -> String {
+    podman(&["ps", "-a", "--format", "{{.Names}}"]).unwrap_or_else(|error| error)
+}
+
+/// After a failed test.
+pub(crate) fn remove_all() {
+    if was_used() {
+        let _ = podman(&["rm", "-f", "-a", "-t", "0"]);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What must be true of the guest after every test, whatever the test was.
+
+use crate::{container, module, witness};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+/// Parts of a kernel log line that mean trouble.
+const TROUBLE: [&str; 14] = [
+    "WARNING:",
+    "BUG:",
+    "kernel BUG",
+    "Oops",
+    "KFENCE:",
+    "UBSAN:",
+    "general protection",
+    "nable to handle",
+    "leaking uprobe",
+    "blocked for more than",
+    "stall",
+    "lockup",
+    "refcount_t:",
+    "corrupt",
+];
+
+/// What tests may do to the kernel: load a module that is out of tree (O) and
+/// not signed (E).
+const ALLOWED_TAINT: u64 = 1 << 12 | 1 << 13;
+
+/// Watches the kernel log from its making on.
+pub(crate) struct Oracle {
+    log: File,
+}
+
+impl Oracle {
+    pub(crate) fn new() -> Oracle {
+        let mut log = File::options()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open("/dev/kmsg")
+            .expect("tests run as root");
+        let mut line = [0; 8192];
+        while log.read(&mut line).is_ok() {}
+        Oracle { log }
+    }
+
+    /// What is wrong now, and in the log since the last call.
+    pub(crate) fn troubles(&mut self) -> Vec<String> {
+        let mut troubles = self.log_troubles();
+        let taint = fs::read_to_string("/proc/sys/kernel/tainted").unwrap_or_default();
+        let taint: u64 = taint.trim().parse().unwrap_or(u64::MAX);
+        if taint & !ALLOWED_TAINT != 0 {
+            troubles.push(format!("the kernel is tainted: {taint:#x}"));
+        }
+        if module::is_loaded() {
+            troubles.push(format!("the module: {}", module::line()));
+        }
+        let probes = witness::listed();
+        if !probes.is_empty() {
+            troubles.push(format!("probes of tracefs: {probes}"));
+        }
+        if container::was_used() {
+            let containers = container::listed();
+            if !containers.is_empty() {
+                troubles.push(format!("containers: {containers}"));
+            }
+        }
+        troubles
+    }
+
+    fn log_troubles(&mut self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        let mut record = [0; 8192];
+        loop {
+            match self.log.read(&mut record) {
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&record[..length]);
+                    let line = text.lines().next().unwrap_or_default();
+                    let line = line.split_once(';').map_or(line, |(_, line)| line);
+                    if TROUBLE.iter().any(|part| line.contains(part)) {
+                        troubles.push(format!("kernel log: {line}"));
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return troubles,
+                // Overwritten before it was read: go on with the oldest.
+                Err(error) if error.raw_os_error() == Some(nix::libc::EPIPE) => {}
+                Err(error) => {
+                    troubles.push(format!("kernel log: {error}"));
+                    return troubles;
+                }
+            }
+        }
+    }
+}
+
+/// Kernel memory in use, in kB: what a leak would grow.
+pub(crate) fn kernel_memory_kb() -> u64 {
+    let info = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
+    [
+        "SUnreclaim:",
+        "VmallocUsed:",
+        "Percpu:",
+        "KernelStack:",
+        "PageTables:",
+    ]
+    .iter()
+    .map(|wanted| {
+        let line = info.lines().find(|line| line.starts_with(wanted));
+        let number = line.and_then(|line| line.split_whitespace().nth(1));
+        number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+    })
+    .sum()
+}
+
+/// Asserts that doing something many times costs no kernel memory: `round` is
+/// run to warm up, then again, and the growth is compared with `allowed_kb`.
+/// What the kernel frees after a grace period is waited for.
+pub(crate) fn assert_no_growth(allowed_kb: u64, mut warm_up: impl FnMut(), mut many: impl FnMut()) {
+    warm_up();
+    let before = settled_memory_kb(0);
+    many();
+    let after = settled_memory_kb(before + allowed_kb);
+    println!("kernel memory: {before} kB before, {after} kB after");
+    assert!(
+        after <= before + allowed_kb,
+        "kernel memory grew from {before} kB to {after} kB"
+    );
+}
+
+/// The least memory in use within two seconds, or as soon as it is `enough`.
+fn settled_memory_kb(enough: u64) -> u64 {
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut least = u64::MAX;
+    while Instant::now() < until {
+        least = least.min(kernel_memory_kb());
+        if least <= enough {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    least
+}
+
+/// Waits until something is true, at most for a time.
+pub(crate) fn within(limit: Duration, mut what: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        if what() {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

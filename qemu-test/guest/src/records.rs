@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a session's rings held, record by record.
+
+use crate::session::{Ring, Session};
+use nsprobe_common::record::{Frame, Hit, Lost, ObjectRecord, Record};
+use std::collections::HashMap;
+use zerocopy::IntoBytes;
+
+/// Records taken out of rings.
+#[derive(Default)]
+pub(crate) struct Records {
+    /// Hits with their frames, CPU by CPU in order.
+    pub(crate) hits: Vec<(Hit, Vec<Frame>)>,
+    /// Announced objects by id.
+    pub(crate) objects: HashMap<u32, ObjectRecord>,
+    /// Announced losses.
+    pub(crate) lost: Vec<Lost>,
+}
+
+impl Records {
+    /// Reads words that hold whole records.
+    pub(crate) fn add(&mut self, words: &[u64]) {
+        let mut bytes = words.as_bytes();
+        while let Some((record, length)) = Record::parse(bytes).expect("records are well formed") {
+            bytes = &bytes[length..];
+            match record {
+                Some(Record::Hit(hit, frames)) => self.hits.push((*hit, frames.collect())),
+                Some(Record::Object(object)) => {
+                    self.objects.insert(object.id, *object);
+                }
+                Some(Record::Lost(lost)) => self.lost.push(*lost),
+                Some(Record::Unknown(kind, _)) => panic!("a record of unknown kind {kind}"),
+                None => {}
+            }
+        }
+        assert!(bytes.is_empty(), "{} bytes are left over", bytes.len());
+    }
+
+    /// Empties the rings.
+    pub(crate) fn drain(&mut self, rings: &[Ring]) {
+        for ring in rings {
+            let before = self.hits.len();
+            self.add(&ring.read(true));
+            let new = &self.hits[before..];
+            // The order in a ring is that of the reservations; the time is that
+            // of the hit, before its stack was taken. So the records of one thread
+            // have rising times, and those of several may be off by a stack walk.
+            let mut latest = std::collections::HashMap::new();
+            for (hit, _) in new {
+                let before = latest.insert(hit.tid, hit.time_ns).unwrap_or(0);
+                assert!(before <= hit.time_ns, "the times of a thread run backwards");
+            }
+        }
+    }
+
+    /// The sum of the losses that were announced.
+    pub(crate) fn lost_count(&self) -> u64 {
+        self.lost.iter().map(|lost| lost.count).sum()
+    }
+
+    /// Reads a session's rings once.
+    pub(crate) fn of(session: &Session) -> Records {
+        let mut records = Records::default();
+        records.drain(&session.rings());
+        records
+    }
+
+    /// Hits of a probe.
+    pub(crate) fn hits_of(&self, probe: u32) -> impl Iterator<Item = &(Hit, Vec<Frame>)> {
+        self.hits.iter().filter(move |(hit, _)| hit.probe == probe)
+    }
+}

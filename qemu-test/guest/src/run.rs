@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs tests, each in a child process, and prints their verdicts as KTAP.
+
+use crate::oracle::Oracle;
+use crate::tests::Test;
+use crate::{container, module, sys, witness};
+use nix::sys::signal::{killpg, Signal};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// First argument of a child that is to run one test.
+pub(crate) const CHILD: &str = "--child";
+/// First argument of a helper process that a test starts.
+pub(crate) const ROLE: &str = "--role";
+
+/// How a child says that its test cannot be run here.
+const SKIPPED: u8 = 4;
+
+/// The payload of the panic with which a test ends early.
+struct Skip(String);
+
+/// Ends the test: it cannot be run here, and why.
+pub(crate) fn skip(reason: &str) -> ! {
+    std::panic::panic_any(Skip(reason.to_string()))
+}
+
+/// Runs one test in this process.
+pub(crate) fn child(name: &str) -> ExitCode {
+    let Some(test) = crate::tests::all().find(|test| test.name == name) else {
+        return ExitCode::from(2);
+    };
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<Skip>().is_none() {
+            told(info);
+        }
+    }));
+    match std::panic::catch_unwind(test.run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(payload) => match payload.downcast_ref::<Skip>() {
+            Some(Skip(reason)) => {
+                println!("{reason}");
+                ExitCode::from(SKIPPED)
+            }
+            None => ExitCode::FAILURE,
+        },
+    }
+}
+
+/// Runs all of them; fails when one did.
+pub(crate) fn all(tests: &[&Test]) -> ExitCode {
+    println!("KTAP version 1\n1..{}", tests.len());
+    let mut oracle = Oracle::new();
+    let mut failed = 0;
+    for (number, test) in (1..).zip(tests) {
+        let started = Instant::now();
+        let mut verdict = run(test);
+        let troubles = oracle.troubles();
+        if !troubles.is_empty() {
+            for trouble in troubles {
+                println!("# {}: left behind: {trouble}", test.name);
+            }
+            verdict = Verdict::Failed;
+        }
+        let name = test.name;
+        match verdict {
+            Verdict::Passed => println!("ok {number} {name}"),
+            Verdict::Skipped(reason) => println!("ok {number} {name} # SKIP {reason}"),
+            Verdict::Failed => {
+                failed += 1;
+                println!("not ok {number} {name}");
+                clean_up();
+                oracle = Oracle::new();
+            }
+        }
+        println!("# {:.1} s", started.elapsed().as_secs_f32());
+        // The host shows it live; a pipe that is gone ends the run elsewhere.
+        let _ = std::io::stdout().flush();
+    }
+    println!("# {} tests, {failed} failed", tests.len(),);
+    ExitCode::from(u8::from(failed > 0))
+}
+
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+/// One test in a child; what it prints becomes diagnostics.
+fn run(test: &Test) -> Verdict {
+    let this = std::env::current_exe().expect("/proc is mounted");
+    let mut command = Command::new(this);
+    command
+        .args([CHILD, test.name])
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // What a test starts is in its group, so that all of it can be ended.
+    sys::in_own_group(&mut command);
+    let mut child = command.spawn().expect("the test's process starts");
+    let (sender, lines) = mpsc::channel();
+    let streams: [Box<dyn std::io::Read + Send>; 2] = [
+        Box::new(child.stdout.take().expect("piped")),
+        Box::new(child.stderr.take().expect("piped")),
+    ];
+    for stream in streams {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let mut line = Vec::new();
+            let mut stream = BufReader::new(stream);
+            while stream.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                let text = String::from_utf8_lossy(&line).trim_end().to_string();
+                if sender.send(text).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+    }
+    drop(sender);
+    let limit = Instant::now() + Duration::from_secs(test.limit_s);
+    let mut last = String::new();
+    let status = loop {
+        match lines.recv_timeout(Duration::from_millis(20)) {
+            Ok(line) => {
+                println!("# {line}");
+                last = line;
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        if let Some(status) = child.try_wait().expect("the child is ours") {
+            break Some(status);
+        }
+        if Instant::now() > limit {
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    // Nothing of the test's may outlive it, whatever its verdict.
+    let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+    for line in lines.try_iter() {
+        println!("# {line}");
+        last = line;
+    }
+    let Some(status) = status else {
+        println!("# {}: not done after {} s", test.name, test.limit_s);
+        let _ = child.wait();
+        return Verdict::Failed;
+    };
+    match status.code() {
+        Some(0) => Verdict::Passed,
+        Some(code) if code == i32::from(SKIPPED) => Verdict::Skipped(last),
+        _ => {
+            println!("# {}: {status}", test.name);
+            Verdict::Failed
+        }
+    }
+}
+
+/// After a failure: what a dead test could not clean up itself.
+fn clean_up() {
+    container::remove_all();
+    witness::remove_all();
+    module::unload_if_possible();
+}

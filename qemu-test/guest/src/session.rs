@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The interface of the module by hand: neither the library nor the program
+//! can hide what the kernel says.
+
+use crate::binary::Function;
+use crate::sys::{self, Mapping};
+use nix::libc::{MAP_SHARED, PROT_READ, PROT_WRITE};
+use nsprobe_common::abi::{self, Attach, Counters, Detach, Filter, Info, Object, Probe, Setup};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+/// Bytes of a ring when a test does not care.
+pub(crate) const RING_BYTES: u64 = 1 << 20;
+
+/// `size` of a request struct.
+pub(crate) fn size<T>() -> u32 {
+    size_of::<T>() as u32
+}
+
+/// Opens the device without more.
+pub(crate) fn open_device() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(abi::DEVICE)
+}
+
+/// An open file of the device.
+pub(crate) struct Session {
+    /// The file.
+    pub(crate) file: File,
+    /// What [`Session::setup`] was answered.
+    pub(crate) made: Setup,
+}
+
+impl AsRawFd for Session {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// The error number of a refusal; panics when it was none.
+pub(crate) fn errno<T>(result: io::Result<T>, what: &str) -> i32 {
+    match result {
+        Ok(_) => panic!("{what}: was not refused"),
+        Err(error) => error.raw_os_error().expect("from a system call"),
+    }
+}
+
+impl Session {
+    /// Opens the device.
+    pub(crate) fn open() -> Session {
+        Session {
+            file: open_device().expect("the device opens for root"),
+            made: Setup::default(),
+        }
+    }
+
+    /// A session with rings.
+    pub(crate) fn with_rings(ring_bytes: u64) -> Session {
+        let mut session = Session::open();
+        session.setup(ring_bytes, 0).expect("rings are made");
+        session
+    }
+
+    /// What the module is.
+    pub(crate) fn info(&self) -> Info {
+        let mut info = Info {
+            size: size::<Info>(),
+            ..Info::default()
+        };
+        sys::ioctl(self, abi::INFO, &mut info).expect("INFO never fails");
+        info
+    }
+
+    /// Makes the rings.
+    pub(crate) fn setup(&mut self, ring_bytes: u64, flags: u32) -> io::Result<()> {
+        self.made = Setup {
+            size: size::<Setup>(),
+            flags,
+            ring_bytes,
+            ..Setup::default()
+        };
+        sys::ioctl(&self.file, abi::SETUP, &mut self.made).map(drop)
+    }
+
+    /// Only these processes.
+    pub(crate) fn only(&self, pids: &[u32]) -> io::Result<()> {
+        let mut filter = Filter {
+            size: size::<Filter>(),
+            flags: abi::FILTER_PIDS,
+            pids: pids.as_ptr() as u64,
+            pid_count: pids.len() as u32,
+            ..Filter::default()
+        };
+        self.filter(&mut filter)
+    }
+
+    /// Any filter.
+    pub(crate) fn filter(&self, filter: &mut Filter) -> io::Result<()> {
+        sys::ioctl(self, abi::FILTER, filter).map(drop)
+    }
+
+    /// Attaches one probe at the entry of a function; its id.
+    pub(crate) fn probe(&self, file: &Path, function: &Function, flags: u32) -> u32 {
+        let probe = probe_at(function.offset, flags);
+        self.attach(file, probe)
+            .unwrap_or_else(|(error, reply)| panic!("{}: {error} {reply:?}", function.name))
+    }
+
+    /// Attaches a probe to a file; its id, or the error and the reply.
+    pub(crate) fn attach(&self, file: &Path, probe: Probe) -> Result<u32, (io::Error, Attach)> {
+        let file = File::open(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let mut probes = [Probe {
+            fd: file.as_raw_fd(),
+            ..probe
+        }];
+        self.attach_all(&mut probes)?;
+        Ok(probes[0].id)
+    }
+
+    /// Attaches probes whose `fd`s are filled in.
+    pub(crate) fn attach_all(&self, probes: &mut [Probe]) -> Result<(), (io::Error, Attach)> {
+        let mut attach = Attach {
+            size: size::<Attach>(),
+            probes: probes.as_mut_ptr() as u64,
+            count: probes.len() as u32,
+            probe_size: size::<Probe>(),
+            ..Attach::default()
+        };
+        match sys::ioctl(self, abi::ATTACH, &mut attach) {
+            Ok(_) => Ok(()),
+            Err(error) => Err((error, attach)),
+        }
+    }
+
+    /// Detaches probes.
+    pub(crate) fn detach(&self, ids: &[u32]) -> io::Result<()> {
+        let mut detach = Detach {
+            size: size::<Detach>(),
+            ids: ids.as_ptr() as u64,
+            count: ids.len() as u32,
+            ..Detach::default()
+        };
+        sys::ioctl(self, abi::DETACH, &mut detach).map(drop)
+    }
+
+    /// A probe's counters on one CPU, or on all.
+    pub(crate) fn counters_on(&self, probe: u32, cpu: u32) -> io::Result<Counters> {
+        let mut counters = Counters {
+            size: size::<Counters>(),
+            probe,
+            cpu,
+            ..Counters::default()
+        };
+        sys::ioctl(self, abi::COUNTERS, &mut counters)?;
+        Ok(counters)
+    }
+
+    /// A probe's counters when no hit is in flight: they balance. A handler that
+    /// has told the victim's parent of its call by the record may still have to
+    /// count it, so this waits for a moment.
+    pub(crate) fn counters(&self, probe: u32) -> Counters {
+        for _ in 0..200 {
+            let counters = self
+                .counters_on(probe, abi::CPU_ALL)
+                .expect("its id is valid");
+            let done = counters.recorded + counters.filtered + counters.lost_full;
+            assert!(done <= counters.hits, "{counters:?}");
+            if done == counters.hits {
+                return counters;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("hits of probe {probe} stay unaccounted");
+    }
+
+    /// What an object is; with `OBJECT_FD` its file.
+    pub(crate) fn object(&self, id: u32, flags: u32) -> io::Result<Object> {
+        let mut object = Object {
+            size: size::<Object>(),
+            flags,
+            id,
+            ..Object::default()
+        };
+        sys::ioctl(self, abi::OBJECT, &mut object)?;
+        Ok(object)
+    }
+
+    /// Maps every ring.
+    pub(crate) fn rings(&self) -> Vec<Ring> {
+        (0..self.made.rings)
+            .map(|number| Ring::map(self, number))
+            .collect()
+    }
+}
+
+/// A probe without a file.
+pub(crate) fn probe_at(offset: u64, flags: u32) -> Probe {
+    Probe {
+        kind: abi::PROBE_ENTRY,
+        flags,
+        offset,
+        ..Probe::default()
+    }
+}
+
+/// Bytes of a page.
+pub(crate) const PAGE: usize = 4096;
+
+/// One CPU's ring, mapped.
+pub(crate) struct Ring {
+    /// The page that the reader writes.
+    pub(crate) consumer: Mapping,
+    /// The kernel's page, and the data behind it.
+    pub(crate) producer: Mapping,
+}
+
+impl Ring {
+    fn map(session: &Session, number: u32) -> Ring {
+        let at = u64::from(number) * session.made.mmap_stride;
+        let bytes = PAGE + session.made.ring_bytes as usize;
+        let both = PROT_READ | PROT_WRITE;
+        Ring {
+            consumer: Mapping::new(session, at, PAGE, both, MAP_SHARED).expect("consumer page"),
+            producer: Mapping::new(session, at + PAGE as u64, bytes, PROT_READ, MAP_SHARED)
+                .expect("producer page and data"),
+        }
+    }
+
+    /// Where the next record will begin.
+    pub(crate) fn produced(&self) -> u64 {
+        self.producer.word(0)
+    }
+
+    /// Records that found no room.
+    pub(crate) fn lost(&self) -> u64 {
+        self.producer.word(8)
+    }
+
+    /// Bytes of data.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.producer.word(16)
+    }
+
+    /// The words of the records that are finished; they count as read when
+    /// `take`.
+    pub(crate) fn read(&self, take: bool) -> Vec<u64> {
+        let mut words = Vec::new();
+        let mut position = self.consumer.word(0);
+        let mask = self.data_bytes() - 1;
+        let word = |position: u64| self.producer.word(PAGE + (position & mask) as usize);
+        while position != self.produced() {
+            let header = word(position) as u32;
+            if header & nsprobe_common::record::BUSY != 0 {
+                break;
+            }
+            let length = u64::from(header & nsprobe_common::record::LENGTH);
+            assert!(
+                length >= 8 && length % 8 == 0 && length <= self.data_bytes(),
+                "a record of {length} bytes at {position} (header {header:#x})"
+            );
+            words.extend((0..length / 8).map(|i| word(position + i * 8)));
+            position += length;
+        }
+        if take {
+            self.consumer.set_word(0, position);
+        }
+        words
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The list of all tests: one file a promise, one function a test.
+
+mod abi;
+mod conservation;
+mod containers;
+mod lifetime;
+mod permissions;
+mod readers;
+mod refusals;
+mod stacks;
+
+use std::process::ExitCode;
+
+/// A test: what it promises is its name.
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(),
+    /// Seconds until it counts as hanging.
+    pub(crate) limit_s: u64,
+}
+
+/// Lists a file's tests; `name: N` gives one N seconds.
+macro_rules! tests {
+    ($($name:ident $(: $limit:literal)?),+ $(,)?) => {
+        pub(crate) const TESTS: &[crate::tests::Test] = &[$(crate::tests::Test {
+            name: stringify!($name),
+            run: $name,
+            limit_s: [60 $(, $limit)?][[60 $(, $limit)?].len() - 1],
+        }),+];
+    };
+}
+use tests;
+
+/// All tests in the order in which they run.
+pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
+    [
+        abi::TESTS,
+        permissions::TESTS,
+        conservation::TESTS,
+        lifetime::TESTS,
+        stacks::TESTS,
+        readers::TESTS,
+        refusals::TESTS,
+        containers::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// What helper processes of tests do: `--role NAME ARGUMENT…`.
+pub(crate) fn play(words: &[String]) -> ExitCode {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["reader", file, offset] => lifetime::read_for_ever(file, offset),
+        ["open"] => permissions::open(),
+        ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
+        _ => ExitCode::from(2),
+    }
+}

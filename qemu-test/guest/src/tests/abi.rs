@@ -1,0 +1,1124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: no request, however wrong, does more than fail with the error that
+//! the interface names.
+
+use super::tests;
+use crate::binary::{self, Function};
+use crate::module::Module;
+use crate::records::Records;
+use crate::session::{errno, open_device, probe_at, size, Session, PAGE, RING_BYTES};
+use crate::sys::{self, Forked, Mapping};
+use crate::victim::{self, Victim};
+use nix::libc::{self, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
+use nsprobe_common::abi::{
+    self, Attach, Counters, Detach, Filter, Info, Object, Probe, Refusal, Setup, Version,
+};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use zerocopy::{Immutable, IntoBytes};
+
+tests![
+    info_tells_what_the_module_is,
+    each_request_takes_the_sizes_of_the_past_and_the_future,
+    unknown_flags_and_reserved_fields_are_refused,
+    unknown_commands_are_refused,
+    bad_addresses_are_refused,
+    impossible_rings_are_refused,
+    requests_out_of_order_are_refused,
+    only_regular_files_can_be_probed,
+    a_failed_attach_leaves_nothing,
+    detach_knows_its_probes,
+    counters_and_objects_know_their_ids,
+    only_the_two_right_mappings_are_given,
+    mappings_cannot_be_widened,
+    a_mapping_outlives_its_descriptor,
+    no_consumer_position_does_harm,
+    a_hundred_thousand_garbage_calls_do_no_harm: 90,
+    arguments_that_change_meanwhile_do_no_harm,
+    a_32_bit_caller_sees_the_same,
+];
+
+/// A session with one probe that nobody hits.
+struct Prepared {
+    session: Session,
+    file: PathBuf,
+    function: Function,
+    id: u32,
+}
+
+fn prepared() -> Prepared {
+    let file = victim::path("exit_soon");
+    let function = binary::function(&file, "short_work");
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    let id = session.probe(&file, &function, 0);
+    Prepared {
+        session,
+        file,
+        function,
+        id,
+    }
+}
+
+fn info_tells_what_the_module_is() {
+    let _module = Module::load();
+    let session = Session::open();
+    let info = session.info();
+    assert_eq!(info.version, Version::CURRENT as u32);
+    assert!(info.version_min >= 1 && info.version_min <= info.version);
+    assert_eq!(info.page_size as usize, PAGE);
+    assert_eq!((info.sessions, info.probes), (1, 0));
+    let wanted = abi::FEATURE_ENTRY
+        | abi::FEATURE_STACK_FP
+        | abi::FEATURE_FILTER_PID
+        | abi::FEATURE_OBJECT_FD
+        | abi::FEATURE_TEXT;
+    assert_eq!(info.features & wanted, wanted);
+    let possible = fs::read_to_string("/sys/devices/system/cpu/possible").expect("sysfs");
+    let last = possible.trim().rsplit(['-', ',']).next().unwrap_or("0");
+    assert_eq!(info.rings, last.parse::<u32>().expect("a CPU") + 1);
+    assert!(info.release[0] != 0 && info.release[31] == 0);
+    assert_eq!(Session::open().info().sessions, 2);
+    assert_eq!(session.info().sessions, 1);
+}
+
+/// A request's bytes with a new `size`, followed by zeroes.
+fn resized<T: IntoBytes + Immutable>(request: &T, new_size: u32) -> Vec<u64> {
+    let mut words = vec![0u64; 1024];
+    words.as_mut_bytes()[..size_of::<T>()].copy_from_slice(request.as_bytes());
+    words.as_mut_bytes()[..4].copy_from_slice(&new_size.to_ne_bytes());
+    words
+}
+
+/// Tries a request in all sizes; `fresh` makes a session in which it does what
+/// it should (`expected`: 0, or the error number).
+fn sizes<T: IntoBytes + Immutable>(
+    name: &str,
+    command: u32,
+    expected: i32,
+    fresh: impl Fn() -> (Prepared, T),
+) {
+    let v1 = size_of::<T>() as u32;
+    let call = |bytes: u32, tail: Option<u32>| {
+        let (prepared, request) = fresh();
+        let mut words = resized(&request, bytes);
+        if let Some(at) = tail {
+            words.as_mut_bytes()[at as usize] = 1;
+        }
+        let before = words.clone();
+        let result = sys::ioctl_bytes(&prepared.session, command, &mut words);
+        // Behind what the caller said, nothing is written.
+        let told = bytes.min(v1) as usize / 8;
+        assert_eq!(before[told..], words[told..], "{name} of {bytes} bytes");
+        result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0)
+    };
+    for bytes in [0, 1, 4, 7, v1 / 2, v1 - 8, v1 - 1] {
+        assert_eq!(call(bytes, None), libc::EINVAL, "{name} of {bytes} bytes");
+    }
+    for bytes in [v1, v1 + 8, v1 + 64, 4096] {
+        assert_eq!(call(bytes, None), expected, "{name} of {bytes} bytes");
+    }
+    for (bytes, at) in [(v1 + 8, v1), (v1 + 8, v1 + 7), (4096, 4095)] {
+        let got = call(bytes, Some(at));
+        assert_eq!(got, libc::E2BIG, "{name} of {bytes} bytes, {at} not zero");
+    }
+    for bytes in [1 << 20, 1 << 31, u32::MAX] {
+        let got = call(bytes, None);
+        let fine = [libc::E2BIG, libc::EFAULT, libc::EINVAL].contains(&got);
+        assert!(fine, "{name} of {bytes} bytes: {got}");
+    }
+}
+
+fn each_request_takes_the_sizes_of_the_past_and_the_future() {
+    let _module = Module::load();
+    let empty = || Prepared {
+        session: Session::open(),
+        ..prepared()
+    };
+    sizes("INFO", abi::INFO, 0, || (empty(), Info::default()));
+    sizes("SETUP", abi::SETUP, 0, || {
+        let ring_bytes = abi::RING_BYTES_MIN;
+        (
+            empty(),
+            Setup {
+                ring_bytes,
+                ..Setup::default()
+            },
+        )
+    });
+    sizes("FILTER", abi::FILTER, 0, || {
+        let flags = abi::FILTER_SELF;
+        (
+            empty(),
+            Filter {
+                flags,
+                ..Filter::default()
+            },
+        )
+    });
+    sizes("COUNTERS", abi::COUNTERS, 0, || {
+        let prepared = prepared();
+        let (probe, cpu) = (prepared.id, abi::CPU_ALL);
+        (
+            prepared,
+            Counters {
+                probe,
+                cpu,
+                ..Counters::default()
+            },
+        )
+    });
+    sizes("OBJECT", abi::OBJECT, libc::ENOENT, || {
+        (
+            prepared(),
+            Object {
+                id: 1,
+                ..Object::default()
+            },
+        )
+    });
+    static IDS: [u32; 1] = [1];
+    sizes("DETACH", abi::DETACH, 0, || {
+        let ids = IDS.as_ptr() as u64;
+        (
+            prepared(),
+            Detach {
+                ids,
+                count: 1,
+                ..Detach::default()
+            },
+        )
+    });
+    // A descriptor that stays open, and memory that the kernel may write.
+    let file = File::open(victim::path("exit_soon")).expect("the victim is there");
+    let mut probe = probe_at(prepared().function.offset, 0);
+    probe.fd = file.as_raw_fd();
+    let mut probes = [probe];
+    let probes = probes.as_mut_ptr() as u64;
+    sizes("ATTACH", abi::ATTACH, 0, || {
+        let (count, probe_size) = (1, size::<Probe>());
+        (
+            prepared(),
+            Attach {
+                probes,
+                count,
+                probe_size,
+                ..Attach::default()
+            },
+        )
+    });
+}
+
+/// The error number of a request with one of its words changed.
+fn changed<T: IntoBytes + Immutable>(
+    session: &Session,
+    command: u32,
+    request: &T,
+    at: usize,
+    value: u32,
+) -> i32 {
+    let mut words = resized(request, size::<T>());
+    words.as_mut_bytes()[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    errno(
+        sys::ioctl_bytes(session, command, &mut words),
+        &format!("command {command:#x} with {value:#x} at {at}"),
+    )
+}
+
+fn unknown_flags_and_reserved_fields_are_refused() {
+    use std::mem::offset_of;
+    let _module = Module::load();
+    let prepared = prepared();
+    let ring_bytes = abi::RING_BYTES_MIN;
+    let setup = Setup {
+        ring_bytes,
+        ..Setup::default()
+    };
+    let (flags, ids) = (abi::FILTER_SELF, [prepared.id]);
+    let filter = Filter {
+        flags,
+        ..Filter::default()
+    };
+    let detach = Detach {
+        ids: ids.as_ptr() as u64,
+        count: 1,
+        ..Detach::default()
+    };
+    let counters = Counters {
+        probe: prepared.id,
+        ..Counters::default()
+    };
+    let attach = Attach::default();
+    for bit in 0..32 {
+        let flag = 1u32 << bit;
+        let none = Session::open();
+        assert_eq!(
+            changed(&none, abi::INFO, &Info::default(), 4, flag),
+            libc::EINVAL
+        );
+        if flag != abi::SETUP_TEXT {
+            assert_eq!(changed(&none, abi::SETUP, &setup, 4, flag), libc::EINVAL);
+        }
+        if flag > abi::FILTER_SELF {
+            assert_eq!(changed(&none, abi::FILTER, &filter, 4, flag), libc::EINVAL);
+        }
+        let some = &prepared.session;
+        assert_eq!(changed(some, abi::ATTACH, &attach, 4, flag), libc::EINVAL);
+        assert_eq!(changed(some, abi::DETACH, &detach, 4, flag), libc::EINVAL);
+        assert_eq!(
+            changed(some, abi::COUNTERS, &counters, 4, flag),
+            libc::EINVAL
+        );
+        if flag != abi::OBJECT_FD {
+            let object = Object {
+                id: 1,
+                ..Object::default()
+            };
+            assert_eq!(changed(some, abi::OBJECT, &object, 4, flag), libc::EINVAL);
+        }
+        let mut probe = probe_at(prepared.function.offset, 0);
+        probe.flags = flag;
+        if flag > abi::PROBE_AT_ENTRY {
+            refused(&prepared, probe, libc::EINVAL, Refusal::UnknownValue);
+        }
+    }
+    let none = Session::open();
+    let at = offset_of!(Setup, reserved);
+    assert_eq!(changed(&none, abi::SETUP, &setup, at, 1), libc::EINVAL);
+    let at = offset_of!(Filter, reserved);
+    assert_eq!(changed(&none, abi::FILTER, &filter, at, 1), libc::EINVAL);
+    let at = offset_of!(Detach, reserved);
+    assert_eq!(
+        changed(&prepared.session, abi::DETACH, &detach, at, 1),
+        libc::EINVAL
+    );
+    let probe = probe_at(prepared.function.offset, 0);
+    for wrong in [
+        Probe { kind: 0, ..probe },
+        Probe { kind: 2, ..probe },
+        Probe {
+            kind: u32::MAX,
+            ..probe
+        },
+        Probe {
+            reserved: 1,
+            ..probe
+        },
+        Probe {
+            semaphore: 8,
+            ..probe
+        },
+        Probe {
+            max_frames: abi::FRAMES_MAX + 1,
+            ..probe
+        },
+    ] {
+        refused(&prepared, wrong, libc::EINVAL, Refusal::UnknownValue);
+    }
+    assert_eq!(prepared.session.info().probes, 1);
+}
+
+/// Asserts that a probe of the prepared file is refused.
+fn refused(prepared: &Prepared, probe: Probe, wanted: i32, reason: Refusal) {
+    let (error, reply) = prepared
+        .session
+        .attach(&prepared.file, probe)
+        .expect_err(&format!("{probe:?}"));
+    let got = (error.raw_os_error(), Refusal::from_u32(reply.reason));
+    assert_eq!(got, (Some(wanted), Some(reason)), "{probe:?}");
+}
+
+fn unknown_commands_are_refused() {
+    let _module = Module::load();
+    let session = Session::open();
+    let mut info = Info {
+        size: size::<Info>(),
+        ..Info::default()
+    };
+    for command in [
+        abi::iowr(7, 72),
+        abi::iowr(0xff, 72),
+        abi::INFO ^ 0x100,
+        abi::INFO ^ 0xff00,
+        0,
+        u32::MAX,
+        libc::TCGETS as u32,
+    ] {
+        let got = errno(
+            sys::ioctl(&session, command, &mut info),
+            &format!("{command:#x}"),
+        );
+        assert_eq!(got, libc::ENOTTY, "{command:#x}");
+    }
+    // The size within the number is that of version 1 and is not looked at.
+    sys::ioctl(&session, abi::iowr(abi::NR_INFO, 8), &mut info).expect("INFO by its number");
+}
+
+fn bad_addresses_are_refused() {
+    let _module = Module::load();
+    let prepared = prepared();
+    let session = &prepared.session;
+    let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
+    let readable = Mapping::anonymous(PAGE, PROT_READ).expect("memory");
+    let bad = [
+        0,
+        8,
+        hole.address(),
+        0xffff_8880_0000_0000,
+        0x8000_0000_0000,
+        u64::MAX - 7,
+    ];
+    for address in bad {
+        for nr in 0..7 {
+            let result = sys::ioctl_wild(session, abi::iowr(nr, 8).into(), address);
+            let got = errno(result, &format!("request {nr} at {address:#x}"));
+            assert_eq!(got, libc::EFAULT, "request {nr} at {address:#x}");
+        }
+        let mut attach = Attach {
+            size: size::<Attach>(),
+            probes: address,
+            count: 1,
+            probe_size: size::<Probe>(),
+            ..Attach::default()
+        };
+        let got = errno(sys::ioctl(session, abi::ATTACH, &mut attach), "probes");
+        assert_eq!(got, libc::EFAULT, "probes at {address:#x}");
+        let mut detach = Detach {
+            size: size::<Detach>(),
+            ids: address,
+            count: 1,
+            ..Detach::default()
+        };
+        let got = errno(sys::ioctl(session, abi::DETACH, &mut detach), "ids");
+        assert_eq!(got, libc::EFAULT, "ids at {address:#x}");
+        let mut filter = Filter {
+            size: size::<Filter>(),
+            flags: abi::FILTER_PIDS,
+            pids: address,
+            pid_count: 1,
+            ..Filter::default()
+        };
+        let got = errno(Session::open().filter(&mut filter), "pids");
+        assert_eq!(got, libc::EFAULT, "pids at {address:#x}");
+    }
+    // The id of a probe cannot be written back: then it must not stay.
+    let file = File::open(&prepared.file).expect("the victim is there");
+    let mut attach = Attach {
+        size: size::<Attach>(),
+        probes: readable.address(),
+        count: 1,
+        probe_size: size::<Probe>(),
+        ..Attach::default()
+    };
+    readable.protect(PROT_READ | PROT_WRITE).expect("ours");
+    let mut probe = probe_at(prepared.function.offset, 0);
+    probe.fd = file.as_raw_fd();
+    for (at, word) in probe.as_bytes().chunks(8).enumerate() {
+        let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
+        readable.set_word(at * 8, word);
+    }
+    readable.protect(PROT_READ).expect("ours");
+    let got = errno(
+        sys::ioctl(session, abi::ATTACH, &mut attach),
+        "read-only probes",
+    );
+    assert_eq!(got, libc::EFAULT);
+    assert_eq!(session.info().probes, 1, "a probe without an owner stays");
+}
+
+fn impossible_rings_are_refused() {
+    let _module = Module::load();
+    let mut session = Session::open();
+    let odd = [
+        0,
+        1,
+        8,
+        2048,
+        4095,
+        4097,
+        5000,
+        12288,
+        1 << 29,
+        1 << 40,
+        1 << 63,
+        u64::MAX,
+    ];
+    for bytes in odd {
+        let got = errno(session.setup(bytes, 0), &format!("rings of {bytes} bytes"));
+        assert_eq!(got, libc::EINVAL, "rings of {bytes} bytes");
+    }
+    let mut setup = Setup {
+        size: size::<Setup>(),
+        ring_bytes: 4096,
+        watermark_bytes: 4097,
+        ..Setup::default()
+    };
+    let got = errno(sys::ioctl(&session, abi::SETUP, &mut setup), "watermark");
+    assert_eq!(got, libc::EINVAL);
+    session
+        .setup(abi::RING_BYTES_MIN, 0)
+        .expect("the smallest rings");
+    assert_eq!(session.made.rings, session.info().rings);
+    for ring in session.rings() {
+        assert_eq!(ring.data_bytes(), abi::RING_BYTES_MIN);
+    }
+    let got = errno(session.setup(abi::RING_BYTES_MIN, 0), "a second SETUP");
+    assert!(
+        [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
+        "{got}"
+    );
+}
+
+fn requests_out_of_order_are_refused() {
+    let _module = Module::load();
+    let prepared = prepared();
+    let bare = Session::open();
+    let probe = probe_at(prepared.function.offset, 0);
+    let (error, reply) = bare.attach(&prepared.file, probe).expect_err("no rings");
+    assert_eq!(error.raw_os_error(), Some(libc::ENXIO));
+    assert_eq!(Refusal::from_u32(reply.reason), Some(Refusal::NoSetup));
+    let late = prepared.session.only(&[std::process::id()]);
+    let got = errno(late, "a filter behind ATTACH");
+    assert!(
+        [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
+        "{got}"
+    );
+    let twice = Session::with_rings(abi::RING_BYTES_MIN);
+    twice.only(&[std::process::id()]).expect("the first filter");
+    let got = errno(twice.only(&[std::process::id()]), "a second filter");
+    assert!(
+        [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
+        "{got}"
+    );
+    let too_many = vec![std::process::id(); abi::FILTER_PIDS_MAX as usize + 1];
+    let fresh = Session::open();
+    assert_eq!(errno(fresh.only(&too_many), "65 processes"), libc::EINVAL);
+    assert_eq!(errno(fresh.only(&[]), "0 processes"), libc::EINVAL);
+    assert_eq!(errno(fresh.only(&[4_000_000]), "nobody"), libc::ESRCH);
+    assert_eq!(errno(fresh.only(&[0]), "process 0"), libc::ESRCH);
+    let mut filter = Filter {
+        size: size::<Filter>(),
+        flags: abi::FILTER_PIDNS,
+        pidns_pid: std::process::id(),
+        pidns_inum: 1,
+        ..Filter::default()
+    };
+    let got = errno(fresh.filter(&mut filter), "another namespace");
+    assert_eq!(got, libc::ESTALE);
+    fresh
+        .only(&[std::process::id()])
+        .expect("a failed filter is none");
+}
+
+fn only_regular_files_can_be_probed() {
+    let _module = Module::load();
+    let prepared = prepared();
+    let session = &prepared.session;
+    let fifo = format!("/tmp/fifo-{}", std::process::id());
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("/tmp is writable");
+    let open = |path: &str, flags: i32| -> OwnedFd {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags);
+        options
+            .open(path)
+            .unwrap_or_else(|e| panic!("{path}: {e}"))
+            .into()
+    };
+    let program = prepared.file.to_str().expect("a plain name");
+    let write_only = format!("/tmp/write-only-{}", std::process::id());
+    let cases: [(&str, OwnedFd, i32, Refusal); 7] = [
+        (
+            "folder",
+            open("/usr/bin", 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "device",
+            open("/dev/zero", 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "FIFO",
+            open(&fifo, libc::O_NONBLOCK),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "itself",
+            open(abi::DEVICE, 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "path only",
+            open(program, libc::O_PATH),
+            libc::EBADF,
+            Refusal::BadFd,
+        ),
+        (
+            "write only",
+            File::create(&write_only).expect("/tmp is writable").into(),
+            libc::EBADF,
+            Refusal::BadFd,
+        ),
+        (
+            "socket",
+            sys::duplicate(&socket()),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+    ];
+    let attach = |fd: i32, offset: u64| {
+        let mut probes = [Probe {
+            fd,
+            ..probe_at(offset, 0)
+        }];
+        let (error, reply) = session.attach_all(&mut probes).expect_err("refused");
+        (
+            error.raw_os_error().unwrap_or(0),
+            Refusal::from_u32(reply.reason),
+        )
+    };
+    for (name, fd, wanted, reason) in &cases {
+        let got = attach(fd.as_raw_fd(), 0);
+        assert_eq!(got, (*wanted, Some(*reason)), "{name}");
+    }
+    for fd in [-1, 1000, i32::MAX, i32::MIN, -100] {
+        assert_eq!(
+            attach(fd, 0),
+            (libc::EBADF, Some(Refusal::BadFd)),
+            "fd {fd}"
+        );
+    }
+    let length = fs::metadata(&prepared.file)
+        .expect("the victim is there")
+        .len();
+    for offset in [
+        length,
+        length + 1,
+        length + 4096,
+        1 << 40,
+        1 << 63,
+        u64::MAX,
+    ] {
+        let probe = probe_at(offset, 0);
+        refused(&prepared, probe, libc::ENOEXEC, Refusal::OutsideFile);
+    }
+    // No page cache that could carry a breakpoint.
+    let (errno, _) = attach(open("/proc/version", 0).as_raw_fd(), 0);
+    assert!(
+        [libc::EIO, libc::ENOEXEC].contains(&errno),
+        "procfs: {errno}"
+    );
+    assert_eq!(session.info().probes, 1);
+    let _ = fs::remove_file(fifo);
+    let _ = fs::remove_file(write_only);
+}
+
+fn socket() -> std::os::unix::net::UnixStream {
+    std::os::unix::net::UnixStream::pair().expect("a pair").0
+}
+
+fn a_failed_attach_leaves_nothing() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let file = File::open(victim.file()).expect("the victim is there");
+    let good = Probe {
+        fd: file.as_raw_fd(),
+        ..probe_at(function.offset, 0)
+    };
+    for (bad, reason) in [
+        (Probe { fd: -1, ..good }, Refusal::BadFd),
+        (
+            Probe {
+                offset: 1 << 40,
+                ..good
+            },
+            Refusal::OutsideFile,
+        ),
+        (Probe { kind: 9, ..good }, Refusal::UnknownValue),
+    ] {
+        let mut probes = [good, good, bad, good];
+        let (_, reply) = session
+            .attach_all(&mut probes)
+            .expect_err("the third is wrong");
+        assert_eq!(
+            (reply.failed, Refusal::from_u32(reply.reason)),
+            (2, Some(reason))
+        );
+        assert_eq!(session.info().probes, 0);
+        assert!(victim.text_is_restored(function.offset));
+    }
+    for (count, probe_size) in [
+        (0, size::<Probe>()),
+        (abi::ATTACH_MAX + 1, size::<Probe>()),
+        (u32::MAX, size::<Probe>()),
+        (1, 0),
+        (1, size::<Probe>() - 8),
+        (1, u32::MAX),
+    ] {
+        let mut attach = Attach {
+            size: size::<Attach>(),
+            probes: &good as *const Probe as u64,
+            count,
+            probe_size,
+            ..Attach::default()
+        };
+        errno(
+            sys::ioctl(&session, abi::ATTACH, &mut attach),
+            &format!("{count} probes of {probe_size} bytes"),
+        );
+        assert_eq!(session.info().probes, 0);
+    }
+    victim.call(10);
+    let id = session.probe(victim.file(), &function, 0);
+    victim.call(10);
+    assert_eq!(session.counters(id).hits, 10);
+}
+
+fn detach_knows_its_probes() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let first = session.probe(victim.file(), &function, 0);
+    let second = session.probe(victim.file(), &function, 0);
+    assert_ne!(first, second);
+    assert_eq!(
+        errno(session.detach(&[first, 99]), "an unknown id"),
+        libc::ENOENT
+    );
+    assert_eq!(errno(session.detach(&[0]), "id 0"), libc::ENOENT);
+    assert_eq!(errno(session.detach(&[]), "no id"), libc::EINVAL);
+    assert_eq!(
+        errno(session.detach(&[first, first]), "an id twice"),
+        libc::EINVAL
+    );
+    assert_eq!(session.info().probes, 2, "some of them were detached");
+    victim.call(5);
+    session.detach(&[first]).expect("it is attached");
+    assert_eq!(errno(session.detach(&[first]), "again"), libc::ENOENT);
+    victim.call(5);
+    assert_eq!(session.counters(first).hits, 5, "kept behind DETACH");
+    assert_eq!(session.counters(second).hits, 10);
+    session.detach(&[second]).expect("it is attached");
+    assert!(victim.text_is_restored(function.offset));
+    let third = session.probe(victim.file(), &function, 0);
+    assert!(third > second, "an id was used again");
+}
+
+fn counters_and_objects_know_their_ids() {
+    let _module = Module::load();
+    let prepared = prepared();
+    let session = &prepared.session;
+    let rings = session.info().rings;
+    for cpu in 0..rings {
+        session.counters_on(prepared.id, cpu).expect("a CPU");
+    }
+    for probe in [0, prepared.id + 1, u32::MAX] {
+        let got = errno(session.counters_on(probe, abi::CPU_ALL), "another probe");
+        assert_eq!(got, libc::ENOENT, "probe {probe}");
+    }
+    for cpu in [rings, 4096, u32::MAX - 1] {
+        errno(session.counters_on(prepared.id, cpu), "another CPU");
+    }
+    for id in [0, 1, abi::OBJECTS_MAX, u32::MAX] {
+        assert_eq!(errno(session.object(id, 0), "an object"), libc::ENOENT);
+        assert_eq!(
+            errno(session.object(id, abi::OBJECT_FD), "an object"),
+            libc::ENOENT
+        );
+    }
+}
+
+fn only_the_two_right_mappings_are_given() {
+    let _module = Module::load();
+    let (page, data) = (PAGE as u64, 4 * PAGE);
+    let session = Session::with_rings(data as u64);
+    let stride = session.made.mmap_stride;
+    assert!(
+        stride >= 2 * page + data as u64 && stride.is_multiple_of(page),
+        "{stride}"
+    );
+    let both = PROT_READ | PROT_WRITE;
+    let all = PAGE + data;
+    let end = u64::from(session.made.rings) * stride;
+    let bad = [
+        ("a writable producer", page, all, both, MAP_SHARED),
+        ("a write-only producer", page, all, PROT_WRITE, MAP_SHARED),
+        ("a private producer", page, all, PROT_READ, MAP_PRIVATE),
+        ("a private writable producer", page, all, both, MAP_PRIVATE),
+        ("a private consumer", 0, PAGE, both, MAP_PRIVATE),
+        (
+            "an executable producer",
+            page,
+            all,
+            PROT_READ | PROT_EXEC,
+            MAP_SHARED,
+        ),
+        (
+            "an executable consumer",
+            0,
+            PAGE,
+            both | PROT_EXEC,
+            MAP_SHARED,
+        ),
+        (
+            "consumer and producer in one",
+            0,
+            2 * PAGE,
+            PROT_READ,
+            MAP_SHARED,
+        ),
+        ("all in one", 0, 2 * PAGE + data, PROT_READ, MAP_SHARED),
+        ("all in one, writable", 0, 2 * PAGE + data, both, MAP_SHARED),
+        ("a page too little", page, all - PAGE, PROT_READ, MAP_SHARED),
+        ("a page too much", page, all + PAGE, PROT_READ, MAP_SHARED),
+        (
+            "the middle of the data",
+            3 * page,
+            data,
+            PROT_READ,
+            MAP_SHARED,
+        ),
+        ("behind the last ring", end, PAGE, both, MAP_SHARED),
+        (
+            "behind the last ring's page",
+            end + page,
+            all,
+            PROT_READ,
+            MAP_SHARED,
+        ),
+        ("between two rings", stride - page, PAGE, both, MAP_SHARED),
+        ("far behind", 1 << 62, PAGE, both, MAP_SHARED),
+        ("everything", 0, end as usize, PROT_READ, MAP_SHARED),
+    ];
+    for (name, offset, bytes, protection, flags) in bad {
+        let mapped = Mapping::new(&session, offset, bytes, protection, flags);
+        // The last page of a stride may be the last of the data: refused too.
+        assert!(mapped.is_err(), "{name} was given");
+    }
+    let bare = Session::open();
+    let mapped = Mapping::new(&bare, 0, PAGE, both, MAP_SHARED);
+    assert!(mapped.is_err(), "a ring before SETUP was given");
+    for _ in 0..3 {
+        assert_eq!(session.rings().len(), session.made.rings as usize);
+    }
+    let consumer = Mapping::new(&session, 0, PAGE, PROT_READ, MAP_SHARED);
+    drop(consumer);
+}
+
+fn mappings_cannot_be_widened() {
+    let _module = Module::load();
+    let session = Session::with_rings(4 * PAGE as u64);
+    let ring = session.rings().remove(0);
+    for protection in [PROT_WRITE, PROT_READ | PROT_WRITE, PROT_READ | PROT_EXEC] {
+        let got = errno(
+            ring.producer.protect(protection),
+            "mprotect of the producer",
+        );
+        assert_eq!(got, libc::EACCES);
+    }
+    let got = errno(
+        ring.consumer.protect(PROT_READ | PROT_EXEC),
+        "mprotect of the consumer",
+    );
+    assert_eq!(got, libc::EACCES);
+    let bytes = ring.producer.bytes();
+    let Err((producer, error)) = ring.producer.resize(bytes + PAGE) else {
+        panic!("mremap has made the producer larger")
+    };
+    println!("mremap: {error}");
+    let Err((consumer, _)) = ring.consumer.resize(2 * PAGE) else {
+        panic!("mremap has made the consumer larger")
+    };
+    // A child of fork has neither: it would read for its parent.
+    for (name, mapping) in [("producer", &producer), ("consumer", &consumer)] {
+        match sys::fork().expect("fork") {
+            Forked::Child => {
+                mapping.word(0);
+                sys::exit_now(0)
+            }
+            Forked::Parent(child) => {
+                let status = sys::wait(child);
+                let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+                assert_eq!(signal, Some(libc::SIGSEGV), "{name}: status {status:#x}");
+            }
+        }
+    }
+    // Parts may go; the rest must stay what it is.
+    if producer.punch(PAGE, PAGE).is_ok() {
+        producer.word(0);
+    }
+    consumer.set_word(0, consumer.word(0));
+}
+
+fn a_mapping_outlives_its_descriptor() {
+    let module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, 0);
+    let rings = session.rings();
+    drop(session);
+    victim.call(10);
+    // The open file lives on in its mappings, and so does the session.
+    assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);
+    let mut records = Records::default();
+    records.drain(&rings);
+    assert_eq!(records.hits.len(), 10);
+    drop(rings);
+    assert!(victim.text_is_restored(function.offset));
+}
+
+/// A small generator: tests must not depend on anything.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[(self.next() % from.len() as u64) as usize]
+    }
+}
+
+fn no_consumer_position_does_harm() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    session.only(&[victim.pid()]).expect("it lives");
+    let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
+    let rings = session.rings();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    const CALLS: u64 = 20_000;
+    victim.begin(CALLS);
+    while session.counters(id).hits < CALLS {
+        for ring in &rings {
+            let real = ring.produced();
+            let wild = random.next();
+            let lie = random.pick(&[
+                wild,
+                0,
+                u64::MAX,
+                real.wrapping_add(8),
+                real.wrapping_sub(8),
+                real.wrapping_sub(abi::RING_BYTES_MIN),
+                real.wrapping_add(abi::RING_BYTES_MIN),
+                real.wrapping_sub(wild % 4096),
+                real | 1,
+                real,
+                real,
+            ]);
+            ring.consumer.set_word(0, lie);
+        }
+    }
+    assert_eq!(victim.finish(), CALLS);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert!(
+        counters.recorded > 0 && counters.lost_full > 0,
+        "{counters:?}"
+    );
+    let announced: u64 = rings.iter().map(|ring| ring.lost()).sum();
+    assert!(announced >= counters.lost_full, "{announced} {counters:?}");
+    // Back to the truth, all is well again.
+    for ring in &rings {
+        ring.consumer.set_word(0, ring.produced());
+    }
+    victim.call(10);
+    let mut records = Records::default();
+    records.drain(&rings);
+    assert_eq!(records.hits.len(), 10);
+    assert_eq!(session.counters(id).recorded, counters.recorded + 10);
+}
+
+/// Words that requests are made of: sizes, flags, addresses, descriptors.
+struct Garbage {
+    random: Random,
+    words: Vec<u64>,
+}
+
+impl Garbage {
+    fn word(&mut self) -> u64 {
+        let r = self.random.next();
+        let known = self.random.pick(&self.words.clone());
+        match r % 8 {
+            0 => r.rotate_left(17),
+            1 => r % 16,
+            2 => 1 << (r >> 32 & 63),
+            3 => known | known << 32,
+            4 => known ^ 1 << (r >> 32 & 63),
+            _ => known,
+        }
+    }
+
+    fn request(&mut self, nr: u32) -> Vec<u64> {
+        let mut request: Vec<u64> = (0..12).map(|_| self.word()).collect();
+        let right = [72u32, 40, 32, 32, 24, 64, 88][nr as usize % 7];
+        let size = self
+            .random
+            .pick(&[right, right, right, right, right, right + 8, 0, 4096]);
+        let flags = self.random.pick(&[0, 0, 0, 1, 2, 4, 7, u32::MAX]);
+        request[0] = u64::from(size) | u64::from(flags) << 32;
+        // Rings of up to 2 MiB: memory that a guest has.
+        if nr == abi::NR_SETUP && !self.random.next().is_multiple_of(4) {
+            request[1] = 4096 << (self.random.next() % 10);
+            request[2] = 0;
+        }
+        request
+    }
+}
+
+fn a_hundred_thousand_garbage_calls_do_no_harm() {
+    let _module = Module::load();
+    let file = File::open(victim::path("exit_soon")).expect("the victim is there");
+    let place = binary::function(&victim::path("exit_soon"), "short_work").offset;
+    let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
+    let memory = Mapping::anonymous(16 * PAGE, PROT_READ | PROT_WRITE).expect("memory");
+    let mut garbage = Garbage {
+        random: Random(0x1234_5678_9abc_def1),
+        words: vec![
+            0,
+            1,
+            2,
+            8,
+            24,
+            32,
+            40,
+            48,
+            64,
+            72,
+            88,
+            4096,
+            65536,
+            u64::MAX,
+            1 << 31,
+            1 << 63,
+            u64::from(u32::MAX),
+            u64::from(std::process::id()),
+            place,
+            file.as_raw_fd() as u64,
+            memory.address(),
+            memory.address() + 8,
+            memory.address() + 15 * PAGE as u64 + 4000,
+            hole.address(),
+            0xffff_ffff_8100_0000,
+            0x7fff_ffff_f000,
+        ],
+    };
+    let until = Instant::now() + Duration::from_secs(40);
+    let (mut calls, mut accepted) = (0u32, [0u32; 8]);
+    while calls < 100_000 && Instant::now() < until {
+        let mut session = Session::open();
+        if !garbage.random.next().is_multiple_of(4) {
+            let _ = session.setup(4096, (garbage.random.next() & 1) as u32);
+        }
+        for _ in 0..500 {
+            let nr = (garbage.random.next() % 8) as u32;
+            for (at, word) in garbage.request(nr).iter().enumerate() {
+                memory.set_word(at * 8, *word);
+            }
+            for at in 0..8 {
+                memory.set_word(PAGE + at * 8, garbage.word());
+            }
+            let wild = garbage.word();
+            let argument = garbage.random.pick(&[memory.address(); 7].map(|a| (a, 0)));
+            let argument = if wild.is_multiple_of(16) {
+                (hole.address(), 1)
+            } else {
+                argument
+            };
+            let command = u64::from(abi::iowr(nr, 64)) | u64::from(wild % 32 == 1) << 9;
+            if sys::ioctl_wild(&session, command, argument.0).is_ok() {
+                accepted[nr as usize % 8] += 1;
+                let given = memory.word(8) >> 32;
+                if nr == abi::NR_OBJECT && memory.word(0) >> 32 == 1 {
+                    drop(sys::adopt(given as i32));
+                }
+            }
+            calls += 1;
+        }
+        let bytes = (garbage.word() % (1 << 20)) as usize;
+        let offset = garbage.word() & !0xfff & (u64::MAX >> 1);
+        drop(Mapping::new(
+            &session,
+            offset,
+            bytes.max(1),
+            PROT_READ,
+            MAP_SHARED,
+        ));
+    }
+    println!("{calls} calls, accepted by request {accepted:?}");
+    assert!(calls >= 20_000, "only {calls} calls in the time");
+    assert_eq!(Session::open().info().probes, 0);
+}
+
+fn arguments_that_change_meanwhile_do_no_harm() {
+    let _module = Module::load();
+    let file = File::open(victim::path("exit_soon")).expect("the victim is there");
+    let place = binary::function(&victim::path("exit_soon"), "short_work").offset;
+    let memory = Mapping::anonymous(2 * PAGE, PROT_READ | PROT_WRITE).expect("memory");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let address = memory.address();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(77);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let sizes = [32u64, 24, 64, 1 << 31, 4096];
+                memory.set_word(0, random.pick(&sizes));
+                memory.set_word(
+                    16,
+                    random.pick(&[1 | 48 << 32, 2 | 48 << 32, 1 << 31, 65536]),
+                );
+                memory.set_word(
+                    PAGE,
+                    random.pick(&[file.as_raw_fd() as u64 | 1 << 32, u64::MAX]),
+                );
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(3);
+        let mut attached = 0;
+        while Instant::now() < until {
+            let session = Session::with_rings(4096);
+            for round in 0..200u64 {
+                memory.set_word(8, address + PAGE as u64);
+                memory.set_word(PAGE + 8, 0);
+                memory.set_word(PAGE + 16, place);
+                for at in (24..48).step_by(8) {
+                    memory.set_word(PAGE + at, 0);
+                }
+                let nr = [abi::NR_ATTACH, abi::NR_DETACH, abi::NR_COUNTERS][round as usize % 3];
+                let result = sys::ioctl_wild(&session, abi::iowr(nr, 32).into(), address);
+                attached += u32::from(result.is_ok() && nr == abi::NR_ATTACH);
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        println!("{attached} times attached");
+    });
+    assert_eq!(Session::open().info().probes, 0);
+}
+
+fn a_32_bit_caller_sees_the_same() {
+    let _module = Module::load();
+    let file = victim::path("caller_32");
+    let offset = binary::function(&file, "in_32_bits").offset;
+    let status = Command::new(&file)
+        .arg(offset.to_string())
+        .status()
+        .unwrap_or_else(|error| crate::run::skip(&format!("no 32-bit programs here: {error}")));
+    assert_eq!(status.code(), Some(0), "the step that went wrong: {status}");
+    drop(open_device());
+}

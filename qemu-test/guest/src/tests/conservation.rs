@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: every hit is accounted for: `hits = recorded + filtered + lost`,
+//! and the kernel's own counter agrees.
+
+use super::tests;
+use crate::module::Module;
+use crate::records::Records;
+use crate::session::{probe_at, size, Session, RING_BYTES};
+use crate::sys;
+use crate::victim::{self, Victim};
+use crate::witness::Witness;
+use nsprobe_common::abi;
+use nsprobe_common::record::Hit;
+use std::collections::{HashMap, HashSet};
+use std::process::Command;
+
+tests![
+    two_hundred_thousand_hits_are_those_of_the_kernel: 120,
+    a_stopped_reader_loses_exactly_what_is_counted,
+    many_threads_on_all_cpus_are_counted_exactly,
+    the_sequence_has_a_gap_for_every_lost_hit,
+    processes_that_end_at_once_are_counted,
+    two_sessions_do_not_disturb_each_other,
+    only_the_wanted_process_is_recorded,
+    the_tracer_itself_is_left_out_unless_wanted,
+    the_optimised_probe_records_the_same,
+];
+
+fn two_hundred_thousand_hits_are_those_of_the_kernel() {
+    const CALLS: u64 = 200_000;
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let witness = Witness::new(victim.file(), function.offset);
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(victim.file(), &function, 0);
+    let rings = session.rings();
+    let mut records = Records::default();
+    victim.begin(CALLS);
+    while session.counters(id).hits < CALLS {
+        records.drain(&rings);
+    }
+    assert_eq!(victim.finish(), CALLS);
+    records.drain(&rings);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert_eq!(counters.hits, CALLS);
+    assert_eq!(witness.hits(), CALLS);
+    assert_eq!(counters.recorded + counters.lost_full, CALLS);
+    assert_eq!(counters.filtered, 0);
+    assert_eq!(records.hits.len() as u64, counters.recorded);
+    let on_cpus: u64 = (0..session.made.rings)
+        .map(|cpu| session.counters_on(id, cpu).expect("a CPU").hits)
+        .sum();
+    assert_eq!(on_cpus, CALLS);
+    let first = &records.hits[0].0;
+    assert_eq!((first.pid, first.ns_pid), (victim.pid(), victim.pid()));
+    assert_eq!(first.comm[..13], *b"call_in_loop\0");
+}
+
+fn a_stopped_reader_loses_exactly_what_is_counted() {
+    const CALLS: u64 = 50_000;
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let witness = Witness::new(victim.file(), function.offset);
+    let session = Session::with_rings(4096);
+    let id = session.probe(victim.file(), &function, 0);
+    let rings = session.rings();
+    victim.call(CALLS);
+    let full = session.counters(id);
+    println!("{full:?}");
+    assert_eq!(full.hits, CALLS);
+    assert_eq!(witness.hits(), CALLS);
+    assert!(full.lost_full > CALLS / 2, "{full:?}");
+    let mut records = Records::default();
+    records.drain(&rings);
+    assert_eq!(records.hits.len() as u64, full.recorded);
+    // The next record of each CPU tells what that CPU lost.
+    for cpu in 0..session.made.rings {
+        let mut on_cpu = Command::new(victim.file());
+        on_cpu.args(["begins_with_push", "1", "0"]);
+        sys::run_on(1 << cpu);
+        assert!(on_cpu.output().expect("it runs").status.success());
+    }
+    sys::run_on(u64::MAX >> 1);
+    records.drain(&rings);
+    let after = session.counters(id);
+    assert_eq!(
+        after.recorded - full.recorded,
+        u64::from(session.made.rings)
+    );
+    assert_eq!(records.hits.len() as u64, after.recorded);
+    assert_eq!(records.lost_count(), after.lost_full, "{:?}", records.lost);
+    let in_pages: u64 = rings.iter().map(|ring| ring.lost()).sum();
+    assert_eq!(in_pages, after.lost_full);
+    for lost in &records.lost {
+        assert!(lost.count > 0 && lost.first_ns <= lost.time_ns, "{lost:?}");
+    }
+}
+
+fn many_threads_on_all_cpus_are_counted_exactly() {
+    let (threads, calls) = (64u64, 1000u64);
+    let _module = Module::load();
+    let arguments = [threads.to_string(), calls.to_string()];
+    let mut victim = Victim::start("many_threads", &[&arguments[0], &arguments[1]]);
+    let function = victim.function("in_thread");
+    let witness = Witness::new(victim.file(), function.offset);
+    let session = Session::with_rings(1 << 23);
+    let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
+    assert_eq!(victim.call(0), threads * calls);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert_eq!(counters.hits, threads * calls);
+    assert_eq!(witness.hits(), threads * calls);
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len() as u64, counters.recorded);
+    assert_eq!(counters.lost_full, 0);
+    let mut by_thread: HashMap<u32, u64> = HashMap::new();
+    for (hit, _) in &records.hits {
+        assert_eq!(hit.pid, victim.pid());
+        *by_thread.entry(hit.tid).or_default() += 1;
+    }
+    assert_eq!(by_thread.len() as u64, threads);
+    assert!(
+        by_thread.values().all(|&hits| hits == calls),
+        "{by_thread:?}"
+    );
+    assert_sequences(&records, id, 0);
+}
+
+/// On each CPU every sequence number is there once, but for `gaps` in all. Their
+/// order may differ from the ring's: a thread may be preempted between the two.
+fn assert_sequences(records: &Records, id: u32, gaps: u64) {
+    let mut seen: HashMap<u16, HashSet<u32>> = HashMap::new();
+    for (hit, _) in records.hits_of(id) {
+        let is_new = seen.entry(hit.cpu).or_default().insert(hit.sequence);
+        assert!(is_new, "{hit:?} is there twice");
+    }
+    let missing = |numbers: &HashSet<u32>| {
+        let last = numbers.iter().copied().max().unwrap_or(0);
+        u64::from(last) - numbers.len() as u64
+    };
+    assert_eq!(seen.values().map(missing).sum::<u64>(), gaps);
+}
+
+fn the_sequence_has_a_gap_for_every_lost_hit() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(4096);
+    let id = session.probe(victim.file(), &function, 0);
+    let rings = session.rings();
+    let mut records = Records::default();
+    sys::run_on(1);
+    for _ in 0..20 {
+        victim.call(100);
+        records.drain(&rings);
+    }
+    // One more on each CPU, so that the last losses lie between two records.
+    for cpu in 0..session.made.rings {
+        sys::run_on(1 << cpu);
+        let mut on_cpu = Command::new(victim.file());
+        on_cpu.args(["begins_with_push", "1", "0"]);
+        assert!(on_cpu.output().expect("it runs").status.success());
+    }
+    records.drain(&rings);
+    let counters = session.counters(id);
+    assert!(counters.lost_full > 0, "{counters:?}");
+    assert_sequences(&records, id, counters.lost_full);
+    assert_eq!(records.lost_count(), counters.lost_full);
+}
+
+fn processes_that_end_at_once_are_counted() {
+    let _module = Module::load();
+    let file = victim::path("exit_soon");
+    let function = crate::binary::function(&file, "short_work");
+    let witness = Witness::new(&file, function.offset);
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(&file, &function, abi::PROBE_STACK | abi::PROBE_AT_ENTRY);
+    const PROCESSES: u64 = 50;
+    for _ in 0..PROCESSES {
+        let status = Command::new(&file).arg("7").status();
+        assert!(status.expect("it starts").success());
+    }
+    let counters = session.counters(id);
+    assert_eq!(counters.hits, 7 * PROCESSES, "{counters:?}");
+    assert_eq!(witness.hits(), 7 * PROCESSES);
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len() as u64, 7 * PROCESSES);
+    let pids: std::collections::HashSet<u32> = records.hits.iter().map(|(h, _)| h.pid).collect();
+    assert_eq!(pids.len() as u64, PROCESSES);
+}
+
+fn two_sessions_do_not_disturb_each_other() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let small = Session::with_rings(4096);
+    let large = Session::with_rings(1 << 22);
+    let small_id = small.probe(victim.file(), &function, 0);
+    victim.call(100);
+    let large_id = large.probe(victim.file(), &function, abi::PROBE_STACK);
+    let twice_id = large.probe(victim.file(), &function, 0);
+    victim.call(5000);
+    let small_counters = small.counters(small_id);
+    assert_eq!(small_counters.hits, 5100);
+    assert!(small_counters.lost_full > 0);
+    for id in [large_id, twice_id] {
+        let counters = large.counters(id);
+        assert_eq!((counters.hits, counters.recorded), (5000, 5000));
+    }
+    drop(small);
+    victim.call(100);
+    assert_eq!(large.counters(large_id).recorded, 5100);
+    let records = Records::of(&large);
+    assert_eq!(records.hits_of(large_id).count(), 5100);
+    assert_eq!(records.hits_of(twice_id).count(), 5100);
+    assert!(records
+        .hits_of(twice_id)
+        .all(|(_, frames)| frames.is_empty()));
+    drop(large);
+    assert!(victim.text_is_restored(function.offset));
+}
+
+fn only_the_wanted_process_is_recorded() {
+    let _module = Module::load();
+    let mut wanted = Victim::caller("begins_with_push");
+    let mut other = Victim::caller("begins_with_push");
+    let function = wanted.function("begins_with_push");
+    let witness = Witness::new(wanted.file(), function.offset);
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[wanted.pid()]).expect("it lives");
+    let id = session.probe(wanted.file(), &function, 0);
+    wanted.call(100);
+    other.call(1000);
+    assert_eq!(witness.hits(), 1100);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert_eq!(counters.recorded, 100);
+    // Those of the other were filtered if the trap was there at all, which is
+    // the witness's doing.
+    assert_eq!(counters.filtered, counters.hits - 100);
+    let records = Records::of(&session);
+    assert!(records.hits.iter().all(|(hit, _)| hit.pid == wanted.pid()));
+    drop(witness);
+    let before = session.counters(id).hits;
+    other.call(1000);
+    assert_eq!(session.counters(id).hits, before, "the other still traps");
+    assert!(other.text_is_restored(function.offset));
+    // A recycled number never counts: the process is gone, and with it the hits.
+    drop(wanted);
+    let mut next = Victim::caller("begins_with_push");
+    next.call(10);
+    assert_eq!(session.counters(id).recorded, 100);
+}
+
+#[inline(never)]
+extern "C" fn called_by_the_tracer(n: u64) -> u64 {
+    std::hint::black_box(n) + 1
+}
+
+fn the_tracer_itself_is_left_out_unless_wanted() {
+    let _module = Module::load();
+    let this = std::env::current_exe().expect("/proc is mounted");
+    let offset = place_of(called_by_the_tracer as *const () as u64);
+    for (flags, recorded) in [(0, 0), (abi::FILTER_SELF, 10)] {
+        let session = Session::with_rings(RING_BYTES);
+        if flags != 0 {
+            let mut filter = abi::Filter {
+                size: size::<abi::Filter>(),
+                flags,
+                ..abi::Filter::default()
+            };
+            session.filter(&mut filter).expect("a filter");
+        }
+        let probe = probe_at(offset, 0);
+        let id = session.attach(&this, probe).expect("our own file");
+        for n in 0..10 {
+            called_by_the_tracer(n);
+        }
+        assert_eq!(session.counters(id).recorded, recorded, "flags {flags}");
+    }
+}
+
+/// Offset in our own file of an address of ours.
+fn place_of(address: u64) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+    let place = maps.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+        let (start, end) = (hex(start)?, hex(end)?);
+        let at = hex(words.nth(1)?)?;
+        (start..end)
+            .contains(&address)
+            .then(|| at + address - start)
+    });
+    place.expect("our code is mapped")
+}
+
+/// The kernel replaces a probe on a ten-byte nop by a call after its first
+/// hit: another way in, the same record.
+fn the_optimised_probe_records_the_same() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_nop10");
+    let function = victim.function("begins_with_nop10");
+    let witness = Witness::new(victim.file(), function.offset);
+    let session = Session::with_rings(1 << 22);
+    let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+    let id = session.probe(victim.file(), &function, flags);
+    victim.call(10_000);
+    assert_eq!(session.counters(id).recorded, 10_000);
+    assert_eq!(witness.hits(), 10_000);
+    let records = Records::of(&session);
+    let (first, first_frames) = &records.hits[0];
+    let key = |hit: &Hit| (hit.words, hit.stack_end, hit.pid, hit.comm);
+    for (hit, frames) in &records.hits {
+        assert_eq!(key(hit), key(first), "hit {}", hit.sequence);
+        assert_eq!(frames, first_frames, "hit {}", hit.sequence);
+    }
+    assert_eq!(
+        first_frames[0],
+        crate::tests::stacks::place(1, function.offset)
+    );
+    drop(witness);
+    drop(session);
+    assert!(victim.nop10_is_restored(function.offset));
+    victim.call(10);
+}

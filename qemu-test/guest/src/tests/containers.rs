@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: what is said of a container comes from that container, goes for
+//! that container only, and does not hold it.
+
+use super::tests;
+use crate::binary;
+use crate::command::{self, nsprobe, output, Output, Running};
+use crate::container::{pid_namespace, Container, Root};
+use crate::module::Module;
+use crate::oracle::within;
+use crate::records::Records;
+use crate::session::{size, Session, RING_BYTES};
+use crate::sys;
+use crate::victim;
+use crate::witness::Witness;
+use nix::libc;
+use nsprobe_common::abi::{self, Filter};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+tests![
+    names_come_from_the_container_beside_a_decoy: 120,
+    a_namespace_that_cannot_be_joined_is_an_error: 120,
+    a_container_is_removable_right_after_and_while_another_is_traced: 120,
+    a_filter_on_one_of_two_containers_of_one_file_records_only_that_one: 120,
+    a_container_that_ends_ends_the_trace: 120,
+    a_program_of_debian_in_a_container_is_named: 120,
+    processes_that_start_later_in_a_container_count: 120,
+    a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace: 120,
+];
+
+/// Where the container has `served` and the host `served_on_host`.
+const PROGRAM: &str = "/usr/local/bin/served";
+
+/// A file of the host's at the path of a container's; gone with the value.
+struct Decoy;
+
+impl Decoy {
+    fn new() -> Decoy {
+        fs::create_dir_all("/usr/local/bin").expect("the root is writable");
+        fs::copy(victim::path("served_on_host"), PROGRAM).expect("the decoy is there");
+        Decoy
+    }
+}
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(PROGRAM);
+    }
+}
+
+fn served() -> Root {
+    Root::with("served", PROGRAM)
+}
+
+/// Asserts that no name of the host's file is anywhere.
+fn without_decoy(output: Output) -> Output {
+    for text in [&output.stdout, &output.stderr] {
+        assert!(
+            !text.contains("decoy_"),
+            "the host's file was read: {output:#?}"
+        );
+    }
+    output
+}
+
+const TRACE: [&str; 6] = ["trace", "-c", "served", "--stack", "--timeout", "30"];
+
+fn names_come_from_the_container_beside_a_decoy() {
+    let _module = Module::load();
+    let _decoy = Decoy::new();
+    let root = served();
+    let container = Container::over("served", &root.folder, &[PROGRAM]);
+    let spec = format!("{PROGRAM}:real_function");
+    let got = output(nsprobe(&TRACE).args(["--count", "5", &spec])).succeeded();
+    let got = without_decoy(got);
+    println!("{}{}", got.stdout, got.stderr);
+    for name in ["real_function", "real_caller", "main", PROGRAM] {
+        assert!(got.stdout.contains(name), "no {name}: {}", got.stdout);
+    }
+    let hits = got
+        .lines()
+        .filter(|line| line.contains("served:real_function"));
+    assert_eq!(hits.count(), 5);
+    // The same for machines.
+    let got = output(nsprobe(&TRACE).args(["--count", "3", "--json", &spec])).succeeded();
+    let got = without_decoy(got);
+    let pid = container.pid();
+    let mut hits = 0;
+    for line in got.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+        if line["type"] != "hit" {
+            continue;
+        }
+        hits += 1;
+        assert_eq!(line["pid"], pid);
+        assert_eq!(line["container_pid"], 1);
+        assert_eq!(line["pid_namespace"], pid_namespace(pid));
+        let name = |frame: usize| line["stack"][frame]["functions"][0]["name"].clone();
+        assert_eq!(
+            [name(0), name(1), name(2)],
+            ["real_function", "real_caller", "main"]
+        );
+    }
+    assert_eq!(hits, 3);
+    // The decoy's function is not in the container, and the answer knows it.
+    let spec = format!("{PROGRAM}:decoy_function");
+    let got = output(nsprobe(&TRACE).arg(&spec)).refused(&["decoy_function"]);
+    assert!(!got.stderr.contains("decoy_caller"), "{got:#?}");
+    let listed = command::run(&["list", "-c", "served", PROGRAM]).succeeded();
+    let listed = without_decoy(listed);
+    assert!(listed.lines().any(|line| line.contains("real_caller")));
+}
+
+/// In a user namespace, with seccomp or a broken kernel `setns` fails; then
+/// the host's file of that name is the worst of all answers.
+fn a_namespace_that_cannot_be_joined_is_an_error() {
+    let _module = Module::load();
+    let _decoy = Decoy::new();
+    let root = served();
+    let container = Container::over("served", &root.folder, &[PROGRAM]);
+    let pid = container.pid().to_string();
+    let who: [&[&str]; 2] = [&["-c", "served"], &["-p", &pid]];
+    for who in who {
+        for function in ["real_function", "decoy_function"] {
+            let spec = format!("{PROGRAM}:{function}");
+            for errno in [libc::EPERM, libc::EINVAL, libc::ENOMEM] {
+                let mut command = nsprobe(&["trace", "--stack", "--timeout", "10"]);
+                command.args(who).arg(&spec);
+                sys::with_failing_call(&mut command, libc::SYS_setns, errno);
+                let got = output(&mut command).refused(&["namespace"]);
+                println!("{}", got.stderr.trim_end());
+                assert_eq!(got.stdout, "", "{got:#?}");
+                assert!(!got.stderr.contains("decoy_caller"), "{got:#?}");
+            }
+            // May open the device, may not join: no CAP_SYS_ADMIN, which setns
+            // wants, nor CAP_SYS_CHROOT.
+            let mut command = nsprobe(&["trace", "--stack", "--timeout", "10"]);
+            command.args(who).arg(&spec);
+            sys::without_capabilities(&mut command, &[21, 18]);
+            let got = output(&mut command).refused(&[]);
+            println!("{}", got.stderr.trim_end());
+            assert_eq!(got.stdout, "", "{got:#?}");
+            assert!(!got.stderr.contains("decoy_caller"), "{got:#?}");
+        }
+    }
+    let info = Session::open().info();
+    assert_eq!((info.sessions, info.probes), (1, 0));
+}
+
+/// Mount points of containers that the host still has.
+fn overlays() -> usize {
+    let mounts = fs::read_to_string("/proc/mounts").expect("/proc is mounted");
+    mounts
+        .lines()
+        .filter(|line| line.starts_with("overlay "))
+        .count()
+}
+
+fn a_container_is_removable_right_after_and_while_another_is_traced() {
+    let _module = Module::load();
+    let root = served();
+    let spec = format!("{PROGRAM}:real_function");
+    let before = overlays();
+    let first = Container::over("first", &root.folder, &[PROGRAM]);
+    let second = Container::over("second", &root.folder, &[PROGRAM]);
+    // Traced, with stacks, names and objects; and then not any more.
+    let trace = |name: &str| -> Vec<String> {
+        let words = ["trace", "-c", name, "--stack", "--timeout", "60", &spec];
+        words.map(String::from).to_vec()
+    };
+    let words = trace("first");
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words.extend(["--count", "3"]);
+    command::run(&words).succeeded();
+    std::thread::sleep(Duration::from_secs(1));
+    // While the program runs and traces another.
+    let words = trace("second");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut running = Running::start(&words);
+    running.wait_for("real_caller", Duration::from_secs(20));
+    let started = Instant::now();
+    first.remove().expect("the first container is removable");
+    println!("removed in {:?}", started.elapsed());
+    assert_eq!(overlays(), before + 1, "its overlay is still mounted");
+    running.wait_for("real_caller", Duration::from_secs(20));
+    // And the traced one itself.
+    second.remove().expect("the traced container is removable");
+    let gone = within(Duration::from_secs(3), || overlays() == before);
+    assert!(gone, "the traced container's overlay is still mounted");
+    let (code, errors) = running.interrupt();
+    println!("{code:?} {errors}");
+}
+
+fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
+    let _module = Module::load();
+    let root = served();
+    let first = Container::over("first", &root.folder, &[PROGRAM]);
+    let second = Container::over("second", &root.folder, &[PROGRAM]);
+    // podman is asked once: it takes a while to answer.
+    let (first_pid, second_pid) = (first.pid(), second.pid());
+    let inum = pid_namespace(first_pid);
+    let file = PathBuf::from(format!("/proc/{first_pid}/root{PROGRAM}"));
+    let lower = root.folder.join(PROGRAM.trim_start_matches('/'));
+    let function = binary::function(&lower, "real_function");
+    // The kernel counts both: it is one inode.
+    let witness = Witness::new(&lower, function.offset);
+    let session = Session::with_rings(RING_BYTES);
+    let mut filter = Filter {
+        size: size::<Filter>(),
+        flags: abi::FILTER_PIDNS,
+        pidns_pid: first_pid,
+        pidns_inum: inum,
+        ..Filter::default()
+    };
+    session.filter(&mut filter).expect("its namespace");
+    let id = session.probe(&file, &function, abi::PROBE_STACK);
+    std::thread::sleep(Duration::from_secs(2));
+    let records = Records::of(&session);
+    let counters = session.counters(id);
+    println!("{counters:?}, the kernel {}", witness.hits());
+    assert!(records.hits.len() > 10, "{} hits", records.hits.len());
+    for (hit, _) in &records.hits {
+        assert_eq!(hit.pidns_inum, inum);
+        assert_eq!((hit.pid, hit.ns_pid), (first_pid, 1));
+    }
+    assert!(witness.hits() > counters.recorded, "the other does not run");
+    // The object is the file beneath the overlay.
+    let inode = fs::metadata(&lower).expect("it is there").ino();
+    assert!(records
+        .objects
+        .values()
+        .any(|object| object.identity.ino == inode));
+    drop(witness);
+    // Where nobody else probes, the other does not even trap.
+    let offset = function.offset;
+    let text = |pid: u32| victim::text(pid, Path::new(PROGRAM), offset);
+    assert_eq!(text(first_pid)[0], 0xcc, "the first has no breakpoint");
+    let untouched = victim::from_file(&lower, offset);
+    assert_eq!(text(second_pid), untouched, "the second has a breakpoint");
+    drop(session);
+    assert_eq!(text(first_pid), untouched);
+    // By the program, the other way round.
+    let spec = format!("{PROGRAM}:real_function");
+    let words = [
+        "trace",
+        "-c",
+        "second",
+        "--json",
+        "--count",
+        "20",
+        "--timeout",
+        "30",
+        &spec,
+    ];
+    let got = command::run(&words).succeeded();
+    for line in got.lines().filter(|line| line.contains("\"hit\"")) {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(line["pid"], second_pid);
+    }
+}
+
+fn a_container_that_ends_ends_the_trace() {
+    let _module = Module::load();
+    let root = served();
+    let container = Container::over("served", &root.folder, &[PROGRAM]);
+    let spec = format!("{PROGRAM}:real_function");
+    let mut running = Running::start(&["trace", "-c", "served", "--timeout", "60", &spec]);
+    running.wait_for("real_function", Duration::from_secs(20));
+    let started = Instant::now();
+    container.remove().expect("it is removable");
+    let pid = running.pid();
+    let ended = within(Duration::from_secs(15), || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    });
+    assert!(ended, "the trace goes on without its container");
+    let (code, errors) = running.interrupt();
+    println!("{code:?} after {:?}: {errors}", started.elapsed());
+    assert_eq!(code, Some(0));
+}
+
+fn a_program_of_debian_in_a_container_is_named() {
+    let _module = Module::load();
+    let command = [
+        "redis-server",
+        "--save",
+        "",
+        "--port",
+        "0",
+        "--unixsocket",
+        "/tmp/r.sock",
+    ];
+    let container = Container::run("web", &command);
+    let answers = || {
+        container
+            .exec(&["redis-cli", "-s", "/tmp/r.sock", "ping"])
+            .is_ok()
+    };
+    assert!(
+        within(Duration::from_secs(20), answers),
+        "redis does not answer"
+    );
+    let spec = "/usr/bin/redis-server:setCommand";
+    let words = [
+        "trace",
+        "-c",
+        "web",
+        "--stack",
+        "--count",
+        "3",
+        "--timeout",
+        "40",
+        spec,
+    ];
+    let mut running = Running::start(&words);
+    let load = [
+        "redis-benchmark",
+        "-s",
+        "/tmp/r.sock",
+        "-q",
+        "-t",
+        "set",
+        "-n",
+        "3000",
+    ];
+    let watcher = Session::open();
+    let attached = within(Duration::from_secs(20), || watcher.info().probes > 0);
+    drop(watcher);
+    assert!(attached, "nothing is attached");
+    container.exec(&load).expect("redis takes it");
+    let line = running.wait_for("redis-server:setCommand", Duration::from_secs(20));
+    assert!(line.contains("/1 "), "no pid of the container's: {line}");
+    let first = running.wait_for("#0 ", Duration::from_secs(5));
+    assert!(first.contains("setCommand"), "{first}");
+    let caller = running.wait_for("#1 ", Duration::from_secs(5));
+    println!("{line}\n{first}\n{caller}");
+    assert!(caller.contains("call"), "{caller}");
+    // By soname, in the process's own libc.
+    let pid = container.pid().to_string();
+    let words = [
+        "trace",
+        "-p",
+        &pid,
+        "--count",
+        "2",
+        "--timeout",
+        "40",
+        "libc.so.6:read",
+    ];
+    let mut running = Running::start(&words);
+    let watcher = Session::open();
+    assert!(within(Duration::from_secs(20), || watcher.info().probes > 0));
+    drop(watcher);
+    container.exec(&load).expect("redis takes it");
+    running.wait_for("libc.so.6:", Duration::from_secs(20));
+}
+
+fn processes_that_start_later_in_a_container_count() {
+    let _module = Module::load();
+    let root = served();
+    let container = Container::over("served", &root.folder, &[PROGRAM]);
+    let inum = pid_namespace(container.pid());
+    let session = Session::with_rings(RING_BYTES);
+    let mut filter = Filter {
+        size: size::<Filter>(),
+        flags: abi::FILTER_PIDNS,
+        pidns_pid: container.pid(),
+        pidns_inum: inum,
+        ..Filter::default()
+    };
+    session.filter(&mut filter).expect("its namespace");
+    let lower = root.folder.join(PROGRAM.trim_start_matches('/'));
+    let function = binary::function(&lower, "real_function");
+    session.probe(&lower, &function, 0);
+    // Of the same file on the host: it is not in the container.
+    let outside = std::process::Command::new(&lower).spawn().expect("it runs");
+    let mut outside = scopeguard(outside);
+    let inside = format!("podman exec served {PROGRAM}");
+    let inside = std::process::Command::new("sh")
+        .args(["-c", &inside])
+        .spawn()
+        .expect("podman");
+    let mut inside = scopeguard(inside);
+    let mut records = Records::default();
+    let rings = session.rings();
+    let both = within(Duration::from_secs(20), || {
+        records.drain(&rings);
+        records.hits.iter().any(|(hit, _)| hit.ns_pid > 1)
+    });
+    assert!(both, "the later process is not recorded");
+    assert!(records.hits.iter().all(|(hit, _)| hit.pidns_inum == inum));
+    let _ = (inside.0.kill(), outside.0.kill());
+}
+
+/// A child that is killed with the value.
+struct Guard(std::process::Child);
+
+fn scopeguard(child: std::process::Child) -> Guard {
+    Guard(child)
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A machine of systemd-nspawn; ended with the value.
+struct Machine(std::process::Child);
+
+impl Machine {
+    fn start(root: &Path, program: &str) -> Machine {
+        // What nspawn takes for an operating system, and asks for by name.
+        let etc = root.join("etc");
+        fs::create_dir_all(&etc).expect("ours");
+        fs::write(etc.join("os-release"), "ID=test\n").expect("ours");
+        fs::create_dir_all(root.join("usr")).expect("ours");
+        let child = std::process::Command::new("systemd-nspawn")
+            .args([
+                "--quiet",
+                "--private-users=no",
+                "--register=no",
+                "--keep-unit",
+            ])
+            .args([
+                "--resolv-conf=off",
+                "--timezone=off",
+                "--link-journal=no",
+                "--console=pipe",
+            ])
+            .args(["--as-pid2", "-D"])
+            .arg(root)
+            .arg(program)
+            .stdin(std::process::Stdio::null())
+            .spawn();
+        Machine(child.expect("systemd-nspawn is installed"))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // nspawn ends its machine when it is told to end.
+        let nspawn = nix::unistd::Pid::from_raw(self.0.id() as i32);
+        let _ = nix::sys::signal::kill(nspawn, nix::sys::signal::Signal::SIGTERM);
+        if !within(Duration::from_secs(5), || {
+            matches!(self.0.try_wait(), Ok(Some(_)))
+        }) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// The process called `comm` that lives in another pid namespace than ours.
+fn process_elsewhere(comm: &str) -> Option<u32> {
+    let here = pid_namespace(std::process::id());
+    let entries = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim_end() == comm
+        })
+        .find(|&pid| pid_namespace(pid) != here)
+}
+
+fn a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace() {
+    let _module = Module::load();
+    let _decoy = Decoy::new();
+    let root = served();
+    let machine = Machine::start(&root.folder, PROGRAM);
+    let mut found = None;
+    let runs = within(Duration::from_secs(20), || {
+        found = process_elsewhere("served");
+        found.is_some()
+    });
+    assert!(runs, "the machine does not start");
+    let pid = found.expect("just found");
+    let inum = pid_namespace(pid).to_string();
+    let spec = format!("{PROGRAM}:real_function");
+    let words = [
+        "trace",
+        "-c",
+        &inum,
+        "--stack",
+        "--count",
+        "3",
+        "--timeout",
+        "30",
+        &spec,
+    ];
+    let output = without_decoy(command::run(&words).succeeded());
+    println!("{}", output.stdout);
+    assert!(output.stdout.contains("real_caller"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains(&format!("{pid}/2")),
+        "{}",
+        output.stdout
+    );
+    drop(machine);
+}

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: everything ends with its owner. No probe, no breakpoint, no memory
+//! and no reference stays, however the owner ended.
+
+use super::abi::Random;
+use super::tests;
+use crate::binary;
+use crate::module::{self, Module};
+use crate::oracle::{assert_no_growth, within};
+use crate::records::Records;
+use crate::run::ROLE;
+use crate::session::{errno, open_device, probe_at, Session, RING_BYTES};
+use crate::sys::{self, Forked};
+use crate::victim::{self, Victim};
+use crate::witness;
+use nix::libc;
+use nsprobe_common::abi;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+tests![
+    the_module_loads_and_unloads_a_hundred_times: 120,
+    the_module_is_loaded_once,
+    unload_is_refused_while_a_session_is_open,
+    unload_is_refused_while_a_reader_sleeps,
+    closing_a_session_restores_the_text,
+    killed_readers_leave_no_probe: 120,
+    sessions_leave_no_memory,
+    a_session_lives_until_its_last_descriptor,
+    a_target_that_ends_or_execs_is_let_go,
+    a_forked_child_of_a_target_is_restored_too,
+    a_deleted_file_can_be_let_go,
+    sixty_thousand_probes_go_in_one_close: 120,
+    attach_and_detach_under_fire,
+];
+
+fn the_module_loads_and_unloads_a_hundred_times() {
+    let round = || {
+        let module = Module::load();
+        let session = Session::open();
+        assert_eq!(session.info().sessions, 1);
+        drop(session);
+        assert_eq!(module.references(), 0);
+    };
+    assert_no_growth(
+        2048,
+        || (0..5).for_each(|_| round()),
+        || (0..100).for_each(|_| round()),
+    );
+    assert!(!Path::new(abi::DEVICE).exists());
+}
+
+fn the_module_is_loaded_once() {
+    let _module = Module::load();
+    let got = errno(module::load(module::FILE), "a second load");
+    assert_eq!(got, libc::EEXIST);
+    Session::open();
+}
+
+fn unload_is_refused_while_a_session_is_open() {
+    let module = Module::load();
+    let session = Session::open();
+    assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);
+    assert!(module.references() > 0);
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let with_probe = Session::with_rings(RING_BYTES);
+    let id = with_probe.probe(victim.file(), &function, 0);
+    drop(session);
+    for _ in 0..100 {
+        assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);
+    }
+    victim.call(10);
+    assert_eq!(with_probe.counters(id).recorded, 10);
+    drop(with_probe);
+    assert_eq!(module.references(), 0);
+}
+
+fn unload_is_refused_while_a_reader_sleeps() {
+    let module = Module::load();
+    // A process of its own: it sleeps in read() with no other reference.
+    let Forked::Parent(sleeper) = sys::fork().expect("fork") else {
+        let session = Session::with_rings(RING_BYTES);
+        let mut buffer = [0; 4096];
+        let _ = std::io::Read::read(&mut &session.file, &mut buffer);
+        sys::exit_now(0)
+    };
+    let sleeps = || {
+        let wchan = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+        module.references() > 0 && wchan.contains(") S ")
+    };
+    assert!(
+        within(Duration::from_secs(5), sleeps),
+        "the reader does not sleep"
+    );
+    assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);
+    let pid = nix::unistd::Pid::from_raw(sleeper);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
+    sys::wait(sleeper);
+    assert_eq!(module.references(), 0);
+}
+
+fn closing_a_session_restores_the_text() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_endbr64");
+    let function = victim.function("begins_with_endbr64");
+    for _ in 0..20 {
+        let session = Session::with_rings(RING_BYTES);
+        let id = session.probe(victim.file(), &function, 0);
+        assert!(
+            !victim.text_is_restored(function.offset),
+            "there is no breakpoint"
+        );
+        victim.call(3);
+        assert_eq!(session.counters(id).hits, 3);
+        drop(session);
+        assert!(victim.text_is_restored(function.offset));
+    }
+    victim.call(3);
+}
+
+/// A reader as good as any, until it is killed.
+pub(super) fn read_for_ever(file: &str, offset: &str) -> ExitCode {
+    let session = Session::with_rings(1 << 16);
+    let offset = offset.parse().expect("a number");
+    let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+    session
+        .attach(Path::new(file), probe_at(offset, flags))
+        .expect("a probe");
+    let rings = session.rings();
+    loop {
+        Records::default().drain(&rings);
+    }
+}
+
+fn reader(file: &Path, offset: u64) -> Child {
+    let this = std::env::current_exe().expect("/proc is mounted");
+    Command::new(this)
+        .args([ROLE, "reader"])
+        .arg(file)
+        .arg(offset.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the reader starts")
+}
+
+fn killed_readers_leave_no_probe() {
+    let _module = Module::load();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "0"]);
+    let function = victim.function("begins_with_push");
+    let watcher = Session::open();
+    let mut random = Random(4711);
+    let mut probes_seen = 0;
+    let mut kill_one = || {
+        let mut reader = reader(victim.file(), function.offset);
+        std::thread::sleep(Duration::from_micros(random.next() % 200_000));
+        probes_seen += watcher.info().probes;
+        reader.kill().expect("it lives for ever");
+        reader.wait().expect("ours");
+        let gone = within(Duration::from_secs(2), || {
+            let info = watcher.info();
+            (info.sessions, info.probes) == (1, 0)
+        });
+        assert!(gone, "left behind: {:?}", watcher.info());
+        assert!(victim.text_is_restored(function.offset));
+        assert_eq!(witness::listed(), "");
+    };
+    let kill_one = std::cell::RefCell::new(&mut kill_one);
+    let many = |count: u32| (0..count).for_each(|_| (*kill_one.borrow_mut())());
+    assert_no_growth(2048, || many(20), || many(200));
+    println!("{probes_seen} of 220 readers were killed with a probe attached");
+    assert!(
+        probes_seen > 40,
+        "most readers were killed too early: {probes_seen}"
+    );
+}
+
+fn sessions_leave_no_memory() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let mut round = |many: u32| {
+        for _ in 0..many {
+            let session = Session::with_rings(1 << 18);
+            let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+            session.probe(victim.file(), &function, flags);
+            let rings = session.rings();
+            victim.call(20);
+            let mut records = Records::default();
+            records.drain(&rings);
+            assert_eq!(records.hits.len(), 20);
+        }
+    };
+    let round = std::cell::RefCell::new(&mut round);
+    let many = |count: u32| (*round.borrow_mut())(count);
+    assert_no_growth(1024, || many(10), || many(200));
+}
+
+fn a_session_lives_until_its_last_descriptor() {
+    let module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(victim.file(), &function, 0);
+    let watcher = open_device().expect("root");
+    let copy = Session {
+        file: sys::duplicate(&session).into(),
+        made: session.made,
+    };
+    // A child that holds it, too.
+    let Forked::Parent(holder) = sys::fork().expect("fork") else {
+        std::thread::sleep(Duration::from_secs(30));
+        sys::exit_now(0)
+    };
+    drop(session);
+    victim.call(5);
+    assert_eq!(
+        copy.counters(id).recorded,
+        5,
+        "a duplicate is the same session"
+    );
+    // Over a socket to another process, which uses it there.
+    assert_eq!(counted_by_another_process(&copy, id), 5);
+    drop(copy);
+    let info = || {
+        let session = Session {
+            file: watcher.try_clone().expect("a descriptor"),
+            made: abi::Setup::default(),
+        };
+        session.info()
+    };
+    assert_eq!(info().probes, 1, "the child still holds the session");
+    assert!(!victim.text_is_restored(function.offset));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(holder),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .expect("it sleeps");
+    sys::wait(holder);
+    let gone = within(Duration::from_secs(2), || info().probes == 0);
+    assert!(gone, "{:?}", info());
+    assert!(victim.text_is_restored(function.offset));
+    drop(watcher);
+    assert_eq!(module.references(), 0);
+}
+
+/// The hits that a process reads through a descriptor which it was handed.
+fn counted_by_another_process(session: &Session, id: u32) -> u64 {
+    let Forked::Parent(child) = sys::fork().expect("fork") else {
+        // In a namespace of its own even; the descriptor is all that counts.
+        let hits = session
+            .counters_on(id, abi::CPU_ALL)
+            .map_or(255, |c| c.hits);
+        sys::exit_now(hits as i32)
+    };
+    libc::WEXITSTATUS(sys::wait(child)) as u64
+}
+
+fn a_target_that_ends_or_execs_is_let_go() {
+    let _module = Module::load();
+    let session = Session::with_rings(RING_BYTES);
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    session.only(&[victim.pid()]).expect("it lives");
+    let id = session.probe(victim.file(), &function, 0);
+    victim.call(5);
+    victim.end();
+    assert_eq!(session.counters(id).recorded, 5);
+    assert_eq!(session.info().probes, 1);
+    session
+        .detach(&[id])
+        .expect("the file outlives the process");
+    // Gone before the filter was set.
+    let late = Session::open();
+    assert_eq!(
+        errno(late.only(&[victim.pid()]), "a dead process"),
+        libc::ESRCH
+    );
+    // exec: the same process, another program, no breakpoint in the way.
+    let mut shell = Command::new("/bin/sh");
+    shell.args([
+        "-c",
+        &format!("exec {} 3", victim::path("exit_soon").display()),
+    ]);
+    let all = Session::with_rings(RING_BYTES);
+    let short_work = binary::function(&victim::path("exit_soon"), "short_work");
+    let id = all.probe(&victim::path("exit_soon"), &short_work, 0);
+    assert!(shell.status().expect("sh").success());
+    assert_eq!(all.counters(id).recorded, 3);
+}
+
+fn a_forked_child_of_a_target_is_restored_too() {
+    let _module = Module::load();
+    // timeout(1) forks its command: the child execs, so use the shell's own
+    // fork by a victim in the background of a probed libc function instead.
+    let file = PathBuf::from("/usr/lib/x86_64-linux-gnu/libc.so.6");
+    let names = ["getppid", "__getppid"];
+    let functions = dynamic_functions(&file);
+    let Some(function) = functions.iter().find(|f| names.contains(&f.name.as_str())) else {
+        crate::run::skip("libc exports no getppid")
+    };
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(&file, function, 0);
+    let script = "for i in 1 2 3; do (echo $PPID >/dev/null; sh -c 'echo $PPID' >/dev/null); done";
+    assert!(Command::new("sh")
+        .args(["-c", script])
+        .status()
+        .expect("sh")
+        .success());
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert!(counters.hits >= 3, "{counters:?}");
+    drop(session);
+    assert!(Command::new("sh")
+        .args(["-c", script])
+        .status()
+        .expect("sh")
+        .success());
+}
+
+/// Functions that a library exports.
+fn dynamic_functions(file: &Path) -> Vec<binary::Function> {
+    use object::{Object, ObjectSymbol};
+    let bytes = fs::read(file).expect("libc is there");
+    let elf = object::File::parse(&*bytes).expect("an ELF file");
+    // A library's text is mapped at its offset.
+    elf.dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+        .filter_map(|symbol| {
+            Some(binary::Function {
+                name: symbol.name().ok()?.to_string(),
+                offset: symbol.address(),
+                bytes: symbol.size(),
+            })
+        })
+        .collect()
+}
+
+fn a_deleted_file_can_be_let_go() {
+    let module = Module::load();
+    let copy = PathBuf::from(format!("/var/tmp/deleted-{}", std::process::id()));
+    fs::copy(victim::path("call_in_loop"), &copy).expect("/var/tmp is writable");
+    let mut command = Command::new(&copy);
+    let mut victim = Victim::start_command(command.arg("begins_with_push"), &copy);
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(&copy, &function, 0);
+    fs::remove_file(&copy).expect("ours");
+    victim.call(10);
+    assert_eq!(session.counters(id).recorded, 10);
+    drop(victim);
+    drop(session);
+    assert_eq!(module.references(), 0);
+}
+
+fn sixty_thousand_probes_go_in_one_close() {
+    const PROBES: u64 = 60_000;
+    let _module = Module::load();
+    let file = PathBuf::from("/usr/lib/x86_64-linux-gnu/libc.so.6");
+    let opened = fs::File::open(&file).expect("libc is there");
+    let session = Session::with_rings(RING_BYTES);
+    // All on one instruction: what counts here is their number.
+    let functions = dynamic_functions(&file);
+    let place = functions
+        .iter()
+        .find(|f| f.name == "getppid" || f.name == "__getppid");
+    let place = place.map_or_else(|| crate::run::skip("libc exports no getppid"), |f| f.offset);
+    let mut probes = vec![probe_at(place, 0); PROBES as usize];
+    probes
+        .iter_mut()
+        .for_each(|probe| probe.fd = opened.as_raw_fd());
+    let started = std::time::Instant::now();
+    session.attach_all(&mut probes).expect("many probes");
+    let attached = started.elapsed();
+    assert_eq!(u64::from(session.info().probes), PROBES);
+    let last = probes.last().expect("many").id;
+    let started = std::time::Instant::now();
+    drop(session);
+    println!(
+        "attach {attached:?}, close {:?}, last id {last}",
+        started.elapsed()
+    );
+    assert_eq!(Session::open().info().probes, 0);
+}
+
+fn attach_and_detach_under_fire() {
+    let _module = Module::load();
+    let mut threads = Victim::start("many_threads", &["4", "100000"]);
+    let function = threads.function("in_thread");
+    threads.begin(0);
+    let session = Session::with_rings(RING_BYTES);
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    let mut rounds = 0;
+    let mut hits = 0;
+    while std::time::Instant::now() < until {
+        let ids: Vec<u32> = (0..4)
+            .map(|_| session.probe(threads.file(), &function, abi::PROBE_STACK))
+            .collect();
+        std::thread::sleep(Duration::from_millis(2));
+        session.detach(&ids).expect("they are attached");
+        let counters: Vec<_> = ids.iter().map(|&id| session.counters(id)).collect();
+        std::thread::sleep(Duration::from_millis(1));
+        for (&id, before) in ids.iter().zip(&counters) {
+            let after = session.counters(id);
+            assert_eq!(after.hits, before.hits, "a hit behind DETACH");
+            hits += after.hits;
+        }
+        rounds += 1;
+    }
+    println!("{rounds} rounds, {hits} hits");
+    assert!(rounds > 10, "{rounds} rounds");
+    assert!(threads.text_is_restored(function.offset));
+}

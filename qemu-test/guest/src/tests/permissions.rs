@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: only who may trace the whole host can, whatever the mode of the
+//! device node.
+
+use super::tests;
+use crate::module::Module;
+use crate::run::ROLE;
+use crate::session::{errno, open_device, probe_at, Session};
+use crate::sys::{self, Forked};
+use crate::victim;
+use nix::libc;
+use nsprobe_common::abi;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Command, ExitCode};
+
+tests![
+    the_device_belongs_to_root_alone,
+    a_user_cannot_open_even_a_writable_device,
+    root_of_a_user_namespace_cannot_open,
+    root_without_capabilities_cannot_open,
+    a_descriptor_does_not_carry_rights_to_a_user,
+];
+
+const NOBODY: u32 = 65534;
+
+/// Exits with the error number of opening the device, 0 for none.
+pub(super) fn open() -> ExitCode {
+    let error = open_device().err().and_then(|error| error.raw_os_error());
+    ExitCode::from(error.unwrap_or(0) as u8)
+}
+
+/// The same as root of a new user namespace.
+pub(super) fn open_in_user_namespace() -> ExitCode {
+    sys::become_root_of_user_namespace().expect("user namespaces are there");
+    open()
+}
+
+/// The error number that a helper process gets.
+fn opened_by(role: &str, prepare: impl FnOnce(&mut Command)) -> i32 {
+    // The payload is not for everyone to read; a copy is.
+    let program = format!("/tmp/opener-{}", std::process::id());
+    fs::copy(std::env::current_exe().expect("/proc is mounted"), &program).expect("/tmp");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("ours");
+    let mut command = Command::new(&program);
+    command.args([ROLE, role]);
+    prepare(&mut command);
+    let status = command.status().expect("the helper starts");
+    let _ = fs::remove_file(&program);
+    status.code().expect("the helper ends by itself")
+}
+
+fn for_everyone() {
+    let everyone = fs::Permissions::from_mode(0o666);
+    fs::set_permissions(abi::DEVICE, everyone).expect("tests run as root");
+}
+
+fn the_device_belongs_to_root_alone() {
+    let _module = Module::load();
+    let node = fs::metadata(abi::DEVICE).expect("it is there");
+    assert_eq!((node.mode() & 0o777, node.uid(), node.gid()), (0o600, 0, 0));
+    assert_eq!(opened_by("open", |_| {}), 0);
+    assert_eq!(opened_by("open", |c| sys::as_user(c, NOBODY)), libc::EACCES);
+}
+
+fn a_user_cannot_open_even_a_writable_device() {
+    let _module = Module::load();
+    for_everyone();
+    assert_eq!(opened_by("open", |c| sys::as_user(c, NOBODY)), libc::EPERM);
+    assert_eq!(opened_by("open", |_| {}), 0);
+}
+
+fn root_of_a_user_namespace_cannot_open() {
+    let _module = Module::load();
+    assert_eq!(opened_by("open-in-user-namespace", |_| {}), libc::EPERM);
+    for_everyone();
+    assert_eq!(opened_by("open-in-user-namespace", |_| {}), libc::EPERM);
+}
+
+/// CAP_SYS_PTRACE is 19, CAP_SYS_ADMIN 21, CAP_PERFMON 38.
+fn root_without_capabilities_cannot_open() {
+    let _module = Module::load();
+    let without = |capabilities: &'static [u32]| {
+        opened_by("open", |c| sys::without_capabilities(c, capabilities))
+    };
+    assert_eq!(without(&[19, 21, 38]), libc::EPERM);
+    assert_eq!(without(&[21, 38]), libc::EPERM, "CAP_SYS_PTRACE alone");
+    assert_eq!(without(&[19, 21]), libc::EPERM, "CAP_PERFMON alone");
+    assert_eq!(without(&[21]), 0, "CAP_PERFMON and CAP_SYS_PTRACE");
+    assert_eq!(without(&[19, 38]), 0, "CAP_SYS_ADMIN");
+}
+
+fn a_descriptor_does_not_carry_rights_to_a_user() {
+    let _module = Module::load();
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    let file = victim::path("exit_soon");
+    let function = crate::binary::function(&file, "short_work");
+    match sys::fork().expect("fork") {
+        Forked::Child => {
+            let code = match sys::become_user(NOBODY) {
+                Ok(()) => match session.attach(&file, probe_at(function.offset, 0)) {
+                    Ok(_) => 0,
+                    Err((error, _)) => error.raw_os_error().unwrap_or(1),
+                },
+                Err(_) => 2,
+            };
+            sys::exit_now(code)
+        }
+        Forked::Parent(child) => {
+            let code = libc::WEXITSTATUS(sys::wait(child));
+            assert_eq!(code, libc::EPERM, "ATTACH by a user with root's descriptor");
+        }
+    }
+    assert_eq!(session.info().probes, 0);
+    assert_eq!(
+        errno(session.detach(&[1]), "nothing is attached"),
+        libc::ENOENT
+    );
+}

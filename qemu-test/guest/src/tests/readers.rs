@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: whoever can open the device can read it: by mapping, by `read()`,
+//! by `cat`, in C; and `status` shows who does.
+
+use super::tests;
+use crate::command::{self, Running};
+use crate::module::Module;
+use crate::records::Records;
+use crate::session::{errno, Session, PAGE, RING_BYTES};
+use crate::sys::{self, Forked};
+use crate::victim::{self, Victim};
+use nix::libc;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nsprobe_common::abi;
+use nsprobe_common::text::LINE_BYTES_MAX;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+tests![
+    a_reader_in_c_prints_records,
+    cat_of_a_session_prints_lines,
+    read_gives_whole_records,
+    a_read_without_room_or_records_fails,
+    two_readers_share_the_records,
+    poll_wakes_at_the_watermark,
+    a_sleeping_reader_wakes_at_the_first_record,
+    a_signal_ends_a_sleeping_read,
+    status_shows_the_module_sessions_and_probes,
+    descriptors_tell_their_session,
+];
+
+const WITH_CALLER: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+
+fn example(arguments: &[&str]) -> Command {
+    let mut command = Command::new(victim::path("reader"));
+    command.args(arguments);
+    command
+}
+
+fn a_reader_in_c_prints_records() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_sub");
+    let function = victim.function("begins_with_sub");
+    let file = victim.file().to_str().expect("a plain name").to_string();
+    let (offset, pid) = (function.offset.to_string(), victim.pid().to_string());
+    let watcher = Session::open();
+    let mut reader = Running::start_command(&mut example(&[&file, &offset, &pid]));
+    let attached = crate::oracle::within(Duration::from_secs(10), || watcher.info().probes == 1);
+    assert!(attached, "the reader attaches nothing");
+    victim.call(3);
+    reader.wait_for("record of kind 2", Duration::from_secs(10));
+    let wanted = format!("call_in_loop {pid} ({pid} in its namespace): ");
+    for _ in 0..3 {
+        let line = reader.wait_for(&wanted, Duration::from_secs(10));
+        let frames: Vec<&str> = line.trim_start_matches(&wanted).split(' ').collect();
+        println!("{line}");
+        assert!(frames.len() >= 4, "{line}");
+        assert!(
+            frames[0].ends_with(&format!("+{:#x}", function.offset)),
+            "{line}"
+        );
+    }
+    drop(reader);
+    assert!(victim.text_is_restored(function.offset));
+}
+
+fn cat_of_a_session_prints_lines() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let file = victim.file().to_str().expect("a plain name").to_string();
+    let offset = function.offset.to_string();
+    let watcher = Session::open();
+    let mut cat = Running::start_command(&mut example(&["--cat", &file, &offset]));
+    let attached = crate::oracle::within(Duration::from_secs(10), || {
+        let comm = fs::read_to_string(format!("/proc/{}/comm", cat.pid())).unwrap_or_default();
+        comm == "cat\n" && watcher.info().probes == 1
+    });
+    assert!(attached, "cat has no session");
+    victim.call(5);
+    cat.wait_for(" object 1 dev ", Duration::from_secs(10));
+    for sequence in 1..=5 {
+        let line = cat.wait_for(" hit probe 1 ", Duration::from_secs(10));
+        let pid = victim.pid();
+        println!("{line}");
+        assert!(
+            line.contains(&format!(" call_in_loop pid {pid} tid {pid} ")),
+            "{line}"
+        );
+        assert!(line.contains(" seq "), "{sequence}: {line}");
+    }
+}
+
+/// All that a session has, by `read()`.
+fn read_all(session: &Session, buffer_bytes: usize) -> Vec<Vec<u8>> {
+    set_nonblocking(session);
+    let mut buffer = vec![0; buffer_bytes];
+    let mut pieces = Vec::new();
+    while let Ok(length) = (&session.file).read(&mut buffer) {
+        assert!(length > 0, "a session has no end");
+        pieces.push(buffer[..length].to_vec());
+    }
+    pieces
+}
+
+fn set_nonblocking(session: &Session) {
+    use nix::fcntl::{fcntl, FcntlArg, OFlag};
+    fcntl(session.file.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
+}
+
+/// Bytes of records as the words that they are.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    assert_eq!(bytes.len() % 8, 0);
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+    bytes.chunks(8).map(word).collect()
+}
+
+fn read_gives_whole_records() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    for buffer_bytes in [nsprobe_common::record::RECORD_BYTES_MAX, 4096, 1 << 20] {
+        let session = Session::with_rings(RING_BYTES);
+        let id = session.probe(victim.file(), &function, WITH_CALLER);
+        victim.call(500);
+        let mut records = Records::default();
+        for piece in read_all(&session, buffer_bytes) {
+            // Each piece alone parses: no record is cut.
+            records.add(&words(&piece));
+        }
+        assert_eq!(records.hits.len(), 500, "{buffer_bytes}");
+        assert_eq!(session.counters(id).recorded, 500);
+    }
+    // The same as lines.
+    let mut session = Session::open();
+    session.setup(RING_BYTES, abi::SETUP_TEXT).expect("lines");
+    session.probe(victim.file(), &function, WITH_CALLER);
+    victim.call(500);
+    let pieces = read_all(&session, LINE_BYTES_MAX);
+    let mut hits = 0;
+    for piece in pieces {
+        let text = String::from_utf8(piece).expect("lines are ASCII");
+        assert!(text.ends_with('\n'), "a line is cut: {text:?}");
+        hits += text
+            .lines()
+            .filter(|line| line.contains(" hit probe "))
+            .count();
+    }
+    assert_eq!(hits, 500);
+}
+
+fn a_read_without_room_or_records_fails() {
+    let _module = Module::load();
+    let bare = Session::open();
+    set_nonblocking(&bare);
+    let mut buffer = [0; 4096];
+    errno((&bare.file).read(&mut buffer), "read() before SETUP");
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    set_nonblocking(&session);
+    session.probe(victim.file(), &function, WITH_CALLER);
+    let got = errno((&session.file).read(&mut buffer), "read() of nothing");
+    assert_eq!(got, libc::EAGAIN);
+    victim.call(1);
+    for bytes in [1, 8, 64] {
+        let got = errno((&session.file).read(&mut buffer[..bytes]), "a small buffer");
+        assert!(
+            [libc::EINVAL, libc::EMSGSIZE, libc::ENOSPC].contains(&got),
+            "{got}"
+        );
+    }
+    // Nothing was taken away by the failures.
+    let length = (&session.file).read(&mut buffer).expect("records");
+    let mut records = Records::default();
+    records.add(&words(&buffer[..length]));
+    assert_eq!(records.hits.len(), 1);
+    let wrote = std::io::Write::write(&mut &session.file, b"x");
+    errno(wrote, "write()");
+}
+
+fn two_readers_share_the_records() {
+    const CALLS: u64 = 5000;
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(1 << 22);
+    let id = session.probe(victim.file(), &function, 0);
+    victim.begin(CALLS);
+    let records = std::sync::Mutex::new(Records::default());
+    let done = std::sync::atomic::AtomicBool::new(false);
+    set_nonblocking(&session);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut buffer = vec![0; 4096];
+                loop {
+                    let last = done.load(std::sync::atomic::Ordering::Acquire);
+                    match (&session.file).read(&mut buffer) {
+                        Ok(length) => records
+                            .lock()
+                            .expect("not poisoned")
+                            .add(&words(&buffer[..length])),
+                        Err(_) if last => return,
+                        Err(_) => std::thread::yield_now(),
+                    }
+                }
+            });
+        }
+        assert_eq!(victim.finish(), CALLS);
+        done.store(true, std::sync::atomic::Ordering::Release);
+    });
+    let records = records.into_inner().expect("not poisoned");
+    assert_eq!(records.hits.len() as u64, session.counters(id).recorded);
+    let mut sequences: Vec<_> = records
+        .hits
+        .iter()
+        .map(|(h, _)| (h.cpu, h.sequence))
+        .collect();
+    sequences.sort_unstable();
+    sequences.dedup();
+    assert_eq!(sequences.len() as u64, CALLS, "a record was read twice");
+}
+
+fn ready(session: &Session, timeout_ms: u16) -> bool {
+    let mut fds = [PollFd::new(session.file.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::from(timeout_ms)).expect("poll") > 0
+}
+
+fn poll_wakes_at_the_watermark() {
+    let _module = Module::load();
+    sys::run_on(1);
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::open();
+    let mut setup = abi::Setup {
+        size: crate::session::size::<abi::Setup>(),
+        ring_bytes: 1 << 16,
+        watermark_bytes: 72 * 100,
+        ..abi::Setup::default()
+    };
+    sys::ioctl(&session, abi::SETUP, &mut setup).expect("rings");
+    let session = Session {
+        made: setup,
+        ..session
+    };
+    session.probe(victim.file(), &function, 0);
+    assert!(!ready(&session, 0), "there is nothing yet");
+    victim.call(50);
+    assert!(!ready(&session, 100), "50 of 100 records");
+    victim.call(60);
+    assert!(ready(&session, 1000), "110 of 100 records");
+    let mut records = Records::default();
+    records.drain(&session.rings());
+    assert_eq!(records.hits.len(), 110);
+    assert!(!ready(&session, 100), "all is read");
+    // A sleeper is woken by the hit that reaches the mark, on whatever CPU.
+    let started = Instant::now();
+    victim.begin(5000);
+    assert!(ready(&session, 10_000));
+    println!("woken after {:?}", started.elapsed());
+    victim.finish();
+}
+
+fn a_sleeping_reader_wakes_at_the_first_record() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, 0);
+    for _ in 0..50 {
+        let waker = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut buffer = vec![0; 4096];
+                (&session.file).read(&mut buffer).expect("records")
+            });
+            std::thread::sleep(Duration::from_millis(3));
+            victim.call(1);
+            reader.join().expect("the reader ends")
+        });
+        assert!(waker >= 72, "{waker} bytes");
+    }
+}
+
+fn a_signal_ends_a_sleeping_read() {
+    let _module = Module::load();
+    let session = Session::with_rings(RING_BYTES);
+    match sys::fork().expect("fork") {
+        Forked::Child => {
+            let mut buffer = [0; 4096];
+            let _ = (&session.file).read(&mut buffer);
+            sys::exit_now(1)
+        }
+        Forked::Parent(child) => {
+            std::thread::sleep(Duration::from_millis(100));
+            let pid = nix::unistd::Pid::from_raw(child);
+            let started = Instant::now();
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
+            let status = sys::wait(child);
+            assert!(libc::WIFSIGNALED(status), "{status:#x}");
+            assert!(started.elapsed() < Duration::from_secs(2));
+        }
+    }
+}
+
+fn status_shows_the_module_sessions_and_probes() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, 0);
+    victim.call(42);
+    let output = command::run(&["status"]).succeeded();
+    println!("{}", output.stdout);
+    let pid = std::process::id().to_string();
+    for part in ["interface 1 to 1", pid.as_str(), "42 recorded"] {
+        assert!(
+            output.stdout.contains(part),
+            "no {part:?}: {}",
+            output.stdout
+        );
+    }
+    let output = command::run(&["status", "--json"]).succeeded();
+    let status: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
+    println!("{status:#}");
+    assert!(output.stdout.contains("\"hits\":42"), "{}", output.stdout);
+    drop(session);
+    let output = command::run(&["status"]).succeeded();
+    assert!(!output.stdout.contains(&pid), "{}", output.stdout);
+}
+
+fn descriptors_tell_their_session() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(4 * PAGE as u64);
+    session.only(&[victim.pid()]).expect("it lives");
+    session.probe(victim.file(), &function, 0);
+    victim.call(7);
+    let path = format!("/proc/self/fdinfo/{}", session.as_raw_fd());
+    let text = fs::read_to_string(path).expect("our own");
+    println!("{text}");
+    for part in [
+        "session:",
+        "rings:",
+        "ring-bytes:",
+        "filter-processes:",
+        "probe:",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(part)),
+            "no {part}: {text}"
+        );
+    }
+    let probe = text
+        .lines()
+        .find(|line| line.starts_with("probe:"))
+        .expect("one");
+    assert!(probe.contains("hits 7"), "{probe}");
+}

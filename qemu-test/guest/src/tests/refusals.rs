@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: what cannot be done is refused with a message that names the thing
+//! and the next step, an exit code, and nothing left behind.
+
+use super::tests;
+use crate::command::{self, nsprobe, output};
+use crate::module::{self, Module};
+use crate::session::Session;
+use crate::victim::{self, Victim};
+use std::fs;
+use std::path::Path;
+
+tests![
+    without_the_module_it_says_how_to_load_it,
+    a_missing_container_is_named_with_the_nearest,
+    a_missing_process_is_named,
+    a_missing_binary_is_named_with_the_nearest,
+    a_missing_function_is_named_with_the_nearest,
+    a_binary_without_symbols_is_told,
+    what_is_no_program_is_refused,
+    data_is_not_probed,
+    a_target_that_ends_first_is_told,
+    impossible_ring_sizes_are_usage_errors,
+    nonsense_on_the_command_line_is_a_usage_error,
+    a_user_is_told_what_is_missing,
+];
+
+const EXIT_FAILURE: i32 = 1;
+const EXIT_USAGE: i32 = 2;
+
+/// Runs `trace` where it must fail: fast, with a message, without a trace.
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let started = std::time::Instant::now();
+    let got = output(nsprobe(&["trace", "--timeout", "20"]).args(arguments)).refused(parts);
+    println!("{}", got.stderr.trim_end());
+    assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
+    assert_eq!(got.stdout, "", "{got:#?}");
+    assert!(
+        started.elapsed().as_secs() < 15,
+        "it has waited for the timeout"
+    );
+    if module::is_loaded() {
+        let info = Session::open().info();
+        assert_eq!((info.sessions, info.probes), (1, 0), "left behind");
+    }
+}
+
+fn path(name: &str) -> String {
+    victim::path(name)
+        .to_str()
+        .expect("a plain name")
+        .to_string()
+}
+
+fn without_the_module_it_says_how_to_load_it() {
+    assert!(!module::is_loaded());
+    let spec = path("exit_soon") + ":short_work";
+    refused(&[&spec], &["/dev/nsprobe", "not loaded", "insmod"]);
+    let got = command::run(&["status"]);
+    assert_ne!(got.code, 0, "{got:#?}");
+    assert!((got.stdout + &got.stderr).contains("not loaded"));
+}
+
+fn a_missing_container_is_named_with_the_nearest() {
+    let _module = Module::load();
+    refused(
+        &["-c", "no-such-container", "/bin/sh:main"],
+        &["no-such-container"],
+    );
+    refused(&["-c", "4026532999", "/bin/sh:main"], &["4026532999"]);
+    refused(&["-c", "", "/bin/sh:main"], &["container"]);
+    refused(&["-c", "../../etc", "/bin/sh:main"], &["../../etc"]);
+}
+
+fn a_missing_process_is_named() {
+    let _module = Module::load();
+    refused(&["-p", "4000000", "/bin/sh:main"], &["4000000"]);
+    // A kernel thread has no memory to be traced.
+    refused(&["-p", "2", "libc.so.6:malloc"], &["2"]);
+}
+
+fn a_missing_binary_is_named_with_the_nearest() {
+    let _module = Module::load();
+    refused(&["/var/tmp/victims/exit_son:f"], &["exit_son", "exit_soon"]);
+    refused(&["/no/such/folder/x:f"], &["/no/such/folder/x"]);
+    let victim = Victim::caller("begins_with_push");
+    let pid = victim.pid().to_string();
+    refused(
+        &["-p", &pid, "libd.so.6:malloc"],
+        &["libd.so.6", "libc.so.6"],
+    );
+}
+
+fn a_missing_function_is_named_with_the_nearest() {
+    let _module = Module::load();
+    let spec = path("exit_soon") + ":short_wrk";
+    refused(&[&spec], &["short_wrk", "short_work"]);
+    let spec = path("exit_soon") + ":nothing_like_it_*";
+    refused(&[&spec], &["nothing_like_it_*"]);
+}
+
+fn a_binary_without_symbols_is_told() {
+    let _module = Module::load();
+    let spec = path("stripped") + ":nameless";
+    refused(&[&spec], &["stripped", "no symbols"]);
+}
+
+fn what_is_no_program_is_refused() {
+    let _module = Module::load();
+    let folder = format!("/tmp/refusals-{}", std::process::id());
+    fs::create_dir_all(&folder).expect("/tmp is writable");
+    let fifo = format!("{folder}/fifo");
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    let text = format!("{folder}/text");
+    fs::write(&text, "#!/bin/sh\necho\n").expect("/tmp is writable");
+    let empty = format!("{folder}/empty");
+    fs::write(&empty, "").expect("/tmp is writable");
+    let cut = format!("{folder}/cut");
+    let program = fs::read(victim::path("exit_soon")).expect("the victim is there");
+    fs::write(&cut, &program[..5000]).expect("/tmp is writable");
+    let looped = format!("{folder}/loop");
+    std::os::unix::fs::symlink(&looped, &looped).expect("a link");
+    for (what, part) in [
+        (folder.as_str(), "directory"),
+        (&fifo, "pipe"),
+        ("/dev/zero", "device"),
+        ("/dev/nsprobe", "device"),
+        (&text, "text"),
+        (&empty, "empty"),
+        (&looped, "loop"),
+        ("/proc/version", "/proc/version"),
+    ] {
+        refused(&[&format!("{what}:main")], &[part]);
+    }
+    // Cut off: whatever is said, it ends, and names the file.
+    refused(&[&format!("{cut}:short_work")], &["cut"]);
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+fn data_is_not_probed() {
+    let _module = Module::load();
+    let file = victim::path("chain");
+    // A variable, which the symbol table has and `list` has not.
+    let spec = path("chain") + ":sum";
+    refused(&[&spec], &["sum"]);
+    let listed = command::run(&["list", &path("chain")]).succeeded();
+    assert!(listed.lines().any(|line| line.contains("level_01")));
+    assert!(!listed
+        .lines()
+        .any(|line| line.split_whitespace().any(|word| word == "sum")));
+    assert!(Path::new(&file).exists());
+}
+
+fn a_target_that_ends_first_is_told() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let pid = victim.pid().to_string();
+    let spec = path("call_in_loop") + ":begins_with_push";
+    victim.end();
+    refused(&["-p", &pid, &spec], &[&pid]);
+    // While it is traced: that is no failure, but the end.
+    let victim = Victim::caller("begins_with_push");
+    let pid = victim.pid().to_string();
+    let running = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        drop(victim);
+    });
+    let started = std::time::Instant::now();
+    let got = command::run(&["trace", "-p", &pid, &spec, "--timeout", "30"]);
+    running.join().expect("the victim is ended");
+    println!("{got:?}");
+    assert_eq!(got.code, 0, "{got:#?}");
+    assert!(
+        started.elapsed().as_secs() < 10,
+        "it waits for a dead process"
+    );
+}
+
+fn impossible_ring_sizes_are_usage_errors() {
+    let _module = Module::load();
+    let spec = path("exit_soon") + ":short_work";
+    for size in [
+        "0",
+        "1",
+        "4095",
+        "5000",
+        "3K",
+        "1G",
+        "1024M",
+        "-1",
+        "99999999999999999999",
+        "x",
+    ] {
+        let got = command::run(&["trace", &spec, &format!("--ring-size={size}")]);
+        assert_eq!(got.code, EXIT_USAGE, "{size}: {got:#?}");
+        assert!(got.stderr.contains("ring-size"), "{got:#?}");
+    }
+}
+
+fn nonsense_on_the_command_line_is_a_usage_error() {
+    let _module = Module::load();
+    let spec = path("exit_soon") + ":short_work";
+    let cases: [&[&str]; 10] = [
+        &[],
+        &["trace"],
+        &["trace", "no-colon"],
+        &["trace", ":f"],
+        &["trace", "/bin/sh:"],
+        &["trace", &spec, "--count", "0"],
+        &["trace", &spec, "--count", "-1"],
+        &["trace", &spec, "--timeout", "0"],
+        &["trace", "-p", "1", "-c", "web", &spec],
+        &["trace", "-p", "x", &spec],
+    ];
+    for arguments in cases {
+        let got = command::run(arguments);
+        assert_eq!(got.code, EXIT_USAGE, "{arguments:?}: {got:#?}");
+        assert!(!got.stderr.is_empty() && got.stdout.is_empty(), "{got:#?}");
+    }
+}
+
+fn a_user_is_told_what_is_missing() {
+    let _module = Module::load();
+    let program = format!("/tmp/nsprobe-{}", std::process::id());
+    fs::copy(command::FILE, &program).expect("/tmp is writable");
+    fs::set_permissions(
+        &program,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .expect("ours");
+    let mut as_user = std::process::Command::new(&program);
+    as_user.args(["trace", "/bin/sh:main"]);
+    crate::sys::as_user(&mut as_user, 65534);
+    let got = output(&mut as_user);
+    let _ = fs::remove_file(&program);
+    println!("{}", got.stderr);
+    assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: the stack of a hit is the one that a debugger would show; what is
+//! not known is said, never guessed.
+
+use super::tests;
+use crate::binary::{self, Function};
+use crate::module::Module;
+use crate::records::Records;
+use crate::session::{probe_at, Session, RING_BYTES};
+use crate::victim::{self, Victim};
+use nsprobe_common::abi::{self, Probe};
+use nsprobe_common::record::{Frame, Method, StackEnd};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+tests![
+    the_caller_is_there_however_a_function_begins,
+    a_debugger_sees_the_same_callers,
+    a_chain_of_sixteen_is_whole,
+    the_frame_limit_is_kept_and_told,
+    the_reported_offset_is_the_first_frame,
+    objects_are_the_mapped_files,
+    an_object_gives_its_file_once,
+    wild_frame_pointers_end_the_stack,
+    the_text_of_a_stack_has_no_kernel_address,
+];
+
+/// The frame of an instruction that was hit.
+pub(super) fn place(id: u32, offset: u64) -> Frame {
+    let method = Method::Registers as u8;
+    Frame::Object { id, offset, method }
+}
+
+const WITH_CALLER: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+
+const BEGINNINGS: [&str; 7] = [
+    "begins_with_push",
+    "begins_with_endbr64",
+    "begins_with_sub",
+    "begins_with_mov",
+    "begins_with_lea",
+    "begins_with_nop",
+    "begins_with_nop10",
+];
+
+/// Names of the functions that frames lie in, "?" where a victim has none.
+fn names(frames: &[Frame], functions: &[Function], inode: u64, records: &Records) -> Vec<String> {
+    let name = |frame: &Frame| {
+        let Frame::Object { id, offset, method } = *frame else {
+            return String::from("?");
+        };
+        let object = records.objects.get(&id);
+        if object.is_none_or(|object| object.identity.ino != inode) {
+            return String::from("elsewhere");
+        }
+        // A return address is behind its call, which may end a function.
+        let inside = offset - u64::from(method != Method::Registers as u8);
+        let function = functions.iter().find(|function| function.holds(inside));
+        function.map_or(String::from("?"), |function| function.name.clone())
+    };
+    frames.iter().map(name).collect()
+}
+
+/// The named stack of one hit of a victim's function.
+fn stack_of(victim: &mut Victim, function: &str, flags: u32) -> (Vec<String>, u8) {
+    let place = victim.function(function);
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    session.probe(victim.file(), &place, flags);
+    victim.call(1);
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len(), 1);
+    let (hit, frames) = &records.hits[0];
+    let inode = fs::metadata(victim.file()).expect("it is there").ino();
+    let functions = binary::functions(victim.file());
+    (names(frames, &functions, inode, &records), hit.stack_end)
+}
+
+fn the_caller_is_there_however_a_function_begins() {
+    let _module = Module::load();
+    for function in BEGINNINGS {
+        let mut victim = Victim::caller(function);
+        let (stack, end) = stack_of(&mut victim, function, WITH_CALLER);
+        println!("{stack:?}, end {:?}", StackEnd::from_u8(end));
+        let wanted = [function, &format!("call_{function}"), "work", "main"];
+        assert_eq!(stack[..4.min(stack.len())], wanted);
+    }
+    // And that it takes the flag to know: without it the caller is missing.
+    let mut victim = Victim::caller("begins_with_lea");
+    let (stack, _) = stack_of(&mut victim, "begins_with_lea", abi::PROBE_STACK);
+    assert_eq!(stack[..2], ["begins_with_lea", "work"]);
+}
+
+/// Function names of gdb's backtrace at the entry of a function.
+fn gdb_backtrace(file: &std::path::Path, arguments: &[&str], function: &str) -> Vec<String> {
+    let output = Command::new("gdb")
+        .args(["-nx", "-batch", "-iex", "set debuginfod enabled off"])
+        .args([
+            "-ex",
+            &format!("break *{function}"),
+            "-ex",
+            "run",
+            "-ex",
+            "bt",
+        ])
+        .arg("--args")
+        .arg(file)
+        .args(arguments)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap_or_else(|error| crate::run::skip(&format!("gdb: {error}")));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let frames = text.lines().filter(|line| line.starts_with('#'));
+    let name = |line: &str| {
+        let behind = line.split_once(" in ").map_or_else(
+            || line.split_whitespace().nth(1).unwrap_or("?").to_string(),
+            |(_, name)| name.to_string(),
+        );
+        behind.split([' ', '(']).next().unwrap_or("?").to_string()
+    };
+    let names: Vec<String> = frames.map(name).collect();
+    assert!(!names.is_empty(), "gdb says: {text}");
+    names
+}
+
+fn a_debugger_sees_the_same_callers() {
+    let _module = Module::load();
+    for function in ["begins_with_sub", "begins_with_endbr64"] {
+        let file = victim::path("call_in_loop");
+        let gdb = gdb_backtrace(&file, &[function, "1", "0"], function);
+        let mut victim = Victim::caller(function);
+        let (stack, _) = stack_of(&mut victim, function, WITH_CALLER);
+        println!("gdb {gdb:?}, nsprobe {stack:?}");
+        assert_eq!(gdb[..4], stack[..4]);
+    }
+}
+
+fn a_chain_of_sixteen_is_whole() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let (stack, end) = stack_of(&mut victim, "bottom", WITH_CALLER);
+    let mut wanted = vec![String::from("bottom")];
+    wanted.extend((1..=15).rev().map(|level| format!("level_{level:02}")));
+    wanted.push(String::from("main"));
+    println!("{stack:?}, end {:?}", StackEnd::from_u8(end));
+    assert_eq!(stack[..17], wanted);
+}
+
+fn the_frame_limit_is_kept_and_told() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let function = victim.function("bottom");
+    let session = Session::with_rings(RING_BYTES);
+    for max_frames in [1, 2, 5, 16] {
+        let probe = Probe {
+            max_frames,
+            ..probe_at(function.offset, WITH_CALLER)
+        };
+        session.attach(victim.file(), probe).expect("a probe");
+    }
+    victim.call(1);
+    let records = Records::of(&session);
+    let mut lengths: Vec<usize> = records
+        .hits
+        .iter()
+        .map(|(_, frames)| frames.len())
+        .collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [1, 2, 5, 16]);
+    for (hit, _) in &records.hits {
+        assert_eq!(StackEnd::from_u8(hit.stack_end), Some(StackEnd::Limit));
+    }
+}
+
+fn the_reported_offset_is_the_first_frame() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    // Behind push: the return address is one word up, which the probe does
+    // not claim to know.
+    let probe = Probe {
+        report_offset: function.offset,
+        ..probe_at(function.offset + 1, abi::PROBE_STACK)
+    };
+    session.attach(victim.file(), probe).expect("a probe");
+    victim.call(1);
+    let records = Records::of(&session);
+    let (_, frames) = &records.hits[0];
+    let Frame::Object { offset, .. } = frames[0] else {
+        panic!("{frames:?}")
+    };
+    assert_eq!(offset, function.offset);
+}
+
+fn objects_are_the_mapped_files() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, WITH_CALLER);
+    victim.call(1);
+    let records = Records::of(&session);
+    let (_, frames) = &records.hits[0];
+    let Frame::Object { id, .. } = frames[0] else {
+        panic!("{frames:?}")
+    };
+    let announced = records.objects.get(&id).expect("announced before its use");
+    let asked = session.object(id, 0).expect("known");
+    assert_eq!(announced.identity, asked.identity);
+    assert_eq!(asked.fd, -1);
+    let file = fs::metadata(victim.file()).expect("it is there");
+    let identity = asked.identity;
+    println!("{identity:?}");
+    assert_eq!(
+        (identity.ino, identity.file_bytes),
+        (file.ino(), file.len())
+    );
+    assert_eq!(identity.dev, file.dev());
+    assert_eq!(identity.pid, victim.pid());
+    let ctime = file.ctime() as u64 * 1_000_000_000 + file.ctime_nsec() as u64;
+    assert_eq!(identity.ctime_ns, ctime);
+    let bytes = fs::read(victim.file()).expect("it is there");
+    let elf = object::File::parse(&*bytes).expect("an ELF file");
+    let id = object::Object::build_id(&elf)
+        .expect("readable")
+        .expect("gcc makes one");
+    assert_eq!(&identity.build_id[..identity.build_id_len as usize], id);
+}
+
+fn an_object_gives_its_file_once() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, WITH_CALLER);
+    victim.call(1);
+    let records = Records::of(&session);
+    let inode = fs::metadata(victim.file()).expect("it is there").ino();
+    let object = records.objects.values().find(|o| o.identity.ino == inode);
+    let id = object.expect("the victim's file is an object").id;
+    let given = session
+        .object(id, abi::OBJECT_FD)
+        .expect("held since it was seen");
+    let file = fs::File::from(crate::sys::adopt(given.fd));
+    assert_eq!(file.metadata().expect("open").ino(), inode);
+    let again = session.object(id, abi::OBJECT_FD);
+    let got = crate::session::errno(again, "a second file");
+    assert_eq!(got, nix::libc::ESTALE);
+    session.object(id, 0).expect("its identity is kept");
+}
+
+fn wild_frame_pointers_end_the_stack() {
+    let _module = Module::load();
+    let mut victim = Victim::start("wild_frame_pointer", &[]);
+    let function = victim.function("with_wild_frame_pointer");
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(victim.file(), &function, WITH_CALLER);
+    let wild = victim.call(1);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert_eq!(counters.recorded, wild);
+    assert!(counters.stacks_cut > 0 && counters.stacks_cut <= wild);
+    let records = Records::of(&session);
+    for (hit, frames) in &records.hits {
+        let end = StackEnd::from_u8(hit.stack_end);
+        println!("{} frames, end {end:?}", frames.len());
+        assert!(end.is_some() && frames.len() <= abi::FRAMES_MAX as usize);
+        for frame in frames {
+            if let Frame::Address { address, .. } = frame {
+                assert!(*address < 1 << 47, "{address:#x} is not of user space");
+            }
+        }
+    }
+}
+
+fn the_text_of_a_stack_has_no_kernel_address() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_mov");
+    let function = victim.function("begins_with_mov");
+    let session = Session::with_rings(1 << 22);
+    session.probe(victim.file(), &function, WITH_CALLER);
+    victim.call(5000);
+    for ring in session.rings() {
+        for word in ring.read(false) {
+            let kernel = (0xffff_8000_0000_0000..u64::MAX).contains(&word);
+            assert!(!kernel, "{word:#x} in a record");
+            assert_ne!(word, 0xa5a5_a5a5_a5a5_a5a5, "slab memory in a record");
+        }
+    }
+}

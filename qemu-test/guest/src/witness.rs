@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's own probes on the same places: a counter that nobody of this
+//! project wrote.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const EVENTS: &str = "/sys/kernel/tracing/uprobe_events";
+const PROFILE: &str = "/sys/kernel/tracing/uprobe_profile";
+
+/// A probe of tracefs at a place in a file; gone with the value.
+pub(crate) struct Witness {
+    name: String,
+}
+
+fn write(file: &str, text: &str) {
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(file)
+        .unwrap_or_else(|error| panic!("{file}: {error}"));
+    file.write_all(text.as_bytes())
+        .unwrap_or_else(|error| panic!("{text:?}: {error}"));
+}
+
+impl Witness {
+    /// Begins to count.
+    pub(crate) fn new(file: &Path, offset: u64) -> Witness {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("w{}_{number}", std::process::id());
+        write(
+            EVENTS,
+            &format!("p:witness/{name} {}:{offset:#x}\n", file.display()),
+        );
+        let witness = Witness { name };
+        witness.enable(true);
+        witness
+    }
+
+    fn enable(&self, on: bool) {
+        let file = format!("/sys/kernel/tracing/events/witness/{}/enable", self.name);
+        fs::write(file, if on { "1" } else { "0" }).expect("the probe is there");
+    }
+
+    /// Hits so far, of all processes.
+    pub(crate) fn hits(&self) -> u64 {
+        let profile = fs::read_to_string(PROFILE).expect("tracefs is mounted");
+        let line = profile.lines().find(|line| line.contains(&self.name));
+        let hits = line.and_then(|line| line.split_whitespace().next_back());
+        hits.and_then(|hits| hits.parse().ok())
+            .unwrap_or_else(|| panic!("no line for {}: {profile:?}", self.name))
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.enable(false);
+        write(EVENTS, &format!("-:witness/{}\n", self.name));
+    }
+}
+
+/// All probes that tracefs has.
+pub(crate) fn listed() -> String {
+    fs::read_to_string(EVENTS).unwrap_or_default()
+}
+
+/// After a failed test.
+pub(crate) fn remove_all() {
+    let _ = fs::write("/sys/kernel/tracing/events/witness/enable", "0");
+    let _ = fs::write(EVENTS, "");
+}
