@@ -7,8 +7,12 @@
 //! the caller too, so that a file that was handed on gives nobody more rights.
 
 use crate::{
-    common::abi::{self, Counters, Detach, Info, Object, Setup, Version},
+    common::{
+        abi::{self, Counters, Detach, Info, Object, Setup, Version},
+        program::{Step, DATA_MAX, STEPS_MAX}, //
+    },
     filter::Filter,
+    program::Program,
     request::{Array, Request},
     session::{Refused, Session, PROBES, SESSIONS},
     sys::{
@@ -70,6 +74,7 @@ impl Driver for Device {
             abi::NR_DETACH => detach(&self.session, arg),
             abi::NR_COUNTERS => counters(&self.session, arg),
             abi::NR_OBJECT => object(&self.session, arg),
+            abi::NR_PROGRAM => program(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -113,7 +118,9 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_STACK_FP
             | abi::FEATURE_FILTER_PID
             | abi::FEATURE_OBJECT_FD
-            | abi::FEATURE_TEXT,
+            | abi::FEATURE_TEXT
+            | abi::FEATURE_RETURN
+            | abi::FEATURE_PROGRAM,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -238,9 +245,36 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.recorded = counts.recorded;
     counters.filtered = counts.filtered;
     counters.lost_full = counts.lost_full;
-    counters.reserved = 0;
+    counters.rejected = counts.rejected;
+    counters.undecided = counts.undecided;
     counters.stacks_cut = counts.stacks_cut;
     request.write_back()
+}
+
+fn program(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = Request::<abi::Program>::read(arg)?;
+    let wanted = request.value;
+    if wanted.flags != 0 || wanted.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let step_bytes = size_of::<Step>() as u32;
+    let steps = Array::new(wanted.steps, step_bytes, wanted.step_count, STEPS_MAX as u32)?;
+    let data = match wanted.data_bytes {
+        0 => KVVec::new(),
+        bytes => Array::new(wanted.data, 1, bytes, DATA_MAX as u32)?.read_all()?,
+    };
+    let answer = &mut request.value;
+    let kept = match Program::new(steps.read_all()?, data) {
+        Ok(program) => session.keep_program(program).map(|id| answer.id = id),
+        Err((step, flaw)) => {
+            answer.flaw = flaw as u32;
+            answer.flaw_step = step as u32;
+            Err(EINVAL)
+        }
+    };
+    request.write_back()?;
+    kept
 }
 
 fn object(session: &Session, arg: UserPtr) -> Result {

@@ -13,6 +13,8 @@ use kernel::prelude::*;
 pub mod common;
 
 #[forbid(unsafe_code)]
+mod call;
+#[forbid(unsafe_code)]
 mod device;
 #[forbid(unsafe_code)]
 mod filter;
@@ -20,6 +22,8 @@ mod filter;
 mod object;
 #[forbid(unsafe_code)]
 mod probe;
+#[forbid(unsafe_code)]
+mod program;
 #[forbid(unsafe_code)]
 mod reader;
 #[forbid(unsafe_code)]

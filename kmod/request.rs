@@ -3,6 +3,10 @@
 //! `copy_struct_from_user`: a shorter one is filled up with zeroes, a longer one
 //! may only have zeroes behind what we know.
 
+use crate::common::{
+    abi,
+    program::Step, //
+};
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
@@ -11,8 +15,27 @@ use kernel::{
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A type that requests are made of.
-pub(crate) trait Plain: FromBytes + IntoBytes + Immutable + Default {}
-impl<T: FromBytes + IntoBytes + Immutable + Default> Plain for T {}
+pub(crate) trait Plain: FromBytes + IntoBytes + Immutable + Default {
+    /// Bytes of its first version: the least that a caller must know.
+    const BYTES_V1: usize = size_of::<Self>();
+}
+
+impl Plain for u32 {}
+impl Plain for u8 {}
+impl Plain for Step {}
+impl Plain for abi::Info {}
+impl Plain for abi::Setup {}
+impl Plain for abi::Filter {}
+impl Plain for abi::Attach {}
+impl Plain for abi::Detach {}
+impl Plain for abi::Object {}
+impl Plain for abi::Program {}
+impl Plain for abi::Probe {
+    const BYTES_V1: usize = abi::PROBE_BYTES_V1;
+}
+impl Plain for abi::Counters {
+    const BYTES_V1: usize = abi::COUNTERS_BYTES_V1;
+}
 
 /// A request, and how much of it the caller knows.
 pub(crate) struct Request<T> {
@@ -46,8 +69,7 @@ impl<T: Plain> Request<T> {
 
 /// Reads a `T` of which the caller knows `size` bytes.
 fn read_sized<T: Plain>(at: UserPtr, size: usize) -> Result<T> {
-    // The first version of every struct is the one that we know.
-    if size < size_of::<T>() {
+    if size < T::BYTES_V1 {
         return Err(EINVAL);
     }
     if size > PAGE_SIZE {
@@ -55,7 +77,8 @@ fn read_sized<T: Plain>(at: UserPtr, size: usize) -> Result<T> {
     }
     let mut reader = UserSlice::new(at, size).reader();
     let mut value = T::default();
-    reader.read_slice(value.as_mut_bytes())?;
+    let known = size.min(size_of::<T>());
+    reader.read_slice(value.as_mut_bytes().get_mut(..known).ok_or(EINVAL)?)?;
     let mut rest = [0u8; 64];
     while !reader.is_empty() {
         let count = reader.len().min(rest.len());
@@ -93,6 +116,15 @@ impl Array {
             stride: stride as usize,
             count,
         })
+    }
+
+    /// All of them.
+    pub(crate) fn read_all<T: Plain>(&self) -> Result<KVVec<T>> {
+        let mut all = KVVec::with_capacity(self.count as usize, GFP_KERNEL_ACCOUNT)?;
+        for index in 0..self.count {
+            all.push(self.read(index)?, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(all)
     }
 
     /// How many there are.

@@ -62,21 +62,20 @@ impl Ring {
     /// Appends a record of `kind` whose body (what follows the header) is `parts`,
     /// in words. Gives the position behind it, or `None` when
     /// there was no room.
-    fn append(&self, kind: u16, parts: [&[u64]; 2], now_ns: u64) -> Option<u64> {
-        let [first, second] = parts;
-        let body = first
-            .len()
-            .wrapping_add(second.len())
-            .wrapping_mul(size_of::<u64>());
+    fn append(&self, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> Option<u64> {
+        let body = parts
+            .iter()
+            .fold(0usize, |sum, part| sum.wrapping_add(size_of_val(*part)));
         let length = size_of::<Header>().wrapping_add(body) as u64;
         let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
         // An announcement that is lost loses nothing: the reader can ask.
         let counts = kind != KIND_OBJECT;
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
-        let body_at = at.start.wrapping_add(size_of::<Header>() as u64);
-        self.pages.write(body_at, first);
-        self.pages
-            .write(body_at.wrapping_add(size_of_val(first) as u64), second);
+        let mut to = at.start.wrapping_add(size_of::<Header>() as u64);
+        for part in parts {
+            self.pages.write(to, part);
+            to = to.wrapping_add(size_of_val(part) as u64);
+        }
         self.pages.set_header(at.start, header);
         Some(at.end)
     }
@@ -214,7 +213,7 @@ impl Rings {
         &self,
         cpu: u32,
         kind: u16,
-        parts: [&[u64]; 2],
+        parts: [&[u64]; 4],
         now_ns: u64,
         waiter: &Waiter,
     ) -> bool {

@@ -5,6 +5,7 @@
 //! Locks: `probes` and `reader` are never held together. Handlers take neither.
 
 use crate::{
+    call::Calls,
     common::{
         abi::{
             Probe as ProbeRequest,
@@ -12,8 +13,11 @@ use crate::{
             FRAMES_MAX,
             PROBES_MAX,
             PROBE_AT_ENTRY,
+            PROBE_CALL,
             PROBE_ENTRY,
+            PROBE_RETURN,
             PROBE_STACK,
+            PROGRAMS_MAX,
             RING_BYTES_MAX,
             RING_BYTES_MIN,
             RING_BYTES_TOTAL_MAX, //
@@ -22,11 +26,12 @@ use crate::{
     },
     filter::Filter,
     probe::{Counters, Counts, Probe, Shared},
+    program::Program,
     reader::Reader,
     ring::Rings,
     sys::{
         inode::{PinnedInode, Unusable},
-        uprobe::Batch,
+        uprobe::{Batch, Ends},
         vma::FileKey, //
     },
 };
@@ -113,6 +118,22 @@ struct Known {
 struct Probes {
     batch: Batch<Probe>,
     known: KVVec<Known>,
+    programs: KVec<Arc<Program>>,
+}
+
+impl Probes {
+    /// The program with this id; none for zero.
+    fn program(&self, id: u32) -> Result<Option<Arc<Program>>, Refused> {
+        let Some(index) = place(id) else {
+            return Ok(None);
+        };
+        let program = self.programs.get(index);
+        let program = program.ok_or(Refused(ENOENT, Refusal::NoSuchId))?;
+        if program.summary().writes {
+            return Err(Refused(EPERM, Refusal::MayNotWrite));
+        }
+        Ok(Some(program.clone()))
+    }
 }
 
 impl Drop for Probes {
@@ -165,6 +186,7 @@ impl Session {
                 probes <- new_mutex!(Probes {
                     batch: Batch::new(),
                     known: KVVec::new(),
+                    programs: KVec::new(),
                 }),
                 reader <- new_mutex!(Reader::new()),
             }),
@@ -206,9 +228,29 @@ impl Session {
         Ok(())
     }
 
+    /// Keeps a program; gives its id.
+    pub(crate) fn keep_program(&self, program: Program) -> Result<u32> {
+        let mut probes = self.probes.lock();
+        if probes.programs.len() >= PROGRAMS_MAX as usize {
+            return Err(ENOSPC);
+        }
+        let program = Arc::new(program, GFP_KERNEL_ACCOUNT)?;
+        probes.programs.push(program, GFP_KERNEL_ACCOUNT)?;
+        Ok(probes.programs.len() as u32)
+    }
+
+    /// Makes room for the calls of a probe whose entries keep values.
+    fn prepare_calls(&self, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
+        let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
+        if ends == Ends::Both && keeps && self.shared.calls.as_ref().is_none() {
+            self.shared.calls.populate(Calls::new()?);
+        }
+        Ok(())
+    }
+
     /// Attaches one probe; gives its id.
     pub(crate) fn attach(&self, request: &ProbeRequest) -> Result<u32, Refused> {
-        let inode = check(request)?;
+        let (inode, ends) = check(request)?;
         if self.shared.rings.as_ref().is_none() {
             return Err(Refused(ENXIO, Refusal::NoSetup));
         }
@@ -217,6 +259,9 @@ impl Session {
         if id > PROBES_MAX {
             return Err(Refused(ENOSPC, Refusal::TooMany));
         }
+        let at_entry = probes.program(request.entry_program)?;
+        let at_return = probes.program(request.return_program)?;
+        self.prepare_calls(ends, at_entry.as_ref())?;
         probes.known.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let counters = Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?;
         let report = match request.report_offset {
@@ -233,6 +278,9 @@ impl Session {
             ahead: request.offset.wrapping_sub(report),
             file: inode.key(),
             offset: request.offset,
+            ends,
+            at_entry,
+            at_return,
             counters: counters.clone(),
             shared: self.shared.clone(),
         };
@@ -245,7 +293,7 @@ impl Session {
         };
         probes
             .batch
-            .register(inode, request.offset, request.semaphore, probe)
+            .register(inode, request.offset, request.semaphore, ends, probe)
             .map_err(|error| Refused(error, Refusal::Kernel))?;
         PROBES.fetch_add(1, Relaxed);
         // Room was reserved.
@@ -380,7 +428,7 @@ impl Session {
             let counts = known.counters.total();
             seq_print!(
                 out,
-                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} lost-full {} stacks-cut {}\n",
+                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} rejected {} lost-full {} stacks-cut {}\n",
                 known.id,
                 known.file.dev,
                 known.file.ino,
@@ -388,6 +436,7 @@ impl Session {
                 counts.hits,
                 counts.recorded,
                 counts.filtered,
+                counts.rejected,
                 counts.lost_full,
                 counts.stacks_cut
             );
@@ -415,20 +464,30 @@ fn mark(known: &mut [Known], ids: &[u32]) -> Result {
 }
 
 /// Checks what a request for a probe says, and takes its file.
-fn check(request: &ProbeRequest) -> Result<PinnedInode, Refused> {
+fn check(request: &ProbeRequest) -> Result<(PinnedInode, Ends), Refused> {
     let known_flags = PROBE_STACK | PROBE_AT_ENTRY;
-    if request.kind != PROBE_ENTRY
+    let unknown = Refused(EINVAL, Refusal::UnknownValue);
+    let ends = match request.kind {
+        PROBE_ENTRY => Ends::Entry,
+        PROBE_RETURN => Ends::Return,
+        PROBE_CALL => Ends::Both,
+        _ => return Err(unknown),
+    };
+    let runs_never = ends == Ends::Entry && request.return_program != 0
+        || ends == Ends::Return && request.entry_program != 0;
+    if runs_never
         || request.flags & !known_flags != 0
         || request.max_frames > FRAMES_MAX
         || request.reserved != 0
+        || request.reserved2 != 0
         || request.semaphore != 0
         || request.report_offset > request.offset
     {
-        return Err(Refused(EINVAL, Refusal::UnknownValue));
+        return Err(unknown);
     }
     let inode = PinnedInode::from_fd(request.fd)?;
     if request.offset >= inode.size() {
         return Err(Refused(ENOEXEC, Refusal::OutsideFile));
     }
-    Ok(inode)
+    Ok((inode, ends))
 }

@@ -20,11 +20,13 @@ pub enum Version {
     /// Sessions, entry probes, the pid and pid-namespace filter, hit, object and
     /// lost records, frame-pointer stacks.
     V1 = 1,
+    /// Return probes, and programs that fetch and require.
+    V2 = 2,
 }
 
 impl Version {
     /// The version that this source implements.
-    pub const CURRENT: Version = Version::V1;
+    pub const CURRENT: Version = Version::V2;
 }
 
 /// The path of the device.
@@ -48,6 +50,8 @@ pub const NR_DETACH: u32 = 4;
 pub const NR_COUNTERS: u32 = 5;
 /// Number of [`Object`].
 pub const NR_OBJECT: u32 = 6;
+/// Number of [`Program`].
+pub const NR_PROGRAM: u32 = 7;
 
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
@@ -78,6 +82,8 @@ pub const DETACH: u32 = iowr(NR_DETACH, size_of::<Detach>());
 pub const COUNTERS: u32 = iowr(NR_COUNTERS, size_of::<Counters>());
 /// Command of [`Object`].
 pub const OBJECT: u32 = iowr(NR_OBJECT, size_of::<Object>());
+/// Command of [`Program`].
+pub const PROGRAM: u32 = iowr(NR_PROGRAM, size_of::<Program>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -89,6 +95,10 @@ pub const FEATURE_FILTER_PID: u64 = 1 << 2;
 pub const FEATURE_OBJECT_FD: u64 = 1 << 3;
 /// [`Info::features`]: [`SETUP_TEXT`].
 pub const FEATURE_TEXT: u64 = 1 << 4;
+/// [`Info::features`]: return probes.
+pub const FEATURE_RETURN: u64 = 1 << 5;
+/// [`Info::features`]: programs that fetch and require.
+pub const FEATURE_PROGRAM: u64 = 1 << 6;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -206,6 +216,14 @@ const _: () = assert!(size_of::<Filter>() == 32);
 
 /// [`Probe::kind`]: before the instruction at `offset` runs.
 pub const PROBE_ENTRY: u32 = 1;
+/// [`Probe::kind`]: when the function that begins at `offset` returns. The kernel
+/// replaces its return address: not for functions that unwind through their
+/// callers (exceptions) or move their stack (Go). At most 64 calls of one thread
+/// can be waiting; further ones return unseen.
+pub const PROBE_RETURN: u32 = 2;
+/// [`Probe::kind`]: both. The return knows when its call began and what the entry
+/// program kept.
+pub const PROBE_CALL: u32 = 3;
 
 /// [`Probe::flags`]: take the user stack.
 pub const PROBE_STACK: u32 = 1 << 0;
@@ -222,7 +240,7 @@ pub struct Probe {
     /// A file descriptor open for reading: the file to probe. On overlayfs the
     /// probe goes to the real file beneath.
     pub fd: i32,
-    /// `PROBE_ENTRY`.
+    /// `PROBE_ENTRY`, `PROBE_RETURN` or `PROBE_CALL`.
     pub kind: u32,
     /// `PROBE_*` bits.
     pub flags: u32,
@@ -239,8 +257,17 @@ pub struct Probe {
     pub id: u32,
     /// Zero.
     pub reserved: u32,
+    /// Id of the [`Program`] that runs at the entry, or zero.
+    pub entry_program: u32,
+    /// Id of the [`Program`] that runs at the return, or zero.
+    pub return_program: u32,
+    /// Zero.
+    pub reserved2: u64,
 }
-const _: () = assert!(size_of::<Probe>() == 48);
+const _: () = assert!(size_of::<Probe>() == 64);
+
+/// Bytes of [`Probe`] in [`Version::V1`]: the least that [`Attach`] takes.
+pub const PROBE_BYTES_V1: usize = 48;
 
 /// Attaches `count` probes, all or none.
 ///
@@ -268,6 +295,38 @@ pub struct Attach {
 }
 const _: () = assert!(size_of::<Attach>() == 32);
 
+/// Most programs in one session.
+pub const PROGRAMS_MAX: u32 = 1 << 12;
+
+/// Keeps a program in the session, for probes to name. It is checked first.
+///
+/// Errors: `EINVAL` with [`flaw`](Self::flaw), `ENOSPC` too many programs.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Program {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Address of the steps (see [`Step`](super::program::Step)).
+    pub steps: u64,
+    /// Address of the constant bytes.
+    pub data: u64,
+    /// How many steps there are.
+    pub step_count: u32,
+    /// How many constant bytes there are.
+    pub data_bytes: u32,
+    /// Out: the program's id in this session, from 1 on.
+    pub id: u32,
+    /// Out, on error: a [`Flaw`](super::program::Flaw), or zero.
+    pub flaw: u32,
+    /// Out, on error: the index of the step that is wrong.
+    pub flaw_step: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Program>() == 48);
+
 /// Why a request was refused ([`Attach::reason`]). Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -291,6 +350,10 @@ pub enum Refusal {
     Kernel = 7,
     /// Too little memory.
     NoMemory = 8,
+    /// The session has no program of this id.
+    NoSuchId = 9,
+    /// A program of this probe writes, which this session may not.
+    MayNotWrite = 10,
 }
 
 impl Refusal {
@@ -306,6 +369,8 @@ impl Refusal {
             6 => Refusal::TooMany,
             7 => Refusal::Kernel,
             8 => Refusal::NoMemory,
+            9 => Refusal::NoSuchId,
+            10 => Refusal::MayNotWrite,
             _ => return None,
         })
     }
@@ -330,13 +395,17 @@ pub struct Detach {
 }
 const _: () = assert!(size_of::<Detach>() == 24);
 
+/// Bytes of [`Counters`] in [`Version::V1`].
+pub const COUNTERS_BYTES_V1: usize = 64;
+
 /// [`Counters::cpu`]: the sum over all CPUs.
 pub const CPU_ALL: u32 = u32::MAX;
 
-/// The counters of one probe. `hits` is counted when a handler begins, the rest
-/// when it is done, so `hits - (recorded + filtered + lost_full)` is the number of
-/// hits being handled at the moment: zero when no traced task is in a handler,
-/// and for good after [`Detach`], which waits for them.
+/// The counters of one probe. A hit is counted in `hits` when its handler begins,
+/// and in one of `recorded`, `filtered`, `rejected` and `lost_full` when it is
+/// done: the difference is the number of hits being
+/// handled at the moment, zero when no traced task is in a handler, and for good
+/// after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Counters {
@@ -357,13 +426,15 @@ pub struct Counters {
     pub filtered: u64,
     /// Out: hits lost because the ring was full.
     pub lost_full: u64,
-    /// Zero.
-    pub reserved: u64,
+    /// Out: hits that the program did not require.
+    pub rejected: u64,
     /// Out: recorded hits whose stack ended early for another reason than its
     /// natural end or the frame limit.
     pub stacks_cut: u64,
+    /// Out: of the rejected hits, those where a required value could not be read.
+    pub undecided: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 64);
+const _: () = assert!(size_of::<Counters>() == 72);
 
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.

@@ -142,10 +142,6 @@ numbered! {
         FieldString = 65,
         /// A field: `small` bytes at address `a`.
         FieldBytes = 66,
-        /// The key of the sink's row: `a`.
-        Key = 80,
-        /// The value that the sink sums or counts by size: `a`.
-        Value = 81,
         /// Sets register `small` to `a`.
         SetRegister = 96,
         /// Writes the low `large` bytes (1, 2, 4 or 8) of `b` to address `a + small`.
@@ -255,10 +251,6 @@ pub struct Summary {
     pub reads_memory: bool,
     /// How many fields it has.
     pub fields: u32,
-    /// Whether it sets a key.
-    pub has_key: bool,
-    /// Whether it sets a value.
-    pub has_value: bool,
     /// How many values it keeps at entry.
     pub keeps: u32,
 }
@@ -280,19 +272,20 @@ struct Shape {
 
 const fn shape(operation: Operation) -> Shape {
     use Operation::*;
-    let (a, b, to) =
-        match operation {
-            Constant | Register | Context | Kept | FromProbe => (false, false, true),
-            Load | LoadSigned | Not | ZeroExtend | SignExtend | IsZero | StringEqual
-            | StringBegins => (true, false, true),
-            Add | Subtract | Multiply | Divide | Modulo | And | Or | ExclusiveOr | ShiftLeft
-            | ShiftRight | ShiftRightSigned | Equal | Below | BelowOrEqual | Less | LessOrEqual => {
-                (true, true, true)
-            }
-            Keep | Require | Field | FieldString | FieldBytes | Key | Value | SetRegister
-            | Return => (true, false, false),
-            Store => (true, true, false),
-        };
+    let (a, b, to) = match operation {
+        Constant | Register | Context | Kept | FromProbe => (false, false, true),
+        Load | LoadSigned | Not | ZeroExtend | SignExtend | IsZero | StringEqual | StringBegins => {
+            (true, false, true)
+        }
+        Add | Subtract | Multiply | Divide | Modulo | And | Or | ExclusiveOr | ShiftLeft
+        | ShiftRight | ShiftRightSigned | Equal | Below | BelowOrEqual | Less | LessOrEqual => {
+            (true, true, true)
+        }
+        Keep | Require | Field | FieldString | FieldBytes | SetRegister | Return => {
+            (true, false, false)
+        }
+        Store => (true, true, false),
+    };
     Shape { a, b, to }
 }
 
@@ -388,8 +381,6 @@ impl Checker<'_> {
                 self.field(bytes.div_ceil(8))?;
                 self.summary.reads_memory = true;
             }
-            Operation::Key => self.summary.has_key = true,
-            Operation::Value => self.summary.has_value = true,
             Operation::Return => self.summary.writes = true,
             _ => {}
         }
@@ -469,10 +460,6 @@ pub struct Outcome {
     pub matched: bool,
     /// Whether a requirement could not be decided, for want of a value.
     pub undecided: bool,
-    /// The key, when there is one and it is present.
-    pub key: Option<u64>,
-    /// The value, when there is one and it is present.
-    pub value: Option<u64>,
     /// Writes that could not be made.
     pub failed_writes: u32,
 }
@@ -565,8 +552,6 @@ impl Run {
             Operation::Field => self.field(a, output),
             Operation::FieldString => self.field_string(a, step.small, machine, output),
             Operation::FieldBytes => self.field_bytes(a, step.small, machine, output),
-            Operation::Key => self.outcome.key = a,
-            Operation::Value => self.outcome.value = a,
             Operation::Keep => {
                 if let (Some(value), Ok(index)) = (a, usize::try_from(step.small)) {
                     machine.keep(index, value);

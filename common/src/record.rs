@@ -29,7 +29,8 @@ pub const KIND_LOST: u16 = 3;
 pub const WORDS_MAX: usize = 128;
 
 /// Longest record that the module writes, in bytes.
-pub const RECORD_BYTES_MAX: usize = size_of::<Hit>() + 8 * WORDS_MAX;
+pub const RECORD_BYTES_MAX: usize =
+    size_of::<Hit>() + 8 * (1 + WORDS_MAX + super::program::OUTPUT_WORDS_MAX);
 
 /// What every record begins with.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -43,8 +44,10 @@ pub struct Header {
     pub reserved: u16,
 }
 
-/// A probe was hit. `words` words of frames follow (see [`Frame`]), innermost
-/// first.
+/// A probe was hit. Words follow: with [`HIT_RETURN`] one with the nanoseconds
+/// since the call's entry ([`ELAPSED_UNKNOWN`] when that was not seen); then
+/// `words` words of frames (see [`Frame`]), innermost first; then `field_words`
+/// words of the program's fields (see [`Output`](super::program::Output)).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hit {
@@ -63,10 +66,10 @@ pub struct Hit {
     pub words: u16,
     /// A [`StackEnd`].
     pub stack_end: u8,
-    /// [`HIT_COMPAT`].
+    /// `HIT_*` bits.
     pub flags: u8,
-    /// Zero.
-    pub reserved: u16,
+    /// 8-byte words of fields behind the frames.
+    pub field_words: u16,
     /// Process id in the opener's pid namespace.
     pub pid: u32,
     /// Thread id in the opener's pid namespace.
@@ -86,6 +89,11 @@ const _: () = assert!(size_of::<Hit>() == 72);
 
 /// [`Hit::flags`]: the task runs 32-bit code.
 pub const HIT_COMPAT: u8 = 1 << 0;
+/// [`Hit::flags`]: the function returned; without it, it was entered.
+pub const HIT_RETURN: u8 = 1 << 1;
+
+/// The word behind a return's [`Hit`] when its entry was not seen.
+pub const ELAPSED_UNKNOWN: u64 = u64::MAX;
 
 /// An object that frames of this session name from now on.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -278,11 +286,40 @@ impl Iterator for Frames<'_> {
     }
 }
 
+/// What follows a [`Hit`].
+#[derive(Clone, Copy, Debug)]
+pub struct Details<'a> {
+    /// Nanoseconds since the call's entry, for a return whose entry was seen.
+    pub elapsed_ns: Option<u64>,
+    /// The frames.
+    pub frames: Frames<'a>,
+    /// The program's fields.
+    pub fields: &'a [u64],
+}
+
+impl<'a> Details<'a> {
+    fn parse(hit: &Hit, words: &'a [u64]) -> Option<Details<'a>> {
+        let (elapsed_ns, words) = match hit.flags & HIT_RETURN {
+            0 => (None, words),
+            _ => {
+                let (&elapsed, words) = words.split_first()?;
+                (Some(elapsed).filter(|&ns| ns != ELAPSED_UNKNOWN), words)
+            }
+        };
+        let (frames, words) = words.split_at_checked(hit.words.into())?;
+        Some(Details {
+            elapsed_ns,
+            frames: Frames(frames),
+            fields: words.get(..hit.field_words.into())?,
+        })
+    }
+}
+
 /// One record, parsed.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
-    /// A hit and its frames.
-    Hit(&'a Hit, Frames<'a>),
+    /// A hit and what follows it.
+    Hit(&'a Hit, Details<'a>),
     /// An object's announcement.
     Object(&'a ObjectRecord),
     /// A gap.
@@ -331,11 +368,11 @@ impl<'a> Record<'a> {
         let record = match header.kind {
             KIND_HIT => {
                 let (hit, rest) = fixed::<Hit>(body)?;
-                let words = <[u64]>::ref_from_bytes(rest)
+                let details = <[u64]>::ref_from_bytes(rest)
                     .ok()
-                    .and_then(|words| words.get(..hit.words as usize))
+                    .and_then(|words| Details::parse(hit, words))
                     .ok_or(Corrupt::Length(header.word))?;
-                Record::Hit(hit, Frames(words))
+                Record::Hit(hit, details)
             }
             KIND_OBJECT => Record::Object(fixed(body)?.0),
             KIND_LOST => Record::Lost(fixed(body)?.0),
@@ -409,7 +446,7 @@ mod tests {
         let Some(Record::Hit(_, got)) = record else {
             panic!("not a hit")
         };
-        assert_eq!(got.collect::<Vec<_>>(), frames);
+        assert_eq!(got.frames.collect::<Vec<_>>(), frames);
     }
 
     #[test]

@@ -5,21 +5,28 @@
 //! written as `\xNN`, so that a line stays a line and a terminal stays as it is.
 
 use super::abi::ObjectIdentity;
-use super::record::{Frame, Frames, Record, StackEnd};
+use super::record::{Frame, Frames, Record, StackEnd, HIT_RETURN};
 use core::fmt::{Result, Write};
 
 /// Longest line that [`write_line`] writes for one record, in bytes: a hit of
-/// [`FRAMES_MAX`](super::abi::FRAMES_MAX) frames of at most 32 characters.
-pub const LINE_BYTES_MAX: usize = 256 + 64 + 32 * super::abi::FRAMES_MAX as usize;
+/// [`FRAMES_MAX`](super::abi::FRAMES_MAX) frames of at most 32 characters, and the
+/// words of its fields.
+pub const LINE_BYTES_MAX: usize =
+    320 + 32 * super::abi::FRAMES_MAX as usize + 18 * super::program::OUTPUT_WORDS_MAX;
 
 /// Writes one record as one line, newline included.
 pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
     match record {
-        Record::Hit(hit, frames) => {
+        Record::Hit(hit, details) => {
             write_time(out, hit.time_ns)?;
+            let kind = if hit.flags & HIT_RETURN == 0 {
+                "hit"
+            } else {
+                "return"
+            };
             write!(
                 out,
-                " cpu {} hit probe {} seq {} ",
+                " cpu {} {kind} probe {} seq {} ",
                 hit.cpu, hit.probe, hit.sequence
             )?;
             write_escaped(out, &hit.comm)?;
@@ -28,7 +35,14 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
                 " pid {} tid {} ns {} nspid {} nstid {}",
                 hit.pid, hit.tid, hit.pidns_inum, hit.ns_pid, hit.ns_tid
             )?;
-            write_stack(out, *frames, hit.stack_end)?;
+            if let Some(ns) = details.elapsed_ns {
+                write!(out, " elapsed {ns}")?;
+            }
+            details
+                .fields
+                .iter()
+                .try_for_each(|word| write!(out, " #{word:x}"))?;
+            write_stack(out, details.frames, hit.stack_end)?;
         }
         Record::Object(object) => {
             write_time(out, object.time_ns)?;
@@ -91,10 +105,19 @@ fn write_identity(out: &mut impl Write, identity: &ObjectIdentity) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Hit, Lost, Method};
+    use super::super::program::OUTPUT_WORDS_MAX;
+    use super::super::record::{Details, Hit, Lost, Method};
     use super::*;
     extern crate std;
     use std::string::String;
+
+    fn details<'a>(frames: &'a [u64], fields: &'a [u64]) -> Details<'a> {
+        Details {
+            elapsed_ns: None,
+            frames: Frames(frames),
+            fields,
+        }
+    }
 
     #[test]
     fn a_hit_is_one_line_whatever_its_comm() {
@@ -113,7 +136,7 @@ mod tests {
         }
         .encode();
         let mut line = String::new();
-        write_line(&mut line, &Record::Hit(&hit, Frames(&words[..1]))).unwrap();
+        write_line(&mut line, &Record::Hit(&hit, details(&words[..1], &[]))).unwrap();
         assert_eq!(
             line,
             "1.000000002 cpu 0 hit probe 3 seq 4 a\\x0a\\x1b[b\\x5c pid 5 tid 0 ns 0 nspid 0 nstid 0 1+0x10\n"
@@ -150,7 +173,11 @@ mod tests {
             .take(super::super::record::WORDS_MAX)
             .collect();
         let mut line = String::new();
-        write_line(&mut line, &Record::Hit(&hit, Frames(&words))).unwrap();
+        write_line(
+            &mut line,
+            &Record::Hit(&hit, details(&words, &[u64::MAX; OUTPUT_WORDS_MAX])),
+        )
+        .unwrap();
         assert!(line.len() <= LINE_BYTES_MAX, "{}", line.len());
         let lost = Lost {
             count: u64::MAX,

@@ -38,6 +38,13 @@ impl<const N: usize> Words<N> {
         true
     }
 
+    /// Replaces the first word, if there is one.
+    pub(crate) fn set_first(&mut self, word: u64) {
+        if let (Some(first), true) = (self.words.first_mut(), self.used != 0) {
+            first.write(word);
+        }
+    }
+
     /// The words.
     pub(crate) fn as_slice(&self) -> &[u64] {
         let words = self.words.get(..self.used).unwrap_or(&[]);

@@ -240,6 +240,14 @@ impl Mm {
     }
 }
 
+/// The current task's effective user id, in the initial user namespace.
+pub(crate) fn current_euid() -> u32 {
+    let current = kernel::current!();
+    // SAFETY: `current`'s credentials are valid while it runs this code, and their
+    // ids are fixed.
+    unsafe { (*(*current.as_ptr()).cred).euid.val }
+}
+
 /// Whether the current task has `capability` in the initial user namespace.
 pub(crate) fn is_capable(capability: u32) -> bool {
     // SAFETY: `capable` has no preconditions.

@@ -7,6 +7,7 @@
 //! grace period for any number of them.
 
 use super::{inode::PinnedInode, shim, task::Mm, worker};
+use crate::common::program::Register;
 use core::{
     ffi::c_int,
     marker::PhantomData,
@@ -27,10 +28,26 @@ pub(crate) enum Verdict {
     Remove,
 }
 
+/// Which ends of a function's calls a consumer wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Their beginning, or any instruction.
+    Entry,
+    /// Their return.
+    Return,
+    /// Both, as one.
+    Both,
+}
+
 /// What runs when a breakpoint is hit. Neither method may sleep, fault or panic.
 pub(crate) trait Hook: Send + Sync + 'static {
-    /// The breakpoint was hit by the current task.
-    fn hit(&self, regs: &Regs<'_>) -> Verdict;
+    /// The breakpoint was hit by the current task. What is left in `call` comes back
+    /// when the function returns, for [`Ends::Both`].
+    fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict;
+
+    /// The function returned; `call` is what its entry left, for [`Ends::Both`].
+    /// `entry` is the address of the breakpoint.
+    fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>);
 
     /// Whether processes with this address space should carry the breakpoint.
     /// Called under the mm's write lock and uprobe locks.
@@ -54,6 +71,32 @@ impl Regs<'_> {
     pub(crate) fn sp(&self) -> u64 {
         // SAFETY: As for `ip`.
         unsafe { (*self.0.as_ptr()).sp as u64 }
+    }
+
+    /// The value of a register; `None` for one that a task of this kind has not.
+    pub(crate) fn get(&self, register: Register) -> Option<u64> {
+        // SAFETY: As for `ip`.
+        let regs = unsafe { self.0.as_ref() };
+        Some(match register {
+            Register::Rax => regs.ax,
+            Register::Rdx => regs.dx,
+            Register::Rcx => regs.cx,
+            Register::Rbx => regs.bx,
+            Register::Rsi => regs.si,
+            Register::Rdi => regs.di,
+            Register::Rbp => regs.bp,
+            Register::Rsp => regs.sp,
+            Register::R8 => regs.r8,
+            Register::R9 => regs.r9,
+            Register::R10 => regs.r10,
+            Register::R11 => regs.r11,
+            Register::R12 => regs.r12,
+            Register::R13 => regs.r13,
+            Register::R14 => regs.r14,
+            Register::R15 => regs.r15,
+            Register::Rip => regs.ip,
+            Register::Flags => regs.flags,
+        } as u64)
     }
 
     /// Frame pointer register.
@@ -121,6 +164,7 @@ impl<H: Hook> Batch<H> {
         inode: PinnedInode,
         offset: u64,
         semaphore: u64,
+        ends: Ends,
         hook: H,
     ) -> Result {
         let (offset, semaphore) = (i64::try_from(offset)?, i64::try_from(semaphore)?);
@@ -128,7 +172,8 @@ impl<H: Hook> Batch<H> {
         let consumer = KBox::new(
             Consumer {
                 raw: Opaque::new(bindings::uprobe_consumer {
-                    handler: Some(handler::<H>),
+                    handler: (ends != Ends::Return).then_some(handler::<H>),
+                    ret_handler: (ends != Ends::Entry).then_some(ret_handler::<H>),
                     filter: Some(filter::<H>),
                     ..pin_init::zeroed()
                 }),
@@ -207,7 +252,7 @@ impl<H: Hook> Drop for Batch<H> {
 unsafe extern "C" fn handler<H: Hook>(
     consumer: *mut bindings::uprobe_consumer,
     regs: *mut bindings::pt_regs,
-    _cookie: *mut u64,
+    call: *mut u64,
 ) -> c_int {
     // SAFETY: `raw` is the first field of a `Consumer<H>` (`repr(C)`), which lives
     // until a grace period after it was unregistered; the reference is shared only.
@@ -215,10 +260,38 @@ unsafe extern "C" fn handler<H: Hook>(
     let Some(regs) = NonNull::new(regs) else {
         return 0;
     };
-    match consumer.hook.hit(&Regs(regs, PhantomData)) {
+    let mut left = 0;
+    let verdict = consumer.hook.hit(&Regs(regs, PhantomData), &mut left);
+    if !call.is_null() {
+        // SAFETY: The uprobe core gives a word of its own stack.
+        unsafe { *call = left };
+    }
+    match verdict {
         Verdict::Keep => 0,
         Verdict::Remove => bindings::UPROBE_HANDLER_REMOVE as c_int,
     }
+}
+
+/// # Safety
+///
+/// Called by the uprobe core only, with a registered [`Consumer<H>`].
+unsafe extern "C" fn ret_handler<H: Hook>(
+    consumer: *mut bindings::uprobe_consumer,
+    entry: usize,
+    regs: *mut bindings::pt_regs,
+    call: *mut u64,
+) -> c_int {
+    // SAFETY: As in `handler`.
+    let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
+    // SAFETY: The uprobe core gives the word that `handler` left, or NULL for a
+    // consumer that has no `handler`.
+    let call = unsafe { call.as_ref() }.copied();
+    if let Some(regs) = NonNull::new(regs) {
+        consumer
+            .hook
+            .returned(&Regs(regs, PhantomData), entry as u64, call);
+    }
+    0
 }
 
 /// # Safety

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What an entry keeps for its return.
+//!
+//! The uprobe core carries one word from a call's entry to its return. Without
+//! kept values that is the entry's time; with some it names a slot here. Returns
+//! may never come (longjmp, exit, a killed thread, calls deeper than the kernel
+//! follows), so slots are handed out in a circle and taken over when they come
+//! round again; a return that finds its slot taken over has no values, and no
+//! wrong ones.
+
+use crate::common::program::KEPT_MAX;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release}, //
+};
+use kernel::prelude::*;
+
+/// Calls that can be under way before slots come round.
+const SLOTS: usize = 1 << 13;
+const SLOT_BITS: u32 = SLOTS.trailing_zeros();
+/// Bit of a slot's stamp: it is being written.
+const WRITING: u64 = 1 << 63;
+
+/// Values that an entry keeps: a value is there or not.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Values {
+    values: [u64; KEPT_MAX],
+    present: u8,
+}
+
+impl Values {
+    /// The value, when it was kept.
+    pub(crate) fn get(&self, index: usize) -> Option<u64> {
+        let present = self.present & 1u8.checked_shl(index as u32)? != 0;
+        self.values.get(index).copied().filter(|_| present)
+    }
+
+    /// Keeps a value.
+    pub(crate) fn set(&mut self, index: usize, value: u64) {
+        if let (Some(place), Some(bit)) = (
+            self.values.get_mut(index),
+            1u8.checked_shl(index as u32), //
+        ) {
+            *place = value;
+            self.present |= bit;
+        }
+    }
+}
+
+/// A call, as its return finds it; a time of zero when its entry was not seen.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Call {
+    pub(crate) time_ns: u64,
+    pub(crate) values: Values,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// The ticket of the call that holds the slot.
+    stamp: AtomicU64,
+    time_ns: AtomicU64,
+    values: [AtomicU64; KEPT_MAX],
+    present: AtomicU64,
+}
+
+/// The calls under way whose entries kept something.
+pub(crate) struct Calls {
+    slots: KVVec<Slot>,
+    tickets: AtomicU64,
+}
+
+impl Calls {
+    /// None under way.
+    pub(crate) fn new() -> Result<Self> {
+        let mut slots = KVVec::with_capacity(SLOTS, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..SLOTS {
+            slots.push(Slot::default(), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Calls {
+            slots,
+            tickets: AtomicU64::new(1),
+        })
+    }
+
+    /// Keeps a call; gives the word that finds it again.
+    pub(crate) fn keep(&self, call: &Call) -> u64 {
+        let ticket = self.tickets.fetch_add(1, Relaxed) & !WRITING;
+        let Some(slot) = self.slot(ticket) else {
+            return 0;
+        };
+        let before = slot.stamp.swap(ticket | WRITING, AcqRel);
+        if before & WRITING != 0 {
+            // A task was preempted here a whole round ago: its call loses.
+            return 0;
+        }
+        slot.time_ns.store(call.time_ns, Relaxed);
+        for (to, from) in slot.values.iter().zip(call.values.values) {
+            to.store(from, Relaxed);
+        }
+        slot.present.store(call.values.present.into(), Relaxed);
+        // Only if nobody took the slot over meanwhile.
+        let _ = slot
+            .stamp
+            .compare_exchange(ticket | WRITING, ticket, Release, Relaxed);
+        ticket
+    }
+
+    /// The call that [`keep`](Self::keep) gave this word for, if it is still there.
+    pub(crate) fn take(&self, ticket: u64) -> Option<Call> {
+        let slot = self.slot(ticket).filter(|_| ticket != 0)?;
+        if slot.stamp.load(Acquire) != ticket {
+            return None;
+        }
+        let mut values = Values {
+            present: slot.present.load(Relaxed) as u8,
+            ..Values::default()
+        };
+        for (to, from) in values.values.iter_mut().zip(&slot.values) {
+            *to = from.load(Relaxed);
+        }
+        let time_ns = slot.time_ns.load(Relaxed);
+        core::sync::atomic::fence(Acquire);
+        // Unchanged behind the values as well: they are this call's.
+        (slot.stamp.load(Relaxed) == ticket).then_some(Call { time_ns, values })
+    }
+
+    fn slot(&self, ticket: u64) -> Option<&Slot> {
+        let index = ticket & (1u64 << SLOT_BITS).wrapping_sub(1);
+        self.slots.get(index as usize)
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs that user space uploaded, and the task they run on.
+//!
+//! A program is checked when it is uploaded and kept by its session; probes name
+//! it by id. Running one (`common/src/program.rs`) takes no locks, does not fault
+//! and ends after as many steps as it has.
+
+use crate::{
+    call::Values,
+    common::program::{
+        self, Context, Flaw, Machine, Outcome, Output, Register, Step, Summary,
+        OUTPUT_WORDS_MAX, //
+    },
+    filter::Ids,
+    sys::{
+        scratch::Words,
+        task::{current_euid, Current},
+        uprobe::Regs,
+        user_mem, //
+    },
+};
+use kernel::prelude::*;
+
+/// A checked program.
+pub(crate) struct Program {
+    steps: KVVec<Step>,
+    data: KVVec<u8>,
+    summary: Summary,
+}
+
+impl Program {
+    /// Checks and keeps a program, or says which step is wrong and how.
+    pub(crate) fn new(steps: KVVec<Step>, data: KVVec<u8>) -> Result<Self, (usize, Flaw)> {
+        let summary = program::check(&steps, &data)?.summary();
+        Ok(Program {
+            steps,
+            data,
+            summary,
+        })
+    }
+
+    /// What the program does.
+    pub(crate) fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// Runs it on the current task.
+    pub(crate) fn run(&self, task: &mut Task<'_>, fields: &mut Fields) -> Outcome {
+        program::Program::kept(&self.steps, &self.data, self.summary).run(task, fields)
+    }
+}
+
+/// The fields of one hit.
+pub(crate) struct Fields(Words<OUTPUT_WORDS_MAX>);
+
+impl Fields {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Fields(Words::new())
+    }
+
+    /// Their words.
+    pub(crate) fn words(&self) -> &[u64] {
+        self.0.as_slice()
+    }
+}
+
+impl Output for Fields {
+    fn extend(&mut self, words: &[u64]) {
+        // The check counted them: there is room.
+        self.0.extend(words);
+    }
+
+    fn set_first(&mut self, word: u64) {
+        self.0.set_first(word);
+    }
+}
+
+/// The current task at a hit.
+pub(crate) struct Task<'a> {
+    pub(crate) regs: &'a Regs<'a>,
+    pub(crate) ids: &'a Ids,
+    pub(crate) current: &'a Current,
+    pub(crate) cpu: u32,
+    pub(crate) now_ns: u64,
+    /// The address of the probe's reported place.
+    pub(crate) probe_address: u64,
+    /// Since the call's entry, when this is its return.
+    pub(crate) elapsed_ns: Option<u64>,
+    /// What the entry keeps, or kept.
+    pub(crate) values: Values,
+}
+
+impl Machine for Task<'_> {
+    fn register(&self, register: Register) -> Option<u64> {
+        self.regs.get(register)
+    }
+
+    fn context(&self, context: Context) -> Option<u64> {
+        Some(match context {
+            Context::Pid => self.ids.pid.into(),
+            Context::Tid => self.ids.tid.into(),
+            Context::NsPid => self.ids.ns_pid.into(),
+            Context::NsTid => self.ids.ns_tid.into(),
+            Context::PidNamespace => self.ids.pidns_inum.into(),
+            Context::Cpu => self.cpu.into(),
+            Context::Time => self.now_ns,
+            Context::Elapsed => self.elapsed_ns?,
+            Context::Uid => current_euid().into(),
+            Context::CommLow => u64::from_le_bytes(*self.current.comm().first_chunk()?),
+            Context::CommHigh => u64::from_le_bytes(*self.current.comm().last_chunk()?),
+        })
+    }
+
+    fn kept(&self, index: usize) -> Option<u64> {
+        self.values.get(index)
+    }
+
+    fn keep(&mut self, index: usize, value: u64) {
+        self.values.set(index, value);
+    }
+
+    fn probe_address(&self) -> u64 {
+        self.probe_address
+    }
+
+    fn read(&self, address: u64, out: &mut [u8]) -> bool {
+        user_mem::read(address, out).is_ok()
+    }
+
+    // No session may write yet: programs that do are refused when they are attached.
+    fn set_register(&mut self, _register: Register, _value: u64) -> bool {
+        false
+    }
+
+    fn write(&mut self, _address: u64, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    fn return_now(&mut self, _value: u64) -> bool {
+        false
+    }
+}
