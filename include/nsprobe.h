@@ -2,7 +2,7 @@
 /*
  * The interface of /dev/nsprobe for readers in C.
  *
- * Written from common/src/{abi,record,ring}.rs by common/tests/c_abi.rs, which
+ * Written from common/src/{abi,program,record,ring}.rs by common/tests/c_abi.rs, which
  * also compares every size, offset and constant: do not edit. docs/abi.md is
  * the reference, examples/reader.c a whole reader.
  */
@@ -62,6 +62,8 @@ enum nsprobe_version {
 	 * and lost records, frame-pointer stacks.
 	 */
 	NSPROBE_VERSION_V1 = 1,
+	/* Return probes, and programs that fetch and require. */
+	NSPROBE_VERSION_V2 = 2,
 };
 
 /* The path of the device. */
@@ -94,6 +96,9 @@ enum nsprobe_version {
 /* Number of struct nsprobe_object. */
 #define NSPROBE_NR_OBJECT 6
 
+/* Number of struct nsprobe_program. */
+#define NSPROBE_NR_PROGRAM 7
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -115,6 +120,9 @@ enum nsprobe_version {
 /* Command of struct nsprobe_object. */
 #define NSPROBE_IOC_OBJECT _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_OBJECT, struct nsprobe_object)
 
+/* Command of struct nsprobe_program. */
+#define NSPROBE_IOC_PROGRAM _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_PROGRAM, struct nsprobe_program)
+
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
 
@@ -129,6 +137,12 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: NSPROBE_SETUP_TEXT. */
 #define NSPROBE_FEATURE_TEXT (1ULL << 4)
+
+/* nsprobe_info.features: return probes. */
+#define NSPROBE_FEATURE_RETURN (1ULL << 5)
+
+/* nsprobe_info.features: programs that fetch and require. */
+#define NSPROBE_FEATURE_PROGRAM (1ULL << 6)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -262,6 +276,20 @@ struct nsprobe_filter {
 /* nsprobe_probe.kind: before the instruction at offset runs. */
 #define NSPROBE_PROBE_ENTRY 1
 
+/*
+ * nsprobe_probe.kind: when the function that begins at offset returns. The
+ * kernel replaces its return address: not for functions that unwind through
+ * their callers (exceptions) or move their stack (Go). At most 64 calls of one
+ * thread can be waiting; further ones return unseen.
+ */
+#define NSPROBE_PROBE_RETURN 2
+
+/*
+ * nsprobe_probe.kind: both. The return knows when its call began and what the
+ * entry program kept.
+ */
+#define NSPROBE_PROBE_CALL 3
+
 /* nsprobe_probe.flags: take the user stack. */
 #define NSPROBE_PROBE_STACK (1U << 0)
 
@@ -280,7 +308,7 @@ struct nsprobe_probe {
 	 * the probe goes to the real file beneath.
 	 */
 	__s32 fd;
-	/* NSPROBE_PROBE_ENTRY. */
+	/* NSPROBE_PROBE_ENTRY, NSPROBE_PROBE_RETURN or NSPROBE_PROBE_CALL. */
 	__u32 kind;
 	/* NSPROBE_PROBE_* bits. */
 	__u32 flags;
@@ -301,7 +329,19 @@ struct nsprobe_probe {
 	__u32 id;
 	/* Zero. */
 	__u32 reserved;
+	/* Id of the struct nsprobe_program that runs at the entry, or zero. */
+	__u32 entry_program;
+	/* Id of the struct nsprobe_program that runs at the return, or zero. */
+	__u32 return_program;
+	/* Zero. */
+	__u64 reserved2;
 };
+
+/*
+ * Bytes of struct nsprobe_probe in NSPROBE_VERSION_V1: the least that struct
+ * nsprobe_attach takes.
+ */
+#define NSPROBE_PROBE_BYTES_V1 48
 
 /*
  * Attaches count probes, all or none.
@@ -326,6 +366,37 @@ struct nsprobe_attach {
 	__u32 failed;
 	/* Out, on error: an enum nsprobe_refusal. */
 	__u32 reason;
+};
+
+/* Most programs in one session. */
+#define NSPROBE_PROGRAMS_MAX (1U << 12)
+
+/*
+ * Keeps a program in the session, for probes to name. It is checked first.
+ *
+ * Errors: EINVAL with flaw, ENOSPC too many programs.
+ */
+struct nsprobe_program {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* Address of the steps (see struct nsprobe_step). */
+	__u64 steps;
+	/* Address of the constant bytes. */
+	__u64 data;
+	/* How many steps there are. */
+	__u32 step_count;
+	/* How many constant bytes there are. */
+	__u32 data_bytes;
+	/* Out: the program's id in this session, from 1 on. */
+	__u32 id;
+	/* Out, on error: a struct nsprobe_flaw, or zero. */
+	__u32 flaw;
+	/* Out, on error: the index of the step that is wrong. */
+	__u32 flaw_step;
+	/* Zero. */
+	__u32 reserved;
 };
 
 /*
@@ -357,6 +428,10 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_KERNEL = 7,
 	/* Too little memory. */
 	NSPROBE_REFUSAL_NO_MEMORY = 8,
+	/* The session has no program of this id. */
+	NSPROBE_REFUSAL_NO_SUCH_ID = 9,
+	/* A program of this probe writes, which this session may not. */
+	NSPROBE_REFUSAL_MAY_NOT_WRITE = 10,
 };
 
 /*
@@ -376,14 +451,18 @@ struct nsprobe_detach {
 	__u32 reserved;
 };
 
+/* Bytes of struct nsprobe_counters in NSPROBE_VERSION_V1. */
+#define NSPROBE_COUNTERS_BYTES_V1 64
+
 /* nsprobe_counters.cpu: the sum over all CPUs. */
 #define NSPROBE_CPU_ALL 0xffffffffU
 
 /*
- * The counters of one probe. hits is counted when a handler begins, the rest
- * when it is done, so hits - (recorded + filtered + lost_full) is the number of
- * hits being handled at the moment: zero when no traced task is in a handler,
- * and for good after struct nsprobe_detach, which waits for them.
+ * The counters of one probe. A hit is counted in hits when its handler begins,
+ * and in one of recorded, filtered, rejected and lost_full when it is done: the
+ * difference is the number of hits being handled at the moment, zero when no
+ * traced task is in a handler, and for good after struct nsprobe_detach, which
+ * waits for them.
  */
 struct nsprobe_counters {
 	/* Bytes of this struct. */
@@ -405,13 +484,18 @@ struct nsprobe_counters {
 	__u64 filtered;
 	/* Out: hits lost because the ring was full. */
 	__u64 lost_full;
-	/* Zero. */
-	__u64 reserved;
+	/* Out: hits that the program did not require. */
+	__u64 rejected;
 	/*
 	 * Out: recorded hits whose stack ended early for another reason than
 	 * its natural end or the frame limit.
 	 */
 	__u64 stacks_cut;
+	/*
+	 * Out: of the rejected hits, those where a required value could not be
+	 * read.
+	 */
+	__u64 undecided;
 };
 
 /*
@@ -435,6 +519,222 @@ struct nsprobe_object {
 	__s32 fd;
 	/* Out: the object. */
 	struct nsprobe_object_identity identity;
+};
+
+/* Slots of a program. */
+#define NSPROBE_SLOTS 16
+
+/* Most steps of a program. */
+#define NSPROBE_STEPS_MAX 256
+
+/* Most constant bytes of a program. */
+#define NSPROBE_DATA_MAX 4096
+
+/* Most fields of a program. */
+#define NSPROBE_FIELDS_MAX 32
+
+/* Longest string or byte array that is fetched, in bytes. */
+#define NSPROBE_BYTES_MAX 256
+
+/* Most words that the fields of one hit take. */
+#define NSPROBE_OUTPUT_WORDS_MAX 96
+
+/* One step: slots[to] = operation(a, b, small, large). */
+struct nsprobe_step {
+	/* An struct nsprobe_operation. */
+	__u8 operation;
+	/* The slot that is written. */
+	__u8 to;
+	/* The first slot that is read. */
+	__u8 a;
+	/* The second slot that is read. */
+	__u8 b;
+	/* What it means stands at the operation. */
+	__s32 small;
+	/* What it means stands at the operation. */
+	__u64 large;
+};
+
+/* What a step does. Numbers are never reused. */
+enum nsprobe_operation {
+	/* large. */
+	NSPROBE_OPERATION_CONSTANT = 1,
+	/* Register small (a struct nsprobe_register) of the task. */
+	NSPROBE_OPERATION_REGISTER = 2,
+	/* large as a struct nsprobe_context. */
+	NSPROBE_OPERATION_CONTEXT = 3,
+	/* Value small that the entry of this call kept. */
+	NSPROBE_OPERATION_KEPT = 4,
+	/* Keeps a as value small for the return of this call. */
+	NSPROBE_OPERATION_KEEP = 5,
+	/* large bytes (1, 2, 4 or 8) at address a + small. */
+	NSPROBE_OPERATION_LOAD = 6,
+	/* The same, with the sign extended. */
+	NSPROBE_OPERATION_LOAD_SIGNED = 7,
+	/*
+	 * The address in this process that lies large behind the probe's
+	 * reported place: how a program names what is in the probed file.
+	 */
+	NSPROBE_OPERATION_FROM_PROBE = 8,
+	/* a + b. */
+	NSPROBE_OPERATION_ADD = 16,
+	/* a - b. */
+	NSPROBE_OPERATION_SUBTRACT = 17,
+	/* a * b. */
+	NSPROBE_OPERATION_MULTIPLY = 18,
+	/* a / b, unsigned; absent when b is zero. */
+	NSPROBE_OPERATION_DIVIDE = 19,
+	/* a % b, unsigned; absent when b is zero. */
+	NSPROBE_OPERATION_MODULO = 20,
+	/* a & b. */
+	NSPROBE_OPERATION_AND = 21,
+	/* a | b. */
+	NSPROBE_OPERATION_OR = 22,
+	/* a ^ b. */
+	NSPROBE_OPERATION_EXCLUSIVE_OR = 23,
+	/* a << b; zero when b is 64 or more. */
+	NSPROBE_OPERATION_SHIFT_LEFT = 24,
+	/* a >> b, unsigned; zero when b is 64 or more. */
+	NSPROBE_OPERATION_SHIFT_RIGHT = 25,
+	/* a >> b with the sign kept; b counts as at most 63. */
+	NSPROBE_OPERATION_SHIFT_RIGHT_SIGNED = 26,
+	/* !a, bit by bit. */
+	NSPROBE_OPERATION_NOT = 27,
+	/* The low large bits (1 to 63) of a. */
+	NSPROBE_OPERATION_ZERO_EXTEND = 28,
+	/* The low large bits (1 to 63) of a, with the sign extended. */
+	NSPROBE_OPERATION_SIGN_EXTEND = 29,
+	/* 1 when a == b, else 0. */
+	NSPROBE_OPERATION_EQUAL = 32,
+	/* 1 when a < b, unsigned, else 0. */
+	NSPROBE_OPERATION_BELOW = 33,
+	/* 1 when a <= b, unsigned, else 0. */
+	NSPROBE_OPERATION_BELOW_OR_EQUAL = 34,
+	/* 1 when a < b, signed, else 0. */
+	NSPROBE_OPERATION_LESS = 35,
+	/* 1 when a <= b, signed, else 0. */
+	NSPROBE_OPERATION_LESS_OR_EQUAL = 36,
+	/* 1 when a is zero, else 0. */
+	NSPROBE_OPERATION_IS_ZERO = 37,
+	/*
+	 * 1 when the string at address a is the constant small..small + large,
+	 * which is at most NSPROBE_BYTES_MAX long, else 0.
+	 */
+	NSPROBE_OPERATION_STRING_EQUAL = 38,
+	/*
+	 * Like struct nsprobe_string_equal, when the string begins with the
+	 * constant.
+	 */
+	NSPROBE_OPERATION_STRING_BEGINS = 39,
+	/*
+	 * The hit counts only when a is present and not zero; else the program
+	 * ends here.
+	 */
+	NSPROBE_OPERATION_REQUIRE = 48,
+	/* A field: a. */
+	NSPROBE_OPERATION_FIELD = 64,
+	/* A field: the string at address a, at most small bytes of it. */
+	NSPROBE_OPERATION_FIELD_STRING = 65,
+	/* A field: small bytes at address a. */
+	NSPROBE_OPERATION_FIELD_BYTES = 66,
+	/* Sets register small to a. */
+	NSPROBE_OPERATION_SET_REGISTER = 96,
+	/*
+	 * Writes the low large bytes (1, 2, 4 or 8) of b to address a + small.
+	 */
+	NSPROBE_OPERATION_STORE = 97,
+	/* Ends the function at once with return value a. */
+	NSPROBE_OPERATION_RETURN = 98,
+};
+
+/* A register, by its DWARF number (System V psABI for x86-64, figure 3.36). */
+enum nsprobe_register {
+	/* %rax. */
+	NSPROBE_REGISTER_RAX = 0,
+	/* %rdx. */
+	NSPROBE_REGISTER_RDX = 1,
+	/* %rcx. */
+	NSPROBE_REGISTER_RCX = 2,
+	/* %rbx. */
+	NSPROBE_REGISTER_RBX = 3,
+	/* %rsi. */
+	NSPROBE_REGISTER_RSI = 4,
+	/* %rdi. */
+	NSPROBE_REGISTER_RDI = 5,
+	/* %rbp. */
+	NSPROBE_REGISTER_RBP = 6,
+	/* %rsp. */
+	NSPROBE_REGISTER_RSP = 7,
+	/* %r8. */
+	NSPROBE_REGISTER_R8 = 8,
+	/* %r9. */
+	NSPROBE_REGISTER_R9 = 9,
+	/* %r10. */
+	NSPROBE_REGISTER_R10 = 10,
+	/* %r11. */
+	NSPROBE_REGISTER_R11 = 11,
+	/* %r12. */
+	NSPROBE_REGISTER_R12 = 12,
+	/* %r13. */
+	NSPROBE_REGISTER_R13 = 13,
+	/* %r14. */
+	NSPROBE_REGISTER_R14 = 14,
+	/* %r15. */
+	NSPROBE_REGISTER_R15 = 15,
+	/* %rip. */
+	NSPROBE_REGISTER_RIP = 16,
+	/* %rflags. */
+	NSPROBE_REGISTER_FLAGS = 49,
+};
+
+/* What is known of the task and the moment. */
+enum nsprobe_context {
+	/* Process id, as the opener numbers it. */
+	NSPROBE_CONTEXT_PID = 0,
+	/* Thread id, as the opener numbers it. */
+	NSPROBE_CONTEXT_TID = 1,
+	/* Process id in the task's own namespace. */
+	NSPROBE_CONTEXT_NS_PID = 2,
+	/* Thread id in the task's own namespace. */
+	NSPROBE_CONTEXT_NS_TID = 3,
+	/* Inode number of the task's pid namespace. */
+	NSPROBE_CONTEXT_PID_NAMESPACE = 4,
+	/* CPU. */
+	NSPROBE_CONTEXT_CPU = 5,
+	/* CLOCK_MONOTONIC in nanoseconds. */
+	NSPROBE_CONTEXT_TIME = 6,
+	/*
+	 * Nanoseconds since the entry of this call; absent outside of returns.
+	 */
+	NSPROBE_CONTEXT_ELAPSED = 7,
+	/* Effective user id, in the initial user namespace. */
+	NSPROBE_CONTEXT_UID = 8,
+	/* First eight bytes of the thread's name. */
+	NSPROBE_CONTEXT_COMM_LOW = 9,
+	/* Last eight bytes of the thread's name. */
+	NSPROBE_CONTEXT_COMM_HIGH = 10,
+};
+
+/* Values that an entry can keep for its return. */
+#define NSPROBE_KEPT_MAX 4
+
+/* Why a program was refused. */
+enum nsprobe_flaw {
+	/*
+	 * More steps than NSPROBE_STEPS_MAX, or more data than
+	 * NSPROBE_DATA_MAX.
+	 */
+	NSPROBE_FLAW_TOO_LONG = 1,
+	/* The operation, register or context does not exist. */
+	NSPROBE_FLAW_UNKNOWN = 2,
+	/* There is no such slot. */
+	NSPROBE_FLAW_NO_SLOT = 3,
+	/* A slot is read before any step wrote it. */
+	NSPROBE_FLAW_UNWRITTEN = 4,
+	/* A size, bound or range is out of its limits. */
+	NSPROBE_FLAW_BAD_SIZE = 5,
+	/* More fields, or longer ones, than a record holds. */
+	NSPROBE_FLAW_TOO_MUCH_OUTPUT = 6,
 };
 
 /*
@@ -469,7 +769,7 @@ struct nsprobe_object {
 #define NSPROBE_WORDS_MAX 128
 
 /* Longest record that the module writes, in bytes. */
-#define NSPROBE_RECORD_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * NSPROBE_WORDS_MAX))
+#define NSPROBE_RECORD_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * ((1 + NSPROBE_WORDS_MAX) + NSPROBE_OUTPUT_WORDS_MAX)))
 
 /* What every record begins with. */
 struct nsprobe_header {
@@ -482,8 +782,11 @@ struct nsprobe_header {
 };
 
 /*
- * A probe was hit. words words of frames follow (see NSPROBE_FRAME_OBJECT),
- * innermost first.
+ * A probe was hit. Words follow: with NSPROBE_HIT_RETURN one with the
+ * nanoseconds since the call's entry (NSPROBE_ELAPSED_UNKNOWN when that was not
+ * seen); then words words of frames (see NSPROBE_FRAME_OBJECT), innermost
+ * first; then field_words words of the program's fields (see struct
+ * nsprobe_output).
  */
 struct nsprobe_hit {
 	/* Length and kind. */
@@ -503,10 +806,10 @@ struct nsprobe_hit {
 	__u16 words;
 	/* An enum nsprobe_stack_end. */
 	__u8 stack_end;
-	/* NSPROBE_HIT_COMPAT. */
+	/* NSPROBE_HIT_* bits. */
 	__u8 flags;
-	/* Zero. */
-	__u16 reserved;
+	/* 8-byte words of fields behind the frames. */
+	__u16 field_words;
 	/* Process id in the opener's pid namespace. */
 	__u32 pid;
 	/* Thread id in the opener's pid namespace. */
@@ -527,6 +830,12 @@ struct nsprobe_hit {
 
 /* nsprobe_hit.flags: the task runs 32-bit code. */
 #define NSPROBE_HIT_COMPAT (1U << 0)
+
+/* nsprobe_hit.flags: the function returned; without it, it was entered. */
+#define NSPROBE_HIT_RETURN (1U << 1)
+
+/* The word behind a return's struct nsprobe_hit when its entry was not seen. */
+#define NSPROBE_ELAPSED_UNKNOWN 0xffffffffffffffffULL
 
 /* An object that frames of this session name from now on. */
 struct nsprobe_object_record {

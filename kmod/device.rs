@@ -259,7 +259,12 @@ fn program(session: &Session, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     let step_bytes = size_of::<Step>() as u32;
-    let steps = Array::new(wanted.steps, step_bytes, wanted.step_count, STEPS_MAX as u32)?;
+    let steps = Array::new(
+        wanted.steps,
+        step_bytes,
+        wanted.step_count,
+        STEPS_MAX as u32,
+    )?;
     let data = match wanted.data_bytes {
         0 => KVVec::new(),
         bytes => Array::new(wanted.data, 1, bytes, DATA_MAX as u32)?.read_all()?,

@@ -10,7 +10,13 @@ use crate::{
     common::{
         abi::{PROBE_AT_ENTRY, PROBE_STACK},
         record::{
-            Hit, ObjectRecord, ELAPSED_UNKNOWN, HIT_COMPAT, HIT_RETURN, KIND_HIT, KIND_OBJECT, //
+            Hit,
+            ObjectRecord,
+            ELAPSED_UNKNOWN,
+            HIT_COMPAT,
+            HIT_RETURN,
+            KIND_HIT,
+            KIND_OBJECT, //
         },
     },
     filter::{Filter, Ids, Opener},

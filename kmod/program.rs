@@ -8,7 +8,15 @@
 use crate::{
     call::Values,
     common::program::{
-        self, Context, Flaw, Machine, Outcome, Output, Register, Step, Summary,
+        self,
+        Context,
+        Flaw,
+        Machine,
+        Outcome,
+        Output,
+        Register,
+        Step,
+        Summary,
         OUTPUT_WORDS_MAX, //
     },
     filter::Ids,

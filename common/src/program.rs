@@ -48,7 +48,9 @@ pub struct Step {
 const _: () = assert!(size_of::<Step>() == 16);
 
 macro_rules! numbered {
-    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $number:literal,)* }) => {
+    ($(#[$doc:meta])* pub enum $name:ident {
+        $($(#[$item_doc:meta])* $item:ident = $number:literal,)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
@@ -70,7 +72,7 @@ macro_rules! numbered {
 
 numbered! {
     /// What a step does. Numbers are never reused.
-    Operation {
+    pub enum Operation {
         /// `large`.
         Constant = 1,
         /// Register `small` (a [`Register`]) of the task.
@@ -153,7 +155,7 @@ numbered! {
 
 numbered! {
     /// A register, by its DWARF number (System V psABI for x86-64, figure 3.36).
-    Register {
+    pub enum Register {
         /// %rax.
         Rax = 0,
         /// %rdx.
@@ -195,7 +197,7 @@ numbered! {
 
 numbered! {
     /// What is known of the task and the moment.
-    Context {
+    pub enum Context {
         /// Process id, as the opener numbers it.
         Pid = 0,
         /// Thread id, as the opener numbers it.

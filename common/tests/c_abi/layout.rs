@@ -3,6 +3,10 @@
 
 use super::write::{c_constant, c_enumerator, snake};
 use nsprobe_common::abi::*;
+use nsprobe_common::program::{
+    Context, Flaw, Operation, Register, Step, BYTES_MAX, DATA_MAX, FIELDS_MAX, KEPT_MAX,
+    OUTPUT_WORDS_MAX, SLOTS, STEPS_MAX,
+};
 use nsprobe_common::record::*;
 use nsprobe_common::ring::*;
 use std::mem::{offset_of, size_of};
@@ -76,16 +80,19 @@ pub(crate) fn structs() -> Vec<Layout> {
             release }
         Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
         Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved }
-        Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, reserved }
+        Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, reserved,
+            entry_program, return_program, reserved2 }
         Attach { size, flags, probes, count, probe_size, failed, reason }
         Detach { size, flags, ids, count, reserved }
-        Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, reserved,
-            stacks_cut }
+        Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
+            stacks_cut, undecided }
         Object { size, flags, id, fd, identity }
+        Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
+        Step { operation, to, a, b, small, large }
         ObjectIdentity { dev, ino, generation, build_id_len, file_bytes, ctime_ns, build_id, pid,
             reserved }
         Header { word, kind, reserved }
-        Hit { header, time_ns, probe, sequence, cpu, words, stack_end, flags, reserved, pid, tid,
+        Hit { header, time_ns, probe, sequence, cpu, words, stack_end, flags, field_words, pid, tid,
             ns_pid, ns_tid, pidns_inum, reserved2, comm }
         ObjectRecord { header, time_ns, id, reserved, identity }
         Lost { header, time_ns, count, first_ns }
@@ -98,6 +105,7 @@ pub(crate) fn structs() -> Vec<Layout> {
 pub(crate) fn constants() -> Vec<(&'static str, Value)> {
     values![
         Version::V1,
+        Version::V2,
         DEVICE,
         TYPE,
         NR_INFO,
@@ -107,6 +115,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_DETACH,
         NR_COUNTERS,
         NR_OBJECT,
+        NR_PROGRAM,
         INFO,
         SETUP,
         FILTER,
@@ -114,11 +123,14 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         DETACH,
         COUNTERS,
         OBJECT,
+        PROGRAM,
         FEATURE_ENTRY,
         FEATURE_STACK_FP,
         FEATURE_FILTER_PID,
         FEATURE_OBJECT_FD,
         FEATURE_TEXT,
+        FEATURE_RETURN,
+        FEATURE_PROGRAM,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -133,8 +145,12 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FILTER_PIDNS,
         FILTER_SELF,
         PROBE_ENTRY,
+        PROBE_RETURN,
+        PROBE_CALL,
         PROBE_STACK,
         PROBE_AT_ENTRY,
+        PROBE_BYTES_V1,
+        PROGRAMS_MAX,
         Refusal::None,
         Refusal::NoSetup,
         Refusal::UnknownValue,
@@ -144,6 +160,9 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::TooMany,
         Refusal::Kernel,
         Refusal::NoMemory,
+        Refusal::NoSuchId,
+        Refusal::MayNotWrite,
+        COUNTERS_BYTES_V1,
         CPU_ALL,
         OBJECT_FD,
         BUSY,
@@ -155,6 +174,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         WORDS_MAX,
         RECORD_BYTES_MAX,
         HIT_COMPAT,
+        HIT_RETURN,
+        ELAPSED_UNKNOWN,
         StackEnd::None,
         StackEnd::Outermost,
         StackEnd::Limit,
@@ -169,6 +190,85 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Unmapped::NoMapping,
         Unmapped::HugeOffset,
         OFFSET_BITS,
+        SLOTS,
+        STEPS_MAX,
+        DATA_MAX,
+        FIELDS_MAX,
+        BYTES_MAX,
+        OUTPUT_WORDS_MAX,
+        Operation::Constant,
+        Operation::Register,
+        Operation::Context,
+        Operation::Kept,
+        Operation::Keep,
+        Operation::Load,
+        Operation::LoadSigned,
+        Operation::FromProbe,
+        Operation::Add,
+        Operation::Subtract,
+        Operation::Multiply,
+        Operation::Divide,
+        Operation::Modulo,
+        Operation::And,
+        Operation::Or,
+        Operation::ExclusiveOr,
+        Operation::ShiftLeft,
+        Operation::ShiftRight,
+        Operation::ShiftRightSigned,
+        Operation::Not,
+        Operation::ZeroExtend,
+        Operation::SignExtend,
+        Operation::Equal,
+        Operation::Below,
+        Operation::BelowOrEqual,
+        Operation::Less,
+        Operation::LessOrEqual,
+        Operation::IsZero,
+        Operation::StringEqual,
+        Operation::StringBegins,
+        Operation::Require,
+        Operation::Field,
+        Operation::FieldString,
+        Operation::FieldBytes,
+        Operation::SetRegister,
+        Operation::Store,
+        Operation::Return,
+        Register::Rax,
+        Register::Rdx,
+        Register::Rcx,
+        Register::Rbx,
+        Register::Rsi,
+        Register::Rdi,
+        Register::Rbp,
+        Register::Rsp,
+        Register::R8,
+        Register::R9,
+        Register::R10,
+        Register::R11,
+        Register::R12,
+        Register::R13,
+        Register::R14,
+        Register::R15,
+        Register::Rip,
+        Register::Flags,
+        Context::Pid,
+        Context::Tid,
+        Context::NsPid,
+        Context::NsTid,
+        Context::PidNamespace,
+        Context::Cpu,
+        Context::Time,
+        Context::Elapsed,
+        Context::Uid,
+        Context::CommLow,
+        Context::CommHigh,
+        KEPT_MAX,
+        Flaw::TooLong,
+        Flaw::Unknown,
+        Flaw::NoSlot,
+        Flaw::Unwritten,
+        Flaw::BadSize,
+        Flaw::TooMuchOutput,
     ]
 }
 

@@ -45,7 +45,7 @@ const RUST_ONLY: [&str; 1] = ["LINE_BYTES_MAX"];
 pub(crate) fn read() -> Vec<Item> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut items = Vec::new();
-    for file in ["abi.rs", "record.rs", "ring.rs"] {
+    for file in ["abi.rs", "program.rs", "record.rs", "ring.rs"] {
         let text = fs::read_to_string(folder.join(file)).unwrap();
         let file = syn::parse_file(&text).unwrap();
         items.extend(file.items.into_iter().filter_map(item));
@@ -77,22 +77,28 @@ fn item(rust: Rust) -> Option<Item> {
                 what: What::Struct(fields.collect()),
             })
         }
-        Rust::Enum(e) if public(&e.vis) && is_repr(&e.attrs) => {
-            let variants = e.variants.into_iter().map(|v| {
-                let number = v.discriminant.expect("each variant has its number").1;
-                Variant {
-                    name: v.ident.to_string(),
-                    doc: doc(&v.attrs),
-                    number: integer(&number).expect("a number").to_string(),
-                }
-            });
-            Some(Item {
-                name: e.ident.to_string(),
-                doc: doc(&e.attrs),
-                what: What::Enum(variants.collect()),
-            })
+        Rust::Enum(e) if public(&e.vis) && is_repr(&e.attrs) => Some(enumeration(e)),
+        // An enum with a function from its numbers.
+        Rust::Macro(m) if m.mac.path.is_ident("numbered") => {
+            Some(enumeration(m.mac.parse_body().unwrap()))
         }
         _ => None,
+    }
+}
+
+fn enumeration(e: syn::ItemEnum) -> Item {
+    let variants = e.variants.into_iter().map(|v| {
+        let number = v.discriminant.expect("each variant has its number").1;
+        Variant {
+            name: v.ident.to_string(),
+            doc: doc(&v.attrs),
+            number: integer(&number).expect("a number").to_string(),
+        }
+    });
+    Item {
+        name: e.ident.to_string(),
+        doc: doc(&e.attrs),
+        what: What::Enum(variants.collect()),
     }
 }
 

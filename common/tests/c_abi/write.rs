@@ -9,7 +9,7 @@ const HEAD: &str = "\
 /*
  * The interface of /dev/nsprobe for readers in C.
  *
- * Written from common/src/{abi,record,ring}.rs by common/tests/c_abi.rs, which
+ * Written from common/src/{abi,program,record,ring}.rs by common/tests/c_abi.rs, which
  * also compares every size, offset and constant: do not edit. docs/abi.md is
  * the reference, examples/reader.c a whole reader.
  */
@@ -79,8 +79,8 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 7] = [
-    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT",
+pub(crate) const COMMANDS: [&str; 8] = [
+    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM",
 ];
 
 /// A constant's name in C.
@@ -139,6 +139,7 @@ fn expression(value: &Expr, suffix: &str) -> String {
                 _ => panic!("an operator that constants do not have yet"),
             }
         }
+        Expr::Paren(inner) => expression(&inner.expr, suffix),
         Expr::Cast(cast) => expression(&cast.expr, suffix),
         Expr::Call(call) => match &*call.func {
             Expr::Path(path) => size_of(path),
@@ -146,6 +147,7 @@ fn expression(value: &Expr, suffix: &str) -> String {
         },
         Expr::Path(path) => match path.path.segments.iter().rev().nth(1) {
             Some(of) if of.ident == "u32" => String::from("0xffffffffU"),
+            Some(of) if of.ident == "u64" => String::from("0xffffffffffffffffULL"),
             _ => c_constant(&path.path.segments.last().unwrap().ident.to_string()),
         },
         _ => panic!("an expression that constants do not have yet"),

@@ -11,6 +11,8 @@ use zerocopy::IntoBytes;
 pub(crate) struct Records {
     /// Hits with their frames, CPU by CPU in order.
     pub(crate) hits: Vec<(Hit, Vec<Frame>)>,
+    /// What else each of `hits` has: the time since its entry, and fields.
+    pub(crate) details: Vec<(Option<u64>, Vec<u64>)>,
     /// Announced objects by id.
     pub(crate) objects: HashMap<u32, ObjectRecord>,
     /// Announced losses.
@@ -24,7 +26,11 @@ impl Records {
         while let Some((record, length)) = Record::parse(bytes).expect("records are well formed") {
             bytes = &bytes[length..];
             match record {
-                Some(Record::Hit(hit, frames)) => self.hits.push((*hit, frames.collect())),
+                Some(Record::Hit(hit, details)) => {
+                    self.hits.push((*hit, details.frames.collect()));
+                    self.details
+                        .push((details.elapsed_ns, details.fields.to_vec()));
+                }
                 Some(Record::Object(object)) => {
                     self.objects.insert(object.id, *object);
                 }

@@ -164,7 +164,8 @@ impl Session {
             let counters = self
                 .counters_on(probe, abi::CPU_ALL)
                 .expect("its id is valid");
-            let done = counters.recorded + counters.filtered + counters.lost_full;
+            let taken = counters.filtered + counters.rejected;
+            let done = counters.recorded + taken + counters.lost_full;
             assert!(done <= counters.hits, "{counters:?}");
             if done == counters.hits {
                 return counters;

@@ -6,6 +6,7 @@ mod conservation;
 mod containers;
 mod lifetime;
 mod permissions;
+mod programs;
 mod readers;
 mod refusals;
 mod stacks;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         conservation::TESTS,
         lifetime::TESTS,
         stacks::TESTS,
+        programs::TESTS,
         readers::TESTS,
         refusals::TESTS,
         containers::TESTS,

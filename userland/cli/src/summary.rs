@@ -186,6 +186,7 @@ mod tests {
                     hits: 10,
                     recorded,
                     filtered: 3,
+                    rejected: 0,
                     lost_full: 2,
                     stacks_cut: 0,
                 },

@@ -135,6 +135,8 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
         Refusal::OutsideFile => "the offset lies behind the end of the file",
         Refusal::TooMany => "the session has too many probes: probe fewer functions",
         Refusal::NoMemory => "the kernel has no memory for the probe",
+        Refusal::NoSuchId => "the session has no program of this id",
+        Refusal::MayNotWrite => "its program writes, which the session may not",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

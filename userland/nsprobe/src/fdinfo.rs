@@ -141,6 +141,7 @@ fn probe(text: &str) -> Option<ProbeStatus> {
             "hits" => probe.counters.hits = value,
             "recorded" => probe.counters.recorded = value,
             "filtered" => probe.counters.filtered = value,
+            "rejected" => probe.counters.rejected = value,
             "lost-full" => probe.counters.lost_full = value,
             "stacks-cut" => probe.counters.stacks_cut = value,
             _ => {}

@@ -134,6 +134,8 @@ pub struct Counters {
     pub recorded: u64,
     /// Hits of tasks that the filter leaves out.
     pub filtered: u64,
+    /// Hits that the probe's program did not require.
+    pub rejected: u64,
     /// Hits lost because the ring was full.
     pub lost_full: u64,
     /// Recorded hits whose stack ended early.
@@ -143,7 +145,7 @@ pub struct Counters {
 impl Counters {
     /// Whether every hit is accounted for: the conservation law.
     pub fn balance(&self) -> bool {
-        let parts = [self.recorded, self.filtered, self.lost_full];
+        let parts = [self.recorded, self.filtered, self.rejected, self.lost_full];
         let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
         u128::from(self.hits) == sum
     }
@@ -154,6 +156,7 @@ impl std::ops::AddAssign for Counters {
         self.hits += other.hits;
         self.recorded += other.recorded;
         self.filtered += other.filtered;
+        self.rejected += other.rejected;
         self.lost_full += other.lost_full;
         self.stacks_cut += other.stacks_cut;
     }
@@ -225,6 +228,7 @@ impl Session {
             hits: answer.hits,
             recorded: answer.recorded,
             filtered: answer.filtered,
+            rejected: answer.rejected,
             lost_full: answer.lost_full,
             stacks_cut: answer.stacks_cut,
         })

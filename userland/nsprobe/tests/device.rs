@@ -57,7 +57,8 @@ fn this_program() -> File {
 fn check_hits<'a>(records: impl Iterator<Item = Record<'a>>, last_ns: &mut u64) -> u64 {
     let mut hits = 0;
     for record in records {
-        if let Record::Hit(hit, mut frames) = record {
+        if let Record::Hit(hit, details) = record {
+            let mut frames = details.frames;
             assert!(hit.time_ns >= *last_ns);
             *last_ns = hit.time_ns;
             assert_eq!(hit.pid, std::process::id());

@@ -71,7 +71,7 @@ impl Printer {
         for record in batch.records() {
             match record {
                 Record::Object(object) => self.names.announce(session, object),
-                Record::Hit(hit, frames) => self.hit(session, hit, frames)?,
+                Record::Hit(hit, details) => self.hit(session, hit, details.frames)?,
                 Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Unknown(..) => {}

@@ -62,7 +62,8 @@ fn one(start: u64) -> (FakeKernel, Reader) {
 /// The sequences of the hits in a batch, whose frames must be whole.
 fn sequences(batch: &Batch<'_>) -> Vec<u32> {
     let hits = batch.records().filter_map(|record| match record {
-        Record::Hit(hit, frames) => {
+        Record::Hit(hit, details) => {
+            let frames = details.frames;
             assert_eq!(frames.0.len(), usize::from(hit.words));
             assert!(frames.0.iter().all(|&word| word == pattern(hit.sequence)));
             Some(hit.sequence)

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: programs fetch what was there, decide which hits count, and do
+//! nothing else; returns know their calls.
+
+use super::tests;
+use crate::binary::Function;
+use crate::module::Module;
+use crate::records::Records;
+use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::sys;
+use crate::victim::Victim;
+use nix::libc;
+use nsprobe_common::abi::{self, Probe, Program, Refusal};
+use nsprobe_common::program::{Context, Flaw, Operation, Register, Step, STEPS_MAX};
+use nsprobe_common::record::HIT_RETURN;
+use std::io;
+
+tests![
+    arguments_are_fetched_and_required,
+    what_is_not_there_is_absent_and_undecided,
+    memory_and_strings_are_fetched,
+    a_return_knows_its_call,
+    a_return_alone_knows_no_entry,
+    nested_calls_return_in_order,
+    flawed_programs_are_refused_by_step,
+    probes_with_wrong_programs_are_refused,
+];
+
+fn step(operation: Operation, to: u8, a: u8, b: u8, small: i32, large: u64) -> Step {
+    Step {
+        operation: operation as u8,
+        to,
+        a,
+        b,
+        small,
+        large,
+    }
+}
+
+fn register(to: u8, register: Register) -> Step {
+    step(Operation::Register, to, 0, 0, register as i32, 0)
+}
+
+fn constant(to: u8, value: u64) -> Step {
+    step(Operation::Constant, to, 0, 0, 0, value)
+}
+
+fn field(a: u8) -> Step {
+    step(Operation::Field, 0, a, 0, 0, 0)
+}
+
+/// Uploads a program; its id, or the error and the reply.
+fn upload(session: &Session, steps: &[Step], data: &[u8]) -> Result<u32, (io::Error, Program)> {
+    let mut program = Program {
+        size: size::<Program>(),
+        steps: steps.as_ptr() as u64,
+        step_count: steps.len() as u32,
+        data: data.as_ptr() as u64,
+        data_bytes: data.len() as u32,
+        ..Program::default()
+    };
+    match sys::ioctl(session, abi::PROGRAM, &mut program) {
+        Ok(_) => Ok(program.id),
+        Err(error) => Err((error, program)),
+    }
+}
+
+/// A session on a victim's function with these programs; the probe's id.
+fn probed(
+    victim: &Victim,
+    function: &Function,
+    kind: u32,
+    [entry, ret]: [&[Step]; 2],
+) -> (Session, u32) {
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let id_of = |steps: &[Step]| match steps {
+        [] => 0,
+        steps => upload(&session, steps, b"").expect("a sound program"),
+    };
+    let probe = Probe {
+        kind,
+        entry_program: id_of(entry),
+        return_program: id_of(ret),
+        ..probe_at(function.offset, abi::PROBE_AT_ENTRY)
+    };
+    let id = session.attach(victim.file(), probe).expect("a probe");
+    (session, id)
+}
+
+fn arguments_are_fetched_and_required() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    // Argument 1 counts from 0: `if arg1 >= 10`.
+    let steps = [
+        register(0, Register::Rdi),
+        constant(1, 10),
+        step(Operation::BelowOrEqual, 2, 1, 0, 0, 0),
+        step(Operation::Require, 0, 2, 0, 0, 0),
+        field(0),
+        step(Operation::Context, 3, 0, 0, 0, Context::Pid as u64),
+        field(3),
+    ];
+    let (session, id) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
+    victim.call(100);
+    let counters = session.counters(id);
+    println!("{counters:?}");
+    assert_eq!((counters.recorded, counters.rejected), (90, 10));
+    assert_eq!(counters.undecided, 0);
+    let records = Records::of(&session);
+    let mut arguments: Vec<u64> = Vec::new();
+    for (elapsed, fields) in &records.details {
+        assert_eq!(
+            (*elapsed, fields[0], fields[2]),
+            (None, 0b11, victim.pid().into())
+        );
+        arguments.push(fields[1]);
+    }
+    arguments.sort_unstable();
+    assert_eq!(arguments, (10..100).collect::<Vec<u64>>());
+}
+
+fn what_is_not_there_is_absent_and_undecided() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_endbr64");
+    let function = victim.function("begins_with_endbr64");
+    // An address of the kernel's, one of nobody's, and a division by zero.
+    let absent = [
+        constant(0, 0xffff_ffff_8100_0000),
+        step(Operation::Load, 1, 0, 0, 0, 8),
+        field(1),
+        constant(2, 16),
+        step(Operation::FieldString, 0, 2, 0, 32, 0),
+        constant(3, 0),
+        step(Operation::Divide, 4, 2, 3, 0, 0),
+        field(4),
+        field(2),
+    ];
+    let (session, id) = probed(&victim, &function, abi::PROBE_ENTRY, [&absent, &[]]);
+    victim.call(20);
+    assert_eq!(session.counters(id).recorded, 20);
+    for (_, fields) in &Records::of(&session).details {
+        assert_eq!(fields, &[0b1000, 0, 0, 0, 16]);
+    }
+    let undecided = [&absent[..2], &[step(Operation::Require, 0, 1, 0, 0, 0)]].concat();
+    let (session, id) = probed(&victim, &function, abi::PROBE_ENTRY, [&undecided, &[]]);
+    victim.call(20);
+    let counters = session.counters(id);
+    assert_eq!((counters.rejected, counters.undecided), (20, 20));
+}
+
+fn memory_and_strings_are_fetched() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    // At the entry the top of the stack is the return address, and the file's
+    // first bytes lie `offset` in front of the probe.
+    let steps = [
+        register(0, Register::Rsp),
+        step(Operation::Load, 1, 0, 0, 0, 8),
+        field(1),
+        step(Operation::FieldBytes, 0, 0, 0, 8, 0),
+        step(Operation::FromProbe, 2, 0, 0, 0, 0),
+        register(3, Register::Rip),
+        step(Operation::Equal, 4, 2, 3, 0, 0),
+        field(4),
+    ];
+    let (session, _) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
+    victim.call(5);
+    let records = Records::of(&session);
+    assert_eq!(records.details.len(), 5);
+    for (_, fields) in &records.details {
+        let [mask, address, length, bytes, same] = fields[..] else {
+            panic!("{fields:?}");
+        };
+        assert_eq!((mask, length, same), (0b111, 8, 1));
+        assert_eq!(address, bytes);
+        assert!(address > 0x1000);
+    }
+}
+
+const KEEP_ARGUMENT: [Step; 2] = [
+    Step {
+        operation: Operation::Register as u8,
+        to: 0,
+        a: 0,
+        b: 0,
+        small: Register::Rdi as i32,
+        large: 0,
+    },
+    Step {
+        operation: Operation::Keep as u8,
+        to: 0,
+        a: 0,
+        b: 0,
+        small: 1,
+        large: 0,
+    },
+];
+
+fn a_return_knows_its_call() {
+    let _module = Module::load();
+    for name in [
+        "begins_with_push",
+        "begins_with_endbr64",
+        "begins_with_nop10",
+    ] {
+        let mut victim = Victim::caller(name);
+        let function = victim.function(name);
+        // Both functions return their argument plus one.
+        let at_return = [
+            step(Operation::Kept, 0, 0, 0, 1, 0),
+            field(0),
+            register(1, Register::Rax),
+            field(1),
+            step(Operation::Context, 2, 0, 0, 0, Context::Elapsed as u64),
+            field(2),
+        ];
+        let (session, id) = probed(
+            &victim,
+            &function,
+            abi::PROBE_CALL,
+            [&KEEP_ARGUMENT, &at_return],
+        );
+        victim.call(200);
+        assert_eq!(session.counters(id).recorded, 400, "{name}");
+        let records = Records::of(&session);
+        let mut returned = Vec::new();
+        for ((hit, _), (elapsed, fields)) in records.hits.iter().zip(&records.details) {
+            if hit.flags & HIT_RETURN == 0 {
+                assert_eq!((*elapsed, fields.len()), (None, 0));
+                continue;
+            }
+            let elapsed = elapsed.expect("its entry was seen");
+            assert_eq!(fields[0], 0b111, "{name}");
+            assert_eq!(fields[2], fields[1] + 1, "{name}");
+            assert_eq!(fields[3], elapsed);
+            assert!(elapsed > 0 && elapsed < 1_000_000_000, "{elapsed} ns");
+            returned.push(fields[1]);
+        }
+        returned.sort_unstable();
+        assert_eq!(returned, (0..200).collect::<Vec<u64>>(), "{name}");
+    }
+}
+
+fn a_return_alone_knows_no_entry() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let at_return = [register(0, Register::Rax), field(0)];
+    let (session, id) = probed(&victim, &function, abi::PROBE_RETURN, [&[], &at_return]);
+    victim.call(50);
+    assert_eq!(session.counters(id).recorded, 50);
+    let records = Records::of(&session);
+    for ((hit, _), (elapsed, fields)) in records.hits.iter().zip(&records.details) {
+        assert_ne!(hit.flags & HIT_RETURN, 0);
+        assert_eq!((*elapsed, fields[0]), (None, 1));
+    }
+    let returned: u64 = records.details.iter().map(|(_, fields)| fields[1]).sum();
+    assert_eq!(returned, (1..=50).sum::<u64>());
+    drop(session);
+    assert!(victim.text_is_restored(function.offset));
+    victim.call(5);
+}
+
+/// The chain's functions call each other sixteen deep: the innermost returns
+/// first, and each knows its own entry.
+fn nested_calls_return_in_order() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let outer = victim.function("work");
+    let inner = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let ids = [&outer, &inner].map(|function| {
+        let probe = Probe {
+            kind: abi::PROBE_CALL,
+            ..probe_at(function.offset, abi::PROBE_AT_ENTRY)
+        };
+        session.attach(victim.file(), probe).expect("a probe")
+    });
+    victim.call(10);
+    assert_eq!(session.counters(ids[0]).recorded, 2);
+    assert_eq!(session.counters(ids[1]).recorded, 20);
+    let records = Records::of(&session);
+    let times = |id: u32| -> u64 {
+        let hits = records.hits.iter().zip(&records.details);
+        hits.filter(|((hit, _), _)| hit.probe == id)
+            .filter_map(|(_, (elapsed, _))| *elapsed)
+            .sum()
+    };
+    assert!(times(ids[0]) > times(ids[1]), "the outer call is shorter");
+}
+
+fn flawed_programs_are_refused_by_step() {
+    let _module = Module::load();
+    let session = Session::with_rings(RING_BYTES);
+    let cases = [
+        (vec![field(0)], Flaw::Unwritten, 0),
+        (vec![constant(0, 1), Step::default()], Flaw::Unknown, 1),
+        (
+            vec![constant(0, 1), step(Operation::Load, 1, 0, 0, 0, 3)],
+            Flaw::BadSize,
+            1,
+        ),
+        (vec![constant(200, 1)], Flaw::NoSlot, 0),
+    ];
+    for (steps, flaw, index) in cases {
+        let (error, reply) = upload(&session, &steps, b"").expect_err("it is flawed");
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        assert_eq!((reply.flaw, reply.flaw_step), (flaw as u32, index));
+    }
+    for count in [0, STEPS_MAX + 1] {
+        let steps = vec![constant(0, 1); count];
+        let (error, _) = upload(&session, &steps, b"").expect_err("so many steps");
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+    let mut wild = Program {
+        size: size::<Program>(),
+        steps: 8,
+        step_count: 1,
+        ..Program::default()
+    };
+    let refused = sys::ioctl(&session, abi::PROGRAM, &mut wild);
+    assert_eq!(errno(refused, "a wild address"), libc::EFAULT);
+}
+
+fn probes_with_wrong_programs_are_refused() {
+    let _module = Module::load();
+    let victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let sound = upload(&session, &[constant(0, 1)], b"").expect("sound");
+    let writing = [
+        constant(0, 1),
+        step(Operation::SetRegister, 0, 0, 0, Register::Rax as i32, 0),
+    ];
+    let writing = upload(&session, &writing, b"").expect("sound");
+    let base = probe_at(function.offset, 0);
+    let cases = [
+        (
+            Probe {
+                entry_program: 99,
+                ..base
+            },
+            libc::ENOENT,
+            Refusal::NoSuchId,
+        ),
+        (
+            Probe {
+                entry_program: writing,
+                ..base
+            },
+            libc::EPERM,
+            Refusal::MayNotWrite,
+        ),
+        (
+            Probe {
+                return_program: sound,
+                ..base
+            },
+            libc::EINVAL,
+            Refusal::UnknownValue,
+        ),
+        (
+            Probe { kind: 4, ..base },
+            libc::EINVAL,
+            Refusal::UnknownValue,
+        ),
+        (
+            Probe {
+                reserved2: 1,
+                ..base
+            },
+            libc::EINVAL,
+            Refusal::UnknownValue,
+        ),
+    ];
+    for (probe, code, reason) in cases {
+        let (error, reply) = session
+            .attach(victim.file(), probe)
+            .expect_err("it is wrong");
+        assert_eq!(
+            (error.raw_os_error(), reply.reason),
+            (Some(code), reason as u32)
+        );
+    }
+    assert_eq!(session.info().probes, 0);
+    assert!(victim.text_is_restored(function.offset));
+}
