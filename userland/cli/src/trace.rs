@@ -79,6 +79,8 @@ impl<'a> Trace<'a> {
             set.with_context(|| format!("cannot trace {}", target.describe()))?;
             target.check_alive()?;
         }
+        // Other processes are traced from here on, before `attach` is through.
+        let start_ns = Reader::now();
         let ids = attach(&mut session, &planned, plan.stack)?;
         for text in &planned.notes {
             note(plan, text);
@@ -91,7 +93,6 @@ impl<'a> Trace<'a> {
         } else {
             Vec::new()
         };
-        let start_ns = Reader::now();
         let command = stopped.map(Stopped::release).transpose()?;
         let trace = Trace {
             plan,
