@@ -17,6 +17,7 @@ use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::escaped;
 use printer::Printer;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -177,7 +178,10 @@ impl<'a> Trace<'a> {
         };
         self.printer.summary(&summary)?;
         if !self.plan.quiet {
-            summary.write(&mut std::io::stderr().lock())?;
+            // At once, so that the command's output does not come in between.
+            let mut text = Vec::new();
+            summary.write(&mut text)?;
+            std::io::stderr().write_all(&text)?;
         }
         let problem = summary.problem();
         for error in problem.iter().chain(&failure) {
