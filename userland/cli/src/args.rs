@@ -3,7 +3,7 @@
 //! ([`Plan`]). Nothing below sees raw arguments.
 
 use crate::spec::{ListSpec, ProbeSpec};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use libnsprobe::SetupOptions;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -223,8 +223,9 @@ impl WhoArguments {
 
 fn spec<T: FromStr<Err: ToString>>(text: &str) -> Result<T, clap::Error> {
     text.parse().map_err(|error: T::Err| {
+        // Raw: the caret says more than a usage line would.
         let kind = clap::error::ErrorKind::ValueValidation;
-        Arguments::command().error(kind, error.to_string())
+        clap::Error::raw(kind, format!("{}\n", error.to_string()))
     })
 }
 
@@ -258,6 +259,7 @@ fn ring_bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     fn trace(words: &[&str]) -> Result<TracePlan, clap::Error> {
         let words = ["nsprobe", "trace"].iter().chain(words);

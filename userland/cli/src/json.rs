@@ -28,6 +28,9 @@ impl Formatter for Ascii {
         out: &mut W,
         fragment: &str,
     ) -> Result<()> {
+        if fragment.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return out.write_all(fragment.as_bytes());
+        }
         for char in fragment.chars() {
             match char {
                 ' '..='~' => out.write_all(&[char as u8])?,

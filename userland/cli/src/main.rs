@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Names in errors come from containers.
-            eprintln!("nsprobe: {}", escaped(&format!("{error:#}")));
+            eprintln!("nsprobe: {}", escaped(&sentence(&error)));
             ExitCode::FAILURE
         }
     }
@@ -52,6 +52,20 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The error and its causes in one line. Some errors tell their cause
+/// themselves; it is not told twice.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Whether the reader of our output has gone, as `head` does: no failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -59,4 +73,19 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<std::io::Error>()
             .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = std::io::Error::other("no memory");
+        let error = anyhow::Error::new(cause).context("cannot read x: no memory");
+        assert_eq!(
+            sentence(&error.context("in container web")),
+            "in container web: cannot read x: no memory"
+        );
+    }
 }

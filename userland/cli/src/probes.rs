@@ -113,7 +113,14 @@ impl Planned {
             return Ok(());
         };
         let (binary, path) = (Rc::clone(&file.binary), file.path.clone());
-        let functions = find(&binary, &path, name)?;
+        let (functions, resolvers) = find(&binary, &path, name)?;
+        if resolvers > 0 {
+            self.notes.push(format!(
+                "{name} in {} is an indirect function as well: calls of the implementation that it \
+                 chose are not seen",
+                path.display()
+            ));
+        }
         if functions.len() > 1 {
             self.notes.push(format!(
                 "{} functions of {} are called {name}: all are probed",
@@ -150,13 +157,20 @@ fn probe(file: usize, path: &Path, function: &Function) -> PlannedProbe {
     }
 }
 
-/// The functions of that name, each place once.
-fn find<'a>(binary: &'a Binary, path: &Path, name: &str) -> anyhow::Result<Vec<&'a Function>> {
+/// The functions of that name, each place once, and how many resolvers of
+/// indirect functions were left out.
+fn find<'a>(
+    binary: &'a Binary,
+    path: &Path,
+    name: &str,
+) -> anyhow::Result<(Vec<&'a Function>, usize)> {
     let mut found = binary.find_functions(name);
     if found.is_empty() {
         return Err(not_found(binary, path, name));
     }
+    let all = found.len();
     found.retain(|function| function.kind == FunctionKind::Function);
+    let resolvers = all - found.len();
     if found.is_empty() {
         bail!(
             "{name} in {} is an indirect function: its code at that name runs once and only \
@@ -174,7 +188,7 @@ fn find<'a>(binary: &'a Binary, path: &Path, name: &str) -> anyhow::Result<Vec<&
             path.display()
         );
     }
-    Ok(found)
+    Ok((found, resolvers))
 }
 
 fn not_found(binary: &Binary, path: &Path, name: &str) -> anyhow::Error {

@@ -16,7 +16,7 @@ pub(crate) struct HitView<'a> {
     pub(crate) hit: &'a Hit,
     /// When the trace began, in the clock of the records.
     pub(crate) start_ns: u64,
-    /// `binary:function`.
+    /// `binary:function`, escaped.
     pub(crate) label: &'a str,
     /// The probed file's path.
     pub(crate) binary: &'a str,
@@ -68,18 +68,15 @@ impl HitView<'_> {
 
 /// Writes one hit.
 pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
-    let pids = if view.hit.pid == view.hit.ns_pid {
-        view.hit.pid.to_string()
+    time(out, view.hit.time_ns, view.start_ns)?;
+    comm(out, view.comm())?;
+    if view.hit.pid == view.hit.ns_pid {
+        write!(out, "{:>11}", view.hit.pid)?;
     } else {
-        format!("{}/{}", view.hit.pid, view.hit.ns_pid)
-    };
-    writeln!(
-        out,
-        "{:>12.6} {:<15} {pids:>11} {}",
-        view.seconds(),
-        escaped(view.comm()).to_string(),
-        escaped(view.label)
-    )?;
+        let pids = format!("{}/{}", view.hit.pid, view.hit.ns_pid);
+        write!(out, "{pids:>11}")?;
+    }
+    writeln!(out, " {}", view.label)?;
     for (number, frame) in view.frames.iter().enumerate() {
         self::frame(out, number, frame)?;
     }
@@ -91,14 +88,31 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
 
 /// Writes what was lost.
 pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<()> {
-    let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
+    let first_us = lost.first_ns.saturating_sub(start_ns) / 1000;
+    time(out, lost.time_ns, start_ns)?;
     writeln!(
         out,
-        "{:>12.6} lost {} hits since {:.6}: the ring was full",
-        seconds(lost.time_ns),
+        "lost {} hits since {}.{:06}: the ring was full",
         lost.count,
-        seconds(lost.first_ns)
+        first_us / 1_000_000,
+        first_us % 1_000_000
     )
+}
+
+/// Seconds since the begin. Whole numbers: with a hot probe this is the part
+/// that counts, and printing a float takes several times as long.
+fn time(out: &mut impl Write, time_ns: u64, start_ns: u64) -> Result<()> {
+    let us = time_ns.saturating_sub(start_ns) / 1000;
+    write!(out, "{:>5}.{:06} ", us / 1_000_000, us % 1_000_000)
+}
+
+/// The name of a thread, in a column of its own. Nearly all are plain.
+fn comm(out: &mut impl Write, name: &[u8]) -> Result<()> {
+    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte) && *byte != b'\\';
+    match std::str::from_utf8(name) {
+        Ok(text) if name.iter().all(is_plain) => write!(out, "{text:<15} "),
+        _ => write!(out, "{:<15} ", escaped(name).to_string()),
+    }
 }
 
 /// Writes one frame: a line for each function inlined there, and one for the

@@ -35,7 +35,7 @@ pub(crate) struct ProbeSummary {
     pub(crate) binary: String,
     /// The probed function.
     pub(crate) function: String,
-    /// `binary:function`.
+    /// `binary:function`, escaped.
     pub(crate) label: String,
     /// Where it was.
     pub(crate) offset: FileOffset,
@@ -68,7 +68,7 @@ pub(crate) fn probes(
 /// What output calls a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbeLabel {
-    /// `binary:function`.
+    /// `binary:function`, escaped.
     pub(crate) label: String,
     /// The probed file.
     pub(crate) binary: String,
@@ -84,7 +84,7 @@ impl ProbeLabel {
         let label = |probe: &crate::probes::PlannedProbe| {
             let file = planned.files.get(probe.file);
             ProbeLabel {
-                label: probe.label.clone(),
+                label: escaped(&probe.label).to_string(),
                 binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
                 function: probe.function.clone(),
                 offset: probe.offset,
@@ -135,7 +135,7 @@ impl Summary {
         if self.probes.len() > 1 {
             for probe in self.probes.iter().filter(|probe| probe.counters.hits > 0) {
                 let counters = sentence(&probe.counters);
-                writeln!(out, "nsprobe:   {}: {counters}", escaped(&probe.label))?;
+                writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
             }
         }
         if self.printed < total.recorded {

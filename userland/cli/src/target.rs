@@ -26,6 +26,16 @@ const LIBRARY_DIRECTORIES: [&str; 6] = [
     "/usr/lib",
 ];
 
+/// Where programs lie in a container; its own `$PATH` is not ours to trust.
+const PROGRAM_DIRECTORIES: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
 /// A target that exists.
 #[derive(Debug)]
 pub(crate) enum Target {
@@ -64,13 +74,17 @@ impl Target {
                 Ok(vec![open_here(&self.search(name)?)?])
             }
             (Target::Process(process), BinaryName::Bare(name)) => {
-                Ok(vec![open_mapped(process, &process.find_library(name)?)?])
+                match process.find_library(name) {
+                    Ok(library) => Ok(vec![open_mapped(process, &library)?]),
+                    Err(error) => open_program(process, name, error),
+                }
             }
-            (Target::Container(container), BinaryName::Bare(name)) => container
-                .find_library(name)?
-                .iter()
-                .map(open_library)
-                .collect(),
+            (Target::Container(container), BinaryName::Bare(name)) => {
+                match container.find_library(name) {
+                    Ok(libraries) => libraries.iter().map(open_library).collect(),
+                    Err(error) => open_program(&container.init, name, error),
+                }
+            }
         }
     }
 
@@ -177,6 +191,25 @@ fn filter_by_processes(container: &Container, notes: &mut Vec<String>) -> anyhow
         pids.len()
     ));
     Ok(Filter::pids(pids))
+}
+
+/// Opens a program by its bare name: mapped files have the names that links lead
+/// to, as Debian's redis-server is called redis-check-rdb. `error` is the answer
+/// when there is none.
+fn open_program(
+    process: &Process,
+    name: &str,
+    error: nsprobe_target::Error,
+) -> anyhow::Result<Vec<OpenedFile>> {
+    if !matches!(error, nsprobe_target::Error::NoSuchLibrary { .. }) {
+        return Err(error.into());
+    }
+    for directory in PROGRAM_DIRECTORIES {
+        if let Ok(opened) = open_in(process, &Path::new(directory).join(name)) {
+            return Ok(vec![opened]);
+        }
+    }
+    Err(error.into())
 }
 
 /// Opens a library through the first process that has it mapped.

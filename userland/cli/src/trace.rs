@@ -17,6 +17,7 @@ use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::escaped;
 use printer::Printer;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,8 @@ impl<'a> Trace<'a> {
             set.with_context(|| format!("cannot trace {}", target.describe()))?;
             target.check_alive()?;
         }
+        // Other processes are traced from here on, before `attach` is through.
+        let start_ns = Reader::now();
         let ids = attach(&mut session, &planned, plan.stack)?;
         for text in &planned.notes {
             note(plan, text);
@@ -91,7 +94,6 @@ impl<'a> Trace<'a> {
         } else {
             Vec::new()
         };
-        let start_ns = Reader::now();
         let command = stopped.map(Stopped::release).transpose()?;
         let trace = Trace {
             plan,
@@ -176,7 +178,10 @@ impl<'a> Trace<'a> {
         };
         self.printer.summary(&summary)?;
         if !self.plan.quiet {
-            summary.write(&mut std::io::stderr().lock())?;
+            // At once, so that the command's output does not come in between.
+            let mut text = Vec::new();
+            summary.write(&mut text)?;
+            std::io::stderr().write_all(&text)?;
         }
         let problem = summary.problem();
         for error in problem.iter().chain(&failure) {
