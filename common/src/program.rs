@@ -677,7 +677,7 @@ fn write(
         }
         Operation::Store => {
             let bytes = b?.to_le_bytes();
-            let address = a.wrapping_add(step.small as i64 as u64);
+            let address = a.wrapping_add(i64::from(step.small) as u64);
             Some(machine.write(address, bytes.get(..step.large as usize)?))
         }
         _ => Some(machine.return_now(a)),
@@ -702,7 +702,7 @@ fn compute(
         Operation::Kept => machine.kept(usize::try_from(step.small).ok()?),
         Operation::FromProbe => Some(machine.probe_address().wrapping_add(step.large)),
         Operation::Load | Operation::LoadSigned => {
-            let address = a?.wrapping_add(step.small as i64 as u64);
+            let address = a?.wrapping_add(i64::from(step.small) as u64);
             let value = load(machine, address, step.large)?;
             Some(match operation {
                 Operation::LoadSigned => sign_extend(value, step.large.wrapping_mul(8)),

@@ -292,6 +292,7 @@ mod tests {
             hits: 10,
             recorded: 6,
             filtered: 2,
+            rejected: 0,
             lost_full: 2,
             stacks_cut: 5,
         };

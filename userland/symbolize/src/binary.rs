@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An ELF file: its segments and functions.
 
-use crate::calls::{ends_in_call, CALL_BYTES_MAX};
-use crate::demangle::{demangle_without_parameters, is_mangled};
-use crate::dwarf::{self, Dwarf};
-use crate::image::Image;
-use crate::symbols;
-use crate::{
-    Address, FileOffset, Function, Lookup, Resolution, Result, Source, SourceFrame, Unresolved,
-};
+use crate::call::ends_in_call;
+use crate::demangle::{demangle, demangle_without_parameters, is_mangled};
+use crate::dwarf::Dwarf;
+use crate::elf::Elf;
+use crate::function::Functions;
+use crate::glob::{glob_fits, is_glob};
+use crate::nearest::nearest;
+use crate::plt::{self, PltEntry};
+use crate::{Address, FileOffset, Function, Result};
+use nsprobe_common::elf_note::{self, BuildId};
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
-/// Most functions that a search for similar names looks at.
-const NEAREST_LOOKED_AT_MAX: usize = 200_000;
-/// How far back an overlapping function is looked for, in table entries.
-const OVERLAP_MAX: usize = 64;
+/// The longest call instruction that `is_after_call` looks for, in bytes.
+const CALL_BYTES_MAX: usize = 7;
 
 /// An ELF file, open for reading.
 ///
@@ -25,11 +24,20 @@ const OVERLAP_MAX: usize = 64;
 /// when its names are no longer needed.
 #[derive(Debug)]
 pub struct Binary {
-    image: Image,
-    build_id: Option<Vec<u8>>,
-    functions: Vec<Function>,
-    /// Read when the first name is asked for.
-    dwarf: OnceCell<std::result::Result<Dwarf, String>>,
+    pub(crate) elf: Elf,
+    pub(crate) functions: Functions,
+    build_id: Option<BuildId>,
+    /// What is read only when it is asked for.
+    readable: OnceCell<Vec<Option<Readable>>>,
+    pub(crate) plt: OnceCell<Vec<PltEntry>>,
+    pub(crate) dwarf: OnceCell<Dwarf>,
+}
+
+/// The readable names of a function whose own name is mangled.
+#[derive(Debug)]
+struct Readable {
+    full: String,
+    short: String,
 }
 
 /// A part of the file that is loaded into memory.
@@ -43,6 +51,22 @@ pub struct Segment {
     pub file_bytes: u64,
     /// Whether it is mapped executable.
     pub executable: bool,
+}
+
+impl Segment {
+    /// The address of an offset in the segment.
+    pub fn address_of(&self, offset: FileOffset) -> Option<Address> {
+        let into = offset.0.checked_sub(self.file_offset.0)?;
+        let address = self.address.0.checked_add(into)?;
+        (into < self.file_bytes).then_some(Address(address))
+    }
+
+    /// The offset of an address in the segment's part of the file.
+    pub fn offset_of(&self, address: Address) -> Option<FileOffset> {
+        let into = address.0.checked_sub(self.address.0)?;
+        let offset = self.file_offset.0.checked_add(into)?;
+        (into < self.file_bytes).then_some(FileOffset(offset))
+    }
 }
 
 /// What is at a file offset.
@@ -64,24 +88,30 @@ impl Binary {
     /// Reads the headers and symbol tables of `file`, which is called `label`
     /// in errors.
     pub fn open(file: File, label: &Path) -> Result<Binary> {
-        let image = Image::open(file, label)?;
+        let elf = Elf::open(file, label)?;
+        let functions = Functions::read(&elf)?;
+        let build_id = elf_note::find(|offset, out| elf.read_into(offset, out).is_ok()).ok();
+        elf.check_unchanged()?;
         Ok(Binary {
-            build_id: image.build_id(),
-            functions: symbols::functions(&image)?,
+            elf,
+            functions,
+            build_id,
+            readable: OnceCell::new(),
+            plt: OnceCell::new(),
             dwarf: OnceCell::new(),
-            image,
         })
     }
 
-    /// The build-id, if the file has one.
+    /// The build-id, if the file has one. It is a claim: anybody can write the
+    /// build-id of another file into his own.
     pub fn build_id(&self) -> Option<&[u8]> {
-        self.build_id.as_deref()
+        self.build_id.as_ref().map(BuildId::as_bytes)
     }
 
     /// All functions whose code is in the file, by rising address; several
-    /// names of one address are several functions.
+    /// names of one address are several functions, the most usual one first.
     pub fn functions(&self) -> &[Function] {
-        &self.functions
+        &self.functions.list
     }
 
     /// Whether the file names any function.
@@ -91,255 +121,130 @@ impl Binary {
 
     /// Whether the file holds DWARF, that is, lines and inlined functions.
     pub fn has_debug_info(&self) -> bool {
-        dwarf::is_in(&self.image)
+        let section = self.elf.section(".debug_info");
+        section.is_some_and(|section| section.kind != object::elf::SHT_NOBITS.0)
     }
 
     /// The functions of that name: raw, or readable with or without
     /// parameters; else, if there are `*` or `?` in it, those that the glob
     /// fits. By rising address.
     pub fn find_functions(&self, name_or_glob: &str) -> Vec<&Function> {
-        let raw = self.functions_where(|function| function.name == name_or_glob);
-        if !raw.is_empty() {
-            return raw;
-        }
-        let readable = |function: &&Function| is_mangled(&function.name);
-        let candidates = self.functions.iter().filter(readable);
-        let found: Vec<_> = candidates
-            .filter(|function| {
-                demangle_without_parameters(&function.name) == name_or_glob
-                    || function.demangled() == name_or_glob
-            })
+        let exact: Vec<&Function> = self
+            .functions()
+            .iter()
+            .filter(|function| function.name == name_or_glob)
             .collect();
-        if !found.is_empty() || !name_or_glob.contains(['*', '?']) {
-            return found;
+        if !exact.is_empty() {
+            return exact;
         }
-        self.functions_where(|function| {
-            glob_fits(name_or_glob, &function.name)
-                || is_mangled(&function.name)
-                    && (glob_fits(name_or_glob, &demangle_without_parameters(&function.name))
-                        || glob_fits(name_or_glob, &function.demangled()))
-        })
+        let named = self.matching(|name| name == name_or_glob);
+        if !named.is_empty() || !is_glob(name_or_glob) {
+            return named;
+        }
+        self.matching(|name| glob_fits(name_or_glob, name))
     }
 
-    fn functions_where(&self, wanted: impl Fn(&Function) -> bool) -> Vec<&Function> {
-        self.functions.iter().filter(|f| wanted(f)).collect()
+    /// The functions one of whose names, raw or readable, is as wanted.
+    fn matching(&self, wanted: impl Fn(&str) -> bool) -> Vec<&Function> {
+        let fits = |readable: &Option<Readable>| {
+            let readable = readable.as_ref();
+            readable.is_some_and(|names| wanted(&names.full) || wanted(&names.short))
+        };
+        self.functions()
+            .iter()
+            .zip(self.readable())
+            .filter(|(function, readable)| wanted(&function.name) || fits(readable))
+            .map(|(function, _)| function)
+            .collect()
+    }
+
+    /// The readable names of each function, in the same order.
+    fn readable(&self) -> &[Option<Readable>] {
+        self.readable.get_or_init(|| {
+            let names = |function: &Function| {
+                is_mangled(&function.name).then(|| Readable {
+                    full: demangle(&function.name),
+                    short: demangle_without_parameters(&function.name),
+                })
+            };
+            self.functions().iter().map(names).collect()
+        })
     }
 
     /// The readable names (no parameters) most similar to `name`, best first,
     /// at most `count`.
     pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
-        let names: BTreeSet<String> = self
-            .functions
-            .iter()
-            .take(NEAREST_LOOKED_AT_MAX)
-            .map(|function| demangle_without_parameters(&function.name))
-            .collect();
-        let mut scored: Vec<_> = names
-            .into_iter()
-            .filter_map(|candidate| Some((distance(name, &candidate)?, candidate)))
-            .collect();
-        scored.sort();
-        scored.truncate(count);
-        scored.into_iter().map(|(_, candidate)| candidate).collect()
+        let names =
+            self.functions().iter().zip(self.readable()).map(
+                |(function, readable)| match readable {
+                    Some(names) => names.short.clone(),
+                    None => function.name.clone(),
+                },
+            );
+        nearest(name, names, count)
     }
 
     /// The loaded segment that holds the offset.
     pub fn segment_of(&self, offset: FileOffset) -> Option<&Segment> {
-        self.image.segment_of(offset)
+        self.elf.segment_of(offset)
     }
 
     /// What is at the offset.
     pub fn code_at(&self, offset: FileOffset) -> Place<'_> {
-        match self.segment_of(offset) {
-            None if offset.0 >= self.image.bytes() => Place::OutsideFile,
-            None => Place::NotLoaded,
-            Some(segment) if !segment.executable => Place::Data,
-            Some(segment) => match self.function_at(segment.address_of(offset)) {
+        if offset.0 >= self.elf.bytes() {
+            return Place::OutsideFile;
+        }
+        let Some(segment) = self.segment_of(offset) else {
+            return Place::NotLoaded;
+        };
+        match segment.address_of(offset) {
+            Some(address) if segment.executable => match self.function_holding(address) {
                 Some(function) => Place::Function(function),
                 None => Place::Code,
             },
+            _ => Place::Data,
         }
     }
 
     /// Whether a known function begins at the offset.
     pub fn is_function_entry(&self, offset: FileOffset) -> bool {
-        let Some(segment) = self.segment_of(offset).filter(|s| s.executable) else {
-            return false;
-        };
-        let address = segment.address_of(offset);
-        let searched = self.functions.binary_search_by_key(&address, |f| f.address);
-        searched.is_ok()
-    }
-
-    /// The function that holds an address. Of several the one that begins last,
-    /// and of those the one with the plainest name: `malloc`, not `__libc_malloc`.
-    /// A function without a size (of assembly) reaches to the next one, or to the
-    /// end of its section.
-    fn function_at(&self, address: Address) -> Option<&Function> {
-        let end = self.functions.partition_point(|f| f.address <= address);
-        let next = self.functions.get(end).map_or(u64::MAX, |f| f.address.0);
-        let holds = |function: &&Function| match function.size {
-            0 => address.0 < next.min(self.image.section_end(function.address)),
-            size => address.0 - function.address.0 < size,
-        };
-        let before = self.functions[..end].iter().rev().take(OVERLAP_MAX);
-        let mut holding = before.filter(holds).peekable();
-        let begin = holding.peek()?.address;
-        holding
-            .take_while(|function| function.address == begin)
-            .min_by_key(|function| {
-                let underscores = function.name.bytes().take_while(|&b| b == b'_').count();
-                // Mangled names begin with one, and are as plain as any.
-                let hidden = underscores > 0 && !is_mangled(&function.name);
-                (hidden, function.name.len(), &function.name)
-            })
+        let segment = self.segment_of(offset).filter(|s| s.executable);
+        let address = segment.and_then(|segment| segment.address_of(offset));
+        address.is_some_and(|address| !self.functions.at(address).is_empty())
     }
 
     /// Whether the bytes before the offset end in a call instruction, that is,
-    /// whether it can be a return address. `None` when it is not in code.
+    /// whether it can be a return address. `None` when it is not in code. Bytes
+    /// that happen to look like a call make it `true`; a `false` is certain.
     pub fn is_after_call(&self, offset: FileOffset) -> Option<bool> {
-        let before = FileOffset(offset.0.checked_sub(1)?);
-        let segment = self.segment_of(before).filter(|s| s.executable)?;
-        let room = offset.0 - segment.file_offset.0;
-        let count = room.min(CALL_BYTES_MAX as u64);
-        let bytes = self.image.read("code", offset.0 - count, count).ok()?;
-        Some(ends_in_call(&bytes))
+        // A call may be the last instruction of its segment.
+        let last = FileOffset(offset.0.checked_sub(1)?);
+        let segment = self.segment_of(last).filter(|segment| segment.executable)?;
+        let before = (offset.0 - segment.file_offset.0).min(CALL_BYTES_MAX as u64);
+        let mut bytes = [0; CALL_BYTES_MAX];
+        let bytes = bytes.get_mut(..before as usize)?;
+        self.elf.read_into(offset.0 - before, bytes).ok()?;
+        Some(ends_in_call(bytes))
     }
 
-    /// The source frames at the offset, the innermost inlined function first.
-    pub fn resolve(
-        &self,
-        offset: FileOffset,
-        lookup: Lookup,
-    ) -> std::result::Result<Resolution, Unresolved> {
-        // One byte back lies in the call, however the function ends.
-        let back = u64::from(lookup == Lookup::ReturnAddress);
-        let inside = FileOffset(offset.0.saturating_sub(back));
-        let segment = self
-            .segment_of(inside)
-            .ok_or(Unresolved::NotLoaded(offset))?;
-        if !segment.executable {
-            return Err(Unresolved::NotExecutable(offset));
-        }
-        let address = segment.address_of(inside);
-        let function = self.function_at(address);
-        let function_offset = function.map(|f| address.0 + back - f.address.0);
-        let mut note = None;
-        match self.dwarf_frames(address) {
-            Some(Ok(mut frames)) if !frames.is_empty() => {
-                if let Some(outermost) = frames.last_mut() {
-                    outermost.function_offset = function_offset;
-                }
-                return Ok(Resolution {
-                    frames,
-                    source: Source::Dwarf,
-                    note,
-                });
-            }
-            Some(Err(why)) => note = Some(why),
-            _ => {}
-        }
-        let (name, function_offset, source) = match function {
-            Some(function) => (function.demangled(), function_offset, Source::Symbols),
-            None => match symbols::plt_name(&self.image, address) {
-                Some(name) => (name, None, Source::Plt),
-                None if self.has_symbols() => return Err(Unresolved::BetweenFunctions(offset)),
-                None => return Err(Unresolved::NoSymbols),
-            },
-        };
-        Ok(Resolution {
-            frames: vec![SourceFrame {
-                function: name,
-                function_offset,
-                file: None,
-                line: None,
-                inlined: false,
-            }],
-            source,
-            note,
+    /// The innermost known function that holds the address.
+    pub(crate) fn function_holding(&self, address: Address) -> Option<&Function> {
+        self.functions
+            .holding(address, |start| self.code_end(start).unwrap_or(start.0))
+    }
+
+    /// Where the section, or else the segment, that holds the code ends.
+    fn code_end(&self, start: Address) -> Option<u64> {
+        let mut sections = self.elf.sections.iter();
+        let section_end = sections.find_map(|section| section.code_end(start.0));
+        section_end.or_else(|| {
+            let segment = self.elf.code_segment_at(start)?;
+            segment.address.0.checked_add(segment.file_bytes)
         })
     }
 
-    /// What DWARF says; `None` when there is none.
-    fn dwarf_frames(
-        &self,
-        address: Address,
-    ) -> Option<std::result::Result<Vec<SourceFrame>, String>> {
-        if !self.has_debug_info() {
-            return None;
-        }
-        let dwarf = self.dwarf.get_or_init(|| Dwarf::load(&self.image));
-        Some(match dwarf {
-            Ok(dwarf) => dwarf.frames(address),
-            Err(why) => Err(why.clone()),
-        })
+    pub(crate) fn plt_entry(&self, address: Address) -> Option<&PltEntry> {
+        let entries = self.plt.get_or_init(|| plt::read(&self.elf));
+        plt::holding(entries, address)
     }
 }
-
-impl Segment {
-    /// The address of an offset in this segment.
-    fn address_of(&self, offset: FileOffset) -> Address {
-        let into = offset.0.wrapping_sub(self.file_offset.0);
-        Address(self.address.0.wrapping_add(into))
-    }
-}
-
-/// Whether `*` (any characters) and `?` (any one) in `glob` fit `name`.
-fn glob_fits(glob: &str, name: &str) -> bool {
-    let (glob, name) = (glob.as_bytes(), name.as_bytes());
-    let (mut at, mut matched) = (0, 0);
-    let mut star = None;
-    while matched < name.len() {
-        match glob.get(at) {
-            Some(b'*') => {
-                star = Some((at, matched));
-                at += 1;
-            }
-            Some(&byte) if byte == b'?' || byte == name[matched] => {
-                at += 1;
-                matched += 1;
-            }
-            // The last star takes one character more.
-            _ => match &mut star {
-                Some((star_at, taken)) => {
-                    *taken += 1;
-                    (at, matched) = (*star_at + 1, *taken);
-                }
-                None => return false,
-            },
-        }
-    }
-    glob[at..].iter().all(|&byte| byte == b'*')
-}
-
-/// How far `candidate` is from what the user typed; `None` when too far to
-/// suggest. A name that contains it is near.
-fn distance(typed: &str, candidate: &str) -> Option<usize> {
-    if candidate.contains(typed) || (typed.contains(candidate) && candidate.len() > 3) {
-        return Some(candidate.len().abs_diff(typed.len()).min(8));
-    }
-    let limit = typed.len() / 3 + 1;
-    if candidate.len().abs_diff(typed.len()) > limit {
-        return None;
-    }
-    let distance = edit_distance(typed.as_bytes(), candidate.as_bytes());
-    (distance <= limit).then_some(distance)
-}
-
-/// Levenshtein's distance, by rows.
-fn edit_distance(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, &x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,87 +1,192 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Source lines and inlined functions, from DWARF.
+//! Lines and inlined functions from DWARF, by addr2line and gimli.
 //!
-//! The parsers below us have panics that hostile bytes can reach (addr2line's
-//! `Function::parse` unwraps an abbreviation); a panic costs the file its DWARF
-//! and nothing else.
+//! Hostile DWARF must cost no more than its own names, so:
+//! - `addr2line` unwraps what a file can make `None` (its `Function::parse` reads
+//!   an abbreviation that must be there): every call is inside `catch_unwind`,
+//!   and a panic switches DWARF off for the file;
+//! - it recurses with the nesting of entries, which a file can make as deep as it
+//!   likes: the nesting is checked first, without recursion, since an overflown
+//!   stack cannot be caught;
+//! - no file that DWARF names (split DWARF, dwz) is opened.
 
-use crate::demangle::demangle;
-use crate::image::Image;
-use crate::{Address, SourceFrame};
+use crate::elf::Elf;
+use crate::Address;
+use addr2line::Context;
 use gimli::{EndianArcSlice, LittleEndian};
+use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-type Reader = EndianArcSlice<LittleEndian>;
+/// Deepest nesting of entries: real programs stay below 100.
+const DEPTH_MAX: isize = 512;
+/// Most entries in a file: some 10 GB of ordinary DWARF.
+const ENTRIES_MAX: u64 = 200_000_000;
+/// Most bytes of all sections together.
+const SECTIONS_BYTES_MAX: u64 = 1 << 30;
+/// Most frames at one address.
+const FRAMES_MAX: usize = 512;
 
-/// Most inlined frames at one address.
-const FRAMES_MAX: usize = 64;
+type Bytes = EndianArcSlice<LittleEndian>;
 
-/// The DWARF of one file.
-pub(crate) struct Dwarf(addr2line::Context<Reader>);
+/// A frame as DWARF has it, names not yet readable.
+#[derive(Debug)]
+pub(crate) struct DwarfFrame {
+    pub(crate) function: Option<String>,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u32>,
+}
+
+/// The DWARF of a file, or why it cannot be used.
+pub(crate) struct Dwarf(RefCell<std::result::Result<Context<Bytes>, String>>);
 
 impl std::fmt::Debug for Dwarf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Dwarf")
+        let state = self.0.borrow();
+        f.debug_tuple("Dwarf").field(&state.as_ref().err()).finish()
     }
-}
-
-/// Whether the file has any.
-pub(crate) fn is_in(image: &Image) -> bool {
-    image.section(".debug_info").is_some()
 }
 
 impl Dwarf {
-    /// Reads the sections and indexes the units.
-    pub(crate) fn load(image: &Image) -> Result<Dwarf, String> {
-        guarded(|| {
-            let section = |id: gimli::SectionId| -> Result<Reader, String> {
-                let data = match image.section(id.name()) {
-                    Some(section) => image.data(section).map_err(|error| error.to_string())?,
-                    None => Vec::new(),
-                };
-                Ok(EndianArcSlice::new(Arc::from(data), LittleEndian))
-            };
-            let dwarf = gimli::Dwarf::load(section)?;
-            let context =
-                addr2line::Context::from_dwarf(dwarf).map_err(|error| error.to_string())?;
-            Ok(Dwarf(context))
-        })
+    pub(crate) fn load(elf: &Elf) -> Dwarf {
+        let loaded = guarded(|| {
+            let mut budget = SECTIONS_BYTES_MAX;
+            let sections = gimli::Dwarf::load(|id| section(elf, id.name(), &mut budget))?;
+            elf.check_unchanged().map_err(|error| error.to_string())?;
+            check_nesting(&sections)?;
+            Context::from_dwarf(sections).map_err(|error| error.to_string())
+        });
+        Dwarf(RefCell::new(loaded))
     }
 
-    /// The frames at an address, the innermost inlined function first; none when
-    /// DWARF does not know the function.
-    pub(crate) fn frames(&self, address: Address) -> Result<Vec<SourceFrame>, String> {
-        guarded(|| {
-            let mut found = Vec::new();
-            let frames = self.0.find_frames(address.0).skip_all_loads();
-            let mut frames = frames.map_err(|error| error.to_string())?;
-            while let Some(frame) = frames.next().map_err(|error| error.to_string())? {
-                let Some(function) = frame.function else {
-                    break;
-                };
-                let name = function.raw_name().map_err(|error| error.to_string())?;
-                let location = frame.location;
-                found.push(SourceFrame {
-                    function: demangle(&name),
-                    function_offset: None,
-                    file: location.as_ref().and_then(|at| at.file).map(str::to_owned),
-                    line: location.and_then(|at| at.line).filter(|&line| line != 0),
-                    inlined: true,
-                });
-                if found.len() == FRAMES_MAX {
-                    break;
-                }
-            }
-            if let Some(outermost) = found.last_mut() {
-                outermost.inlined = false;
-            }
-            Ok(found)
-        })
+    /// The frames at the address, the innermost first; none when DWARF does not
+    /// know it. The error says why DWARF is of no use.
+    pub(crate) fn frames(&self, address: Address) -> std::result::Result<Vec<DwarfFrame>, String> {
+        let mut state = self.0.borrow_mut();
+        let context = state.as_ref().map_err(Clone::clone)?;
+        let mut panicked = true;
+        let frames = guarded(|| {
+            let frames = frames(context, address).map_err(|error| error.to_string());
+            panicked = false;
+            frames
+        });
+        if panicked {
+            *state = frames
+                .as_ref()
+                .map_err(Clone::clone)
+                .and(Err(PANICKED.to_owned()));
+        }
+        frames
     }
 }
 
-fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err("the DWARF reader gave up on it".to_owned()))
+const PANICKED: &str = "the DWARF is damaged (its parser panicked)";
+
+/// Runs `parse`; a panic is an error.
+fn guarded<T>(
+    parse: impl FnOnce() -> std::result::Result<T, String>,
+) -> std::result::Result<T, String> {
+    // What a panic leaves half done is thrown away by the caller.
+    catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
+}
+
+fn section(elf: &Elf, name: &str, budget: &mut u64) -> std::result::Result<Bytes, String> {
+    let data = match elf.section(name) {
+        Some(section) => elf.data(section).map_err(|error| error.to_string())?,
+        None => Vec::new(),
+    };
+    *budget = budget
+        .checked_sub(data.len() as u64)
+        .ok_or("the DWARF is too big")?;
+    Ok(EndianArcSlice::new(Arc::from(data), LittleEndian))
+}
+
+/// Fails when entries are nested deeper than the parser's stack bears.
+fn check_nesting(dwarf: &gimli::Dwarf<Bytes>) -> std::result::Result<(), String> {
+    let failed = |error: gimli::Error| error.to_string();
+    let mut entries_left = ENTRIES_MAX;
+    let mut units = dwarf.units();
+    while let Some(unit) = units.next().map_err(failed)? {
+        let abbreviations = dwarf.abbreviations(&unit).map_err(failed)?;
+        let mut entries = unit.entries_raw(&abbreviations, None).map_err(failed)?;
+        while !entries.is_empty() {
+            entries_left = entries_left.checked_sub(1).ok_or("the DWARF is too big")?;
+            if entries.next_depth() > DEPTH_MAX {
+                return Err("the DWARF is nested too deeply".to_owned());
+            }
+            if let Some(abbreviation) = entries.read_abbreviation().map_err(failed)? {
+                entries
+                    .skip_attributes(abbreviation.attributes())
+                    .map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn frames(
+    context: &Context<Bytes>,
+    address: Address,
+) -> std::result::Result<Vec<DwarfFrame>, gimli::Error> {
+    let mut found = context.find_frames(address.0).skip_all_loads()?;
+    let mut frames = Vec::new();
+    while let Some(frame) = found.next()? {
+        let function = match &frame.function {
+            Some(name) => Some(name.raw_name()?.into_owned()),
+            None => None,
+        };
+        let location = frame.location.as_ref();
+        frames.push(DwarfFrame {
+            function,
+            file: location
+                .and_then(|location| location.file)
+                .map(str::to_owned),
+            // 0: the compiler made it, from no line.
+            line: location
+                .and_then(|location| location.line)
+                .filter(|line| *line != 0),
+        });
+        if frames.len() == FRAMES_MAX {
+            break;
+        }
+    }
+    Ok(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gimli::SectionId;
+
+    /// Abbreviation 1: an entry with children and without attributes.
+    const ABBREVIATIONS: [u8; 6] = [1, 0x1d, 1, 0, 0, 0];
+
+    /// DWARF 4 of one unit with entries nested `depth` deep.
+    fn nested(depth: usize) -> gimli::Dwarf<Bytes> {
+        let mut info = (depth as u32 + 7).to_le_bytes().to_vec();
+        info.extend([4, 0, 0, 0, 0, 0, 8]);
+        info.extend(vec![1; depth]);
+        gimli::Dwarf::load(|id| {
+            let data = match id {
+                SectionId::DebugInfo => info.clone(),
+                SectionId::DebugAbbrev => ABBREVIATIONS.to_vec(),
+                _ => Vec::new(),
+            };
+            Ok::<_, String>(EndianArcSlice::new(Arc::from(data), LittleEndian))
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_before_the_stack_is_gone() {
+        check_nesting(&nested(100)).unwrap();
+        let error = check_nesting(&nested(1_000_000)).unwrap_err();
+        assert!(error.contains("too deeply"), "{error}");
+    }
+
+    #[test]
+    fn a_panic_of_the_parser_is_an_error() {
+        let caught = guarded::<()>(|| panic!("as addr2line does"));
+        assert_eq!(caught, Err(PANICKED.to_owned()));
+    }
 }

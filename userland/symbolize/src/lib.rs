@@ -10,15 +10,19 @@
 #![forbid(unsafe_code)]
 
 mod binary;
-mod calls;
+mod call;
 pub mod demangle;
 mod dwarf;
+mod elf;
 mod error;
 mod escape;
 mod function;
-mod image;
+mod glob;
+// One definition for both crates, of which neither may use the other.
+#[path = "../../target/src/nearest.rs"]
+mod nearest;
+mod plt;
 mod resolve;
-mod symbols;
 
 pub use binary::{Binary, Place, Segment};
 pub use error::{Error, Unresolved};

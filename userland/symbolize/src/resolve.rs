@@ -2,6 +2,10 @@
 //! From an offset to source frames: by DWARF, else by the symbol table, else by
 //! the procedure linkage table.
 
+use crate::demangle::demangle;
+use crate::dwarf::{Dwarf, DwarfFrame};
+use crate::{Address, Binary, FileOffset, Unresolved};
+
 /// How an offset came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
@@ -29,7 +33,7 @@ pub struct SourceFrame {
     /// Its readable name.
     pub function: String,
     /// How far into the function the offset is, in bytes; not known for
-    /// inlined ones.
+    /// inlined ones and for parts that the compiler moved elsewhere.
     pub function_offset: Option<u64>,
     /// The source file, as the compiler was given it. Never open it.
     pub file: Option<String>,
@@ -48,4 +52,141 @@ pub struct Resolution {
     pub source: Source,
     /// Why DWARF was there but was not used.
     pub note: Option<String>,
+}
+
+/// An address to resolve.
+struct Query {
+    /// What is looked up.
+    address: Address,
+    /// How far behind it the offset is that was asked for.
+    behind: u64,
+}
+
+impl Query {
+    fn offset_from(&self, start: Address) -> u64 {
+        (self.address.0 - start.0).saturating_add(self.behind)
+    }
+}
+
+impl Binary {
+    /// The source frames at the offset, the innermost inlined function first.
+    pub fn resolve(
+        &self,
+        offset: FileOffset,
+        lookup: Lookup,
+    ) -> std::result::Result<Resolution, Unresolved> {
+        let query = self.query(offset, lookup)?;
+        let mut note = None;
+        if self.has_debug_info() {
+            let dwarf = self.dwarf.get_or_init(|| Dwarf::load(&self.elf));
+            match dwarf.frames(query.address) {
+                Ok(found) => {
+                    if let Some(frames) = self.source_frames(found, &query) {
+                        return Ok(resolution(frames, Source::Dwarf, None));
+                    }
+                }
+                Err(why) => note = Some(why),
+            }
+        }
+        let (frame, source) = self
+            .symbol_frame(&query)
+            .map(|frame| (frame, Source::Symbols))
+            .or_else(|| Some((self.plt_frame(&query)?, Source::Plt)))
+            .ok_or(match self.has_symbols() {
+                true => Unresolved::BetweenFunctions(offset),
+                false => Unresolved::NoSymbols,
+            })?;
+        Ok(resolution(vec![frame], source, note))
+    }
+
+    fn query(&self, offset: FileOffset, lookup: Lookup) -> std::result::Result<Query, Unresolved> {
+        let behind = match lookup {
+            Lookup::Instruction => 0,
+            Lookup::ReturnAddress => 1,
+        };
+        let inside = offset.0.checked_sub(behind).map(FileOffset);
+        let inside = inside.ok_or(Unresolved::NotLoaded(offset))?;
+        let segment = self
+            .segment_of(inside)
+            .ok_or(Unresolved::NotLoaded(offset))?;
+        match segment.address_of(inside) {
+            Some(address) if segment.executable => Ok(Query { address, behind }),
+            _ => Err(Unresolved::NotExecutable(offset)),
+        }
+    }
+
+    /// DWARF's frames with readable names; `None` when even the outermost one
+    /// has no name.
+    fn source_frames(&self, found: Vec<DwarfFrame>, query: &Query) -> Option<Vec<SourceFrame>> {
+        let outermost = found.len().checked_sub(1)?;
+        let symbol = self.symbol_frame(query);
+        let mut frames = Vec::with_capacity(found.len());
+        for (index, frame) in found.into_iter().enumerate() {
+            let inlined = index < outermost;
+            let symbol = symbol.as_ref().filter(|_| !inlined);
+            let (function, function_offset) = match frame.function {
+                Some(raw) => (
+                    demangle(&raw),
+                    self.offset_in(&raw, query).filter(|_| !inlined),
+                ),
+                None => {
+                    let symbol = symbol?;
+                    (symbol.function.clone(), symbol.function_offset)
+                }
+            };
+            frames.push(SourceFrame {
+                function,
+                function_offset,
+                file: frame.file,
+                line: frame.line,
+                inlined,
+            });
+        }
+        Some(frames)
+    }
+
+    /// How far the query is into the function of that raw name.
+    fn offset_in(&self, raw: &str, query: &Query) -> Option<u64> {
+        let start = self.function_holding(query.address)?.address;
+        let known = self
+            .functions
+            .at(start)
+            .iter()
+            .any(|function| function.name == raw);
+        known.then(|| query.offset_from(start))
+    }
+
+    fn symbol_frame(&self, query: &Query) -> Option<SourceFrame> {
+        let function = self.function_holding(query.address)?;
+        Some(plain_frame(
+            function.demangled(),
+            query.offset_from(function.address),
+        ))
+    }
+
+    fn plt_frame(&self, query: &Query) -> Option<SourceFrame> {
+        let entry = self.plt_entry(query.address)?;
+        Some(plain_frame(
+            format!("{}@plt", demangle(&entry.name)),
+            query.offset_from(entry.start),
+        ))
+    }
+}
+
+fn plain_frame(function: String, function_offset: u64) -> SourceFrame {
+    SourceFrame {
+        function,
+        function_offset: Some(function_offset),
+        file: None,
+        line: None,
+        inlined: false,
+    }
+}
+
+fn resolution(frames: Vec<SourceFrame>, source: Source, note: Option<String>) -> Resolution {
+    Resolution {
+        frames,
+        source,
+        note,
+    }
 }

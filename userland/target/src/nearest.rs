@@ -14,7 +14,7 @@ pub(crate) fn nearest(
     let limit = wanted.chars().count().div_ceil(2).max(2);
     let mut ranked: Vec<(usize, String)> = names
         .into_iter()
-        .map(|name| (rank(wanted, &name), name))
+        .map(|name| (rank(wanted, &name, limit), name))
         .filter(|(rank, _)| *rank <= limit)
         .collect();
     ranked.sort();
@@ -23,11 +23,14 @@ pub(crate) fn nearest(
     ranked.into_iter().map(|(_, name)| name).collect()
 }
 
-/// How different the names are: one that holds the other counts as close.
-fn rank(wanted: &str, name: &str) -> usize {
+/// How different the names are, or more than `limit`: one that holds the other counts as close.
+fn rank(wanted: &str, name: &str, limit: usize) -> usize {
     let holds = |long: &str, short: &str| short.len() >= 3 && long.contains(short);
     if holds(name, wanted) || holds(wanted, name) {
         1
+    } else if wanted.len().abs_diff(name.len()) > 4 * limit {
+        // A character has at most four bytes; a large file has many names.
+        usize::MAX
     } else {
         edit_distance(&wanted.to_lowercase(), &name.to_lowercase())
     }

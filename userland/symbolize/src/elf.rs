@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The headers and sections of an ELF file, read with `pread`.
+//!
+//! Every offset and size comes from a hostile file: each read is checked
+//! against the file's length and a cap before memory is allocated. The layout is
+//! that of the System V gABI for 64-bit little-endian files.
+
+use crate::{Address, Error, FileOffset, Result, Segment};
+use object::elf;
+use object::read::{CompressedData, CompressionFormat};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+/// Largest section, compressed or not, in bytes.
+const SECTION_BYTES_MAX: u64 = 512 << 20;
+/// Most program headers.
+const SEGMENTS_MAX: u16 = 256;
+/// Largest table of section headers, in bytes: 65,535 sections and some.
+const SECTION_TABLE_BYTES_MAX: u64 = 8 << 20;
+/// Longest section name that is told from others, in bytes.
+const SECTION_NAME_BYTES_MAX: usize = 64;
+
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+const SECTION_HEADER_BYTES: usize = 64;
+const COMPRESSION_HEADER_BYTES: usize = 24;
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The text at `at` up to its NUL, at most `limit` bytes long.
+pub(crate) fn text_at(strings: &[u8], at: u32, limit: usize) -> Option<&[u8]> {
+    let rest = strings.get(at as usize..)?;
+    let end = rest.iter().take(limit + 1).position(|&byte| byte == 0)?;
+    rest.get(..end)
+}
+
+/// A section.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) name: String,
+    pub(crate) kind: u32,
+    pub(crate) flags: u64,
+    pub(crate) address: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) link: u32,
+    pub(crate) entry_bytes: u64,
+}
+
+impl Section {
+    fn parse(header: &[u8]) -> Option<(u32, Section)> {
+        let section = Section {
+            name: String::new(),
+            kind: u32_at(header, 4)?,
+            flags: u64_at(header, 8)?,
+            address: u64_at(header, 16)?,
+            offset: u64_at(header, 24)?,
+            bytes: u64_at(header, 32)?,
+            link: u32_at(header, 40)?,
+            entry_bytes: u64_at(header, 56)?,
+        };
+        Some((u32_at(header, 0)?, section))
+    }
+
+    /// Where the section ends, if it holds code and the address.
+    pub(crate) fn code_end(&self, address: u64) -> Option<u64> {
+        let code = self.flags & elf::SHF_EXECINSTR.0 != 0;
+        let end = self.address.checked_add(self.bytes)?;
+        (code && (self.address..end).contains(&address)).then_some(end)
+    }
+}
+
+/// An ELF file.
+#[derive(Debug)]
+pub(crate) struct Elf {
+    file: File,
+    path: PathBuf,
+    stamp: Stamp,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) sections: Vec<Section>,
+}
+
+/// What changes when somebody writes to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &File) -> io::Result<Stamp> {
+        let metadata = file.metadata()?;
+        Ok(Stamp {
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+impl Elf {
+    pub(crate) fn open(file: File, label: &Path) -> Result<Elf> {
+        let path = label.to_owned();
+        let stamp = match Stamp::of(&file) {
+            Ok(stamp) => stamp,
+            Err(source) => return Err(Error::Unreadable { path, source }),
+        };
+        let mut elf = Elf {
+            file,
+            path,
+            stamp,
+            segments: Vec::new(),
+            sections: Vec::new(),
+        };
+        elf.check_size("the file", stamp.bytes, FILE_BYTES_MAX)?;
+        let header = elf.header()?;
+        elf.segments = elf.read_segments(&header)?;
+        elf.sections = elf.read_sections(&header)?;
+        Ok(elf)
+    }
+
+    /// The file's length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.stamp.bytes
+    }
+
+    pub(crate) fn malformed(&self, why: impl Into<String>) -> Error {
+        Error::Malformed {
+            path: self.path.clone(),
+            why: why.into(),
+        }
+    }
+
+    pub(crate) fn check_size(&self, what: &'static str, bytes: u64, limit: u64) -> Result<()> {
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Error::TooBig {
+            path: self.path.clone(),
+            what,
+            bytes,
+            limit,
+        })
+    }
+
+    /// Fails when somebody wrote to the file since it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
+        if Stamp::of(&self.file).ok() == Some(self.stamp) {
+            return Ok(());
+        }
+        Err(Error::Changed {
+            path: self.path.clone(),
+        })
+    }
+
+    /// Fills `out` from the file offset on.
+    pub(crate) fn read_into(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    /// `bytes` bytes from `offset` on, which must be inside the file.
+    fn read(&self, what: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let inside = offset
+            .checked_add(bytes)
+            .is_some_and(|end| end <= self.stamp.bytes);
+        if !inside {
+            return Err(self.malformed(format!(
+                "{what} lies behind the end of the file (cut short?)"
+            )));
+        }
+        let mut out = vec![0; bytes as usize];
+        self.read_into(offset, &mut out)
+            .map_err(|source| Error::Unreadable {
+                path: self.path.clone(),
+                source,
+            })?;
+        Ok(out)
+    }
+
+    /// The file header, of a program or library that we can use.
+    fn header(&self) -> Result<Vec<u8>> {
+        let start = self.read("the beginning", 0, self.stamp.bytes.min(512))?;
+        if !start.starts_with(&elf::ELFMAG) {
+            return Err(Error::NotElf {
+                path: self.path.clone(),
+                what: guess(&start),
+            });
+        }
+        let header = start
+            .get(..HEADER_BYTES)
+            .ok_or_else(|| self.malformed("the file header is cut short"))?;
+        let machine = u16_at(header, 18).unwrap_or(0);
+        let wide = header.get(4..6) == Some(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0]);
+        if !wide || machine != elf::EM_X86_64.0 {
+            return Err(Error::WrongMachine {
+                path: self.path.clone(),
+                machine: machine_name(machine, header),
+            });
+        }
+        let kind = u16_at(header, 16).map(elf::FileType);
+        let what = match kind {
+            Some(elf::ET_EXEC | elf::ET_DYN) => return Ok(header.to_owned()),
+            Some(elf::ET_REL) => "an object file",
+            Some(elf::ET_CORE) => "a core dump",
+            _ => "an ELF file of an unknown kind",
+        };
+        Err(Error::WrongKind {
+            path: self.path.clone(),
+            what,
+        })
+    }
+
+    fn read_segments(&self, header: &[u8]) -> Result<Vec<Segment>> {
+        let offset = u64_at(header, 32).unwrap_or(0);
+        let count = u16_at(header, 56).unwrap_or(0);
+        if count > SEGMENTS_MAX {
+            return Err(self.malformed(format!("it has {count} program headers")));
+        }
+        if count > 0 && u16_at(header, 54) != Some(PROGRAM_HEADER_BYTES as u16) {
+            return Err(self.malformed("its program headers have another size"));
+        }
+        let bytes = u64::from(count) * PROGRAM_HEADER_BYTES as u64;
+        let table = self.read("the program header table", offset, bytes)?;
+        let headers = table.chunks_exact(PROGRAM_HEADER_BYTES);
+        Ok(headers.filter_map(parse_segment).collect())
+    }
+
+    fn read_sections(&self, header: &[u8]) -> Result<Vec<Section>> {
+        let offset = u64_at(header, 40).unwrap_or(0);
+        if offset == 0 {
+            return Ok(Vec::new());
+        }
+        if u16_at(header, 58) != Some(SECTION_HEADER_BYTES as u16) {
+            return Err(self.malformed("its section headers have another size"));
+        }
+        let what = "the section header table";
+        let first = self.read(what, offset, SECTION_HEADER_BYTES as u64)?;
+        // Numbers that do not fit into the file header are in section 0.
+        let count = match u16_at(header, 60) {
+            Some(count) if count != 0 => u64::from(count),
+            _ => u64_at(&first, 32).unwrap_or(0),
+        };
+        let names = match u16_at(header, 62) {
+            Some(index) if index != 0xffff => u32::from(index),
+            _ => u32_at(&first, 40).unwrap_or(0),
+        };
+        let bytes = count.saturating_mul(SECTION_HEADER_BYTES as u64);
+        self.check_size(what, bytes, SECTION_TABLE_BYTES_MAX)?;
+        let table = self.read(what, offset, bytes)?;
+        let headers = table.chunks_exact(SECTION_HEADER_BYTES);
+        let (name_offsets, mut sections): (Vec<u32>, Vec<Section>) =
+            headers.filter_map(Section::parse).unzip();
+        let strings = match sections.get(names as usize) {
+            Some(section) => self.raw_data(section)?,
+            None => Vec::new(),
+        };
+        for (section, at) in sections.iter_mut().zip(name_offsets) {
+            let name = text_at(&strings, at, SECTION_NAME_BYTES_MAX).unwrap_or_default();
+            section.name = String::from_utf8_lossy(name).into_owned();
+        }
+        Ok(sections)
+    }
+
+    /// The section's bytes as they are in the file.
+    fn raw_data(&self, section: &Section) -> Result<Vec<u8>> {
+        if section.kind == elf::SHT_NOBITS.0 {
+            return Ok(Vec::new());
+        }
+        self.check_size("a section", section.bytes, SECTION_BYTES_MAX)?;
+        self.read("a section", section.offset, section.bytes)
+    }
+
+    /// The section's bytes, decompressed.
+    pub(crate) fn data(&self, section: &Section) -> Result<Vec<u8>> {
+        let raw = self.raw_data(section)?;
+        if section.flags & elf::SHF_COMPRESSED.0 == 0 {
+            return Ok(raw);
+        }
+        let (header, data) = raw
+            .split_at_checked(COMPRESSION_HEADER_BYTES)
+            .ok_or_else(|| self.malformed("a compressed section is cut short"))?;
+        let format = match u32_at(header, 0).map(elf::CompressionType) {
+            Some(elf::ELFCOMPRESS_ZLIB) => CompressionFormat::Zlib,
+            Some(elf::ELFCOMPRESS_ZSTD) => CompressionFormat::Zstandard,
+            _ => return Err(self.malformed("a section is compressed in an unknown way")),
+        };
+        let uncompressed_size = u64_at(header, 8).unwrap_or(u64::MAX);
+        // The decoder reserves what is declared: a bomb ends here.
+        self.check_size("a compressed section", uncompressed_size, SECTION_BYTES_MAX)?;
+        let compressed = CompressedData {
+            format,
+            data,
+            uncompressed_size,
+        };
+        let data = compressed
+            .decompress()
+            .map_err(|error| self.malformed(error.to_string()))?;
+        Ok(data.into_owned())
+    }
+
+    pub(crate) fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// The loaded segment that holds the offset; an executable one if there are
+    /// several.
+    pub(crate) fn segment_of(&self, offset: FileOffset) -> Option<&Segment> {
+        let holds = |segment: &&Segment| segment.address_of(offset).is_some();
+        let mut holders = self.segments.iter().filter(holds);
+        let first = holders.next()?;
+        if first.executable {
+            return Some(first);
+        }
+        Some(holders.find(|segment| segment.executable).unwrap_or(first))
+    }
+
+    /// The executable segment that holds the address in the file.
+    pub(crate) fn code_segment_at(&self, address: Address) -> Option<&Segment> {
+        let holds = |segment: &&Segment| segment.offset_of(address).is_some();
+        self.segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .find(holds)
+    }
+}
+
+fn parse_segment(header: &[u8]) -> Option<Segment> {
+    if u32_at(header, 0)? != elf::PT_LOAD.0 {
+        return None;
+    }
+    Some(Segment {
+        executable: u32_at(header, 4)? & elf::PF_X.0 != 0,
+        file_offset: FileOffset(u64_at(header, 8)?),
+        address: Address(u64_at(header, 16)?),
+        file_bytes: u64_at(header, 32)?,
+    })
+}
+
+/// What a file that is not ELF seems to be.
+fn guess(start: &[u8]) -> &'static str {
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b | 0x20..=0x7e | 0x80..);
+    match start {
+        [] => "an empty file",
+        [b'#', b'!', ..] => "a script",
+        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => "an archive of object files",
+        [0x1f, 0x8b, ..] => "a gzip file",
+        _ if start.iter().all(is_text) && std::str::from_utf8(start).is_ok() => "a text file",
+        _ => "some other data",
+    }
+}
+
+fn machine_name(machine: u16, header: &[u8]) -> String {
+    let name = match elf::Machine(machine) {
+        elf::EM_386 => "32-bit x86",
+        elf::EM_X86_64 if header.get(4) == Some(&elf::ELFCLASS32.0) => {
+            "x86 with 32-bit pointers (x32)"
+        }
+        elf::EM_X86_64 => "x86 with another byte order",
+        elf::EM_AARCH64 => "64-bit Arm",
+        elf::EM_ARM => "32-bit Arm",
+        elf::EM_RISCV => "RISC-V",
+        elf::EM_PPC64 => "64-bit PowerPC",
+        elf::EM_S390 => "s390",
+        elf::EM_BPF => "BPF",
+        _ => return format!("machine number {machine}"),
+    };
+    name.to_owned()
+}

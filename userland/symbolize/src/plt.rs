@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The procedure linkage table: which imported function each stub jumps to.
+//!
+//! A stub jumps through a slot of the global offset table; the relocation of
+//! that slot names the function. So no order of stubs is assumed.
+
+use crate::elf::{text_at, u32_at, u64_at, Elf, Section};
+use crate::Address;
+use object::elf;
+use std::collections::HashMap;
+
+/// Sections with stubs, and the size of a stub when the section does not tell.
+const STUB_SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
+const STUB_BYTES: u64 = 16;
+const RELOCATION_BYTES: usize = 24;
+const SYMBOL_BYTES: usize = 24;
+const NAME_BYTES_MAX: usize = 4 << 10;
+/// `jmp *x(%rip)`.
+const JUMP: [u8; 2] = [0xff, 0x25];
+
+/// A stub.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PltEntry {
+    pub(crate) start: Address,
+    end: u64,
+    /// The name of the function that it jumps to.
+    pub(crate) name: String,
+}
+
+/// All stubs by rising address; none when the file contradicts itself.
+pub(crate) fn read(elf: &Elf) -> Vec<PltEntry> {
+    let slots = slots(elf);
+    let mut entries: Vec<PltEntry> = STUB_SECTIONS
+        .iter()
+        .filter_map(|name| elf.section(name))
+        .flat_map(|section| stubs(elf, section, &slots))
+        .collect();
+    entries.sort_by_key(|entry| entry.start);
+    entries
+}
+
+pub(crate) fn holding(entries: &[PltEntry], address: Address) -> Option<&PltEntry> {
+    let behind = entries.partition_point(|entry| entry.start <= address);
+    let entry = entries.get(behind.checked_sub(1)?)?;
+    (address.0 < entry.end).then_some(entry)
+}
+
+/// The name behind each slot of the global offset table.
+fn slots(elf: &Elf) -> HashMap<u64, String> {
+    let mut slots = HashMap::new();
+    for table in elf
+        .sections
+        .iter()
+        .filter(|section| section.kind == elf::SHT_RELA.0)
+    {
+        let names = elf.sections.get(table.link as usize);
+        let Some(symbols) = names.filter(|section| section.kind == elf::SHT_DYNSYM.0) else {
+            continue;
+        };
+        let strings = elf.sections.get(symbols.link as usize);
+        let data = |section| elf.data(section).unwrap_or_default();
+        let (table, symbols) = (data(table), data(symbols));
+        let strings = strings.map(data).unwrap_or_default();
+        let named = table
+            .chunks_exact(RELOCATION_BYTES)
+            .filter_map(|relocation| slot(relocation, &symbols, &strings));
+        slots.extend(named);
+    }
+    slots
+}
+
+fn slot(relocation: &[u8], symbols: &[u8], strings: &[u8]) -> Option<(u64, String)> {
+    let kind = elf::R_X86_64_GLOB_DAT.0 == u32_at(relocation, 8)?
+        || elf::R_X86_64_JUMP_SLOT.0 == u32_at(relocation, 8)?;
+    if !kind {
+        return None;
+    }
+    let symbol = (u32_at(relocation, 12)? as usize).checked_mul(SYMBOL_BYTES)?;
+    let name = text_at(strings, u32_at(symbols, symbol)?, NAME_BYTES_MAX)?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    Some((u64_at(relocation, 0)?, name))
+}
+
+fn stubs(elf: &Elf, section: &Section, slots: &HashMap<u64, String>) -> Vec<PltEntry> {
+    // Any other size is a lie or a kind of stub that we do not know.
+    let stub_bytes = match section.entry_bytes {
+        8 => 8,
+        _ => STUB_BYTES,
+    };
+    let code = elf.data(section).unwrap_or_default();
+    let stub = |(index, stub): (usize, &[u8])| {
+        let start = section.address.checked_add(index as u64 * stub_bytes)?;
+        let jump = stub.windows(JUMP.len()).position(|bytes| bytes == JUMP)?;
+        let distance = u32_at(stub, jump + JUMP.len())? as i32;
+        let next = start.checked_add(jump as u64 + 6)?;
+        let slot = next.wrapping_add_signed(distance.into());
+        Some(PltEntry {
+            start: Address(start),
+            end: start.checked_add(stub_bytes)?,
+            name: slots.get(&slot)?.clone(),
+        })
+    };
+    let chunks = code.chunks_exact(stub_bytes as usize).enumerate();
+    chunks.filter_map(stub).collect()
+}
