@@ -4,8 +4,12 @@
 mod abi;
 mod conservation;
 mod containers;
+mod garbage;
+pub(crate) mod harness;
 mod lifetime;
+mod mappings;
 mod permissions;
+mod program;
 mod readers;
 mod refusals;
 mod stacks;
@@ -35,13 +39,17 @@ use tests;
 /// All tests in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
     [
+        harness::TESTS,
         abi::TESTS,
+        mappings::TESTS,
+        garbage::TESTS,
         permissions::TESTS,
         conservation::TESTS,
         lifetime::TESTS,
         stacks::TESTS,
         readers::TESTS,
         refusals::TESTS,
+        program::TESTS,
         containers::TESTS,
     ]
     .into_iter()
