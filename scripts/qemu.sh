@@ -13,6 +13,12 @@ shift 4
 
 case $accel in
 kvm) set -- -accel kvm "$@" ;;
+icount)
+    # The guest's clock counts instructions, so a measurement repeats: one CPU only.
+    SMP=1
+    set -- -accel tcg,thread=single -icount shift=0,sleep=off "$@"
+    append="tsc=reliable $append"
+    ;;
 *)
     # One host thread for each guest CPU: races between CPUs need real ones.
     set -- -accel tcg,thread=multi "$@"
