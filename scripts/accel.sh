@@ -25,7 +25,8 @@ if [ "$(cut -d' ' -f1 "$answer" 2>/dev/null)" != "$boot" ]; then
     trace=$(mktemp -d)
     trap 'rm -rf "$trace"' EXIT
     accel=tcg
-    : >"$trace/console" >"$trace/errors"
+    : >"$trace/console"
+    : >"$trace/errors"
     timeout -k 1 10 "$PROJECT/scripts/qemu.sh" "$guest" kvm "$trace/console" nsprobe.probe \
         </dev/null >/dev/null 2>"$trace/errors" &
     # It ends by itself; this only notices sooner.

@@ -32,6 +32,8 @@ const ALLOWED_TAINT: u64 = 1 << 12 | 1 << 13;
 /// Watches the kernel log from its making on.
 pub(crate) struct Oracle {
     log: File,
+    /// What else counts as trouble in the log.
+    pub(crate) also: Option<&'static str>,
 }
 
 impl Oracle {
@@ -43,7 +45,7 @@ impl Oracle {
             .expect("tests run as root");
         let mut line = [0; 8192];
         while log.read(&mut line).is_ok() {}
-        Oracle { log }
+        Oracle { log, also: None }
     }
 
     /// What is wrong now, and in the log since the last call.
@@ -79,7 +81,11 @@ impl Oracle {
                     let text = String::from_utf8_lossy(&record[..length]);
                     let line = text.lines().next().unwrap_or_default();
                     let line = line.split_once(';').map_or(line, |(_, line)| line);
-                    if TROUBLE.iter().any(|part| line.contains(part)) {
+                    if TROUBLE
+                        .iter()
+                        .chain(&self.also)
+                        .any(|part| line.contains(part))
+                    {
                         troubles.push(format!("kernel log: {line}"));
                     }
                 }

@@ -29,7 +29,11 @@ pub(crate) fn skip(reason: &str) -> ! {
 
 /// Runs one test in this process.
 pub(crate) fn child(name: &str) -> ExitCode {
-    let Some(test) = crate::tests::all().find(|test| test.name == name) else {
+    let hidden = crate::tests::harness::HIDDEN.iter();
+    let Some(test) = crate::tests::all()
+        .chain(hidden)
+        .find(|test| test.name == name)
+    else {
         return ExitCode::from(2);
     };
     let told = std::panic::take_hook();
@@ -84,14 +88,16 @@ pub(crate) fn all(tests: &[&Test]) -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-enum Verdict {
+/// How a test ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
     Passed,
     Failed,
     Skipped(String),
 }
 
 /// One test in a child; what it prints becomes diagnostics.
-fn run(test: &Test) -> Verdict {
+pub(crate) fn run(test: &Test) -> Verdict {
     let this = std::env::current_exe().expect("/proc is mounted");
     let mut command = Command::new(this);
     command

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "tests call the kernel wrongly on purpose")]
 
 use nix::libc;
+use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags};
 use std::ffi::{c_void, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -227,6 +228,33 @@ pub(crate) fn duplicate(fd: &impl AsRawFd) -> OwnedFd {
         assert!(new >= 0);
         OwnedFd::from_raw_fd(new)
     }
+}
+
+/// Sends a descriptor over a socket.
+pub(crate) fn send_descriptor(socket: &impl AsRawFd, fd: &impl AsRawFd) {
+    let fds = [fd.as_raw_fd()];
+    let message = [ControlMessage::ScmRights(&fds)];
+    let data = [io::IoSlice::new(b"x")];
+    let none = MsgFlags::empty();
+    sendmsg::<()>(socket.as_raw_fd(), &data, &message, none, None).expect("a connected socket");
+}
+
+/// Waits for a descriptor on a socket.
+pub(crate) fn receive_descriptor(socket: &impl AsRawFd) -> OwnedFd {
+    let mut byte = [0];
+    let mut data = [io::IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!(RawFd);
+    let none = MsgFlags::empty();
+    let got = recvmsg::<()>(socket.as_raw_fd(), &mut data, Some(&mut space), none);
+    let got = got.expect("a connected socket");
+    let received = got
+        .cmsgs()
+        .expect("room for it")
+        .find_map(|message| match message {
+            ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
+            _ => None,
+        });
+    adopt(received.expect("a descriptor was sent"))
 }
 
 /// Takes over a descriptor that the kernel made.

@@ -4,9 +4,13 @@
 mod abi;
 mod conservation;
 mod containers;
+mod fetching;
+mod garbage;
+pub(crate) mod harness;
 mod lifetime;
+mod mappings;
 mod permissions;
-mod programs;
+mod program;
 mod readers;
 mod refusals;
 mod stacks;
@@ -36,14 +40,18 @@ use tests;
 /// All tests in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
     [
+        harness::TESTS,
         abi::TESTS,
+        mappings::TESTS,
+        garbage::TESTS,
         permissions::TESTS,
         conservation::TESTS,
         lifetime::TESTS,
         stacks::TESTS,
-        programs::TESTS,
+        fetching::TESTS,
         readers::TESTS,
         refusals::TESTS,
+        program::TESTS,
         containers::TESTS,
     ]
     .into_iter()

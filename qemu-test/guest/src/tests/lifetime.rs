@@ -2,7 +2,7 @@
 //! Promise: everything ends with its owner. No probe, no breakpoint, no memory
 //! and no reference stays, however the owner ended.
 
-use super::abi::Random;
+use super::garbage::Random;
 use super::tests;
 use crate::binary;
 use crate::module::{self, Module};
@@ -11,7 +11,7 @@ use crate::records::Records;
 use crate::run::ROLE;
 use crate::session::{errno, open_device, probe_at, Session, RING_BYTES};
 use crate::sys::{self, Forked};
-use crate::victim::{self, Victim};
+use crate::victim::{self, from_file, Victim};
 use crate::witness;
 use nix::libc;
 use nsprobe_common::abi;
@@ -247,15 +247,19 @@ fn a_session_lives_until_its_last_descriptor() {
     assert_eq!(module.references(), 0);
 }
 
-/// The hits that a process reads through a descriptor which it was handed.
+/// The hits that a process reads through a descriptor which it was sent: it
+/// was started before the session was there.
 fn counted_by_another_process(session: &Session, id: u32) -> u64 {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let Forked::Parent(child) = sys::fork().expect("fork") else {
-        // In a namespace of its own even; the descriptor is all that counts.
-        let hits = session
-            .counters_on(id, abi::CPU_ALL)
-            .map_or(255, |c| c.hits);
+        let sent = Session {
+            file: sys::receive_descriptor(&theirs).into(),
+            made: abi::Setup::default(),
+        };
+        let hits = sent.counters_on(id, abi::CPU_ALL).map_or(255, |c| c.hits);
         sys::exit_now(hits as i32)
     };
+    sys::send_descriptor(&ours, session);
     libc::WEXITSTATUS(sys::wait(child)) as u64
 }
 
@@ -292,33 +296,32 @@ fn a_target_that_ends_or_execs_is_let_go() {
     assert_eq!(all.counters(id).recorded, 3);
 }
 
+/// A child takes over the breakpoint with its parent's memory; it counts, and
+/// it is let go like the parent.
 fn a_forked_child_of_a_target_is_restored_too() {
     let _module = Module::load();
-    // timeout(1) forks its command: the child execs, so use the shell's own
-    // fork by a victim in the background of a probed libc function instead.
-    let file = PathBuf::from("/usr/lib/x86_64-linux-gnu/libc.so.6");
-    let names = ["getppid", "__getppid"];
-    let functions = dynamic_functions(&file);
-    let Some(function) = functions.iter().find(|f| names.contains(&f.name.as_str())) else {
-        crate::run::skip("libc exports no getppid")
-    };
+    let mut parent = Victim::start("forks", &[]);
+    let function = parent.function("in_parent_and_child");
     let session = Session::with_rings(RING_BYTES);
-    let id = session.probe(&file, function, 0);
-    let script = "for i in 1 2 3; do (echo $PPID >/dev/null; sh -c 'echo $PPID' >/dev/null); done";
-    assert!(Command::new("sh")
-        .args(["-c", script])
-        .status()
-        .expect("sh")
-        .success());
-    let counters = session.counters(id);
-    println!("{counters:?}");
-    assert!(counters.hits >= 3, "{counters:?}");
+    let id = session.probe(parent.file(), &function, 0);
+    // The child is made behind ATTACH and answers with its own number.
+    let child = parent.call(1) as u32;
+    assert!(child > 0 && child != parent.pid());
+    let records = Records::of(&session);
+    let hits_of = |pid: u32| {
+        records
+            .hits
+            .iter()
+            .filter(|(hit, _)| hit.pid == pid)
+            .count()
+    };
+    assert_eq!((hits_of(parent.pid()), hits_of(child)), (10, 10));
+    assert_eq!(session.counters(id).hits, 20);
+    let inode = from_file(parent.file(), function.offset);
+    assert_ne!(victim::text(child, parent.file(), function.offset), inode);
     drop(session);
-    assert!(Command::new("sh")
-        .args(["-c", script])
-        .status()
-        .expect("sh")
-        .success());
+    assert!(parent.text_is_restored(function.offset));
+    assert_eq!(victim::text(child, parent.file(), function.offset), inode);
 }
 
 /// Functions that a library exports.
@@ -388,7 +391,7 @@ fn sixty_thousand_probes_go_in_one_close() {
 
 fn attach_and_detach_under_fire() {
     let _module = Module::load();
-    let mut threads = Victim::start("many_threads", &["4", "100000"]);
+    let mut threads = Victim::start("many_threads", &["4", "1000000000000"]);
     let function = threads.function("in_thread");
     threads.begin(0);
     let session = Session::with_rings(RING_BYTES);
@@ -411,6 +414,6 @@ fn attach_and_detach_under_fire() {
         rounds += 1;
     }
     println!("{rounds} rounds, {hits} hits");
-    assert!(rounds > 10, "{rounds} rounds");
+    assert!(rounds > 10 && hits > 1000, "{rounds} rounds, {hits} hits");
     assert!(threads.text_is_restored(function.offset));
 }

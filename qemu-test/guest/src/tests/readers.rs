@@ -316,7 +316,7 @@ fn status_shows_the_module_sessions_and_probes() {
     let output = command::run(&["status"]).succeeded();
     println!("{}", output.stdout);
     let pid = std::process::id().to_string();
-    for part in ["interface 1 to 1", pid.as_str(), "42 recorded"] {
+    for part in ["interface 1 to 2", pid.as_str(), "42 recorded"] {
         assert!(
             output.stdout.contains(part),
             "no {part:?}: {}",

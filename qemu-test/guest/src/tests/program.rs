@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: the program does what its help says, accounts for what it did, and
+//! leaves nothing, however it ends.
+
+use super::tests;
+use crate::command::{self, nsprobe, output, Running};
+use crate::module::Module;
+use crate::oracle::within;
+use crate::session::Session;
+use crate::victim::{self, Victim};
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+use nsprobe_common::abi;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+tests![
+    a_command_is_traced_from_its_first_instruction_to_its_end,
+    a_command_that_fails_fails_the_trace,
+    count_and_timeout_end_a_trace,
+    one_process_of_several_is_traced,
+    wildcards_probe_every_match,
+    each_line_of_json_is_an_object_and_they_add_up,
+    list_shows_what_can_be_probed,
+    a_reader_that_leaves_ends_the_trace_well,
+    ctrl_c_ends_a_trace_with_its_summary,
+    a_killed_program_leaves_nothing: 120,
+    a_module_of_another_version_is_refused,
+    the_first_event_comes_within_half_a_second,
+];
+
+fn path(name: &str) -> String {
+    let path = victim::path(name);
+    path.to_str().expect("a plain name").to_string()
+}
+
+fn hits(stdout: &str, function: &str) -> usize {
+    let label = format!(":{function}");
+    stdout.lines().filter(|line| line.contains(&label)).count()
+}
+
+fn nothing_is_left() -> bool {
+    let info = Session::open().info();
+    (info.sessions, info.probes) == (1, 0)
+}
+
+fn a_command_is_traced_from_its_first_instruction_to_its_end() {
+    let _module = Module::load();
+    let program = path("exit_soon");
+    let spec = format!("{program}:short_work");
+    let got = command::run(&["trace", &spec, "--", &program, "25"]).succeeded();
+    println!("{}", got.stderr);
+    assert_eq!(hits(&got.stdout, "short_work"), 25, "{}", got.stdout);
+    // main is called before any tracer could have looked for the process.
+    let spec = format!("{program}:main");
+    let got = command::run(&["trace", &spec, "--", &program, "1"]).succeeded();
+    assert_eq!(hits(&got.stdout, "main"), 1, "{}", got.stdout);
+    assert!(nothing_is_left());
+}
+
+fn a_command_that_fails_fails_the_trace() {
+    let _module = Module::load();
+    let spec = path("exit_soon") + ":short_work";
+    let got = command::run(&["trace", &spec, "--", "/bin/false"]);
+    assert_ne!(got.code, 0, "{got:#?}");
+    let got = command::run(&["trace", &spec, "--", "/no/such/command"]).refused(&["/no/such"]);
+    assert_eq!(got.stdout, "");
+    assert!(nothing_is_left());
+}
+
+fn count_and_timeout_end_a_trace() {
+    let _module = Module::load();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "2000"]);
+    let spec = path("call_in_loop") + ":begins_with_push";
+    let pid = victim.pid().to_string();
+    for count in ["1", "17"] {
+        let words = [
+            "trace",
+            "-p",
+            &pid,
+            "--count",
+            count,
+            "--timeout",
+            "30",
+            &spec,
+        ];
+        let got = command::run(&words).succeeded();
+        assert_eq!(hits(&got.stdout, "begins_with_push").to_string(), count);
+    }
+    let started = Instant::now();
+    let got = command::run(&["trace", "-p", &pid, "--timeout", "1.5", &spec]).succeeded();
+    let elapsed = started.elapsed();
+    assert!(hits(&got.stdout, "begins_with_push") > 10, "{got:#?}");
+    let wanted = Duration::from_millis(1500)..Duration::from_secs(6);
+    assert!(wanted.contains(&elapsed), "{elapsed:?}");
+    assert!(nothing_is_left());
+}
+
+fn one_process_of_several_is_traced() {
+    let _module = Module::load();
+    let start = || Victim::start("call_in_loop", &["begins_with_mov", "0", "2000"]);
+    let (wanted, other) = (start(), start());
+    let spec = path("call_in_loop") + ":begins_with_mov";
+    let pid = wanted.pid().to_string();
+    let words = [
+        "trace",
+        "-p",
+        &pid,
+        "--json",
+        "--count",
+        "20",
+        "--timeout",
+        "30",
+        &spec,
+    ];
+    let got = command::run(&words).succeeded();
+    let pids: Vec<u64> = objects(&got.stdout)
+        .filter(|line| line["type"] == "hit")
+        .filter_map(|line| line["pid"].as_u64())
+        .collect();
+    assert_eq!(pids, [u64::from(wanted.pid()); 20], "not {}", other.pid());
+}
+
+fn objects(stdout: &str) -> impl Iterator<Item = Value> + '_ {
+    stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+}
+
+fn wildcards_probe_every_match() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let pid = victim.pid().to_string();
+    let spec = path("chain") + ":level_*";
+    let watcher = Session::open();
+    let mut running = Running::start(&["trace", "-p", &pid, "--timeout", "30", &spec]);
+    let attached = within(Duration::from_secs(10), || watcher.info().probes == 15);
+    assert!(attached, "{} probes", watcher.info().probes);
+    victim.call(1);
+    running.wait_for("level_01", Duration::from_secs(5));
+    running.wait_for("level_15", Duration::from_secs(5));
+}
+
+fn each_line_of_json_is_an_object_and_they_add_up() {
+    let _module = Module::load();
+    let program = path("exit_soon");
+    let spec = format!("{program}:short_work");
+    let words = ["trace", "--json", "--stack", &spec, "--", &program, "300"];
+    let got = command::run(&words).succeeded();
+    let lines: Vec<Value> = objects(&got.stdout).collect();
+    let of_type = |wanted: &str| lines.iter().filter(|line| line["type"] == wanted).count();
+    println!("{}", lines.last().expect("a summary"));
+    assert_eq!(of_type("hit"), 300);
+    assert_eq!(of_type("summary"), 1);
+    let last = lines.last().expect("a summary");
+    assert_eq!(last["type"], "summary");
+    let counters = &last["probes"][0];
+    let number = |name: &str| counters[name].as_u64().unwrap_or(u64::MAX);
+    assert_eq!((number("hits"), number("recorded")), (300, 300), "{last}");
+    for line in lines.iter().filter(|line| line["type"] == "hit") {
+        let frame = &line["stack"][1]["functions"][0];
+        assert_eq!(frame["name"], "main", "{line}");
+    }
+}
+
+fn list_shows_what_can_be_probed() {
+    let listed = command::run(&["list", &(path("chain") + ":level_")]).succeeded();
+    assert_eq!(
+        listed
+            .lines()
+            .filter(|line| line.contains("level_"))
+            .count(),
+        15
+    );
+    assert!(!listed.stdout.contains("bottom"));
+    let listed = command::run(&["list", "--json", &path("chain")]).succeeded();
+    assert!(objects(&listed.stdout).count() > 15);
+}
+
+fn a_reader_that_leaves_ends_the_trace_well() {
+    let _module = Module::load();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "1000"]);
+    let spec = path("call_in_loop") + ":begins_with_push";
+    let pid = victim.pid().to_string();
+    let mut child = nsprobe(&["trace", "-p", &pid, "--timeout", "30", &spec])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it is in the payload");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    stdout.read_line(&mut line).expect("a line");
+    drop(stdout);
+    let mut status = None;
+    let ended = within(Duration::from_secs(10), || {
+        status = child.try_wait().expect("ours");
+        status.is_some()
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(ended, "it writes to nobody");
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    assert!(nothing_is_left());
+}
+
+fn ctrl_c_ends_a_trace_with_its_summary() {
+    let _module = Module::load();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "2000"]);
+    let spec = path("call_in_loop") + ":begins_with_push";
+    let pid = victim.pid().to_string();
+    let mut running = Running::start(&["trace", "-p", &pid, "--timeout", "30", &spec]);
+    running.wait_for("begins_with_push", Duration::from_secs(10));
+    let (code, errors) = running.interrupt();
+    println!("{errors}");
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("hits"), "{errors}");
+    assert!(nothing_is_left());
+}
+
+fn a_killed_program_leaves_nothing() {
+    let _module = Module::load();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "0"]);
+    let function = victim.function("begins_with_push");
+    let spec = path("call_in_loop") + ":begins_with_push";
+    let pid = victim.pid().to_string();
+    let watcher = Session::open();
+    let mut attached = 0;
+    for round in 0..30u64 {
+        let words = ["trace", "-p", &pid, "--stack", "--timeout", "60", &spec];
+        let mut child = nsprobe(&words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it is in the payload");
+        std::thread::sleep(Duration::from_millis(20 * round % 410));
+        attached += watcher.info().probes;
+        child.kill().expect("it runs");
+        child.wait().expect("ours");
+        let gone = within(Duration::from_secs(2), || {
+            let info = watcher.info();
+            (info.sessions, info.probes) == (1, 0)
+        });
+        assert!(gone, "round {round}: {:?}", watcher.info());
+        assert!(victim.text_is_restored(function.offset), "round {round}");
+    }
+    println!("{attached} of 30 were killed with a probe attached");
+    assert!(attached > 5, "{attached} of 30");
+    // A command of its own that is killed meanwhile.
+    let mut child = nsprobe(&["trace", &spec, "--", "/bin/sleep", "77"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it is in the payload");
+    std::thread::sleep(Duration::from_millis(500));
+    child.kill().expect("it runs");
+    child.wait().expect("ours");
+    drop(watcher);
+    assert!(within(Duration::from_secs(2), nothing_is_left));
+}
+
+/// A debugger changes the module's answer in the program's memory: the only
+/// other way would be a second module.
+fn a_module_of_another_version_is_refused() {
+    let _module = Module::load();
+    let spec = path("exit_soon") + ":short_work";
+    let condition = format!("condition 1 $rsi == {:#x}", abi::INFO);
+    let commands = [
+        "set pagination off",
+        "set startup-with-shell off",
+        "handle SIGCHLD nostop noprint",
+        "catch syscall ioctl",
+        &condition,
+        "run",
+        "continue",
+        // nsprobe_info.version and version_min.
+        "set {int}($rdx + 8) = 99",
+        "set {int}($rdx + 12) = 98",
+        "delete",
+        "continue",
+        "print $_exitcode",
+    ];
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
+    for command in commands {
+        gdb.args(["-ex", command]);
+    }
+    gdb.args(["--args", command::FILE, "trace", "--timeout", "10", &spec]);
+    let got = output(gdb.stdin(Stdio::null()));
+    println!("{}{}", got.stdout, got.stderr);
+    let text = got.stdout + &got.stderr;
+    for part in ["versions 98 to 99", "version 1", "same release", "$1 = 1"] {
+        assert!(text.contains(part), "no {part:?}");
+    }
+}
+
+/// A report rather than a promise on this emulated machine; but were it a
+/// second, something would be wrong.
+fn the_first_event_comes_within_half_a_second() {
+    let _module = Module::load();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "100"]);
+    let spec = path("call_in_loop") + ":begins_with_push";
+    let pid = victim.pid().to_string();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let started = Instant::now();
+        let mut running =
+            Running::start(&["trace", "-p", &pid, "--stack", "--timeout", "30", &spec]);
+        running.wait_for("begins_with_push", Duration::from_secs(10));
+        times.push(started.elapsed());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()));
+        let status = status.unwrap_or_default();
+        let peak = status.lines().find(|line| line.starts_with("VmHWM"));
+        println!("{:?}, {}", started.elapsed(), peak.unwrap_or_default());
+        let _ = kill(Pid::from_raw(running.pid() as i32), Signal::SIGINT);
+    }
+    times.sort_unstable();
+    assert!(times[2] < Duration::from_secs(1), "{times:?}");
+}
