@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! The run of a checked program, on whatever machine.
+
+use super::{
+    bit, constant, Context, Operation, Program, Register, Step, Summary, BYTES_MAX, SLOTS,
+};
+
+/// Where a program runs.
+pub trait Machine {
+    /// A register's value; absent when the task has none such.
+    fn register(&self, register: Register) -> Option<u64>;
+    /// What is known of the task and the moment.
+    fn context(&self, context: Context) -> Option<u64>;
+    /// A value that the entry of this call kept.
+    fn kept(&self, index: usize) -> Option<u64>;
+    /// Keeps a value for the return of this call.
+    fn keep(&mut self, index: usize, value: u64);
+    /// The address of the probe's reported place in this process.
+    fn probe_address(&self) -> u64;
+    /// Fills `out` from `address`; false when it is not all there.
+    fn read(&self, address: u64, out: &mut [u8]) -> bool;
+    /// Sets a register; false when it could not be.
+    fn set_register(&mut self, register: Register, value: u64) -> bool;
+    /// Writes `bytes` to `address`; false when they could not all be.
+    fn write(&mut self, address: u64, bytes: &[u8]) -> bool;
+    /// Ends the function with this return value; false when it could not be.
+    fn return_now(&mut self, value: u64) -> bool;
+}
+
+/// Takes a program's fields: words in order. The first is the mask of the fields
+/// that are present, lowest bit first; a value takes one word, a string or byte
+/// array one word for its length in bytes and its bytes, zero-padded to words.
+/// Absent fields take one word of zero.
+pub trait Output {
+    /// Appends words; room for as many as [`check`] counted is there.
+    fn extend(&mut self, words: &[u64]);
+    /// Replaces the first word.
+    fn set_first(&mut self, word: u64);
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether every requirement held.
+    pub matched: bool,
+    /// Whether a requirement could not be decided, for want of a value.
+    pub undecided: bool,
+    /// Writes that could not be made.
+    pub failed_writes: u32,
+}
+
+impl<'a> Program<'a> {
+    /// What the program does.
+    pub const fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// A program that was checked before and kept since.
+    pub fn kept(steps: &'a [Step], data: &'a [u8], summary: Summary) -> Program<'a> {
+        Program {
+            steps,
+            data,
+            summary,
+        }
+    }
+
+    /// Runs the program.
+    pub fn run(&self, machine: &mut impl Machine, output: &mut impl Output) -> Outcome {
+        let mut run = Run {
+            slots: [0; SLOTS],
+            present: 0,
+            fields: 0,
+            mask: 0,
+            outcome: Outcome {
+                matched: true,
+                ..Outcome::default()
+            },
+        };
+        if self.summary.fields != 0 {
+            output.extend(&[0]);
+        }
+        for step in self.steps {
+            if !run.step(step, self.data, machine, output) {
+                break;
+            }
+        }
+        if self.summary.fields != 0 {
+            output.set_first(run.mask);
+        }
+        run.outcome
+    }
+}
+
+/// The state of a run. A slot without its bit in `present` is absent.
+struct Run {
+    slots: [u64; SLOTS],
+    present: u32,
+    fields: u32,
+    mask: u64,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn value(&self, slot: u8) -> Option<u64> {
+        let present = self.present & bit(slot).ok()? != 0;
+        self.slots
+            .get(usize::from(slot))
+            .copied()
+            .filter(|_| present)
+    }
+
+    fn set(&mut self, slot: u8, value: Option<u64>) {
+        let (Ok(bit), Some(place)) = (bit(slot), self.slots.get_mut(usize::from(slot))) else {
+            return;
+        };
+        *place = value.unwrap_or(0);
+        self.present = match value {
+            Some(_) => self.present | bit,
+            None => self.present & !bit,
+        };
+    }
+
+    /// Takes one step; false when the program ends there.
+    fn step<M: Machine>(
+        &mut self,
+        step: &Step,
+        data: &[u8],
+        machine: &mut M,
+        output: &mut impl Output,
+    ) -> bool {
+        let Some(operation) = Operation::from_u8(step.operation) else {
+            return false;
+        };
+        let a = self.value(step.a);
+        match operation {
+            Operation::Require => return self.require(a),
+            Operation::Field => self.field(a, output),
+            Operation::FieldString => self.field_string(a, step.small, machine, output),
+            Operation::FieldBytes => self.field_bytes(a, step.small, machine, output),
+            Operation::Keep => {
+                if let (Some(value), Ok(index)) = (a, usize::try_from(step.small)) {
+                    machine.keep(index, value);
+                }
+            }
+            Operation::SetRegister | Operation::Store | Operation::Return => {
+                let done = write(operation, step, a, self.value(step.b), machine);
+                let failed = u32::from(done != Some(true));
+                self.outcome.failed_writes = self.outcome.failed_writes.wrapping_add(failed);
+            }
+            _ => {
+                let value = compute(operation, step, a, self.value(step.b), data, machine);
+                self.set(step.to, value);
+            }
+        }
+        true
+    }
+
+    fn require(&mut self, value: Option<u64>) -> bool {
+        let holds = value.is_some_and(|value| value != 0);
+        self.outcome.matched &= holds;
+        self.outcome.undecided |= value.is_none();
+        holds
+    }
+
+    /// Marks the next field as present or absent.
+    fn next_field(&mut self, present: bool) {
+        if present {
+            self.mask |= 1u64.wrapping_shl(self.fields);
+        }
+        self.fields = self.fields.wrapping_add(1);
+    }
+
+    fn field(&mut self, value: Option<u64>, output: &mut impl Output) {
+        self.next_field(value.is_some());
+        output.extend(&[value.unwrap_or(0)]);
+    }
+
+    fn field_bytes(
+        &mut self,
+        address: Option<u64>,
+        bytes: i32,
+        machine: &impl Machine,
+        output: &mut impl Output,
+    ) {
+        let mut words = [0u64; BYTES_MAX / 8];
+        let buffer = zerocopy::IntoBytes::as_mut_bytes(&mut words);
+        let out = buffer.get_mut(..usize::try_from(bytes).unwrap_or(0));
+        let read = match (address, out) {
+            (Some(address), Some(out)) => machine.read(address, out).then_some(out.len()),
+            _ => None,
+        };
+        self.variable(read, &words, output);
+    }
+
+    fn field_string(
+        &mut self,
+        address: Option<u64>,
+        bytes: i32,
+        machine: &impl Machine,
+        output: &mut impl Output,
+    ) {
+        let mut words = [0u64; BYTES_MAX / 8];
+        let buffer = zerocopy::IntoBytes::as_mut_bytes(&mut words);
+        let out = buffer.get_mut(..usize::try_from(bytes).unwrap_or(0));
+        let read = match (address, out) {
+            (Some(address), Some(out)) => read_string(machine, address, out),
+            _ => None,
+        };
+        self.variable(read, &words, output);
+    }
+
+    /// A field of `length` bytes, or an absent one.
+    fn variable(&mut self, length: Option<usize>, words: &[u64], output: &mut impl Output) {
+        self.next_field(length.is_some());
+        output.extend(&[length.unwrap_or(0) as u64]);
+        let used = length.unwrap_or(0).div_ceil(8);
+        output.extend(words.get(..used).unwrap_or(&[]));
+    }
+}
+
+/// Reads in pieces that end where a page does, so that a string right in front of
+/// memory that is not there is read whole.
+const PIECE: u64 = 64;
+
+/// Reads a string of at most `out.len()` bytes; gives its length. What lies behind
+/// it in `out` is zero.
+fn read_string(machine: &impl Machine, address: u64, out: &mut [u8]) -> Option<usize> {
+    let mut done = 0usize;
+    while done < out.len() {
+        let at = address.checked_add(done as u64)?;
+        let piece = PIECE.wrapping_sub(at % PIECE) as usize;
+        let end = done.saturating_add(piece).min(out.len());
+        let piece = out.get_mut(done..end)?;
+        if !machine.read(at, piece) {
+            return None;
+        }
+        if let Some(nul) = piece.iter().position(|&byte| byte == 0) {
+            for byte in piece.iter_mut().skip(nul) {
+                *byte = 0;
+            }
+            return done.checked_add(nul);
+        }
+        done = end;
+    }
+    Some(done)
+}
+
+fn write(
+    operation: Operation,
+    step: &Step,
+    a: Option<u64>,
+    b: Option<u64>,
+    machine: &mut impl Machine,
+) -> Option<bool> {
+    let a = a?;
+    match operation {
+        Operation::SetRegister => {
+            let register = Register::from_u8(u8::try_from(step.small).ok()?)?;
+            Some(machine.set_register(register, a))
+        }
+        Operation::Store => {
+            let bytes = b?.to_le_bytes();
+            let address = a.wrapping_add(i64::from(step.small) as u64);
+            Some(machine.write(address, bytes.get(..step.large as usize)?))
+        }
+        _ => Some(machine.return_now(a)),
+    }
+}
+
+fn compute(
+    operation: Operation,
+    step: &Step,
+    a: Option<u64>,
+    b: Option<u64>,
+    data: &[u8],
+    machine: &impl Machine,
+) -> Option<u64> {
+    match operation {
+        Operation::Constant => Some(step.large),
+        Operation::Register => {
+            let register = Register::from_u8(u8::try_from(step.small).ok()?)?;
+            machine.register(register)
+        }
+        Operation::Context => machine.context(Context::from_u8(u8::try_from(step.large).ok()?)?),
+        Operation::Kept => machine.kept(usize::try_from(step.small).ok()?),
+        Operation::FromProbe => Some(machine.probe_address().wrapping_add(step.large)),
+        Operation::Load | Operation::LoadSigned => {
+            let address = a?.wrapping_add(i64::from(step.small) as u64);
+            let value = load(machine, address, step.large)?;
+            Some(match operation {
+                Operation::LoadSigned => sign_extend(value, step.large.wrapping_mul(8)),
+                _ => value,
+            })
+        }
+        Operation::StringEqual | Operation::StringBegins => {
+            let whole = operation == Operation::StringEqual;
+            compare_string(machine, a?, constant(data, step)?, whole).map(u64::from)
+        }
+        Operation::Not => Some(!a?),
+        Operation::IsZero => Some(u64::from(a? == 0)),
+        Operation::ZeroExtend => {
+            Some(a? & u64::MAX.checked_shr(64u32.wrapping_sub(step.large as u32))?)
+        }
+        Operation::SignExtend => Some(sign_extend(a?, step.large)),
+        _ => binary(operation, a?, b?),
+    }
+}
+
+fn load(machine: &impl Machine, address: u64, bytes: u64) -> Option<u64> {
+    let mut value = [0u8; 8];
+    let out = value.get_mut(..bytes as usize)?;
+    machine
+        .read(address, out)
+        .then(|| u64::from_le_bytes(value))
+}
+
+fn sign_extend(value: u64, bits: u64) -> u64 {
+    let unused = 64u32.wrapping_sub(bits as u32);
+    if unused >= 64 {
+        return value;
+    }
+    (value.wrapping_shl(unused) as i64).wrapping_shr(unused) as u64
+}
+
+fn binary(operation: Operation, a: u64, b: u64) -> Option<u64> {
+    let shift = u32::try_from(b).unwrap_or(u32::MAX);
+    Some(match operation {
+        Operation::Add => a.wrapping_add(b),
+        Operation::Subtract => a.wrapping_sub(b),
+        Operation::Multiply => a.wrapping_mul(b),
+        Operation::Divide => a.checked_div(b)?,
+        Operation::Modulo => a.checked_rem(b)?,
+        Operation::And => a & b,
+        Operation::Or => a | b,
+        Operation::ExclusiveOr => a ^ b,
+        Operation::ShiftLeft => a.checked_shl(shift).unwrap_or(0),
+        Operation::ShiftRight => a.checked_shr(shift).unwrap_or(0),
+        Operation::ShiftRightSigned => (a as i64).wrapping_shr(shift.min(63)) as u64,
+        Operation::Equal => u64::from(a == b),
+        Operation::Below => u64::from(a < b),
+        Operation::BelowOrEqual => u64::from(a <= b),
+        Operation::Less => u64::from((a as i64) < b as i64),
+        Operation::LessOrEqual => u64::from(a as i64 <= b as i64),
+        _ => return None,
+    })
+}
+
+/// Whether the string at `address` is `wanted`, or begins with it.
+fn compare_string(
+    machine: &impl Machine,
+    address: u64,
+    wanted: &[u8],
+    whole: bool,
+) -> Option<bool> {
+    let mut done = 0usize;
+    let mut buffer = [0u8; PIECE as usize];
+    while let Some(left) = wanted.get(done..).filter(|left| !left.is_empty()) {
+        let at = address.checked_add(done as u64)?;
+        let piece = (PIECE.wrapping_sub(at % PIECE) as usize).min(left.len());
+        let (got, expected) = (buffer.get_mut(..piece)?, left.get(..piece)?);
+        if !machine.read(at, got) {
+            return None;
+        }
+        if got != expected {
+            return Some(false);
+        }
+        done = done.checked_add(piece)?;
+    }
+    if !whole {
+        return Some(true);
+    }
+    let end = address.checked_add(done as u64)?;
+    load(machine, end, 1).map(|byte| byte == 0)
+}
