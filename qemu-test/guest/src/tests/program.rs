@@ -267,6 +267,8 @@ fn a_module_of_another_version_is_refused() {
     let spec = path("exit_soon") + ":short_work";
     let condition = format!("condition 1 $rsi == {:#x}", abi::INFO);
     let commands = [
+        // Of its own accord it would expect Rust here, or not, as the build has it.
+        "set language c",
         "set pagination off",
         "set startup-with-shell off",
         "handle SIGCHLD nostop noprint",
