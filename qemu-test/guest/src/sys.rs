@@ -345,3 +345,30 @@ pub(crate) fn run_on(cpus: u64) {
     let done = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<u64>(), &cpus) };
     assert!(done >= 0, "{}", io::Error::last_os_error());
 }
+
+/// From now on a signal arrives every so many microseconds (0: no more), whose
+/// handler only counts and restarts nothing; how many came so far.
+pub(crate) fn interrupt_every(microseconds: i64) -> u64 {
+    static CAME: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn count(_: i32) {
+        CAME.fetch_add(1, Ordering::Relaxed);
+    }
+    let time = libc::timeval {
+        tv_sec: 0,
+        tv_usec: microseconds,
+    };
+    let timer = libc::itimerval {
+        it_interval: time,
+        it_value: time,
+    };
+    // SAFETY: The handler touches one atomic; both structs outlive the calls, and a
+    // sigaction of zeroes is one without flags.
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = count as *const () as usize;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut())
+    };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    CAME.load(Ordering::Relaxed)
+}

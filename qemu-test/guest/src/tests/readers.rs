@@ -25,6 +25,8 @@ tests![
     read_gives_whole_records,
     a_read_without_room_or_records_fails,
     two_readers_share_the_records,
+    a_session_is_read_or_mapped_but_not_both,
+    a_storm_of_signals_loses_nothing,
     poll_wakes_at_the_watermark,
     a_sleeping_reader_wakes_at_the_first_record,
     a_signal_ends_a_sleeping_read,
@@ -223,6 +225,74 @@ fn two_readers_share_the_records() {
     sequences.sort_unstable();
     sequences.dedup();
     assert_eq!(sequences.len() as u64, CALLS, "a record was read twice");
+}
+
+/// What `read()` walks must not be what a mapping lets the reader spoil.
+fn a_session_is_read_or_mapped_but_not_both() {
+    let _module = Module::load();
+    let mut buffer = [0; 4096];
+    let mapped = Session::with_rings(RING_BYTES);
+    set_nonblocking(&mapped);
+    let rings = mapped.rings();
+    let got = errno((&mapped.file).read(&mut buffer), "read() of what is mapped");
+    assert_eq!(got, libc::EBUSY);
+    drop(rings);
+    let got = errno(
+        (&mapped.file).read(&mut buffer),
+        "read() of what was mapped",
+    );
+    assert_eq!(got, libc::EBUSY);
+    let read = Session::with_rings(RING_BYTES);
+    set_nonblocking(&read);
+    let got = errno((&read.file).read(&mut buffer), "read() of nothing");
+    assert_eq!(got, libc::EAGAIN);
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let mapping = sys::Mapping::new(&read, 0, PAGE, both, libc::MAP_SHARED);
+    assert_eq!(errno(mapping, "mmap of what is read"), libc::EBUSY);
+}
+
+fn a_storm_of_signals_loses_nothing() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    set_nonblocking(&session);
+    sys::interrupt_every(1000);
+    let (mut records, mut interrupted) = (Records::default(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    let mut again = |result: std::io::Result<()>| {
+        let error = result.err().and_then(|error| error.raw_os_error());
+        interrupted += u32::from(error == Some(libc::EINTR));
+        assert!([None, Some(libc::EINTR)].contains(&error), "{error:?}");
+        error.is_none()
+    };
+    for _ in 0..100 {
+        let probe = crate::session::probe_at(function.offset, abi::PROBE_STACK);
+        let mut id = 0;
+        while !again(
+            session
+                .attach(victim.file(), probe)
+                .map(|new| id = new)
+                .map_err(|e| e.0),
+        ) {
+            assert_eq!(
+                session.info().probes,
+                0,
+                "an interrupted ATTACH left a probe"
+            );
+        }
+        victim.call(20);
+        let hits = session.counters(id).hits;
+        assert_eq!(hits, 20);
+        while !again(session.detach(&[id])) {}
+        while let Ok(length) = (&session.file).read(&mut buffer) {
+            records.add(&words(&buffer[..length]));
+        }
+    }
+    let came = sys::interrupt_every(0);
+    println!("{came} signals, {interrupted} calls were interrupted");
+    assert!(came > 100, "{came} signals");
+    assert_eq!(records.hits.len(), 2000);
 }
 
 fn ready(session: &Session, timeout_ms: u16) -> bool {
