@@ -184,7 +184,7 @@ pub(crate) struct Probe {
     pub(crate) file: FileKey,
     /// File offset of the breakpoint.
     pub(crate) offset: u64,
-    /// Whether entries are recorded, or only what returns need is kept.
+    /// Which ends of the function's calls it is hit at.
     pub(crate) ends: Ends,
     pub(crate) at_entry: Option<Arc<Program>>,
     pub(crate) at_return: Option<Arc<Program>>,
@@ -194,7 +194,7 @@ pub(crate) struct Probe {
 
 impl Hook for Probe {
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict {
-        let Some(mut moment) = Moment::begin(&self.counters) else {
+        let Some(moment) = Moment::begin(&self.counters) else {
             return Verdict::Keep;
         };
         let current = Current::get();
@@ -203,7 +203,7 @@ impl Hook for Probe {
             moment.counters.filtered.fetch_add(1, Relaxed);
             return Verdict::Remove;
         };
-        let hit = self.describe(&mut moment, regs, &current, &ids);
+        let hit = self.describe(&moment, regs, &current, &ids);
         *call = hit.time_ns;
         let entry = Entry {
             regs,
@@ -220,7 +220,7 @@ impl Hook for Probe {
     }
 
     fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>) {
-        let Some(mut moment) = Moment::begin(&self.counters) else {
+        let Some(moment) = Moment::begin(&self.counters) else {
             return;
         };
         let current = Current::get();
@@ -229,7 +229,7 @@ impl Hook for Probe {
             moment.counters.filtered.fetch_add(1, Relaxed);
             return;
         };
-        let mut hit = self.describe(&mut moment, regs, &current, &ids);
+        let mut hit = self.describe(&moment, regs, &current, &ids);
         hit.flags |= HIT_RETURN;
         let began = call.and_then(|word| self.call_of(word));
         let entry = Entry {
@@ -293,13 +293,7 @@ impl Entry<'_> {
 }
 
 impl Probe {
-    fn describe(
-        &self,
-        moment: &mut Moment<'_>,
-        regs: &Regs<'_>,
-        current: &Current,
-        ids: &Ids,
-    ) -> Hit {
+    fn describe(&self, moment: &Moment<'_>, regs: &Regs<'_>, current: &Current, ids: &Ids) -> Hit {
         Hit {
             time_ns: sys::now_ns(),
             probe: self.id,

@@ -135,8 +135,8 @@ impl Run {
         match operation {
             Operation::Require => return self.require(a),
             Operation::Field => self.field(a, output),
-            Operation::FieldString => self.field_string(a, step.small, machine, output),
-            Operation::FieldBytes => self.field_bytes(a, step.small, machine, output),
+            Operation::FieldString => self.field_of(a, step.small, machine, output, read_string),
+            Operation::FieldBytes => self.field_of(a, step.small, machine, output, read_bytes),
             Operation::Keep => {
                 if let (Some(value), Ok(index)) = (a, usize::try_from(step.small)) {
                     machine.keep(index, value);
@@ -175,35 +175,21 @@ impl Run {
         output.extend(&[value.unwrap_or(0)]);
     }
 
-    fn field_bytes(
+    /// A field of at most `bytes` bytes at an address, as `fetch` reads them: it
+    /// gives how many there were.
+    fn field_of<M: Machine>(
         &mut self,
         address: Option<u64>,
         bytes: i32,
-        machine: &impl Machine,
+        machine: &M,
         output: &mut impl Output,
+        fetch: impl FnOnce(&M, u64, &mut [u8]) -> Option<usize>,
     ) {
         let mut words = [0u64; BYTES_MAX / 8];
         let buffer = zerocopy::IntoBytes::as_mut_bytes(&mut words);
         let out = buffer.get_mut(..usize::try_from(bytes).unwrap_or(0));
         let read = match (address, out) {
-            (Some(address), Some(out)) => machine.read(address, out).then_some(out.len()),
-            _ => None,
-        };
-        self.variable(read, &words, output);
-    }
-
-    fn field_string(
-        &mut self,
-        address: Option<u64>,
-        bytes: i32,
-        machine: &impl Machine,
-        output: &mut impl Output,
-    ) {
-        let mut words = [0u64; BYTES_MAX / 8];
-        let buffer = zerocopy::IntoBytes::as_mut_bytes(&mut words);
-        let out = buffer.get_mut(..usize::try_from(bytes).unwrap_or(0));
-        let read = match (address, out) {
-            (Some(address), Some(out)) => read_string(machine, address, out),
+            (Some(address), Some(out)) => fetch(machine, address, out),
             _ => None,
         };
         self.variable(read, &words, output);
@@ -216,6 +202,11 @@ impl Run {
         let used = length.unwrap_or(0).div_ceil(8);
         output.extend(words.get(..used).unwrap_or(&[]));
     }
+}
+
+/// Reads all of `out`.
+fn read_bytes(machine: &impl Machine, address: u64, out: &mut [u8]) -> Option<usize> {
+    machine.read(address, out).then_some(out.len())
 }
 
 /// Reads in pieces that end where a page does, so that a string right in front of
