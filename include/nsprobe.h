@@ -64,6 +64,8 @@ enum nsprobe_version {
 	NSPROBE_VERSION_V1 = 1,
 	/* Return probes, and programs that fetch and require. */
 	NSPROBE_VERSION_V2 = 2,
+	/* Sinks other than the ring: counters, tables, spans. */
+	NSPROBE_VERSION_V3 = 3,
 };
 
 /* The path of the device. */
@@ -99,6 +101,12 @@ enum nsprobe_version {
 /* Number of struct nsprobe_program. */
 #define NSPROBE_NR_PROGRAM 7
 
+/* Number of struct nsprobe_table. */
+#define NSPROBE_NR_TABLE 8
+
+/* Number of struct nsprobe_rows. */
+#define NSPROBE_NR_ROWS 9
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -123,6 +131,12 @@ enum nsprobe_version {
 /* Command of struct nsprobe_program. */
 #define NSPROBE_IOC_PROGRAM _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_PROGRAM, struct nsprobe_program)
 
+/* Command of struct nsprobe_table. */
+#define NSPROBE_IOC_TABLE _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_TABLE, struct nsprobe_table)
+
+/* Command of struct nsprobe_rows. */
+#define NSPROBE_IOC_ROWS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_ROWS, struct nsprobe_rows)
+
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
 
@@ -143,6 +157,9 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: programs that fetch and require. */
 #define NSPROBE_FEATURE_PROGRAM (1ULL << 6)
+
+/* nsprobe_info.features: sinks other than the ring. */
+#define NSPROBE_FEATURE_SINKS (1ULL << 7)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -286,7 +303,7 @@ struct nsprobe_filter {
 
 /*
  * nsprobe_probe.kind: both. The return knows when its call began and what the
- * entry program kept.
+ * entry program kept. A call whose entry the program rejects has no return.
  */
 #define NSPROBE_PROBE_CALL 3
 
@@ -300,6 +317,33 @@ struct nsprobe_filter {
  * probed function is missing from frame-pointer stacks.
  */
 #define NSPROBE_PROBE_AT_ENTRY (1U << 1)
+
+/*
+ * nsprobe_probe.flags: of a NSPROBE_PROBE_CALL, only the returns count. Entries
+ * run their program (which keeps values) and go nowhere; only one that the
+ * filter or the program turns away is counted, as a hit that was filtered or
+ * rejected.
+ */
+#define NSPROBE_PROBE_RETURN_ONLY (1U << 2)
+
+/* nsprobe_probe.sink: a record in the ring. */
+#define NSPROBE_SINK_RECORD 0
+
+/* nsprobe_probe.sink: nothing but the probe's counters. */
+#define NSPROBE_SINK_COUNT 1
+
+/*
+ * nsprobe_probe.sink: the row of nsprobe_probe.table that the program's key
+ * steps name. What is added there is the program's value; without one, the
+ * nanoseconds since the call's entry at a return, and 1 elsewhere.
+ */
+#define NSPROBE_SINK_TABLE 2
+
+/*
+ * nsprobe_probe.sink: begins a span in nsprobe_probe.table, under the program's
+ * key; a span of the same key that had begun before is replaced.
+ */
+#define NSPROBE_SINK_SPAN 3
 
 /* One probe of an struct nsprobe_attach. */
 struct nsprobe_probe {
@@ -327,14 +371,22 @@ struct nsprobe_probe {
 	__u64 semaphore;
 	/* Out: the probe's id in this session, from 1 on, never reused. */
 	__u32 id;
-	/* Zero. */
-	__u32 reserved;
+	/* NSPROBE_SINK_*: what becomes of a hit. */
+	__u32 sink;
 	/* Id of the struct nsprobe_program that runs at the entry, or zero. */
 	__u32 entry_program;
 	/* Id of the struct nsprobe_program that runs at the return, or zero. */
 	__u32 return_program;
-	/* Zero. */
-	__u64 reserved2;
+	/*
+	 * Id of the struct nsprobe_table of NSPROBE_SINK_TABLE and
+	 * NSPROBE_SINK_SPAN, or zero.
+	 */
+	__u32 table;
+	/*
+	 * Id of the struct nsprobe_table whose spans the program ends (struct
+	 * nsprobe_end_span), or zero.
+	 */
+	__u32 span;
 };
 
 /*
@@ -399,6 +451,155 @@ struct nsprobe_program {
 	__u32 reserved;
 };
 
+/* Most tables in one session. */
+#define NSPROBE_TABLES_MAX (1U << 10)
+
+/* Most rows in one table. */
+#define NSPROBE_ROWS_MAX (1U << 24)
+
+/* Most bytes of all tables of one session. */
+#define NSPROBE_TABLE_BYTES_MAX (1ULL << 30)
+
+/* nsprobe_table.kind: rows of count, sum, least and greatest. */
+#define NSPROBE_TABLE_SUMS 1
+
+/* nsprobe_table.kind: the same, and a histogram. */
+#define NSPROBE_TABLE_HISTOGRAM 2
+
+/*
+ * nsprobe_table.kind: spans that have begun and not ended. A row's sum is the
+ * value that the span began with.
+ */
+#define NSPROBE_TABLE_SPANS 3
+
+/*
+ * Greatest log_bits: sixteen buckets for each power of two, a relative error of
+ * at most 6 %.
+ */
+#define NSPROBE_LOG_BITS_MAX 4
+
+/* Most buckets of a linear scale, without the two at its ends. */
+#define NSPROBE_LINEAR_MAX (1U << 12)
+
+/*
+ * nsprobe_table.scale: each power of two is 1 << log_bits buckets (see
+ * common/src/histogram.rs).
+ */
+#define NSPROBE_SCALE_LOG 1
+
+/*
+ * nsprobe_table.scale: buckets buckets of step each from low on, one for what
+ * is below and one for what is above.
+ */
+#define NSPROBE_SCALE_LINEAR 2
+
+/*
+ * Makes a table that probes of this session count into; it lives as long as the
+ * session. Its memory is taken now.
+ *
+ * Errors: EINVAL a kind, scale or size that cannot be, ENOSPC too many tables
+ * or bytes, NSPROBE_ENOMEM.
+ */
+struct nsprobe_table {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* NSPROBE_TABLE_*. */
+	__u32 kind;
+	/*
+	 * Most rows, from 1 to NSPROBE_ROWS_MAX; the table may have room for
+	 * some more. Without key and stack there is one row for each CPU, and
+	 * this is not looked at.
+	 */
+	__u32 rows;
+	/* Words of the key that programs give: 0 to NSPROBE_KEY_WORDS_MAX. */
+	__u32 key_words;
+	/*
+	 * Most frames of a row's stack, or zero. The stack is part of the key,
+	 * but for spans.
+	 */
+	__u32 max_frames;
+	/* Of a histogram, NSPROBE_SCALE_*; else zero. */
+	__u32 scale;
+	/* Of a logarithmic scale: 0 to NSPROBE_LOG_BITS_MAX. */
+	__u32 log_bits;
+	/* Of a linear scale: where the first bucket begins. */
+	__s64 low;
+	/* Of a linear scale: how wide a bucket is, from 1 on. */
+	__u64 step;
+	/* Of a linear scale: how many buckets, 1 to NSPROBE_LINEAR_MAX. */
+	__u32 buckets;
+	/* Out: the table's id in this session, from 1 on. */
+	__u32 id;
+	/* Out: bytes of one row as struct nsprobe_rows gives it. */
+	__u32 row_bytes;
+	/* Out: how many rows there is room for. */
+	__u32 capacity;
+};
+
+/*
+ * Reads the rows of a table, from first on, as many as fit. Rows are in no
+ * order; one key may have several rows, which are to be added up. Hits go on
+ * meanwhile: a row's numbers may differ by the hits of that moment.
+ */
+struct nsprobe_rows {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* In: the table's id. */
+	__u32 table;
+	/*
+	 * In: 0 at first, then what came out. Out: where to go on; 0 at the
+	 * end.
+	 */
+	__u32 next;
+	/* In: address of the room for rows. */
+	__u64 buffer;
+	/* In: bytes of that room, at least one row. */
+	__u32 buffer_bytes;
+	/* Out: rows that were written. */
+	__u32 count;
+	/* Out: hits for which there was no row, since the table was made. */
+	__u64 turned_away;
+	/* Out: spans that were replaced by one of the same key, since then. */
+	__u64 replaced;
+};
+
+/*
+ * What each row of struct nsprobe_rows begins with. The key follows (key_words
+ * words), then stack_capacity words of which the first stack_words are frames,
+ * then the buckets.
+ */
+struct nsprobe_row {
+	/* Hits. */
+	__u64 count;
+	/* Sum of their values; of a span, its value. */
+	__s64 sum;
+	/* Least value. */
+	__s64 least;
+	/* Greatest value. */
+	__s64 greatest;
+	/* When a span began, CLOCK_MONOTONIC in nanoseconds; else zero. */
+	__u64 time_ns;
+	/* Words of the key. */
+	__u16 key_words;
+	/* Words of the stack. */
+	__u16 stack_words;
+	/* Words that the stack has room for. */
+	__u16 stack_capacity;
+	/* Why the stack ends, an enum nsprobe_stack_end. */
+	__u16 stack_end;
+	/* Words of buckets. */
+	__u32 buckets;
+	/*
+	 * The task that began a span, as the opener's pid namespace numbers it;
+	 * else zero.
+	 */
+	__u32 tid;
+};
+
 /*
  * Why a request was refused (nsprobe_attach.reason). Numbers are never reused.
  */
@@ -428,10 +629,16 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_KERNEL = 7,
 	/* Too little memory. */
 	NSPROBE_REFUSAL_NO_MEMORY = 8,
-	/* The session has no program of this id. */
+	/* The session has no program or table of this id. */
 	NSPROBE_REFUSAL_NO_SUCH_ID = 9,
 	/* A program of this probe writes, which this session may not. */
 	NSPROBE_REFUSAL_MAY_NOT_WRITE = 10,
+	/*
+	 * Sink, table, span and programs do not fit together: a table that the
+	 * sink does not take, of another kind, or of another number of key
+	 * words.
+	 */
+	NSPROBE_REFUSAL_MISMATCH = 11,
 };
 
 /*
@@ -459,10 +666,10 @@ struct nsprobe_detach {
 
 /*
  * The counters of one probe. A hit is counted in hits when its handler begins,
- * and in one of recorded, filtered, rejected and lost_full when it is done: the
- * difference is the number of hits being handled at the moment, zero when no
- * traced task is in a handler, and for good after struct nsprobe_detach, which
- * waits for them.
+ * and in one of recorded, aggregated, filtered, rejected, turned_away and
+ * lost_full when it is done: the difference is the number of hits being handled
+ * at the moment, zero when no traced task is in a handler, and for good after
+ * struct nsprobe_detach, which waits for them.
  */
 struct nsprobe_counters {
 	/* Bytes of this struct. */
@@ -496,6 +703,10 @@ struct nsprobe_counters {
 	 * read.
 	 */
 	__u64 undecided;
+	/* Out: hits that were counted or went into a table. */
+	__u64 aggregated;
+	/* Out: hits for which the table had no row left. */
+	__u64 turned_away;
 };
 
 /*
@@ -637,6 +848,31 @@ enum nsprobe_operation {
 	NSPROBE_OPERATION_FIELD_STRING = 65,
 	/* A field: small bytes at address a. */
 	NSPROBE_OPERATION_FIELD_BYTES = 66,
+	/*
+	 * The next word of the key is a. A hit whose key is absent is rejected,
+	 * as undecided.
+	 */
+	NSPROBE_OPERATION_KEY = 80,
+	/*
+	 * The next small / 8 words of the key are the string at address a,
+	 * zero-padded, at most small bytes of it; small is a multiple of 8.
+	 */
+	NSPROBE_OPERATION_KEY_STRING = 81,
+	/*
+	 * The value for the table is a. A hit whose value is absent is
+	 * rejected, as undecided.
+	 */
+	NSPROBE_OPERATION_VALUE = 82,
+	/*
+	 * Ends the span that began under the key so far, and empties the key
+	 * for what follows. Nanoseconds since it began; absent when there is
+	 * none. Once in a program.
+	 */
+	NSPROBE_OPERATION_END_SPAN = 83,
+	/*
+	 * The value that the ended span began with; absent when there was none.
+	 */
+	NSPROBE_OPERATION_SPAN_VALUE = 84,
 	/* Sets register small to a. */
 	NSPROBE_OPERATION_SET_REGISTER = 96,
 	/*
@@ -718,6 +954,9 @@ enum nsprobe_context {
 /* Values that an entry can keep for its return. */
 #define NSPROBE_KEPT_MAX 4
 
+/* Most words of a key. */
+#define NSPROBE_KEY_WORDS_MAX 16
+
 /* Why a program was refused. */
 enum nsprobe_flaw {
 	/*
@@ -733,8 +972,13 @@ enum nsprobe_flaw {
 	NSPROBE_FLAW_UNWRITTEN = 4,
 	/* A size, bound or range is out of its limits. */
 	NSPROBE_FLAW_BAD_SIZE = 5,
-	/* More fields, or longer ones, than a record holds. */
+	/*
+	 * More fields, or longer ones, than a record holds, or more words than
+	 * a key.
+	 */
 	NSPROBE_FLAW_TOO_MUCH_OUTPUT = 6,
+	/* What may be there once is there again. */
+	NSPROBE_FLAW_REPEATED = 7,
 };
 
 /*

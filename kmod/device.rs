@@ -16,7 +16,7 @@ use crate::{
     request::{Array, Request},
     session::{Refused, Session, PROBES, SESSIONS},
     sys::{
-        estale,
+        cond_resched, estale,
         fops::Driver,
         task::{
             is_capable,
@@ -27,6 +27,7 @@ use crate::{
             CAP_SYS_PTRACE, //
         },
     },
+    table::Table,
 };
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
@@ -37,7 +38,7 @@ use kernel::{
     prelude::*,
     seq_file::SeqFile,
     sync::poll::PollTable,
-    uaccess::{UserPtr, UserSliceWriter}, //
+    uaccess::{UserPtr, UserSlice, UserSliceWriter}, //
 };
 
 /// One open file of the device.
@@ -75,6 +76,8 @@ impl Driver for Device {
             abi::NR_COUNTERS => counters(&self.session, arg),
             abi::NR_OBJECT => object(&self.session, arg),
             abi::NR_PROGRAM => program(&self.session, arg),
+            abi::NR_TABLE => table(&self.session, arg),
+            abi::NR_ROWS => rows(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -120,7 +123,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_OBJECT_FD
             | abi::FEATURE_TEXT
             | abi::FEATURE_RETURN
-            | abi::FEATURE_PROGRAM,
+            | abi::FEATURE_PROGRAM
+            | abi::FEATURE_SINKS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -248,6 +252,8 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.rejected = counts.rejected;
     counters.undecided = counts.undecided;
     counters.stacks_cut = counts.stacks_cut;
+    counters.aggregated = counts.aggregated;
+    counters.turned_away = counts.turned_away;
     request.write_back()
 }
 
@@ -280,6 +286,50 @@ fn program(session: &Session, arg: UserPtr) -> Result {
     };
     request.write_back()?;
     kept
+}
+
+fn table(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = Request::<abi::Table>::read(arg)?;
+    let table = &mut request.value;
+    if table.flags != 0 {
+        return Err(EINVAL);
+    }
+    let shape = Table::shape_of(table).ok_or(EINVAL)?;
+    table.id = session.make_table(shape)?;
+    table.row_bytes = (shape.row_words() as u32).wrapping_mul(8);
+    table.capacity = shape.rows as u32;
+    request.write_back()
+}
+
+fn rows(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<abi::Rows>::read(arg)?;
+    let rows = &mut request.value;
+    if rows.flags != 0 {
+        return Err(EINVAL);
+    }
+    let table = session.table(rows.table)?;
+    let row_bytes = table.shape().row_words().wrapping_mul(8);
+    let count = table.shape().rows;
+    if (rows.buffer_bytes as usize) < row_bytes || rows.next as usize >= count {
+        return Err(EINVAL);
+    }
+    let buffer = UserPtr::from_addr(usize::try_from(rows.buffer)?);
+    let mut writer = UserSlice::new(buffer, rows.buffer_bytes as usize).writer();
+    let mut row = KVVec::with_capacity(table.shape().row_words(), GFP_KERNEL)?;
+    let mut index = rows.next as usize;
+    rows.count = 0;
+    while index < count && writer.len() >= row_bytes {
+        if table.copy(index, &mut row)?.is_some() {
+            writer.write_slice(row.as_bytes())?;
+            rows.count = rows.count.wrapping_add(1);
+        }
+        index = index.wrapping_add(1);
+        cond_resched();
+    }
+    rows.next = if index < count { index as u32 } else { 0 };
+    (rows.turned_away, rows.replaced) = table.losses();
+    request.write_back()
 }
 
 fn object(session: &Session, arg: UserPtr) -> Result {

@@ -15,6 +15,8 @@ pub mod common;
 #[forbid(unsafe_code)]
 mod call;
 #[forbid(unsafe_code)]
+mod counters;
+#[forbid(unsafe_code)]
 mod device;
 #[forbid(unsafe_code)]
 mod filter;
@@ -34,6 +36,8 @@ mod ring;
 mod session;
 #[forbid(unsafe_code)]
 mod stack;
+#[forbid(unsafe_code)]
+mod table;
 
 mod sys;
 

@@ -50,7 +50,7 @@ struct Slot {
 
 /// A session's objects. An object's id is its place in `slots`, counted from one;
 /// `index` finds it by its key: an id, or zero where nothing is yet.
-pub(crate) struct Table {
+pub(crate) struct Objects {
     slots: KVVec<Slot>,
     index: KVVec<AtomicU32>,
     /// How many there are; held while one is added.
@@ -63,7 +63,7 @@ pub(crate) struct Identified {
     pub(crate) is_new: bool,
 }
 
-impl Table {
+impl Objects {
     /// An empty table.
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVVec::with_capacity(OBJECTS_MAX as usize, GFP_KERNEL_ACCOUNT)?;
@@ -80,7 +80,7 @@ impl Table {
         for _ in 0..PLACES {
             index.push(AtomicU32::new(0), GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(Table {
+        Ok(Objects {
             slots,
             index,
             count: RawLock::new(0),

@@ -3,15 +3,17 @@
 //!
 //! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
 //! not allocate and cannot panic; whatever happens to the hit is counted, so that
-//! `hits = recorded + filtered + rejected + lost_full` holds for each probe and CPU.
+//! `hits = recorded + aggregated + filtered + rejected + lost_full + turned_away`
+//! holds for each probe and CPU.
 
 use crate::{
     call::{Call, Calls, Values},
     common::{
-        abi::{PROBE_AT_ENTRY, PROBE_STACK},
+        abi::{PROBE_AT_ENTRY, PROBE_RETURN_ONLY, PROBE_STACK},
         record::{
             Hit,
             ObjectRecord,
+            StackEnd,
             ELAPSED_UNKNOWN,
             HIT_COMPAT,
             HIT_RETURN,
@@ -19,21 +21,22 @@ use crate::{
             KIND_OBJECT, //
         },
     },
+    counters::{Counters, End, Here},
     filter::{Filter, Ids, Opener},
-    object::Table,
+    object::Objects,
     program::{Fields, Program, Task},
     ring::{Rings, Waiter},
     stack::{Request, Stack},
     sys::{
         self,
+        scratch::Words,
         task::{Current, Mm},
         uprobe::{Ends, Hook, Regs, Verdict},
         vma::FileKey, //
     },
+    table::{Key, Table},
 };
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::{
-    cpu::nr_cpu_ids,
     prelude::*,
     sync::{Arc, SetOnce}, //
 };
@@ -48,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) opener: Opener,
     pub(crate) filter: SetOnce<Filter>,
     pub(crate) rings: SetOnce<Rings>,
-    pub(crate) objects: Table,
+    pub(crate) objects: Objects,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
     #[pin]
@@ -59,7 +62,7 @@ impl Shared {
     /// For a session that the current task opens.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let opener = Opener::current()?;
-        let objects = Table::new()?;
+        let objects = Objects::new()?;
         Arc::pin_init(
             pin_init!(Shared {
                 opener,
@@ -102,75 +105,16 @@ fn body_of(record: &[u64]) -> &[u64] {
     record.get(1..).unwrap_or(&[])
 }
 
-/// The counters of one probe on one CPU: a cache line, so that CPUs do not
-/// share any.
-#[repr(align(64))]
-#[derive(Default)]
-struct OnCpu {
-    hits: AtomicU64,
-    recorded: AtomicU64,
-    filtered: AtomicU64,
-    rejected: AtomicU64,
-    undecided: AtomicU64,
-    lost_full: AtomicU64,
-    stacks_cut: AtomicU64,
-}
-
-/// The counters of one probe.
-pub(crate) struct Counters(KVVec<OnCpu>);
-
-/// The values of a probe's counters.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Counts {
-    pub(crate) hits: u64,
-    pub(crate) recorded: u64,
-    pub(crate) filtered: u64,
-    pub(crate) rejected: u64,
-    pub(crate) undecided: u64,
-    pub(crate) lost_full: u64,
-    pub(crate) stacks_cut: u64,
-}
-
-impl Counters {
-    /// All zero.
-    pub(crate) fn new() -> Result<Self> {
-        let count = nr_cpu_ids() as usize;
-        let mut counters = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..count {
-            counters.push(OnCpu::default(), GFP_KERNEL_ACCOUNT)?;
-        }
-        Ok(Counters(counters))
-    }
-
-    /// The values on one CPU, if there is such a one.
-    pub(crate) fn on_cpu(&self, cpu: u32) -> Option<Counts> {
-        // What a hit ends as is read before the hits: a hit in between makes the sum
-        // too small for a moment, never too large.
-        self.0.get(cpu as usize).map(|on| Counts {
-            recorded: on.recorded.load(Relaxed),
-            filtered: on.filtered.load(Relaxed),
-            rejected: on.rejected.load(Relaxed),
-            undecided: on.undecided.load(Relaxed),
-            lost_full: on.lost_full.load(Relaxed),
-            stacks_cut: on.stacks_cut.load(Relaxed),
-            hits: on.hits.load(Relaxed),
-        })
-    }
-
-    /// The sums over all CPUs.
-    pub(crate) fn total(&self) -> Counts {
-        (0..self.0.len() as u32)
-            .filter_map(|cpu| self.on_cpu(cpu))
-            .fold(Counts::default(), |sum, on| Counts {
-                hits: sum.hits.wrapping_add(on.hits),
-                recorded: sum.recorded.wrapping_add(on.recorded),
-                filtered: sum.filtered.wrapping_add(on.filtered),
-                rejected: sum.rejected.wrapping_add(on.rejected),
-                undecided: sum.undecided.wrapping_add(on.undecided),
-                lost_full: sum.lost_full.wrapping_add(on.lost_full),
-                stacks_cut: sum.stacks_cut.wrapping_add(on.stacks_cut),
-            })
-    }
+/// What becomes of a hit that counts.
+pub(crate) enum Sink {
+    /// A record in the ring.
+    Record,
+    /// Nothing but the counters.
+    Count,
+    /// A row of this table.
+    Table(Arc<Table>),
+    /// A span in this table.
+    Span(Arc<Table>),
 }
 
 /// A probe, as its handler knows it.
@@ -188,60 +132,77 @@ pub(crate) struct Probe {
     pub(crate) ends: Ends,
     pub(crate) at_entry: Option<Arc<Program>>,
     pub(crate) at_return: Option<Arc<Program>>,
+    pub(crate) sink: Sink,
+    /// The table whose spans the programs end.
+    pub(crate) spans: Option<Arc<Table>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Hook for Probe {
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict {
-        let Some(moment) = Moment::begin(&self.counters) else {
+        let Some(here) = self.counters.here() else {
             return Verdict::Keep;
+        };
+        let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
+        let sequence = match is_quiet {
+            true => 0,
+            false => here.begin(),
         };
         let current = Current::get();
         let shared = &*self.shared;
         let Some(ids) = shared.opener.admit(shared.filter.as_ref(), &current) else {
-            moment.counters.filtered.fetch_add(1, Relaxed);
+            self.turn_away(&here, End::Filtered);
             return Verdict::Remove;
         };
-        let hit = self.describe(&moment, regs, &current, &ids);
-        *call = hit.time_ns;
-        let entry = Entry {
+        let event = Event {
             regs,
             ids: &ids,
             current: &current,
+            here,
+            sequence: sequence as u32,
+            now_ns: self.now_ns(),
             address: regs.ip().wrapping_sub(self.ahead),
             ended: None,
         };
+        *call = event.now_ns;
         match &self.at_entry {
-            Some(program) => self.run_and_record(program, hit, &entry, call, &moment),
-            None => self.record(hit, &entry, &[], &moment),
+            Some(program) => self.run(program, &event, call),
+            None if is_quiet => Verdict::Keep,
+            None => {
+                self.deliver(&event, &Found::default());
+                Verdict::Keep
+            }
         }
-        Verdict::Keep
     }
 
     fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>) {
-        let Some(moment) = Moment::begin(&self.counters) else {
+        let Some(here) = self.counters.here() else {
             return;
         };
+        let sequence = here.begin();
         let current = Current::get();
         let shared = &*self.shared;
         let Some(ids) = shared.opener.admit(shared.filter.as_ref(), &current) else {
-            moment.counters.filtered.fetch_add(1, Relaxed);
+            here.end(End::Filtered);
             return;
         };
-        let mut hit = self.describe(&moment, regs, &current, &ids);
-        hit.flags |= HIT_RETURN;
         let began = call.and_then(|word| self.call_of(word));
-        let entry = Entry {
+        let event = Event {
             regs,
             ids: &ids,
             current: &current,
+            here,
+            sequence: sequence as u32,
+            now_ns: self.now_ns(),
             address: entry.wrapping_sub(self.ahead),
             ended: Some(began.unwrap_or_default()),
         };
         match &self.at_return {
-            Some(program) => self.run_and_record(program, hit, &entry, &mut 0, &moment),
-            None => self.record(hit, &entry, &[], &moment),
+            Some(program) => {
+                self.run(program, &event, &mut 0);
+            }
+            None => self.deliver(&event, &Found::default()),
         }
     }
 
@@ -251,32 +212,15 @@ impl Hook for Probe {
     }
 }
 
-/// A hit's place among the others.
-struct Moment<'a> {
-    cpu: u32,
-    sequence: u32,
-    counters: &'a OnCpu,
-}
-
-impl<'a> Moment<'a> {
-    /// Counts a hit on the CPU that takes it.
-    fn begin(counters: &'a Counters) -> Option<Self> {
-        let cpu = sys::cpu_hint();
-        let counters = counters.0.get(cpu as usize)?;
-        let sequence = counters.hits.fetch_add(1, Relaxed).wrapping_add(1) as u32;
-        Some(Moment {
-            cpu,
-            sequence,
-            counters,
-        })
-    }
-}
-
-/// What a record tells of the task.
-struct Entry<'a> {
+/// A hit of a task that is traced.
+struct Event<'a> {
     regs: &'a Regs<'a>,
     ids: &'a Ids,
     current: &'a Current,
+    here: Here<'a>,
+    sequence: u32,
+    /// When; zero for a probe that only counts.
+    now_ns: u64,
     /// The address of the reported place.
     address: u64,
     /// The call that ends here, for a return; its time is zero when its entry was
@@ -284,30 +228,40 @@ struct Entry<'a> {
     ended: Option<Call>,
 }
 
-impl Entry<'_> {
-    /// Nanoseconds since the entry of the call that ends at `now_ns`.
-    fn elapsed_ns(&self, now_ns: u64) -> Option<u64> {
+impl Event<'_> {
+    /// Nanoseconds since the entry of the call that ends here.
+    fn elapsed_ns(&self) -> Option<u64> {
         let began_ns = self.ended?.time_ns;
-        (began_ns != 0).then(|| now_ns.saturating_sub(began_ns))
+        (began_ns != 0).then(|| self.now_ns.saturating_sub(began_ns))
     }
 }
 
+/// What the program found for the sink.
+#[derive(Default)]
+struct Found<'a> {
+    fields: &'a [u64],
+    key: &'a [u64],
+    value: Option<u64>,
+}
+
 impl Probe {
-    fn describe(&self, moment: &Moment<'_>, regs: &Regs<'_>, current: &Current, ids: &Ids) -> Hit {
-        Hit {
-            time_ns: sys::now_ns(),
-            probe: self.id,
-            sequence: moment.sequence,
-            cpu: moment.cpu as u16,
-            flags: if regs.is_64bit() { 0 } else { HIT_COMPAT },
-            pid: ids.pid,
-            tid: ids.tid,
-            ns_pid: ids.ns_pid,
-            ns_tid: ids.ns_tid,
-            pidns_inum: ids.pidns_inum,
-            comm: current.comm(),
-            ..Hit::default()
+    /// The time, for a probe that has a use for it.
+    fn now_ns(&self) -> u64 {
+        let counts_only =
+            matches!(self.sink, Sink::Count) && self.at_entry.is_none() && self.at_return.is_none();
+        match counts_only {
+            true => 0,
+            false => sys::now_ns(),
         }
+    }
+
+    /// Counts a hit that goes nowhere. An entry whose return alone counts was not
+    /// counted as a hit yet.
+    fn turn_away(&self, here: &Here<'_>, end: End) {
+        if self.flags & PROBE_RETURN_ONLY != 0 {
+            here.begin();
+        }
+        here.end(end);
     }
 
     /// Whether entries keep values for their returns.
@@ -332,29 +286,27 @@ impl Probe {
 
     /// Out of line, so that hits without a program do not pay for its fields.
     #[inline(never)]
-    fn run_and_record(
-        &self,
-        program: &Program,
-        hit: Hit,
-        entry: &Entry<'_>,
-        call: &mut u64,
-        moment: &Moment<'_>,
-    ) {
+    fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
         let mut task = Task {
-            regs: entry.regs,
-            ids: entry.ids,
-            current: entry.current,
-            cpu: moment.cpu,
-            now_ns: hit.time_ns,
-            probe_address: entry.address,
-            elapsed_ns: entry.elapsed_ns(hit.time_ns),
-            values: entry.ended.unwrap_or_default().values,
+            regs: event.regs,
+            ids: event.ids,
+            current: event.current,
+            cpu: event.here.cpu,
+            now_ns: event.now_ns,
+            probe_address: event.address,
+            elapsed_ns: event.elapsed_ns(),
+            values: event.ended.unwrap_or_default().values,
+            spans: self.spans.as_deref(),
+            ended: None,
+            key: Words::new(),
+            value: None,
         };
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
-        if entry.ended.is_none() && self.keeps() {
+        let is_entry = event.ended.is_none();
+        if is_entry && self.keeps() {
             let kept = Call {
-                time_ns: hit.time_ns,
+                time_ns: event.now_ns,
                 values: task.values,
             };
             *call = match self.shared.calls.as_ref() {
@@ -362,75 +314,173 @@ impl Probe {
                 None => 0,
             };
         }
+        let is_quiet = is_entry && self.flags & PROBE_RETURN_ONLY != 0;
         if !outcome.matched {
-            moment.counters.rejected.fetch_add(1, Relaxed);
             if outcome.undecided {
-                moment.counters.undecided.fetch_add(1, Relaxed);
+                event.here.undecided();
             }
-            return;
+            match is_quiet {
+                true => self.turn_away(&event.here, End::Rejected),
+                false => event.here.end(End::Rejected),
+            }
+            return Verdict::Ignore;
         }
-        self.record(hit, entry, fields.words(), moment);
+        if !is_quiet {
+            let found = Found {
+                fields: fields.words(),
+                key: task.key.as_slice(),
+                value: task.value,
+            };
+            self.deliver(event, &found);
+        }
+        Verdict::Keep
     }
 
-    /// Puts the hit into the ring, with its stack when that is wanted.
-    fn record(&self, mut hit: Hit, entry: &Entry<'_>, fields: &[u64], moment: &Moment<'_>) {
-        hit.field_words = fields.len() as u16;
-        let recorded = if self.flags & PROBE_STACK != 0 {
-            self.append_with_stack(hit, entry, fields, moment)
-        } else {
-            self.append(&hit, entry, [&[], fields])
+    /// Hands a hit to the sink, and counts what became of it.
+    fn deliver(&self, event: &Event<'_>, found: &Found<'_>) {
+        let end = match &self.sink {
+            Sink::Count => End::Aggregated,
+            Sink::Record => match self.record(event, found.fields) {
+                true => End::Recorded,
+                false => End::LostFull,
+            },
+            Sink::Table(table) => match self.value(event, found) {
+                Some(value) => self.aggregate(table, event, found.key, value),
+                None => {
+                    event.here.undecided();
+                    End::Rejected
+                }
+            },
+            Sink::Span(table) => {
+                let value = found.value.unwrap_or(0);
+                self.aggregate(table, event, found.key, value)
+            }
         };
-        let counter = if recorded {
-            &moment.counters.recorded
-        } else {
-            &moment.counters.lost_full
-        };
-        counter.fetch_add(1, Relaxed);
+        event.here.end(end);
     }
 
-    /// Appends the hit and what follows it.
-    fn append(&self, hit: &Hit, entry: &Entry<'_>, [frames, fields]: [&[u64]; 2]) -> bool {
-        let words: &[u64; HIT_WORDS] = transmute_ref!(hit);
-        let elapsed = [entry.elapsed_ns(hit.time_ns).unwrap_or(ELAPSED_UNKNOWN)];
-        let elapsed: &[u64] = match hit.flags & HIT_RETURN {
-            0 => &[],
-            _ => &elapsed,
-        };
-        let parts = [body_of(words), elapsed, frames, fields];
-        self.shared
-            .append(hit.cpu.into(), KIND_HIT, parts, hit.time_ns)
+    /// What a hit adds to its row: the value that the program found, else the time of
+    /// the call at its return, else one.
+    fn value(&self, event: &Event<'_>, found: &Found<'_>) -> Option<u64> {
+        match (found.value, &event.ended) {
+            (Some(value), _) => Some(value),
+            (None, Some(_)) => event.elapsed_ns(),
+            (None, None) => Some(1),
+        }
     }
 
-    /// Out of line, so that hits without a stack do not pay for its kilobyte.
+    /// Puts the hit into a table, with its stack when that is wanted.
+    fn aggregate(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> End {
+        let put = match self.flags & PROBE_STACK {
+            0 => {
+                let key = Key {
+                    words,
+                    stack: &[],
+                    stack_end: 0,
+                };
+                self.put(table, event, &key, value)
+            }
+            _ => self.put_with_stack(table, event, words, value),
+        };
+        match put {
+            true => End::Aggregated,
+            false => End::TurnedAway,
+        }
+    }
+
+    fn put(&self, table: &Table, event: &Event<'_>, key: &Key<'_>, value: u64) -> bool {
+        match self.sink {
+            Sink::Span(_) => table.begin(key, event.now_ns, event.ids.tid, value),
+            _ => table.add(key, event.here.cpu, value),
+        }
+    }
+
     #[inline(never)]
-    fn append_with_stack(
-        &self,
-        mut hit: Hit,
-        entry: &Entry<'_>,
-        fields: &[u64],
-        moment: &Moment<'_>,
-    ) -> bool {
+    fn put_with_stack(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> bool {
+        let mut stack = Stack::new();
+        let end = self.capture(&mut stack, event);
+        let key = Key {
+            words,
+            stack: stack.words(),
+            stack_end: end as u8,
+        };
+        let put = self.put(table, event, &key, value);
+        if put && end.is_cut() {
+            event.here.stack_cut();
+        }
+        put
+    }
+
+    fn capture(&self, stack: &mut Stack, event: &Event<'_>) -> StackEnd {
         let request = Request {
             // At a return the caller is where the instruction pointer is.
-            at_entry: self.flags & PROBE_AT_ENTRY != 0 && entry.ended.is_none(),
-            ahead: match entry.ended {
+            at_entry: self.flags & PROBE_AT_ENTRY != 0 && event.ended.is_none(),
+            ahead: match event.ended {
                 None => self.ahead,
                 Some(_) => 0,
             },
             max_frames: self.max_frames,
         };
+        let shared = &*self.shared;
+        let (cpu, now_ns) = (event.here.cpu, event.now_ns);
+        stack.capture(event.regs, &request, &shared.objects, event.ids.pid, |id| {
+            shared.announce(cpu, id, now_ns)
+        })
+    }
+
+    /// Puts the hit into the ring, with its stack when that is wanted.
+    fn record(&self, event: &Event<'_>, fields: &[u64]) -> bool {
+        match self.flags & PROBE_STACK {
+            0 => self.append(event, [&[], fields], StackEnd::None),
+            _ => self.record_with_stack(event, fields),
+        }
+    }
+
+    /// Out of line, so that hits without a stack do not pay for its kilobyte.
+    #[inline(never)]
+    fn record_with_stack(&self, event: &Event<'_>, fields: &[u64]) -> bool {
         let mut stack = Stack::new();
-        let (cpu, now_ns) = (moment.cpu, hit.time_ns);
-        let pid = entry.ids.pid;
-        let end = stack.capture(entry.regs, &request, &self.shared.objects, pid, |id| {
-            self.shared.announce(cpu, id, now_ns)
-        });
-        hit.words = stack.words().len() as u16;
-        hit.stack_end = end as u8;
-        let recorded = self.append(&hit, entry, [stack.words(), fields]);
+        let end = self.capture(&mut stack, event);
+        let recorded = self.append(event, [stack.words(), fields], end);
         if recorded && end.is_cut() {
-            moment.counters.stacks_cut.fetch_add(1, Relaxed);
+            event.here.stack_cut();
         }
         recorded
+    }
+
+    /// Appends the record of the hit and what follows it.
+    fn append(
+        &self,
+        event: &Event<'_>,
+        [frames, fields]: [&[u64]; 2],
+        stack_end: StackEnd,
+    ) -> bool {
+        let (ids, cpu) = (event.ids, event.here.cpu);
+        let compat = if event.regs.is_64bit() { 0 } else { HIT_COMPAT };
+        let elapsed = [event.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
+        let (returned, elapsed): (u8, &[u64]) = match event.ended {
+            Some(_) => (HIT_RETURN, &elapsed),
+            None => (0, &[]),
+        };
+        let hit = Hit {
+            time_ns: event.now_ns,
+            probe: self.id,
+            sequence: event.sequence,
+            cpu: cpu as u16,
+            words: frames.len() as u16,
+            stack_end: stack_end as u8,
+            flags: compat | returned,
+            field_words: fields.len() as u16,
+            pid: ids.pid,
+            tid: ids.tid,
+            ns_pid: ids.ns_pid,
+            ns_tid: ids.ns_tid,
+            pidns_inum: ids.pidns_inum,
+            comm: event.current.comm(),
+            ..Hit::default()
+        };
+        let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
+        let parts = [body_of(words), elapsed, frames, fields];
+        self.shared.append(cpu, KIND_HIT, parts, event.now_ns)
     }
 }

@@ -17,6 +17,7 @@ use crate::{
         Register,
         Step,
         Summary,
+        KEY_WORDS_MAX,
         OUTPUT_WORDS_MAX, //
     },
     filter::Ids,
@@ -26,6 +27,7 @@ use crate::{
         uprobe::Regs,
         user_mem, //
     },
+    table::{Span, Table},
 };
 use kernel::prelude::*;
 
@@ -97,6 +99,14 @@ pub(crate) struct Task<'a> {
     pub(crate) elapsed_ns: Option<u64>,
     /// What the entry keeps, or kept.
     pub(crate) values: Values,
+    /// The table whose spans the program ends.
+    pub(crate) spans: Option<&'a Table>,
+    /// The span that it ended.
+    pub(crate) ended: Option<Span>,
+    /// The key so far.
+    pub(crate) key: Words<KEY_WORDS_MAX>,
+    /// The value for the table.
+    pub(crate) value: Option<u64>,
 }
 
 impl Machine for Task<'_> {
@@ -147,5 +157,24 @@ impl Machine for Task<'_> {
 
     fn return_now(&mut self, _value: u64) -> bool {
         false
+    }
+
+    fn key(&mut self, words: &[u64]) {
+        // The check counted them: there is room.
+        self.key.extend(words);
+    }
+
+    fn value(&mut self, value: u64) {
+        self.value = Some(value);
+    }
+
+    fn end_span(&mut self) -> Option<u64> {
+        self.ended = self.spans?.end(self.key.as_slice());
+        self.key = Words::new();
+        Some(self.now_ns.saturating_sub(self.ended?.began_ns))
+    }
+
+    fn span_value(&self) -> Option<u64> {
+        Some(self.ended?.value)
     }
 }

@@ -16,16 +16,26 @@ use crate::{
             PROBE_CALL,
             PROBE_ENTRY,
             PROBE_RETURN,
+            PROBE_RETURN_ONLY,
             PROBE_STACK,
             PROGRAMS_MAX,
             RING_BYTES_MAX,
             RING_BYTES_MIN,
-            RING_BYTES_TOTAL_MAX, //
+            RING_BYTES_TOTAL_MAX,
+            SINK_COUNT,
+            SINK_RECORD,
+            SINK_SPAN,
+            SINK_TABLE,
+            TABLES_MAX,
+            TABLE_BYTES_MAX, //
         },
+        program::Summary,
         ring::Geometry,
+        table::{Kind, Shape}, //
     },
+    counters::{Counters, Counts},
     filter::Filter,
-    probe::{Counters, Counts, Probe, Shared},
+    probe::{Probe, Shared, Sink},
     program::Program,
     reader::Reader,
     ring::Rings,
@@ -34,6 +44,7 @@ use crate::{
         uprobe::{Batch, Ends},
         vma::FileKey, //
     },
+    table::Table,
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
@@ -119,6 +130,8 @@ struct Probes {
     batch: Batch<Probe>,
     known: KVVec<Known>,
     programs: KVec<Arc<Program>>,
+    tables: KVec<Arc<Table>>,
+    table_bytes: u64,
 }
 
 impl Probes {
@@ -133,6 +146,31 @@ impl Probes {
             return Err(Refused(EPERM, Refusal::MayNotWrite));
         }
         Ok(Some(program.clone()))
+    }
+
+    /// The table with this id; none for zero.
+    fn table(&self, id: u32) -> Result<Option<Arc<Table>>, Refused> {
+        let Some(index) = place(id) else {
+            return Ok(None);
+        };
+        let table = self.tables.get(index);
+        Ok(Some(
+            table.ok_or(Refused(ENOENT, Refusal::NoSuchId))?.clone(),
+        ))
+    }
+
+    /// The sink that a probe asks for.
+    fn sink(&self, request: &ProbeRequest) -> Result<Sink, Refused> {
+        match (request.sink, self.table(request.table)?) {
+            (SINK_RECORD, None) => Ok(Sink::Record),
+            (SINK_COUNT, None) => Ok(Sink::Count),
+            (SINK_TABLE, Some(table)) if table.shape().kind != Kind::Spans => {
+                Ok(Sink::Table(table))
+            }
+            (SINK_SPAN, Some(table)) if table.shape().kind == Kind::Spans => Ok(Sink::Span(table)),
+            (SINK_RECORD..=SINK_SPAN, _) => Err(Refused(EINVAL, Refusal::Mismatch)),
+            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
+        }
     }
 }
 
@@ -187,6 +225,8 @@ impl Session {
                     batch: Batch::new(),
                     known: KVVec::new(),
                     programs: KVec::new(),
+                    tables: KVec::new(),
+                    table_bytes: 0,
                 }),
                 reader <- new_mutex!(Reader::new()),
             }),
@@ -239,6 +279,27 @@ impl Session {
         Ok(probes.programs.len() as u32)
     }
 
+    /// Makes a table; gives its id and its shape.
+    pub(crate) fn make_table(&self, shape: Shape) -> Result<u32> {
+        let bytes = Table::bytes(&shape).ok_or(ENOSPC)?;
+        let mut probes = self.probes.lock();
+        let total = probes.table_bytes.checked_add(bytes).ok_or(ENOSPC)?;
+        if total > TABLE_BYTES_MAX || probes.tables.len() >= TABLES_MAX as usize {
+            return Err(ENOSPC);
+        }
+        let table = Arc::new(Table::new(shape)?, GFP_KERNEL_ACCOUNT)?;
+        probes.tables.push(table, GFP_KERNEL_ACCOUNT)?;
+        probes.table_bytes = total;
+        Ok(probes.tables.len() as u32)
+    }
+
+    /// The table with this id.
+    pub(crate) fn table(&self, id: u32) -> Result<Arc<Table>> {
+        let probes = self.probes.lock();
+        let table = place(id).and_then(|at| probes.tables.get(at));
+        Ok(table.ok_or(ENOENT)?.clone())
+    }
+
     /// Makes room for the calls of a probe whose entries keep values.
     fn prepare_calls(&self, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
         let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
@@ -261,6 +322,22 @@ impl Session {
         }
         let at_entry = probes.program(request.entry_program)?;
         let at_return = probes.program(request.return_program)?;
+        let sink = probes.sink(request)?;
+        let spans = probes.table(request.span)?;
+        let fits = [&at_entry, &at_return]
+            .into_iter()
+            .enumerate()
+            .all(|(end, program)| {
+                let program = program.as_ref().map(|program| program.summary());
+                let delivers = match end {
+                    0 => ends != Ends::Return && request.flags & PROBE_RETURN_ONLY == 0,
+                    _ => ends != Ends::Entry,
+                };
+                fits(program, &sink, spans.as_deref(), delivers, request)
+            });
+        if !fits {
+            return Err(Refused(EINVAL, Refusal::Mismatch));
+        }
         self.prepare_calls(ends, at_entry.as_ref())?;
         probes.known.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let counters = Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?;
@@ -281,6 +358,8 @@ impl Session {
             ends,
             at_entry,
             at_return,
+            sink,
+            spans,
             counters: counters.clone(),
             shared: self.shared.clone(),
         };
@@ -428,7 +507,7 @@ impl Session {
             let counts = known.counters.total();
             seq_print!(
                 out,
-                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} rejected {} lost-full {} stacks-cut {}\n",
+                "probe:\t{} dev {} ino {} offset 0x{:x} hits {} recorded {} filtered {} rejected {} lost-full {} stacks-cut {} aggregated {} turned-away {}\n",
                 known.id,
                 known.file.dev,
                 known.file.ino,
@@ -438,7 +517,9 @@ impl Session {
                 counts.filtered,
                 counts.rejected,
                 counts.lost_full,
-                counts.stacks_cut
+                counts.stacks_cut,
+                counts.aggregated,
+                counts.turned_away
             );
         }
     }
@@ -463,9 +544,46 @@ fn mark(known: &mut [Known], ids: &[u32]) -> Result {
     Ok(())
 }
 
+/// Whether the program of one end of a probe (or none) goes with the probe's sink
+/// and spans. `delivers` tells whether hits of that end reach the sink.
+fn fits(
+    program: Option<Summary>,
+    sink: &Sink,
+    spans: Option<&Table>,
+    delivers: bool,
+    request: &ProbeRequest,
+) -> bool {
+    let summary = program.unwrap_or_default();
+    let ends_well = match (summary.ends_span, spans.map(Table::shape)) {
+        (None, _) => true,
+        (Some(words), Some(shape)) => {
+            shape.kind == Kind::Spans && shape.key_words == words as usize
+        }
+        (Some(_), None) => false,
+    };
+    let keys = summary.key_words as usize;
+    let sinks_well = match sink {
+        Sink::Record | Sink::Count => keys == 0 && !summary.gives_value,
+        Sink::Table(_) | Sink::Span(_) if !delivers => true,
+        Sink::Table(table) | Sink::Span(table) => {
+            let shape = table.shape();
+            let with_stack = request.flags & PROBE_STACK != 0;
+            let frames = match request.max_frames {
+                0 => FRAMES_MAX,
+                frames => frames,
+            };
+            shape.key_words == keys
+                && with_stack == (shape.max_frames != 0)
+                && (!with_stack || frames <= shape.max_frames)
+                && summary.fields == 0
+        }
+    };
+    ends_well && sinks_well
+}
+
 /// Checks what a request for a probe says, and takes its file.
 fn check(request: &ProbeRequest) -> Result<(PinnedInode, Ends), Refused> {
-    let known_flags = PROBE_STACK | PROBE_AT_ENTRY;
+    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let ends = match request.kind {
         PROBE_ENTRY => Ends::Entry,
@@ -477,9 +595,8 @@ fn check(request: &ProbeRequest) -> Result<(PinnedInode, Ends), Refused> {
         || ends == Ends::Return && request.entry_program != 0;
     if runs_never
         || request.flags & !known_flags != 0
+        || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
         || request.max_frames > FRAMES_MAX
-        || request.reserved != 0
-        || request.reserved2 != 0
         || request.semaphore != 0
         || request.report_offset > request.offset
     {

@@ -7,7 +7,7 @@
 
 use crate::{
     common::record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
-    object::Table,
+    object::Objects,
     sys::{
         scratch::Words,
         uprobe::Regs,
@@ -65,7 +65,7 @@ impl Stack {
         &mut self,
         regs: &Regs<'_>,
         request: &Request,
-        objects: &Table,
+        objects: &Objects,
         pid: u32,
         announce: impl FnMut(u32),
     ) -> StackEnd {
@@ -187,7 +187,7 @@ struct Remembered {
 }
 
 struct Resolver<'a, A> {
-    objects: &'a Table,
+    objects: &'a Objects,
     pid: u32,
     announce: A,
     remembered: [Remembered; REMEMBERED],

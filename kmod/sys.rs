@@ -54,6 +54,18 @@ pub(crate) fn cpu_hint() -> u32 {
     unsafe { bindings::raw_smp_processor_id() }
 }
 
+/// A number that nobody can foresee. Any context.
+pub(crate) fn random() -> u64 {
+    // SAFETY: `get_random_u64` has no preconditions.
+    unsafe { bindings::get_random_u64() }
+}
+
+/// Lets others run when it is their turn. Task context, no locks held.
+pub(crate) fn cond_resched() {
+    // SAFETY: `__cond_resched` may be called wherever one may sleep.
+    unsafe { bindings::__cond_resched() };
+}
+
 /// A full memory barrier.
 pub(crate) fn full_barrier() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);

@@ -22,11 +22,13 @@ pub enum Version {
     V1 = 1,
     /// Return probes, and programs that fetch and require.
     V2 = 2,
+    /// Sinks other than the ring: counters, tables, spans.
+    V3 = 3,
 }
 
 impl Version {
     /// The version that this source implements.
-    pub const CURRENT: Version = Version::V2;
+    pub const CURRENT: Version = Version::V3;
 }
 
 /// The path of the device.
@@ -52,6 +54,10 @@ pub const NR_COUNTERS: u32 = 5;
 pub const NR_OBJECT: u32 = 6;
 /// Number of [`Program`].
 pub const NR_PROGRAM: u32 = 7;
+/// Number of [`Table`].
+pub const NR_TABLE: u32 = 8;
+/// Number of [`Rows`].
+pub const NR_ROWS: u32 = 9;
 
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
@@ -84,6 +90,10 @@ pub const COUNTERS: u32 = iowr(NR_COUNTERS, size_of::<Counters>());
 pub const OBJECT: u32 = iowr(NR_OBJECT, size_of::<Object>());
 /// Command of [`Program`].
 pub const PROGRAM: u32 = iowr(NR_PROGRAM, size_of::<Program>());
+/// Command of [`Table`].
+pub const TABLE: u32 = iowr(NR_TABLE, size_of::<Table>());
+/// Command of [`Rows`].
+pub const ROWS: u32 = iowr(NR_ROWS, size_of::<Rows>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -99,6 +109,8 @@ pub const FEATURE_TEXT: u64 = 1 << 4;
 pub const FEATURE_RETURN: u64 = 1 << 5;
 /// [`Info::features`]: programs that fetch and require.
 pub const FEATURE_PROGRAM: u64 = 1 << 6;
+/// [`Info::features`]: sinks other than the ring.
+pub const FEATURE_SINKS: u64 = 1 << 7;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -222,7 +234,7 @@ pub const PROBE_ENTRY: u32 = 1;
 /// can be waiting; further ones return unseen.
 pub const PROBE_RETURN: u32 = 2;
 /// [`Probe::kind`]: both. The return knows when its call began and what the entry
-/// program kept.
+/// program kept. A call whose entry the program rejects has no return.
 pub const PROBE_CALL: u32 = 3;
 
 /// [`Probe::flags`]: take the user stack.
@@ -232,6 +244,22 @@ pub const PROBE_STACK: u32 = 1 << 0;
 /// User space knows it from the symbol table; without it the caller of the
 /// probed function is missing from frame-pointer stacks.
 pub const PROBE_AT_ENTRY: u32 = 1 << 1;
+/// [`Probe::flags`]: of a [`PROBE_CALL`], only the returns count. Entries run
+/// their program (which keeps values) and go nowhere; only one that the filter or
+/// the program turns away is counted, as a hit that was `filtered` or `rejected`.
+pub const PROBE_RETURN_ONLY: u32 = 1 << 2;
+
+/// [`Probe::sink`]: a record in the ring.
+pub const SINK_RECORD: u32 = 0;
+/// [`Probe::sink`]: nothing but the probe's counters.
+pub const SINK_COUNT: u32 = 1;
+/// [`Probe::sink`]: the row of [`Probe::table`] that the program's key steps name.
+/// What is added there is the program's value; without one, the nanoseconds since
+/// the call's entry at a return, and 1 elsewhere.
+pub const SINK_TABLE: u32 = 2;
+/// [`Probe::sink`]: begins a span in [`Probe::table`], under the program's key;
+/// a span of the same key that had begun before is replaced.
+pub const SINK_SPAN: u32 = 3;
 
 /// One probe of an [`Attach`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -255,14 +283,16 @@ pub struct Probe {
     pub semaphore: u64,
     /// Out: the probe's id in this session, from 1 on, never reused.
     pub id: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `SINK_*`: what becomes of a hit.
+    pub sink: u32,
     /// Id of the [`Program`] that runs at the entry, or zero.
     pub entry_program: u32,
     /// Id of the [`Program`] that runs at the return, or zero.
     pub return_program: u32,
-    /// Zero.
-    pub reserved2: u64,
+    /// Id of the [`Table`] of [`SINK_TABLE`] and [`SINK_SPAN`], or zero.
+    pub table: u32,
+    /// Id of the [`Table`] whose spans the program ends (`EndSpan`), or zero.
+    pub span: u32,
 }
 const _: () = assert!(size_of::<Probe>() == 64);
 
@@ -327,6 +357,140 @@ pub struct Program {
 }
 const _: () = assert!(size_of::<Program>() == 48);
 
+/// Most tables in one session.
+pub const TABLES_MAX: u32 = 1 << 10;
+/// Most rows in one table.
+pub const ROWS_MAX: u32 = 1 << 24;
+/// Most bytes of all tables of one session.
+pub const TABLE_BYTES_MAX: u64 = 1 << 30;
+
+/// [`Table::kind`]: rows of count, sum, least and greatest.
+pub const TABLE_SUMS: u32 = 1;
+/// [`Table::kind`]: the same, and a histogram.
+pub const TABLE_HISTOGRAM: u32 = 2;
+/// [`Table::kind`]: spans that have begun and not ended. A row's sum is the value
+/// that the span began with.
+pub const TABLE_SPANS: u32 = 3;
+
+/// Greatest `log_bits`: sixteen buckets for each power of two, a relative error of
+/// at most 6 %.
+pub const LOG_BITS_MAX: u32 = 4;
+/// Most buckets of a linear scale, without the two at its ends.
+pub const LINEAR_MAX: u32 = 1 << 12;
+
+/// [`Table::scale`]: each power of two is `1 << log_bits` buckets (see
+/// `common/src/histogram.rs`).
+pub const SCALE_LOG: u32 = 1;
+/// [`Table::scale`]: `buckets` buckets of `step` each from `low` on, one for what
+/// is below and one for what is above.
+pub const SCALE_LINEAR: u32 = 2;
+
+/// Makes a table that probes of this session count into; it lives as long as the
+/// session. Its memory is taken now.
+///
+/// Errors: `EINVAL` a kind, scale or size that cannot be, `ENOSPC` too many
+/// tables or bytes, `ENOMEM`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Table {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// `TABLE_*`.
+    pub kind: u32,
+    /// Most rows, from 1 to [`ROWS_MAX`]; the table may have room for some more.
+    /// Without key and stack there is one row for each CPU, and this is not looked
+    /// at.
+    pub rows: u32,
+    /// Words of the key that programs give: 0 to
+    /// [`KEY_WORDS_MAX`](super::program::KEY_WORDS_MAX).
+    pub key_words: u32,
+    /// Most frames of a row's stack, or zero. The stack is part of the key, but for
+    /// spans.
+    pub max_frames: u32,
+    /// Of a histogram, `SCALE_*`; else zero.
+    pub scale: u32,
+    /// Of a logarithmic scale: 0 to
+    /// [`LOG_BITS_MAX`].
+    pub log_bits: u32,
+    /// Of a linear scale: where the first bucket begins.
+    pub low: i64,
+    /// Of a linear scale: how wide a bucket is, from 1 on.
+    pub step: u64,
+    /// Of a linear scale: how many buckets, 1 to
+    /// [`LINEAR_MAX`].
+    pub buckets: u32,
+    /// Out: the table's id in this session, from 1 on.
+    pub id: u32,
+    /// Out: bytes of one row as [`Rows`] gives it.
+    pub row_bytes: u32,
+    /// Out: how many rows there is room for.
+    pub capacity: u32,
+}
+const _: () = assert!(size_of::<Table>() == 64);
+
+/// Reads the rows of a table, from `first` on, as many as fit. Rows are in no
+/// order; one key may have several rows, which are to be added up. Hits go on
+/// meanwhile: a row's numbers may differ by the hits of that moment.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Rows {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the table's id.
+    pub table: u32,
+    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    pub next: u32,
+    /// In: address of the room for rows.
+    pub buffer: u64,
+    /// In: bytes of that room, at least one row.
+    pub buffer_bytes: u32,
+    /// Out: rows that were written.
+    pub count: u32,
+    /// Out: hits for which there was no row, since the table was made.
+    pub turned_away: u64,
+    /// Out: spans that were replaced by one of the same key, since then.
+    pub replaced: u64,
+}
+const _: () = assert!(size_of::<Rows>() == 48);
+
+/// What each row of [`Rows`] begins with. The key follows (`key_words` words), then
+/// `stack_capacity` words of which the first `stack_words` are frames, then the
+/// buckets.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Row {
+    /// Hits.
+    pub count: u64,
+    /// Sum of their values; of a span, its value.
+    pub sum: i64,
+    /// Least value.
+    pub least: i64,
+    /// Greatest value.
+    pub greatest: i64,
+    /// When a span began, CLOCK_MONOTONIC in nanoseconds; else zero.
+    pub time_ns: u64,
+    /// Words of the key.
+    pub key_words: u16,
+    /// Words of the stack.
+    pub stack_words: u16,
+    /// Words that the stack has room for.
+    pub stack_capacity: u16,
+    /// Why the stack ends, a [`StackEnd`](super::record::StackEnd).
+    pub stack_end: u16,
+    /// Words of buckets.
+    pub buckets: u32,
+    /// The task that began a span, as the opener's pid namespace numbers it; else
+    /// zero.
+    pub tid: u32,
+}
+const _: () = assert!(size_of::<Row>() == 56);
+
 /// Why a request was refused ([`Attach::reason`]). Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -350,10 +514,13 @@ pub enum Refusal {
     Kernel = 7,
     /// Too little memory.
     NoMemory = 8,
-    /// The session has no program of this id.
+    /// The session has no program or table of this id.
     NoSuchId = 9,
     /// A program of this probe writes, which this session may not.
     MayNotWrite = 10,
+    /// Sink, table, span and programs do not fit together: a table that the sink
+    /// does not take, of another kind, or of another number of key words.
+    Mismatch = 11,
 }
 
 impl Refusal {
@@ -371,6 +538,7 @@ impl Refusal {
             8 => Refusal::NoMemory,
             9 => Refusal::NoSuchId,
             10 => Refusal::MayNotWrite,
+            11 => Refusal::Mismatch,
             _ => return None,
         })
     }
@@ -402,8 +570,8 @@ pub const COUNTERS_BYTES_V1: usize = 64;
 pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe. A hit is counted in `hits` when its handler begins,
-/// and in one of `recorded`, `filtered`, `rejected` and `lost_full` when it is
-/// done: the difference is the number of hits being
+/// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `turned_away` and
+/// `lost_full` when it is done: the difference is the number of hits being
 /// handled at the moment, zero when no traced task is in a handler, and for good
 /// after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -433,8 +601,12 @@ pub struct Counters {
     pub stacks_cut: u64,
     /// Out: of the rejected hits, those where a required value could not be read.
     pub undecided: u64,
+    /// Out: hits that were counted or went into a table.
+    pub aggregated: u64,
+    /// Out: hits for which the table had no row left.
+    pub turned_away: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 72);
+const _: () = assert!(size_of::<Counters>() == 88);
 
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.

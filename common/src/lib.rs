@@ -9,7 +9,9 @@
 
 pub mod abi;
 pub mod elf_note;
+pub mod histogram;
 pub mod program;
 pub mod record;
 pub mod ring;
+pub mod table;
 pub mod text;

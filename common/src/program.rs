@@ -149,6 +149,21 @@ numbered! {
         FieldString = 65,
         /// A field: `small` bytes at address `a`.
         FieldBytes = 66,
+        /// The next word of the key is `a`. A hit whose key is absent is rejected, as
+        /// undecided.
+        Key = 80,
+        /// The next `small / 8` words of the key are the string at address `a`,
+        /// zero-padded, at most `small` bytes of it; `small` is a multiple of 8.
+        KeyString = 81,
+        /// The value for the table is `a`. A hit whose value is absent is rejected, as
+        /// undecided.
+        Value = 82,
+        /// Ends the span that began under the key so far, and empties the key for what
+        /// follows. Nanoseconds since it began; absent when there is none. Once in a
+        /// program.
+        EndSpan = 83,
+        /// The value that the ended span began with; absent when there was none.
+        SpanValue = 84,
         /// Sets register `small` to `a`.
         SetRegister = 96,
         /// Writes the low `large` bytes (1, 2, 4 or 8) of `b` to address `a + small`.
@@ -231,6 +246,9 @@ numbered! {
 /// Values that an entry can keep for its return.
 pub const KEPT_MAX: usize = 4;
 
+/// Most words of a key.
+pub const KEY_WORDS_MAX: usize = 16;
+
 /// Why a program was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -245,8 +263,10 @@ pub enum Flaw {
     Unwritten = 4,
     /// A size, bound or range is out of its limits.
     BadSize = 5,
-    /// More fields, or longer ones, than a record holds.
+    /// More fields, or longer ones, than a record holds, or more words than a key.
     TooMuchOutput = 6,
+    /// What may be there once is there again.
+    Repeated = 7,
 }
 
 /// What a program does, as far as whoever runs it must know.
@@ -260,6 +280,12 @@ pub struct Summary {
     pub fields: u32,
     /// How many values it keeps at entry.
     pub keeps: u32,
+    /// How many words its key has.
+    pub key_words: u32,
+    /// It gives a value.
+    pub gives_value: bool,
+    /// It ends a span, of a key with so many words.
+    pub ends_span: Option<u32>,
 }
 
 /// A program that [`check`] accepted.

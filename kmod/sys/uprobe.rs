@@ -26,6 +26,8 @@ pub(crate) enum Verdict {
     Keep,
     /// This process need not carry the breakpoint, as far as this consumer goes.
     Remove,
+    /// The return of this call is not wanted, for [`Ends::Both`].
+    Ignore,
 }
 
 /// Which ends of a function's calls a consumer wants.
@@ -269,6 +271,7 @@ unsafe extern "C" fn handler<H: Hook>(
     match verdict {
         Verdict::Keep => 0,
         Verdict::Remove => bindings::UPROBE_HANDLER_REMOVE as c_int,
+        Verdict::Ignore => bindings::UPROBE_HANDLER_IGNORE as c_int,
     }
 }
 

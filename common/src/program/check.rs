@@ -3,7 +3,7 @@
 
 use super::{
     bit, constant, Context, Flaw, Operation, Program, Register, Step, Summary, BYTES_MAX, DATA_MAX,
-    FIELDS_MAX, KEPT_MAX, OUTPUT_WORDS_MAX, STEPS_MAX,
+    FIELDS_MAX, KEPT_MAX, KEY_WORDS_MAX, OUTPUT_WORDS_MAX, STEPS_MAX,
 };
 
 /// What a checked step reads and writes.
@@ -16,7 +16,9 @@ struct Shape {
 const fn shape(operation: Operation) -> Shape {
     use Operation::*;
     let (a, b, to) = match operation {
-        Constant | Register | Context | Kept | FromProbe => (false, false, true),
+        Constant | Register | Context | Kept | FromProbe | EndSpan | SpanValue => {
+            (false, false, true)
+        }
         Load | LoadSigned | Not | ZeroExtend | SignExtend | IsZero | StringEqual | StringBegins => {
             (true, false, true)
         }
@@ -24,9 +26,8 @@ const fn shape(operation: Operation) -> Shape {
         | ShiftRight | ShiftRightSigned | Equal | Below | BelowOrEqual | Less | LessOrEqual => {
             (true, true, true)
         }
-        Keep | Require | Field | FieldString | FieldBytes | SetRegister | Return => {
-            (true, false, false)
-        }
+        Keep | Require | Field | FieldString | FieldBytes | Key | KeyString | Value
+        | SetRegister | Return => (true, false, false),
         Store => (true, true, false),
     };
     Shape { a, b, to }
@@ -41,6 +42,7 @@ pub fn check<'a>(steps: &'a [Step], data: &'a [u8]) -> Result<Program<'a>, (usiz
         data,
         written: 0,
         words: 1,
+        ends: false,
         summary: Summary::default(),
     };
     for (index, step) in steps.iter().enumerate() {
@@ -59,6 +61,8 @@ struct Checker<'a> {
     written: u32,
     /// Words of output so far: the mask of present fields, and the fields.
     words: usize,
+    /// Whether a span was ended.
+    ends: bool,
     summary: Summary,
 }
 
@@ -124,10 +128,35 @@ impl Checker<'_> {
                 self.field(bytes.div_ceil(8))?;
                 self.summary.reads_memory = true;
             }
+            Operation::Key => self.key(1)?,
+            Operation::KeyString => {
+                let bytes = within(step.small, 8, KEY_WORDS_MAX.saturating_mul(8))?;
+                if bytes % 8 != 0 {
+                    return Err(Flaw::BadSize);
+                }
+                self.key(bytes / 8)?;
+                self.summary.reads_memory = true;
+            }
+            Operation::Value => {
+                once(&mut self.summary.gives_value)?;
+            }
+            Operation::EndSpan => {
+                once(&mut self.ends)?;
+                self.summary.ends_span = Some(core::mem::take(&mut self.summary.key_words));
+            }
             Operation::Return => self.summary.writes = true,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Room for some more words of the key.
+    fn key(&mut self, words: usize) -> Result<(), Flaw> {
+        self.summary.key_words = self.summary.key_words.saturating_add(words as u32);
+        match self.summary.key_words as usize <= KEY_WORDS_MAX {
+            true => Ok(()),
+            false => Err(Flaw::TooMuchOutput),
+        }
     }
 
     /// Room for a field of one word and `words` more.
@@ -138,6 +167,14 @@ impl Checker<'_> {
             return Err(Flaw::TooMuchOutput);
         }
         Ok(())
+    }
+}
+
+/// Sets what may be set once.
+fn once(done: &mut bool) -> Result<(), Flaw> {
+    match core::mem::replace(done, true) {
+        false => Ok(()),
+        true => Err(Flaw::Repeated),
     }
 }
 

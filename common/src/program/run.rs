@@ -2,7 +2,8 @@
 //! The run of a checked program, on whatever machine.
 
 use super::{
-    bit, constant, Context, Operation, Program, Register, Step, Summary, BYTES_MAX, SLOTS,
+    bit, constant, Context, Operation, Program, Register, Step, Summary, BYTES_MAX, KEY_WORDS_MAX,
+    SLOTS,
 };
 
 /// Where a program runs.
@@ -25,6 +26,16 @@ pub trait Machine {
     fn write(&mut self, address: u64, bytes: &[u8]) -> bool;
     /// Ends the function with this return value; false when it could not be.
     fn return_now(&mut self, value: u64) -> bool;
+    /// Appends words to the key; room for as many as [`check`](super::check)
+    /// counted is there.
+    fn key(&mut self, words: &[u64]);
+    /// Takes the value for the table.
+    fn value(&mut self, value: u64);
+    /// Ends the span that began under the key, and empties the key; nanoseconds since
+    /// it began.
+    fn end_span(&mut self) -> Option<u64>;
+    /// The value that the ended span began with.
+    fn span_value(&self) -> Option<u64>;
 }
 
 /// Takes a program's fields: words in order. The first is the mask of the fields
@@ -142,6 +153,13 @@ impl Run {
                     machine.keep(index, value);
                 }
             }
+            Operation::Key => return self.give(a, |word| machine.key(&[word])),
+            Operation::KeyString => return self.key_string(a, step.small, machine),
+            Operation::Value => return self.give(a, |value| machine.value(value)),
+            Operation::EndSpan => {
+                let elapsed = machine.end_span();
+                self.set(step.to, elapsed);
+            }
             Operation::SetRegister | Operation::Store | Operation::Return => {
                 let done = write(operation, step, a, self.value(step.b), machine);
                 let failed = u32::from(done != Some(true));
@@ -160,6 +178,31 @@ impl Run {
         self.outcome.matched &= holds;
         self.outcome.undecided |= value.is_none();
         holds
+    }
+
+    /// Hands on a value that must be there for the hit to count.
+    fn give(&mut self, value: Option<u64>, take: impl FnOnce(u64)) -> bool {
+        match value {
+            Some(value) => take(value),
+            None => return self.require(None),
+        }
+        true
+    }
+
+    /// A part of the key that is a string.
+    fn key_string<M: Machine>(&mut self, a: Option<u64>, bytes: i32, machine: &mut M) -> bool {
+        let mut words = [0u64; KEY_WORDS_MAX];
+        let length = usize::try_from(bytes).unwrap_or(0);
+        let buffer = zerocopy::IntoBytes::as_mut_bytes(&mut words);
+        let read = match (a, buffer.get_mut(..length)) {
+            (Some(address), Some(out)) => read_string(machine, address, out),
+            _ => None,
+        };
+        if read.is_none() {
+            return self.require(None);
+        }
+        machine.key(words.get(..length / 8).unwrap_or(&[]));
+        true
     }
 
     /// Marks the next field as present or absent.
@@ -273,6 +316,7 @@ fn compute(
             machine.register(register)
         }
         Operation::Context => machine.context(Context::from_u8(u8::try_from(step.large).ok()?)?),
+        Operation::SpanValue => machine.span_value(),
         Operation::Kept => machine.kept(usize::try_from(step.small).ok()?),
         Operation::FromProbe => Some(machine.probe_address().wrapping_add(step.large)),
         Operation::Load | Operation::LoadSigned => {

@@ -14,6 +14,11 @@ struct Fake {
     registers: BTreeMap<u8, u64>,
     kept: [Option<u64>; KEPT_MAX],
     returned: Option<u64>,
+    key: Vec<u64>,
+    value: Option<u64>,
+    /// Time and value of the spans that have begun, by key.
+    spans: BTreeMap<Vec<u64>, (u64, u64)>,
+    ended: Option<u64>,
 }
 
 const BASE: u64 = 0x1000;
@@ -63,6 +68,21 @@ impl Machine for Fake {
     fn return_now(&mut self, value: u64) -> bool {
         self.returned = Some(value);
         true
+    }
+    fn key(&mut self, words: &[u64]) {
+        self.key.extend_from_slice(words);
+        assert!(self.key.len() <= KEY_WORDS_MAX);
+    }
+    fn value(&mut self, value: u64) {
+        self.value = Some(value);
+    }
+    fn end_span(&mut self) -> Option<u64> {
+        let began = self.spans.remove(&std::mem::take(&mut self.key));
+        self.ended = began.map(|(_, value)| value);
+        began.map(|(elapsed, _)| elapsed)
+    }
+    fn span_value(&self) -> Option<u64> {
+        self.ended
     }
 }
 
@@ -211,6 +231,53 @@ fn arithmetic_is_that_of_the_machine() {
         ];
         assert_eq!(run(&steps, &[], &mut Fake::default()).1, [1, expected]);
     }
+}
+
+#[test]
+fn keys_are_words_and_strings() {
+    let mut machine = Fake {
+        memory: b"hello\0 and what follows".to_vec(),
+        ..Fake::default()
+    };
+    let steps = [
+        constant(0, 7),
+        constant(1, BASE),
+        step(Operation::Key, 0, 0, 0, 0, 0),
+        step(Operation::KeyString, 0, 1, 0, 16, 0),
+        step(Operation::Value, 0, 0, 0, 0, 0),
+    ];
+    let summary = check(&steps, &[]).unwrap().summary();
+    assert_eq!((summary.key_words, summary.gives_value), (3, true));
+    assert!(run(&steps, &[], &mut machine).0.matched);
+    let hello = u64::from_le_bytes(*b"hello\0\0\0");
+    assert_eq!(machine.key, [7, hello, 0]);
+    assert_eq!(machine.value, Some(7));
+    // A key that is not there turns the hit away.
+    let outcome = run(&steps, &[], &mut Fake::default()).0;
+    assert!(!outcome.matched && outcome.undecided);
+}
+
+#[test]
+fn a_span_ends_once_and_tells_its_value() {
+    let mut machine = Fake::default();
+    machine.spans.insert(vec![7], (1000, 64));
+    let steps = [
+        constant(0, 7),
+        step(Operation::Key, 0, 0, 0, 0, 0),
+        step(Operation::EndSpan, 1, 0, 0, 0, 0),
+        step(Operation::SpanValue, 2, 0, 0, 0, 0),
+        step(Operation::Field, 0, 1, 0, 0, 0),
+        step(Operation::Field, 0, 2, 0, 0, 0),
+        step(Operation::Key, 0, 2, 0, 0, 0),
+    ];
+    let summary = check(&steps, &[]).unwrap().summary();
+    assert_eq!((summary.ends_span, summary.key_words), (Some(1), 1));
+    assert_eq!(run(&steps, &[], &mut machine).1, [0b11, 1000, 64]);
+    assert_eq!(machine.key, [64]);
+    machine.key.clear();
+    let (outcome, fields) = run(&steps, &[], &mut machine);
+    assert_eq!(fields, [0, 0, 0]);
+    assert!(outcome.undecided, "the key that follows is absent");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::write::{c_constant, c_enumerator, snake};
 use nsprobe_common::abi::*;
 use nsprobe_common::program::{
     Context, Flaw, Operation, Register, Step, BYTES_MAX, DATA_MAX, FIELDS_MAX, KEPT_MAX,
-    OUTPUT_WORDS_MAX, SLOTS, STEPS_MAX,
+    KEY_WORDS_MAX, OUTPUT_WORDS_MAX, SLOTS, STEPS_MAX,
 };
 use nsprobe_common::record::*;
 use nsprobe_common::ring::*;
@@ -80,14 +80,19 @@ pub(crate) fn structs() -> Vec<Layout> {
             release }
         Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
         Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved }
-        Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, reserved,
-            entry_program, return_program, reserved2 }
+        Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
+            entry_program, return_program, table, span }
         Attach { size, flags, probes, count, probe_size, failed, reason }
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
-            stacks_cut, undecided }
+            stacks_cut, undecided, aggregated, turned_away }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
+        Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
+            id, row_bytes, capacity }
+        Rows { size, flags, table, next, buffer, buffer_bytes, count, turned_away, replaced }
+        Row { count, sum, least, greatest, time_ns, key_words, stack_words, stack_capacity,
+            stack_end, buckets, tid }
         Step { operation, to, a, b, small, large }
         ObjectIdentity { dev, ino, generation, build_id_len, file_bytes, ctime_ns, build_id, pid,
             reserved }
@@ -106,6 +111,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
     values![
         Version::V1,
         Version::V2,
+        Version::V3,
         DEVICE,
         TYPE,
         NR_INFO,
@@ -116,6 +122,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_COUNTERS,
         NR_OBJECT,
         NR_PROGRAM,
+        NR_TABLE,
+        NR_ROWS,
         INFO,
         SETUP,
         FILTER,
@@ -124,6 +132,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         COUNTERS,
         OBJECT,
         PROGRAM,
+        TABLE,
+        ROWS,
         FEATURE_ENTRY,
         FEATURE_STACK_FP,
         FEATURE_FILTER_PID,
@@ -131,6 +141,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_TEXT,
         FEATURE_RETURN,
         FEATURE_PROGRAM,
+        FEATURE_SINKS,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -149,8 +160,21 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_CALL,
         PROBE_STACK,
         PROBE_AT_ENTRY,
+        PROBE_RETURN_ONLY,
+        SINK_RECORD,
+        SINK_COUNT,
+        SINK_TABLE,
+        SINK_SPAN,
         PROBE_BYTES_V1,
         PROGRAMS_MAX,
+        TABLES_MAX,
+        ROWS_MAX,
+        TABLE_BYTES_MAX,
+        TABLE_SUMS,
+        TABLE_HISTOGRAM,
+        TABLE_SPANS,
+        SCALE_LOG,
+        SCALE_LINEAR,
         Refusal::None,
         Refusal::NoSetup,
         Refusal::UnknownValue,
@@ -162,6 +186,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::NoMemory,
         Refusal::NoSuchId,
         Refusal::MayNotWrite,
+        Refusal::Mismatch,
         COUNTERS_BYTES_V1,
         CPU_ALL,
         OBJECT_FD,
@@ -230,6 +255,11 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Operation::Field,
         Operation::FieldString,
         Operation::FieldBytes,
+        Operation::Key,
+        Operation::KeyString,
+        Operation::Value,
+        Operation::EndSpan,
+        Operation::SpanValue,
         Operation::SetRegister,
         Operation::Store,
         Operation::Return,
@@ -263,12 +293,16 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Context::CommLow,
         Context::CommHigh,
         KEPT_MAX,
+        KEY_WORDS_MAX,
+        LOG_BITS_MAX,
+        LINEAR_MAX,
         Flaw::TooLong,
         Flaw::Unknown,
         Flaw::NoSlot,
         Flaw::Unwritten,
         Flaw::BadSize,
         Flaw::TooMuchOutput,
+        Flaw::Repeated,
     ]
 }
 

@@ -157,7 +157,7 @@ fn c_type(rust: &Type) -> (String, String) {
             let name = type_name(rust);
             let c = match name.as_str() {
                 "u8" | "u16" | "u32" | "u64" => format!("__{name}"),
-                "i32" => String::from("__s32"),
+                "i32" | "i64" => name.replace('i', "__s"),
                 _ => format!("struct nsprobe_{}", super::write::snake(&name)),
             };
             (c, String::new())

@@ -79,8 +79,8 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 8] = [
-    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM",
+pub(crate) const COMMANDS: [&str; 10] = [
+    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM", "TABLE", "ROWS",
 ];
 
 /// A constant's name in C.

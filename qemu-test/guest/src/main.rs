@@ -17,6 +17,7 @@ mod oracle;
 mod records;
 mod run;
 mod session;
+mod steps;
 mod sys;
 mod tests;
 mod victim;

@@ -5,11 +5,15 @@
 use crate::binary::Function;
 use crate::sys::{self, Mapping};
 use nix::libc::{MAP_SHARED, PROT_READ, PROT_WRITE};
-use nsprobe_common::abi::{self, Attach, Counters, Detach, Filter, Info, Object, Probe, Setup};
+use nsprobe_common::abi::{
+    self, Attach, Counters, Detach, Filter, Info, Object, Probe, Program, Row, Rows, Setup, Table,
+};
+use nsprobe_common::program::Step;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a ring when a test does not care.
 pub(crate) const RING_BYTES: u64 = 1 << 20;
@@ -164,8 +168,12 @@ impl Session {
             let counters = self
                 .counters_on(probe, abi::CPU_ALL)
                 .expect("its id is valid");
-            let taken = counters.filtered + counters.rejected;
-            let done = counters.recorded + taken + counters.lost_full;
+            let done = counters.recorded
+                + counters.aggregated
+                + counters.filtered
+                + counters.rejected
+                + counters.lost_full
+                + counters.turned_away;
             assert!(done <= counters.hits, "{counters:?}");
             if done == counters.hits {
                 return counters;
@@ -173,6 +181,54 @@ impl Session {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         panic!("hits of probe {probe} stay unaccounted");
+    }
+
+    /// Uploads a program; its id, or the error and the reply.
+    pub(crate) fn upload(&self, steps: &[Step], data: &[u8]) -> Result<u32, (io::Error, Program)> {
+        let mut program = Program {
+            size: size::<Program>(),
+            steps: steps.as_ptr() as u64,
+            step_count: steps.len() as u32,
+            data: data.as_ptr() as u64,
+            data_bytes: data.len() as u32,
+            ..Program::default()
+        };
+        match sys::ioctl(self, abi::PROGRAM, &mut program) {
+            Ok(_) => Ok(program.id),
+            Err(error) => Err((error, program)),
+        }
+    }
+
+    /// Makes a table; what was answered.
+    pub(crate) fn table(&self, table: Table) -> io::Result<Table> {
+        let mut table = Table {
+            size: size::<Table>(),
+            ..table
+        };
+        sys::ioctl(self, abi::TABLE, &mut table)?;
+        Ok(table)
+    }
+
+    /// All rows of a table, read `at_once` at a time, and the last answer.
+    pub(crate) fn rows(&self, table: &Table, at_once: usize) -> (Vec<TableRow>, Rows) {
+        let row_words = table.row_bytes as usize / 8;
+        let mut buffer = vec![0u64; row_words * at_once];
+        let mut all = Vec::new();
+        let mut rows = Rows {
+            size: size::<Rows>(),
+            table: table.id,
+            buffer: buffer.as_mut_ptr() as u64,
+            buffer_bytes: (buffer.len() * 8) as u32,
+            ..Rows::default()
+        };
+        loop {
+            sys::ioctl(self, abi::ROWS, &mut rows).expect("the table is there");
+            let words = buffer.chunks_exact(row_words);
+            all.extend(words.take(rows.count as usize).map(TableRow::new));
+            if rows.next == 0 {
+                return (all, rows);
+            }
+        }
     }
 
     /// What an object is; with `OBJECT_FD` its file.
@@ -192,6 +248,35 @@ impl Session {
         (0..self.made.rings)
             .map(|number| Ring::map(self, number))
             .collect()
+    }
+}
+
+/// A row of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableRow {
+    /// Its numbers.
+    pub(crate) head: Row,
+    /// Its key.
+    pub(crate) key: Vec<u64>,
+    /// The words of its stack.
+    pub(crate) stack: Vec<u64>,
+    /// Its histogram.
+    pub(crate) buckets: Vec<u64>,
+}
+
+impl TableRow {
+    fn new(words: &[u64]) -> TableRow {
+        let (head, rest) = words.split_at(size_of::<Row>() / 8);
+        let head = Row::read_from_bytes(head.as_bytes()).expect("as many bytes");
+        let (key, rest) = rest.split_at(head.key_words.into());
+        let (stack, buckets) = rest.split_at(head.stack_capacity.into());
+        assert_eq!(buckets.len(), head.buckets as usize);
+        TableRow {
+            head,
+            key: key.to_vec(),
+            stack: stack[..head.stack_words.into()].to_vec(),
+            buckets: buckets.to_vec(),
+        }
     }
 }
 

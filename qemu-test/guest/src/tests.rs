@@ -13,6 +13,7 @@ mod permissions;
 mod program;
 mod readers;
 mod refusals;
+mod sinks;
 mod stacks;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         lifetime::TESTS,
         stacks::TESTS,
         fetching::TESTS,
+        sinks::TESTS,
         readers::TESTS,
         refusals::TESTS,
         program::TESTS,

@@ -186,9 +186,8 @@ mod tests {
                     hits: 10,
                     recorded,
                     filtered: 3,
-                    rejected: 0,
                     lost_full: 2,
-                    stacks_cut: 0,
+                    ..Counters::default()
                 },
             }],
             names: Vec::new(),

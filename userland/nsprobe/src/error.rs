@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nsprobe_common::abi::{
     Refusal, Version, DEVICE, FILTER_PIDS_MAX, RING_BYTES_MAX, RING_BYTES_MIN, RING_BYTES_TOTAL_MAX,
 };
+use nsprobe_common::program::Flaw;
 use nsprobe_common::record::Corrupt;
 
 /// The library's result.
@@ -113,6 +114,17 @@ pub enum Error {
         /// What is wrong.
         why: Corrupt,
     },
+    /// The module refused a program.
+    #[error("step {step} of the program is refused: {}", flaw_text(*flaw))]
+    Program {
+        /// Index of the step.
+        step: usize,
+        /// What is wrong with it: a [`Flaw`]'s number.
+        flaw: u32,
+    },
+    /// There cannot be such a table, or there is no room for it.
+    #[error("the table cannot be made: {0}")]
+    Table(String),
     /// Reading /proc failed.
     #[error("cannot read {path}")]
     Proc {
@@ -121,6 +133,24 @@ pub enum Error {
         /// Why it could not.
         source: std::io::Error,
     },
+}
+
+/// A program's flaw, as a sentence.
+fn flaw_text(flaw: u32) -> &'static str {
+    const KNOWN: [(Flaw, &str); 7] = [
+        (Flaw::TooLong, "the program is too long"),
+        (Flaw::Unknown, "the module does not know it: is it older?"),
+        (Flaw::NoSlot, "there is no such slot"),
+        (Flaw::Unwritten, "it reads a slot that no step wrote"),
+        (Flaw::BadSize, "a size is out of its limits"),
+        (Flaw::TooMuchOutput, "more fields than a record holds"),
+        (Flaw::Repeated, "it may be there only once"),
+    ];
+    let known = KNOWN.iter().find(|(known, _)| *known as u32 == flaw);
+    known.map_or(
+        "for a reason that this version does not know",
+        |(_, text)| text,
+    )
 }
 
 /// A refusal to attach, as a sentence.
@@ -135,8 +165,9 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
         Refusal::OutsideFile => "the offset lies behind the end of the file",
         Refusal::TooMany => "the session has too many probes: probe fewer functions",
         Refusal::NoMemory => "the kernel has no memory for the probe",
-        Refusal::NoSuchId => "the session has no program of this id",
+        Refusal::NoSuchId => "the session has no program or table of this id",
         Refusal::MayNotWrite => "its program writes, which the session may not",
+        Refusal::Mismatch => "its sink, table and programs do not fit together",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

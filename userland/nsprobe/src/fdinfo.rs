@@ -143,6 +143,8 @@ fn probe(text: &str) -> Option<ProbeStatus> {
             "filtered" => probe.counters.filtered = value,
             "rejected" => probe.counters.rejected = value,
             "lost-full" => probe.counters.lost_full = value,
+            "aggregated" => probe.counters.aggregated = value,
+            "turned-away" => probe.counters.turned_away = value,
             "stacks-cut" => probe.counters.stacks_cut = value,
             _ => {}
         }

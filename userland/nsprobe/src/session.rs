@@ -2,15 +2,18 @@
 //! A session: filter, probes, counters and objects of one open file.
 
 use crate::error::{Error, Result};
+use crate::probe::{Probe, ProgramId};
 use crate::sys;
+use crate::table::{Rows, Table, TableSpec};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
     self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_PIDNS, FILTER_PIDS, FILTER_PIDS_MAX,
-    FILTER_SELF, PROBE_AT_ENTRY, PROBE_ENTRY, PROBE_STACK,
+    FILTER_SELF,
 };
+use nsprobe_common::program::Step;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// A session with rings.
@@ -72,59 +75,6 @@ impl Filter {
     }
 }
 
-/// A probe to be attached: a file, an offset, and what a hit takes along.
-#[derive(Clone, Copy, Debug)]
-pub struct Probe<'a> {
-    file: BorrowedFd<'a>,
-    offset: u64,
-    flags: u32,
-    max_frames: u32,
-}
-
-impl<'a> Probe<'a> {
-    /// A probe at the first instruction of a function, as its symbol says: the
-    /// return address is on top of the stack there.
-    pub fn entry(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
-        Probe {
-            flags: PROBE_AT_ENTRY,
-            ..Probe::instruction(file, offset)
-        }
-    }
-
-    /// A probe at any instruction.
-    pub fn instruction(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
-        Probe {
-            file: file.as_fd(),
-            offset,
-            flags: 0,
-            max_frames: 0,
-        }
-    }
-
-    /// Take the user stack.
-    pub fn with_stack(mut self) -> Probe<'a> {
-        self.flags |= PROBE_STACK;
-        self
-    }
-
-    /// Take at most so many frames.
-    pub fn with_max_frames(mut self, frames: u32) -> Probe<'a> {
-        self.max_frames = frames;
-        self
-    }
-
-    fn request(&self) -> abi::Probe {
-        abi::Probe {
-            fd: self.file.as_raw_fd(),
-            kind: PROBE_ENTRY,
-            flags: self.flags,
-            max_frames: self.max_frames,
-            offset: self.offset,
-            ..abi::Probe::default()
-        }
-    }
-}
-
 /// What became of a probe's hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -132,12 +82,18 @@ pub struct Counters {
     pub hits: u64,
     /// Hits with a record in a ring.
     pub recorded: u64,
+    /// Hits that were counted or went into a table.
+    pub aggregated: u64,
     /// Hits of tasks that the filter leaves out.
     pub filtered: u64,
     /// Hits that the probe's program did not require.
     pub rejected: u64,
+    /// Of the rejected hits, those where a value was missing that would decide.
+    pub undecided: u64,
     /// Hits lost because the ring was full.
     pub lost_full: u64,
+    /// Hits for which the table had no row left.
+    pub turned_away: u64,
     /// Recorded hits whose stack ended early.
     pub stacks_cut: u64,
 }
@@ -145,7 +101,14 @@ pub struct Counters {
 impl Counters {
     /// Whether every hit is accounted for: the conservation law.
     pub fn balance(&self) -> bool {
-        let parts = [self.recorded, self.filtered, self.rejected, self.lost_full];
+        let parts = [
+            self.recorded,
+            self.aggregated,
+            self.filtered,
+            self.rejected,
+            self.lost_full,
+            self.turned_away,
+        ];
         let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
         u128::from(self.hits) == sum
     }
@@ -155,9 +118,12 @@ impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Counters) {
         self.hits += other.hits;
         self.recorded += other.recorded;
+        self.aggregated += other.aggregated;
         self.filtered += other.filtered;
         self.rejected += other.rejected;
+        self.undecided += other.undecided;
         self.lost_full += other.lost_full;
+        self.turned_away += other.turned_away;
         self.stacks_cut += other.stacks_cut;
     }
 }
@@ -199,6 +165,27 @@ impl Session {
         Ok(requests.iter().map(|probe| ProbeId(probe.id)).collect())
     }
 
+    /// Keeps a program, for probes to name.
+    pub fn program(&mut self, steps: &[Step], data: &[u8]) -> Result<ProgramId> {
+        let id = sys::program(self.file.as_fd(), steps, data);
+        id.map(ProgramId).map_err(|(errno, answer)| {
+            match (answer.flaw, answer.flaw_step as usize) {
+                (0, _) => failed("PROGRAM")(errno),
+                (flaw, step) => Error::Program { step, flaw },
+            }
+        })
+    }
+
+    /// Makes a table, for probes to count into.
+    pub fn table(&mut self, table: &TableSpec) -> Result<Table> {
+        table.make(self.file.as_fd())
+    }
+
+    /// All rows of a table, those of one key added up; in no order.
+    pub fn rows(&self, table: &Table) -> Result<Rows> {
+        table.read(self.file.as_fd())
+    }
+
     /// Detaches all of `ids` or none, and waits until their handlers are done.
     pub fn detach(&mut self, ids: &[ProbeId]) -> Result<()> {
         if ids.is_empty() {
@@ -227,9 +214,12 @@ impl Session {
         Ok(Counters {
             hits: answer.hits,
             recorded: answer.recorded,
+            aggregated: answer.aggregated,
             filtered: answer.filtered,
             rejected: answer.rejected,
+            undecided: answer.undecided,
             lost_full: answer.lost_full,
+            turned_away: answer.turned_away,
             stacks_cut: answer.stacks_cut,
         })
     }
@@ -291,10 +281,11 @@ mod tests {
         let mut counters = Counters {
             hits: 10,
             recorded: 6,
-            filtered: 2,
-            rejected: 0,
+            filtered: 1,
+            aggregated: 1,
             lost_full: 2,
             stacks_cut: 5,
+            ..Counters::default()
         };
         assert!(counters.balance());
         counters += counters;

@@ -10,6 +10,7 @@ use crate::device::SetupOptions;
 use nix::errno::Errno;
 use nix::libc;
 use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_FD, SETUP_TEXT};
+use nsprobe_common::program::Step;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
@@ -126,6 +127,57 @@ pub(crate) fn counters(fd: BorrowedFd<'_>, probe: u32, cpu: u32) -> Result<abi::
     // SAFETY: the struct is that of COUNTERS and holds no address.
     unsafe { request(fd, abi::COUNTERS, &mut counters) }?;
     Ok(counters)
+}
+
+/// Keeps a program; its id, or the error and the answer.
+pub(crate) fn program(
+    fd: BorrowedFd<'_>,
+    steps: &[Step],
+    data: &[u8],
+) -> std::result::Result<u32, (Errno, abi::Program)> {
+    let mut program = abi::Program {
+        size: size::<abi::Program>(),
+        steps: steps.as_ptr() as u64,
+        step_count: steps.len() as u32,
+        data: data.as_ptr() as u64,
+        data_bytes: data.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of PROGRAM; its addresses are those of `steps` and
+    // `data`, which the kernel only reads, and its counts are theirs.
+    match unsafe { request(fd, abi::PROGRAM, &mut program) } {
+        Ok(()) => Ok(program.id),
+        Err(errno) => Err((errno, program)),
+    }
+}
+
+/// Makes a table; gives the request as answered.
+pub(crate) fn table(fd: BorrowedFd<'_>, mut table: abi::Table) -> Result<abi::Table> {
+    table.size = size::<abi::Table>();
+    // SAFETY: the struct is that of TABLE and holds no address.
+    unsafe { request(fd, abi::TABLE, &mut table) }?;
+    Ok(table)
+}
+
+/// Reads rows of table `id` into `buffer`, from row `next` on.
+pub(crate) fn rows(
+    fd: BorrowedFd<'_>,
+    id: u32,
+    next: u32,
+    buffer: &mut [u64],
+) -> Result<abi::Rows> {
+    let mut rows = abi::Rows {
+        size: size::<abi::Rows>(),
+        table: id,
+        next,
+        buffer: buffer.as_mut_ptr() as u64,
+        buffer_bytes: u32::try_from(size_of_val(buffer)).unwrap_or(u32::MAX),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of ROWS; its address is that of `buffer`, which is
+    // exclusively borrowed and may hold any words, and at least as long as it says.
+    unsafe { request(fd, abi::ROWS, &mut rows) }?;
+    Ok(rows)
 }
 
 fn object_request(fd: BorrowedFd<'_>, id: u32, flags: u32) -> Result<abi::Object> {

@@ -299,10 +299,7 @@ fn unknown_flags_and_reserved_fields_are_refused() {
             kind: u32::MAX,
             ..probe
         },
-        Probe {
-            reserved: 1,
-            ..probe
-        },
+        Probe { sink: 9, ..probe },
         Probe {
             semaphore: 8,
             ..probe

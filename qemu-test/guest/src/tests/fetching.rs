@@ -7,13 +7,13 @@ use crate::binary::Function;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::steps::{constant, field, register, step};
 use crate::sys;
 use crate::victim::Victim;
 use nix::libc;
 use nsprobe_common::abi::{self, Probe, Program, Refusal};
 use nsprobe_common::program::{Context, Flaw, Operation, Register, Step, STEPS_MAX};
 use nsprobe_common::record::HIT_RETURN;
-use std::io;
 
 tests![
     arguments_are_fetched_and_required,
@@ -26,45 +26,6 @@ tests![
     probes_with_wrong_programs_are_refused,
 ];
 
-fn step(operation: Operation, to: u8, a: u8, b: u8, small: i32, large: u64) -> Step {
-    Step {
-        operation: operation as u8,
-        to,
-        a,
-        b,
-        small,
-        large,
-    }
-}
-
-fn register(to: u8, register: Register) -> Step {
-    step(Operation::Register, to, 0, 0, register as i32, 0)
-}
-
-fn constant(to: u8, value: u64) -> Step {
-    step(Operation::Constant, to, 0, 0, 0, value)
-}
-
-fn field(a: u8) -> Step {
-    step(Operation::Field, 0, a, 0, 0, 0)
-}
-
-/// Uploads a program; its id, or the error and the reply.
-fn upload(session: &Session, steps: &[Step], data: &[u8]) -> Result<u32, (io::Error, Program)> {
-    let mut program = Program {
-        size: size::<Program>(),
-        steps: steps.as_ptr() as u64,
-        step_count: steps.len() as u32,
-        data: data.as_ptr() as u64,
-        data_bytes: data.len() as u32,
-        ..Program::default()
-    };
-    match sys::ioctl(session, abi::PROGRAM, &mut program) {
-        Ok(_) => Ok(program.id),
-        Err(error) => Err((error, program)),
-    }
-}
-
 /// A session on a victim's function with these programs; the probe's id.
 fn probed(
     victim: &Victim,
@@ -76,7 +37,7 @@ fn probed(
     session.only(&[victim.pid()]).expect("it lives");
     let id_of = |steps: &[Step]| match steps {
         [] => 0,
-        steps => upload(&session, steps, b"").expect("a sound program"),
+        steps => session.upload(steps, b"").expect("a sound program"),
     };
     let probe = Probe {
         kind,
@@ -307,13 +268,13 @@ fn flawed_programs_are_refused_by_step() {
         (vec![constant(200, 1)], Flaw::NoSlot, 0),
     ];
     for (steps, flaw, index) in cases {
-        let (error, reply) = upload(&session, &steps, b"").expect_err("it is flawed");
+        let (error, reply) = session.upload(&steps, b"").expect_err("it is flawed");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         assert_eq!((reply.flaw, reply.flaw_step), (flaw as u32, index));
     }
     for count in [0, STEPS_MAX + 1] {
         let steps = vec![constant(0, 1); count];
-        let (error, _) = upload(&session, &steps, b"").expect_err("so many steps");
+        let (error, _) = session.upload(&steps, b"").expect_err("so many steps");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
     let mut wild = Program {
@@ -331,12 +292,12 @@ fn probes_with_wrong_programs_are_refused() {
     let victim = Victim::caller("begins_with_push");
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(RING_BYTES);
-    let sound = upload(&session, &[constant(0, 1)], b"").expect("sound");
+    let sound = session.upload(&[constant(0, 1)], b"").expect("sound");
     let writing = [
         constant(0, 1),
         step(Operation::SetRegister, 0, 0, 0, Register::Rax as i32, 0),
     ];
-    let writing = upload(&session, &writing, b"").expect("sound");
+    let writing = session.upload(&writing, b"").expect("sound");
     let base = probe_at(function.offset, 0);
     let cases = [
         (
@@ -370,7 +331,7 @@ fn probes_with_wrong_programs_are_refused() {
         ),
         (
             Probe {
-                reserved2: 1,
+                flags: abi::PROBE_RETURN_ONLY,
                 ..base
             },
             libc::EINVAL,

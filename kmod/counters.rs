@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What became of a probe's hits, on each CPU.
+
+use crate::sys;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use kernel::{
+    cpu::nr_cpu_ids,
+    prelude::*, //
+};
+
+macro_rules! counters {
+    ($($name:ident,)*) => {
+        /// The counters of one probe on one CPU: whole cache lines, so that CPUs do not
+        /// share any.
+        #[repr(align(64))]
+        #[derive(Default)]
+        struct OnCpu {
+            $($name: AtomicU64,)*
+        }
+
+        /// The values of a probe's counters.
+        #[derive(Clone, Copy, Default)]
+        pub(crate) struct Counts {
+            $(pub(crate) $name: u64,)*
+        }
+
+        impl OnCpu {
+            /// In this order: what hits end as is read before the hits, so that a hit in
+            /// between makes the sum too small for a moment, never too large.
+            fn load(&self) -> Counts {
+                $(let $name = self.$name.load(Relaxed);)*
+                Counts { $($name,)* }
+            }
+        }
+
+        impl Counts {
+            fn plus(self, other: Self) -> Self {
+                Counts { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    recorded,
+    aggregated,
+    filtered,
+    rejected,
+    undecided,
+    lost_full,
+    turned_away,
+    stacks_cut,
+    hits,
+}
+
+/// What a hit ends as. Each ends as one of these.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    /// In the ring.
+    Recorded,
+    /// Counted, in a table, or as the beginning of a span.
+    Aggregated,
+    /// The filter leaves its task out.
+    Filtered,
+    /// The program did not require it.
+    Rejected,
+    /// The ring had no room.
+    LostFull,
+    /// The table had no row left.
+    TurnedAway,
+}
+
+/// The counters of one probe.
+pub(crate) struct Counters(KVVec<OnCpu>);
+
+impl Counters {
+    /// All zero.
+    pub(crate) fn new() -> Result<Self> {
+        let count = nr_cpu_ids() as usize;
+        let mut counters = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            counters.push(OnCpu::default(), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Counters(counters))
+    }
+
+    /// The values on one CPU, if there is such a one.
+    pub(crate) fn on_cpu(&self, cpu: u32) -> Option<Counts> {
+        self.0.get(cpu as usize).map(OnCpu::load)
+    }
+
+    /// The sums over all CPUs.
+    pub(crate) fn total(&self) -> Counts {
+        self.0
+            .iter()
+            .fold(Counts::default(), |sum, on| sum.plus(on.load()))
+    }
+
+    /// The counters of the CPU that runs this code.
+    pub(crate) fn here(&self) -> Option<Here<'_>> {
+        let cpu = sys::cpu_hint();
+        let on = self.0.get(cpu as usize)?;
+        Some(Here { cpu, on })
+    }
+}
+
+/// The counters of the CPU that took a hit. The task may move on to another one
+/// meanwhile: the hit stays with this.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub(crate) cpu: u32,
+    on: &'a OnCpu,
+}
+
+impl Here<'_> {
+    /// Counts a hit; says how many there were with it.
+    pub(crate) fn begin(&self) -> u64 {
+        self.on.hits.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// Counts what a hit ended as.
+    pub(crate) fn end(&self, end: End) {
+        let counter = match end {
+            End::Recorded => &self.on.recorded,
+            End::Aggregated => &self.on.aggregated,
+            End::Filtered => &self.on.filtered,
+            End::Rejected => &self.on.rejected,
+            End::LostFull => &self.on.lost_full,
+            End::TurnedAway => &self.on.turned_away,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Of a rejected hit: a value was missing that would have decided.
+    pub(crate) fn undecided(&self) {
+        self.on.undecided.fetch_add(1, Relaxed);
+    }
+
+    /// Of a recorded hit: its stack ended early.
+    pub(crate) fn stack_cut(&self) {
+        self.on.stacks_cut.fetch_add(1, Relaxed);
+    }
+}

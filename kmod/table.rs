@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tables that hits are counted into, instead of being recorded one by one.
+//!
+//! All memory is taken when the table is made. Hits find and make rows without
+//! locks: a row's first word says whether it is free, being written, or holds a
+//! key; who turns it from free to busy owns it until he publishes it. Somebody who
+//! meets a busy row goes on to the next place, so that nobody waits for a task that
+//! was preempted; one key may get two rows by that, which the reader adds up.
+
+use crate::{
+    common::{
+        abi::{self, Row},
+        table::{
+            greatest_word, hash, least_word, of_greatest_word, of_least_word, Kind, Shape,
+            ROW_WORDS, WAYS,
+        },
+    },
+    sys,
+};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release}, //
+};
+use kernel::{
+    cpu::nr_cpu_ids,
+    prelude::*, //
+};
+use zerocopy::IntoBytes;
+
+/// The part of a row's state that says what it is: free, busy, or the high bits of
+/// its key's hash. The rest counts how often it was published, so that who copies a
+/// row sees that it was given to another key meanwhile.
+const TAG: u64 = !0xffff;
+const FREE: u64 = 0;
+const BUSY: u64 = 1 << 16;
+
+// Words of a row, behind its state; see `Row`.
+const COUNT: usize = 1;
+const SUM: usize = 2;
+const LEAST: usize = 3;
+const GREATEST: usize = 4;
+const TIME: usize = 5;
+const LENGTHS: usize = 6;
+const TASK: usize = 7;
+const KEY: usize = ROW_WORDS + 1;
+const _: () = assert!(KEY == TASK + 1);
+
+/// What a row is found by, or what a span carries.
+#[derive(Clone, Copy)]
+pub(crate) struct Key<'a> {
+    pub(crate) words: &'a [u64],
+    /// Frames' words.
+    pub(crate) stack: &'a [u64],
+    /// Why the stack ends.
+    pub(crate) stack_end: u8,
+}
+
+/// A span that ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) began_ns: u64,
+    pub(crate) value: u64,
+}
+
+/// One table.
+pub(crate) struct Table {
+    shape: Shape,
+    /// Words of one row.
+    stride: usize,
+    seed: u64,
+    words: KVVec<AtomicU64>,
+    turned_away: AtomicU64,
+    replaced: AtomicU64,
+}
+
+/// The words of one row.
+#[derive(Clone, Copy)]
+struct Place<'a>(&'a [AtomicU64]);
+
+impl Table {
+    /// Bytes that a table of this shape takes.
+    pub(crate) fn bytes(shape: &Shape) -> Option<u64> {
+        let words = shape.rows.checked_mul(shape.kept_words())?;
+        (words as u64).checked_mul(8)
+    }
+
+    /// The shape that a request asks for.
+    pub(crate) fn shape_of(request: &abi::Table) -> Option<Shape> {
+        Shape::new(request, nr_cpu_ids() as usize)
+    }
+
+    /// An empty table.
+    pub(crate) fn new(shape: Shape) -> Result<Self> {
+        let count = shape.rows.checked_mul(shape.kept_words()).ok_or(EINVAL)?;
+        let mut words = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            words.push(AtomicU64::new(0), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Table {
+            shape,
+            stride: shape.kept_words(),
+            seed: sys::random(),
+            words,
+            turned_away: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
+        })
+    }
+
+    /// The table's shape.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Adds a hit; false when there is no row for it. Runs in handlers.
+    pub(crate) fn add(&self, key: &Key<'_>, cpu: u32, value: u64) -> bool {
+        let place = match self.shape.is_keyed() {
+            true => self.find_or_make(key),
+            false => self.place(cpu as usize),
+        };
+        match place {
+            Some(place) => place.add(&self.shape, value as i64),
+            None => {
+                self.turned_away.fetch_add(1, Relaxed);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Begins a span; false when there is no row for it. Runs in handlers.
+    pub(crate) fn begin(&self, key: &Key<'_>, now_ns: u64, tid: u32, value: u64) -> bool {
+        let hash = self.hash(key.words, &[]);
+        let claimed = match self.claim(hash, key.words) {
+            Some(claimed) => {
+                self.replaced.fetch_add(1, Relaxed);
+                Some(claimed)
+            }
+            None => self.claim_free(hash),
+        };
+        let Some(claimed) = claimed else {
+            self.turned_away.fetch_add(1, Relaxed);
+            return false;
+        };
+        let place = claimed.place;
+        place.set(COUNT, 1);
+        place.set(SUM, value);
+        place.set(TIME, now_ns);
+        place.set(TASK, u64::from(tid) << 32);
+        place.set_key(&self.shape, key);
+        claimed.publish(hash);
+        true
+    }
+
+    /// Ends the span of this key, if one has begun. Runs in handlers.
+    pub(crate) fn end(&self, key: &[u64]) -> Option<Span> {
+        let claimed = self.claim(self.hash(key, &[]), key)?;
+        let span = Span {
+            began_ns: claimed.place.get(TIME),
+            value: claimed.place.get(SUM),
+        };
+        claimed.free();
+        Some(span)
+    }
+
+    fn hash(&self, key: &[u64], stack: &[u64]) -> u64 {
+        let words = Iterator::chain(key.iter(), stack);
+        let hash = hash(self.seed, words);
+        // Neither free nor busy.
+        match hash & TAG {
+            FREE | BUSY => hash | 1 << 63,
+            _ => hash,
+        }
+    }
+
+    fn place(&self, row: usize) -> Option<Place<'_>> {
+        let start = row.checked_mul(self.stride)?;
+        let words = self.words.get(start..start.checked_add(self.stride)?)?;
+        Some(Place(words))
+    }
+
+    /// The places that a key of this hash may be at.
+    fn places(&self, hash: u64) -> impl Iterator<Item = Place<'_>> {
+        self.shape
+            .sets(hash)
+            .into_iter()
+            .flat_map(move |set| (0..WAYS).filter_map(move |way| self.place(set.wrapping_add(way))))
+    }
+
+    /// The row of a key, made when there is none.
+    fn find_or_make(&self, key: &Key<'_>) -> Option<Place<'_>> {
+        let hash = self.hash(key.words, key.stack);
+        let found = self
+            .places(hash)
+            .find(|place| place.tag() == hash & TAG && place.has_key(&self.shape, key));
+        if found.is_some() {
+            return found;
+        }
+        let claimed = self.claim_free(hash)?;
+        let place = claimed.place;
+        place.set_key(&self.shape, key);
+        claimed.publish(hash);
+        Some(place)
+    }
+
+    /// Takes the row of a span's key for oneself.
+    fn claim(&self, hash: u64, key: &[u64]) -> Option<Claimed<'_>> {
+        for place in self.places(hash) {
+            let state = place.state();
+            if state & TAG != hash & TAG || !place.has_words(key) {
+                continue;
+            }
+            // It holds that key unless it was given away since, which this notices.
+            if let Some(claimed) = place.claim(state) {
+                return Some(claimed);
+            }
+        }
+        None
+    }
+
+    /// Takes a free row for oneself, out of the emptier set.
+    fn claim_free(&self, hash: u64) -> Option<Claimed<'_>> {
+        let [first, second] = self.shape.sets(hash);
+        let free = |set: usize| {
+            (0..WAYS).fold(0usize, |free, way| {
+                let place = self.place(set.wrapping_add(way));
+                let is_free = place.is_some_and(|place| place.tag() == FREE);
+                free.wrapping_add(is_free.into())
+            })
+        };
+        let sets = match free(first) < free(second) {
+            true => [second, first],
+            false => [first, second],
+        };
+        for set in sets {
+            for way in 0..WAYS {
+                let place = self.place(set.wrapping_add(way))?;
+                let state = place.state();
+                if state & TAG != FREE {
+                    continue;
+                }
+                if let Some(claimed) = place.claim(state) {
+                    return Some(claimed);
+                }
+            }
+        }
+        None
+    }
+
+    /// Rows that were turned away, and spans that were replaced.
+    pub(crate) fn losses(&self) -> (u64, u64) {
+        (self.turned_away.load(Relaxed), self.replaced.load(Relaxed))
+    }
+
+    /// Copies row `index` into `out`, which has room for it; `None` when there is
+    /// nothing in it, and an error behind the last row. Task context.
+    pub(crate) fn copy(&self, index: usize, out: &mut KVVec<u64>) -> Result<Option<()>> {
+        let place = self.place(index).ok_or(ENOENT)?;
+        let state = place.state();
+        if self.shape.is_keyed() && matches!(state & TAG, FREE | BUSY) {
+            return Ok(None);
+        }
+        if place.get(COUNT) == 0 {
+            return Ok(None);
+        }
+        out.clear();
+        place.copy_head(&self.shape, out)?;
+        for word in place.0.get(KEY..).unwrap_or(&[]) {
+            out.push(word.load(Relaxed), GFP_KERNEL)?;
+        }
+        core::sync::atomic::fence(Acquire);
+        // Freed, or given to another key, while it was copied.
+        Ok((place.state() == state).then_some(()))
+    }
+}
+
+/// A row that is ours to write.
+struct Claimed<'a> {
+    place: Place<'a>,
+    /// How often it was published.
+    version: u64,
+}
+
+impl Claimed<'_> {
+    /// Others may use the row from here on.
+    fn publish(self, hash: u64) {
+        let version = self.version.wrapping_add(1) & !TAG;
+        self.place.set_state(hash & TAG | version);
+    }
+
+    /// The row is free from here on.
+    fn free(self) {
+        self.place.set_state(FREE | self.version);
+    }
+}
+
+impl<'a> Place<'a> {
+    fn get(self, word: usize) -> u64 {
+        self.0.get(word).map_or(0, |word| word.load(Relaxed))
+    }
+
+    fn set(self, word: usize, value: u64) {
+        if let Some(word) = self.0.get(word) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    fn state(self) -> u64 {
+        self.0.first().map_or(BUSY, |state| state.load(Acquire))
+    }
+
+    fn set_state(self, state: u64) {
+        if let Some(word) = self.0.first() {
+            word.store(state, Release);
+        }
+    }
+
+    fn tag(self) -> u64 {
+        self.state() & TAG
+    }
+
+    /// Takes the row, if its state is still this one.
+    fn claim(self, state: u64) -> Option<Claimed<'a>> {
+        let word = self.0.first()?;
+        let version = state & !TAG;
+        word.compare_exchange(state, BUSY | version, Acquire, Relaxed)
+            .ok()?;
+        Some(Claimed {
+            place: self,
+            version,
+        })
+    }
+
+    fn has_words(self, key: &[u64]) -> bool {
+        let own = self.0.get(KEY..).unwrap_or(&[]);
+        own.len() >= key.len()
+            && own
+                .iter()
+                .zip(key)
+                .all(|(own, word)| own.load(Relaxed) == *word)
+    }
+
+    fn has_key(self, shape: &Shape, key: &Key<'_>) -> bool {
+        let stack = self
+            .0
+            .get(KEY.wrapping_add(shape.key_words)..)
+            .unwrap_or(&[]);
+        self.get(LENGTHS) == lengths(shape, key)
+            && self.has_words(key.words)
+            && stack
+                .iter()
+                .zip(key.stack)
+                .all(|(own, word)| own.load(Relaxed) == *word)
+    }
+
+    fn set_key(self, shape: &Shape, key: &Key<'_>) {
+        self.set(LENGTHS, lengths(shape, key));
+        let own = self.0.get(KEY..).unwrap_or(&[]);
+        for (own, word) in own.iter().zip(key.words) {
+            own.store(*word, Relaxed);
+        }
+        let stack = own.get(shape.key_words..).unwrap_or(&[]);
+        for (own, word) in stack.iter().zip(key.stack).take(shape.stack_words) {
+            own.store(*word, Relaxed);
+        }
+    }
+
+    /// Adds a value.
+    fn add(self, shape: &Shape, value: i64) {
+        let plus = |at: usize, more: u64| {
+            if let Some(word) = self.0.get(at) {
+                word.fetch_add(more, Relaxed);
+            }
+        };
+        plus(COUNT, 1);
+        plus(SUM, value as u64);
+        self.raise(LEAST, least_word(value));
+        self.raise(GREATEST, greatest_word(value));
+        if let Kind::Histogram(scale) = shape.kind {
+            let buckets = KEY
+                .wrapping_add(shape.key_words)
+                .wrapping_add(shape.stack_words);
+            plus(buckets.wrapping_add(scale.bucket(value)), 1);
+        }
+    }
+
+    /// Makes a word at least so great. It seldom changes, so it is read first.
+    fn raise(self, at: usize, to: u64) {
+        if let Some(word) = self.0.get(at) {
+            if word.load(Relaxed) < to {
+                word.fetch_max(to, Relaxed);
+            }
+        }
+    }
+
+    /// The row's head as user space gets it.
+    fn copy_head(self, shape: &Shape, out: &mut KVVec<u64>) -> Result {
+        let [_, stack_words, _, stack_end] = unpack(self.get(LENGTHS));
+        let spans = shape.kind == Kind::Spans;
+        let sum = self.get(SUM) as i64;
+        let row = Row {
+            count: self.get(COUNT),
+            sum,
+            least: match spans {
+                true => sum,
+                false => of_least_word(self.get(LEAST)),
+            },
+            greatest: match spans {
+                true => sum,
+                false => of_greatest_word(self.get(GREATEST)),
+            },
+            time_ns: self.get(TIME),
+            key_words: shape.key_words as u16,
+            stack_words,
+            stack_capacity: shape.stack_words as u16,
+            stack_end,
+            buckets: shape.buckets() as u32,
+            tid: (self.get(TASK) >> 32) as u32,
+        };
+        for bytes in row.as_bytes().chunks_exact(8) {
+            let word = bytes
+                .first_chunk()
+                .map_or(0, |word| u64::from_ne_bytes(*word));
+            out.push(word, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lengths and end of a key's stack in one word.
+fn lengths(shape: &Shape, key: &Key<'_>) -> u64 {
+    let stack = key.stack.len().min(shape.stack_words) as u64;
+    (key.words.len() as u64) | stack << 16 | u64::from(key.stack_end) << 48
+}
+
+fn unpack(word: u64) -> [u16; 4] {
+    let part = |shift: u32| word.wrapping_shr(shift) as u16;
+    [part(0), part(16), part(32), part(48)]
+}

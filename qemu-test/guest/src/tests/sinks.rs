@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: what is counted in the kernel is what happened, and what there was no
+//! room for is counted as that.
+
+use super::tests;
+use crate::binary::Function;
+use crate::module::Module;
+use crate::records::Records;
+use crate::session::{errno, probe_at, size, Session, TableRow, RING_BYTES};
+use crate::steps::{constant, field, key, register, step, value};
+use crate::sys;
+use crate::victim::Victim;
+use nix::libc;
+use nsprobe_common::abi::{self, Probe, Refusal, Rows, Table};
+use nsprobe_common::histogram::Scale;
+use nsprobe_common::program::{Context, Operation, Register, Step};
+use nsprobe_common::record::StackEnd;
+use std::collections::{BTreeMap, BTreeSet};
+
+tests![
+    hits_are_counted_and_not_recorded,
+    values_fall_into_their_buckets,
+    times_of_calls_make_a_histogram,
+    only_calls_that_begin_as_required_return,
+    each_key_has_its_row,
+    threads_on_all_cpus_share_a_table,
+    a_full_table_counts_what_it_turns_away,
+    each_stack_has_its_row,
+    spans_end_on_another_function,
+    spans_that_do_not_end_are_left,
+    tables_that_cannot_be_are_refused,
+    probes_that_do_not_fit_their_table_are_refused,
+];
+
+/// Rows by their keys; two rows of one key, which a race may make, are one.
+fn by_key(rows: Vec<TableRow>) -> BTreeMap<Vec<u64>, u64> {
+    let mut sums = BTreeMap::new();
+    for row in rows {
+        *sums.entry(row.key).or_default() += row.head.count;
+    }
+    sums
+}
+
+/// A session that traces the victim alone.
+fn session_on(victim: &Victim) -> Session {
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    session
+}
+
+/// Attaches to the entry of a function.
+fn attach(session: &Session, victim: &Victim, function: &Function, probe: Probe) -> u32 {
+    let probe = Probe {
+        kind: probe.kind.max(abi::PROBE_ENTRY),
+        offset: function.offset,
+        flags: probe.flags | abi::PROBE_AT_ENTRY,
+        ..probe
+    };
+    let attached = session.attach(victim.file(), probe);
+    attached.unwrap_or_else(|(error, reply)| panic!("{error} {reply:?}"))
+}
+
+fn program(session: &Session, steps: &[Step]) -> u32 {
+    let uploaded = session.upload(steps, b"");
+    uploaded.unwrap_or_else(|(error, reply)| panic!("{error} {reply:?}"))
+}
+
+const LOG: Table = Table {
+    kind: abi::TABLE_HISTOGRAM,
+    scale: abi::SCALE_LOG,
+    log_bits: 2,
+    size: 0,
+    flags: 0,
+    rows: 0,
+    key_words: 0,
+    max_frames: 0,
+    low: 0,
+    step: 0,
+    buckets: 0,
+    id: 0,
+    row_bytes: 0,
+    capacity: 0,
+};
+
+const SUMS: Table = Table {
+    kind: abi::TABLE_SUMS,
+    scale: 0,
+    log_bits: 0,
+    rows: 64,
+    ..LOG
+};
+
+fn hits_are_counted_and_not_recorded() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let session = session_on(&victim);
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("begins_with_push"),
+        Probe {
+            sink: abi::SINK_COUNT,
+            ..Probe::default()
+        },
+    );
+    victim.call(3000);
+    let counters = session.counters(id);
+    assert_eq!((counters.hits, counters.aggregated), (3000, 3000));
+    assert!(Records::of(&session).hits.is_empty());
+}
+
+fn values_fall_into_their_buckets() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_endbr64");
+    let session = session_on(&victim);
+    let scale = Scale::Linear {
+        low: 10,
+        step: 10,
+        buckets: 5,
+    };
+    let table = session
+        .table(Table {
+            scale: abi::SCALE_LINEAR,
+            log_bits: 0,
+            low: 10,
+            step: 10,
+            buckets: 5,
+            ..LOG
+        })
+        .expect("a table");
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("begins_with_endbr64"),
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &[register(0, Register::Rdi), value(0)]),
+            ..Probe::default()
+        },
+    );
+    victim.call(100);
+    assert_eq!(session.counters(id).aggregated, 100);
+    let (rows, answer) = session.rows(&table, 1);
+    let mut buckets = vec![0; scale.count()];
+    let (mut count, mut sum) = (0, 0);
+    let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+    for row in &rows {
+        buckets
+            .iter_mut()
+            .zip(&row.buckets)
+            .for_each(|(a, b)| *a += b);
+        count += row.head.count;
+        sum += row.head.sum;
+        least = least.min(row.head.least);
+        greatest = greatest.max(row.head.greatest);
+    }
+    // The arguments are 0 to 99.
+    assert_eq!(buckets, [10, 10, 10, 10, 10, 10, 40]);
+    assert_eq!((count, sum, least, greatest), (100, 4950, 0, 99));
+    assert_eq!((answer.turned_away, answer.replaced), (0, 0));
+}
+
+fn times_of_calls_make_a_histogram() {
+    let _module = Module::load();
+    for name in ["begins_with_push", "begins_with_nop10"] {
+        let mut victim = Victim::caller(name);
+        let session = session_on(&victim);
+        let table = session.table(LOG).expect("a table");
+        let id = attach(
+            &session,
+            &victim,
+            &victim.function(name),
+            Probe {
+                kind: abi::PROBE_CALL,
+                flags: abi::PROBE_RETURN_ONLY,
+                sink: abi::SINK_TABLE,
+                table: table.id,
+                ..Probe::default()
+            },
+        );
+        victim.call(500);
+        let counters = session.counters(id);
+        assert_eq!((counters.hits, counters.aggregated), (500, 500), "{name}");
+        let (rows, _) = session.rows(&table, 4);
+        let in_buckets: u64 = rows.iter().flat_map(|row| &row.buckets).sum();
+        assert_eq!(in_buckets, 500);
+        for row in rows {
+            assert!(row.head.least > 0 && row.head.least <= row.head.greatest);
+            assert_eq!(row.buckets[0] + row.buckets[1], 0, "no call takes no time");
+        }
+    }
+}
+
+/// What the entry's program rejects has no return either.
+fn only_calls_that_begin_as_required_return() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let session = session_on(&victim);
+    let table = session.table(LOG).expect("a table");
+    let at_entry = [
+        register(0, Register::Rdi),
+        constant(1, 10),
+        step(Operation::BelowOrEqual, 2, 1, 0, 0, 0),
+        step(Operation::Require, 0, 2, 0, 0, 0),
+    ];
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("begins_with_push"),
+        Probe {
+            kind: abi::PROBE_CALL,
+            flags: abi::PROBE_RETURN_ONLY,
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &at_entry),
+            ..Probe::default()
+        },
+    );
+    victim.call(100);
+    let counters = session.counters(id);
+    assert_eq!((counters.rejected, counters.aggregated), (10, 90));
+}
+
+fn each_key_has_its_row() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let session = session_on(&victim);
+    let table = session
+        .table(Table {
+            key_words: 3,
+            ..SUMS
+        })
+        .expect("a table");
+    let steps = [
+        register(0, Register::Rdi),
+        constant(1, 7),
+        step(Operation::Modulo, 2, 0, 1, 0, 0),
+        key(2),
+        step(Operation::Context, 3, 0, 0, 0, Context::CommLow as u64),
+        key(3),
+        step(Operation::Context, 4, 0, 0, 0, Context::Pid as u64),
+        key(4),
+        value(0),
+    ];
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("begins_with_push"),
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &steps),
+            ..Probe::default()
+        },
+    );
+    victim.call(700);
+    assert_eq!(session.counters(id).aggregated, 700);
+    let (rows, _) = session.rows(&table, 2);
+    let sum: i64 = rows.iter().map(|row| row.head.sum).sum();
+    assert_eq!(sum, (0..700).sum::<i64>());
+    let comm = u64::from_ne_bytes(*b"call_in_");
+    let expected: BTreeMap<Vec<u64>, u64> = (0..7)
+        .map(|rest| (vec![rest, comm, victim.pid().into()], 100))
+        .collect();
+    assert_eq!(by_key(rows), expected);
+}
+
+fn threads_on_all_cpus_share_a_table() {
+    let _module = Module::load();
+    let mut victim = Victim::start("many_threads", &["6", "3000"]);
+    let session = session_on(&victim);
+    let table = session
+        .table(Table {
+            key_words: 1,
+            ..SUMS
+        })
+        .expect("a table");
+    let steps = [
+        step(Operation::Context, 0, 0, 0, 0, Context::Tid as u64),
+        key(0),
+    ];
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("in_thread"),
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &steps),
+            ..Probe::default()
+        },
+    );
+    assert_eq!(victim.call(1), 18000);
+    assert_eq!(session.counters(id).aggregated, 18000);
+    let rows = by_key(session.rows(&table, 100).0);
+    assert_eq!(rows.len(), 6);
+    assert!(rows.values().all(|count| *count == 3000), "{rows:?}");
+}
+
+fn a_full_table_counts_what_it_turns_away() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let session = session_on(&victim);
+    let table = session
+        .table(Table {
+            key_words: 1,
+            rows: 8,
+            ..SUMS
+        })
+        .expect("a table");
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("begins_with_push"),
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &[register(0, Register::Rdi), key(0)]),
+            ..Probe::default()
+        },
+    );
+    victim.call(1000);
+    let counters = session.counters(id);
+    let (rows, answer) = session.rows(&table, 100);
+    println!("{} rows of {}", rows.len(), table.capacity);
+    assert!(rows.len() >= 8 && rows.len() <= table.capacity as usize);
+    assert_eq!(counters.aggregated, rows.len() as u64);
+    assert_eq!(counters.turned_away, 1000 - rows.len() as u64);
+    assert_eq!(answer.turned_away, counters.turned_away);
+}
+
+fn each_stack_has_its_row() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let session = session_on(&victim);
+    let table = session
+        .table(Table {
+            max_frames: 32,
+            ..SUMS
+        })
+        .expect("a table");
+    let mut ids = Vec::new();
+    for name in ["level_03", "bottom"] {
+        ids.push(attach(
+            &session,
+            &victim,
+            &victim.function(name),
+            Probe {
+                flags: abi::PROBE_STACK,
+                max_frames: 32,
+                sink: abi::SINK_TABLE,
+                table: table.id,
+                ..Probe::default()
+            },
+        ));
+    }
+    victim.call(40);
+    let (rows, _) = session.rows(&table, 3);
+    let counts: BTreeMap<usize, u64> = rows
+        .iter()
+        .map(|row| (row.stack.len(), row.head.count))
+        .collect();
+    println!("{rows:?}");
+    // From main down there are 4 frames, and 17, and those below main are the same.
+    let lengths: Vec<usize> = counts.keys().copied().collect();
+    assert_eq!(lengths.len(), 2, "two places, two stacks");
+    assert_eq!(lengths[1] - lengths[0], 13);
+    assert!(counts.values().all(|count| *count == 40));
+    let ends: BTreeSet<u16> = rows.iter().map(|row| row.head.stack_end).collect();
+    assert_eq!(ends.len(), 1);
+    assert!(!ends.contains(&(StackEnd::None as u16)));
+    for id in ids {
+        assert_eq!(session.counters(id).aggregated, 40);
+    }
+}
+
+/// The argument is the key at the entry, the result less one at the return.
+fn spans_end_on_another_function() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = session_on(&victim);
+    let spans = session
+        .table(Table {
+            kind: abi::TABLE_SPANS,
+            key_words: 1,
+            rows: 16,
+            ..SUMS
+        })
+        .expect("a table");
+    let times = session.table(LOG).expect("a table");
+    let begin = [register(0, Register::Rdi), key(0), value(0)];
+    let begin = attach(
+        &session,
+        &victim,
+        &function,
+        Probe {
+            sink: abi::SINK_SPAN,
+            table: spans.id,
+            entry_program: program(&session, &begin),
+            ..Probe::default()
+        },
+    );
+    let ends = [
+        register(0, Register::Rax),
+        constant(1, 1),
+        step(Operation::Subtract, 2, 0, 1, 0, 0),
+        key(2),
+        step(Operation::EndSpan, 3, 0, 0, 0, 0),
+    ];
+    let ended = |last: &[Step]| program(&session, &[&ends, last].concat());
+    let returns = Probe {
+        kind: abi::PROBE_RETURN,
+        span: spans.id,
+        ..Probe::default()
+    };
+    let timed = attach(
+        &session,
+        &victim,
+        &function,
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: times.id,
+            return_program: ended(&[value(3)]),
+            ..returns
+        },
+    );
+    victim.call(300);
+    assert_eq!(session.counters(begin).aggregated, 300);
+    assert_eq!(session.counters(timed).aggregated, 300);
+    let (left, answer) = session.rows(&spans, 4);
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!((answer.turned_away, answer.replaced), (0, 0));
+    let (rows, _) = session.rows(&times, 4);
+    let count: u64 = rows.iter().map(|row| row.head.count).sum();
+    assert_eq!(count, 300);
+    assert!(rows.iter().all(|row| row.head.least > 0));
+    session.detach(&[timed]).expect("it is attached");
+
+    // Recorded, with the value that each began with.
+    let fields = [
+        field(3),
+        step(Operation::SpanValue, 4, 0, 0, 0, 0),
+        field(4),
+    ];
+    let recorded = attach(
+        &session,
+        &victim,
+        &function,
+        Probe {
+            return_program: ended(&fields),
+            ..returns
+        },
+    );
+    victim.call(20);
+    assert_eq!(session.counters(recorded).recorded, 20);
+    let mut values: Vec<u64> = Records::of(&session)
+        .details
+        .iter()
+        .map(|(_, fields)| {
+            assert_eq!(fields[0], 0b11);
+            assert!(fields[1] > 0);
+            fields[2]
+        })
+        .collect();
+    values.sort_unstable();
+    assert_eq!(values, (0..20).collect::<Vec<u64>>());
+}
+
+fn spans_that_do_not_end_are_left() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let session = session_on(&victim);
+    let spans = session
+        .table(Table {
+            kind: abi::TABLE_SPANS,
+            key_words: 1,
+            max_frames: 20,
+            rows: 1000,
+            ..SUMS
+        })
+        .expect("a table");
+    // The time is a new key at each call.
+    let begin = [
+        step(Operation::Context, 0, 0, 0, 0, Context::Time as u64),
+        key(0),
+        register(1, Register::Rdi),
+        value(1),
+    ];
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("bottom"),
+        Probe {
+            flags: abi::PROBE_STACK,
+            max_frames: 20,
+            sink: abi::SINK_SPAN,
+            table: spans.id,
+            entry_program: program(&session, &begin),
+            ..Probe::default()
+        },
+    );
+    victim.call(50);
+    assert_eq!(session.counters(id).aggregated, 50);
+    let (rows, answer) = session.rows(&spans, 7);
+    assert_eq!(rows.len(), 50);
+    for row in &rows {
+        assert_eq!((row.head.count, row.head.tid), (1, victim.pid()));
+        assert_eq!(row.head.time_ns, row.key[0]);
+        assert!(row.stack.len() >= 17, "{row:?}");
+    }
+    // A key that is there already replaces its span.
+    let again = [constant(0, 1), key(0)];
+    let id = attach(
+        &session,
+        &victim,
+        &victim.function("level_15"),
+        Probe {
+            flags: abi::PROBE_STACK,
+            max_frames: 4,
+            sink: abi::SINK_SPAN,
+            table: spans.id,
+            entry_program: program(&session, &again),
+            ..Probe::default()
+        },
+    );
+    victim.call(10);
+    assert_eq!(session.counters(id).aggregated, 10);
+    let (rows, after) = session.rows(&spans, 7);
+    assert_eq!(rows.len(), 61);
+    assert_eq!(after.replaced - answer.replaced, 9);
+    let replaced = rows.iter().find(|row| row.key == [1]).expect("it is there");
+    assert_eq!(replaced.stack.len(), 4);
+}
+
+fn tables_that_cannot_be_are_refused() {
+    let _module = Module::load();
+    let session = Session::with_rings(RING_BYTES);
+    let keyed = Table {
+        key_words: 1,
+        ..SUMS
+    };
+    let cases = [
+        (Table { kind: 0, ..keyed }, libc::EINVAL),
+        (Table { kind: 9, ..keyed }, libc::EINVAL),
+        (Table { flags: 1, ..keyed }, libc::EINVAL),
+        (Table { rows: 0, ..keyed }, libc::EINVAL),
+        (
+            Table {
+                rows: u32::MAX,
+                ..keyed
+            },
+            libc::EINVAL,
+        ),
+        (
+            Table {
+                key_words: 17,
+                ..keyed
+            },
+            libc::EINVAL,
+        ),
+        (
+            Table {
+                max_frames: 128,
+                ..keyed
+            },
+            libc::EINVAL,
+        ),
+        (Table { step: 1, ..keyed }, libc::EINVAL),
+        (Table { scale: 0, ..LOG }, libc::EINVAL),
+        (Table { scale: 3, ..LOG }, libc::EINVAL),
+        (Table { log_bits: 5, ..LOG }, libc::EINVAL),
+        (
+            Table {
+                scale: abi::SCALE_LINEAR,
+                log_bits: 0,
+                ..LOG
+            },
+            libc::EINVAL,
+        ),
+        (
+            Table {
+                kind: abi::TABLE_SPANS,
+                key_words: 0,
+                ..SUMS
+            },
+            libc::EINVAL,
+        ),
+        // Some thirty gigabytes.
+        (
+            Table {
+                rows: abi::ROWS_MAX,
+                max_frames: 127,
+                ..keyed
+            },
+            libc::ENOSPC,
+        ),
+    ];
+    for (table, code) in cases {
+        let refused = session.table(table);
+        assert_eq!(errno(refused, "a bad table"), code, "{table:?}");
+    }
+    let table = session.table(keyed).expect("a table");
+    let mut buffer = [0u64; 64];
+    let base = Rows {
+        size: size::<Rows>(),
+        table: table.id,
+        buffer: buffer.as_mut_ptr() as u64,
+        buffer_bytes: size_of_val(&buffer) as u32,
+        ..Rows::default()
+    };
+    let cases = [
+        (Rows { table: 9, ..base }, libc::ENOENT),
+        (Rows { table: 0, ..base }, libc::ENOENT),
+        (Rows { flags: 1, ..base }, libc::EINVAL),
+        (
+            Rows {
+                buffer_bytes: table.row_bytes - 1,
+                ..base
+            },
+            libc::EINVAL,
+        ),
+        (
+            Rows {
+                next: table.capacity,
+                ..base
+            },
+            libc::EINVAL,
+        ),
+    ];
+    for (mut rows, code) in cases {
+        let refused = sys::ioctl(&session, abi::ROWS, &mut rows);
+        assert_eq!(errno(refused, "bad rows"), code, "{rows:?}");
+    }
+}
+
+fn probes_that_do_not_fit_their_table_are_refused() {
+    let _module = Module::load();
+    let victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let table = |table: Table| session.table(table).expect("a table").id;
+    let keyed = table(Table {
+        key_words: 1,
+        ..SUMS
+    });
+    let spans = table(Table {
+        kind: abi::TABLE_SPANS,
+        key_words: 1,
+        ..SUMS
+    });
+    let stacks = table(Table {
+        max_frames: 8,
+        ..SUMS
+    });
+    let one_key = program(&session, &[constant(0, 1), key(0)]);
+    let two_keys = program(&session, &[constant(0, 1), key(0), key(0)]);
+    let ends = program(
+        &session,
+        &[
+            constant(0, 1),
+            key(0),
+            step(Operation::EndSpan, 1, 0, 0, 0, 0),
+        ],
+    );
+    let fields = program(&session, &[constant(0, 1), key(0), field(0)]);
+    let to_table = |table, entry_program| Probe {
+        sink: abi::SINK_TABLE,
+        table,
+        entry_program,
+        ..probe_at(function.offset, 0)
+    };
+    let none = probe_at(function.offset, 0);
+    let cases = [
+        // No table, or one that is not there.
+        to_table(0, one_key),
+        to_table(99, one_key),
+        // The wrong kind, and the wrong key.
+        to_table(spans, one_key),
+        to_table(keyed, 0),
+        to_table(keyed, two_keys),
+        to_table(keyed, fields),
+        Probe {
+            sink: abi::SINK_SPAN,
+            ..to_table(keyed, one_key)
+        },
+        // A stack that the table does not take, none, and one that is too long.
+        Probe {
+            flags: abi::PROBE_STACK,
+            ..to_table(keyed, one_key)
+        },
+        to_table(stacks, 0),
+        Probe {
+            flags: abi::PROBE_STACK,
+            max_frames: 9,
+            ..to_table(stacks, 0)
+        },
+        // Records have no key, and no table.
+        Probe {
+            entry_program: one_key,
+            ..none
+        },
+        Probe {
+            table: keyed,
+            ..none
+        },
+        // Spans that are nobody's, or of another key.
+        Probe {
+            entry_program: ends,
+            ..none
+        },
+        Probe {
+            entry_program: ends,
+            span: keyed,
+            ..none
+        },
+    ];
+    for probe in cases {
+        let refused = session.attach(victim.file(), probe);
+        let (_, reply) = refused.expect_err("it does not fit");
+        let reasons = [Refusal::Mismatch as u32, Refusal::NoSuchId as u32];
+        assert!(reasons.contains(&reply.reason), "{probe:?} {reply:?}");
+    }
+    assert_eq!(session.info().probes, 0);
+    let probe = Probe {
+        entry_program: ends,
+        span: spans,
+        ..none
+    };
+    session.attach(victim.file(), probe).expect("it fits");
+}

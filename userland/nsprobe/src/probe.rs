@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A probe that is to be attached, and what becomes of its hits.
+
+use crate::table::TableId;
+use nsprobe_common::abi::{
+    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_ENTRY, PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_STACK,
+    SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What becomes of a hit that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sink {
+    /// A record in the ring.
+    #[default]
+    Record,
+    /// Nothing but the probe's counters.
+    Count,
+    /// A row of this table.
+    Table(TableId),
+    /// The beginning of a span in this table.
+    Span(TableId),
+}
+
+/// A program of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProgramId(pub(crate) u32);
+
+/// A probe to be attached: a file, an offset, and what a hit takes along.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe<'a> {
+    file: BorrowedFd<'a>,
+    offset: u64,
+    kind: u32,
+    flags: u32,
+    max_frames: u32,
+    sink: u32,
+    table: u32,
+    span: u32,
+    entry_program: u32,
+    return_program: u32,
+}
+
+impl<'a> Probe<'a> {
+    /// A probe at the first instruction of a function, as its symbol says: the
+    /// return address is on top of the stack there.
+    pub fn entry(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
+        Probe {
+            flags: PROBE_AT_ENTRY,
+            ..Probe::instruction(file, offset)
+        }
+    }
+
+    /// A probe at any instruction.
+    pub fn instruction(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
+        Probe {
+            file: file.as_fd(),
+            offset,
+            kind: PROBE_ENTRY,
+            flags: 0,
+            max_frames: 0,
+            sink: SINK_RECORD,
+            table: 0,
+            span: 0,
+            entry_program: 0,
+            return_program: 0,
+        }
+    }
+
+    /// Take the user stack.
+    pub fn with_stack(mut self) -> Probe<'a> {
+        self.flags |= PROBE_STACK;
+        self
+    }
+
+    /// Take at most so many frames.
+    pub fn with_max_frames(mut self, frames: u32) -> Probe<'a> {
+        self.max_frames = frames;
+        self
+    }
+
+    /// Hit at the function's return instead of its entry.
+    pub fn at_return(mut self) -> Probe<'a> {
+        self.kind = PROBE_RETURN;
+        self
+    }
+
+    /// Hit at the function's entry and at its return, which then knows when its call
+    /// began and what the entry program kept. With `return_only` the entry does not
+    /// count.
+    pub fn as_call(mut self, return_only: bool) -> Probe<'a> {
+        self.kind = PROBE_CALL;
+        self.flags |= if return_only { PROBE_RETURN_ONLY } else { 0 };
+        self
+    }
+
+    /// Run these programs, at the entry and at the return.
+    pub fn with_programs(
+        mut self,
+        at_entry: Option<ProgramId>,
+        at_return: Option<ProgramId>,
+    ) -> Probe<'a> {
+        let id = |program: Option<ProgramId>| program.map_or(0, |program| program.0);
+        self.entry_program = id(at_entry);
+        self.return_program = id(at_return);
+        self
+    }
+
+    /// What becomes of a hit; without this it is a record in the ring.
+    pub fn with_sink(mut self, sink: Sink) -> Probe<'a> {
+        (self.sink, self.table) = match sink {
+            Sink::Record => (SINK_RECORD, 0),
+            Sink::Count => (SINK_COUNT, 0),
+            Sink::Table(table) => (SINK_TABLE, table.0),
+            Sink::Span(table) => (SINK_SPAN, table.0),
+        };
+        self
+    }
+
+    /// The table whose spans the programs end.
+    pub fn ending_spans_of(mut self, table: TableId) -> Probe<'a> {
+        self.span = table.0;
+        self
+    }
+
+    pub(crate) fn request(&self) -> abi::Probe {
+        abi::Probe {
+            fd: self.file.as_raw_fd(),
+            kind: self.kind,
+            flags: self.flags,
+            max_frames: self.max_frames,
+            offset: self.offset,
+            sink: self.sink,
+            table: self.table,
+            span: self.span,
+            entry_program: self.entry_program,
+            return_program: self.return_program,
+            ..abi::Probe::default()
+        }
+    }
+}
