@@ -838,6 +838,16 @@ enum nsprobe_operation {
 	 */
 	NSPROBE_OPERATION_STRING_BEGINS = 39,
 	/*
+	 * a when it is present and not zero, else b: an "or" that does not look
+	 * at what would decide nothing.
+	 */
+	NSPROBE_OPERATION_EITHER = 40,
+	/*
+	 * b when a is not zero, else zero: an "and" that does not look at what
+	 * would decide nothing.
+	 */
+	NSPROBE_OPERATION_BOTH = 41,
+	/*
 	 * The hit counts only when a is present and not zero; else the program
 	 * ends here.
 	 */
@@ -949,6 +959,8 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_COMM_LOW = 9,
 	/* Last eight bytes of the thread's name. */
 	NSPROBE_CONTEXT_COMM_HIGH = 10,
+	/* The probe's id. */
+	NSPROBE_CONTEXT_PROBE = 11,
 };
 
 /* Values that an entry can keep for its return. */

@@ -292,6 +292,7 @@ impl Probe {
             ids: event.ids,
             current: event.current,
             cpu: event.here.cpu,
+            probe: self.id,
             now_ns: event.now_ns,
             probe_address: event.address,
             elapsed_ns: event.elapsed_ns(),

@@ -92,6 +92,8 @@ pub(crate) struct Task<'a> {
     pub(crate) ids: &'a Ids,
     pub(crate) current: &'a Current,
     pub(crate) cpu: u32,
+    /// The probe's id.
+    pub(crate) probe: u32,
     pub(crate) now_ns: u64,
     /// The address of the probe's reported place.
     pub(crate) probe_address: u64,
@@ -126,6 +128,7 @@ impl Machine for Task<'_> {
             Context::Elapsed => self.elapsed_ns?,
             Context::Uid => current_euid().into(),
             Context::CommLow => u64::from_le_bytes(*self.current.comm().first_chunk()?),
+            Context::Probe => self.probe.into(),
             Context::CommHigh => u64::from_le_bytes(*self.current.comm().last_chunk()?),
         })
     }

@@ -140,6 +140,12 @@ numbered! {
         StringEqual = 38,
         /// Like `StringEqual`, when the string begins with the constant.
         StringBegins = 39,
+        /// `a` when it is present and not zero, else `b`: an "or" that does not look at
+        /// what would decide nothing.
+        Either = 40,
+        /// `b` when `a` is not zero, else zero: an "and" that does not look at what would
+        /// decide nothing.
+        Both = 41,
         /// The hit counts only when `a` is present and not zero; else the program
         /// ends here.
         Require = 48,
@@ -240,6 +246,8 @@ numbered! {
         CommLow = 9,
         /// Last eight bytes of the thread's name.
         CommHigh = 10,
+        /// The probe's id.
+        Probe = 11,
     }
 }
 

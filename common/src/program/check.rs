@@ -23,9 +23,8 @@ const fn shape(operation: Operation) -> Shape {
             (true, false, true)
         }
         Add | Subtract | Multiply | Divide | Modulo | And | Or | ExclusiveOr | ShiftLeft
-        | ShiftRight | ShiftRightSigned | Equal | Below | BelowOrEqual | Less | LessOrEqual => {
-            (true, true, true)
-        }
+        | ShiftRight | ShiftRightSigned | Equal | Below | BelowOrEqual | Less | LessOrEqual
+        | Either | Both => (true, true, true),
         Keep | Require | Field | FieldString | FieldBytes | Key | KeyString | Value
         | SetRegister | Return => (true, false, false),
         Store => (true, true, false),

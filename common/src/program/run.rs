@@ -331,6 +331,11 @@ fn compute(
             let whole = operation == Operation::StringEqual;
             compare_string(machine, a?, constant(data, step)?, whole).map(u64::from)
         }
+        Operation::Either => a.filter(|a| *a != 0).or(b),
+        Operation::Both => match a? {
+            0 => Some(0),
+            _ => b,
+        },
         Operation::Not => Some(!a?),
         Operation::IsZero => Some(u64::from(a? == 0)),
         Operation::ZeroExtend => {

@@ -234,6 +234,35 @@ fn arithmetic_is_that_of_the_machine() {
 }
 
 #[test]
+fn what_decides_nothing_may_be_absent() {
+    let either = |a: u8, b: u8| step(Operation::Either, 3, a, b, 0, 0);
+    let both = |a: u8, b: u8| step(Operation::Both, 3, a, b, 0, 0);
+    // Slots: 0 is zero, 1 is seven, 2 is absent.
+    for (last, expected) in [
+        (either(1, 2), Some(7)),
+        (either(2, 1), Some(7)),
+        (either(2, 0), Some(0)),
+        (either(0, 2), None),
+        (both(0, 2), Some(0)),
+        (both(1, 2), None),
+        (both(2, 1), None),
+        (both(1, 1), Some(7)),
+        (both(1, 0), Some(0)),
+    ] {
+        let steps = [
+            constant(0, 0),
+            constant(1, 7),
+            step(Operation::Load, 2, 0, 0, 0, 8),
+            last,
+            step(Operation::Field, 0, 3, 0, 0, 0),
+        ];
+        let fields = run(&steps, &[], &mut Fake::default()).1;
+        let value = (fields[0] != 0).then_some(fields[1]);
+        assert_eq!(value, expected, "{last:?}");
+    }
+}
+
+#[test]
 fn keys_are_words_and_strings() {
     let mut machine = Fake {
         memory: b"hello\0 and what follows".to_vec(),
