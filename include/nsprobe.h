@@ -815,6 +815,10 @@ enum nsprobe_operation {
 	NSPROBE_OPERATION_ZERO_EXTEND = 28,
 	/* The low large bits (1 to 63) of a, with the sign extended. */
 	NSPROBE_OPERATION_SIGN_EXTEND = 29,
+	/* a / b, signed; absent when b is zero or the result does not fit. */
+	NSPROBE_OPERATION_DIVIDE_SIGNED = 30,
+	/* a % b, signed; absent when b is zero or the division does not fit. */
+	NSPROBE_OPERATION_MODULO_SIGNED = 31,
 	/* 1 when a == b, else 0. */
 	NSPROBE_OPERATION_EQUAL = 32,
 	/* 1 when a < b, unsigned, else 0. */

@@ -33,7 +33,7 @@ pub const OUTPUT_WORDS_MAX: usize = 96;
 
 /// One step: `slots[to] = operation(a, b, small, large)`.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Step {
@@ -123,6 +123,10 @@ numbered! {
         ZeroExtend = 28,
         /// The low `large` bits (1 to 63) of `a`, with the sign extended.
         SignExtend = 29,
+        /// `a / b`, signed; absent when `b` is zero or the result does not fit.
+        DivideSigned = 30,
+        /// `a % b`, signed; absent when `b` is zero or the division does not fit.
+        ModuloSigned = 31,
         /// 1 when `a == b`, else 0.
         Equal = 32,
         /// 1 when `a < b`, unsigned, else 0.

@@ -22,9 +22,9 @@ const fn shape(operation: Operation) -> Shape {
         Load | LoadSigned | Not | ZeroExtend | SignExtend | IsZero | StringEqual | StringBegins => {
             (true, false, true)
         }
-        Add | Subtract | Multiply | Divide | Modulo | And | Or | ExclusiveOr | ShiftLeft
-        | ShiftRight | ShiftRightSigned | Equal | Below | BelowOrEqual | Less | LessOrEqual
-        | Either | Both => (true, true, true),
+        Add | Subtract | Multiply | Divide | Modulo | DivideSigned | ModuloSigned | And | Or
+        | ExclusiveOr | ShiftLeft | ShiftRight | ShiftRightSigned | Equal | Below
+        | BelowOrEqual | Less | LessOrEqual | Either | Both => (true, true, true),
         Keep | Require | Field | FieldString | FieldBytes | Key | KeyString | Value
         | SetRegister | Return => (true, false, false),
         Store => (true, true, false),

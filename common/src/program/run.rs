@@ -370,6 +370,8 @@ fn binary(operation: Operation, a: u64, b: u64) -> Option<u64> {
         Operation::Multiply => a.wrapping_mul(b),
         Operation::Divide => a.checked_div(b)?,
         Operation::Modulo => a.checked_rem(b)?,
+        Operation::DivideSigned => (a as i64).checked_div(b as i64)? as u64,
+        Operation::ModuloSigned => (a as i64).checked_rem(b as i64)? as u64,
         Operation::And => a & b,
         Operation::Or => a | b,
         Operation::ExclusiveOr => a ^ b,

@@ -243,6 +243,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Operation::Not,
         Operation::ZeroExtend,
         Operation::SignExtend,
+        Operation::DivideSigned,
+        Operation::ModuloSigned,
         Operation::Equal,
         Operation::Below,
         Operation::BelowOrEqual,

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From what the user wants to know of a hit to the programs that fetch it.
 //!
-//! A spec is parsed, its names are looked up (arguments and variables by DWARF,
-//! registers, USDT arguments), and what comes out is an expression tree of
-//! [`Value`]s, which becomes the steps of `nsprobe_common::program`.
+//! A spec is parsed ([`syntax`]), its names are looked up in a [`Scope`] (arguments
+//! and variables, registers, static probes' arguments), and what comes out is an
+//! expression tree of [`Value`]s, which becomes the steps of
+//! `nsprobe_common::program` ([`Compiled`]). Hits are read back by [`decode`].
 #![forbid(unsafe_code)]
 
+mod compile;
+pub mod decode;
+mod resolve;
+mod scope;
+mod steps;
+pub mod syntax;
+mod types;
 mod value;
 
+pub use compile::{Code, Compiled, Request, Sink};
+pub use scope::{Plain, Scope};
+pub use syntax::{Spec, SpecError};
+pub use types::{Target, Type, TypeId, Typed};
 pub use value::{BinaryOperator, Value, Width};

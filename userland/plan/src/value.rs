@@ -52,6 +52,15 @@ pub enum Value {
     Not(Box<Value>),
     /// 1 when the value is zero, else 0.
     IsZero(Box<Value>),
+    /// 1 when the string at an address is this one, or begins with it, else 0.
+    Compare {
+        /// Where the string is.
+        address: Box<Value>,
+        /// What it is compared with.
+        text: Vec<u8>,
+        /// Whether it must end there.
+        whole: bool,
+    },
 }
 
 /// What joins two values; comparisons give 1 or 0.
@@ -65,6 +74,10 @@ pub enum BinaryOperator {
     Divide,
     /// Unsigned; absent when divided by zero.
     Modulo,
+    /// Absent when divided by zero.
+    DivideSigned,
+    /// Absent when divided by zero.
+    ModuloSigned,
     And,
     Or,
     ExclusiveOr,
@@ -78,4 +91,63 @@ pub enum BinaryOperator {
     Less,
     /// Signed.
     LessOrEqual,
+    /// The first when it is present and not zero, else the second.
+    Either,
+    /// The second when the first is not zero, else zero.
+    Both,
+}
+
+impl Value {
+    /// `a OPERATOR b`, at once when both are constants.
+    pub fn binary(operator: BinaryOperator, a: Value, b: Value) -> Value {
+        use BinaryOperator::*;
+        match (operator, &a, &b) {
+            (Add, Value::Constant(a), Value::Constant(b)) => Value::Constant(a.wrapping_add(*b)),
+            (Subtract, Value::Constant(a), Value::Constant(b)) => {
+                Value::Constant(a.wrapping_sub(*b))
+            }
+            (Multiply, Value::Constant(a), Value::Constant(b)) => {
+                Value::Constant(a.wrapping_mul(*b))
+            }
+            (Add | Subtract, _, Value::Constant(0)) => a,
+            _ => Value::Binary(operator, Box::new(a), Box::new(b)),
+        }
+    }
+
+    /// The value plus a number.
+    pub fn plus(self, distance: u64) -> Value {
+        Value::binary(BinaryOperator::Add, self, Value::Constant(distance))
+    }
+
+    /// What lies at this address.
+    pub fn load(self, bytes: u8, signed: bool) -> Value {
+        Value::Load {
+            address: Box::new(self),
+            width: Width { bytes, signed },
+        }
+    }
+
+    /// As it was at the entry of the call.
+    pub fn at_entry(self) -> Value {
+        match self {
+            Value::AtEntry(_) | Value::Constant(_) | Value::Image(_) => self,
+            value => Value::AtEntry(Box::new(value)),
+        }
+    }
+
+    /// Whether the value is the same at the entry of a call as at its return: it is
+    /// made of nothing but constants, what is at the entry, and who the task is.
+    pub fn is_known_at_entry(&self) -> bool {
+        match self {
+            Value::Constant(_) | Value::Image(_) | Value::AtEntry(_) => true,
+            Value::Context(context) => {
+                !matches!(context, Context::Cpu | Context::Time | Context::Elapsed)
+            }
+            Value::Register(_) | Value::Load { .. } | Value::Compare { .. } => false,
+            Value::Truncate { value, .. } | Value::Not(value) | Value::IsZero(value) => {
+                value.is_known_at_entry()
+            }
+            Value::Binary(_, a, b) => a.is_known_at_entry() && b.is_known_at_entry(),
+        }
+    }
 }

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A spec into the programs of a probe, and how their fields are read.
+
+use crate::decode::{FieldFormat, Shape};
+use crate::resolve::Resolver;
+use crate::scope::Scope;
+use crate::steps::{End, Steps, TooMuch};
+use crate::syntax::{Binary, Expression, Field, Format, Kind, Span, Spec, SpecError};
+use crate::types::Type;
+use crate::Value;
+use nsprobe_common::program::{check, Context, Flaw, Operation, Step, KEPT_MAX, KEY_WORDS_MAX};
+
+type Result<T> = std::result::Result<T, SpecError>;
+
+/// What is to be compiled for one place.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The spec.
+    pub spec: &'a Spec,
+    /// What is known of the place.
+    pub scope: &'a dyn Scope,
+    /// The address of the reported place, by the file's own count.
+    pub place: u64,
+    /// What becomes of hits.
+    pub sink: Sink<'a>,
+}
+
+/// What becomes of hits, as far as programs know.
+#[derive(Clone, Copy)]
+pub enum Sink<'a> {
+    /// They are recorded with the spec's fields.
+    Record,
+    /// They are counted.
+    Count,
+    /// They go into a table; the spec's fields must be empty.
+    Table {
+        /// What a row is found by.
+        keys: &'a [Field],
+        /// What is added up; at a return the time of the call when it is missing.
+        value: Option<&'a Expression>,
+    },
+}
+
+/// The programs of a probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// The probe is hit when the function returns.
+    pub at_return: bool,
+    /// What runs at the entry.
+    pub entry: Option<Code>,
+    /// What runs at the return.
+    pub ret: Option<Code>,
+    /// The fields of a record.
+    pub fields: Vec<FieldFormat>,
+    /// The parts of a key.
+    pub keys: Vec<FieldFormat>,
+}
+
+/// A program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Code {
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// Its constant bytes.
+    pub data: Vec<u8>,
+}
+
+impl Spec {
+    /// Whether the probe is hit at returns, also because of what `more` asks for.
+    pub fn is_at_return<'a>(&'a self, more: impl IntoIterator<Item = &'a Expression>) -> bool {
+        let of_return =
+            |kind: &Kind| matches!(kind, Kind::Returned | Kind::Context(Context::Elapsed));
+        let fields = self.fields.iter().map(|field| &field.value);
+        self.at_return
+            || fields
+                .chain(&self.condition)
+                .chain(more)
+                .any(|expression| expression.any(&of_return))
+    }
+}
+
+impl Compiled {
+    /// Compiles the programs of a probe.
+    pub fn new(request: &Request<'_>) -> Result<Compiled> {
+        let (keys, value): (&[Field], _) = match request.sink {
+            Sink::Table { keys, value } => (keys, value),
+            Sink::Record | Sink::Count => (&[], None),
+        };
+        let more = keys.iter().map(|key| &key.value).chain(value);
+        let at_return = request.spec.is_at_return(more);
+        let mut compiler = Compiler {
+            resolver: Resolver {
+                scope: request.scope,
+                at_return,
+            },
+            end: if at_return { End::Return } else { End::Entry },
+            steps: Steps::new(
+                if at_return { End::Return } else { End::Entry },
+                request.place,
+            ),
+        };
+        let early = compiler.conditions(request.spec.condition.as_ref())?;
+        let fields = match request.sink {
+            Sink::Record => compiler.fields(&request.spec.fields)?,
+            _ => Vec::new(),
+        };
+        let keys = compiler.keys(keys)?;
+        if let Some(value) = value {
+            let scalar = compiler.resolver.scalar(value)?;
+            compiler.put(&scalar.value, &value.span)?;
+            compiler.steps.push(Operation::Value, [0; 3], 0, 0);
+        }
+        compiler.finish(request, early, fields, keys)
+    }
+}
+
+struct Compiler<'a> {
+    resolver: Resolver<'a>,
+    end: End,
+    steps: Steps,
+}
+
+impl Compiler<'_> {
+    /// The conditions of a spec: those that are decided at the entry already are
+    /// given back, with their places.
+    fn conditions(&mut self, condition: Option<&Expression>) -> Result<Vec<(Value, Span)>> {
+        let mut parts = Vec::new();
+        if let Some(condition) = condition {
+            conjuncts(condition, &mut parts);
+        }
+        let mut early = Vec::new();
+        for part in parts {
+            let value = self.resolver.condition(part)?;
+            if self.end == End::Return && value.is_known_at_entry() {
+                early.push((value, part.span.clone()));
+                continue;
+            }
+            self.put(&value, &part.span)?;
+            self.steps.push(Operation::Require, [0; 3], 0, 0);
+        }
+        Ok(early)
+    }
+
+    /// Steps that leave a value in slot 0.
+    fn put(&mut self, value: &Value, span: &Span) -> Result<()> {
+        put(&mut self.steps, value, span)
+    }
+
+    fn fields(&mut self, fields: &[Field]) -> Result<Vec<FieldFormat>> {
+        let mut formats = Vec::new();
+        for field in fields {
+            if let Kind::All { locals } = field.value.kind {
+                self.all(field, locals, &mut formats)?;
+            } else {
+                formats.push(self.field(field)?);
+            }
+        }
+        Ok(formats)
+    }
+
+    /// All parameters or variables. Those that cannot be fetched are left out, unless
+    /// that leaves nothing.
+    fn all(&mut self, field: &Field, locals: bool, formats: &mut Vec<FieldFormat>) -> Result<()> {
+        let names = self.resolver.scope.names(locals);
+        let names = names.map_err(|why| SpecError::new(field.span.clone(), why))?;
+        let mut failure = None;
+        let before = formats.len();
+        for name in names {
+            let one = Field {
+                name: name.clone(),
+                value: Expression {
+                    kind: Kind::Name(name),
+                    span: field.span.clone(),
+                },
+                format: None,
+                span: field.span.clone(),
+            };
+            let (steps, data) = (self.steps.steps.len(), self.steps.data.len());
+            match self.field(&one) {
+                Ok(format) => formats.push(format),
+                Err(error) => {
+                    self.steps.steps.truncate(steps);
+                    self.steps.data.truncate(data);
+                    failure = Some(error);
+                }
+            }
+        }
+        match failure {
+            Some(error) if formats.len() == before => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn field(&mut self, field: &Field) -> Result<FieldFormat> {
+        let span = &field.span;
+        if field.value.kind == Kind::Comm {
+            for context in [Context::CommLow, Context::CommHigh] {
+                self.put(&Value::Context(context), span)?;
+                self.steps.push(Operation::Field, [0; 3], 0, 0);
+            }
+            return Ok(FieldFormat::new(&field.name, Shape::Comm));
+        }
+        let (value, shape) = self.shaped(field)?;
+        self.put(&value, span)?;
+        let (operation, bytes) = match &shape {
+            Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
+            Shape::Bytes { count } => (Operation::FieldBytes, i32::from(*count)),
+            _ => (Operation::Field, 0),
+        };
+        self.steps.push(operation, [0; 3], bytes, 0);
+        Ok(FieldFormat::new(&field.name, shape))
+    }
+
+    /// What is fetched for a field, and how it is shown.
+    fn shaped(&self, field: &Field) -> Result<(Value, Shape)> {
+        let typed = self.resolver.typed(&field.value)?;
+        let format = match (&field.format, &typed.of) {
+            (Some(format), _) => Some(*format),
+            (None, Type::Array { of, count }) if is_text(self.resolver.scope, of) => {
+                let most = count.unwrap_or(64).clamp(1, 256) as u16;
+                Some(Format::Text { most })
+            }
+            (None, of) => self.resolver.format(of),
+        };
+        let names = match &typed.of {
+            Type::Enumeration { names, .. } if field.format.is_none() => Some(names.clone()),
+            _ => None,
+        };
+        match format {
+            Some(Format::Text { most }) => Ok((
+                self.resolver.text_address(&field.value)?,
+                Shape::Text { most },
+            )),
+            Some(Format::Bytes { count }) => Ok((
+                self.resolver.text_address(&field.value)?,
+                Shape::Bytes { count },
+            )),
+            format => {
+                let value = self.resolver.scalar(&field.value)?.value;
+                let shape = match (names, format) {
+                    (Some(names), _) => Shape::Enumeration { names },
+                    (None, Some(format)) => Shape::Number(format),
+                    (None, None) => Shape::Word,
+                };
+                Ok((value, shape))
+            }
+        }
+    }
+
+    /// The parts of a key.
+    fn keys(&mut self, keys: &[Field]) -> Result<Vec<FieldFormat>> {
+        let mut formats = Vec::new();
+        let mut words = 0;
+        for field in keys {
+            let span = &field.span;
+            let shape = if field.value.kind == Kind::Comm {
+                for context in [Context::CommLow, Context::CommHigh] {
+                    self.put(&Value::Context(context), span)?;
+                    self.steps.push(Operation::Key, [0; 3], 0, 0);
+                }
+                Shape::Comm
+            } else {
+                let (value, shape) = self.shaped(field)?;
+                self.put(&value, span)?;
+                match &shape {
+                    Shape::Text { most } => {
+                        let bytes = i32::from(most.next_multiple_of(8));
+                        self.steps.push(Operation::KeyString, [0; 3], bytes, 0);
+                    }
+                    Shape::Bytes { .. } => {
+                        let message = "bytes cannot be counted by; a string can";
+                        return Err(SpecError::new(span.clone(), message));
+                    }
+                    _ => self.steps.push(Operation::Key, [0; 3], 0, 0),
+                }
+                shape
+            };
+            words += shape.key_words();
+            if words > KEY_WORDS_MAX {
+                return Err(SpecError::new(
+                    span.clone(),
+                    format!(
+                        "with this the key is {words} words long, and {KEY_WORDS_MAX} are the \
+                         most; string[32] takes four"
+                    ),
+                ));
+            }
+            formats.push(FieldFormat::new(&field.name, shape));
+        }
+        Ok(formats)
+    }
+
+    /// Puts entry and return together.
+    fn finish(
+        self,
+        request: &Request<'_>,
+        early: Vec<(Value, Span)>,
+        fields: Vec<FieldFormat>,
+        keys: Vec<FieldFormat>,
+    ) -> Result<Compiled> {
+        let mut compiled = Compiled {
+            at_return: self.end == End::Return,
+            fields,
+            keys,
+            ..Compiled::default()
+        };
+        let whole = request.spec.place_span.clone();
+        if self.end == End::Entry {
+            compiled.entry = code(self.steps, &whole)?;
+            return Ok(compiled);
+        }
+        let mut entry = Steps::new(End::Entry, request.place);
+        for (value, span) in &early {
+            put(&mut entry, value, span)?;
+            entry.push(Operation::Require, [0; 3], 0, 0);
+        }
+        for (index, value) in self.steps.kept.iter().enumerate() {
+            put(&mut entry, value, &whole)?;
+            entry.push(Operation::Keep, [0; 3], index as i32, 0);
+        }
+        compiled.entry = code(entry, &whole)?;
+        compiled.ret = code(self.steps, &whole)?;
+        Ok(compiled)
+    }
+}
+
+fn put(steps: &mut Steps, value: &Value, span: &Span) -> Result<()> {
+    steps.value(value, 0).map_err(|why| {
+        let message = match why {
+            TooMuch::Slots => "this is too complex: it needs more intermediate values than a \
+                               program has"
+                .to_owned(),
+            TooMuch::Kept => {
+                format!("an entry keeps {KEPT_MAX} values for its return, and this is one more")
+            }
+        };
+        SpecError::new(span.clone(), message)
+    })
+}
+
+fn is_text(scope: &dyn Scope, of: &crate::types::Target) -> bool {
+    scope.target(of).is_ok_and(|of| of.is_char())
+}
+
+/// The parts of a condition that must all hold.
+fn conjuncts<'a>(condition: &'a Expression, parts: &mut Vec<&'a Expression>) {
+    match &condition.kind {
+        Kind::Binary(Binary::And, a, b) => {
+            conjuncts(a, parts);
+            conjuncts(b, parts);
+        }
+        _ => parts.push(condition),
+    }
+}
+
+/// A checked program; none when there is nothing to do.
+fn code(steps: Steps, span: &Span) -> Result<Option<Code>> {
+    let Steps { steps, data, .. } = steps;
+    if steps.is_empty() {
+        return Ok(None);
+    }
+    let refused = check(&steps, &data).err().map(|(_, flaw)| match flaw {
+        Flaw::TooLong => "this needs a longer program than there may be",
+        Flaw::TooMuchOutput => "these are more fields, or longer ones, than a record holds",
+        _ => "this makes no sound program",
+    });
+    match refused {
+        Some(message) => Err(SpecError::new(span.clone(), message)),
+        None => Ok(Some(Code { steps, data })),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fields of a hit, and the keys of rows, back into values.
+
+use crate::syntax::Format;
+use std::rc::Rc;
+
+/// A field, and how it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldFormat {
+    /// Its name.
+    pub name: String,
+    /// What its words are.
+    pub shape: Shape,
+}
+
+/// What the words of a field are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A number of which nothing is known.
+    Word,
+    /// A number that is shown so.
+    Number(Format),
+    /// A number that may have a name.
+    Enumeration {
+        /// The names.
+        names: Rc<[(i64, String)]>,
+    },
+    /// A string of at most so many bytes.
+    Text {
+        /// Bytes.
+        most: u16,
+    },
+    /// Bytes.
+    Bytes {
+        /// How many.
+        count: u16,
+    },
+    /// The thread's name, which is two fields.
+    Comm,
+}
+
+/// A value that was fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// Its memory could not be read, or it was divided by zero.
+    Absent,
+    /// A number without a sign.
+    Unsigned(u64),
+    /// A number with a sign.
+    Signed(i64),
+    /// An address, or what else is hexadecimal.
+    Hex(u64),
+    /// A character.
+    Char(u8),
+    /// True or false.
+    Bool(bool),
+    /// A string; it was cut when it is as long as it may be.
+    Text {
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Whether there was more.
+        cut: bool,
+    },
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// A value with a name.
+    Named(String, i64),
+    /// The address of a function.
+    Symbol(u64),
+}
+
+impl FieldFormat {
+    /// A field of that name.
+    pub fn new(name: &str, shape: Shape) -> FieldFormat {
+        FieldFormat {
+            name: name.to_owned(),
+            shape,
+        }
+    }
+}
+
+impl Shape {
+    /// Words of a key that such a part takes.
+    pub fn key_words(&self) -> usize {
+        match self {
+            Shape::Text { most } | Shape::Bytes { count: most } => usize::from(*most).div_ceil(8),
+            Shape::Comm => 2,
+            _ => 1,
+        }
+    }
+
+    fn number(&self, word: u64) -> FieldValue {
+        match self {
+            Shape::Enumeration { names } => {
+                let value = word as i64;
+                let known = names.iter().find(|(number, _)| *number == value);
+                match known {
+                    Some((_, name)) => FieldValue::Named(name.clone(), value),
+                    None => FieldValue::Signed(value),
+                }
+            }
+            Shape::Number(format) => formatted(*format, word),
+            _ => guessed(word),
+        }
+    }
+}
+
+/// Small numbers, also negative ones, are shown as such; others are addresses more
+/// often than not.
+fn guessed(word: u64) -> FieldValue {
+    match word as i64 {
+        value @ -0x1_0000..0 => FieldValue::Signed(value),
+        _ if word <= u64::from(u32::MAX) => FieldValue::Unsigned(word),
+        _ => FieldValue::Hex(word),
+    }
+}
+
+fn formatted(format: Format, word: u64) -> FieldValue {
+    let unused = |bytes: u8| 64 - u32::from(bytes.clamp(1, 8)) * 8;
+    let low = |bytes: u8| (word << unused(bytes)) >> unused(bytes);
+    match format {
+        Format::Decimal {
+            bytes,
+            signed: false,
+        } => FieldValue::Unsigned(low(bytes)),
+        Format::Decimal {
+            bytes,
+            signed: true,
+        } => FieldValue::Signed(((word << unused(bytes)) as i64) >> unused(bytes)),
+        Format::Hex { bytes } => FieldValue::Hex(low(bytes)),
+        Format::Char => FieldValue::Char(word as u8),
+        Format::Bool => FieldValue::Bool(word != 0),
+        Format::Symbol => FieldValue::Symbol(word),
+        Format::Text { .. } | Format::Bytes { .. } => guessed(word),
+    }
+}
+
+/// The values of a hit's fields, in the order of `formats`; `words` are those of the
+/// record, the mask first (see `nsprobe_common::program::Output`). What a damaged
+/// record does not hold is absent.
+pub fn fields(formats: &[FieldFormat], words: &[u64]) -> Vec<FieldValue> {
+    let (mask, words) = words.split_first().unwrap_or((&0, &[]));
+    let mut reader = Reader { mask: *mask, words };
+    formats
+        .iter()
+        .map(|field| reader.field(&field.shape))
+        .collect()
+}
+
+struct Reader<'a> {
+    /// Which of the fields that follow are present.
+    mask: u64,
+    words: &'a [u64],
+}
+
+impl Reader<'_> {
+    fn word(&mut self) -> u64 {
+        let (word, rest) = self.words.split_first().unwrap_or((&0, &[]));
+        self.words = rest;
+        *word
+    }
+
+    /// The first word of a field, when the field is present.
+    fn present(&mut self) -> Option<u64> {
+        let present = self.mask & 1 != 0;
+        self.mask >>= 1;
+        let word = self.word();
+        present.then_some(word)
+    }
+
+    fn field(&mut self, shape: &Shape) -> FieldValue {
+        match shape {
+            Shape::Comm => match (self.present(), self.present()) {
+                (Some(low), Some(high)) => comm(&[low, high]),
+                _ => FieldValue::Absent,
+            },
+            Shape::Text { most } | Shape::Bytes { count: most } => {
+                let Some(length) = self.present() else {
+                    return FieldValue::Absent;
+                };
+                let length = usize::try_from(length)
+                    .unwrap_or(usize::MAX)
+                    .min((*most).into());
+                let count = length.div_ceil(8).min(self.words.len());
+                let (words, rest) = self.words.split_at(count);
+                self.words = rest;
+                let mut bytes = bytes_of(words);
+                bytes.truncate(length);
+                match shape {
+                    Shape::Text { most } => FieldValue::Text {
+                        cut: bytes.len() == usize::from(*most),
+                        bytes,
+                    },
+                    _ => FieldValue::Bytes(bytes),
+                }
+            }
+            shape => match self.present() {
+                Some(word) => shape.number(word),
+                None => FieldValue::Absent,
+            },
+        }
+    }
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Words as a string that ends at its first NUL.
+fn comm(words: &[u64]) -> FieldValue {
+    let mut bytes = bytes_of(words);
+    let end = bytes.iter().position(|byte| *byte == 0);
+    bytes.truncate(end.unwrap_or(bytes.len()));
+    FieldValue::Text { bytes, cut: false }
+}
+
+/// The values of a key, in the order of `formats`.
+pub fn key(formats: &[FieldFormat], words: &[u64]) -> Vec<FieldValue> {
+    let mut words = words;
+    let mut take = |count: usize| {
+        let (taken, rest) = words.split_at(count.min(words.len()));
+        words = rest;
+        taken
+    };
+    formats
+        .iter()
+        .map(|field| {
+            let words = take(field.shape.key_words());
+            match &field.shape {
+                Shape::Comm => comm(words),
+                Shape::Text { most } => match comm(words) {
+                    FieldValue::Text { bytes, .. } => FieldValue::Text {
+                        cut: bytes.len() >= usize::from(*most),
+                        bytes,
+                    },
+                    value => value,
+                },
+                shape => shape.number(words.first().copied().unwrap_or(0)),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn field(shape: Shape) -> FieldFormat {
+        FieldFormat::new("x", shape)
+    }
+
+    #[test]
+    fn fields_are_read_in_order() {
+        let formats = [
+            field(Shape::Word),
+            field(Shape::Text { most: 8 }),
+            field(Shape::Number(Format::Decimal {
+                bytes: 4,
+                signed: true,
+            })),
+            field(Shape::Comm),
+            field(Shape::Bytes { count: 3 }),
+        ];
+        let comm = [
+            u64::from_le_bytes(*b"redis-se"),
+            u64::from_le_bytes(*b"rver\0\0\0\0"),
+        ];
+        let hello = u64::from_le_bytes(*b"hello\0\0\0");
+        let words = [
+            0b110_1110,
+            0,
+            5,
+            hello,
+            0xffff_ffff,
+            comm[0],
+            comm[1],
+            3,
+            0x030201,
+        ];
+        let text = |text: &str| FieldValue::Text {
+            bytes: text.into(),
+            cut: false,
+        };
+        assert_eq!(
+            fields(&formats, &words),
+            [
+                FieldValue::Absent,
+                text("hello"),
+                FieldValue::Signed(-1),
+                // The mask has no fifth bit: one half is missing.
+                FieldValue::Absent,
+                FieldValue::Bytes(vec![1, 2, 3]),
+            ]
+        );
+        let words = [0b111_1110, 0, 5, hello, 7, comm[0], comm[1], 3, 0x030201];
+        assert_eq!(fields(&formats, &words)[3], text("redis-server"));
+    }
+
+    #[test]
+    fn words_are_guessed_at() {
+        assert_eq!(guessed(-1i64 as u64), FieldValue::Signed(-1));
+        assert_eq!(guessed(4096), FieldValue::Unsigned(4096));
+        assert_eq!(guessed(0x7fff_1234_5678), FieldValue::Hex(0x7fff_1234_5678));
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_panics(words in prop::collection::vec(any::<u64>(), 0..12)) {
+            let formats = [
+                field(Shape::Text { most: 256 }),
+                field(Shape::Comm),
+                field(Shape::Bytes { count: 7 }),
+                field(Shape::Word),
+            ];
+            prop_assert_eq!(fields(&formats, &words).len(), 4);
+            prop_assert_eq!(key(&formats, &words).len(), 4);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The text of a spec, and what it says; nothing here knows a binary.
+//!
+//! ```text
+//! PLACE[%return][(FIELD, …)] [if CONDITION]
+//! ```
+//!
+//! `docs/spec.md` is the language's description.
+
+mod lexer;
+mod parser;
+#[cfg(test)]
+mod tests;
+
+use nsprobe_common::program::{Context, Register};
+use std::fmt;
+use std::ops::Range;
+
+/// A part of the text, in bytes.
+pub type Span = Range<usize>;
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// The place.
+    pub span: Span,
+    /// What is wrong there, and what to do.
+    pub message: String,
+}
+
+impl SpecError {
+    /// Something is wrong with that part of the text.
+    pub fn new(span: Span, message: impl Into<String>) -> SpecError {
+        SpecError {
+            span,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// A probe, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Where the probe is.
+    pub place: Place,
+    /// The place in the text.
+    pub place_span: Span,
+    /// Whether it says that the probe is at the function's return.
+    pub at_return: bool,
+    /// What is fetched.
+    pub fields: Vec<Field>,
+    /// When a hit counts.
+    pub condition: Option<Expression>,
+}
+
+/// Where a probe is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In functions of this name, or of names that a glob fits; so many bytes behind
+    /// their beginning.
+    Functions {
+        /// The name or glob.
+        name: String,
+        /// Bytes.
+        offset: u64,
+    },
+    /// At a line of a source file.
+    Line {
+        /// The file's name, or the end of its path.
+        file: String,
+        /// Counted from one.
+        line: u32,
+    },
+    /// At an offset of the file.
+    FileOffset(u64),
+    /// At a static probe.
+    Usdt {
+        /// Who provides it.
+        provider: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A value that is fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// How it is called: as the spec says, else as it is written.
+    pub name: String,
+    /// What it is.
+    pub value: Expression,
+    /// How it is shown; by its type when the spec does not say.
+    pub format: Option<Format>,
+    /// The field in the text.
+    pub span: Span,
+}
+
+/// How a value is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A decimal number of so many bytes.
+    Decimal {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+        /// Whether it has a sign.
+        signed: bool,
+    },
+    /// A hexadecimal number of so many bytes.
+    Hex {
+        /// 1, 2, 4 or 8.
+        bytes: u8,
+    },
+    /// A character.
+    Char,
+    /// `true` or `false`.
+    Bool,
+    /// The string at an address, at most so many bytes of it.
+    Text {
+        /// Bytes.
+        most: u16,
+    },
+    /// Bytes at an address.
+    Bytes {
+        /// How many.
+        count: u16,
+    },
+    /// The function at an address.
+    Symbol,
+}
+
+/// Bytes of a string when the spec does not say.
+pub const TEXT_BYTES: u16 = 64;
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it is.
+    pub span: Span,
+}
+
+/// What an expression is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Number(u64),
+    /// A string; only compared.
+    Text(Vec<u8>),
+    /// A variable of the program.
+    Name(String),
+    /// The function's argument, from 1 on.
+    Argument(u32),
+    /// A register, or its low bytes.
+    Register(Register, u8),
+    /// What is known of the task and the moment.
+    Context(Context),
+    /// What the function returns.
+    Returned,
+    /// The thread's name; only compared, or shown.
+    Comm,
+    /// The stack's word of that number, from 0 at the stack pointer on.
+    StackWord(u32),
+    /// All parameters, or all variables, of the function: a field only.
+    All {
+        /// The local variables too.
+        locals: bool,
+    },
+    /// A member of a struct.
+    Member {
+        /// The struct, or a pointer to it.
+        of: Box<Expression>,
+        /// The member's name.
+        name: String,
+    },
+    /// An element of an array.
+    Element {
+        /// The array, or a pointer into it.
+        of: Box<Expression>,
+        /// Which one.
+        index: Box<Expression>,
+    },
+    /// An operator before its operand.
+    Unary(Unary, Box<Expression>),
+    /// An operator between two operands.
+    Binary(Binary, Box<Expression>, Box<Expression>),
+    /// A value taken for one of another type.
+    Cast(CastType, Box<Expression>),
+    /// The value as it was at the entry of the call.
+    AtEntry(Box<Expression>),
+}
+
+/// A type that can be named in a spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CastType {
+    /// 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// Whether it has a sign.
+    pub signed: bool,
+    /// Whether it is a character.
+    pub is_char: bool,
+    /// How many times it is pointed to.
+    pub pointers: u8,
+}
+
+/// An operator before its operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unary {
+    /// `-`
+    Minus,
+    /// `~`
+    BitNot,
+    /// `!`
+    Not,
+    /// `*`
+    Load,
+    /// `&`
+    Address,
+}
+
+/// An operator between two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Binary {
+    Or,
+    And,
+    BitOr,
+    BitXor,
+    BitAnd,
+    Equal,
+    NotEqual,
+    /// `~`: a string begins with the other, which ends in `*`.
+    Matches,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    ShiftLeft,
+    ShiftRight,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+}
+
+impl Spec {
+    /// Reads a spec: what stands behind `BINARY:`.
+    pub fn parse(text: &str) -> Result<Spec, SpecError> {
+        parser::spec(text)
+    }
+}
+
+impl Field {
+    /// Reads fields that are separated by commas.
+    pub fn parse_list(text: &str) -> Result<Vec<Field>, SpecError> {
+        parser::fields(text)
+    }
+}
+
+impl Expression {
+    /// Whether the expression or a part of it fulfils the condition.
+    pub fn any(&self, found: &impl Fn(&Kind) -> bool) -> bool {
+        let inside = match &self.kind {
+            Kind::Member { of, .. }
+            | Kind::Unary(_, of)
+            | Kind::Cast(_, of)
+            | Kind::AtEntry(of) => of.any(found),
+            Kind::Element { of, index } => of.any(found) || index.any(found),
+            Kind::Binary(_, a, b) => a.any(found) || b.any(found),
+            _ => false,
+        };
+        inside || found(&self.kind)
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What specs say, and where they are wrong.
+use super::*;
+use proptest::prelude::*;
+
+fn parse(text: &str) -> Spec {
+    Spec::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"))
+}
+
+fn functions(name: &str, offset: u64) -> Place {
+    Place::Functions {
+        name: name.to_owned(),
+        offset,
+    }
+}
+
+/// An expression with all its brackets, so that one sees how operators bind.
+fn shown(expression: &Expression) -> String {
+    match &expression.kind {
+        Kind::Number(number) => number.to_string(),
+        Kind::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
+        Kind::Name(name) => name.clone(),
+        Kind::Argument(number) => format!("arg{number}"),
+        Kind::Register(register, bytes) => format!("%{register:?}.{bytes}"),
+        Kind::Context(context) => format!("${context:?}"),
+        Kind::Returned => "$retval".to_owned(),
+        Kind::Comm => "$comm".to_owned(),
+        Kind::StackWord(number) => format!("$stack{number}"),
+        Kind::All { locals } => format!("$all({locals})"),
+        Kind::Member { of, name } => format!("{}.{name}", shown(of)),
+        Kind::Element { of, index } => format!("{}[{}]", shown(of), shown(index)),
+        Kind::Unary(operator, of) => format!("{operator:?}({})", shown(of)),
+        Kind::Binary(operator, a, b) => format!("({} {operator:?} {})", shown(a), shown(b)),
+        Kind::Cast(to, of) => format!("<{}{}>{}", to.bytes, to.pointers, shown(of)),
+        Kind::AtEntry(of) => format!("entry({})", shown(of)),
+    }
+}
+
+fn condition(text: &str) -> String {
+    shown(&parse(&format!("f if {text}")).condition.unwrap())
+}
+
+#[test]
+fn places_are_told_apart() {
+    let place = |text: &str| parse(text).place;
+    assert_eq!(place("malloc"), functions("malloc", 0));
+    assert_eq!(place("malloc+0x10"), functions("malloc", 16));
+    assert_eq!(place("SSL_*"), functions("SSL_*", 0));
+    assert_eq!(place("ns::Type::method"), functions("ns::Type::method", 0));
+    assert_eq!(place("Vec<T>::push"), functions("Vec<T>::push", 0));
+    assert_eq!(place("Type::operator()"), functions("Type::operator()", 0));
+    assert_eq!(place("operator+"), functions("operator+", 0));
+    assert_eq!(
+        place("\"ns::f(int, char*)\"(arg1)"),
+        functions("ns::f(int, char*)", 0)
+    );
+    assert_eq!(place("0x1a40"), Place::FileOffset(0x1a40));
+    let line = |file: &str, line| Place::Line {
+        file: file.to_owned(),
+        line,
+    };
+    assert_eq!(place("src/t_string.c:123"), line("src/t_string.c", 123));
+    let usdt = Place::Usdt {
+        provider: "libc".to_owned(),
+        name: "setjmp".to_owned(),
+    };
+    assert_eq!(place("libc:setjmp(arg1)"), usdt);
+}
+
+#[test]
+fn returns_are_said_or_follow() {
+    assert!(parse("f%return").at_return);
+    assert!(parse("f%return(arg1)").at_return);
+    assert!(!parse("f(arg1)").is_at_return([]));
+    assert!(parse("f($retval)").is_at_return([]));
+    assert!(parse("f if $elapsed > 1000").is_at_return([]));
+}
+
+#[test]
+fn fields_have_names_and_formats() {
+    let spec = parse("f(arg1, name=arg2->x:string[16], $retval:s32, *arg3:x8) if arg1 != 0");
+    let names: Vec<&str> = spec
+        .fields
+        .iter()
+        .map(|field| field.name.as_str())
+        .collect();
+    assert_eq!(names, ["arg1", "name", "$retval", "*arg3"]);
+    let formats: Vec<_> = spec.fields.iter().map(|field| field.format).collect();
+    assert_eq!(
+        formats,
+        [
+            None,
+            Some(Format::Text { most: 16 }),
+            Some(Format::Decimal {
+                bytes: 4,
+                signed: true
+            }),
+            Some(Format::Hex { bytes: 1 })
+        ]
+    );
+    assert!(parse("f()").fields.is_empty());
+}
+
+#[test]
+fn operators_bind_as_in_c() {
+    assert_eq!(
+        condition("a + b * 2 == c && d || !e"),
+        "((((a Add (b Multiply 2)) Equal c) And d) Or Not(e))"
+    );
+    assert_eq!(condition("a - b - c"), "((a Subtract b) Subtract c)");
+    assert_eq!(condition("-a[1].b->c"), "Minus(a[1].b.c)");
+    assert_eq!(condition("*(u32 *)(arg1 + 8)"), "Load(<41>(arg1 Add 8))");
+    assert_eq!(condition("(a)"), "a");
+    assert_eq!(condition("x & 1 << 3"), "(x BitAnd (1 ShiftLeft 3))");
+    assert_eq!(condition("+8(%sp) > 1"), "(Load((%Rsp.8 Add 8)) Greater 1)");
+    assert_eq!(condition("name ~ \"GET*\""), "(name Matches \"GET*\")");
+    assert_eq!(condition("%eax % 2"), "(%Rax.4 Modulo 2)");
+    assert_eq!(condition("entry(*p) == 'x'"), "(entry(Load(p)) Equal 120)");
+    assert_eq!(condition("$uid == 0x3e8"), "($Uid Equal 1000)");
+}
+
+#[test]
+fn errors_point_at_the_place() {
+    for (text, place, part) in [
+        ("", 0, "function is missing"),
+        ("f(", 2, "value is missing"),
+        ("f(a", 3, "comma"),
+        ("f(a b)", 4, "comma"),
+        ("f(a:float)", 4, "no format"),
+        ("f(a:string[999])", 11, "1 to 256"),
+        ("f if", 4, "value is missing"),
+        ("f if a ==", 9, "value is missing"),
+        ("f if a = 1", 7, "should end"),
+        ("f if $nothing", 5, "no such value"),
+        ("f if %rzz", 5, "no such register"),
+        ("f if \"x", 5, "closing quote"),
+        ("f if 12monkeys", 5, "not a number"),
+        ("f if a ? b", 7, "should end"),
+        ("\"f", 0, "closing quote"),
+        ("f.c:0", 0, "such a line"),
+        ("f+0xzz", 0, "not a number"),
+        ("f if 'ab'", 5, "one character"),
+        ("f if é§", 7, "means nothing"),
+    ] {
+        let error = Spec::parse(text).expect_err(text);
+        assert_eq!(error.span.start, place, "{text}: {error}");
+        assert!(error.message.contains(part), "{text}: {error}");
+    }
+    let deep = format!("f if {}1", "(".repeat(10_000));
+    assert!(Spec::parse(&deep).unwrap_err().message.contains("nested"));
+    let deep = format!("f if {}1", "!".repeat(10_000));
+    assert!(Spec::parse(&deep).unwrap_err().message.contains("nested"));
+    let deep = format!("f if a{}", ".b".repeat(10_000));
+    assert!(Spec::parse(&deep).unwrap_err().message.contains("nested"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "[a-z$%():,+*&|<>=!~\\[\\]\"'0-9 .é-]{0,40}") {
+        if let Err(error) = Spec::parse(&text) {
+            prop_assert!(error.span.start <= text.len());
+        }
+        let _ = Field::parse_list(&text);
+    }
+}
