@@ -6,8 +6,7 @@ use crate::resolve::Resolver;
 use crate::scope::Scope;
 use crate::steps::{End, Steps, TooMuch};
 use crate::syntax::{Binary, Expression, Field, Format, Kind, Span, Spec, SpecError};
-use crate::types::Type;
-use crate::Value;
+use crate::{types, Value};
 use nsprobe_common::program::{check, Context, Flaw, Operation, Step, KEPT_MAX, KEY_WORDS_MAX};
 
 type Result<T> = std::result::Result<T, SpecError>;
@@ -17,10 +16,8 @@ type Result<T> = std::result::Result<T, SpecError>;
 pub struct Request<'a> {
     /// The spec.
     pub spec: &'a Spec,
-    /// What is known of the place.
+    /// What is known of the reported place.
     pub scope: &'a dyn Scope,
-    /// The address of the reported place, by the file's own count.
-    pub place: u64,
     /// What becomes of hits.
     pub sink: Sink<'a>,
 }
@@ -96,7 +93,7 @@ impl Compiled {
             end: if at_return { End::Return } else { End::Entry },
             steps: Steps::new(
                 if at_return { End::Return } else { End::Entry },
-                request.place,
+                request.scope.address(),
             ),
         };
         let early = compiler.conditions(request.spec.condition.as_ref())?;
@@ -161,11 +158,16 @@ impl Compiler<'_> {
     /// All parameters or variables. Those that cannot be fetched are left out, unless
     /// that leaves nothing.
     fn all(&mut self, field: &Field, locals: bool, formats: &mut Vec<FieldFormat>) -> Result<()> {
-        let names = self.resolver.scope.names(locals);
-        let names = names.map_err(|why| SpecError::new(field.span.clone(), why))?;
+        let scope = self.resolver.scope;
+        let failed = |why| crate::resolve::said(&field.span, why);
+        let mut variables = scope.parameters().map_err(failed)?;
+        if locals {
+            variables.extend(scope.locals().map_err(failed)?);
+        }
         let mut failure = None;
         let before = formats.len();
-        for name in names {
+        for variable in variables {
+            let name = variable.name.to_string();
             let one = Field {
                 name: name.clone(),
                 value: Expression {
@@ -213,19 +215,8 @@ impl Compiler<'_> {
 
     /// What is fetched for a field, and how it is shown.
     fn shaped(&self, field: &Field) -> Result<(Value, Shape)> {
-        let typed = self.resolver.typed(&field.value)?;
-        let format = match (&field.format, &typed.of) {
-            (Some(format), _) => Some(*format),
-            (None, Type::Array { of, count }) if is_text(self.resolver.scope, of) => {
-                let most = count.unwrap_or(64).clamp(1, 256) as u16;
-                Some(Format::Text { most })
-            }
-            (None, of) => self.resolver.format(of),
-        };
-        let names = match &typed.of {
-            Type::Enumeration { names, .. } if field.format.is_none() => Some(names.clone()),
-            _ => None,
-        };
+        let thing = self.resolver.thing(&field.value)?;
+        let format = field.format.or_else(|| self.resolver.format(&thing.of));
         match format {
             Some(Format::Text { most }) => Ok((
                 self.resolver.text_address(&field.value)?,
@@ -237,10 +228,21 @@ impl Compiler<'_> {
             )),
             format => {
                 let value = self.resolver.scalar(&field.value)?.value;
-                let shape = match (names, format) {
-                    (Some(names), _) => Shape::Enumeration { names },
-                    (None, Some(format)) => Shape::Number(format),
-                    (None, None) => Shape::Word,
+                let shape = match (thing.of.shape(), format) {
+                    (Some(types::Shape::Enumeration { values, .. }), _)
+                        if field.format.is_none() =>
+                    {
+                        Shape::Enumeration {
+                            names: values.clone(),
+                        }
+                    }
+                    (Some(types::Shape::Float { bytes }), _) if field.format.is_none() => {
+                        Shape::Float {
+                            bytes: *bytes as u8,
+                        }
+                    }
+                    (_, Some(format)) => Shape::Number(format),
+                    (_, None) => Shape::Word,
                 };
                 Ok((value, shape))
             }
@@ -309,7 +311,7 @@ impl Compiler<'_> {
             compiled.entry = code(self.steps, &whole)?;
             return Ok(compiled);
         }
-        let mut entry = Steps::new(End::Entry, request.place);
+        let mut entry = Steps::new(End::Entry, request.scope.address());
         for (value, span) in &early {
             put(&mut entry, value, span)?;
             entry.push(Operation::Require, [0; 3], 0, 0);
@@ -336,10 +338,6 @@ fn put(steps: &mut Steps, value: &Value, span: &Span) -> Result<()> {
         };
         SpecError::new(span.clone(), message)
     })
-}
-
-fn is_text(scope: &dyn Scope, of: &crate::types::Target) -> bool {
-    scope.target(of).is_ok_and(|of| of.is_char())
 }
 
 /// The parts of a condition that must all hold.

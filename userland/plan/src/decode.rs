@@ -22,8 +22,13 @@ pub enum Shape {
     Number(Format),
     /// A number that may have a name.
     Enumeration {
-        /// The names.
-        names: Rc<[(i64, String)]>,
+        /// The names, each with its number extended to 64 bits.
+        names: Rc<[(Rc<str>, u64)]>,
+    },
+    /// A floating-point number of 4 or 8 bytes.
+    Float {
+        /// Bytes.
+        bytes: u8,
     },
     /// A string of at most so many bytes.
     Text {
@@ -40,7 +45,7 @@ pub enum Shape {
 }
 
 /// A value that was fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum FieldValue {
     /// Its memory could not be read, or it was divided by zero.
     Absent,
@@ -63,6 +68,8 @@ pub enum FieldValue {
     },
     /// Bytes.
     Bytes(Vec<u8>),
+    /// A floating-point number.
+    Float(f64),
     /// A value with a name.
     Named(String, i64),
     /// The address of a function.
@@ -93,12 +100,14 @@ impl Shape {
         match self {
             Shape::Enumeration { names } => {
                 let value = word as i64;
-                let known = names.iter().find(|(number, _)| *number == value);
+                let known = names.iter().find(|(_, number)| *number == word);
                 match known {
-                    Some((_, name)) => FieldValue::Named(name.clone(), value),
+                    Some((name, _)) => FieldValue::Named(name.to_string(), value),
                     None => FieldValue::Signed(value),
                 }
             }
+            Shape::Float { bytes: 4 } => FieldValue::Float(f32::from_bits(word as u32).into()),
+            Shape::Float { .. } => FieldValue::Float(f64::from_bits(word)),
             Shape::Number(format) => formatted(*format, word),
             _ => guessed(word),
         }

@@ -9,6 +9,7 @@
 
 mod compile;
 pub mod decode;
+mod plain;
 mod resolve;
 mod scope;
 mod steps;
@@ -17,7 +18,8 @@ mod types;
 mod value;
 
 pub use compile::{Code, Compiled, Request, Sink};
-pub use scope::{Plain, Scope};
+pub use plain::Plain;
+pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
 pub use syntax::{Spec, SpecError};
-pub use types::{Target, Type, TypeId, Typed};
+pub use types::{Member, Shape, Type, TypeId};
 pub use value::{BinaryOperator, Value, Width};

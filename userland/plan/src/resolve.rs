@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Expressions into values, by what a scope knows.
 
-use crate::scope::Scope;
+use crate::plain::word;
+use crate::scope::{Place, Role, Scope, ScopeError, Typed};
 use crate::syntax::{Binary, CastType, Expression, Format, Kind, Span, SpecError, Unary};
-use crate::types::{Meaning, Member, Place, Target, Type, Typed};
+use crate::types::{Member, Shape, Type};
 use crate::value::BinaryOperator as Operator;
-use crate::{Value, Width};
+use crate::Value;
 use nsprobe_common::program::{Context, Register, BYTES_MAX};
-use std::rc::Rc;
 
 type Result<T> = std::result::Result<T, SpecError>;
+
+/// How deep members of unnamed members are looked for.
+const UNNAMED_DEPTH_MAX: u32 = 16;
 
 /// Looks up the names of one probe's expressions.
 pub(crate) struct Resolver<'a> {
@@ -18,53 +21,189 @@ pub(crate) struct Resolver<'a> {
     pub(crate) at_return: bool,
 }
 
+/// What something is: as the scope says, or as a cast does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// As the scope says.
+    Known(Type),
+    /// A pointer to something that has no number in the scope.
+    PointerTo(Box<Of>),
+}
+
+/// Something, and where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Thing {
+    pub(crate) place: Place,
+    pub(crate) of: Of,
+}
+
 /// A number, ready to be computed.
 pub(crate) struct Scalar {
     pub(crate) value: Value,
-    pub(crate) of: Type,
+    pub(crate) of: Of,
+}
+
+impl Of {
+    pub(crate) fn integer(bytes: u64, signed: bool) -> Of {
+        let name = match (bytes, signed) {
+            (8, true) => "s64",
+            (8, false) => "u64",
+            _ => "number",
+        };
+        Of::Known(Type::new(name, Shape::Integer { bytes, signed }))
+    }
+
+    fn boolean() -> Of {
+        Of::Known(Type::new("bool", Shape::Boolean { bytes: 8 }))
+    }
+
+    /// What the scope says; a pointer for what it does not know.
+    pub(crate) fn shape(&self) -> Option<&Shape> {
+        match self {
+            Of::Known(of) => Some(&of.shape),
+            Of::PointerTo(_) => None,
+        }
+    }
+
+    /// Eight bytes of which nothing is known.
+    fn is_word(&self) -> bool {
+        matches!(self.shape(), Some(Shape::Opaque { bytes: Some(8) }))
+    }
+
+    fn is_pointer(&self) -> bool {
+        matches!(self.shape(), None | Some(Shape::Pointer { .. }))
+    }
+
+    /// Whether it is a character of one byte.
+    pub(crate) fn is_char(&self) -> bool {
+        matches!(self.shape(), Some(Shape::Character { bytes: 1, .. }))
+    }
+
+    /// Bytes of a number or pointer in memory.
+    fn scalar_bytes(&self) -> Option<u8> {
+        let bytes = match self {
+            Of::PointerTo(_) => Some(8),
+            Of::Known(of) => match of.shape {
+                Shape::Struct { .. } | Shape::Array { .. } => None,
+                _ => of.bytes(),
+            },
+        };
+        bytes
+            .filter(|bytes| matches!(bytes, 1 | 2 | 4 | 8))
+            .map(|bytes| bytes as u8)
+    }
+
+    fn is_negative(&self) -> bool {
+        matches!(self, Of::Known(of) if of.is_signed())
+    }
+
+    /// Whether computing with it has a sign: all but unsigned numbers of eight bytes,
+    /// which would not fit. A word of which nothing is known counts as signed.
+    fn counts_as_signed(&self) -> bool {
+        match self {
+            Of::PointerTo(_) => false,
+            Of::Known(of) => match of.shape {
+                Shape::Pointer { .. } => false,
+                Shape::Integer { bytes: 8, signed } => signed,
+                _ => true,
+            },
+        }
+    }
 }
 
 fn error<T>(span: &Span, message: impl Into<String>) -> Result<T> {
     Err(SpecError::new(span.clone(), message))
 }
 
+/// Why a scope does not tell, at a place of the spec.
+pub(crate) fn said(span: &Span, why: ScopeError) -> SpecError {
+    let mut message = why.message;
+    if let Some(help) = why.help {
+        message = format!("{message}; {help}");
+    }
+    if !why.nearest.is_empty() {
+        message = format!("{message} (did you mean {}?)", why.nearest.join(", "));
+    }
+    SpecError::new(span.clone(), message)
+}
+
+impl Thing {
+    fn value(value: Value, of: Of) -> Thing {
+        Thing {
+            place: Place::Value(value),
+            of,
+        }
+    }
+
+    fn memory(address: Value, of: Of) -> Thing {
+        Thing {
+            place: Place::Memory(address),
+            of,
+        }
+    }
+}
+
+impl From<Typed> for Thing {
+    fn from(typed: Typed) -> Thing {
+        Thing {
+            place: typed.place,
+            of: Of::Known(typed.kind),
+        }
+    }
+}
+
+/// The same place, as it was at the entry of the call; what lies in memory is found
+/// at the same address, but read when it is fetched.
+fn at_entry(place: Place) -> Place {
+    match place {
+        Place::Value(value) => Place::Value(value.at_entry()),
+        Place::Memory(address) => Place::Memory(address.at_entry()),
+        Place::Pieces(pieces) => {
+            let pieces = pieces.iter().cloned().map(|mut piece| {
+                piece.place = at_entry(piece.place);
+                piece
+            });
+            Place::Pieces(pieces.collect())
+        }
+    }
+}
+
 impl Resolver<'_> {
     /// What an expression is and where.
-    pub(crate) fn typed(&self, expression: &Expression) -> Result<Typed> {
+    pub(crate) fn thing(&self, expression: &Expression) -> Result<Thing> {
         let span = &expression.span;
-        let said = |result: std::result::Result<Typed, String>| {
-            result.map_err(|why| SpecError::new(span.clone(), why))
-        };
         match &expression.kind {
-            Kind::Number(value) => Ok(Typed::value(
-                Value::Constant(*value),
-                Type::integer(8, true),
-            )),
-            Kind::Name(name) => said(self.scope.variable(name)).map(|found| self.then(found)),
+            Kind::Number(value) => Ok(Thing::value(Value::Constant(*value), Of::integer(8, true))),
+            Kind::Name(name) => self.variable(name, span),
             Kind::Argument(number) => {
-                said(self.scope.argument(*number)).map(|found| self.then(found))
+                let found = self.scope.argument(*number as usize);
+                let thing = Thing::from(found.map_err(|why| said(span, why))?);
+                Ok(self.of_entry(thing))
             }
             Kind::Returned => match self.at_return {
-                true => said(self.scope.returned()),
+                true => Ok(self.scope.retval().map_err(|why| said(span, why))?.into()),
                 false => error(span, "$retval is there at the return only"),
             },
             Kind::Register(register, bytes) => {
                 let value = Value::Register(*register);
                 Ok(match bytes {
-                    8 => Typed::value(value, Type::Word),
-                    bytes => Typed::value(value, Type::integer(*bytes, false)),
+                    8 => Thing::value(value, Of::Known(word())),
+                    bytes => {
+                        let of = Of::integer((*bytes).into(), false);
+                        Thing::value(cut(value, *bytes, false), of)
+                    }
                 })
             }
             Kind::StackWord(number) => {
                 let address = Value::Register(Register::Rsp).plus(u64::from(*number) * 8);
-                Ok(Typed::memory(address, Type::Word))
+                Ok(Thing::memory(address, Of::Known(word())))
             }
             Kind::Context(Context::Elapsed) if !self.at_return => {
                 error(span, "$elapsed is there at the return only")
             }
-            Kind::Context(context) => Ok(Typed::value(
+            Kind::Context(context) => Ok(Thing::value(
                 Value::Context(*context),
-                Type::integer(8, false),
+                Of::integer(8, false),
             )),
             Kind::Member { of, name } => self.member(of, name, span),
             Kind::Element { of, index } => self.element(of, index, span),
@@ -81,11 +220,11 @@ impl Resolver<'_> {
                     true => scalar.value.at_entry(),
                     false => scalar.value,
                 };
-                Ok(Typed::value(value, scalar.of))
+                Ok(Thing::value(value, scalar.of))
             }
             Kind::Unary(Unary::Minus | Unary::BitNot | Unary::Not, _) | Kind::Binary(..) => {
                 let scalar = self.computed(expression)?;
-                Ok(Typed::value(scalar.value, scalar.of))
+                Ok(Thing::value(scalar.value, scalar.of))
             }
             Kind::Text(_) => error(span, "a string can only be compared: NAME == \"text\""),
             Kind::Comm => error(span, "$comm can only be compared, shown, or counted by"),
@@ -93,147 +232,298 @@ impl Resolver<'_> {
         }
     }
 
-    /// What was found, as it is at the return.
-    fn then(&self, found: Typed) -> Typed {
+    fn variable(&self, name: &str, span: &Span) -> Result<Thing> {
+        let failed = |why| said(span, why);
+        let variable = self.scope.variable(name).map_err(failed)?;
+        let thing = Thing::from(variable.value.map_err(failed)?);
+        match variable.role {
+            Role::Parameter => Ok(self.of_entry(thing)),
+            Role::Local if self.at_return => error(
+                span,
+                format!("`{name}` is a local variable: it is gone when the function has returned"),
+            ),
+            Role::Local | Role::Global => Ok(thing),
+        }
+    }
+
+    /// What was found at the entry, for a return.
+    fn of_entry(&self, thing: Thing) -> Thing {
         match self.at_return {
-            true => found.at_entry(),
-            false => found,
+            true => Thing {
+                place: at_entry(thing.place),
+                ..thing
+            },
+            false => thing,
         }
     }
 
     /// The number that an expression is.
     pub(crate) fn scalar(&self, expression: &Expression) -> Result<Scalar> {
-        let typed = self.typed(expression)?;
-        self.load(typed, &expression.span)
+        let thing = self.thing(expression)?;
+        self.load(thing, &expression.span)
     }
 
     /// The number that is at a place.
-    fn load(&self, typed: Typed, span: &Span) -> Result<Scalar> {
-        let Typed { place, of } = typed;
-        let (value, of) = match (place, of) {
-            (_, Type::Record { name, .. }) => {
+    fn load(&self, thing: Thing, span: &Span) -> Result<Scalar> {
+        let Thing { place, of } = thing;
+        if let Of::Known(known) = &of {
+            let name = &known.name;
+            match &known.shape {
+                Shape::Struct { .. } => {
+                    return error(
+                        span,
+                        format!("this is a {name}: one of its members must be named"),
+                    )
+                }
+                Shape::Array { of, .. } => {
+                    let Place::Memory(address) = place else {
+                        return error(span, "this array is not in memory");
+                    };
+                    // The address of its first element.
+                    let pointer = Shape::Pointer {
+                        to: *of,
+                        reference: false,
+                    };
+                    return Ok(Scalar {
+                        value: address,
+                        of: Of::Known(Type::new(name, pointer)),
+                    });
+                }
+                _ => {}
+            }
+        }
+        let Some(bytes) = of.scalar_bytes() else {
+            return error(
+                span,
+                "this is not of 1, 2, 4 or 8 bytes: it cannot be fetched",
+            );
+        };
+        let value = match place {
+            Place::Memory(address) => address.load(bytes, of.is_negative()),
+            Place::Value(value) => value,
+            Place::Pieces(_) => {
                 return error(
                     span,
-                    format!("this is a {name}: one of its members must be named"),
+                    "this lies in several places: it cannot be fetched at once",
                 )
             }
-            (_, Type::Other(what)) => {
-                return error(span, format!("this is {what}, which cannot be fetched"))
-            }
-            // An array is the address of its first element.
-            (Place::Memory(address), Type::Array { of, .. }) => (address, Type::Pointer(of)),
-            (Place::Value(_), Type::Array { .. }) => {
-                return error(span, "this array is not in memory")
-            }
-            (Place::Memory(address), of) => {
-                let width = width_of(&of);
-                (address.load(width.bytes, width.signed), of)
-            }
-            (Place::Value(value), of) => (cut(value, width_of(&of)), of),
         };
         Ok(Scalar { value, of })
     }
 
-    fn member(&self, of: &Expression, name: &str, span: &Span) -> Result<Typed> {
-        let mut typed = self.typed(of)?;
-        // `.` and `->` may both stand for both.
-        for _ in 0..2 {
-            if let Type::Pointer(target) = &typed.of {
-                let target = self
-                    .scope
-                    .target(target)
-                    .map_err(|why| SpecError::new(of.span.clone(), why))?;
-                let address = self.load(typed, &of.span)?.value;
-                typed = Typed::memory(address, target);
-            }
-        }
-        let id =
-            match &typed.of {
-                Type::Record { id, .. } => *id,
-                Type::Word => return error(
-                    span,
-                    "nothing is known of this word; *(u32 *)(arg1 + 8) reads what lies behind it",
-                ),
-                _ => return error(span, "this has no members"),
-            };
-        let member = self
-            .scope
-            .member(id, name)
-            .map_err(|why| SpecError::new(span.clone(), why))?;
-        match typed.place {
-            Place::Memory(address) => Ok(member_at(address.plus(member.offset), member)),
-            Place::Value(value) => {
-                let value = Value::binary(
-                    Operator::ShiftRight,
-                    value,
-                    Value::Constant(member.offset.saturating_mul(8)),
-                );
-                match (member.offset, member.of.scalar_bytes()) {
-                    (0, Some(_)) => Ok(Typed::value(bits(cut_back(value), &member), member.of)),
-                    (1..=7, Some(_)) => Ok(Typed::value(bits(value, &member), member.of)),
-                    _ => error(span, "this member is not in the register that is known"),
+    /// What a pointer or an array leads to.
+    fn target(&self, of: &Of, span: &Span) -> Result<Of> {
+        let id = match of {
+            Of::PointerTo(of) => return Ok(of.as_ref().clone()),
+            Of::Known(of) => match of.shape {
+                Shape::Pointer { to, .. } => to,
+                Shape::Array { of, .. } => of,
+                // As perf and bpftrace have it: a word.
+                Shape::Opaque { bytes: Some(8) } | Shape::Integer { bytes: 8, .. } => {
+                    return Ok(Of::Known(word()))
                 }
+                _ => return error(span, "this is neither a pointer nor an array"),
+            },
+        };
+        self.scope
+            .resolve(id)
+            .map(Of::Known)
+            .map_err(|why| said(span, why))
+    }
+
+    /// Bytes of something in memory.
+    fn bytes(&self, of: &Of) -> Option<u64> {
+        let Of::Known(known) = of else {
+            return Some(8);
+        };
+        match known.shape {
+            Shape::Array {
+                of,
+                count: Some(count),
+            } => {
+                let element = self.scope.resolve(of).ok()?;
+                self.bytes(&Of::Known(element))?.checked_mul(count)
             }
+            _ => known.bytes(),
         }
     }
 
-    fn element(&self, of: &Expression, index: &Expression, span: &Span) -> Result<Typed> {
-        let array = self.typed(of)?;
-        let target = match &array.of {
-            Type::Array { of, .. } | Type::Pointer(of) => of.clone(),
-            _ => return error(&of.span, "this is neither an array nor a pointer"),
+    fn member(&self, of: &Expression, name: &str, span: &Span) -> Result<Thing> {
+        let mut thing = self.thing(of)?;
+        // `.` and `->` may both stand for both.
+        for _ in 0..2 {
+            if thing.of.is_pointer() {
+                let target = self.target(&thing.of, &of.span)?;
+                let address = self.load(thing, &of.span)?.value;
+                thing = Thing::memory(address, target);
+            }
+        }
+        if thing.of.is_word() {
+            return error(
+                span,
+                "nothing is known of this word; *(u32 *)(arg1 + 8) reads what lies behind it",
+            );
+        }
+        let Some(Shape::Struct { id, .. }) = thing.of.shape() else {
+            return error(span, "this has no members");
         };
-        let target = self
+        let mut names = Vec::new();
+        let found = self.find_member(*id, name, 0, span, UNNAMED_DEPTH_MAX, &mut names)?;
+        let Some(member) = found else {
+            let nearest = ScopeError {
+                message: format!("there is no member `{name}`"),
+                help: Some(format!("the members are {}", names.join(", "))),
+                nearest: Vec::new(),
+            };
+            return Err(said(span, nearest));
+        };
+        let kind = self
             .scope
-            .target(&target)
-            .map_err(|why| SpecError::new(of.span.clone(), why))?;
+            .resolve(member.type_id)
+            .map_err(|why| said(span, why))?;
+        self.member_at(thing.place, &member, Of::Known(kind), span)
+    }
+
+    /// The member of that name, also of unnamed members; its offset is that in the
+    /// whole. `names` gathers those that are there instead.
+    fn find_member(
+        &self,
+        id: crate::types::TypeId,
+        name: &str,
+        base: u64,
+        span: &Span,
+        depth: u32,
+        names: &mut Vec<String>,
+    ) -> Result<Option<Member>> {
+        let members = self.scope.members(id).map_err(|why| said(span, why))?;
+        for member in members.iter() {
+            let offset = base.wrapping_add(member.offset);
+            match &member.name {
+                Some(found) if found.as_ref() == name => {
+                    return Ok(Some(Member {
+                        offset,
+                        ..member.clone()
+                    }))
+                }
+                Some(found) => {
+                    if names.len() < 20 {
+                        names.push(found.to_string());
+                    }
+                }
+                None if depth == 0 => {}
+                None => {
+                    let inner = self.scope.resolve(member.type_id);
+                    if let Ok(Shape::Struct { id, .. }) = inner.map(|inner| inner.shape) {
+                        let found = self.find_member(id, name, offset, span, depth - 1, names)?;
+                        if found.is_some() {
+                            return Ok(found);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A member of what is at a place.
+    fn member_at(&self, place: Place, member: &Member, of: Of, span: &Span) -> Result<Thing> {
+        let part = match place {
+            Place::Memory(address) => Place::Memory(address.plus(member.offset)),
+            Place::Value(value) if member.offset < 8 => shifted(value, member.offset),
+            Place::Value(_) => return error(span, "this member is not in the register"),
+            Place::Pieces(pieces) => {
+                let bytes = self.bytes(&of).unwrap_or(u64::MAX);
+                let end = member.offset.saturating_add(bytes);
+                let piece = pieces.iter().find(|piece| {
+                    let piece_end = piece.offset.saturating_add(piece.bytes);
+                    piece.offset <= member.offset && end <= piece_end
+                });
+                let Some(piece) = piece else {
+                    return error(span, "this member is not available here");
+                };
+                let inside = member.offset - piece.offset;
+                match &piece.place {
+                    Place::Memory(address) => Place::Memory(address.clone().plus(inside)),
+                    Place::Value(value) if inside < 8 => shifted(value.clone(), inside),
+                    _ => return error(span, "this member is not available here"),
+                }
+            }
+        };
+        let Some((lowest, count)) = member.bits else {
+            let part = match (part, of.scalar_bytes()) {
+                (Place::Value(value), Some(bytes)) => {
+                    Place::Value(cut(value, bytes, of.is_negative()))
+                }
+                (part, _) => part,
+            };
+            return Ok(Thing { place: part, of });
+        };
+        let whole = match part {
+            // As few bytes as hold the bits: more might not be there.
+            Place::Memory(address) => {
+                let bytes = (u32::from(lowest) + u32::from(count)).div_ceil(8);
+                match bytes.next_power_of_two() {
+                    bytes @ 1..=8 => address.load(bytes as u8, false),
+                    _ => return error(span, "this bit-field lies in more than eight bytes"),
+                }
+            }
+            Place::Value(value) => value,
+            Place::Pieces(_) => return error(span, "this member is not available here"),
+        };
+        Ok(Thing::value(
+            bits(whole, lowest, count, of.is_negative()),
+            of,
+        ))
+    }
+
+    fn element(&self, of: &Expression, index: &Expression, span: &Span) -> Result<Thing> {
+        let array = self.thing(of)?;
+        let target = self.target(&array.of, &of.span)?;
         let base = self.load(array, &of.span)?.value;
         let index = self.scalar(index)?.value;
-        let Some(bytes) = self.scope.bytes(&target) else {
+        let Some(bytes) = self.bytes(&target) else {
             return error(span, "nobody knows how long an element is");
         };
         let distance = Value::binary(Operator::Multiply, index, Value::Constant(bytes));
-        Ok(Typed::memory(
+        Ok(Thing::memory(
             Value::binary(Operator::Add, base, distance),
             target,
         ))
     }
 
-    fn pointee(&self, of: &Expression) -> Result<Typed> {
+    fn pointee(&self, of: &Expression) -> Result<Thing> {
         let scalar = self.scalar(of)?;
-        let target = match &scalar.of {
-            Type::Pointer(target) => self
-                .scope
-                .target(target)
-                .map_err(|why| SpecError::new(of.span.clone(), why))?,
-            // As perf and bpftrace have it: a word.
-            Type::Word | Type::Integer { .. } => Type::Word,
-            _ => return error(&of.span, "this is no pointer"),
-        };
-        Ok(Typed::memory(scalar.value, target))
+        let target = self.target(&scalar.of, &of.span)?;
+        Ok(Thing::memory(scalar.value, target))
     }
 
-    fn address(&self, of: &Expression) -> Result<Typed> {
-        let typed = self.typed(of)?;
-        match typed.place {
-            Place::Memory(address) => Ok(Typed::value(
-                address,
-                Type::Pointer(Target::Known(Rc::new(typed.of))),
-            )),
-            Place::Value(_) => error(&of.span, "this has no address: it is in a register"),
+    fn address(&self, of: &Expression) -> Result<Thing> {
+        let thing = self.thing(of)?;
+        match thing.place {
+            Place::Memory(address) => Ok(Thing::value(address, Of::PointerTo(Box::new(thing.of)))),
+            _ => error(&of.span, "this has no address: it is in a register"),
         }
     }
 
-    fn cast(&self, cast: &CastType, of: &Expression) -> Result<Typed> {
+    fn cast(&self, cast: &CastType, of: &Expression) -> Result<Thing> {
         let mut to = match cast.is_char {
-            true => Type::character(),
-            false => Type::integer(cast.bytes, cast.signed),
+            true => Of::Known(Type::new(
+                "char",
+                Shape::Character {
+                    bytes: 1,
+                    signed: false,
+                },
+            )),
+            false => Of::integer(cast.bytes.into(), cast.signed),
         };
-        for _ in 0..cast.pointers {
-            to = Type::Pointer(Target::Known(Rc::new(to)));
+        let mut value = self.scalar(of)?.value;
+        if cast.pointers == 0 {
+            value = cut(value, cast.bytes, cast.signed);
         }
-        let value = self.scalar(of)?.value;
-        Ok(Typed::value(value, to))
+        for _ in 0..cast.pointers {
+            to = Of::PointerTo(Box::new(to));
+        }
+        Ok(Thing::value(value, to))
     }
 
     /// An operator's result.
@@ -245,7 +535,7 @@ impl Resolver<'_> {
             }
             Kind::Unary(operator, of) => {
                 let scalar = self.scalar(of)?;
-                let signed = is_signed(&scalar.of);
+                let signed = scalar.of.counts_as_signed();
                 let value = match operator {
                     Unary::Minus => {
                         Value::binary(Operator::Subtract, Value::Constant(0), scalar.value)
@@ -254,7 +544,7 @@ impl Resolver<'_> {
                 };
                 Ok(Scalar {
                     value,
-                    of: Type::integer(8, signed || *operator == Unary::Minus),
+                    of: Of::integer(8, signed || *operator == Unary::Minus),
                 })
             }
             Kind::Binary(Binary::And | Binary::Or, a, b) => {
@@ -286,8 +576,8 @@ impl Resolver<'_> {
 
     fn arithmetic(&self, operator: Binary, a: &Expression, b: &Expression) -> Result<Scalar> {
         let (a, b) = (self.scalar(a)?, self.scalar(b)?);
-        let signed = is_signed(&a.of) && is_signed(&b.of);
-        let number = Type::integer(8, signed);
+        let signed = a.of.counts_as_signed() && b.of.counts_as_signed();
+        let number = Of::integer(8, signed);
         let (operator, of) = match operator {
             Binary::Add | Binary::Subtract => return self.sum(operator, a, b, number),
             Binary::Multiply => (Operator::Multiply, number),
@@ -299,7 +589,7 @@ impl Resolver<'_> {
             Binary::BitOr => (Operator::Or, number),
             Binary::BitXor => (Operator::ExclusiveOr, number),
             Binary::ShiftLeft => (Operator::ShiftLeft, number),
-            Binary::ShiftRight if is_signed(&a.of) => (Operator::ShiftRightSigned, number),
+            Binary::ShiftRight if a.of.counts_as_signed() => (Operator::ShiftRightSigned, number),
             Binary::ShiftRight => (Operator::ShiftRight, number),
             comparison => return Ok(boolean(compare(comparison, a.value, b.value, signed))),
         };
@@ -310,32 +600,25 @@ impl Resolver<'_> {
     }
 
     /// A sum or difference; a pointer moves by what it points to.
-    fn sum(&self, operator: Binary, a: Scalar, b: Scalar, number: Type) -> Result<Scalar> {
+    fn sum(&self, operator: Binary, a: Scalar, b: Scalar, number: Of) -> Result<Scalar> {
         let operator = match operator {
             Binary::Add => Operator::Add,
             _ => Operator::Subtract,
         };
-        let scaled = |pointer: &Type, value: Value| match pointer {
-            Type::Pointer(target) => {
-                let target = self.scope.target(target).ok();
-                let bytes = target.and_then(|target| self.scope.bytes(&target));
-                Value::binary(
-                    Operator::Multiply,
-                    value,
-                    Value::Constant(bytes.unwrap_or(1)),
-                )
+        let scaled = |pointer: &Of, value: Value| {
+            let target = self.target(pointer, &(0..0)).ok();
+            let bytes = target.and_then(|target| self.bytes(&target)).unwrap_or(1);
+            match bytes {
+                1 => value,
+                bytes => Value::binary(Operator::Multiply, value, Value::Constant(bytes)),
             }
-            _ => value,
         };
-        let (value, of) = match (&a.of, &b.of) {
-            (Type::Pointer(_), Type::Pointer(_)) => {
-                (Value::binary(operator, a.value, b.value), number)
-            }
-            (Type::Pointer(_), _) => {
+        let (value, of) = match (a.of.is_pointer(), b.of.is_pointer()) {
+            (true, false) => {
                 let b = scaled(&a.of, b.value);
                 (Value::binary(operator, a.value, b), a.of)
             }
-            (_, Type::Pointer(_)) => {
+            (false, true) => {
                 let a = scaled(&b.of, a.value);
                 (Value::binary(operator, a, b.value), b.of)
             }
@@ -382,87 +665,79 @@ impl Resolver<'_> {
     /// Where a string is.
     pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
         let scalar = self.scalar(of)?;
-        match &scalar.of {
-            Type::Pointer(_) | Type::Word => Ok(scalar.value),
-            Type::Integer { width, .. } if width.bytes == 8 => Ok(scalar.value),
-            _ => error(&of.span, "this is neither a string nor an address"),
+        let is_address = scalar.of.is_pointer()
+            || scalar.of.is_word()
+            || matches!(scalar.of.shape(), Some(Shape::Integer { bytes: 8, .. }));
+        match is_address {
+            true => Ok(scalar.value),
+            false => error(&of.span, "this is neither a string nor an address"),
         }
     }
 
-    /// How a value of a type is shown when the spec does not say; `None` for a number
-    /// of unknown meaning.
-    pub(crate) fn format(&self, of: &Type) -> Option<Format> {
-        match of {
-            Type::Integer {
-                meaning: Meaning::Char,
-                ..
-            } => Some(Format::Char),
-            Type::Integer {
-                meaning: Meaning::Bool,
-                ..
-            } => Some(Format::Bool),
-            Type::Integer { width, .. } | Type::Enumeration { width, .. } => {
+    /// Whether it points to characters.
+    pub(crate) fn is_text(&self, of: &Of) -> bool {
+        let points = of.is_pointer() || matches!(of.shape(), Some(Shape::Array { .. }));
+        points && self.target(of, &(0..0)).is_ok_and(|of| of.is_char())
+    }
+
+    /// How a value is shown when the spec does not say; `None` for a number of
+    /// unknown meaning.
+    pub(crate) fn format(&self, of: &Of) -> Option<Format> {
+        let Of::Known(known) = of else {
+            return Some(match self.is_text(of) {
+                true => Format::Text {
+                    most: crate::syntax::TEXT_BYTES,
+                },
+                false => Format::Hex { bytes: 8 },
+            });
+        };
+        match known.shape {
+            Shape::Character { .. } => Some(Format::Char),
+            Shape::Boolean { .. } => Some(Format::Bool),
+            Shape::Integer { bytes, signed } | Shape::Enumeration { bytes, signed, .. } => {
                 Some(Format::Decimal {
-                    bytes: width.bytes,
-                    signed: width.signed,
+                    bytes: bytes.clamp(1, 8) as u8,
+                    signed,
                 })
             }
-            Type::Pointer(target) => match self.scope.target(target) {
-                Ok(target) if target.is_char() => Some(Format::Text {
+            Shape::Array {
+                count: Some(count), ..
+            } if self.is_text(of) => Some(Format::Text {
+                most: count.clamp(1, BYTES_MAX as u64) as u16,
+            }),
+            Shape::Array { .. } | Shape::Pointer { .. } => Some(match self.is_text(of) {
+                true => Format::Text {
                     most: crate::syntax::TEXT_BYTES,
-                }),
-                _ => Some(Format::Hex { bytes: 8 }),
-            },
+                },
+                false => Format::Hex { bytes: 8 },
+            }),
             _ => None,
         }
     }
 }
 
-fn width_of(of: &Type) -> Width {
-    match of {
-        Type::Integer { width, .. } | Type::Enumeration { width, .. } => *width,
-        _ => Width {
-            bytes: 8,
-            signed: false,
-        },
-    }
-}
-
-/// The low bytes of a register.
-fn cut(value: Value, width: Width) -> Value {
-    match (width.bytes, value) {
-        (8.., value) | (_, value @ Value::Load { .. }) => value,
+/// The low bytes of a value, extended.
+fn cut(value: Value, bytes: u8, signed: bool) -> Value {
+    match (bytes, value) {
+        (8.., value) => value,
         (bytes, value) => Value::Truncate {
             value: Box::new(value),
             bits: bytes * 8,
-            signed: width.signed,
+            signed,
         },
     }
 }
 
-/// Undoes a shift by nothing.
-fn cut_back(value: Value) -> Value {
-    match value {
-        Value::Binary(Operator::ShiftRight, value, by) if *by == Value::Constant(0) => *value,
-        value => value,
-    }
-}
-
-fn member_at(address: Value, member: Member) -> Typed {
-    match (member.bits, member.of.scalar_bytes()) {
-        (Some(_), Some(bytes)) => {
-            let whole = address.load(bytes, false);
-            Typed::value(bits(whole, &member), member.of)
-        }
-        _ => Typed::memory(address, member.of),
-    }
+/// What lies some bytes into a register.
+fn shifted(value: Value, bytes: u64) -> Place {
+    Place::Value(match bytes {
+        0 => value,
+        bytes => Value::binary(Operator::ShiftRight, value, Value::Constant(bytes * 8)),
+    })
 }
 
 /// The bits of a bit-field.
-fn bits(value: Value, member: &Member) -> Value {
-    let Some((lowest, count)) = member.bits else {
-        return value;
-    };
+fn bits(value: Value, lowest: u8, count: u8, signed: bool) -> Value {
     let value = match lowest {
         0 => value,
         lowest => Value::binary(Operator::ShiftRight, value, Value::Constant(lowest.into())),
@@ -471,34 +746,16 @@ fn bits(value: Value, member: &Member) -> Value {
         1..=63 => Value::Truncate {
             value: Box::new(value),
             bits: count,
-            signed: width_of(&member.of).signed,
+            signed,
         },
         _ => value,
-    }
-}
-
-/// Whether a number may be less than zero: all but unsigned ones of eight bytes,
-/// which would not fit. A word of which nothing is known counts as signed.
-fn is_signed(of: &Type) -> bool {
-    match of {
-        Type::Integer { width, .. } | Type::Enumeration { width, .. } => {
-            width.signed || width.bytes < 8
-        }
-        Type::Pointer(_) => false,
-        _ => true,
     }
 }
 
 fn boolean(value: Value) -> Scalar {
     Scalar {
         value,
-        of: Type::Integer {
-            width: Width {
-                bytes: 8,
-                signed: true,
-            },
-            meaning: Meaning::Bool,
-        },
+        of: Of::boolean(),
     }
 }
 

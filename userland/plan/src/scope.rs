@@ -1,119 +1,122 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the names of a spec are looked up.
+//! What names mean at a probe's place: the border between specs and whatever
+//! knows about the binary (DWARF, calling conventions, USDT notes).
 
-use crate::types::{Member, Target, Type, TypeId, Typed};
+use crate::types::{Member, Type, TypeId};
 use crate::Value;
-use nsprobe_common::program::Register;
+use std::rc::Rc;
 
-/// What is known of the place that is probed. Errors are sentences: why the name
-/// means nothing there, and what could be used instead.
+/// Where something is at the hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is this value: in a register, or computed. Sign or zero extended to 64
+    /// bits as its type says.
+    Value(Value),
+    /// In memory, at this address.
+    Memory(Value),
+    /// In parts, such as a struct in two registers; what no part covers is not
+    /// available.
+    Pieces(Rc<[Piece]>),
+}
+
+/// A part of something that lies in several places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes from the beginning of the whole.
+    pub offset: u64,
+    /// Bytes of this part.
+    pub bytes: u64,
+    /// Where it is: a value holds the part in its low bytes.
+    pub place: Place,
+}
+
+/// Something of the program: where it is, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typed {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub kind: Type,
+}
+
+/// What a variable is to its function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// An argument. In a return probe its value at the entry is meant.
+    Parameter,
+    /// A local variable; gone when the function has returned.
+    Local,
+    /// There at any time.
+    Global,
+}
+
+/// A variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name. From the file: to be escaped when it is printed.
+    pub name: Rc<str>,
+    /// What it is to the function.
+    pub role: Role,
+    /// Where it is; or why it is not to be had, such as optimized out.
+    pub value: Result<Typed, ScopeError>,
+}
+
+/// Why a scope does not tell what was asked. Names in it come from the file: it is
+/// escaped when printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ScopeError {
+    /// What is wrong: lower case, no full stop.
+    pub message: String,
+    /// What can be done, if anything.
+    pub help: Option<String>,
+    /// Similar names that exist, best first.
+    pub nearest: Vec<String>,
+}
+
+impl ScopeError {
+    /// An error with nothing but a message.
+    pub fn new(message: impl Into<String>) -> ScopeError {
+        ScopeError {
+            message: message.into(),
+            ..ScopeError::default()
+        }
+    }
+
+    /// The same with an advice.
+    pub fn with_help(mut self, help: impl Into<String>) -> ScopeError {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// What names mean at one place of one binary.
+///
+/// For a return probe it is the scope of the function's entry: the compiler wraps
+/// what is of the entry into [`Value::AtEntry`] itself.
 pub trait Scope {
-    /// A variable: a parameter, a local or a global one.
-    fn variable(&self, name: &str) -> Result<Typed, String>;
+    /// The address of the place as the file's own headers count it: what
+    /// [`Value::Image`] is relative to.
+    fn address(&self) -> u64;
 
-    /// The function's argument of that number, from 1 on, or the static probe's.
-    fn argument(&self, number: u32) -> Result<Typed, String>;
+    /// The variable of that name which the source would mean at the place.
+    fn variable(&self, name: &str) -> Result<Variable, ScopeError>;
 
-    /// What the function returns.
-    fn returned(&self) -> Result<Typed, String>;
+    /// All parameters, in order.
+    fn parameters(&self) -> Result<Vec<Variable>, ScopeError>;
 
-    /// The names of the function's parameters, and of its local variables when they
-    /// are wanted.
-    fn names(&self, locals: bool) -> Result<Vec<String>, String>;
+    /// All local variables that are visible at the place, without the parameters.
+    fn locals(&self) -> Result<Vec<Variable>, ScopeError>;
 
-    /// A member of a record.
-    fn member(&self, record: TypeId, name: &str) -> Result<Member, String>;
+    /// Argument `number`, from 1 on, by the calling convention or the USDT note.
+    fn argument(&self, number: usize) -> Result<Typed, ScopeError>;
 
-    /// A type by its number.
-    fn of_id(&self, id: TypeId) -> Result<Type, String>;
+    /// What the function returns, as found right after the return.
+    fn retval(&self) -> Result<Typed, ScopeError>;
 
-    /// Bytes of a type in memory.
-    fn bytes(&self, of: &Type) -> Option<u64>;
+    /// What a type is.
+    fn resolve(&self, id: TypeId) -> Result<Type, ScopeError>;
 
-    /// What a target is.
-    fn target(&self, target: &Target) -> Result<Type, String> {
-        match target {
-            Target::Unknown => Err("nothing is known of what this points to; a cast, such as \
-                                    (u32 *), says it"
-                .to_owned()),
-            Target::Known(of) => Ok(of.as_ref().clone()),
-            Target::Id(id) => self.of_id(*id),
-        }
-    }
-}
-
-/// The registers that carry integer arguments (System V psABI for x86-64, section
-/// 3.2.3), in order.
-pub(crate) const ARGUMENTS: [Register; 6] = [
-    Register::Rdi,
-    Register::Rsi,
-    Register::Rdx,
-    Register::Rcx,
-    Register::R8,
-    Register::R9,
-];
-
-/// A place of which nothing is known but the calling convention.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain {
-    /// Whether the probe is at the beginning of a function.
-    pub at_function: bool,
-}
-
-const NO_DEBUG_INFO: &str = "no debug information tells of it; what there is without: arg1 to \
-                             argN, $retval, $stackN and registers such as %rdi";
-
-impl Scope for Plain {
-    fn variable(&self, name: &str) -> Result<Typed, String> {
-        Err(format!("`{name}`: {NO_DEBUG_INFO}"))
-    }
-
-    fn argument(&self, number: u32) -> Result<Typed, String> {
-        argument(number, self.at_function)
-    }
-
-    fn returned(&self) -> Result<Typed, String> {
-        Ok(Typed::value(Value::Register(Register::Rax), Type::Word))
-    }
-
-    fn names(&self, _locals: bool) -> Result<Vec<String>, String> {
-        Err(NO_DEBUG_INFO.to_owned())
-    }
-
-    fn member(&self, _record: TypeId, name: &str) -> Result<Member, String> {
-        Err(format!("`{name}`: {NO_DEBUG_INFO}"))
-    }
-
-    fn of_id(&self, _id: TypeId) -> Result<Type, String> {
-        Err(NO_DEBUG_INFO.to_owned())
-    }
-
-    fn bytes(&self, of: &Type) -> Option<u64> {
-        of.scalar_bytes().map(u64::from)
-    }
-}
-
-/// The argument of that number by the calling convention alone: integers and
-/// pointers, the first six in registers, the others on the stack above the return
-/// address.
-pub(crate) fn argument(number: u32, at_function: bool) -> Result<Typed, String> {
-    if !at_function {
-        return Err(
-            "arguments are where the calling convention puts them only at the \
-                    beginning of a function; here there are registers, such as %rdi"
-                .to_owned(),
-        );
-    }
-    let index = number
-        .checked_sub(1)
-        .ok_or("arguments are counted from 1: arg1")?;
-    let value = match ARGUMENTS.get(index as usize) {
-        Some(register) => Value::Register(*register),
-        None if index < 64 => {
-            let above = u64::from(index - ARGUMENTS.len() as u32 + 1) * 8;
-            Value::Register(Register::Rsp).plus(above).load(8, false)
-        }
-        None => return Err("no function has so many arguments".to_owned()),
-    };
-    Ok(Typed::value(value, Type::Word))
+    /// The members of a struct, class or union, in order.
+    fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError>;
 }

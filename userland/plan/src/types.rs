@@ -1,168 +1,143 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a value is: as much of C's, C++'s and Rust's types as fetching needs.
+//! Types of the probed program, as far as printing and computing need them: one
+//! step deep. What a type consists of is asked of the [`Scope`](crate::Scope)
+//! by its [`TypeId`] when it is needed, for types contain themselves.
 
-use crate::{Value, Width};
 use std::rc::Rc;
 
-/// A type that a [`Scope`](crate::Scope) knows by a number of its own.
+/// A type of a scope, to be looked at later: what it means is the scope's own
+/// business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId(pub u64);
 
-/// A type.
+/// A type: its name and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// Eight bytes of which nothing is known.
-    Word,
-    /// A number.
+pub struct Type {
+    /// As the source calls it, typedefs kept: `size_t`, `struct request *`. From
+    /// the file: to be escaped when it is printed.
+    pub name: Rc<str>,
+    /// What it is, without typedefs and qualifiers.
+    pub shape: Shape,
+}
+
+/// What a type is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Nothing: what a `void *` points at, what a `void` function returns.
+    Void,
+    /// A whole number.
     Integer {
-        /// How it lies in memory.
-        width: Width,
-        /// What it means.
-        meaning: Meaning,
+        /// Bytes of one: 1, 2, 4 or 8 can be read.
+        bytes: u64,
+        /// Whether it can be negative.
+        signed: bool,
     },
-    /// A number with names for some values.
-    Enumeration {
-        /// How it lies in memory.
-        width: Width,
-        /// The names.
-        names: Rc<[(i64, String)]>,
+    /// A truth value.
+    Boolean {
+        /// Bytes of one.
+        bytes: u64,
     },
-    /// A pointer or reference.
-    Pointer(Target),
-    /// An array.
+    /// A character.
+    Character {
+        /// Bytes of one: 1 for C's `char`, 4 for Rust's.
+        bytes: u64,
+        /// Whether its number can be negative.
+        signed: bool,
+    },
+    /// A floating-point number; can be shown, not computed with.
+    Float {
+        /// Bytes of one.
+        bytes: u64,
+    },
+    /// A pointer or a reference: 8 bytes.
+    Pointer {
+        /// What it points at.
+        to: TypeId,
+        /// A reference of C++: members are reached by `.` too.
+        reference: bool,
+    },
+    /// Elements one behind the other.
     Array {
-        /// Of what.
-        of: Target,
-        /// How many, when that is known.
+        /// An element's type; of an array of arrays, the inner array.
+        of: TypeId,
+        /// How many; none where the program computes it.
         count: Option<u64>,
     },
-    /// A struct, class or union.
-    Record {
-        /// Where its members are found.
+    /// A struct, class or union; its members are
+    /// [`Scope::members`](crate::Scope::members) of `id`.
+    Struct {
+        /// For the scope.
         id: TypeId,
-        /// Its name, for messages.
-        name: String,
+        /// Bytes of one; none when it is only declared.
+        bytes: Option<u64>,
+        /// Whether its members overlap.
+        union: bool,
     },
-    /// Something that cannot be fetched, and what it is.
-    Other(String),
+    /// A number whose values have names.
+    Enumeration {
+        /// Bytes of one.
+        bytes: u64,
+        /// Whether it can be negative.
+        signed: bool,
+        /// The names, each with its number extended to 64 bits.
+        values: Rc<[(Rc<str>, u64)]>,
+    },
+    /// Code: what a function pointer points at.
+    Function,
+    /// What cannot be looked into.
+    Opaque {
+        /// Bytes of one, if known.
+        bytes: Option<u64>,
+    },
 }
 
-/// What a number means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// A number.
-    Number,
-    /// A character.
-    Char,
-    /// True or false.
-    Bool,
-}
-
-/// What a pointer points to, or an array is of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Nobody knows.
-    Unknown,
-    /// This type.
-    Known(Rc<Type>),
-    /// A type that the scope knows.
-    Id(TypeId),
-}
-
-/// Where a value is, and what it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Typed {
-    /// Where.
-    pub place: Place,
-    /// What.
-    pub of: Type,
-}
-
-/// Where a value is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// This is the value.
-    Value(Value),
-    /// It lies in memory, at this address.
-    Memory(Value),
-}
-
-/// A member of a record.
+/// A member of a struct, class or union.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Bytes from the beginning of the record.
+    /// Its name; none when it is anonymous or a base class: then its own members
+    /// count as those of the outer type.
+    pub name: Option<Rc<str>>,
+    /// Bytes from the beginning of the outer type. Of a bit-field, those to the
+    /// byte that holds its lowest bit.
     pub offset: u64,
-    /// What it is.
-    pub of: Type,
-    /// Of a bit-field: its lowest bit within the bytes of its type, and how many bits
-    /// it has.
+    /// Of a bit-field: the number of its lowest bit in that byte (0 to 7), and
+    /// how many bits it has.
     pub bits: Option<(u8, u8)>,
+    /// Its type.
+    pub type_id: TypeId,
 }
 
 impl Type {
-    /// An unsigned or signed number of so many bytes.
-    pub fn integer(bytes: u8, signed: bool) -> Type {
-        Type::Integer {
-            width: Width { bytes, signed },
-            meaning: Meaning::Number,
+    /// A type of this name.
+    pub fn new(name: &str, shape: Shape) -> Type {
+        Type {
+            name: name.into(),
+            shape,
         }
     }
 
-    /// A character.
-    pub fn character() -> Type {
-        Type::Integer {
-            width: Width {
-                bytes: 1,
-                signed: false,
-            },
-            meaning: Meaning::Char,
+    /// Bytes of one, as far as the type itself says; those of an array also need
+    /// its element.
+    pub fn bytes(&self) -> Option<u64> {
+        match self.shape {
+            Shape::Integer { bytes, .. }
+            | Shape::Boolean { bytes }
+            | Shape::Character { bytes, .. }
+            | Shape::Float { bytes }
+            | Shape::Enumeration { bytes, .. } => Some(bytes),
+            Shape::Pointer { .. } => Some(8),
+            Shape::Struct { bytes, .. } | Shape::Opaque { bytes } => bytes,
+            Shape::Void | Shape::Array { .. } | Shape::Function => None,
         }
     }
 
-    /// Whether it is a character.
-    pub fn is_char(&self) -> bool {
+    /// Whether a value of it can be negative.
+    pub fn is_signed(&self) -> bool {
         matches!(
-            self,
-            Type::Integer { width, meaning: Meaning::Char } if width.bytes == 1
+            self.shape,
+            Shape::Integer { signed: true, .. }
+                | Shape::Character { signed: true, .. }
+                | Shape::Enumeration { signed: true, .. }
         )
-    }
-
-    /// Bytes that a value takes in memory, when it is no record.
-    pub fn scalar_bytes(&self) -> Option<u8> {
-        match self {
-            Type::Word | Type::Pointer(_) => Some(8),
-            Type::Integer { width, .. } | Type::Enumeration { width, .. } => Some(width.bytes),
-            _ => None,
-        }
-    }
-}
-
-impl Typed {
-    /// A value.
-    pub fn value(value: Value, of: Type) -> Typed {
-        Typed {
-            place: Place::Value(value),
-            of,
-        }
-    }
-
-    /// Something in memory.
-    pub fn memory(address: Value, of: Type) -> Typed {
-        Typed {
-            place: Place::Memory(address),
-            of,
-        }
-    }
-
-    /// The same, as it was at the entry of the call; what lies in memory is found at
-    /// the same address, but read when it is fetched.
-    pub fn at_entry(self) -> Typed {
-        Typed {
-            place: match self.place {
-                Place::Value(value) => Place::Value(value.at_entry()),
-                Place::Memory(address) => Place::Memory(address.at_entry()),
-            },
-            of: self.of,
-        }
     }
 }

@@ -84,7 +84,7 @@ impl Output for Words {
 impl Thread {
     /// With these in the registers of the first arguments.
     fn with(arguments: &[u64]) -> Thread {
-        let registers = crate::scope::ARGUMENTS.iter().map(|r| *r as u8);
+        let registers = crate::plain::ARGUMENTS.iter().map(|r| *r as u8);
         Thread {
             registers: registers.zip(arguments.iter().copied()).collect(),
             ..Thread::default()
@@ -106,14 +106,16 @@ impl Thread {
     }
 }
 
-const PLAIN: Plain = Plain { at_function: true };
+const PLAIN: Plain = Plain {
+    address: 0x1000,
+    at_function: true,
+};
 
 fn compile(text: &str, sink: Sink<'_>) -> Result<Compiled> {
     let spec = Spec::parse(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     Compiled::new(&Request {
         spec: &spec,
         scope: &PLAIN,
-        place: 0x1000,
         sink,
     })
 }
@@ -272,6 +274,8 @@ fn errors_say_what_is_there_instead() {
     assert!(message(&deep.replace("1 +", "arg1 +")).contains("too complex"));
 }
 
+type Operation = fn(i64, i64) -> Option<i64>;
+
 /// An expression of C, and what it is on 64-bit numbers with a sign.
 fn expression() -> impl Strategy<Value = (String, Option<i64>)> {
     let leaf = prop_oneof![
@@ -281,11 +285,8 @@ fn expression() -> impl Strategy<Value = (String, Option<i64>)> {
     ];
     leaf.prop_recursive(4, 24, 2, |inner| {
         (inner.clone(), 0..13usize, inner).prop_map(|((a, x), operator, (b, y))| {
-            let (sign, of): (&str, fn(i64, i64) -> Option<i64>) = [
-                (
-                    "+",
-                    (|x, y| Some(x.wrapping_add(y))) as fn(i64, i64) -> Option<i64>,
-                ),
+            let (sign, of) = [
+                ("+", (|x, y| Some(x.wrapping_add(y))) as Operation),
                 ("-", |x, y| Some(x.wrapping_sub(y))),
                 ("*", |x, y| Some(x.wrapping_mul(y))),
                 ("/", i64::checked_div),

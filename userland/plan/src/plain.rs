@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A place of which nothing is known but the calling convention.
+
+use crate::types::{Member, Shape, Type, TypeId};
+use crate::{Place, Scope, ScopeError, Typed, Value, Variable};
+use nsprobe_common::program::Register;
+use std::rc::Rc;
+
+/// The registers that carry integer arguments (System V psABI for x86-64, section
+/// 3.2.3), in order.
+pub(crate) const ARGUMENTS: [Register; 6] = [
+    Register::Rdi,
+    Register::Rsi,
+    Register::Rdx,
+    Register::Rcx,
+    Register::R8,
+    Register::R9,
+];
+/// Most arguments that are looked for.
+const ARGUMENTS_MAX: usize = 64;
+
+/// A place without debug information.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain {
+    /// Its address by the file's own count.
+    pub address: u64,
+    /// Whether it is the beginning of a function.
+    pub at_function: bool,
+}
+
+fn unknown(name: &str) -> ScopeError {
+    ScopeError::new(format!("`{name}`: no debug information tells of it")).with_help(
+        "there are arg1 to argN, $retval, $stackN, registers such as %rdi, and casts: \
+         *(u32 *)(arg1 + 8)",
+    )
+}
+
+/// Eight bytes of which nothing is known.
+pub(crate) fn word() -> Type {
+    Type::new("", Shape::Opaque { bytes: Some(8) })
+}
+
+impl Scope for Plain {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
+        Err(unknown(name))
+    }
+
+    fn parameters(&self) -> Result<Vec<Variable>, ScopeError> {
+        Err(unknown("$params"))
+    }
+
+    fn locals(&self) -> Result<Vec<Variable>, ScopeError> {
+        Err(unknown("$vars"))
+    }
+
+    fn argument(&self, number: usize) -> Result<Typed, ScopeError> {
+        if !self.at_function {
+            return Err(ScopeError::new(
+                "arguments are where the calling convention puts them only at the beginning of a \
+                 function",
+            )
+            .with_help("here there are registers, such as %rdi"));
+        }
+        let index = number
+            .checked_sub(1)
+            .ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;
+        let value = match ARGUMENTS.get(index) {
+            Some(register) => Value::Register(*register),
+            // Above the return address.
+            None if index < ARGUMENTS_MAX => {
+                let above = (index - ARGUMENTS.len() + 1) as u64 * 8;
+                Value::Register(Register::Rsp).plus(above).load(8, false)
+            }
+            None => return Err(ScopeError::new("no function has so many arguments")),
+        };
+        Ok(Typed {
+            place: Place::Value(value),
+            kind: word(),
+        })
+    }
+
+    fn retval(&self) -> Result<Typed, ScopeError> {
+        Ok(Typed {
+            place: Place::Value(Value::Register(Register::Rax)),
+            kind: word(),
+        })
+    }
+
+    fn resolve(&self, _id: TypeId) -> Result<Type, ScopeError> {
+        Err(unknown("the type"))
+    }
+
+    fn members(&self, _id: TypeId) -> Result<Rc<[Member]>, ScopeError> {
+        Err(unknown("the members"))
+    }
+}
