@@ -4,7 +4,11 @@
 
 use crate::spec::{ListSpec, ProbeSpec};
 use clap::{Args, Parser, Subcommand};
+use libnsprobe::common::abi::{LINEAR_MAX, ROWS_MAX};
+use libnsprobe::common::histogram::Scale;
 use libnsprobe::SetupOptions;
+use nsprobe_plan::syntax::Field;
+use nsprobe_symbolize::escaped;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -27,6 +31,12 @@ struct Arguments {
 enum Verb {
     /// Print a line, or a stack, for each call of some functions
     Trace(TraceArguments),
+    /// Count calls in the kernel, by function or by whatever is wanted
+    Count(CountArguments),
+    /// Show how values, or the times of calls, are spread
+    Hist(HistArguments),
+    /// Count calls by their stacks
+    Stacks(StacksArguments),
     /// List the functions of a program or library that can be probed
     List(ListArguments),
     /// Show the module, its sessions, their probes and counters
@@ -49,44 +59,131 @@ struct WhoArguments {
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "nsprobe trace [OPTIONS] [-c CONTAINER | -p PID] BINARY:FUNCTION...\n       \
-                      nsprobe trace [OPTIONS] BINARY:FUNCTION... -- COMMAND [ARGUMENT]...",
+    override_usage = "nsprobe trace [OPTIONS] [-c CONTAINER | -p PID] PROBE...\n       \
+                      nsprobe trace [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...",
     after_help = "Without -c, -p and COMMAND, BINARY is a file of this machine, and calls by any \
                   process are traced.\n\n\
                   Examples:\n  \
                   nsprobe trace -c web /usr/bin/redis-server:setCommand --stack\n  \
-                  nsprobe trace -p 1234 libc.so.6:malloc --count 10\n  \
+                  nsprobe trace -p 1234 'libc.so.6:malloc(size=arg1, $retval) if arg1 > 4096'\n  \
                   nsprobe trace ./app:'parse_*' -- ./app --once"
 )]
 struct TraceArguments {
     #[command(flatten)]
-    who: WhoArguments,
-    /// Functions to probe. BINARY is a path as the target sees it, or the name of a library that it
-    /// has mapped; FUNCTION is a name, raw or readable, and may hold * and ?
-    #[arg(value_name = "BINARY:FUNCTION", required = true)]
-    probes: Vec<String>,
+    common: ProbeArguments,
     /// Print the stack of each call
     #[arg(short, long)]
     stack: bool,
     /// End after N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Bytes of each CPU's ring: a power of two; K and M are understood
+    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = ring_bytes)]
+    ring_size: u64,
+}
+
+/// What all verbs that probe have in common.
+#[derive(Debug, Args)]
+struct ProbeArguments {
+    #[command(flatten)]
+    who: WhoArguments,
+    /// What to probe (docs/spec.md): BINARY:FUNCTION, where BINARY is a path as the target sees it,
+    /// or the name of a library that it has mapped, and FUNCTION a name, raw or readable, that may
+    /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
+    #[arg(value_name = "PROBE", required = true)]
+    probes: Vec<String>,
     /// End after S seconds, such as 0.5
     #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Bytes of each CPU's ring: a power of two; K and M are understood
-    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = ring_bytes)]
-    ring_size: u64,
     /// Print nothing on standard error but errors
     #[arg(short, long)]
     quiet: bool,
+    /// Most places that one PROBE may stand for
+    #[arg(long, value_name = "N", default_value = "1000",
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_probes: u32,
     /// Start this command, trace it alone, and end with it; a command that still runs at the end is
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
     command: Vec<OsString>,
+}
+
+/// What all verbs that count have in common.
+#[derive(Debug, Args)]
+struct TableArguments {
+    /// Count by these, separated by commas: func, pid, tid, comm, uid, cpu, container (its pid
+    /// namespace), or any expression, such as arg1 or name=arg2:string[16]
+    #[arg(short, long, value_name = "KEYS")]
+    by: Option<String>,
+    /// Print what there is every S seconds, since the last time
+    #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    interval: Option<Duration>,
+    /// Print the N greatest only
+    #[arg(long, value_name = "N", default_value = "20",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    /// Rows that the kernel keeps; calls that find none are counted
+    #[arg(long, value_name = "N", default_value = "4096",
+          value_parser = clap::value_parser!(u32).range(1..=ROWS_MAX as i64))]
+    rows: u32,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+                  nsprobe count -c web 'libssl.so.3:SSL_*'\n  \
+                  nsprobe count libc.so.6:malloc --by comm,arg1 -t 5")]
+struct CountArguments {
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    table: TableArguments,
+    /// Add up this, too
+    #[arg(long, value_name = "EXPRESSION")]
+    sum: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --of it is the time from the entry of a function to its return.\n\n\
+                  Examples:\n  \
+                  nsprobe hist -c web /usr/bin/redis-server:processCommand\n  \
+                  nsprobe hist libc.so.6:malloc --of arg1 --by comm"
+)]
+struct HistArguments {
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    table: TableArguments,
+    /// Which value
+    #[arg(long, value_name = "EXPRESSION")]
+    of: Option<String>,
+    /// COUNT equal buckets of STEP each from LOW on, instead of powers of two
+    #[arg(long, value_name = "LOW:STEP:COUNT", value_parser = linear, allow_hyphen_values = true)]
+    linear: Option<Scale>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+                  nsprobe stacks -c web libc.so.6:malloc --sum arg1 -t 10")]
+struct StacksArguments {
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    table: TableArguments,
+    /// Add up this, too
+    #[arg(long, value_name = "EXPRESSION")]
+    sum: Option<String>,
+    /// Most frames of a stack
+    #[arg(long, value_name = "N", default_value = "64",
+          value_parser = clap::value_parser!(u32).range(1..=127))]
+    max_frames: u32,
+    /// Print one line for each stack, its functions from the outermost on and its count, as flame
+    /// graphs are made of
+    #[arg(long, conflicts_with = "json")]
+    folded: bool,
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +217,8 @@ struct ExecArguments {
 pub(crate) enum Plan {
     /// Trace.
     Trace(TracePlan),
+    /// Count.
+    Aggregate(AggregatePlan),
     /// List functions.
     List(ListPlan),
     /// Show the module's state.
@@ -142,17 +241,53 @@ pub(crate) enum Who {
     Command(Vec<OsString>),
 }
 
+/// What to probe, and for how long.
+#[derive(Debug)]
+pub(crate) struct ProbeOptions {
+    pub(crate) who: Who,
+    pub(crate) probes: Vec<ProbeSpec>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) max_probes: usize,
+}
+
 /// How to trace.
 #[derive(Debug)]
 pub(crate) struct TracePlan {
-    pub(crate) who: Who,
-    pub(crate) probes: Vec<ProbeSpec>,
+    pub(crate) options: ProbeOptions,
     pub(crate) stack: bool,
     pub(crate) count: Option<u64>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) json: bool,
     pub(crate) setup: SetupOptions,
-    pub(crate) quiet: bool,
+}
+
+/// How to count.
+#[derive(Debug)]
+pub(crate) struct AggregatePlan {
+    pub(crate) options: ProbeOptions,
+    pub(crate) what: Aggregate,
+    pub(crate) by: Vec<Field>,
+    /// What is added up, or spread over buckets.
+    pub(crate) value: Option<Field>,
+    pub(crate) interval: Option<Duration>,
+    pub(crate) top: usize,
+    pub(crate) rows: u32,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aggregate {
+    /// Calls, and sums.
+    Count,
+    /// How values are spread.
+    Histogram(Scale),
+    /// Calls by their stacks.
+    Stacks {
+        /// Most frames.
+        max_frames: u32,
+        /// As flame graphs want it.
+        folded: bool,
+    },
 }
 
 /// What to list.
@@ -183,6 +318,9 @@ impl Plan {
     fn new(arguments: Arguments) -> Result<Plan, clap::Error> {
         Ok(match arguments.verb {
             Verb::Trace(arguments) => Plan::Trace(arguments.plan()?),
+            Verb::Count(arguments) => Plan::Aggregate(arguments.plan()?),
+            Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
+            Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::List(arguments) => Plan::List(ListPlan {
                 who: arguments.who.plan(Vec::new()),
                 spec: spec(&arguments.binary)?,
@@ -196,18 +334,128 @@ impl Plan {
 
 impl TraceArguments {
     fn plan(self) -> Result<TracePlan, clap::Error> {
-        let probes = self.probes.iter().map(|text| spec(text));
         Ok(TracePlan {
-            who: self.who.plan(self.command),
-            probes: probes.collect::<Result<_, _>>()?,
+            options: self.common.plan()?,
             stack: self.stack,
             count: self.count,
-            timeout: self.timeout,
-            json: self.json,
             setup: SetupOptions::with_ring_bytes(self.ring_size),
-            quiet: self.quiet,
         })
     }
+}
+
+impl ProbeArguments {
+    fn plan(self) -> Result<ProbeOptions, clap::Error> {
+        let probes = self.probes.iter().map(|text| spec(text));
+        Ok(ProbeOptions {
+            who: self.who.plan(self.command),
+            probes: probes.collect::<Result<_, _>>()?,
+            timeout: self.timeout,
+            json: self.json,
+            quiet: self.quiet,
+            max_probes: self.max_probes as usize,
+        })
+    }
+}
+
+impl TableArguments {
+    fn plan(
+        self,
+        common: ProbeArguments,
+        what: Aggregate,
+        value: Option<&str>,
+    ) -> Result<AggregatePlan, clap::Error> {
+        let options = common.plan()?;
+        if let Some(spec) = options
+            .probes
+            .iter()
+            .find(|spec| !spec.spec.fields.is_empty())
+        {
+            let span = spec
+                .spec
+                .fields
+                .first()
+                .map_or(0..0, |field| field.span.clone());
+            let message = "fields are for `nsprobe trace`; to count by a value there is --by";
+            let error = spec.error(&nsprobe_plan::SpecError::new(span, message));
+            return Err(raw(&error.to_string()));
+        }
+        let by = self
+            .by
+            .as_deref()
+            .map(|text| fields(text, "--by"))
+            .transpose()?;
+        let mut value = value
+            .map(|text| fields(text, "this option"))
+            .transpose()?
+            .unwrap_or_default();
+        if value.len() > 1 {
+            return Err(raw("only one value can be added up"));
+        }
+        Ok(AggregatePlan {
+            options,
+            what,
+            by: by.unwrap_or_default(),
+            value: value.pop(),
+            interval: self.interval,
+            top: self.top as usize,
+            rows: self.rows,
+        })
+    }
+}
+
+impl CountArguments {
+    fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        self.table
+            .plan(self.common, Aggregate::Count, self.sum.as_deref())
+    }
+}
+
+impl HistArguments {
+    fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        let scale = self.linear.unwrap_or(Scale::Log { bits: 2 });
+        self.table
+            .plan(self.common, Aggregate::Histogram(scale), self.of.as_deref())
+    }
+}
+
+impl StacksArguments {
+    fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        let what = Aggregate::Stacks {
+            max_frames: self.max_frames,
+            folded: self.folded,
+        };
+        self.table.plan(self.common, what, self.sum.as_deref())
+    }
+}
+
+/// Keys or values; a few have names that need no dollar sign.
+fn fields(text: &str, option: &str) -> Result<Vec<Field>, clap::Error> {
+    const PLAIN: [(&str, &str); 10] = [
+        ("func", "func=$probe"),
+        ("pid", "pid=$pid"),
+        ("tid", "tid=$tid"),
+        ("nspid", "nspid=$nspid"),
+        ("nstid", "nstid=$nstid"),
+        ("uid", "uid=$uid"),
+        ("cpu", "cpu=$cpu"),
+        ("comm", "comm=$comm"),
+        ("container", "container=$pidns"),
+        ("elapsed", "elapsed=$elapsed"),
+    ];
+    let words = text.split(',').map(|word| {
+        let known = PLAIN.iter().find(|(name, _)| *name == word.trim());
+        known.map_or(word, |(_, meaning)| meaning)
+    });
+    let meaning = words.collect::<Vec<_>>().join(",");
+    Field::parse_list(&meaning).map_err(|error| {
+        let before = meaning.get(..error.span.start).unwrap_or(&meaning);
+        let (before, shown) = (escaped(before).to_string(), escaped(&meaning));
+        let column = before.chars().count();
+        raw(&format!(
+            "{option}: {error}\n    {shown}\n    {:column$}^",
+            ""
+        ))
+    })
 }
 
 impl WhoArguments {
@@ -222,11 +470,33 @@ impl WhoArguments {
 }
 
 fn spec<T: FromStr<Err: ToString>>(text: &str) -> Result<T, clap::Error> {
-    text.parse().map_err(|error: T::Err| {
-        // Raw: the caret says more than a usage line would.
-        let kind = clap::error::ErrorKind::ValueValidation;
-        clap::Error::raw(kind, format!("{}\n", error.to_string()))
-    })
+    text.parse()
+        .map_err(|error: T::Err| raw(&error.to_string()))
+}
+
+/// Raw: a caret says more than a usage line would.
+fn raw(message: &str) -> clap::Error {
+    let kind = clap::error::ErrorKind::ValueValidation;
+    clap::Error::raw(kind, format!("{message}\n"))
+}
+
+/// `LOW:STEP:COUNT`.
+fn linear(text: &str) -> Result<Scale, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [low, step, buckets] = parts.as_slice() else {
+        return Err("not LOW:STEP:COUNT, such as 0:10:20".to_owned());
+    };
+    let scale = Scale::Linear {
+        low: low.parse().map_err(|_| "LOW is no number")?,
+        step: step.parse().map_err(|_| "STEP is no number from 1 on")?,
+        buckets: buckets.parse().map_err(|_| "COUNT is no number")?,
+    };
+    match scale.is_valid() {
+        true => Ok(scale),
+        false => Err(format!(
+            "STEP is at least 1, and COUNT from 1 to {LINEAR_MAX}"
+        )),
+    }
 }
 
 /// Seconds, with a fraction if need be.
@@ -276,15 +546,18 @@ mod tests {
 
     #[test]
     fn targets_are_told_apart() {
-        assert_eq!(trace(&["a:f"]).unwrap().who, Who::Host);
-        assert_eq!(trace(&["-p", "7", "a:f"]).unwrap().who, Who::Process(7));
+        assert_eq!(trace(&["a:f"]).unwrap().options.who, Who::Host);
         assert_eq!(
-            trace(&["a:f", "-c", "web", "b:g"]).unwrap().who,
+            trace(&["-p", "7", "a:f"]).unwrap().options.who,
+            Who::Process(7)
+        );
+        assert_eq!(
+            trace(&["a:f", "-c", "web", "b:g"]).unwrap().options.who,
             Who::Container("web".into())
         );
         let plan = trace(&["a:f", "--", "sleep", "--stack"]).unwrap();
         assert_eq!(
-            plan.who,
+            plan.options.who,
             Who::Command(vec!["sleep".into(), "--stack".into()])
         );
         assert!(!plan.stack);

@@ -2,15 +2,18 @@
 //! Output for machines: one JSON object a line, in ASCII. The keys are
 //! documented in `docs/json.md`; they are added to, never changed.
 
+use crate::fields;
 use crate::names::Named;
 use crate::render::{FrameView, HitView};
 use crate::summary::Summary;
+use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Lost, Method, StackEnd};
-use libnsprobe::Counters;
+use libnsprobe::{Counters, TableRow};
 use nsprobe_symbolize::{Source, SourceFrame};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Result, Write};
+use std::time::Duration;
 
 /// Writes `value` as one line. Everything beyond ASCII is escaped, so that no
 /// name can play tricks on a terminal, and every reader gets it back unchanged.
@@ -61,6 +64,12 @@ struct HitLine<'a> {
     pid_namespace: u32,
     cpu: u16,
     sequence: u32,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    r#return: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elapsed_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<fields::Json<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<FrameLine<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,6 +130,12 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
             pid_namespace: view.hit.pidns_inum,
             cpu: view.hit.cpu,
             sequence: view.hit.sequence,
+            r#return: view.is_return(),
+            elapsed_ns: view.elapsed_ns,
+            fields: (!view.formats.is_empty()).then_some(fields::Json {
+                formats: view.formats,
+                values: view.values,
+            }),
             stack: has_stack.then(|| view.frames.iter().map(FrameLine::new).collect()),
             stack_end: has_stack.then(|| end_name(end)),
         },
@@ -223,8 +238,12 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
 pub(crate) struct CountersLine {
     hits: u64,
     recorded: u64,
+    aggregated: u64,
     filtered: u64,
+    rejected: u64,
+    undecided: u64,
     lost_full: u64,
+    turned_away: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
 }
@@ -234,11 +253,88 @@ impl From<Counters> for CountersLine {
         CountersLine {
             hits: counters.hits,
             recorded: counters.recorded,
+            aggregated: counters.aggregated,
             filtered: counters.filtered,
+            rejected: counters.rejected,
+            undecided: counters.undecided,
             lost_full: counters.lost_full,
+            turned_away: counters.turned_away,
             stacks_cut: Some(counters.stacks_cut),
         }
     }
+}
+
+/// A row of a table with everything that its line tells.
+pub(crate) struct RowView<'a> {
+    /// `interval` or `total`.
+    pub(crate) of: &'static str,
+    /// When it was read, since the begin.
+    pub(crate) at: Duration,
+    /// What it is found by.
+    pub(crate) key: fields::Json<'a>,
+    /// The row.
+    pub(crate) row: &'a TableRow,
+    /// Whether values were added up.
+    pub(crate) has_values: bool,
+    /// Of a histogram.
+    pub(crate) scale: Option<Scale>,
+    /// Of a stack.
+    pub(crate) frames: Option<&'a [FrameView]>,
+}
+
+#[derive(Serialize)]
+struct RowLine<'a> {
+    r#type: &'static str,
+    of: &'static str,
+    time_s: f64,
+    key: &'a fields::Json<'a>,
+    count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    least: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    greatest: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buckets: Option<Vec<(i64, i64, u64)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Vec<FrameLine<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack_end: Option<&'static str>,
+}
+
+/// Writes one row of a table.
+pub(crate) fn row(out: &mut impl Write, view: &RowView<'_>) -> Result<()> {
+    let row = view.row;
+    let buckets = view.scale.map(|scale| {
+        let ranges = row.buckets.iter().enumerate();
+        let used = ranges.filter(|(_, count)| **count > 0);
+        used.filter_map(|(bucket, count)| {
+            let (least, greatest) = scale.range(bucket)?;
+            Some((least, greatest, *count))
+        })
+        .collect()
+    });
+    let of_total = |value: i64| (view.has_values && view.of == "total").then_some(value);
+    let end = StackEnd::from_u8(row.stack_end);
+    line(
+        out,
+        &RowLine {
+            r#type: "row",
+            of: view.of,
+            time_s: view.at.as_secs_f64(),
+            key: &view.key,
+            count: row.count,
+            sum: view.has_values.then_some(row.sum),
+            least: of_total(row.least),
+            greatest: of_total(row.greatest),
+            buckets,
+            stack: view
+                .frames
+                .map(|frames| frames.iter().map(FrameLine::new).collect()),
+            stack_end: view.frames.map(|_| end_name(end)),
+        },
+    )
 }
 
 #[derive(Serialize)]

@@ -8,14 +8,17 @@
 //! | 1 | it could not be done, or the traced command failed |
 //! | 2 | the command line makes no sense |
 
+mod aggregate;
 mod args;
 mod command;
+mod fields;
 mod json;
 mod list;
 mod names;
 mod origin;
 mod probes;
 mod render;
+mod run;
 mod spec;
 mod status;
 mod summary;
@@ -24,6 +27,7 @@ mod trace;
 
 use args::Plan;
 use nsprobe_symbolize::escaped;
+use spec::SpecError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -35,6 +39,11 @@ fn main() -> ExitCode {
     match run(plan) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.downcast_ref::<SpecError>().is_some() => {
+            // Several lines, with what comes from elsewhere escaped already.
+            eprintln!("nsprobe: {error}");
+            ExitCode::from(2)
+        }
         Err(error) => {
             // Names in errors come from containers.
             eprintln!("nsprobe: {}", escaped(&sentence(&error)));
@@ -46,6 +55,7 @@ fn main() -> ExitCode {
 fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     match plan {
         Plan::Trace(plan) => trace::run(&plan),
+        Plan::Aggregate(plan) => aggregate::run(&plan),
         Plan::List(plan) => list::run(&plan),
         Plan::Status(plan) => status::run(&plan),
         Plan::ExecStopped(command) => command::exec_stopped(&command),

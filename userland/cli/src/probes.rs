@@ -4,16 +4,17 @@
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, bail, Context};
+use nsprobe_plan::decode::FieldFormat;
+use nsprobe_plan::syntax::Place as Wanted;
+use nsprobe_plan::{Code, Compiled, Plain, Request, Sink};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Binary, FileOffset, Function, FunctionKind, Place};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, FunctionKind, Place};
 use nsprobe_target::OpenedFile;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Most functions that one spec may stand for.
-const FUNCTIONS_MAX: usize = 1000;
 /// Names that a message suggests.
 const SUGGESTIONS: usize = 3;
 
@@ -32,13 +33,23 @@ pub(crate) struct ProbedFile {
     key: (u64, u64),
 }
 
-/// A place to be probed: the entry of a function.
+/// A place to be probed.
 #[derive(Debug)]
 pub(crate) struct PlannedProbe {
     /// Index of its file.
     pub(crate) file: usize,
     /// Where in the file.
     pub(crate) offset: FileOffset,
+    /// Whether that is the beginning of a function.
+    pub(crate) at_function: bool,
+    /// Whether it is hit when the function returns.
+    pub(crate) at_return: bool,
+    /// What runs at the entry.
+    pub(crate) entry: Option<Rc<Code>>,
+    /// What runs at the return.
+    pub(crate) ret: Option<Rc<Code>>,
+    /// The fields of its records.
+    pub(crate) fields: Rc<[FieldFormat]>,
     /// The function's readable name, without parameters.
     pub(crate) function: String,
     /// How output calls it: `redis-server:setCommand`.
@@ -54,12 +65,40 @@ pub(crate) struct Planned {
     pub(crate) probes: Vec<PlannedProbe>,
     /// What the user should know.
     pub(crate) notes: Vec<String>,
-    places: HashSet<(usize, FileOffset)>,
+    /// The parts of the keys that hits are counted by.
+    pub(crate) keys: Vec<FieldFormat>,
+    places: HashSet<(usize, FileOffset, bool)>,
+    /// Programs are shared: those of most functions are alike.
+    programs: HashSet<Rc<Code>>,
+}
+
+/// How places are probed.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    /// What becomes of hits.
+    pub(crate) sink: Sink<'a>,
+    /// Whether calls are timed: probes are hit at returns.
+    pub(crate) at_return: bool,
+    /// Most places that one spec may stand for.
+    pub(crate) max_probes: usize,
+}
+
+/// A place in a file, and the function that it is in.
+struct Spot {
+    offset: FileOffset,
+    address: Address,
+    /// The function's readable name, and the distance when that is not its beginning.
+    function: String,
+    at_function: bool,
 }
 
 impl Planned {
     /// Finds what `specs` mean in `target`.
-    pub(crate) fn new(target: &Target, specs: &[ProbeSpec]) -> anyhow::Result<Planned> {
+    pub(crate) fn new(
+        target: &Target,
+        specs: &[ProbeSpec],
+        how: &How<'_>,
+    ) -> anyhow::Result<Planned> {
         let mut planned = Planned::default();
         let mut opened: Vec<(&BinaryName, Vec<usize>)> = Vec::new();
         for spec in specs {
@@ -73,7 +112,7 @@ impl Planned {
                 }
             };
             for file in files {
-                planned.add(file, &spec.function)?;
+                planned.add(file, spec, how)?;
             }
         }
         Ok(planned)
@@ -107,13 +146,53 @@ impl Planned {
         Ok(self.files.len() - 1)
     }
 
-    /// Adds the functions of that name in a file.
-    fn add(&mut self, index: usize, name: &str) -> anyhow::Result<()> {
+    /// Adds the places in a file that a spec means.
+    fn add(&mut self, index: usize, spec: &ProbeSpec, how: &How<'_>) -> anyhow::Result<()> {
         let Some(file) = self.files.get(index) else {
             return Ok(());
         };
         let (binary, path) = (Rc::clone(&file.binary), file.path.clone());
-        let (functions, resolvers) = find(&binary, &path, name)?;
+        let spots = self.spots(&binary, &path, &spec.spec.place)?;
+        if spots.len() > how.max_probes {
+            bail!(
+                "this fits {} places of {}, more than {}: narrow it down, or allow more with \
+                 --max-probes {}",
+                spots.len(),
+                path.display(),
+                how.max_probes,
+                spots.len()
+            );
+        }
+        for spot in spots {
+            let probe = self.compile(index, &path, spot, spec, how)?;
+            if self.places.insert((index, probe.offset, probe.at_return)) {
+                self.probes.push(probe);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where in a file a spec means.
+    fn spots(&mut self, binary: &Binary, path: &Path, place: &Wanted) -> anyhow::Result<Vec<Spot>> {
+        match place {
+            Wanted::Functions { name, offset } => self.functions(binary, path, name, *offset),
+            Wanted::FileOffset(offset) => spot_at(binary, path, *offset).map(|spot| vec![spot]),
+            Wanted::Line { .. } => bail!(
+                "places by source line are not known yet: name the function, or its offset \
+                 (function+0x10)"
+            ),
+            Wanted::Usdt { .. } => bail!("static probes (PROVIDER:NAME) are not known yet"),
+        }
+    }
+
+    fn functions(
+        &mut self,
+        binary: &Binary,
+        path: &Path,
+        name: &str,
+        distance: u64,
+    ) -> anyhow::Result<Vec<Spot>> {
+        let (functions, resolvers) = find(binary, path, name)?;
         if resolvers > 0 {
             self.notes.push(format!(
                 "{name} in {} is an indirect function as well: calls of the implementation that it \
@@ -128,14 +207,108 @@ impl Planned {
                 path.display()
             ));
         }
-        for function in functions {
-            check(&binary, &path, function)?;
-            if self.places.insert((index, function.file_offset)) {
-                self.probes.push(probe(index, &path, function));
+        let spots = functions.into_iter().map(|function| {
+            if function.size != 0 && distance >= function.size {
+                bail!(
+                    "{name} in {} is {:#x} bytes long: +{distance:#x} lies behind its end",
+                    path.display(),
+                    function.size
+                );
+            }
+            let spot = Spot::of(function, distance);
+            check(binary, path, &spot)?;
+            Ok(spot)
+        });
+        spots.collect()
+    }
+
+    /// The probe of a place, with its programs.
+    fn compile(
+        &mut self,
+        file: usize,
+        path: &Path,
+        spot: Spot,
+        spec: &ProbeSpec,
+        how: &How<'_>,
+    ) -> anyhow::Result<PlannedProbe> {
+        let scope = Plain {
+            address: spot.address.0,
+            at_function: spot.at_function,
+        };
+        let compiled = Compiled::new(&Request {
+            spec: &spec.spec,
+            scope: &scope,
+            sink: how.sink,
+            at_return: how.at_return,
+        });
+        let compiled = compiled.map_err(|error| spec.error(&error))?;
+        let at_return = compiled.at_return;
+        if at_return && !spot.at_function {
+            bail!(
+                "{} is inside of a function: only a whole function returns",
+                spot.function
+            );
+        }
+        self.keys = compiled.keys;
+        let file_name = path.file_name().unwrap_or(path.as_os_str());
+        Ok(PlannedProbe {
+            file,
+            offset: spot.offset,
+            at_function: spot.at_function,
+            at_return,
+            entry: compiled.entry.map(|code| self.share(code)),
+            ret: compiled.ret.map(|code| self.share(code)),
+            fields: compiled.fields.into(),
+            label: format!("{}:{}", file_name.to_string_lossy(), spot.function),
+            function: spot.function,
+        })
+    }
+
+    fn share(&mut self, code: Code) -> Rc<Code> {
+        match self.programs.get(&code) {
+            Some(known) => Rc::clone(known),
+            None => {
+                let code = Rc::new(code);
+                self.programs.insert(Rc::clone(&code));
+                code
             }
         }
-        Ok(())
     }
+}
+
+impl Spot {
+    /// So many bytes behind the beginning of a function.
+    fn of(function: &Function, distance: u64) -> Spot {
+        let name = demangle_without_parameters(&function.name);
+        Spot {
+            offset: FileOffset(function.file_offset.0.saturating_add(distance)),
+            address: Address(function.address.0.saturating_add(distance)),
+            function: match distance {
+                0 => name,
+                distance => format!("{name}+{distance:#x}"),
+            },
+            at_function: distance == 0,
+        }
+    }
+}
+
+/// The place at an offset of the file.
+fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Result<Spot> {
+    let place = FileOffset(offset);
+    let address = binary.segment_of(place).and_then(|s| s.address_of(place));
+    let spot = match (binary.code_at(place), address) {
+        (Place::Function(function), Some(address)) => {
+            Spot::of(function, address.0.saturating_sub(function.address.0))
+        }
+        (_, address) => Spot {
+            offset: place,
+            address: address.unwrap_or_default(),
+            function: format!("{offset:#x}"),
+            at_function: false,
+        },
+    };
+    check(binary, path, &spot)?;
+    Ok(spot)
 }
 
 /// A second handle for the kernel, and the functions.
@@ -144,17 +317,6 @@ pub(crate) fn read(file: File, path: &Path) -> anyhow::Result<(File, Binary)> {
         .try_clone()
         .with_context(|| format!("cannot keep {} open", path.display()))?;
     Ok((own, Binary::open(file, path)?))
-}
-
-fn probe(file: usize, path: &Path, function: &Function) -> PlannedProbe {
-    let function_name = demangle_without_parameters(&function.name);
-    let file_name = path.file_name().unwrap_or(path.as_os_str());
-    PlannedProbe {
-        file,
-        offset: function.file_offset,
-        label: format!("{}:{function_name}", file_name.to_string_lossy()),
-        function: function_name,
-    }
 }
 
 /// The functions of that name, each place once, and how many resolvers of
@@ -181,13 +343,6 @@ fn find<'a>(
     }
     found.sort_by_key(|function| function.file_offset);
     found.dedup_by_key(|function| function.file_offset);
-    if found.len() > FUNCTIONS_MAX {
-        bail!(
-            "{name} fits {} functions of {}, more than {FUNCTIONS_MAX}: narrow it down",
-            found.len(),
-            path.display()
-        );
-    }
     Ok((found, resolvers))
 }
 
@@ -214,8 +369,8 @@ fn suggest(before: &str, names: &[String], after: &str) -> String {
 }
 
 /// A symbol may lie about where code is; a breakpoint in data corrupts it.
-fn check(binary: &Binary, path: &Path, function: &Function) -> anyhow::Result<()> {
-    let why = match binary.code_at(function.file_offset) {
+fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result<()> {
+    let why = match binary.code_at(spot.offset) {
         Place::Code | Place::Function(_) => return Ok(()),
         Place::OutsideFile => "lies behind the end of the file",
         Place::NotLoaded => "is in no part of the file that is loaded",
@@ -223,8 +378,8 @@ fn check(binary: &Binary, path: &Path, function: &Function) -> anyhow::Result<()
     };
     bail!(
         "{} in {} cannot be probed: its offset {} {why}",
-        function.name,
+        spot.function,
         path.display(),
-        function.file_offset
+        spot.offset
     )
 }

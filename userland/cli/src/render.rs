@@ -3,8 +3,10 @@
 //!
 //! Every name comes from a traced program, and is escaped.
 
+use crate::fields;
 use crate::names::{file_name, Named};
-use libnsprobe::common::record::{Hit, Lost, StackEnd};
+use libnsprobe::common::record::{Hit, Lost, StackEnd, HIT_RETURN};
+use nsprobe_plan::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::{escaped, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;
@@ -22,6 +24,11 @@ pub(crate) struct HitView<'a> {
     pub(crate) binary: &'a str,
     /// The probed function.
     pub(crate) function: &'a str,
+    /// How long the call took, for a return whose entry was seen.
+    pub(crate) elapsed_ns: Option<u64>,
+    /// The fields, and their values.
+    pub(crate) formats: &'a [FieldFormat],
+    pub(crate) values: &'a [FieldValue],
     /// The stack, innermost first; none when none was asked for.
     pub(crate) frames: &'a [FrameView],
 }
@@ -51,18 +58,28 @@ impl HitView<'_> {
         comm.get(..end).unwrap_or_default()
     }
 
+    /// Whether the function returned.
+    pub(crate) fn is_return(&self) -> bool {
+        self.hit.flags & HIT_RETURN != 0
+    }
+
     /// Why the stack ends, when frames may be missing.
     pub(crate) fn cut(&self) -> Option<&'static str> {
-        match StackEnd::from_u8(self.hit.stack_end) {
-            Some(StackEnd::None | StackEnd::Outermost) => None,
-            Some(StackEnd::Limit) => Some("it has more frames than are taken"),
-            Some(StackEnd::Fault) => Some("the next frame's memory is not present"),
-            Some(StackEnd::BadFramePointer) => Some("the last function keeps no frame pointer"),
-            Some(StackEnd::NotCode) => {
-                Some("what follows is no return address: the last function keeps no frame pointer")
-            }
-            None => Some("for a reason that this version does not know"),
+        cut(StackEnd::from_u8(self.hit.stack_end))
+    }
+}
+
+/// Why a stack ends, when frames may be missing.
+pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
+    match end {
+        Some(StackEnd::None | StackEnd::Outermost) => None,
+        Some(StackEnd::Limit) => Some("it has more frames than are taken"),
+        Some(StackEnd::Fault) => Some("the next frame's memory is not present"),
+        Some(StackEnd::BadFramePointer) => Some("the last function keeps no frame pointer"),
+        Some(StackEnd::NotCode) => {
+            Some("what follows is no return address: the last function keeps no frame pointer")
         }
+        None => Some("for a reason that this version does not know"),
     }
 }
 
@@ -76,13 +93,41 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
         let pids = format!("{}/{}", view.hit.pid, view.hit.ns_pid);
         write!(out, "{pids:>11}")?;
     }
-    writeln!(out, " {}", view.label)?;
-    for (number, frame) in view.frames.iter().enumerate() {
-        self::frame(out, number, frame)?;
+    write!(out, " {}", view.label)?;
+    if view.is_return() {
+        out.write_all(b"%return")?;
     }
+    for (field, value) in view.formats.iter().zip(view.values) {
+        write!(out, " {}={}", escaped(&field.name), fields::text(value))?;
+    }
+    if let Some(elapsed_ns) = view.elapsed_ns {
+        write!(out, " ({})", fields::duration(elapsed_ns))?;
+    }
+    out.write_all(b"\n")?;
+    frames(out, view.frames)?;
     match view.cut() {
         Some(why) if !view.frames.is_empty() => writeln!(out, "  stack cut: {why}"),
         _ => Ok(()),
+    }
+}
+
+/// Writes the frames of a stack.
+pub(crate) fn frames(out: &mut impl Write, frames: &[FrameView]) -> Result<()> {
+    for (number, frame) in frames.iter().enumerate() {
+        self::frame(out, number, frame)?;
+    }
+    Ok(())
+}
+
+/// The functions of a frame, the innermost inlined one first; what identifies it when
+/// it has no name.
+pub(crate) fn functions(view: &FrameView) -> Vec<String> {
+    match view.named.functions.as_slice() {
+        [] => vec![unnamed(view)],
+        functions => functions
+            .iter()
+            .map(|function| escaped(&function.function).to_string())
+            .collect(),
     }
 }
 
@@ -210,6 +255,9 @@ mod tests {
             label: "redis-server:setCommand",
             binary: "/usr/bin/redis-server",
             function: "setCommand",
+            elapsed_ns: None,
+            formats: &[],
+            values: &[],
             frames,
         };
         let mut out = Vec::new();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user wants to probe: `BINARY:FUNCTION`.
+//! What the user wants to probe: `BINARY:` and what `nsprobe_plan` reads behind it.
 //!
 //! The first colon divides, so that `app:ns::Type::method` needs no quoting; a
 //! colon in the name of a file is written `\:`.
 
+use nsprobe_plan::Spec;
 use nsprobe_symbolize::escaped;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -42,13 +43,28 @@ impl fmt::Display for BinaryName {
     }
 }
 
-/// Functions to be probed.
+/// Places to be probed, what is fetched there, and which hits count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSpec {
     /// Where they are.
     pub(crate) binary: BinaryName,
-    /// Their name, or a glob.
-    pub(crate) function: String,
+    /// Which they are, and the rest.
+    pub(crate) spec: Spec,
+    /// As it was typed.
+    text: String,
+    /// Where `spec` begins in it.
+    base: usize,
+}
+
+impl ProbeSpec {
+    /// What is wrong with the spec, as was found later.
+    pub(crate) fn error(&self, error: &nsprobe_plan::SpecError) -> SpecError {
+        SpecError {
+            text: self.text.clone(),
+            at: self.base + error.span.start,
+            why: escaped(&error.message).to_string(),
+        }
+    }
 }
 
 /// A binary, and which of its functions.
@@ -66,7 +82,7 @@ pub(crate) struct SpecError {
     text: String,
     /// Index of the byte in question.
     at: usize,
-    why: &'static str,
+    why: String,
 }
 
 impl fmt::Display for SpecError {
@@ -84,28 +100,29 @@ impl FromStr for ProbeSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<ProbeSpec, SpecError> {
-        let error = |at, why| SpecError {
-            text: text.to_owned(),
-            at,
-            why,
-        };
-        let (binary, function) = split(text)?;
-        let Some((at, function)) = function else {
-            return Err(error(
-                text.len(),
-                "a probe is BINARY:FUNCTION; here the colon and the function are missing",
-            ));
-        };
-        if function.is_empty() {
-            return Err(error(
-                at,
-                "a probe is BINARY:FUNCTION; here the function is missing",
-            ));
+        let (binary, rest) = split(text)?;
+        let missing = "a probe is BINARY:FUNCTION; here the colon and the function are missing";
+        let (base, rest) = rest.ok_or_else(|| error(text, text.len(), missing))?;
+        if rest.is_empty() {
+            let missing = "a probe is BINARY:FUNCTION; here the function is missing";
+            return Err(error(text, base, missing));
         }
+        let spec = Spec::parse(rest);
         Ok(ProbeSpec {
             binary,
-            function: function.to_owned(),
+            spec: spec.map_err(|wrong| error(text, base + wrong.span.start, &wrong.message))?,
+            text: text.to_owned(),
+            base,
         })
+    }
+}
+
+/// Something is wrong at a byte of the text.
+fn error(text: &str, at: usize, why: &str) -> SpecError {
+    SpecError {
+        text: text.to_owned(),
+        at,
+        why: why.to_owned(),
     }
 }
 
@@ -128,11 +145,7 @@ impl FromStr for ListSpec {
     reason = "a name and, if any, a place and a rest"
 )]
 fn split(text: &str) -> Result<(BinaryName, Option<(usize, &str)>), SpecError> {
-    let error = |at, why| SpecError {
-        text: text.to_owned(),
-        at,
-        why,
-    };
+    let error = |at, why| error(text, at, why);
     let mut name = String::new();
     let mut rest = None;
     let mut chars = text.char_indices().peekable();
@@ -165,17 +178,25 @@ fn split(text: &str) -> Result<(BinaryName, Option<(usize, &str)>), SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nsprobe_plan::syntax::Place;
     use proptest::prelude::*;
 
     fn probe(text: &str) -> ProbeSpec {
         text.parse().unwrap()
     }
 
+    fn function(spec: &ProbeSpec) -> &str {
+        match &spec.spec.place {
+            Place::Functions { name, .. } => name,
+            place => panic!("{place:?}"),
+        }
+    }
+
     #[test]
     fn the_first_colon_divides() {
-        let spec = probe("/usr/bin/app:ns::Type::method(int)");
+        let spec = probe("/usr/bin/app:\"ns::Type::method(int)\"");
         assert_eq!(spec.binary, BinaryName::Path("/usr/bin/app".into()));
-        assert_eq!(spec.function, "ns::Type::method(int)");
+        assert_eq!(function(&spec), "ns::Type::method(int)");
         let spec = probe(r"a\:b:f");
         assert_eq!(spec.binary, BinaryName::Bare("a:b".into()));
         let list: ListSpec = "libc.so.6".parse().unwrap();
@@ -197,6 +218,7 @@ mod tests {
         assert!(text("/usr/bin/:main").contains("directory"));
         assert!(text("a:\u{1b}[31m\0").contains("NUL"));
         assert!(!text("a:\u{1b}[31m\0").contains('\u{1b}'));
+        assert!(text("app:f(a b)").ends_with("\n    app:f(a b)\n            ^"));
     }
 
     proptest! {
@@ -209,10 +231,10 @@ mod tests {
         }
 
         #[test]
-        fn what_was_meant_comes_back(binary in "[a-z/.:]{0,8}[a-z]", function in "[a-z:*]{1,8}") {
+        fn what_was_meant_comes_back(binary in "[a-z/.:]{0,8}[a-z]", function in "[a-z*]{1,8}") {
             let spec = probe(&format!("{}:{function}", binary.replace(':', r"\:")));
+            prop_assert_eq!(self::function(&spec), function);
             prop_assert_eq!(spec.binary, BinaryName::new(binary));
-            prop_assert_eq!(spec.function, function);
         }
     }
 }

@@ -3,8 +3,11 @@
 
 use crate::probes::Planned;
 use libnsprobe::{Counters, ProbeId, Session};
+use nsprobe_plan::decode::FieldFormat;
 use nsprobe_symbolize::{escaped, FileOffset};
 use std::io::{Result, Write};
+use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The end of a trace.
@@ -47,19 +50,17 @@ pub(crate) struct ProbeSummary {
 pub(crate) fn probes(
     session: &Session,
     labels: &[ProbeLabel],
-    ids: &[ProbeId],
 ) -> libnsprobe::Result<Vec<ProbeSummary>> {
     labels
         .iter()
-        .zip(ids)
-        .map(|(label, &id)| {
+        .map(|label| {
             Ok(ProbeSummary {
-                id: id.0,
+                id: label.id.0,
                 binary: label.binary.clone(),
                 function: label.function.clone(),
                 label: label.label.clone(),
                 offset: label.offset,
-                counters: session.counters(id)?,
+                counters: session.counters(label.id)?,
             })
         })
         .collect()
@@ -68,6 +69,8 @@ pub(crate) fn probes(
 /// What output calls a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbeLabel {
+    /// Its id.
+    pub(crate) id: ProbeId,
     /// `binary:function`, escaped.
     pub(crate) label: String,
     /// The probed file.
@@ -76,21 +79,25 @@ pub(crate) struct ProbeLabel {
     pub(crate) function: String,
     /// Where it is.
     pub(crate) offset: FileOffset,
+    /// The fields of its records.
+    pub(crate) fields: Rc<[FieldFormat]>,
 }
 
 impl ProbeLabel {
     /// The labels of all planned probes, in their order.
-    pub(crate) fn all(planned: &Planned) -> Vec<ProbeLabel> {
-        let label = |probe: &crate::probes::PlannedProbe| {
+    pub(crate) fn all(planned: &Planned, ids: &[ProbeId]) -> Vec<ProbeLabel> {
+        let label = |(probe, id): (&crate::probes::PlannedProbe, &ProbeId)| {
             let file = planned.files.get(probe.file);
             ProbeLabel {
+                id: *id,
                 label: escaped(&probe.label).to_string(),
                 binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
                 function: probe.function.clone(),
                 offset: probe.offset,
+                fields: Rc::clone(&probe.fields),
             }
         };
-        planned.probes.iter().map(label).collect()
+        planned.probes.iter().zip(ids).map(label).collect()
     }
 }
 
@@ -120,6 +127,23 @@ impl Summary {
                 self.received
             )
         })
+    }
+
+    /// Tells people, unless they want it quiet, and what went wrong in any case; the
+    /// exit code.
+    pub(crate) fn tell(&self, quiet: bool, failure: Option<String>) -> anyhow::Result<ExitCode> {
+        if !quiet {
+            // At once, so that the command's output does not come in between.
+            let mut text = Vec::new();
+            self.write(&mut text)?;
+            std::io::stderr().write_all(&text)?;
+        }
+        let problem = self.problem();
+        for error in problem.iter().chain(&failure) {
+            eprintln!("nsprobe: {}", escaped(error));
+        }
+        let failed = problem.is_some() || failure.is_some();
+        Ok(ExitCode::from(u8::from(failed)))
     }
 
     /// Writes it for people.
@@ -158,11 +182,30 @@ impl Summary {
     }
 }
 
+/// What became of hits; parts that are nothing are said only of plain records.
 fn sentence(counters: &Counters) -> String {
-    format!(
-        "{} hits = {} recorded + {} filtered + {} lost (ring full)",
-        counters.hits, counters.recorded, counters.filtered, counters.lost_full
-    )
+    let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
+    let parts = [
+        (counters.recorded, "recorded", !aggregates),
+        (counters.aggregated, "counted", false),
+        (counters.filtered, "filtered", true),
+        (counters.rejected, "not matching", false),
+        (counters.turned_away, "without a row (table full)", false),
+        (counters.lost_full, "lost (ring full)", !aggregates),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _, always)| *count > 0 || *always)
+        .map(|(count, name, _)| format!("{count} {name}"))
+        .collect();
+    let mut text = format!("{} hits = {}", counters.hits, parts.join(" + "));
+    if counters.undecided > 0 {
+        text.push_str(&format!(
+            " ({} of those not matching, since a value could not be read)",
+            counters.undecided
+        ));
+    }
+    text
 }
 
 #[cfg(test)]

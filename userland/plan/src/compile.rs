@@ -20,6 +20,8 @@ pub struct Request<'a> {
     pub scope: &'a dyn Scope,
     /// What becomes of hits.
     pub sink: Sink<'a>,
+    /// The probe is hit at returns, whether the spec asks for it or not.
+    pub at_return: bool,
 }
 
 /// What becomes of hits, as far as programs know.
@@ -84,7 +86,7 @@ impl Compiled {
             Sink::Record | Sink::Count => (&[], None),
         };
         let more = keys.iter().map(|key| &key.value).chain(value);
-        let at_return = request.spec.is_at_return(more);
+        let at_return = request.at_return || request.spec.is_at_return(more);
         let mut compiler = Compiler {
             resolver: Resolver {
                 scope: request.scope,

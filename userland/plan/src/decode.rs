@@ -72,8 +72,6 @@ pub enum FieldValue {
     Float(f64),
     /// A value with a name.
     Named(String, i64),
-    /// The address of a function.
-    Symbol(u64),
 }
 
 impl FieldFormat {
@@ -139,7 +137,6 @@ fn formatted(format: Format, word: u64) -> FieldValue {
         Format::Hex { bytes } => FieldValue::Hex(low(bytes)),
         Format::Char => FieldValue::Char(word as u8),
         Format::Bool => FieldValue::Bool(word != 0),
-        Format::Symbol => FieldValue::Symbol(word),
         Format::Text { .. } | Format::Bytes { .. } => guessed(word),
     }
 }

@@ -23,3 +23,6 @@ pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
 pub use syntax::{Spec, SpecError};
 pub use types::{Member, Shape, Type, TypeId};
 pub use value::{BinaryOperator, Value, Width};
+
+/// What names the probe itself in an expression.
+pub const PROBE: nsprobe_common::program::Context = nsprobe_common::program::Context::Probe;

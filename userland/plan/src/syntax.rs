@@ -132,8 +132,6 @@ pub enum Format {
         /// How many.
         count: u16,
     },
-    /// The function at an address.
-    Symbol,
 }
 
 /// Bytes of a string when the spec does not say.

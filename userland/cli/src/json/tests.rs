@@ -72,6 +72,9 @@ fn a_hit() -> Value {
     };
     record.comm[..4].copy_from_slice(b"a\xff\x1bb");
     let view = HitView {
+        elapsed_ns: None,
+        formats: &[],
+        values: &[],
         hit: &record,
         start_ns: 2_000_000_000,
         label: "x:f",

@@ -6,8 +6,9 @@ use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
 use crate::summary::{ProbeLabel, Summary};
-use libnsprobe::common::record::{Frames, Hit, Record};
-use libnsprobe::{Batch, ProbeId, Session};
+use libnsprobe::common::record::{Details, Hit, Record};
+use libnsprobe::{Batch, Session};
+use nsprobe_plan::decode;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Stdout, Write};
 
@@ -29,15 +30,17 @@ impl Printer {
     pub(super) fn new(
         plan: &TracePlan,
         labels: Vec<ProbeLabel>,
-        ids: &[ProbeId],
         names: Names,
         start_ns: u64,
     ) -> Printer {
         Printer {
             out: BufWriter::with_capacity(1 << 16, io::stdout()),
-            json: plan.json,
+            json: plan.options.json,
             count: plan.count,
-            labels: ids.iter().map(|id| id.0).zip(labels).collect(),
+            labels: labels
+                .into_iter()
+                .map(|label| (label.id.0, label))
+                .collect(),
             names,
             start_ns,
             printed: 0,
@@ -71,7 +74,7 @@ impl Printer {
         for record in batch.records() {
             match record {
                 Record::Object(object) => self.names.announce(session, object),
-                Record::Hit(hit, details) => self.hit(session, hit, details.frames)?,
+                Record::Hit(hit, details) => self.hit(session, hit, &details)?,
                 Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Unknown(..) => {}
@@ -86,24 +89,32 @@ impl Printer {
         Ok(())
     }
 
-    fn hit(&mut self, session: &Session, hit: &Hit, frames: Frames<'_>) -> io::Result<()> {
+    fn hit(&mut self, session: &Session, hit: &Hit, details: &Details<'_>) -> io::Result<()> {
         self.received += 1;
         if self.is_full() {
             return Ok(());
         }
         self.frames.clear();
-        for frame in frames {
+        for frame in details.frames {
             let named = self.names.name(session, frame);
             self.frames.push(FrameView { frame, named });
         }
         let label = self.labels.get(&hit.probe);
         let text = |part: fn(&ProbeLabel) -> &str| label.map_or("?", part);
+        let formats = label.map_or(&[][..], |label| &label.fields);
+        let values = match formats {
+            [] => Vec::new(),
+            formats => decode::fields(formats, details.fields),
+        };
         let view = HitView {
             hit,
             start_ns: self.start_ns,
             label: text(|label| &label.label),
             binary: text(|label| &label.binary),
             function: text(|label| &label.function),
+            elapsed_ns: details.elapsed_ns,
+            formats,
+            values: &values,
             frames: &self.frames,
         };
         self.printed += 1;

@@ -117,6 +117,7 @@ fn compile(text: &str, sink: Sink<'_>) -> Result<Compiled> {
         spec: &spec,
         scope: &PLAIN,
         sink,
+        at_return: false,
     })
 }
 

@@ -282,7 +282,6 @@ impl<'a> Parser<'a> {
             ("char", None) => Some(Format::Char),
             ("bool", None) => Some(Format::Bool),
             ("ptr" | "hex", None) => Some(Format::Hex { bytes: 8 }),
-            ("symbol", None) => Some(Format::Symbol),
             (other, None) => sized(other),
         };
         format.ok_or_else(|| SpecError::new(span.start..self.last_end(), FORMATS))
@@ -542,7 +541,7 @@ impl<'a> Parser<'a> {
 }
 
 const FORMATS: &str = "this is no format: they are u8 to u64, s8 to s64, x8 to x64, hex, char, \
-                       bool, ptr, symbol, string, string[N] and bytes[N]";
+                       bool, ptr, string, string[N] and bytes[N]";
 
 /// `u32`, `s8`, `x64`.
 fn sized(name: &str) -> Option<Format> {

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe count`, `hist` and `stacks`: hits are counted in the kernel; what is
+//! printed are its tables.
+
+mod print;
+
+use crate::args::{Aggregate, AggregatePlan};
+use crate::names::Names;
+use crate::probes::How;
+use crate::run::{self, Ended, Pace, Run, Wanted};
+use crate::summary::{self, ProbeLabel, Summary};
+use crate::target::Target;
+use libnsprobe::common::record::Record;
+use libnsprobe::{
+    ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
+};
+use nsprobe_plan::syntax::{Expression, Field, Kind};
+use print::Printer;
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often we look whether something ended.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of a ring: only announcements of files go there.
+const RING_BYTES: u64 = 64 << 10;
+
+/// Counts.
+pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
+    let options = &plan.options;
+    let target = Target::find(&options.who)?;
+    let keys = keys(plan);
+    let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
+    let counts_only = plan.what == Aggregate::Count && keys.is_empty() && value.is_none();
+    let how = How {
+        sink: match counts_only {
+            true => nsprobe_plan::Sink::Count,
+            false => nsprobe_plan::Sink::Table { keys: &keys, value },
+        },
+        // Without a value it is the time of the call.
+        at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
+        max_probes: options.max_probes,
+    };
+    let planned = run::plan(&target, options, &how)?;
+    let max_frames = match plan.what {
+        Aggregate::Stacks { max_frames, .. } => max_frames,
+        _ => 0,
+    };
+    let wanted = Wanted {
+        options,
+        setup: SetupOptions::with_ring_bytes(RING_BYTES),
+        stack: max_frames != 0,
+        max_frames,
+    };
+    let key_words: usize = planned.keys.iter().map(|key| key.shape.key_words()).sum();
+    let spec = TableSpec {
+        kind: match plan.what {
+            Aggregate::Histogram(scale) => TableKind::Histogram(scale),
+            _ => TableKind::Sums,
+        },
+        key_words: key_words as u32,
+        max_frames,
+        rows: plan.rows,
+    };
+    let mut table = None;
+    let mut run = Run::begin(&wanted, &target, planned, |session| {
+        if counts_only {
+            return Ok(Sink::Count);
+        }
+        let made = session.table(&spec)?;
+        table = Some(made);
+        Ok(Sink::Table(made.id()))
+    })?;
+    // Without stacks nothing more is needed of the files.
+    let files = std::mem::take(&mut run.planned.files);
+    let files = if wanted.stack { files } else { Vec::new() };
+    let mut counting = Counting {
+        table,
+        before: HashMap::new(),
+        names: Names::new(files),
+        printer: Printer::new(plan, &run.planned.keys, run.labels.clone()),
+    };
+    counting.follow(plan, run)
+}
+
+/// What rows are found by: what the user wants, and the function when there may be
+/// several and the table is not about all of them together.
+fn keys(plan: &AggregatePlan) -> Vec<Field> {
+    let mut keys = plan.by.clone();
+    let is_count = plan.what == Aggregate::Count && plan.value.is_none();
+    if keys.is_empty() && !is_count && !matches!(plan.what, Aggregate::Stacks { .. }) {
+        keys.push(Field {
+            name: "func".to_owned(),
+            value: Expression {
+                kind: Kind::Context(nsprobe_plan::PROBE),
+                span: 0..0,
+            },
+            format: None,
+            span: 0..0,
+        });
+    }
+    keys
+}
+
+/// A table that is read again and again.
+struct Counting {
+    table: Option<Table>,
+    /// The rows as they were printed last.
+    before: HashMap<(Vec<u64>, Vec<u64>), TableRow>,
+    names: Names,
+    printer: Printer,
+}
+
+impl Counting {
+    fn follow(&mut self, plan: &AggregatePlan, mut run: Run<'_>) -> anyhow::Result<ExitCode> {
+        let mut next = plan.interval.map(|interval| run.begun + interval);
+        let ended = run.follow(PAUSE, |run| {
+            self.announcements(run, Reader::settled())?;
+            if let (Some(at), Some(interval)) = (next, plan.interval) {
+                if std::time::Instant::now() >= at {
+                    next = Some(at + interval);
+                    let rows = self.rows(&run.session, &run.labels)?;
+                    let since = self.since(&rows);
+                    self.printer.interval(
+                        &run.session,
+                        &mut self.names,
+                        &since,
+                        run.begun.elapsed(),
+                    )?;
+                }
+            }
+            Ok(Pace::Wait)
+        })?;
+        match ended {
+            Ended::Because(why) => self.end(plan, run, why),
+            Ended::ReaderGone => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Secures the files that stacks name.
+    fn announcements(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
+        let batch = run.reader.collect(until_ns)?;
+        for record in batch.records() {
+            if let Record::Object(object) = record {
+                self.names.announce(&run.session, object);
+            }
+        }
+        Ok(())
+    }
+
+    /// What there is: the table, or a row for each probe.
+    fn rows(&self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
+        let Some(table) = &self.table else {
+            let row = |label: &ProbeLabel| {
+                Ok(TableRow {
+                    key: vec![label.id.0.into()],
+                    count: session.counters(label.id)?.aggregated,
+                    ..TableRow::default()
+                })
+            };
+            return Ok(Rows {
+                rows: labels.iter().map(row).collect::<libnsprobe::Result<_>>()?,
+                ..Rows::default()
+            });
+        };
+        Ok(session.rows(table)?)
+    }
+
+    /// What was added since the last time.
+    fn since(&mut self, rows: &Rows) -> Vec<TableRow> {
+        let mut since = Vec::new();
+        for row in &rows.rows {
+            let key = (row.key.clone(), row.stack.clone());
+            let mut new = row.clone();
+            if let Some(before) = self.before.insert(key, row.clone()) {
+                new.count = new.count.saturating_sub(before.count);
+                new.sum = new.sum.wrapping_sub(before.sum);
+                for (now, then) in new.buckets.iter_mut().zip(&before.buckets) {
+                    *now = now.saturating_sub(*then);
+                }
+            }
+            if new.count > 0 {
+                since.push(new);
+            }
+        }
+        since
+    }
+
+    /// Detaches, prints everything, and sums up.
+    fn end(
+        &mut self,
+        plan: &AggregatePlan,
+        mut run: Run<'_>,
+        ended_by: String,
+    ) -> anyhow::Result<ExitCode> {
+        run.detach()?;
+        let elapsed = run.begun.elapsed();
+        self.announcements(&mut run, u64::MAX)?;
+        let rows = self.rows(&run.session, &run.labels)?;
+        let failure = run.end_command();
+        self.printer
+            .total(&run.session, &mut self.names, &rows, elapsed)?;
+        let summary = Summary {
+            elapsed,
+            ended_by,
+            printed: 0,
+            received: 0,
+            has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
+            probes: summary::probes(&run.session, &run.labels)?,
+            names: self.names.sources(),
+        };
+        self.printer.summary(&summary)?;
+        summary.tell(plan.options.quiet, failure)
+    }
+}
+
+/// The id in a key that names a probe.
+fn probe_id(word: u64) -> ProbeId {
+    ProbeId(word as u32)
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables as text and as JSON.
+
+use super::probe_id;
+use crate::args::{Aggregate, AggregatePlan};
+use crate::fields::{self, duration};
+use crate::json;
+use crate::names::Names;
+use crate::render::{self, FrameView};
+use crate::summary::{ProbeLabel, Summary};
+use libnsprobe::common::histogram::Scale;
+use libnsprobe::common::record::{Frames, StackEnd};
+use libnsprobe::{Rows, Session, TableRow};
+use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_symbolize::escaped;
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Stdout, Write};
+use std::time::Duration;
+
+/// Characters of the longest bar of a histogram.
+const BAR: usize = 50;
+
+/// The output of a verb that counts.
+pub(super) struct Printer {
+    out: BufWriter<Stdout>,
+    json: bool,
+    what: Aggregate,
+    /// Values are times.
+    timed: bool,
+    summed: Option<String>,
+    keys: Vec<FieldFormat>,
+    top: usize,
+    labels: HashMap<u32, ProbeLabel>,
+}
+
+impl Printer {
+    pub(super) fn new(
+        plan: &AggregatePlan,
+        keys: &[FieldFormat],
+        labels: Vec<ProbeLabel>,
+    ) -> Printer {
+        let keys = match keys {
+            [] if plan.what == Aggregate::Count => vec![FieldFormat::new("func", Shape::Word)],
+            keys => keys.to_vec(),
+        };
+        Printer {
+            out: BufWriter::with_capacity(1 << 16, io::stdout()),
+            json: plan.options.json,
+            what: plan.what,
+            timed: plan.value.is_none(),
+            summed: plan.value.as_ref().map(|value| value.name.clone()),
+            keys,
+            top: plan.top,
+            labels: labels
+                .into_iter()
+                .map(|label| (label.id.0, label))
+                .collect(),
+        }
+    }
+
+    /// Prints what was added lately.
+    pub(super) fn interval(
+        &mut self,
+        session: &Session,
+        names: &mut Names,
+        rows: &[TableRow],
+        at: Duration,
+    ) -> io::Result<()> {
+        if !self.json {
+            writeln!(
+                self.out,
+                "at {:.3} s, since the last time:",
+                at.as_secs_f64()
+            )?;
+        }
+        self.rows(session, names, rows, at, "interval")
+    }
+
+    /// Prints everything.
+    pub(super) fn total(
+        &mut self,
+        session: &Session,
+        names: &mut Names,
+        rows: &Rows,
+        at: Duration,
+    ) -> io::Result<()> {
+        self.rows(session, names, &rows.rows, at, "total")
+    }
+
+    fn rows(
+        &mut self,
+        session: &Session,
+        names: &mut Names,
+        rows: &[TableRow],
+        at: Duration,
+        of: &'static str,
+    ) -> io::Result<()> {
+        let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.key.clone()));
+        let left = rows.len().saturating_sub(self.top);
+        rows.truncate(self.top);
+        if let (Aggregate::Count, false, false) = (self.what, self.json, rows.is_empty()) {
+            self.count_head()?;
+        }
+        for row in rows {
+            match (self.json, self.what) {
+                (true, _) => self.json(session, names, row, at, of)?,
+                (false, Aggregate::Count) => self.count(row)?,
+                (false, Aggregate::Histogram(scale)) => self.histogram(row, scale)?,
+                (false, Aggregate::Stacks { folded: true, .. }) => {
+                    self.folded(session, names, row)?;
+                }
+                (false, Aggregate::Stacks { .. }) => self.stack(session, names, row)?,
+            }
+        }
+        if left > 0 && !self.json {
+            writeln!(self.out, "... and {left} more, with smaller counts")?;
+        }
+        self.out.flush()
+    }
+
+    /// The parts of a row's key; a probe is called by its function.
+    fn key(&self, row: &TableRow) -> Vec<FieldValue> {
+        let mut values = decode::key(&self.keys, &row.key);
+        for (field, value) in self.keys.iter().zip(&mut values) {
+            let (true, FieldValue::Unsigned(number)) = (field.name == "func", &*value) else {
+                continue;
+            };
+            if let Some(label) = self.labels.get(&probe_id(*number).0) {
+                *value = FieldValue::Named(label.label.clone(), *number as i64);
+            }
+        }
+        values
+    }
+
+    /// The same in a few words.
+    fn title(&self, row: &TableRow) -> String {
+        let values = self.key(row);
+        let part = |(field, value): (&FieldFormat, &FieldValue)| match field.name.as_str() {
+            "func" => fields::text(value),
+            name => format!("{}={}", escaped(name), fields::text(value)),
+        };
+        let parts: Vec<String> = self.keys.iter().zip(&values).map(part).collect();
+        parts.join(" ")
+    }
+
+    fn count_head(&mut self) -> io::Result<()> {
+        write!(self.out, "{:>12}", "COUNT")?;
+        if let Some(summed) = &self.summed {
+            write!(self.out, " {:>16}", format!("SUM({})", escaped(summed)))?;
+        }
+        let names: Vec<&str> = self.keys.iter().map(|field| field.name.as_str()).collect();
+        writeln!(self.out, "  {}", escaped(&names.join(" ").to_uppercase()))
+    }
+
+    fn count(&mut self, row: &TableRow) -> io::Result<()> {
+        write!(self.out, "{:>12}", row.count)?;
+        if self.summed.is_some() {
+            write!(self.out, " {:>16}", row.sum)?;
+        }
+        let values = self.key(row);
+        let values: Vec<String> = values.iter().map(fields::text).collect();
+        writeln!(self.out, "  {}", values.join(" "))
+    }
+
+    /// A value as it is measured.
+    fn value(&self, value: i64) -> String {
+        match u64::try_from(value) {
+            Ok(ns) if self.timed => duration(ns),
+            _ => value.to_string(),
+        }
+    }
+
+    fn histogram(&mut self, row: &TableRow, scale: Scale) -> io::Result<()> {
+        let title = self.title(row);
+        let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);
+        writeln!(
+            self.out,
+            "{title}: {} calls, mean {}, least {}, greatest {}",
+            row.count,
+            self.value(mean),
+            self.value(row.least),
+            self.value(row.greatest)
+        )?;
+        if let Scale::Log { .. } = scale {
+            let percentiles = [50, 90, 99].map(|percent| {
+                let value = percentile(row, scale, percent).min(row.greatest);
+                format!("p{percent} <= {}", self.value(value))
+            });
+            writeln!(self.out, "  {}", percentiles.join(", "))?;
+        }
+        let bars = bars(&row.buckets, scale);
+        let most = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
+        for bar in bars {
+            let length = (bar.count as usize * BAR).div_ceil(most as usize);
+            let range = match (bar.least, bar.greatest) {
+                (i64::MIN, greatest) => format!("up to {}", self.value(greatest)),
+                (least, i64::MAX) => format!("from {}", self.value(least)),
+                (least, greatest) if least == greatest => self.value(least),
+                (least, greatest) => {
+                    format!("{} .. {}", self.value(least), self.value(greatest))
+                }
+            };
+            let marks = "@".repeat(length);
+            writeln!(self.out, "  {range:>28} {:>10} |{marks:<BAR$}|", bar.count)?;
+        }
+        writeln!(self.out)
+    }
+
+    fn frames(&self, session: &Session, names: &mut Names, row: &TableRow) -> Vec<FrameView> {
+        Frames(&row.stack)
+            .map(|frame| FrameView {
+                frame,
+                named: names.name(session, frame),
+            })
+            .collect()
+    }
+
+    fn stack(&mut self, session: &Session, names: &mut Names, row: &TableRow) -> io::Result<()> {
+        write!(self.out, "{} calls", row.count)?;
+        if let Some(summed) = &self.summed {
+            write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
+        }
+        writeln!(self.out, " {}", self.title(row))?;
+        let frames = self.frames(session, names, row);
+        render::frames(&mut self.out, &frames)?;
+        if let Some(why) = render::cut(StackEnd::from_u8(row.stack_end)) {
+            writeln!(self.out, "  stack cut: {why}")?;
+        }
+        writeln!(self.out)
+    }
+
+    fn folded(&mut self, session: &Session, names: &mut Names, row: &TableRow) -> io::Result<()> {
+        let frames = self.frames(session, names, row);
+        let mut words: Vec<String> = Vec::new();
+        for frame in frames.iter().rev() {
+            words.extend(render::functions(frame).into_iter().rev());
+        }
+        let title = self.title(row).replace(';', ":");
+        let prefix = if title.is_empty() { None } else { Some(title) };
+        let words: Vec<String> = prefix
+            .into_iter()
+            .chain(words.iter().map(|word| word.replace(';', ":")))
+            .collect();
+        let number = match &self.summed {
+            Some(_) => row.sum.to_string(),
+            None => row.count.to_string(),
+        };
+        writeln!(self.out, "{} {number}", words.join(";"))
+    }
+
+    fn json(
+        &mut self,
+        session: &Session,
+        names: &mut Names,
+        row: &TableRow,
+        at: Duration,
+        of: &'static str,
+    ) -> io::Result<()> {
+        let values = self.key(row);
+        let scale = match self.what {
+            Aggregate::Histogram(scale) => Some(scale),
+            _ => None,
+        };
+        let frames = match self.what {
+            Aggregate::Stacks { .. } => Some(self.frames(session, names, row)),
+            _ => None,
+        };
+        let key = fields::Json {
+            formats: &self.keys,
+            values: &values,
+        };
+        let has_values = self.summed.is_some() || scale.is_some();
+        let view = json::RowView {
+            of,
+            at,
+            key,
+            row,
+            has_values,
+            scale,
+            frames: frames.as_deref(),
+        };
+        json::row(&mut self.out, &view)
+    }
+
+    /// The last line, for machines.
+    pub(super) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        if self.json {
+            json::summary(&mut self.out, summary)?;
+        }
+        self.out.flush()
+    }
+}
+
+/// A line of a histogram.
+struct Bar {
+    least: i64,
+    greatest: i64,
+    count: u64,
+}
+
+/// The lines from the first that is not empty to the last; those of a power of two
+/// are one.
+fn bars(buckets: &[u64], scale: Scale) -> Vec<Bar> {
+    let coarse = match scale {
+        Scale::Log { .. } => Scale::Log { bits: 0 },
+        linear => linear,
+    };
+    let mut counts = vec![0u64; coarse.count()];
+    for (bucket, count) in buckets.iter().enumerate() {
+        let Some((least, _)) = scale.range(bucket) else {
+            continue;
+        };
+        let place = match scale {
+            Scale::Log { .. } => coarse.bucket(least),
+            Scale::Linear { .. } => bucket,
+        };
+        if let Some(sum) = counts.get_mut(place) {
+            *sum += count;
+        }
+    }
+    let first = counts.iter().position(|count| *count > 0);
+    let last = counts.iter().rposition(|count| *count > 0);
+    let (Some(first), Some(last)) = (first, last) else {
+        return Vec::new();
+    };
+    (first..=last)
+        .filter_map(|bucket| {
+            let (least, greatest) = coarse.range(bucket)?;
+            let count = counts.get(bucket).copied().unwrap_or(0);
+            Some(Bar {
+                least,
+                greatest,
+                count,
+            })
+        })
+        .collect()
+}
+
+/// A value that so many percent of all values do not exceed: the upper end of the
+/// bucket in which they are reached.
+fn percentile(row: &TableRow, scale: Scale, percent: u64) -> i64 {
+    let total: u64 = row.buckets.iter().sum();
+    let wanted = (u128::from(total) * u128::from(percent)).div_ceil(100) as u64;
+    let mut sum = 0u64;
+    for (bucket, count) in row.buckets.iter().enumerate() {
+        sum += count;
+        if sum >= wanted && *count > 0 {
+            return scale
+                .range(bucket)
+                .map_or(i64::MAX, |(_, greatest)| greatest);
+        }
+    }
+    row.greatest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_two_are_one_line() {
+        let scale = Scale::Log { bits: 2 };
+        let mut buckets = vec![0; scale.count()];
+        for value in [5, 6, 7, 20] {
+            buckets[scale.bucket(value)] += 1;
+        }
+        let bars = bars(&buckets, scale);
+        let lines: Vec<_> = bars
+            .iter()
+            .map(|bar| (bar.least, bar.greatest, bar.count))
+            .collect();
+        assert_eq!(lines, [(4, 7, 3), (8, 15, 0), (16, 31, 1)]);
+        let row = TableRow {
+            buckets,
+            ..TableRow::default()
+        };
+        assert_eq!(percentile(&row, scale, 50), 6);
+        assert_eq!(percentile(&row, scale, 99), 23);
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Values that were fetched, for people and for machines.
+
+use nsprobe_plan::decode::{FieldFormat, FieldValue};
+use nsprobe_symbolize::escaped;
+use serde::ser::{SerializeMap, Serializer};
+use serde::Serialize;
+
+/// A value as text. What comes from the traced program is escaped.
+pub(crate) fn text(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Absent => "?".to_owned(),
+        FieldValue::Unsigned(number) => number.to_string(),
+        FieldValue::Signed(number) => number.to_string(),
+        FieldValue::Hex(number) => format!("{number:#x}"),
+        FieldValue::Char(byte) => format!("'{}'", escaped(&[*byte][..])),
+        FieldValue::Bool(value) => value.to_string(),
+        FieldValue::Text { bytes, cut } => {
+            let more = if *cut { "..." } else { "" };
+            format!("\"{}\"{more}", quoted(bytes))
+        }
+        FieldValue::Bytes(bytes) => hex(bytes),
+        FieldValue::Named(name, _) => escaped(name).to_string(),
+        FieldValue::Float(number) => number.to_string(),
+    }
+}
+
+/// Escaped, quotes too.
+fn quoted(bytes: &[u8]) -> String {
+    escaped(bytes).to_string().replace('"', "\\\"")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A time span in the unit that suits it.
+pub(crate) fn duration(ns: u64) -> String {
+    let in_units = |unit: f64| ns as f64 / unit;
+    match ns {
+        0..=999 => format!("{ns} ns"),
+        1_000..=999_999 => format!("{:.3} us", in_units(1e3)),
+        1_000_000..=999_999_999 => format!("{:.3} ms", in_units(1e6)),
+        _ => format!("{:.3} s", in_units(1e9)),
+    }
+}
+
+/// Fields and their values as one object of JSON. Addresses, which JSON's numbers
+/// do not hold, are strings; bytes are hexadecimal; what is absent is null.
+pub(crate) struct Json<'a> {
+    pub(crate) formats: &'a [FieldFormat],
+    pub(crate) values: &'a [FieldValue],
+}
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.values.len()))?;
+        for (field, value) in self.formats.iter().zip(self.values) {
+            map.serialize_key(&field.name)?;
+            match value {
+                FieldValue::Absent => map.serialize_value(&())?,
+                FieldValue::Unsigned(number) => map.serialize_value(number)?,
+                FieldValue::Signed(number) => map.serialize_value(number)?,
+                FieldValue::Bool(value) => map.serialize_value(value)?,
+                FieldValue::Float(number) => map.serialize_value(number)?,
+                FieldValue::Text { bytes, .. } => {
+                    map.serialize_value(&String::from_utf8_lossy(bytes))?;
+                }
+                FieldValue::Named(name, _) => map.serialize_value(name)?,
+                FieldValue::Hex(number) => map.serialize_value(&format!("{number:#x}"))?,
+                FieldValue::Char(byte) => map.serialize_value(&char::from(*byte))?,
+                FieldValue::Bytes(bytes) => map.serialize_value(&hex(bytes))?,
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_says_is_escaped() {
+        let value = FieldValue::Text {
+            bytes: b"a\"\x1b[31m\n".to_vec(),
+            cut: true,
+        };
+        let text = text(&value);
+        assert!(
+            text.starts_with("\"a\\\"") && text.ends_with("\"..."),
+            "{text}"
+        );
+        assert!(!text.contains('\x1b') && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn time_spans_have_units() {
+        assert_eq!(duration(999), "999 ns");
+        assert_eq!(duration(1500), "1.500 us");
+        assert_eq!(duration(2_000_000_000), "2.000 s");
+    }
+
+    #[test]
+    fn json_keeps_the_order() {
+        let formats =
+            ["z", "a"].map(|name| FieldFormat::new(name, nsprobe_plan::decode::Shape::Word));
+        let values = [FieldValue::Hex(255), FieldValue::Absent];
+        let json = Json {
+            formats: &formats,
+            values: &values,
+        };
+        assert_eq!(
+            serde_json::to_string(&json).unwrap(),
+            "{\"z\":\"0xff\",\"a\":null}"
+        );
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every verb that probes does: find the target, attach, wait, end. What it
+//! does with the hits is the verb's own.
+
+mod events;
+
+use crate::args::ProbeOptions;
+use crate::command::{self, Started, Stopped};
+use crate::probes::{How, Planned};
+use crate::summary::ProbeLabel;
+use crate::target::Target;
+use anyhow::Context;
+use events::{Event, Events};
+use libnsprobe::{Device, Error, Probe, ProbeId, ProgramId, Reader, Session, SetupOptions, Sink};
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
+use nix::sys::signal::Signal;
+use nsprobe_plan::Code;
+use nsprobe_symbolize::escaped;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a command may take to end after we passed a signal on to it.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How the probes of a run are made.
+pub(crate) struct Wanted<'a> {
+    /// What and whom the user named.
+    pub(crate) options: &'a ProbeOptions,
+    /// The session's rings.
+    pub(crate) setup: SetupOptions,
+    /// Whether the user stack is taken.
+    pub(crate) stack: bool,
+    /// Most frames of a stack; zero for the most that there can be.
+    pub(crate) max_frames: u32,
+}
+
+/// A run: probes that are attached, and the command when there is one.
+pub(crate) struct Run<'a> {
+    options: &'a ProbeOptions,
+    target: &'a Target,
+    events: Events,
+    command: Option<Started>,
+    ids: Vec<ProbeId>,
+    /// The session.
+    pub(crate) session: Session,
+    /// Its rings.
+    pub(crate) reader: Reader,
+    /// What was probed.
+    pub(crate) planned: Planned,
+    /// What the probes are called, in their order.
+    pub(crate) labels: Vec<ProbeLabel>,
+    /// When the first hit could come, in the clock of the records.
+    pub(crate) start_ns: u64,
+    /// The same, for time spans.
+    pub(crate) begun: Instant,
+}
+
+/// What a verb does while it waits.
+pub(crate) enum Pace {
+    /// Go on.
+    Wait,
+    /// It is enough, for this reason.
+    Enough(String),
+}
+
+/// How a run ended.
+pub(crate) enum Ended {
+    /// For this reason.
+    Because(String),
+    /// Whoever read our output is gone: nothing more is to be said.
+    ReaderGone,
+}
+
+/// Finds the target and what is probed in it.
+pub(crate) fn plan(
+    target: &Target,
+    options: &ProbeOptions,
+    how: &How<'_>,
+) -> anyhow::Result<Planned> {
+    target.within(Planned::new(target, &options.probes, how))
+}
+
+/// Each object that stacks name is an open file for a while. Not for the
+/// command, which has inherited ours by now.
+fn raise_file_limit() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With the lower limit, files beyond it stay without names.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Attaches the probes, then lets the command run. `sink` makes what the hits go
+    /// into.
+    pub(crate) fn begin(
+        wanted: &Wanted<'a>,
+        target: &'a Target,
+        mut planned: Planned,
+        sink: impl FnOnce(&mut Session) -> anyhow::Result<Sink>,
+    ) -> anyhow::Result<Run<'a>> {
+        let (mut session, reader) = Device::open()?.setup(&wanted.setup)?;
+        let stopped = start(target)?;
+        raise_file_limit();
+        let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
+        let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
+        if let Some(filter) = filter {
+            let set = session.filter(&filter);
+            set.with_context(|| format!("cannot trace {}", target.describe()))?;
+            target.check_alive()?;
+        }
+        let sink = sink(&mut session)?;
+        // Other processes are traced from here on, before `attach` is through.
+        let start_ns = Reader::now();
+        let ids = attach(&mut session, &planned, wanted, sink)?;
+        let options = wanted.options;
+        for text in &planned.notes {
+            options.note(text);
+        }
+        options.note(&announcement(&planned, target));
+        let labels = ProbeLabel::all(&planned, &ids);
+        let command = stopped.map(Stopped::release).transpose()?;
+        Ok(Run {
+            options,
+            target,
+            events,
+            command,
+            ids,
+            session,
+            reader,
+            planned,
+            labels,
+            start_ns,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Waits until the end, and has `step` look at what there is at least as often as
+    /// `pause` says.
+    pub(crate) fn follow(
+        &mut self,
+        pause: Duration,
+        mut step: impl FnMut(&mut Run<'a>) -> anyhow::Result<Pace>,
+    ) -> anyhow::Result<Ended> {
+        let deadline = self.options.timeout.map(|timeout| self.begun + timeout);
+        let mut grace: Option<Instant> = None;
+        let ended_by = loop {
+            let wait = next_wait(pause, deadline, grace);
+            match self.events.wait(&self.session, self.target.pidfd(), wait)? {
+                Event::Signal { signal, by_process } => {
+                    if self.command.is_none() || grace.is_some() {
+                        break format!("interrupted by {signal}");
+                    }
+                    self.pass_on(signal, by_process);
+                    grace = Some(Instant::now() + GRACE);
+                }
+                Event::TargetEnded => break format!("{} ended", self.target.describe()),
+                Event::ReaderGone => return Ok(Ended::ReaderGone),
+                Event::Records | Event::Nothing => {}
+            }
+            if let Pace::Enough(why) = step(self)? {
+                break why;
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                break "the time is over".to_owned();
+            }
+            if grace.is_some_and(|grace| now >= grace) {
+                break "interrupted; the command does not end".to_owned();
+            }
+        };
+        Ok(Ended::Because(ended_by))
+    }
+
+    /// A signal for us is one for the command. The terminal sends its own to
+    /// the whole group.
+    fn pass_on(&self, signal: Signal, by_process: bool) {
+        if let Some(command) = self.command.as_ref().filter(|_| by_process) {
+            command.signal(signal);
+        }
+    }
+
+    /// Detaches all probes: from here on nothing changes.
+    pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
+        Ok(self.session.detach(&self.ids)?)
+    }
+
+    /// Ends a command that still runs; tells of one that failed by itself.
+    pub(crate) fn end_command(&mut self) -> Option<String> {
+        let command = self.command.as_mut()?;
+        match command.ended() {
+            Some(status) => command::failure(status),
+            None => {
+                command.terminate();
+                None
+            }
+        }
+    }
+}
+
+impl ProbeOptions {
+    /// Tells the user something that is no error.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("nsprobe: {}", escaped(text));
+        }
+    }
+}
+
+/// What is about to be traced.
+fn announcement(planned: &Planned, target: &Target) -> String {
+    let target = target.describe();
+    match planned.probes.as_slice() {
+        [probe] => format!("tracing {} of {target}", probe.label),
+        probes => format!("tracing {} functions of {target}", probes.len()),
+    }
+}
+
+fn next_wait(pause: Duration, deadline: Option<Instant>, grace: Option<Instant>) -> Duration {
+    let now = Instant::now();
+    let left = |limit: Instant| limit.saturating_duration_since(now);
+    let limits = deadline.into_iter().chain(grace).map(left);
+    limits.fold(pause, Duration::min)
+}
+
+fn start(target: &Target) -> anyhow::Result<Option<Stopped>> {
+    match target {
+        Target::Command(program) => program.start_stopped().map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn attach(
+    session: &mut Session,
+    planned: &Planned,
+    wanted: &Wanted<'_>,
+    sink: Sink,
+) -> anyhow::Result<Vec<ProbeId>> {
+    let mut programs = HashMap::new();
+    let mut requests = Vec::with_capacity(planned.probes.len());
+    for probe in &planned.probes {
+        let file = planned.files.get(probe.file);
+        let file = &file.context("a probe has no file")?.file;
+        let mut request = match probe.at_function {
+            true => Probe::entry(file, probe.offset.0),
+            false => Probe::instruction(file, probe.offset.0),
+        };
+        if probe.at_return {
+            request = request.as_call(true);
+        }
+        if wanted.stack {
+            request = request.with_stack().with_max_frames(wanted.max_frames);
+        }
+        let entry = upload(session, &mut programs, probe.entry.as_ref())?;
+        let ret = upload(session, &mut programs, probe.ret.as_ref())?;
+        requests.push(request.with_programs(entry, ret).with_sink(sink));
+    }
+    session.attach(&requests).map_err(|error| {
+        let Error::Attach { index, .. } = &error else {
+            return error.into();
+        };
+        let label = planned.probes.get(*index).map(|probe| probe.label.clone());
+        let label = label.unwrap_or_else(|| "the functions".to_owned());
+        anyhow::Error::new(error).context(format!("cannot probe {label}"))
+    })
+}
+
+/// The id of a program, which is uploaded once.
+fn upload(
+    session: &mut Session,
+    programs: &mut HashMap<Rc<Code>, ProgramId>,
+    code: Option<&Rc<Code>>,
+) -> anyhow::Result<Option<ProgramId>> {
+    let Some(code) = code else {
+        return Ok(None);
+    };
+    if let Some(id) = programs.get(code) {
+        return Ok(Some(*id));
+    }
+    let id = session.program(&code.steps, &code.data)?;
+    programs.insert(Rc::clone(code), id);
+    Ok(Some(id))
+}
