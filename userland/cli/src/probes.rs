@@ -155,8 +155,9 @@ impl Planned {
         let spots = self.spots(&binary, &path, &spec.spec.place)?;
         if spots.len() > how.max_probes {
             bail!(
-                "this fits {} places of {}, more than {}: narrow it down, or allow more with \
+                "{} fits {} places of {}, more than {}: narrow it down, or allow more with \
                  --max-probes {}",
+                spec.place(),
                 spots.len(),
                 path.display(),
                 how.max_probes,

@@ -119,11 +119,11 @@ pub(crate) fn frames(out: &mut impl Write, frames: &[FrameView]) -> Result<()> {
     Ok(())
 }
 
-/// The functions of a frame, the innermost inlined one first; what identifies it when
-/// it has no name.
+/// The functions of a frame, the innermost inlined one first; `[FILE+OFFSET]` when it
+/// has no name.
 pub(crate) fn functions(view: &FrameView) -> Vec<String> {
     match view.named.functions.as_slice() {
-        [] => vec![unnamed(view)],
+        [] => vec![bracketed(view)],
         functions => functions
             .iter()
             .map(|function| escaped(&function.function).to_string())
@@ -191,6 +191,22 @@ fn place(out: &mut impl Write, function: &SourceFrame) -> Result<()> {
         (Some(file), None) => write!(out, "  {}", escaped(file_name(file))),
         (None, _) => Ok(()),
     }
+}
+
+/// A frame without a name in a few letters.
+fn bracketed(view: &FrameView) -> String {
+    use libnsprobe::common::record::Frame;
+    let named = &view.named;
+    let file = named.path.as_ref().and_then(|path| path.file_name());
+    let file = match file {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => named.build_id.clone(),
+    };
+    let place = match view.frame {
+        Frame::Address { address, .. } => format!("[{address:#x}]"),
+        Frame::Object { offset, .. } => format!("[{file}+{offset:#x}]"),
+    };
+    escaped(&place).to_string()
 }
 
 /// A frame without a name: the best that identifies it, and why it has none.

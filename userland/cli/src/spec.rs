@@ -57,6 +57,13 @@ pub(crate) struct ProbeSpec {
 }
 
 impl ProbeSpec {
+    /// The places, as they were typed.
+    pub(crate) fn place(&self) -> &str {
+        let span = &self.spec.place_span;
+        let place = self.text.get(self.base + span.start..self.base + span.end);
+        place.unwrap_or(&self.text)
+    }
+
     /// What is wrong with the spec, as was found later.
     pub(crate) fn error(&self, error: &nsprobe_plan::SpecError) -> SpecError {
         SpecError {

@@ -75,7 +75,8 @@ fn token(rest: &str, first: char, at: usize) -> Result<(Token, usize), SpecError
                 )),
             }
         }
-        '$' | '%' if !word(1).is_empty() => {
+        // Behind a remainder's sign a number may stand; no register begins with a digit.
+        '$' | '%' if word(1).starts_with(|c: char| !c.is_ascii_digit()) => {
             let name = word(1).to_owned();
             let length = 1 + name.len();
             match first {

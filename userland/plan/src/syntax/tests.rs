@@ -115,6 +115,7 @@ fn operators_bind_as_in_c() {
     assert_eq!(condition("+8(%sp) > 1"), "(Load((%Rsp.8 Add 8)) Greater 1)");
     assert_eq!(condition("name ~ \"GET*\""), "(name Matches \"GET*\")");
     assert_eq!(condition("%eax % 2"), "(%Rax.4 Modulo 2)");
+    assert_eq!(condition("a%3 == b"), "((a Modulo 3) Equal b)");
     assert_eq!(condition("entry(*p) == 'x'"), "(entry(Load(p)) Equal 120)");
     assert_eq!(condition("$uid == 0x3e8"), "($Uid Equal 1000)");
 }
