@@ -161,6 +161,9 @@ enum nsprobe_version {
 /* nsprobe_info.features: sinks other than the ring. */
 #define NSPROBE_FEATURE_SINKS (1ULL << 7)
 
+/* nsprobe_info.features: USDT semaphores. */
+#define NSPROBE_FEATURE_SEMAPHORE (1ULL << 8)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -367,7 +370,12 @@ struct nsprobe_probe {
 	 * the breakpoint sits behind it. Zero: offset.
 	 */
 	__u64 report_offset;
-	/* File offset of the USDT semaphore; zero. */
+	/*
+	 * File offset of the USDT semaphore: a u16 in the program's data that
+	 * the kernel counts up in each process that has the breakpoint, and
+	 * down again. Zero: none. All probes of one instruction, those of other
+	 * tracers too, must agree.
+	 */
 	__u64 semaphore;
 	/* Out: the probe's id in this session, from 1 on, never reused. */
 	__u32 id;
@@ -401,7 +409,9 @@ struct nsprobe_probe {
  * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes), ENOEXEC
  * (the offset is not in the file or not at a decodable instruction), ENOSPC
  * (too many probes), ENXIO (struct nsprobe_setup is missing); failed and reason
- * tell which probe and why.
+ * tell which probe and why. All are checked before the first breakpoint is put
+ * in. A breakpoint may be hit before the call returns, and also when it fails
+ * in the end: ids under which there may be records are not used again.
  */
 struct nsprobe_attach {
 	/* Bytes of this struct. */
@@ -639,6 +649,13 @@ enum nsprobe_refusal {
 	 * words.
 	 */
 	NSPROBE_REFUSAL_MISMATCH = 11,
+	/*
+	 * The semaphore is odd, lies outside the file, or overlaps the
+	 * instruction.
+	 */
+	NSPROBE_REFUSAL_BAD_SEMAPHORE = 12,
+	/* The instruction is probed with another semaphore, or without one. */
+	NSPROBE_REFUSAL_SEMAPHORE_CONFLICT = 13,
 };
 
 /*

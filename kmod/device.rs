@@ -12,9 +12,10 @@ use crate::{
         program::{Step, DATA_MAX, STEPS_MAX}, //
     },
     filter::Filter,
+    probes::{Refused, RefusedAt},
     program::Program,
     request::{Array, Request},
-    session::{Refused, Session, PROBES, SESSIONS},
+    session::{Session, PROBES, SESSIONS},
     sys::{
         cond_resched, estale,
         fops::Driver,
@@ -124,7 +125,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_TEXT
             | abi::FEATURE_RETURN
             | abi::FEATURE_PROGRAM
-            | abi::FEATURE_SINKS,
+            | abi::FEATURE_SINKS
+            | abi::FEATURE_SEMAPHORE,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -190,37 +192,40 @@ fn attach(session: &Session, arg: UserPtr) -> Result {
     if attach.flags != 0 {
         return Err(EINVAL);
     }
-    let probes = Array::new(
+    let at = Array::new(
         attach.probes,
         attach.probe_size,
         attach.count,
         abi::ATTACH_MAX,
     )?;
-    let mut ids = KVVec::with_capacity(probes.count() as usize, GFP_KERNEL_ACCOUNT)?;
-    for index in 0..probes.count() {
-        if let Err(Refused(error, reason)) = attach_one(session, &probes, index, &mut ids) {
-            session.detach(&ids)?;
-            request.value.failed = index;
-            request.value.reason = reason as u32;
-            // The error matters more than a reason that cannot be written.
-            let _ = request.write_back();
-            return Err(error);
-        }
+    let mut probes = at.read_all::<abi::Probe>()?;
+    let mut ids = KVVec::with_capacity(probes.len(), GFP_KERNEL_ACCOUNT)?;
+    if let Err(RefusedAt { index, refused }) = session.attach(&mut probes) {
+        let Refused(error, reason) = refused;
+        request.value.failed = index;
+        request.value.reason = reason as u32;
+        // The error matters more than a reason that cannot be written.
+        let _ = request.write_back();
+        return Err(error);
     }
-    Ok(())
+    for probe in probes.iter() {
+        // There is room for all.
+        let _ = ids.push_within_capacity(probe.id);
+    }
+    let told = tell(&at, &probes);
+    if told.is_err() {
+        session.detach(&ids)?;
+    }
+    told
 }
 
-fn attach_one(
-    session: &Session,
-    probes: &Array,
-    index: u32,
-    ids: &mut KVVec<u32>,
-) -> Result<(), Refused> {
-    let mut probe = probes.read::<abi::Probe>(index)?;
-    probe.id = session.attach(&probe)?;
-    // Room for all was made by the caller.
-    let _ = ids.push_within_capacity(probe.id);
-    probes.write(index, &probe)?;
+/// Writes probes back to where they came from.
+fn tell(at: &Array, probes: &[abi::Probe]) -> Result {
+    for index in 0..at.count() {
+        if let Some(probe) = probes.get(index as usize) {
+            at.write(index, probe)?;
+        }
+    }
     Ok(())
 }
 
@@ -230,11 +235,7 @@ fn detach(session: &Session, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     let wanted = Array::new(detach.ids, 4, detach.count, abi::ATTACH_MAX)?;
-    let mut ids = KVVec::with_capacity(wanted.count() as usize, GFP_KERNEL_ACCOUNT)?;
-    for index in 0..wanted.count() {
-        ids.push(wanted.read::<u32>(index)?, GFP_KERNEL_ACCOUNT)?;
-    }
-    session.detach(&ids)
+    session.detach(&wanted.read_all::<u32>()?)
 }
 
 fn counters(session: &Session, arg: UserPtr) -> Result {

@@ -25,6 +25,8 @@ mod object;
 #[forbid(unsafe_code)]
 mod probe;
 #[forbid(unsafe_code)]
+mod probes;
+#[forbid(unsafe_code)]
 mod program;
 #[forbid(unsafe_code)]
 mod reader;

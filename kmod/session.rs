@@ -5,50 +5,31 @@
 //! Locks: `probes` and `reader` are never held together. Handlers take neither.
 
 use crate::{
-    call::Calls,
     common::{
         abi::{
             Probe as ProbeRequest,
             Refusal,
-            FRAMES_MAX,
-            PROBES_MAX,
-            PROBE_AT_ENTRY,
-            PROBE_CALL,
-            PROBE_ENTRY,
-            PROBE_RETURN,
-            PROBE_RETURN_ONLY,
-            PROBE_STACK,
             PROGRAMS_MAX,
             RING_BYTES_MAX,
             RING_BYTES_MIN,
             RING_BYTES_TOTAL_MAX,
-            SINK_COUNT,
-            SINK_RECORD,
-            SINK_SPAN,
-            SINK_TABLE,
             TABLES_MAX,
             TABLE_BYTES_MAX, //
         },
-        program::Summary,
         ring::Geometry,
-        table::{Kind, Shape}, //
+        table::Shape, //
     },
-    counters::{Counters, Counts},
+    counters::Counts,
     filter::Filter,
-    probe::{Probe, Shared, Sink},
+    probe::Shared,
+    probes::{Probes, Refused, RefusedAt},
     program::Program,
     reader::Reader,
     ring::Rings,
-    sys::{
-        inode::{PinnedInode, Unusable},
-        uprobe::{Batch, Ends},
-        vma::FileKey, //
-    },
     table::Table,
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
-    alloc::AllocError,
     cpu::nr_cpu_ids,
     fs::File,
     mm::virt::VmaNew,
@@ -77,109 +58,6 @@ pub(crate) static PROBES: AtomicU32 = AtomicU32::new(0);
 enum Access {
     Mapped,
     Read,
-}
-
-/// An error, and why.
-pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        let reason = if error == ENOMEM {
-            Refusal::NoMemory
-        } else {
-            Refusal::None
-        };
-        Refused(error, reason)
-    }
-}
-
-impl From<AllocError> for Refused {
-    fn from(_: AllocError) -> Self {
-        Refused(ENOMEM, Refusal::NoMemory)
-    }
-}
-
-impl From<Unusable> for Refused {
-    fn from(unusable: Unusable) -> Self {
-        match unusable {
-            Unusable::BadFd => Refused(EBADF, Refusal::BadFd),
-            Unusable::NotRegular => Refused(EINVAL, Refusal::NotRegular),
-        }
-    }
-}
-
-/// Where a probe is in its life.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Attached,
-    /// Chosen to be detached, under the session's lock.
-    Leaving,
-    Detached,
-}
-
-/// What is known of every probe, also when it is detached.
-struct Known {
-    id: u32,
-    file: FileKey,
-    offset: u64,
-    state: State,
-    counters: Arc<Counters>,
-}
-
-struct Probes {
-    batch: Batch<Probe>,
-    known: KVVec<Known>,
-    programs: KVec<Arc<Program>>,
-    tables: KVec<Arc<Table>>,
-    table_bytes: u64,
-}
-
-impl Probes {
-    /// The program with this id; none for zero.
-    fn program(&self, id: u32) -> Result<Option<Arc<Program>>, Refused> {
-        let Some(index) = place(id) else {
-            return Ok(None);
-        };
-        let program = self.programs.get(index);
-        let program = program.ok_or(Refused(ENOENT, Refusal::NoSuchId))?;
-        if program.summary().writes {
-            return Err(Refused(EPERM, Refusal::MayNotWrite));
-        }
-        Ok(Some(program.clone()))
-    }
-
-    /// The table with this id; none for zero.
-    fn table(&self, id: u32) -> Result<Option<Arc<Table>>, Refused> {
-        let Some(index) = place(id) else {
-            return Ok(None);
-        };
-        let table = self.tables.get(index);
-        Ok(Some(
-            table.ok_or(Refused(ENOENT, Refusal::NoSuchId))?.clone(),
-        ))
-    }
-
-    /// The sink that a probe asks for.
-    fn sink(&self, request: &ProbeRequest) -> Result<Sink, Refused> {
-        match (request.sink, self.table(request.table)?) {
-            (SINK_RECORD, None) => Ok(Sink::Record),
-            (SINK_COUNT, None) => Ok(Sink::Count),
-            (SINK_TABLE, Some(table)) if table.shape().kind != Kind::Spans => {
-                Ok(Sink::Table(table))
-            }
-            (SINK_SPAN, Some(table)) if table.shape().kind == Kind::Spans => Ok(Sink::Span(table)),
-            (SINK_RECORD..=SINK_SPAN, _) => Err(Refused(EINVAL, Refusal::Mismatch)),
-            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
-        }
-    }
-}
-
-impl Drop for Probes {
-    fn drop(&mut self) {
-        // The batch, which is dropped next, waits for its handlers; they hold what
-        // they use.
-        PROBES.fetch_sub(self.batch.len() as u32, Relaxed);
-    }
 }
 
 /// One in [`SESSIONS`], and its number.
@@ -221,13 +99,7 @@ impl Session {
                 as_text: SetOnce::new(),
                 access: SetOnce::new(),
                 tally: Tally::new(),
-                probes <- new_mutex!(Probes {
-                    batch: Batch::new(),
-                    known: KVVec::new(),
-                    programs: KVec::new(),
-                    tables: KVec::new(),
-                    table_bytes: 0,
-                }),
+                probes <- new_mutex!(Probes::new()),
                 reader <- new_mutex!(Reader::new()),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -262,7 +134,7 @@ impl Session {
     pub(crate) fn set_filter(&self, filter: Filter) -> Result {
         let probes = self.probes.lock();
         // Probes that are attached were armed by the filter of that moment.
-        if !probes.known.is_empty() || !self.shared.filter.populate(filter) {
+        if probes.were_any() || !self.shared.filter.populate(filter) {
             return Err(EBUSY);
         }
         Ok(())
@@ -296,125 +168,31 @@ impl Session {
     /// The table with this id.
     pub(crate) fn table(&self, id: u32) -> Result<Arc<Table>> {
         let probes = self.probes.lock();
-        let table = place(id).and_then(|at| probes.tables.get(at));
-        Ok(table.ok_or(ENOENT)?.clone())
-    }
-
-    /// Makes room for the calls of a probe whose entries keep values.
-    fn prepare_calls(&self, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
-        let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
-        if ends == Ends::Both && keeps && self.shared.calls.as_ref().is_none() {
-            self.shared.calls.populate(Calls::new()?);
+        match probes.table(id) {
+            Ok(Some(table)) => Ok(table),
+            _ => Err(ENOENT),
         }
-        Ok(())
     }
 
-    /// Attaches one probe; gives its id.
-    pub(crate) fn attach(&self, request: &ProbeRequest) -> Result<u32, Refused> {
-        let (inode, ends) = check(request)?;
+    /// Attaches all of `requests` and fills in their ids, or attaches none.
+    pub(crate) fn attach(&self, requests: &mut [ProbeRequest]) -> Result<(), RefusedAt> {
         if self.shared.rings.as_ref().is_none() {
-            return Err(Refused(ENXIO, Refusal::NoSetup));
+            let refused = Refused(ENXIO, Refusal::NoSetup);
+            return Err(RefusedAt { index: 0, refused });
         }
-        let mut probes = self.probes.lock();
-        let id = (probes.known.len() as u32).wrapping_add(1);
-        if id > PROBES_MAX {
-            return Err(Refused(ENOSPC, Refusal::TooMany));
-        }
-        let at_entry = probes.program(request.entry_program)?;
-        let at_return = probes.program(request.return_program)?;
-        let sink = probes.sink(request)?;
-        let spans = probes.table(request.span)?;
-        let fits = [&at_entry, &at_return]
-            .into_iter()
-            .enumerate()
-            .all(|(end, program)| {
-                let program = program.as_ref().map(|program| program.summary());
-                let delivers = match end {
-                    0 => ends != Ends::Return && request.flags & PROBE_RETURN_ONLY == 0,
-                    _ => ends != Ends::Entry,
-                };
-                fits(program, &sink, spans.as_deref(), delivers, request)
-            });
-        if !fits {
-            return Err(Refused(EINVAL, Refusal::Mismatch));
-        }
-        self.prepare_calls(ends, at_entry.as_ref())?;
-        probes.known.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let counters = Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?;
-        let report = match request.report_offset {
-            0 => request.offset,
-            offset => offset,
-        };
-        let probe = Probe {
-            id,
-            flags: request.flags,
-            max_frames: match request.max_frames {
-                0 => FRAMES_MAX,
-                frames => frames,
-            },
-            ahead: request.offset.wrapping_sub(report),
-            file: inode.key(),
-            offset: request.offset,
-            ends,
-            at_entry,
-            at_return,
-            sink,
-            spans,
-            counters: counters.clone(),
-            shared: self.shared.clone(),
-        };
-        let known = Known {
-            id,
-            file: probe.file,
-            offset: probe.offset,
-            state: State::Attached,
-            counters,
-        };
-        probes
-            .batch
-            .register(inode, request.offset, request.semaphore, ends, probe)
-            .map_err(|error| Refused(error, Refusal::Kernel))?;
-        PROBES.fetch_add(1, Relaxed);
-        // Room was reserved.
-        let _ = probes.known.push_within_capacity(known);
-        Ok(id)
+        self.probes.lock().attach(&self.shared, requests)
     }
 
     /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
     /// twice.
     pub(crate) fn detach(&self, ids: &[u32]) -> Result {
-        let mut probes = self.probes.lock();
-        let probes = &mut *probes;
-        let marked = mark(&mut probes.known, ids);
-        if marked.is_ok() {
-            let known = &probes.known;
-            let before = probes.batch.len();
-            probes.batch.unregister_if(|probe| {
-                place(probe.id)
-                    .and_then(|at| known.get(at))
-                    .is_some_and(|known| known.state == State::Leaving)
-            });
-            let gone = before.saturating_sub(probes.batch.len());
-            PROBES.fetch_sub(gone as u32, Relaxed);
-        }
-        let after = match marked {
-            Ok(()) => State::Detached,
-            Err(_) => State::Attached,
-        };
-        for known in probes.known.iter_mut() {
-            if known.state == State::Leaving {
-                known.state = after;
-            }
-        }
-        marked
+        self.probes.lock().detach(ids)
     }
 
     /// The counters of probe `id`, on one CPU or summed.
     pub(crate) fn counts(&self, id: u32, cpu: Option<u32>) -> Result<Counts> {
         let probes = self.probes.lock();
-        let known = place(id)
-            .and_then(|at| probes.known.get(at))
-            .ok_or(ENOENT)?;
+        let known = probes.get(id).ok_or(ENOENT)?;
         match cpu {
             None => Ok(known.counters.total()),
             Some(cpu) => known.counters.on_cpu(cpu).ok_or(ENOENT),
@@ -498,12 +276,8 @@ impl Session {
             }
         }
         let probes = self.probes.lock();
-        seq_print!(out, "probes:\t{}\n", probes.batch.len());
-        for known in probes
-            .known
-            .iter()
-            .filter(|known| known.state == State::Attached)
-        {
+        seq_print!(out, "probes:\t{}\n", probes.attached_count());
+        for known in probes.attached() {
             let counts = known.counters.total();
             seq_print!(
                 out,
@@ -523,88 +297,4 @@ impl Session {
             );
         }
     }
-}
-
-/// Where the probe with this id stands among those that are known.
-fn place(id: u32) -> Option<usize> {
-    (id as usize).checked_sub(1)
-}
-
-/// Marks the attached probes with these ids as leaving. On failure some may be
-/// marked.
-fn mark(known: &mut [Known], ids: &[u32]) -> Result {
-    for id in ids {
-        let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
-        match known.state {
-            State::Attached => known.state = State::Leaving,
-            State::Leaving => return Err(EINVAL),
-            State::Detached => return Err(ENOENT),
-        }
-    }
-    Ok(())
-}
-
-/// Whether the program of one end of a probe (or none) goes with the probe's sink
-/// and spans. `delivers` tells whether hits of that end reach the sink.
-fn fits(
-    program: Option<Summary>,
-    sink: &Sink,
-    spans: Option<&Table>,
-    delivers: bool,
-    request: &ProbeRequest,
-) -> bool {
-    let summary = program.unwrap_or_default();
-    let ends_well = match (summary.ends_span, spans.map(Table::shape)) {
-        (None, _) => true,
-        (Some(words), Some(shape)) => {
-            shape.kind == Kind::Spans && shape.key_words == words as usize
-        }
-        (Some(_), None) => false,
-    };
-    let keys = summary.key_words as usize;
-    let sinks_well = match sink {
-        Sink::Record | Sink::Count => keys == 0 && !summary.gives_value,
-        Sink::Table(_) | Sink::Span(_) if !delivers => true,
-        Sink::Table(table) | Sink::Span(table) => {
-            let shape = table.shape();
-            let with_stack = request.flags & PROBE_STACK != 0;
-            let frames = match request.max_frames {
-                0 => FRAMES_MAX,
-                frames => frames,
-            };
-            shape.key_words == keys
-                && with_stack == (shape.max_frames != 0)
-                && (!with_stack || frames <= shape.max_frames)
-                && summary.fields == 0
-        }
-    };
-    ends_well && sinks_well
-}
-
-/// Checks what a request for a probe says, and takes its file.
-fn check(request: &ProbeRequest) -> Result<(PinnedInode, Ends), Refused> {
-    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY;
-    let unknown = Refused(EINVAL, Refusal::UnknownValue);
-    let ends = match request.kind {
-        PROBE_ENTRY => Ends::Entry,
-        PROBE_RETURN => Ends::Return,
-        PROBE_CALL => Ends::Both,
-        _ => return Err(unknown),
-    };
-    let runs_never = ends == Ends::Entry && request.return_program != 0
-        || ends == Ends::Return && request.entry_program != 0;
-    if runs_never
-        || request.flags & !known_flags != 0
-        || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
-        || request.max_frames > FRAMES_MAX
-        || request.semaphore != 0
-        || request.report_offset > request.offset
-    {
-        return Err(unknown);
-    }
-    let inode = PinnedInode::from_fd(request.fd)?;
-    if request.offset >= inode.size() {
-        return Err(Refused(ENOEXEC, Refusal::OutsideFile));
-    }
-    Ok((inode, ends))
 }

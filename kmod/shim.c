@@ -9,6 +9,7 @@
 #include <linux/mm.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 
 struct inode *nsprobe_real_inode(struct file *file);
 bool nsprobe_super_get(struct super_block *sb);
@@ -16,6 +17,7 @@ bool nsprobe_user_64bit(struct pt_regs *regs);
 bool nsprobe_file_is_readable(struct file *file);
 u64 nsprobe_inode_dev(struct inode *inode);
 struct task_struct *nsprobe_mm_owner(struct mm_struct *mm);
+bool nsprobe_is_killed(struct task_struct *task);
 
 struct inode *nsprobe_real_inode(struct file *file) { return d_real_inode(file->f_path.dentry); }
 bool nsprobe_super_get(struct super_block *sb) { return atomic_inc_not_zero(&sb->s_active); }
@@ -23,3 +25,4 @@ bool nsprobe_user_64bit(struct pt_regs *regs) { return user_64bit_mode(regs); }
 bool nsprobe_file_is_readable(struct file *file) { return file->f_mode & FMODE_READ; }
 u64 nsprobe_inode_dev(struct inode *inode) { return new_encode_dev(inode->i_sb->s_dev); }
 struct task_struct *nsprobe_mm_owner(struct mm_struct *mm) { return rcu_dereference(mm->owner); }
+bool nsprobe_is_killed(struct task_struct *task) { return fatal_signal_pending(task); }

@@ -111,6 +111,8 @@ pub const FEATURE_RETURN: u64 = 1 << 5;
 pub const FEATURE_PROGRAM: u64 = 1 << 6;
 /// [`Info::features`]: sinks other than the ring.
 pub const FEATURE_SINKS: u64 = 1 << 7;
+/// [`Info::features`]: USDT semaphores.
+pub const FEATURE_SEMAPHORE: u64 = 1 << 8;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -279,7 +281,9 @@ pub struct Probe {
     /// File offset that records give as frame 0: the function's entry when the
     /// breakpoint sits behind it. Zero: `offset`.
     pub report_offset: u64,
-    /// File offset of the USDT semaphore; zero.
+    /// File offset of the USDT semaphore: a `u16` in the program's data that the
+    /// kernel counts up in each process that has the breakpoint, and down again. Zero:
+    /// none. All probes of one instruction, those of other tracers too, must agree.
     pub semaphore: u64,
     /// Out: the probe's id in this session, from 1 on, never reused.
     pub id: u32,
@@ -304,7 +308,9 @@ pub const PROBE_BYTES_V1: usize = 48;
 /// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes),
 /// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
 /// `ENOSPC` (too many probes), `ENXIO` ([`Setup`] is missing); `failed` and
-/// `reason` tell which probe and why.
+/// `reason` tell which probe and why. All are checked before the first breakpoint is
+/// put in. A breakpoint may be hit before the call returns, and also when it fails in
+/// the end: ids under which there may be records are not used again.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Attach {
@@ -521,6 +527,10 @@ pub enum Refusal {
     /// Sink, table, span and programs do not fit together: a table that the sink
     /// does not take, of another kind, or of another number of key words.
     Mismatch = 11,
+    /// The semaphore is odd, lies outside the file, or overlaps the instruction.
+    BadSemaphore = 12,
+    /// The instruction is probed with another semaphore, or without one.
+    SemaphoreConflict = 13,
 }
 
 impl Refusal {
@@ -539,6 +549,8 @@ impl Refusal {
             9 => Refusal::NoSuchId,
             10 => Refusal::MayNotWrite,
             11 => Refusal::Mismatch,
+            12 => Refusal::BadSemaphore,
+            13 => Refusal::SemaphoreConflict,
             _ => return None,
         })
     }

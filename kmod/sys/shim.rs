@@ -19,6 +19,8 @@ extern "C" {
     pub(super) fn nsprobe_inode_dev(inode: *mut inode) -> u64;
     /// `mm->owner`; RCU must be locked.
     pub(super) fn nsprobe_mm_owner(mm: *mut mm_struct) -> *mut task_struct;
+    /// `fatal_signal_pending()`.
+    pub(super) fn nsprobe_is_killed(task: *mut task_struct) -> bool;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
 }

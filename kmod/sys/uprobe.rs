@@ -6,7 +6,13 @@
 //! its uprobe and a grace period has passed before its memory goes, and pays one
 //! grace period for any number of them.
 
-use super::{inode::PinnedInode, shim, task::Mm, worker};
+use super::{
+    cond_resched,
+    inode::PinnedInode,
+    shim,
+    task::Mm,
+    worker::{self, Caller}, //
+};
 use crate::common::program::Register;
 use core::{
     ffi::c_int,
@@ -17,6 +23,7 @@ use kernel::{
     bindings,
     error::from_err_ptr,
     prelude::*,
+    sync::Arc,
     types::Opaque, //
 };
 
@@ -136,41 +143,92 @@ unsafe impl Send for Uprobe {}
 // SAFETY: As above.
 unsafe impl Sync for Uprobe {}
 
+/// Where a consumer goes.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// The file.
+    pub(crate) inode: Arc<PinnedInode>,
+    /// Offset in it of the instruction.
+    pub(crate) offset: u64,
+    /// Offset in it of the USDT semaphore, or zero.
+    pub(crate) semaphore: u64,
+}
+
 /// # Invariants
 ///
 /// `uprobe` is `Some` exactly while `consumer` is on the uprobe's list.
-struct Registered<H> {
+struct Member<H> {
     consumer: KBox<Consumer<H>>,
     uprobe: Option<Uprobe>,
-    _inode: PinnedInode,
+    place: Place,
 }
 
-/// Registered consumers. Dropping it unregisters all of them; that sleeps.
-pub(crate) struct Batch<H: Hook>(KVec<Registered<H>>);
+impl<H: Hook> Member<H> {
+    /// Puts the consumer on its uprobe, and the breakpoint into every process that
+    /// the hook wants. Kernel worker.
+    fn register(&mut self) -> Result {
+        let offset = i64::try_from(self.place.offset)?;
+        let semaphore = i64::try_from(self.place.semaphore)?;
+        let inode = self.place.inode.as_ptr();
+        // SAFETY: The member holds the inode and the consumer's memory, and is kept
+        // until the consumer is off the list and a grace period has passed. On failure
+        // `uprobe_register` has unregistered the consumer and waited itself.
+        let uprobe = from_err_ptr(unsafe {
+            bindings::uprobe_register(inode, offset, semaphore, self.consumer.raw.get())
+        })?;
+        // INVARIANT: The consumer is registered now.
+        self.uprobe = NonNull::new(uprobe).map(Uprobe);
+        Ok(())
+    }
+
+    /// Takes the consumer off its uprobe; says whether it was there. Handlers may run
+    /// until the next `uprobe_unregister_sync`. Kernel worker.
+    fn unregister(&mut self) -> bool {
+        let Some(uprobe) = self.uprobe.take() else {
+            return false;
+        };
+        // SAFETY: By the invariant the consumer was on this uprobe's list.
+        // INVARIANT: It is not any more, and `uprobe` is `None`.
+        unsafe { bindings::uprobe_unregister_nosync(uprobe.0.as_ptr(), self.consumer.raw.get()) };
+        true
+    }
+}
+
+/// Why consumers could not be registered.
+pub(crate) struct Failed {
+    /// How many of the prepared ones were registered, for a while.
+    pub(crate) before: usize,
+    /// What the next one met. `EINTR` when the caller was killed.
+    pub(crate) error: Error,
+}
+
+/// Consumers: first those that are registered, then those that are prepared to be.
+/// Dropping it unregisters all of them; that sleeps.
+///
+/// Registering and unregistering lock out every `fork` of the machine, for one
+/// consumer at a time: waiting forks go between two of them (`dup_mmap_sem` of
+/// `kernel/events/uprobes.c` hands itself over in order).
+pub(crate) struct Batch<H: Hook> {
+    members: KVVec<Member<H>>,
+    registered: usize,
+}
 
 impl<H: Hook> Batch<H> {
     /// No consumers.
     pub(crate) fn new() -> Self {
-        Batch(KVec::new())
+        Batch {
+            members: KVVec::new(),
+            registered: 0,
+        }
     }
 
-    /// How many there are.
+    /// How many are registered.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.registered
     }
 
-    /// Registers a consumer at `offset` of the file, with the USDT semaphore at
-    /// file offset `semaphore` (or zero). Task context, sleeps.
-    pub(crate) fn register(
-        &mut self,
-        inode: PinnedInode,
-        offset: u64,
-        semaphore: u64,
-        ends: Ends,
-        hook: H,
-    ) -> Result {
-        let (offset, semaphore) = (i64::try_from(offset)?, i64::try_from(semaphore)?);
-        self.0.reserve(1, GFP_KERNEL)?;
+    /// Makes a consumer for [`register_prepared`](Self::register_prepared).
+    pub(crate) fn prepare(&mut self, place: Place, ends: Ends, hook: H) -> Result {
         let consumer = KBox::new(
             Consumer {
                 raw: Opaque::new(bindings::uprobe_consumer {
@@ -181,57 +239,69 @@ impl<H: Hook> Batch<H> {
                 }),
                 hook,
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
-        let mut uprobe = Err(EAGAIN);
-        worker::run(&mut || {
-            // SAFETY: The inode is held by `inode` and the consumer's memory by its box,
-            // and `Registered`, made below, keeps both until the consumer is off the list
-            // and a grace period has passed. On failure `uprobe_register` has unregistered
-            // the consumer and waited itself.
-            uprobe = from_err_ptr(unsafe {
-                bindings::uprobe_register(inode.as_ptr(), offset, semaphore, consumer.raw.get())
-            })
-            .map(|uprobe| NonNull::new(uprobe).map(Uprobe));
-        });
-        // INVARIANT: The consumer is registered now. Room was reserved above, so this
-        // cannot fail.
-        let registered = Registered {
+        let member = Member {
             consumer,
-            uprobe: uprobe?,
-            _inode: inode,
+            uprobe: None,
+            place,
         };
-        if let Err(error) = self.0.push_within_capacity(registered) {
-            // Unreachable; never free a consumer that the kernel still knows.
-            core::mem::forget(error);
-            return Err(ENOMEM);
+        self.members.push(member, GFP_KERNEL_ACCOUNT)?;
+        Ok(())
+    }
+
+    /// Gives up what was prepared.
+    pub(crate) fn drop_prepared(&mut self) {
+        self.members.truncate(self.registered);
+    }
+
+    /// Registers what was prepared, all or none. Task context, sleeps.
+    pub(crate) fn register_prepared(&mut self) -> Result<(), Failed> {
+        let mut result = Ok(());
+        worker::run(&mut |caller| {
+            result = self.register_here(caller);
+            if result.is_err() {
+                let first = self.registered;
+                self.unregister_here(first, |_| true);
+            }
+        });
+        match result {
+            Ok(()) => self.registered = self.members.len(),
+            Err(_) => self.drop_prepared(),
+        }
+        result
+    }
+
+    fn register_here(&mut self, caller: &Caller<'_>) -> Result<(), Failed> {
+        let prepared = self.members.iter_mut().skip(self.registered);
+        for (before, member) in prepared.enumerate() {
+            let registered = match caller.is_killed() {
+                true => Err(EINTR),
+                false => member.register(),
+            };
+            registered.map_err(|error| Failed { before, error })?;
+            cond_resched();
         }
         Ok(())
     }
 
-    /// Unregisters the consumers whose hook `wanted` picks, and waits until no handler of theirs runs. Task context, sleeps; never
-    /// from a handler.
+    /// Unregisters the consumers whose hook `wanted` picks, and waits until no handler
+    /// of theirs runs. Nothing may be prepared. Task context, sleeps; never from a
+    /// handler.
     pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool + Send) {
-        worker::run(&mut || self.unregister_here(&mut wanted));
-        self.0.retain(|registered| registered.uprobe.is_some());
+        worker::run(&mut |_| self.unregister_here(0, &mut wanted));
+        self.members.retain(|member| member.uprobe.is_some());
+        self.registered = self.members.len();
     }
 
-    fn unregister_here(&mut self, mut wanted: impl FnMut(&H) -> bool) {
+    /// Unregisters those from `first` on that are `wanted`, with one grace period for
+    /// all.
+    fn unregister_here(&mut self, first: usize, mut wanted: impl FnMut(&H) -> bool) {
         let mut any = false;
-        for registered in self.0.iter_mut() {
-            if !wanted(&registered.consumer.hook) {
-                continue;
-            }
-            if let Some(uprobe) = registered.uprobe.take() {
-                // SAFETY: By the invariant the consumer was on this uprobe's list.
-                // INVARIANT: It is not any more, and `uprobe` is `None`.
-                unsafe {
-                    bindings::uprobe_unregister_nosync(
-                        uprobe.0.as_ptr(),
-                        registered.consumer.raw.get(),
-                    )
-                };
-                any = true;
+        for member in self.members.iter_mut().skip(first) {
+            if wanted(&member.consumer.hook) {
+                any |= member.unregister();
+                cond_resched();
             }
         }
         if any {

@@ -6,7 +6,8 @@
 //! reader that is killed would leave breakpoints without a consumer behind, and
 //! its target with a trap that nobody answers. A worker has no signals.
 
-use core::ffi::c_int;
+use super::shim;
+use core::{ffi::c_int, marker::PhantomData};
 use kernel::{
     bindings,
     static_lock_class,
@@ -18,14 +19,32 @@ use kernel::{
 #[repr(C)]
 struct Job<'a> {
     work: Opaque<bindings::work_struct>,
-    run: &'a mut (dyn FnMut() + Send),
+    caller: Caller<'a>,
+    run: &'a mut (dyn FnMut(&Caller<'_>) + Send),
+}
+
+/// The task that waits for a piece of work.
+///
+/// # Invariants
+///
+/// The task is valid during `'a`.
+pub(crate) struct Caller<'a>(*mut bindings::task_struct, PhantomData<&'a ()>);
+
+impl Caller<'_> {
+    /// Whether it has been killed: nobody will see what the work gives.
+    pub(crate) fn is_killed(&self) -> bool {
+        // SAFETY: By the invariant the task is valid; the two loads need no lock.
+        unsafe { shim::nsprobe_is_killed(self.0) }
+    }
 }
 
 /// Runs `run` in a worker; returns when it has. Task context, sleeps, and is not
-/// interrupted by any signal.
-pub(crate) fn run(run: &mut (dyn FnMut() + Send)) {
+/// interrupted by any signal: `run` may ask its caller for one.
+pub(crate) fn run(run: &mut (dyn FnMut(&Caller<'_>) + Send)) {
     let mut job = Job {
         work: Opaque::uninit(),
+        // INVARIANT: The current task waits below until the job is done.
+        caller: Caller(kernel::current!().as_ptr(), PhantomData),
         run,
     };
     let work = core::ptr::from_mut(&mut job).cast::<bindings::work_struct>();
@@ -52,5 +71,5 @@ pub(crate) fn run(run: &mut (dyn FnMut() + Send)) {
 unsafe extern "C" fn run_job(work: *mut bindings::work_struct) {
     // SAFETY: The caller says so; the owner does not touch the job until it is done.
     let job = unsafe { &mut *work.cast::<Job<'_>>() };
-    (job.run)();
+    (job.run)(&job.caller);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where functions are in the victims' files.
 
-use object::{Object, ObjectSegment, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::fs;
 use std::path::Path;
 
@@ -53,4 +53,14 @@ pub(crate) fn function(file: &Path, name: &str) -> Function {
         .into_iter()
         .find(|function| function.name == name)
         .unwrap_or_else(|| panic!("{} has no function {name}", file.display()))
+}
+
+/// Offset in the file of a section.
+pub(crate) fn section(file: &Path, name: &str) -> u64 {
+    let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let elf = object::File::parse(&*bytes).expect("a victim is an ELF file");
+    let range = elf.section_by_name(name).and_then(|s| s.file_range());
+    range
+        .unwrap_or_else(|| panic!("{} has no {name}", file.display()))
+        .0
 }

@@ -2,6 +2,7 @@
 //! The list of all tests: one file a promise, one function a test.
 
 mod abi;
+mod batches;
 mod conservation;
 mod containers;
 mod fetching;
@@ -13,6 +14,7 @@ mod permissions;
 mod program;
 mod readers;
 mod refusals;
+mod semaphores;
 mod sinks;
 mod stacks;
 
@@ -47,6 +49,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         garbage::TESTS,
         permissions::TESTS,
         conservation::TESTS,
+        batches::TESTS,
+        semaphores::TESTS,
         lifetime::TESTS,
         stacks::TESTS,
         fetching::TESTS,
@@ -65,6 +69,7 @@ pub(crate) fn play(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["reader", file, offset] => lifetime::read_for_ever(file, offset),
+        ["attach-many", pid] => batches::attach_for_ever(pid),
         ["open"] => permissions::open(),
         ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
         _ => ExitCode::from(2),

@@ -120,6 +120,17 @@ impl Victim {
         text(self.pid(), &self.file, offset) == from_file(&self.file, offset)
     }
 
+    /// How many bytes of its code, from a file offset on, are not as in the file.
+    pub(crate) fn changed_bytes(&self, offset: u64, length: u64) -> u64 {
+        let mut now = vec![0; length as usize];
+        let mut then = now.clone();
+        read_text(self.pid(), &self.file, offset, &mut now);
+        let file = File::open(&self.file).expect("the victim's file is there");
+        file.read_exact_at(&mut then, offset).expect("in the file");
+        let pairs = now.iter().zip(&then);
+        pairs.filter(|(now, then)| now != then).count() as u64
+    }
+
     /// Whether the ten-byte nop there is one again. The kernel leaves the call that
     /// it had become in the nop's operand bytes on purpose: a task may be about to
     /// run it (`int3_update_unoptimize` in arch/x86/kernel/uprobes.c).
@@ -148,6 +159,12 @@ pub(crate) fn from_file(file: &Path, offset: u64) -> [u8; TEXT_BYTES] {
 /// What a process has in its memory at an offset of a file that it maps as
 /// code.
 pub(crate) fn text(pid: u32, file: &Path, offset: u64) -> [u8; TEXT_BYTES] {
+    let mut bytes = [0; TEXT_BYTES];
+    read_text(pid, file, offset, &mut bytes);
+    bytes
+}
+
+fn read_text(pid: u32, file: &Path, offset: u64, bytes: &mut [u8]) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
     let name = file.to_str().expect("a plain name");
     let address = maps.lines().filter(|l| l.ends_with(name)).find_map(|line| {
@@ -161,9 +178,7 @@ pub(crate) fn text(pid: u32, file: &Path, offset: u64) -> [u8; TEXT_BYTES] {
     });
     let address = address.unwrap_or_else(|| panic!("{pid} does not map {name}: {maps}"));
     let memory = File::open(format!("/proc/{pid}/mem")).expect("tests run as root");
-    let mut bytes = [0; TEXT_BYTES];
     memory
-        .read_exact_at(&mut bytes, address)
+        .read_exact_at(bytes, address)
         .expect("the text is mapped");
-    bytes
 }

@@ -168,6 +168,10 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
         Refusal::NoSuchId => "the session has no program or table of this id",
         Refusal::MayNotWrite => "its program writes, which the session may not",
         Refusal::Mismatch => "its sink, table and programs do not fit together",
+        Refusal::BadSemaphore => "the file has no USDT semaphore at this offset",
+        Refusal::SemaphoreConflict => {
+            "the instruction is probed with another USDT semaphore, perhaps by another tracer"
+        }
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

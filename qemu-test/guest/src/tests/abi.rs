@@ -301,16 +301,15 @@ fn unknown_flags_and_reserved_fields_are_refused() {
         },
         Probe { sink: 9, ..probe },
         Probe {
-            semaphore: 8,
-            ..probe
-        },
-        Probe {
             max_frames: abi::FRAMES_MAX + 1,
             ..probe
         },
     ] {
         refused(&prepared, wrong, libc::EINVAL, Refusal::UnknownValue);
     }
+    let semaphore = probe.offset | 1;
+    let odd = Probe { semaphore, ..probe };
+    refused(&prepared, odd, libc::EINVAL, Refusal::BadSemaphore);
     assert_eq!(prepared.session.info().probes, 1);
 }
 

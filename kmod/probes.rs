@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The probes of a session, and what they are made of: programs and tables.
+//!
+//! Whatever can be refused is refused while probes are prepared, before the first
+//! breakpoint goes in.
+
+use crate::{
+    call::Calls,
+    common::{
+        abi::{
+            Probe as ProbeRequest,
+            Refusal,
+            FRAMES_MAX,
+            PROBES_MAX,
+            PROBE_AT_ENTRY,
+            PROBE_CALL,
+            PROBE_ENTRY,
+            PROBE_RETURN,
+            PROBE_RETURN_ONLY,
+            PROBE_STACK,
+            SINK_COUNT,
+            SINK_RECORD,
+            SINK_SPAN,
+            SINK_TABLE, //
+        },
+        program::Summary,
+        table::Kind, //
+    },
+    counters::Counters,
+    probe::{Probe, Shared, Sink},
+    program::Program,
+    session::PROBES,
+    sys::{
+        cond_resched,
+        inode::{PinnedInode, Unusable},
+        uprobe::{Batch, Ends, Place},
+        vma::FileKey, //
+    },
+    table::Table,
+};
+use core::sync::atomic::Ordering::Relaxed;
+use kernel::{
+    alloc::AllocError,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Bytes of a USDT semaphore, which is a `u16`.
+const SEMAPHORE_BYTES: u64 = 2;
+/// Bytes of the longest instruction (`MAX_UINSN_BYTES` of
+/// `arch/x86/include/asm/uprobes.h`).
+const INSTRUCTION_BYTES_MAX: u64 = 16;
+
+/// An error, and why.
+pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let reason = if error == ENOMEM {
+            Refusal::NoMemory
+        } else {
+            Refusal::None
+        };
+        Refused(error, reason)
+    }
+}
+
+impl From<AllocError> for Refused {
+    fn from(_: AllocError) -> Self {
+        Refused(ENOMEM, Refusal::NoMemory)
+    }
+}
+
+impl From<Unusable> for Refused {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::BadFd => Refused(EBADF, Refusal::BadFd),
+            Unusable::NotRegular => Refused(EINVAL, Refusal::NotRegular),
+        }
+    }
+}
+
+/// Where a probe is in its life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Checked, and not attached yet.
+    Prepared,
+    Attached,
+    /// Chosen to be detached, under the session's lock.
+    Leaving,
+    Detached,
+}
+
+/// What is known of every probe, also when it is detached.
+pub(crate) struct Known {
+    pub(crate) id: u32,
+    pub(crate) file: FileKey,
+    pub(crate) offset: u64,
+    state: State,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// The probes of a session, its programs and its tables.
+pub(crate) struct Probes {
+    batch: Batch<Probe>,
+    known: KVVec<Known>,
+    pub(crate) programs: KVec<Arc<Program>>,
+    pub(crate) tables: KVec<Arc<Table>>,
+    pub(crate) table_bytes: u64,
+}
+
+/// Why probes were refused, and which one.
+pub(crate) struct RefusedAt {
+    pub(crate) index: u32,
+    pub(crate) refused: Refused,
+}
+
+/// The file of the probe before: most probes of a request are in one.
+#[derive(Default)]
+struct LastFile(Option<(i32, Arc<PinnedInode>)>);
+
+impl LastFile {
+    fn get(&mut self, fd: i32) -> Result<Arc<PinnedInode>, Refused> {
+        match &self.0 {
+            Some((last, inode)) if *last == fd => Ok(inode.clone()),
+            _ => {
+                let inode = Arc::new(PinnedInode::from_fd(fd)?, GFP_KERNEL_ACCOUNT)?;
+                self.0 = Some((fd, inode.clone()));
+                Ok(inode)
+            }
+        }
+    }
+}
+
+impl Probes {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Probes {
+            batch: Batch::new(),
+            known: KVVec::new(),
+            programs: KVec::new(),
+            tables: KVec::new(),
+            table_bytes: 0,
+        }
+    }
+
+    /// How many are attached.
+    pub(crate) fn attached_count(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Those that are attached.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = &Known> {
+        self.known
+            .iter()
+            .filter(|known| known.state == State::Attached)
+    }
+
+    /// Whether there was ever a probe.
+    pub(crate) fn were_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// The probe with this id, attached or not.
+    pub(crate) fn get(&self, id: u32) -> Option<&Known> {
+        self.known.get(place(id)?)
+    }
+
+    /// Attaches all of `requests` and fills in their ids, or attaches none.
+    pub(crate) fn attach(
+        &mut self,
+        shared: &Arc<Shared>,
+        requests: &mut [ProbeRequest],
+    ) -> Result<(), RefusedAt> {
+        let known_before = self.known.len();
+        let mut last = LastFile::default();
+        for (index, request) in requests.iter_mut().enumerate() {
+            if let Err(refused) = self.prepare(shared, request, &mut last) {
+                self.batch.drop_prepared();
+                self.known.truncate(known_before);
+                let index = index as u32;
+                return Err(RefusedAt { index, refused });
+            }
+            cond_resched();
+        }
+        let result = self.batch.register_prepared();
+        // Ids under which something may have been recorded are not used again.
+        let (used, after) = match &result {
+            Ok(()) => (requests.len(), State::Attached),
+            Err(failed) => (failed.before.saturating_add(1), State::Detached),
+        };
+        self.known.truncate(known_before.saturating_add(used));
+        for known in self.known.iter_mut().skip(known_before) {
+            known.state = after;
+        }
+        match result {
+            Ok(()) => {
+                PROBES.fetch_add(used as u32, Relaxed);
+                Ok(())
+            }
+            Err(failed) => Err(RefusedAt {
+                index: failed.before as u32,
+                refused: refused_by_kernel(failed.error),
+            }),
+        }
+    }
+
+    /// Checks a request and makes its probe, without a breakpoint yet.
+    fn prepare(
+        &mut self,
+        shared: &Arc<Shared>,
+        request: &mut ProbeRequest,
+        last: &mut LastFile,
+    ) -> Result<(), Refused> {
+        let ends = check(request)?;
+        let inode = last.get(request.fd)?;
+        check_offsets(request, inode.size())?;
+        let id = (self.known.len() as u32).wrapping_add(1);
+        if id > PROBES_MAX {
+            return Err(Refused(ENOSPC, Refusal::TooMany));
+        }
+        let (probe, place) = self.probe(shared, request, id, ends, inode)?;
+        let known = Known {
+            id,
+            file: probe.file,
+            offset: probe.offset,
+            state: State::Prepared,
+            counters: probe.counters.clone(),
+        };
+        self.known.push(known, GFP_KERNEL_ACCOUNT)?;
+        self.batch.prepare(place, ends, probe)?;
+        request.id = id;
+        Ok(())
+    }
+
+    fn probe(
+        &self,
+        shared: &Arc<Shared>,
+        request: &ProbeRequest,
+        id: u32,
+        ends: Ends,
+        inode: Arc<PinnedInode>,
+    ) -> Result<(Probe, Place), Refused> {
+        let at_entry = self.program(request.entry_program)?;
+        let at_return = self.program(request.return_program)?;
+        let sink = self.sink(request)?;
+        let spans = self.table(request.span)?;
+        let entry_delivers = ends != Ends::Return && request.flags & PROBE_RETURN_ONLY == 0;
+        for (program, delivers) in [
+            (&at_entry, entry_delivers),
+            (&at_return, ends != Ends::Entry),
+        ] {
+            let summary = program.as_ref().map(|program| program.summary());
+            if !fits(summary, &sink, spans.as_deref(), delivers, request) {
+                return Err(Refused(EINVAL, Refusal::Mismatch));
+            }
+        }
+        prepare_calls(shared, ends, at_entry.as_ref())?;
+        let report = match request.report_offset {
+            0 => request.offset,
+            offset => offset,
+        };
+        let probe = Probe {
+            id,
+            flags: request.flags,
+            max_frames: match request.max_frames {
+                0 => FRAMES_MAX,
+                frames => frames,
+            },
+            ahead: request.offset.wrapping_sub(report),
+            file: inode.key(),
+            offset: request.offset,
+            ends,
+            at_entry,
+            at_return,
+            sink,
+            spans,
+            counters: Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?,
+            shared: shared.clone(),
+        };
+        let place = Place {
+            inode,
+            offset: request.offset,
+            semaphore: request.semaphore,
+        };
+        Ok((probe, place))
+    }
+
+    /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
+    /// twice.
+    pub(crate) fn detach(&mut self, ids: &[u32]) -> Result {
+        let marked = mark(&mut self.known, ids);
+        if marked.is_ok() {
+            let known = &self.known;
+            let before = self.batch.len();
+            self.batch.unregister_if(|probe| {
+                place(probe.id)
+                    .and_then(|at| known.get(at))
+                    .is_some_and(|known| known.state == State::Leaving)
+            });
+            let gone = before.saturating_sub(self.batch.len());
+            PROBES.fetch_sub(gone as u32, Relaxed);
+        }
+        let after = match marked {
+            Ok(()) => State::Detached,
+            Err(_) => State::Attached,
+        };
+        for known in ids.iter().filter_map(|id| place(*id)) {
+            match self.known.get_mut(known) {
+                Some(known) if known.state == State::Leaving => known.state = after,
+                _ => (),
+            }
+        }
+        marked
+    }
+
+    /// The program with this id; none for zero.
+    fn program(&self, id: u32) -> Result<Option<Arc<Program>>, Refused> {
+        let Some(index) = place(id) else {
+            return Ok(None);
+        };
+        let program = self.programs.get(index);
+        let program = program.ok_or(Refused(ENOENT, Refusal::NoSuchId))?;
+        if program.summary().writes {
+            return Err(Refused(EPERM, Refusal::MayNotWrite));
+        }
+        Ok(Some(program.clone()))
+    }
+
+    /// The table with this id; none for zero.
+    pub(crate) fn table(&self, id: u32) -> Result<Option<Arc<Table>>, Refused> {
+        let Some(index) = place(id) else {
+            return Ok(None);
+        };
+        let table = self.tables.get(index);
+        Ok(Some(
+            table.ok_or(Refused(ENOENT, Refusal::NoSuchId))?.clone(),
+        ))
+    }
+
+    /// The sink that a probe asks for.
+    fn sink(&self, request: &ProbeRequest) -> Result<Sink, Refused> {
+        match (request.sink, self.table(request.table)?) {
+            (SINK_RECORD, None) => Ok(Sink::Record),
+            (SINK_COUNT, None) => Ok(Sink::Count),
+            (SINK_TABLE, Some(table)) if table.shape().kind != Kind::Spans => {
+                Ok(Sink::Table(table))
+            }
+            (SINK_SPAN, Some(table)) if table.shape().kind == Kind::Spans => Ok(Sink::Span(table)),
+            (SINK_RECORD..=SINK_SPAN, _) => Err(Refused(EINVAL, Refusal::Mismatch)),
+            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        // The batch, which is dropped next, waits for its handlers; they hold what
+        // they use.
+        PROBES.fetch_sub(self.batch.len() as u32, Relaxed);
+    }
+}
+
+/// Where the probe with this id stands among those that are known.
+fn place(id: u32) -> Option<usize> {
+    (id as usize).checked_sub(1)
+}
+
+/// Marks the attached probes with these ids as leaving. On failure some may be
+/// marked.
+fn mark(known: &mut [Known], ids: &[u32]) -> Result {
+    for id in ids {
+        let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
+        match known.state {
+            State::Attached => known.state = State::Leaving,
+            State::Leaving => return Err(EINVAL),
+            State::Prepared | State::Detached => return Err(ENOENT),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the program of one end of a probe (or none) goes with the probe's sink
+/// and spans. `delivers` tells whether hits of that end reach the sink.
+fn fits(
+    program: Option<Summary>,
+    sink: &Sink,
+    spans: Option<&Table>,
+    delivers: bool,
+    request: &ProbeRequest,
+) -> bool {
+    let summary = program.unwrap_or_default();
+    let ends_well = match (summary.ends_span, spans.map(Table::shape)) {
+        (None, _) => true,
+        (Some(words), Some(shape)) => {
+            shape.kind == Kind::Spans && shape.key_words == words as usize
+        }
+        (Some(_), None) => false,
+    };
+    let keys = summary.key_words as usize;
+    let sinks_well = match sink {
+        Sink::Record | Sink::Count => keys == 0 && !summary.gives_value,
+        Sink::Table(_) | Sink::Span(_) if !delivers => true,
+        Sink::Table(table) | Sink::Span(table) => {
+            let shape = table.shape();
+            let with_stack = request.flags & PROBE_STACK != 0;
+            let frames = match request.max_frames {
+                0 => FRAMES_MAX,
+                frames => frames,
+            };
+            shape.key_words == keys
+                && with_stack == (shape.max_frames != 0)
+                && (!with_stack || frames <= shape.max_frames)
+                && summary.fields == 0
+        }
+    };
+    ends_well && sinks_well
+}
+
+/// Checks what a request for a probe says by itself.
+fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
+    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY;
+    let unknown = Refused(EINVAL, Refusal::UnknownValue);
+    let ends = match request.kind {
+        PROBE_ENTRY => Ends::Entry,
+        PROBE_RETURN => Ends::Return,
+        PROBE_CALL => Ends::Both,
+        _ => return Err(unknown),
+    };
+    let runs_never = ends == Ends::Entry && request.return_program != 0
+        || ends == Ends::Return && request.entry_program != 0;
+    if runs_never
+        || request.flags & !known_flags != 0
+        || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
+        || request.max_frames > FRAMES_MAX
+        || request.report_offset > request.offset
+    {
+        return Err(unknown);
+    }
+    Ok(ends)
+}
+
+/// Checks where in its file of `file_bytes` a probe goes.
+fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused> {
+    if request.offset >= file_bytes {
+        return Err(Refused(ENOEXEC, Refusal::OutsideFile));
+    }
+    let semaphore = request.semaphore;
+    let inside = semaphore
+        .checked_add(SEMAPHORE_BYTES)
+        .is_some_and(|end| end <= file_bytes);
+    let apart = semaphore.abs_diff(request.offset) >= INSTRUCTION_BYTES_MAX;
+    let aligned = semaphore % SEMAPHORE_BYTES == 0;
+    if semaphore != 0 && !(inside && apart && aligned) {
+        return Err(Refused(EINVAL, Refusal::BadSemaphore));
+    }
+    Ok(())
+}
+
+/// Makes room for the calls of a probe whose entries keep values.
+fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
+    let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
+    if ends == Ends::Both && keeps && shared.calls.as_ref().is_none() {
+        shared.calls.populate(Calls::new()?);
+    }
+    Ok(())
+}
+
+/// What it means that `uprobe_register` failed with this error.
+fn refused_by_kernel(error: Error) -> Refused {
+    if error == ENOMEM {
+        Refused(error, Refusal::NoMemory)
+    } else if error == EINVAL {
+        // What else gives it was checked before.
+        Refused(error, Refusal::SemaphoreConflict)
+    } else if error == ENOTSUPP {
+        // A number that user space does not know, for instructions such as `int3`.
+        Refused(ENOEXEC, Refusal::Kernel)
+    } else {
+        Refused(error, Refusal::Kernel)
+    }
+}
