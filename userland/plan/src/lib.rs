@@ -6,6 +6,10 @@
 //! [`Value`]s, which becomes the steps of `nsprobe_common::program`.
 #![forbid(unsafe_code)]
 
+mod scope;
+mod types;
 mod value;
 
+pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
+pub use types::{Member, Shape, Type, TypeId};
 pub use value::{BinaryOperator, Value, Width};
