@@ -11,6 +11,7 @@
 
 mod binary;
 mod call;
+mod debug_file;
 pub mod demangle;
 mod dwarf;
 mod elf;
@@ -23,12 +24,15 @@ mod glob;
 mod nearest;
 mod plt;
 mod resolve;
+mod sections;
 
 pub use binary::{Binary, Place, Segment};
+pub use debug_file::{DataSymbol, DebugLink, Supplementary};
 pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
+pub use sections::{LoadedSection, SectionData, UnwindSections};
 
 use std::fmt;
 
