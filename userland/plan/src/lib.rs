@@ -6,6 +6,7 @@
 //! [`Value`]s, which becomes the steps of `nsprobe_common::program`.
 #![forbid(unsafe_code)]
 
+pub mod debug;
 mod scope;
 mod types;
 mod value;

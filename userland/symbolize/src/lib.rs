@@ -36,6 +36,15 @@ pub use sections::{LoadedSection, SectionData, UnwindSections};
 
 use std::fmt;
 
+/// The names among `names` most similar to `wanted`, best first, at most `count`.
+pub fn nearest_names(
+    wanted: &str,
+    names: impl IntoIterator<Item = String>,
+    count: usize,
+) -> Vec<String> {
+    nearest::nearest(wanted, names, count)
+}
+
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
