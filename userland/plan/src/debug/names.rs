@@ -123,7 +123,8 @@ fn kind_of(tag: DwTag) -> Option<Kind> {
     })
 }
 
-/// Whether the location is an address of the file, not one of a frame.
+/// Whether the location is an address of the file or of a thread's own part of it,
+/// not one of a frame.
 fn is_static(location: Option<Attribute<'_>>) -> bool {
     let Some(AttributeValue::Exprloc(expression)) = location else {
         return false;
@@ -133,6 +134,10 @@ fn is_static(location: Option<Attribute<'_>>) -> bool {
         gimli::DW_OP_addr,
         gimli::DW_OP_addrx,
         gimli::DW_OP_GNU_addr_index,
+        gimli::DW_OP_const4u,
+        gimli::DW_OP_const8u,
+        gimli::DW_OP_constx,
+        gimli::DW_OP_GNU_const_index,
     ];
     addresses.iter().any(|op| first == Some(op.0))
 }

@@ -387,41 +387,43 @@ impl<'a> DebugInfo<'a> {
 
     /// The type as its language writes it.
     pub(super) fn type_name(&self, die: Option<Die>) -> Result<String> {
-        let (mut suffix, mut die) = (String::new(), die);
+        // What stands behind the name, last first.
+        let (mut behind, mut die) = (Vec::new(), die);
+        let mut name = "void".to_owned();
         for _ in 0..CHAIN_MAX {
             let Some(at) = die else {
-                return Ok(format!("void{suffix}"));
+                break;
             };
             let node = self.units.node(at)?;
-            let before = match node.tag() {
-                gimli::DW_TAG_pointer_type => "*",
-                gimli::DW_TAG_reference_type => "&",
-                gimli::DW_TAG_rvalue_reference_type => "&&",
-                gimli::DW_TAG_array_type => "[]",
+            let own = self.units.name(&node)?;
+            match node.tag() {
+                // Rust names its pointers itself.
+                gimli::DW_TAG_pointer_type if own.is_none() => behind.push("*"),
+                gimli::DW_TAG_reference_type => behind.push("&"),
+                gimli::DW_TAG_rvalue_reference_type => behind.push("&&"),
+                gimli::DW_TAG_array_type => behind.push("[]"),
                 gimli::DW_TAG_const_type
                 | gimli::DW_TAG_volatile_type
                 | gimli::DW_TAG_restrict_type
-                | gimli::DW_TAG_atomic_type => "",
-                gimli::DW_TAG_subroutine_type => return Ok(format!("function{suffix}")),
+                | gimli::DW_TAG_atomic_type => {}
+                gimli::DW_TAG_subroutine_type => {
+                    name = "function".to_owned();
+                    break;
+                }
                 tag => {
-                    let name = self.units.name(&node)?.unwrap_or("(unnamed)");
                     let c = is_c(self.units.language(at.unit)?);
                     let keyword = if c { keyword(tag) } else { "" };
-                    return Ok(format!("{keyword}{name}{suffix}"));
+                    name = format!("{keyword}{}", own.unwrap_or("(unnamed)"));
+                    break;
                 }
-            };
-            // Rust names its pointers itself.
-            if let (gimli::DW_TAG_pointer_type, Some(name)) = (node.tag(), self.units.name(&node)?)
-            {
-                return Ok(format!("{name}{suffix}"));
-            }
-            suffix.insert_str(0, before);
-            if suffix.len() == before.len() && !before.is_empty() {
-                suffix.insert(0, ' ');
             }
             die = self.units.type_of(&node)?;
         }
-        Ok(format!("…{suffix}"))
+        if !behind.is_empty() {
+            name.push(' ');
+            name.extend(behind.into_iter().rev());
+        }
+        Ok(name)
     }
 }
 
