@@ -267,15 +267,18 @@ impl<'a> DebugInfo<'a> {
         if bytes > 16 || state.packed {
             return Ok(Ok(Classified::Memory(bytes, state.alignment)));
         }
+        // One byte is what C++ gives to a struct without members.
+        if bytes > 1 && classes.contains(&Class::None) {
+            return Ok(Err(
+                "a struct that is passed has bytes that belong to no member".to_owned(),
+            ));
+        }
         Ok(Ok(Classified::Words(classes)))
     }
 
     /// Whether the type has constructors, a destructor or base classes, and so may
     /// not be passed in registers.
     fn is_class(&self, id: TypeId) -> Result<bool> {
-        let Shape::Struct { id, .. } = self.shape(id)? else {
-            return Ok(false);
-        };
         let Some(node) = self.type_node(id)? else {
             return Ok(false);
         };

@@ -198,14 +198,15 @@ impl<'a> DebugInfo<'a> {
             if !is_block(child.tag()) {
                 return Ok(Walk::Over);
             }
+            let inlined = child.tag() == gimli::DW_TAG_inlined_subroutine;
             let ranges = self.units.ranges(child)?;
-            if !ranges
-                .iter()
-                .any(|(from, to)| (*from..*to).contains(&address))
-            {
+            let mut ranges = ranges.iter();
+            let holds = ranges.any(|(from, to)| (*from..*to).contains(&address));
+            // Nothing may be left of the instruction at which it is entered.
+            if !holds && !(inlined && self.entry_pc(child)? == Some(address)) {
                 return Ok(Walk::Over);
             }
-            if child.tag() == gimli::DW_TAG_inlined_subroutine {
+            if inlined {
                 if found.len() == INLINED_MAX {
                     return Err(Error::TooBig("too many functions are inlined in one place"));
                 }

@@ -112,7 +112,7 @@ fn is_scope(tag: DwTag) -> bool {
 fn kind_of(tag: DwTag) -> Option<Kind> {
     Some(match tag {
         gimli::DW_TAG_subprogram => Kind::Function,
-        gimli::DW_TAG_variable => Kind::Variable,
+        gimli::DW_TAG_variable | gimli::DW_TAG_member => Kind::Variable,
         gimli::DW_TAG_structure_type
         | gimli::DW_TAG_class_type
         | gimli::DW_TAG_union_type

@@ -153,12 +153,12 @@ impl<'a> DebugInfo<'a> {
 
     /// The definition of a type that is only declared here.
     fn defined(&self, node: Node<'a>) -> Result<Node<'a>> {
-        if !node.flag(gimli::DW_AT_declaration) {
-            return Ok(node);
-        }
         // A type unit holds the definition.
         if let Some(target) = self.units.target(&node, gimli::DW_AT_signature)? {
             return self.units.node(target);
+        }
+        if !node.flag(gimli::DW_AT_declaration) {
+            return Ok(node);
         }
         let Some(name) = self.units.name(&node)? else {
             return Ok(node);
@@ -290,10 +290,9 @@ impl<'a> DebugInfo<'a> {
     /// The members of a struct, class or union, base classes included; static
     /// members are none.
     pub(super) fn members_of(&self, id: TypeId) -> Result<Vec<Member>> {
-        let Some(reference) = Reference::of(id) else {
+        let Some(node) = self.type_node(id)? else {
             return Ok(Vec::new());
         };
-        let node = self.units.node(reference.die)?;
         let mut found = Vec::new();
         for child in self.units.children(&node)? {
             let base_class = child.tag() == gimli::DW_TAG_inheritance;

@@ -96,9 +96,9 @@ pub(crate) enum Stop {
 pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<Stopped> {
     let core = program.with_extension("core");
     let (address, behind) = match stop {
-        Stop::At(address) => (*address, ""),
+        Stop::At(address) => (*address, &[][..]),
         // At the entry, the return address is on top of the stack.
-        Stop::ReturnOf(address) => (*address, "tbreak **(long *)$rsp\ncontinue\n"),
+        Stop::ReturnOf(address) => (*address, &["tbreak **(long *)$rsp", "continue"][..]),
     };
     // A program that is loaded anywhere is, without randomization, loaded here.
     let bias = match Binary::open(File::open(program).unwrap(), program)
@@ -108,22 +108,29 @@ pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<
         Some(segment) if segment.address.0 == 0 => 0x5555_5555_4000u64,
         _ => 0,
     };
-    let prints: String = expressions
-        .iter()
-        .map(|expression| format!("echo =\\n\noutput {expression}\necho \\n\n"))
-        .collect();
-    let script = format!(
-        "set confirm off\nset width 0\nset language c\nset use-coredump-filter off\n\
-         set dump-excluded-mappings on\nset breakpoint pending on\nstarti\n\
-         tbreak *{:#x}\ncontinue\n{behind}gcore {}\n{prints}kill\n",
-        address + bias,
-        core.display()
-    );
-    let script_path = program.with_extension("gdb");
-    fs::write(&script_path, script).unwrap();
+    // Each by itself: an error does not end the others.
+    let mut commands: Vec<String> = [
+        "set confirm off",
+        "set width 0",
+        "set language c",
+        "set use-coredump-filter off",
+        "set dump-excluded-mappings on",
+        "starti",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    commands.push(format!("tbreak *{:#x}", address + bias));
+    commands.extend(["continue".to_owned()]);
+    commands.extend(behind.iter().map(|command| (*command).to_owned()));
+    commands.push(format!("gcore {}", core.display()));
+    for expression in expressions {
+        commands.extend(["echo \\n=\\n".to_owned(), format!("output {expression}")]);
+    }
+    commands.extend(["echo \\n".to_owned(), "kill".to_owned()]);
+    let commands = commands.iter().flat_map(|command| ["-ex", command]);
     let output = Command::new("gdb")
-        .args(["-nx", "-batch", "-x"])
-        .arg(&script_path)
+        .args(["-nx", "-batch"])
+        .args(commands)
         .arg(program)
         .output();
     let output = match output {
