@@ -40,6 +40,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
         max_probes: options.max_probes,
+        inlined: options.inlined,
     };
     let planned = run::plan(&target, options, &how)?;
     let max_frames = match plan.what {

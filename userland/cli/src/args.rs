@@ -105,6 +105,9 @@ struct ProbeArguments {
     #[arg(long, value_name = "N", default_value = "1000",
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_probes: u32,
+    /// Probe functions also where the compiler inlined them; needs debug information
+    #[arg(long)]
+    inlined: bool,
     /// Start this command, trace it alone, and end with it; a command that still runs at the end is
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
@@ -250,6 +253,7 @@ pub(crate) struct ProbeOptions {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
     pub(crate) max_probes: usize,
+    pub(crate) inlined: bool,
 }
 
 /// How to trace.
@@ -353,6 +357,7 @@ impl ProbeArguments {
             json: self.json,
             quiet: self.quiet,
             max_probes: self.max_probes as usize,
+            inlined: self.inlined,
         })
     }
 }

@@ -11,6 +11,7 @@
 mod aggregate;
 mod args;
 mod command;
+mod debug;
 mod fields;
 mod json;
 mod list;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From specs to places: the files that are probed, and where.
 
+mod place;
+
+use crate::debug::DebugFiles;
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, bail, Context};
 use nsprobe_plan::decode::FieldFormat;
-use nsprobe_plan::syntax::Place as Wanted;
-use nsprobe_plan::{Code, Compiled, Plain, Request, Sink};
-use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, FunctionKind, Place};
+use nsprobe_plan::syntax::{Expression, Kind, Place as Wanted, Spec};
+use nsprobe_plan::{Code, Compiled, Request, Sink};
+use nsprobe_symbolize::{Binary, FileOffset, Function, FunctionKind};
 use nsprobe_target::OpenedFile;
+use place::{check, spot_at, Searched, Spot};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -81,15 +84,29 @@ pub(crate) struct How<'a> {
     pub(crate) at_return: bool,
     /// Most places that one spec may stand for.
     pub(crate) max_probes: usize,
+    /// Functions are probed where they were inlined, too.
+    pub(crate) inlined: bool,
 }
 
-/// A place in a file, and the function that it is in.
-struct Spot {
-    offset: FileOffset,
-    address: Address,
-    /// The function's readable name, and the distance when that is not its beginning.
-    function: String,
-    at_function: bool,
+impl How<'_> {
+    /// Whether a spec, or what hits are counted by, names what only debug information
+    /// knows.
+    fn needs_debug_info(&self, spec: &Spec) -> bool {
+        let named =
+            |kind: &Kind| matches!(kind, Kind::Name(_) | Kind::All { .. } | Kind::Member { .. });
+        let names = |expression: &Expression| expression.any(&named);
+        let in_sink = match self.sink {
+            Sink::Table { keys, value } => {
+                keys.iter().any(|key| names(&key.value)) || value.is_some_and(names)
+            }
+            Sink::Record | Sink::Count => false,
+        };
+        in_sink
+            || self.inlined
+            || matches!(spec.place, Wanted::Line { .. })
+            || spec.fields.iter().any(|field| names(&field.value))
+            || spec.condition.as_ref().is_some_and(names)
+    }
 }
 
 impl Planned {
@@ -112,7 +129,7 @@ impl Planned {
                 }
             };
             for file in files {
-                planned.add(file, spec, how)?;
+                planned.add(target, file, spec, how)?;
             }
         }
         Ok(planned)
@@ -147,12 +164,31 @@ impl Planned {
     }
 
     /// Adds the places in a file that a spec means.
-    fn add(&mut self, index: usize, spec: &ProbeSpec, how: &How<'_>) -> anyhow::Result<()> {
+    fn add(
+        &mut self,
+        target: &Target,
+        index: usize,
+        spec: &ProbeSpec,
+        how: &How<'_>,
+    ) -> anyhow::Result<()> {
         let Some(file) = self.files.get(index) else {
             return Ok(());
         };
         let (binary, path) = (Rc::clone(&file.binary), file.path.clone());
-        let spots = self.spots(&binary, &path, &spec.spec.place)?;
+        let files;
+        let debug = match how.needs_debug_info(&spec.spec) {
+            true => {
+                files = DebugFiles::find(target, &binary, &path);
+                files.read(&binary)
+            }
+            false => Err("no debug information was read".to_owned()),
+        };
+        let place = Searched {
+            binary: &binary,
+            path: &path,
+            debug: debug.as_ref().map_err(String::as_str),
+        };
+        let spots = self.spots(&place, spec, how)?;
         if spots.len() > how.max_probes {
             bail!(
                 "{} fits {} places of {}, more than {}: narrow it down, or allow more with \
@@ -165,7 +201,7 @@ impl Planned {
             );
         }
         for spot in spots {
-            let probe = self.compile(index, &path, spot, spec, how)?;
+            let probe = self.compile(index, &place, spot, spec, how)?;
             if self.places.insert((index, probe.offset, probe.at_return)) {
                 self.probes.push(probe);
             }
@@ -174,14 +210,36 @@ impl Planned {
     }
 
     /// Where in a file a spec means.
-    fn spots(&mut self, binary: &Binary, path: &Path, place: &Wanted) -> anyhow::Result<Vec<Spot>> {
-        match place {
-            Wanted::Functions { name, offset } => self.functions(binary, path, name, *offset),
+    fn spots(
+        &mut self,
+        place: &Searched<'_>,
+        spec: &ProbeSpec,
+        how: &How<'_>,
+    ) -> anyhow::Result<Vec<Spot>> {
+        let Searched { binary, path, .. } = *place;
+        match &spec.spec.place {
+            Wanted::Functions { name, offset } => {
+                if how.inlined && *offset == 0 {
+                    let mut spots = place.inlined(name)?;
+                    if !binary.find_functions(name).is_empty() {
+                        spots.extend(self.functions(binary, path, name, 0)?);
+                    }
+                    if !spots.is_empty() {
+                        return Ok(spots);
+                    }
+                }
+                self.functions(binary, path, name, *offset)
+            }
             Wanted::FileOffset(offset) => spot_at(binary, path, *offset).map(|spot| vec![spot]),
-            Wanted::Line { .. } => bail!(
-                "places by source line are not known yet: name the function, or its offset \
-                 (function+0x10)"
-            ),
+            Wanted::Line { file, line } => {
+                let (found, spots) = place.line(file, *line)?;
+                if found != *line {
+                    self.notes.push(format!(
+                        "{file}:{line} has no code of its own: line {found} is probed"
+                    ));
+                }
+                Ok(spots)
+            }
             Wanted::Usdt { .. } => bail!("static probes (PROVIDER:NAME) are not known yet"),
         }
     }
@@ -227,18 +285,15 @@ impl Planned {
     fn compile(
         &mut self,
         file: usize,
-        path: &Path,
+        place: &Searched<'_>,
         spot: Spot,
         spec: &ProbeSpec,
         how: &How<'_>,
     ) -> anyhow::Result<PlannedProbe> {
-        let scope = Plain {
-            address: spot.address.0,
-            at_function: spot.at_function,
-        };
+        let path = place.path;
         let compiled = Compiled::new(&Request {
             spec: &spec.spec,
-            scope: &scope,
+            scope: place.scope(&spot).as_ref(),
             sink: how.sink,
             at_return: how.at_return,
         });
@@ -275,41 +330,6 @@ impl Planned {
             }
         }
     }
-}
-
-impl Spot {
-    /// So many bytes behind the beginning of a function.
-    fn of(function: &Function, distance: u64) -> Spot {
-        let name = demangle_without_parameters(&function.name);
-        Spot {
-            offset: FileOffset(function.file_offset.0.saturating_add(distance)),
-            address: Address(function.address.0.saturating_add(distance)),
-            function: match distance {
-                0 => name,
-                distance => format!("{name}+{distance:#x}"),
-            },
-            at_function: distance == 0,
-        }
-    }
-}
-
-/// The place at an offset of the file.
-fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Result<Spot> {
-    let place = FileOffset(offset);
-    let address = binary.segment_of(place).and_then(|s| s.address_of(place));
-    let spot = match (binary.code_at(place), address) {
-        (Place::Function(function), Some(address)) => {
-            Spot::of(function, address.0.saturating_sub(function.address.0))
-        }
-        (_, address) => Spot {
-            offset: place,
-            address: address.unwrap_or_default(),
-            function: format!("{offset:#x}"),
-            at_function: false,
-        },
-    };
-    check(binary, path, &spot)?;
-    Ok(spot)
 }
 
 /// A second handle for the kernel, and the functions.
@@ -367,20 +387,4 @@ fn suggest(before: &str, names: &[String], after: &str) -> String {
     } else {
         format!("{before}{}{after}", names.join(", "))
     }
-}
-
-/// A symbol may lie about where code is; a breakpoint in data corrupts it.
-fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result<()> {
-    let why = match binary.code_at(spot.offset) {
-        Place::Code | Place::Function(_) => return Ok(()),
-        Place::OutsideFile => "lies behind the end of the file",
-        Place::NotLoaded => "is in no part of the file that is loaded",
-        Place::Data => "is in data, not in code",
-    };
-    bail!(
-        "{} in {} cannot be probed: its offset {} {why}",
-        spot.function,
-        path.display(),
-        spot.offset
-    )
 }

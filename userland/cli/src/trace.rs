@@ -25,6 +25,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         sink: nsprobe_plan::Sink::Record,
         at_return: false,
         max_probes: options.max_probes,
+        inlined: options.inlined,
     };
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {

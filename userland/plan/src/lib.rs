@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod compile;
+pub mod debug;
 pub mod decode;
 mod plain;
 mod resolve;

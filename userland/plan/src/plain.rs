@@ -2,8 +2,10 @@
 //! A place of which nothing is known but the calling convention.
 
 use crate::types::{Member, Shape, Type, TypeId};
-use crate::{Place, Scope, ScopeError, Typed, Value, Variable};
+use crate::{Place, Role, Scope, ScopeError, Typed, Value, Variable};
 use nsprobe_common::program::Register;
+use nsprobe_symbolize::Binary;
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// The registers that carry integer arguments (System V psABI for x86-64, section
@@ -20,19 +22,25 @@ pub(crate) const ARGUMENTS: [Register; 6] = [
 const ARGUMENTS_MAX: usize = 64;
 
 /// A place without debug information.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain {
+#[derive(Clone, Debug)]
+pub struct Plain<'a> {
     /// Its address by the file's own count.
     pub address: u64,
     /// Whether it is the beginning of a function.
     pub at_function: bool,
+    /// The file, whose symbol table knows global variables.
+    pub binary: Option<&'a Binary>,
+    /// Why nothing more is known.
+    pub why: Cow<'a, str>,
 }
 
-fn unknown(name: &str) -> ScopeError {
-    ScopeError::new(format!("`{name}`: no debug information tells of it")).with_help(
-        "there are arg1 to argN, $retval, $stackN, registers such as %rdi, and casts: \
-         *(u32 *)(arg1 + 8)",
-    )
+impl Plain<'_> {
+    fn unknown(&self, name: &str) -> ScopeError {
+        ScopeError::new(format!("`{name}`: {}", self.why)).with_help(
+            "without, there are arg1 to argN, $retval, $stackN, registers such as %rdi, and \
+             casts: *(u32 *)(arg1 + 8)",
+        )
+    }
 }
 
 /// Eight bytes of which nothing is known.
@@ -40,21 +48,29 @@ pub(crate) fn word() -> Type {
     Type::new("", Shape::Opaque { bytes: Some(8) })
 }
 
-impl Scope for Plain {
+impl Scope for Plain<'_> {
     fn address(&self) -> u64 {
         self.address
     }
 
     fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
-        Err(unknown(name))
+        let binary = self.binary.ok_or_else(|| self.unknown(name))?;
+        match crate::debug::symbol(binary, name)? {
+            Some(typed) => Ok(Variable {
+                name: name.into(),
+                role: Role::Global,
+                value: Ok(typed),
+            }),
+            None => Err(self.unknown(name)),
+        }
     }
 
     fn parameters(&self) -> Result<Vec<Variable>, ScopeError> {
-        Err(unknown("$params"))
+        Err(self.unknown("$params"))
     }
 
     fn locals(&self) -> Result<Vec<Variable>, ScopeError> {
-        Err(unknown("$vars"))
+        Err(self.unknown("$vars"))
     }
 
     fn argument(&self, number: usize) -> Result<Typed, ScopeError> {
@@ -91,10 +107,10 @@ impl Scope for Plain {
     }
 
     fn resolve(&self, _id: TypeId) -> Result<Type, ScopeError> {
-        Err(unknown("the type"))
+        Err(self.unknown("the type"))
     }
 
     fn members(&self, _id: TypeId) -> Result<Rc<[Member]>, ScopeError> {
-        Err(unknown("the members"))
+        Err(self.unknown("the members"))
     }
 }

@@ -9,6 +9,7 @@ use crate::function::Functions;
 use crate::glob::{glob_fits, is_glob};
 use crate::nearest::nearest;
 use crate::plt::{self, PltEntry};
+use crate::sections::Loaded;
 use crate::{Address, FileOffset, Function, Result};
 use nsprobe_common::elf_note::{self, BuildId};
 use std::cell::OnceCell;
@@ -30,6 +31,7 @@ pub struct Binary {
     /// What is read only when it is asked for.
     readable: OnceCell<Vec<Option<Readable>>>,
     pub(crate) plt: OnceCell<Vec<PltEntry>>,
+    pub(crate) sections: OnceCell<Loaded>,
     pub(crate) dwarf: OnceCell<Dwarf>,
 }
 
@@ -98,6 +100,7 @@ impl Binary {
             build_id,
             readable: OnceCell::new(),
             plt: OnceCell::new(),
+            sections: OnceCell::new(),
             dwarf: OnceCell::new(),
         })
     }
@@ -187,6 +190,12 @@ impl Binary {
     /// The loaded segment that holds the offset.
     pub fn segment_of(&self, offset: FileOffset) -> Option<&Segment> {
         self.elf.segment_of(offset)
+    }
+
+    /// The offset of an address that the file loads.
+    pub fn offset_of(&self, address: Address) -> Option<FileOffset> {
+        let mut segments = self.elf.segments.iter();
+        segments.find_map(|segment| segment.offset_of(address))
     }
 
     /// What is at the offset.

@@ -10,8 +10,7 @@
 //!   stack cannot be caught;
 //! - no file that DWARF names (split DWARF, dwz) is opened.
 
-use crate::elf::Elf;
-use crate::Address;
+use crate::{Address, Binary};
 use addr2line::Context;
 use gimli::{EndianArcSlice, LittleEndian};
 use std::cell::RefCell;
@@ -22,8 +21,6 @@ use std::sync::Arc;
 const DEPTH_MAX: isize = 512;
 /// Most entries in a file: some 10 GB of ordinary DWARF.
 const ENTRIES_MAX: u64 = 200_000_000;
-/// Most bytes of all sections together.
-const SECTIONS_BYTES_MAX: u64 = 1 << 30;
 /// Most frames at one address.
 const FRAMES_MAX: usize = 512;
 
@@ -48,11 +45,11 @@ impl std::fmt::Debug for Dwarf {
 }
 
 impl Dwarf {
-    pub(crate) fn load(elf: &Elf) -> Dwarf {
+    pub(crate) fn load(binary: &Binary) -> Dwarf {
         let loaded = guarded(|| {
-            let mut budget = SECTIONS_BYTES_MAX;
-            let sections = gimli::Dwarf::load(|id| section(elf, id.name(), &mut budget))?;
-            elf.check_unchanged().map_err(|error| error.to_string())?;
+            let sections = binary.dwarf_sections()?;
+            let sections =
+                sections.borrow(|data| EndianArcSlice::new(Arc::clone(data), LittleEndian));
             check_nesting(&sections)?;
             Context::from_dwarf(sections).map_err(|error| error.to_string())
         });
@@ -88,17 +85,6 @@ fn guarded<T>(
 ) -> std::result::Result<T, String> {
     // What a panic leaves half done is thrown away by the caller.
     catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
-}
-
-fn section(elf: &Elf, name: &str, budget: &mut u64) -> std::result::Result<Bytes, String> {
-    let data = match elf.section(name) {
-        Some(section) => elf.data(section).map_err(|error| error.to_string())?,
-        None => Vec::new(),
-    };
-    *budget = budget
-        .checked_sub(data.len() as u64)
-        .ok_or("the DWARF is too big")?;
-    Ok(EndianArcSlice::new(Arc::from(data), LittleEndian))
 }
 
 /// Fails when entries are nested deeper than the parser's stack bears.

@@ -2,7 +2,7 @@
 //! A function of a file, as its symbol tables tell it, and the index of all.
 
 use crate::elf::{text_at, u16_at, u32_at, u64_at, Elf, Section};
-use crate::{Address, FileOffset, Result};
+use crate::{Address, DataSymbol, FileOffset, Result};
 use object::elf;
 
 /// Longest symbol name, in bytes; a symbol with a longer one is left out.
@@ -11,7 +11,7 @@ const NAME_BYTES_MAX: usize = 64 << 10;
 const NAMES_BYTES_MAX: u64 = 512 << 20;
 /// How many functions before an address are looked at for one that holds it.
 const OVERLAPS_MAX: usize = 64;
-const SYMBOL_BYTES: usize = 24;
+pub(crate) const SYMBOL_BYTES: usize = 24;
 
 /// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -198,6 +198,26 @@ fn parse_symbol(elf: &Elf, symbol: &[u8], strings: &[u8]) -> Option<(Rank, Funct
         kind,
     };
     Some((rank, function))
+}
+
+/// The variable that a symbol stands for, if it is one of that name.
+pub(crate) fn data_symbol(symbol: &[u8], strings: &[u8], wanted: &[u8]) -> Option<DataSymbol> {
+    let info = *symbol.get(4)?;
+    if elf::SymbolType(info & 0xf) != elf::STT_OBJECT {
+        return None;
+    }
+    let section = u16_at(symbol, 6)?;
+    if section == elf::SHN_UNDEF.0 || section == elf::SHN_ABS.0 || section == elf::SHN_COMMON.0 {
+        return None;
+    }
+    let name = strings.get(u32_at(symbol, 0)? as usize..)?;
+    // The name, or the name with a version.
+    let behind = name.strip_prefix(wanted)?.first()?;
+    (*behind == 0 || *behind == b'@').then_some(DataSymbol {
+        address: Address(u64_at(symbol, 8)?),
+        size: u64_at(symbol, 16)?,
+        global: elf::SymbolBind(info >> 4) != elf::STB_LOCAL,
+    })
 }
 
 #[cfg(test)]

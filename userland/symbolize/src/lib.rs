@@ -11,6 +11,7 @@
 
 mod binary;
 mod call;
+mod debug_file;
 pub mod demangle;
 mod dwarf;
 mod elf;
@@ -23,14 +24,26 @@ mod glob;
 mod nearest;
 mod plt;
 mod resolve;
+mod sections;
 
 pub use binary::{Binary, Place, Segment};
+pub use debug_file::{DataSymbol, DebugLink, Supplementary};
 pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
+pub use sections::{LoadedSection, SectionData, UnwindSections};
 
 use std::fmt;
+
+/// The names among `names` most similar to `wanted`, best first, at most `count`.
+pub fn nearest_names(
+    wanted: &str,
+    names: impl IntoIterator<Item = String>,
+    count: usize,
+) -> Vec<String> {
+    nearest::nearest(wanted, names, count)
+}
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -78,7 +78,7 @@ impl Binary {
         let query = self.query(offset, lookup)?;
         let mut note = None;
         if self.has_debug_info() {
-            let dwarf = self.dwarf.get_or_init(|| Dwarf::load(&self.elf));
+            let dwarf = self.dwarf.get_or_init(|| Dwarf::load(self));
             match dwarf.frames(query.address) {
                 Ok(found) => {
                     if let Some(frames) = self.source_frames(found, &query) {

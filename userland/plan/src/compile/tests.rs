@@ -106,9 +106,11 @@ impl Thread {
     }
 }
 
-const PLAIN: Plain = Plain {
+const PLAIN: Plain<'_> = Plain {
     address: 0x1000,
     at_function: true,
+    binary: None,
+    why: std::borrow::Cow::Borrowed("no debug information tells of it"),
 };
 
 fn compile(text: &str, sink: Sink<'_>) -> Result<Compiled> {

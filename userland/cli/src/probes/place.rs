@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Places in a file, by offset, by source line, and where functions were inlined; and
+//! what names mean there.
+
+use anyhow::{anyhow, bail};
+use nsprobe_plan::debug::DebugInfo;
+use nsprobe_plan::{Plain, Scope};
+use nsprobe_symbolize::demangle::demangle_without_parameters;
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// A place in a file, and the function that it is in.
+pub(super) struct Spot {
+    /// Where in the file.
+    pub(super) offset: FileOffset,
+    /// The same, by the file's own count.
+    pub(super) address: Address,
+    /// The function's readable name, and the distance when that is not its beginning.
+    pub(super) function: String,
+    /// Whether that is the function's beginning.
+    pub(super) at_function: bool,
+}
+
+impl Spot {
+    /// So many bytes behind the beginning of a function.
+    pub(super) fn of(function: &Function, distance: u64) -> Spot {
+        let name = demangle_without_parameters(&function.name);
+        Spot {
+            offset: FileOffset(function.file_offset.0.saturating_add(distance)),
+            address: Address(function.address.0.saturating_add(distance)),
+            function: match distance {
+                0 => name,
+                distance => format!("{name}+{distance:#x}"),
+            },
+            at_function: distance == 0,
+        }
+    }
+}
+
+/// The place at an offset of the file.
+pub(super) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Result<Spot> {
+    let place = FileOffset(offset);
+    let address = binary.segment_of(place).and_then(|s| s.address_of(place));
+    let spot = match (binary.code_at(place), address) {
+        (Place::Function(function), Some(address)) => {
+            Spot::of(function, address.0.saturating_sub(function.address.0))
+        }
+        (_, address) => Spot {
+            offset: place,
+            address: address.unwrap_or_default(),
+            function: format!("{offset:#x}"),
+            at_function: false,
+        },
+    };
+    check(binary, path, &spot)?;
+    Ok(spot)
+}
+
+/// A file in which places are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Searched<'a> {
+    pub(super) binary: &'a Binary,
+    pub(super) path: &'a Path,
+    /// Its debug information, or why there is none.
+    pub(super) debug: Result<&'a DebugInfo<'a>, &'a str>,
+}
+
+impl<'a> Searched<'a> {
+    fn debug(&self) -> anyhow::Result<&'a DebugInfo<'a>> {
+        self.debug.map_err(|why| {
+            anyhow!(
+                "{}: {why}; install its debug symbols, in the container or on this machine",
+                self.path.display()
+            )
+        })
+    }
+
+    /// The spot at an address, called by the function there.
+    fn spot(&self, address: Address, function: Option<String>) -> anyhow::Result<Spot> {
+        let Some(offset) = self.binary.offset_of(address) else {
+            bail!(
+                "{address} of {} is in no part of the file that is loaded",
+                self.path.display()
+            );
+        };
+        let mut spot = spot_at(self.binary, self.path, offset.0)?;
+        if let Some(function) = function {
+            spot.function = function;
+        }
+        Ok(spot)
+    }
+
+    /// Where a function was inlined.
+    pub(super) fn inlined(&self, name: &str) -> anyhow::Result<Vec<Spot>> {
+        let functions = self.debug()?.functions_named(name)?;
+        let inlined = functions.iter().filter(|function| function.inlined);
+        inlined
+            .map(|function| {
+                let spot = self.spot(function.entry, None)?;
+                Ok(Spot {
+                    function: format!("{} (inlined at {})", function.name, spot.function),
+                    // The caller's return address is not on top of the stack.
+                    at_function: false,
+                    ..spot
+                })
+            })
+            .collect()
+    }
+
+    /// Where the code of a source line is, and which line that is.
+    pub(super) fn line(&self, file: &str, line: u32) -> anyhow::Result<(u32, Vec<Spot>)> {
+        let code = self.debug()?.line(file, line)?;
+        let spots = code.places.iter().map(|place| {
+            let name = place
+                .function
+                .as_ref()
+                .map(|function| function.name.clone());
+            let name = name.unwrap_or_else(|| "?".to_owned());
+            let called = format!("{name} ({file}:{})", code.line);
+            self.spot(place.address, Some(called))
+        });
+        Ok((code.line, spots.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// What names mean at a spot.
+    pub(super) fn scope(&self, spot: &Spot) -> Box<dyn Scope + '_> {
+        let plain = |why: Cow<'a, str>| -> Box<dyn Scope + '_> {
+            Box::new(Plain {
+                address: spot.address.0,
+                at_function: spot.at_function,
+                binary: Some(self.binary),
+                why,
+            })
+        };
+        let debug = match self.debug {
+            Ok(debug) => debug,
+            Err(why) => return plain(why.into()),
+        };
+        let functions = debug.functions_at(spot.address);
+        // At the beginning of a function it is meant, not what was inlined there.
+        let scope = functions.and_then(|functions| {
+            let function = match spot.at_function {
+                true => functions.first(),
+                false => functions.last(),
+            };
+            let scope = function.map(|function| debug.scope(function, spot.address));
+            scope.transpose()
+        });
+        match scope {
+            Ok(Some(scope)) => Box::new(scope),
+            Ok(None) => plain("the debug information does not know this place".into()),
+            Err(error) => plain(error.to_string().into()),
+        }
+    }
+}
+
+/// A symbol may lie about where code is; a breakpoint in data corrupts it.
+pub(super) fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result<()> {
+    let why = match binary.code_at(spot.offset) {
+        Place::Code | Place::Function(_) => return Ok(()),
+        Place::OutsideFile => "lies behind the end of the file",
+        Place::NotLoaded => "is in no part of the file that is loaded",
+        Place::Data => "is in data, not in code",
+    };
+    bail!(
+        "{} in {} cannot be probed: its offset {} {why}",
+        spot.function,
+        path.display(),
+        spot.offset
+    )
+}

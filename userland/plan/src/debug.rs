@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Arguments, locals, globals, types and lines by DWARF.
+//!
+//! [`DebugInfo`] answers for one file: which functions are at an address or have
+//! a name, where a source line's code is, and, by a [`DebugScope`], what names mean
+//! there. Locations become [`Value`](crate::Value)s: they are computed at the hit.
+//!
+//! The DWARF is hostile. A question about it may be answered wrongly by a file that
+//! lies, but not by a crash, and not after an unreasonable time: see `units`.
+
+mod convention;
+mod error;
+mod expression;
+mod frame;
+mod function;
+mod global;
+mod line;
+mod names;
+mod scope;
+mod types;
+mod units;
+mod variable;
+
+pub use error::{Error, Result};
+pub use function::Function;
+pub use global::symbol;
+pub use line::{LineCode, LinePlace};
+pub use scope::DebugScope;
+
+use frame::Frames;
+use function::Ranges;
+use line::Row;
+use names::Names;
+use nsprobe_symbolize::Binary;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::rc::Rc;
+use units::Units;
+
+/// The debug information of a program or library.
+#[derive(Debug)]
+pub struct DebugInfo<'a> {
+    /// The file that runs.
+    binary: &'a Binary,
+    units: Units<'a>,
+    names: OnceCell<Names>,
+    frames: OnceCell<Frames>,
+    unit_ranges: OnceCell<Ranges>,
+    functions: RefCell<HashMap<u32, Rc<Ranges>>>,
+    tables: RefCell<HashMap<u32, Rc<Vec<Row>>>>,
+    asking: Cell<bool>,
+}
+
+impl<'a> DebugInfo<'a> {
+    /// The debug information of `binary`: its own, or that of `separate`, a file
+    /// for it (see [`Binary::debug_file_names`]), with what several such files
+    /// share in `supplementary` (see [`Binary::supplementary`]).
+    ///
+    /// # Errors
+    /// There is none, it is damaged, or it belongs to another file.
+    pub fn new(
+        binary: &'a Binary,
+        separate: Option<&'a Binary>,
+        supplementary: Option<&'a Binary>,
+    ) -> Result<DebugInfo<'a>> {
+        let holder = separate.unwrap_or(binary);
+        if binary.build_id() != holder.build_id() {
+            return Err(Error::OtherFile {
+                wanted: hex(binary.build_id()),
+                found: hex(holder.build_id()),
+            });
+        }
+        if !holder.has_debug_info() {
+            return Err(Error::Absent);
+        }
+        let link = holder.supplementary();
+        let supplementary = supplementary.filter(|file| {
+            let wanted = link.as_ref().map(|link| link.build_id.as_slice());
+            wanted.is_some() && file.build_id() == wanted
+        });
+        let sections = |file: &'a Binary| {
+            let sections = file.dwarf_sections();
+            sections.map_err(|why| Error::Damaged(why.to_owned()))
+        };
+        let (own, shared) = (sections(holder)?, supplementary.map(sections).transpose()?);
+        let units = caught(|| Units::new(own, shared))?;
+        Ok(DebugInfo {
+            binary,
+            units,
+            names: OnceCell::new(),
+            frames: OnceCell::new(),
+            unit_ranges: OnceCell::new(),
+            functions: RefCell::default(),
+            tables: RefCell::default(),
+            asking: Cell::new(false),
+        })
+    }
+
+    /// Answers one question: with a clock of its own, and a panic of the parser is
+    /// an error.
+    fn guarded<T>(&self, answer: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.asking.replace(true) {
+            // A part of another question.
+            return answer();
+        }
+        self.units.start();
+        let answered = caught(answer);
+        self.asking.set(false);
+        answered
+    }
+
+    fn names(&self) -> Result<&Names> {
+        read_once(&self.names, || Names::read(&self.units))
+    }
+
+    fn frames(&self) -> Result<&Frames> {
+        read_once(&self.frames, || {
+            let sections = self.binary.unwind_sections();
+            let sections = sections.map_err(|error| Error::Damaged(error.to_string()))?;
+            Frames::new(sections, &self.units)
+        })
+    }
+
+    fn unit_ranges(&self) -> Result<&Ranges> {
+        read_once(&self.unit_ranges, || function::unit_ranges(&self.units))
+    }
+}
+
+fn read_once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(known) = cell.get() {
+        return Ok(known);
+    }
+    let value = read()?;
+    Ok(cell.get_or_init(|| value))
+}
+
+/// Runs `parse`; a panic is an error. What a panic leaves half done was not kept.
+fn caught<T>(parse: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(parse))
+        .unwrap_or_else(|_| Err(Error::Damaged("its parser panicked".to_owned())))
+}
+
+fn hex(build_id: Option<&[u8]>) -> String {
+    match build_id {
+        Some(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        None => "none".to_owned(),
+    }
+}

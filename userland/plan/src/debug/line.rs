@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Source lines and addresses, by the line table (DWARF 5, section 6.2).
+
+use super::error::{Error, Result};
+use super::function::Function;
+use super::units::{Die, Unit};
+use super::DebugInfo;
+use nsprobe_symbolize::Address;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Most rows of a unit's table.
+const ROWS_MAX: usize = 8_000_000;
+/// Units whose tables are kept.
+const TABLES_KEPT: usize = 16;
+
+/// A row of the line table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) address: u64,
+    file: u32,
+    /// 0: made by the compiler, from no line.
+    pub(super) line: u32,
+    is_statement: bool,
+    prologue_end: bool,
+    end_sequence: bool,
+}
+
+/// Where a line's code is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineCode {
+    /// The line that was found: the one wanted, or the next that has code.
+    pub line: u32,
+    /// One address for each function, or place where it was inlined, that the line
+    /// is a part of; by rising address.
+    pub places: Vec<LinePlace>,
+}
+
+/// A place where the code of a line begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinePlace {
+    /// Where.
+    pub address: Address,
+    /// The innermost function there.
+    pub function: Option<Function>,
+}
+
+/// A file that code comes from, as its unit numbers it.
+type FileOfUnit = (u32, BTreeSet<u32>);
+
+impl<'a> DebugInfo<'a> {
+    /// Where the code of `file:line` is. The file's name is that of the compiler,
+    /// or the end of it: `conn.c`, `src/conn.c`.
+    pub fn line(&self, file: &str, line: u32) -> Result<LineCode> {
+        self.guarded(|| {
+            let files = self.files_named(file)?;
+            if files.is_empty() {
+                return Err(Error::Unknown {
+                    what: "source file",
+                    name: file.to_owned(),
+                    nearest: Vec::new(),
+                });
+            }
+            let found = self.rows_of(&files, line)?;
+            let Some((line, addresses)) = found.into_iter().next() else {
+                return Err(Error::Unknown {
+                    what: "code at or after line",
+                    name: format!("{file}:{line}"),
+                    nearest: Vec::new(),
+                });
+            };
+            Ok(LineCode {
+                line,
+                places: self.first_of_each_function(&addresses)?,
+            })
+        })
+    }
+
+    /// The first line at or behind the wanted one that has code, and its addresses.
+    fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<(u32, BTreeSet<u64>)>> {
+        let mut best: Option<(u32, BTreeSet<u64>)> = None;
+        for (unit, numbers) in files {
+            let rows = self.rows(*unit)?;
+            let mut previous = (0, 0);
+            for row in rows.iter() {
+                self.units.step()?;
+                // A line's further rows of one stretch are inside of a statement.
+                let here = match row.end_sequence {
+                    true => (0, 0),
+                    false => (row.file, row.line),
+                };
+                let begins = std::mem::replace(&mut previous, here) != here;
+                let fits = row.is_statement
+                    && !row.end_sequence
+                    && row.address != 0
+                    && row.line >= wanted.max(1)
+                    && numbers.contains(&row.file);
+                if !fits {
+                    continue;
+                }
+                match &mut best {
+                    Some((line, addresses)) if *line == row.line => {
+                        if begins {
+                            addresses.insert(row.address);
+                        }
+                    }
+                    Some((line, _)) if *line < row.line => {}
+                    best => *best = Some((row.line, BTreeSet::from([row.address]))),
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    fn first_of_each_function(&self, addresses: &BTreeSet<u64>) -> Result<Vec<LinePlace>> {
+        let mut seen: BTreeMap<Option<Die>, LinePlace> = BTreeMap::new();
+        for &address in addresses {
+            let address = Address(address);
+            let function = self.functions_at(address)?.pop();
+            seen.entry(function.as_ref().map(|function| function.die))
+                .or_insert(LinePlace { address, function });
+        }
+        let mut places: Vec<LinePlace> = seen.into_values().collect();
+        places.sort_by_key(|place| place.address);
+        Ok(places)
+    }
+
+    /// The units that have code of the file, each with its numbers of it.
+    fn files_named(&self, name: &str) -> Result<Vec<FileOfUnit>> {
+        let mut found = Vec::new();
+        for unit in 0..self.units.count() {
+            let Ok(parsed) = self.units.parse(unit) else {
+                self.units.step()?;
+                continue;
+            };
+            let numbers = self.numbers_of(unit, &parsed, name)?;
+            // Type units have the table of the unit that they belong to.
+            let typed = matches!(parsed.header.type_(), gimli::UnitType::Type { .. });
+            if !numbers.is_empty() && !typed {
+                found.push((unit, numbers));
+            }
+        }
+        Ok(found)
+    }
+
+    fn numbers_of(&self, unit: u32, parsed: &Unit<'a>, name: &str) -> Result<BTreeSet<u32>> {
+        let mut numbers = BTreeSet::new();
+        let Some(program) = &parsed.line_program else {
+            return Ok(numbers);
+        };
+        let header = program.header();
+        let first = if header.version() >= 5 { 0 } else { 1 };
+        for (number, file) in (first..).zip(header.file_names()) {
+            self.units.step()?;
+            let Some(base) = self.units.text(unit, parsed, file.path_name()) else {
+                continue;
+            };
+            // The name is compared before the folders are put together.
+            if last_part(base) != last_part(name) {
+                continue;
+            }
+            let folder = file.directory(header);
+            let folder = folder.and_then(|folder| self.units.text(unit, parsed, folder));
+            let whole = match folder {
+                Some(folder) if !base.starts_with('/') => format!("{folder}/{base}"),
+                _ => base.to_owned(),
+            };
+            let compiled_in = parsed.comp_dir.map(|dir| dir.to_string_lossy());
+            let whole = match compiled_in {
+                Some(dir) if !whole.starts_with('/') => format!("{dir}/{whole}"),
+                _ => whole,
+            };
+            if ends_with_path(&whole, name) {
+                numbers.insert(number);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// The rows of a unit, in the order of its program.
+    pub(super) fn rows(&self, unit: u32) -> Result<Rc<Vec<Row>>> {
+        if let Some(rows) = self.tables.borrow().get(&unit) {
+            return Ok(Rc::clone(rows));
+        }
+        let rows = Rc::new(self.read_rows(unit)?);
+        let mut tables = self.tables.borrow_mut();
+        if tables.len() >= TABLES_KEPT {
+            tables.clear();
+        }
+        tables.insert(unit, Rc::clone(&rows));
+        Ok(rows)
+    }
+
+    fn read_rows(&self, unit: u32) -> Result<Vec<Row>> {
+        let parsed = self.units.unit(unit)?;
+        let Some(program) = parsed.line_program.clone() else {
+            return Ok(Vec::new());
+        };
+        let mut found = Vec::new();
+        let mut rows = program.rows();
+        while let Some((_, row)) = rows.next_row()? {
+            self.units.step()?;
+            if found.len() == ROWS_MAX {
+                return Err(Error::TooBig("a line table is too long"));
+            }
+            found.push(Row {
+                address: row.address(),
+                file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
+                line: row
+                    .line()
+                    .map_or(0, |l| u32::try_from(l.get()).unwrap_or(0)),
+                is_statement: row.is_stmt(),
+                prologue_end: row.prologue_end(),
+                end_sequence: row.end_sequence(),
+            });
+        }
+        Ok(found)
+    }
+
+    /// Where the function's own code begins, behind the prologue that stores its
+    /// parameters: as debuggers place breakpoints. That is the address that the
+    /// compiler marked (LLVM), or that of the function's second row (GCC without
+    /// optimization). Where the locations of parameters say themselves from where
+    /// on they are good (GCC with optimization), it is the entry.
+    pub fn body_pc(&self, function: &Function) -> Result<Address> {
+        self.guarded(|| self.body_of(function.outer))
+    }
+
+    pub(super) fn body_of(&self, outer: Die) -> Result<Address> {
+        let node = self.units.node(outer)?;
+        let ranges = self.units.ranges(&node)?;
+        let Some(&(entry, end)) = ranges.first() else {
+            return Err(Error::Damaged("the function has no code".to_owned()));
+        };
+        let rows = self.rows(outer.unit)?;
+        let inside = |row: &&Row| (entry..end).contains(&row.address) && !row.end_sequence;
+        let mut inside: Vec<&Row> = rows.iter().filter(inside).collect();
+        inside.sort_by_key(|row| row.address);
+        if let Some(marked) = inside.iter().find(|row| row.prologue_end) {
+            return Ok(Address(marked.address));
+        }
+        if self.has_location_lists(&node)? {
+            return Ok(Address(entry));
+        }
+        let second = inside.iter().find(|row| row.address > entry);
+        Ok(Address(second.map_or(entry, |row| row.address)))
+    }
+}
+
+fn last_part(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether the path ends in the parts of `end`. `.` and doubled slashes are
+/// nothing.
+fn ends_with_path(path: &str, end: &str) -> bool {
+    fn parts(path: &str) -> impl Iterator<Item = &str> {
+        path.rsplit('/')
+            .filter(|part| !part.is_empty() && *part != ".")
+    }
+    let absolute = end.starts_with('/');
+    let mut of_path = parts(path);
+    let ends = parts(end).all(|part| of_path.next() == Some(part));
+    ends && (!absolute || of_path.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_by_the_end_of_its_path() {
+        for (path, end, fits) in [
+            ("/src/net/conn.c", "conn.c", true),
+            ("/src/net/conn.c", "net/conn.c", true),
+            ("/src/./net//conn.c", "src/net/conn.c", true),
+            ("/src/net/conn.c", "/src/net/conn.c", true),
+            ("/src/net/conn.c", "/net/conn.c", false),
+            ("/src/net/conn.c", "et/conn.c", false),
+            ("/src/net/conn.c", "onn.c", false),
+        ] {
+            assert_eq!(ends_with_path(path, end), fits, "{path} {end}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What names mean at a place, by debug information.
+
+use super::error::{Error, Result};
+use super::function::Function;
+use super::types::id_of;
+use super::variable::{Local, Moment};
+use super::DebugInfo;
+use crate::scope::{Role, Scope, ScopeError, Typed, Variable};
+use crate::types::{Member, Type, TypeId};
+use nsprobe_symbolize::Address;
+use std::rc::Rc;
+
+/// Similar names that an error lists.
+const NEAREST_COUNT: usize = 3;
+
+type Told<T> = std::result::Result<T, ScopeError>;
+
+/// What names mean at an address of a function.
+#[derive(Debug)]
+pub struct DebugScope<'d, 'a> {
+    debug: &'d DebugInfo<'a>,
+    moment: Moment,
+    /// The same for the functions around, when this one is inlined; innermost first.
+    around: Vec<Moment>,
+}
+
+impl<'a> DebugInfo<'a> {
+    /// The scope of `function` at an address in it: its own names, then those of
+    /// the functions that it is inlined into, then global ones.
+    pub fn scope(&self, function: &Function, address: Address) -> Result<DebugScope<'_, 'a>> {
+        self.guarded(|| {
+            let moment = self.moment(function, address)?;
+            let mut around = Vec::new();
+            if function.inlined {
+                for other in self.functions_holding(address.0)? {
+                    if other.die == function.die {
+                        break;
+                    }
+                    if other.outer == function.outer {
+                        around.push(self.moment(&other, address)?);
+                    }
+                }
+                around.reverse();
+            }
+            Ok(DebugScope {
+                debug: self,
+                moment,
+                around,
+            })
+        })
+    }
+}
+
+impl<'a> DebugScope<'_, 'a> {
+    /// The variable that the name means in one function; `None` when it has none
+    /// such.
+    fn find(&self, moment: &Moment, name: &str) -> Result<Option<Variable>> {
+        let mut named = self.debug.variables_of(moment)?;
+        named.retain(|local| local.name == name);
+        if let Some(local) = named.iter().find(|local| local.visible) {
+            return Ok(Some(self.debug.variable_at(local, moment)));
+        }
+        Ok(None)
+    }
+
+    /// Why a name that the function has is not to be had at this place.
+    fn out_of_scope(&self, name: &str) -> Result<Option<Error>> {
+        let elsewhere = self.debug.variables_of(&self.moment)?;
+        let origin = self.debug.origin_has(&self.moment, name)?;
+        Ok(if elsewhere.iter().any(|local| local.name == name) {
+            Some(Error::Unreadable {
+                name: name.to_owned(),
+                why: "it is a variable of a block that does not hold this place".to_owned(),
+            })
+        } else if origin {
+            Some(Error::OptimizedOut {
+                name: name.to_owned(),
+                available: Vec::new(),
+            })
+        } else {
+            None
+        })
+    }
+
+    fn lookup(&self, name: &str) -> Result<Variable> {
+        for moment in std::iter::once(&self.moment).chain(&self.around) {
+            if let Some(found) = self.find(moment, name)? {
+                return Ok(found);
+            }
+        }
+        if let Some(error) = self.out_of_scope(name)? {
+            return Err(error);
+        }
+        let unit = self.moment.function.die.unit;
+        if let Some(found) = self.debug.global(name, Some(unit))? {
+            return Ok(found);
+        }
+        let mut known: Vec<String> = Vec::new();
+        for local in self.debug.variables_of(&self.moment)? {
+            known.push(local.name);
+        }
+        Err(Error::Unknown {
+            what: "variable",
+            name: name.to_owned(),
+            nearest: nsprobe_symbolize::nearest_names(name, known, NEAREST_COUNT),
+        })
+    }
+
+    fn of_role(&self, role: Role) -> Result<Vec<Variable>> {
+        let mut locals = self.debug.variables_of(&self.moment)?;
+        locals.retain(|local| local.visible && local.role == role);
+        let variable = |local: &Local<'a>| self.debug.variable_at(local, &self.moment);
+        Ok(locals.iter().map(variable).collect())
+    }
+}
+
+impl Scope for DebugScope<'_, '_> {
+    fn address(&self) -> u64 {
+        self.moment.address
+    }
+
+    fn variable(&self, name: &str) -> Told<Variable> {
+        Ok(self.debug.guarded(|| self.lookup(name))?)
+    }
+
+    fn parameters(&self) -> Told<Vec<Variable>> {
+        Ok(self.debug.guarded(|| self.of_role(Role::Parameter))?)
+    }
+
+    fn locals(&self) -> Told<Vec<Variable>> {
+        Ok(self.debug.guarded(|| self.of_role(Role::Local))?)
+    }
+
+    fn argument(&self, number: usize) -> Told<Typed> {
+        let found = self.debug.guarded(|| {
+            let parameters = self.of_role(Role::Parameter)?;
+            let count = parameters.len();
+            let index = number.checked_sub(1);
+            Ok((
+                index.and_then(|index| parameters.into_iter().nth(index)),
+                count,
+            ))
+        })?;
+        match found {
+            (Some(parameter), _) => parameter.value,
+            (None, count) => Err(ScopeError::new(format!(
+                "the function has {count} parameters, so there is no argument {number}"
+            ))),
+        }
+    }
+
+    fn retval(&self) -> Told<Typed> {
+        Ok(self.debug.guarded(|| self.debug.retval(&self.moment))?)
+    }
+
+    fn resolve(&self, id: TypeId) -> Told<Type> {
+        Ok(self.debug.guarded(|| self.debug.resolve_type(id))?)
+    }
+
+    fn members(&self, id: TypeId) -> Told<Rc<[Member]>> {
+        Ok(self
+            .debug
+            .guarded(|| Ok(self.debug.members_of(id)?.into()))?)
+    }
+}
+
+impl<'a> DebugInfo<'a> {
+    /// Whether the function has such a variable in its source, of which its code
+    /// knows nothing.
+    fn origin_has(&self, moment: &Moment, name: &str) -> Result<bool> {
+        let function = self.units.node(moment.function.die)?;
+        let origin = self.units.root_origin(&function)?;
+        let mut has = false;
+        self.units.walk(&origin, |child, _| {
+            let variable = matches!(
+                child.tag(),
+                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter
+            );
+            has |= variable && self.units.name(child)? == Some(name);
+            Ok(super::units::Walk::Into)
+        })?;
+        Ok(has)
+    }
+
+    fn retval(&self, moment: &Moment) -> Result<Typed> {
+        let failed = |why: &str| {
+            Err(Error::Unreadable {
+                name: "$retval".to_owned(),
+                why: why.to_owned(),
+            })
+        };
+        if moment.function.inlined {
+            return failed("the function is inlined here and does not return");
+        }
+        let function = self.units.node(moment.function.die)?;
+        let Some(die) = self.units.type_of(&function)? else {
+            return failed("the function returns nothing");
+        };
+        let id = id_of(Some(die));
+        let passing = match self.returning(&function)? {
+            Ok(passing) => passing,
+            Err(why) => return failed(&why),
+        };
+        match self.passed(&passing, id)? {
+            Ok(place) => Ok(Typed {
+                place,
+                kind: self.resolve_type(id)?,
+            }),
+            Err(why) => failed(&why),
+        }
+    }
+}
+
+impl From<Error> for ScopeError {
+    fn from(error: Error) -> ScopeError {
+        match error {
+            Error::Unknown {
+                what,
+                name,
+                nearest,
+            } => ScopeError {
+                message: format!("there is no {what} `{name}`"),
+                help: None,
+                nearest,
+            },
+            other => ScopeError::new(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lines, inlined functions and locals: where they are, and what gdb prints there.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use nsprobe_plan::debug::{DebugInfo, Error};
+use nsprobe_plan::Scope;
+use std::fs;
+use std::path::Path;
+use support::{open, path, stop, Folder, Stop};
+
+const VARIANTS: [&[&str]; 4] = [
+    &["-O0", "-gdwarf-4"],
+    &["-O0", "-gdwarf-5"],
+    &["-O2", "-gdwarf-4"],
+    &["-O2", "-gdwarf-5"],
+];
+
+/// The line of the fixture that is marked so.
+fn marked(source: &str, mark: &str) -> u32 {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixture");
+    let text = fs::read_to_string(fixture.join(source)).unwrap();
+    let mark = format!("// LINE: {mark}");
+    let at = text.lines().position(|line| line.ends_with(&mark)).unwrap();
+    at as u32 + 1
+}
+
+/// gdb's text as a number: `7`, `-3`, `97 'a'`, `true`.
+fn number(text: &str) -> Option<i64> {
+    match text.split(' ').next()? {
+        "true" => Some(1),
+        "false" => Some(0),
+        digits => digits.parse().ok(),
+    }
+}
+
+/// At each place of a line: what we find is what gdb prints. Where gdb knows no
+/// value we have none either.
+fn agrees_with_gdb(program: &Path, line: u32, expressions: &[&str]) -> usize {
+    let binary = open(program);
+    let debug = DebugInfo::new(&binary, None, None).unwrap();
+    let code = debug.line("values.c", line).unwrap();
+    assert_eq!(code.line, line);
+    let mut agreed = 0;
+    for place in &code.places {
+        let Some(stopped) = stop(program, &Stop::At(place.address.0), expressions) else {
+            return usize::MAX;
+        };
+        let function = place.function.as_ref().unwrap();
+        let scope = debug.scope(function, place.address).unwrap();
+        for (expression, theirs) in expressions.iter().zip(&stopped.printed) {
+            let ours = path(&scope, &stopped, expression)
+                .ok()
+                .and_then(|typed| stopped.number(&typed))
+                .map(|found| found as i64);
+            let told = (program, line, place.address, expression);
+            assert_eq!(ours, number(theirs), "{told:x?}: {theirs}");
+            agreed += usize::from(ours.is_some());
+        }
+    }
+    agreed
+}
+
+#[test]
+fn locals_are_what_gdb_prints() {
+    let folder = Folder::new("locals");
+    for flags in VARIANTS {
+        let program = folder.build("gcc", "values.c", flags).unwrap();
+        println!("{flags:?}");
+        let check = |mark, expressions: &[&str]| {
+            agrees_with_gdb(&program, marked("values.c", mark), expressions)
+        };
+        let found = check(
+            "loop",
+            &["count", "total", "i", "twice", "squares[2]", "text[1]"],
+        );
+        assert!(found >= 3, "{flags:?}: {found}");
+        let found = check("shadow", &["count", "total", "text[1]"]);
+        assert!(found >= 1, "{flags:?}: {found}");
+        let found = check("end", &["count", "total", "variable[0]", "text[1]"]);
+        assert!(found >= 1, "{flags:?}: {found}");
+    }
+}
+
+#[test]
+fn all_instances_of_an_inlined_function_are_found_with_their_arguments() {
+    let folder = Folder::new("inlined");
+    for flags in VARIANTS {
+        let program = folder.build("gcc", "values.c", flags).unwrap();
+        println!("{flags:?}");
+        let line = marked("values.c", "clamp");
+        let binary = open(&program);
+        let debug = DebugInfo::new(&binary, None, None).unwrap();
+        let instances = debug.functions_named("clamp").unwrap();
+        let inlined = instances.iter().filter(|instance| instance.inlined);
+        assert_eq!(inlined.count(), 2, "{flags:?}: {instances:?}");
+        let mut holders: Vec<String> = instances
+            .iter()
+            .map(|instance| {
+                let chain = debug.functions_at(instance.entry).unwrap();
+                assert_eq!(chain.last().unwrap().name, "clamp", "{chain:?}");
+                chain[0].name.clone()
+            })
+            .collect();
+        holders.sort();
+        assert_eq!(holders, ["first_user", "second_user"]);
+        let found = agrees_with_gdb(&program, line, &["value", "limit", "result"]);
+        assert!(found >= 2, "{flags:?}: {found}");
+        // Names of the function around are found behind those of its own.
+        let instance = &instances[0];
+        let scope = debug.scope(instance, instance.entry).unwrap();
+        assert!(scope.variable("x").or(scope.variable("y")).is_ok());
+        assert!(scope.retval().unwrap_err().to_string().contains("inlined"));
+    }
+}
+
+#[test]
+fn lines_without_code_lead_to_the_next_that_has_some() {
+    let folder = Folder::new("lines");
+    let program = folder.build("gcc", "values.c", VARIANTS[1]).unwrap();
+    let binary = open(&program);
+    let debug = DebugInfo::new(&binary, None, None).unwrap();
+    // The SPDX line.
+    let code = debug.line("fixture/values.c", 1).unwrap();
+    assert!(code.line > 1 && !code.places.is_empty());
+    assert_eq!(
+        code.places[0].function.as_ref().unwrap().name,
+        "scalars",
+        "{code:?}"
+    );
+    for (file, line) in [("values.c", 100_000), ("other.c", 1), ("alues.c", 1)] {
+        let error = debug.line(file, line).unwrap_err();
+        assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    }
+}
+
+/// What gdb says of where a breakpoint on the function would be.
+fn gdb_breakpoint(program: &Path, function: &str) -> Option<u64> {
+    let command = format!("info scope {function}");
+    let place = format!("break {function}");
+    let output = std::process::Command::new("gdb")
+        .args(["-nx", "-batch", "-ex", &place, "-ex", &command])
+        .arg(program)
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let at = text.split("Breakpoint 1 at 0x").nth(1)?;
+    let digits: String = at.chars().take_while(char::is_ascii_hexdigit).collect();
+    u64::from_str_radix(&digits, 16).ok()
+}
+
+#[test]
+fn bodies_begin_where_gdb_breaks() {
+    let folder = Folder::new("bodies");
+    for flags in VARIANTS {
+        let program = folder.build("gcc", "values.c", flags).unwrap();
+        let binary = open(&program);
+        let debug = DebugInfo::new(&binary, None, None).unwrap();
+        for name in ["scalars", "structs", "pointers", "locals", "give_big"] {
+            let function = &debug.functions_named(name).unwrap()[0];
+            let Some(theirs) = gdb_breakpoint(&program, name) else {
+                println!("skipped, gdb cannot be run");
+                return;
+            };
+            let ours = debug.body_pc(function).unwrap();
+            assert_eq!(ours.0, theirs, "{flags:?} {name}");
+        }
+    }
+}

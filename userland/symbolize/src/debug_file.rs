@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a file's debug information may lie, when it is not in the file itself.
+//!
+//! The names come from the file: whoever opens them does so inside the file's own
+//! mount namespace, and compares the build-id of what was opened.
+
+use crate::elf::{text_at, u32_at};
+use crate::{Address, Binary};
+use object::elf;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Longest file name that a section may hold, in bytes: Linux's PATH_MAX.
+const NAME_BYTES_MAX: usize = 4096;
+/// Where distributions install debug files (gdb's debug-file-directory).
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+/// A file named by `.gnu_debuglink` (gdb manual, "Separate Debug Files").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugLink {
+    /// Its name, without a folder.
+    pub name: OsString,
+    /// The CRC-32 of its contents.
+    pub crc: u32,
+}
+
+/// A file of what several debug files share, named by `.gnu_debugaltlink` (dwz).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supplementary {
+    /// Its path: absolute, or relative to the folder of the file that names it.
+    pub path: PathBuf,
+    /// Its build-id.
+    pub build_id: Vec<u8>,
+}
+
+/// A global variable of the symbol tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataSymbol {
+    /// Where it is, by the file's own count.
+    pub address: Address,
+    /// Its length in bytes; 0 when the symbol table does not say.
+    pub size: u64,
+    /// Whether other files may refer to it.
+    pub global: bool,
+}
+
+impl Binary {
+    /// The paths at which the debug information of this file, which lies at `path`
+    /// in its own mount namespace, may be, best first.
+    pub fn debug_file_names(&self, path: &Path) -> Vec<PathBuf> {
+        let mut names: Vec<PathBuf> = self
+            .build_id()
+            .and_then(build_id_path)
+            .into_iter()
+            .collect();
+        if let (Some(link), Some(folder)) = (self.debug_link(), path.parent()) {
+            let below = folder.strip_prefix("/").unwrap_or(folder);
+            names.push(folder.join(&link.name));
+            names.push(folder.join(".debug").join(&link.name));
+            names.push(Path::new(DEBUG_FOLDER).join(below).join(&link.name));
+        }
+        names.retain(|name| name != path);
+        names
+    }
+
+    /// What `.gnu_debuglink` says.
+    pub fn debug_link(&self) -> Option<DebugLink> {
+        let data = self.elf.data(self.elf.section(".gnu_debuglink")?).ok()?;
+        let name = text_at(&data, 0, NAME_BYTES_MAX)?;
+        // A name with a folder in it would lead out of the places that are searched.
+        if name.is_empty() || name.contains(&b'/') || name == b".." || name == b"." {
+            return None;
+        }
+        let crc = u32_at(&data, (name.len() + 1).next_multiple_of(4))?;
+        let name = OsString::from_vec(name.to_owned());
+        Some(DebugLink { name, crc })
+    }
+
+    /// What `.gnu_debugaltlink` says.
+    pub fn supplementary(&self) -> Option<Supplementary> {
+        let data = self.elf.data(self.elf.section(".gnu_debugaltlink")?).ok()?;
+        let path = text_at(&data, 0, NAME_BYTES_MAX)?;
+        let build_id = data.get(path.len() + 1..)?;
+        let usable = !path.is_empty() && (1..=64).contains(&build_id.len());
+        usable.then(|| Supplementary {
+            path: OsString::from_vec(path.to_owned()).into(),
+            build_id: build_id.to_owned(),
+        })
+    }
+
+    /// The variables of that name in the symbol tables, each address once, by
+    /// rising address.
+    pub fn find_data(&self, name: &str) -> crate::Result<Vec<DataSymbol>> {
+        let mut found = Vec::new();
+        for table in &self.elf.sections {
+            if ![elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0].contains(&table.kind) {
+                continue;
+            }
+            let Some(strings) = self.elf.sections.get(table.link as usize) else {
+                continue;
+            };
+            let (symbols, strings) = (self.elf.data(table)?, self.elf.data(strings)?);
+            let named = |symbol| crate::function::data_symbol(symbol, &strings, name.as_bytes());
+            found.extend(
+                symbols
+                    .chunks_exact(crate::function::SYMBOL_BYTES)
+                    .filter_map(named),
+            );
+        }
+        self.elf.check_unchanged()?;
+        // The global name of an address comes first and is kept.
+        found.sort_by_key(|symbol| (symbol.address, !symbol.global));
+        found.dedup_by_key(|symbol| symbol.address);
+        Ok(found)
+    }
+}
+
+/// `/usr/lib/debug/.build-id/xx/yyyy….debug`.
+fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+    let (first, rest) = build_id.split_at_checked(1)?;
+    if rest.is_empty() {
+        return None;
+    }
+    let name = format!(
+        "{DEBUG_FOLDER}/.build-id/{}/{}.debug",
+        hex(first),
+        hex(rest)
+    );
+    Some(name.into())
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sections that debug information lies in, as bytes of our own.
+//!
+//! Read once for a file, whoever asks first: addr2line for lines of frames, or
+//! a reader of variables. Sizes are capped; what is in the bytes is not looked at.
+
+use crate::elf::Elf;
+use crate::{Address, Binary, Result};
+use gimli::DwarfSections;
+use std::sync::Arc;
+
+/// Most bytes of all DWARF sections together.
+const SECTIONS_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes of a section, decompressed.
+pub type SectionData = Arc<[u8]>;
+
+/// A section and where it is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadedSection {
+    /// Its bytes; none when the file does not have it.
+    pub data: SectionData,
+    /// Its address by the file's own count.
+    pub address: Address,
+}
+
+/// What describes the frames of the file's functions (DWARF 5, section 6.4).
+#[derive(Clone, Debug)]
+pub struct UnwindSections {
+    /// `.eh_frame`.
+    pub eh_frame: LoadedSection,
+    /// `.debug_frame`.
+    pub debug_frame: SectionData,
+    /// Where `.text` is loaded.
+    pub text: Address,
+    /// Where `.got` is loaded.
+    pub got: Address,
+}
+
+/// The sections, or why they cannot be read.
+pub(crate) type Loaded = std::result::Result<DwarfSections<SectionData>, String>;
+
+pub(crate) fn load(elf: &Elf) -> Loaded {
+    let mut budget = SECTIONS_BYTES_MAX;
+    let sections = DwarfSections::load(|id| {
+        let data = data_of(elf, id.name()).map_err(|error| error.to_string())?;
+        budget = budget
+            .checked_sub(data.len() as u64)
+            .ok_or("the DWARF is too big")?;
+        Ok::<_, String>(data)
+    })?;
+    elf.check_unchanged().map_err(|error| error.to_string())?;
+    Ok(sections)
+}
+
+fn data_of(elf: &Elf, name: &str) -> Result<SectionData> {
+    match elf.section(name) {
+        Some(section) => Ok(Arc::from(elf.data(section)?)),
+        None => Ok(Arc::from([])),
+    }
+}
+
+impl Binary {
+    /// The file's DWARF sections (empty where it has none), read at the first
+    /// call. The error says why they cannot be read.
+    ///
+    /// The bytes are hostile: nothing in them was checked.
+    pub fn dwarf_sections(&self) -> std::result::Result<&DwarfSections<SectionData>, &str> {
+        let loaded = self.sections.get_or_init(|| load(&self.elf));
+        loaded.as_ref().map_err(String::as_str)
+    }
+
+    /// The sections that describe frames.
+    pub fn unwind_sections(&self) -> Result<UnwindSections> {
+        let address = |name| {
+            let section = self.elf.section(name);
+            Address(section.map_or(0, |section| section.address))
+        };
+        let sections = UnwindSections {
+            eh_frame: LoadedSection {
+                data: data_of(&self.elf, ".eh_frame")?,
+                address: address(".eh_frame"),
+            },
+            debug_frame: data_of(&self.elf, ".debug_frame")?,
+            text: address(".text"),
+            got: address(".got"),
+        };
+        self.elf.check_unchanged()?;
+        Ok(sections)
+    }
+}
