@@ -41,6 +41,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
         max_probes: options.max_probes,
         inlined: options.inlined,
+        exact: options.exact,
     };
     let planned = run::plan(&target, options, &how)?;
     let max_frames = match plan.what {

@@ -108,6 +108,10 @@ struct ProbeArguments {
     /// Probe functions also where the compiler inlined them; needs debug information
     #[arg(long)]
     inlined: bool,
+    /// Put breakpoints at the very beginning of functions, not at a cheaper instruction behind it
+    /// that means the same
+    #[arg(long)]
+    exact: bool,
     /// Start this command, trace it alone, and end with it; a command that still runs at the end is
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
@@ -254,6 +258,7 @@ pub(crate) struct ProbeOptions {
     pub(crate) quiet: bool,
     pub(crate) max_probes: usize,
     pub(crate) inlined: bool,
+    pub(crate) exact: bool,
 }
 
 /// How to trace.
@@ -358,6 +363,7 @@ impl ProbeArguments {
             quiet: self.quiet,
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
+            exact: self.exact,
         })
     }
 }

@@ -43,6 +43,9 @@ pub(crate) struct PlannedProbe {
     pub(crate) file: usize,
     /// Where in the file.
     pub(crate) offset: FileOffset,
+    /// Where the breakpoint is put: there, or at a cheaper instruction behind it that
+    /// means the same.
+    pub(crate) breakpoint: FileOffset,
     /// Whether that is the beginning of a function.
     pub(crate) at_function: bool,
     /// Whether it is hit when the function returns.
@@ -86,6 +89,8 @@ pub(crate) struct How<'a> {
     pub(crate) max_probes: usize,
     /// Functions are probed where they were inlined, too.
     pub(crate) inlined: bool,
+    /// Breakpoints go to the very beginning of functions.
+    pub(crate) exact: bool,
 }
 
 impl How<'_> {
@@ -201,6 +206,9 @@ impl Planned {
             );
         }
         for spot in spots {
+            if !spot.at_function {
+                place.check_boundary(&spot)?;
+            }
             let probe = self.compile(index, &place, spot, spec, how)?;
             if self.places.insert((index, probe.offset, probe.at_return)) {
                 self.probes.push(probe);
@@ -305,11 +313,16 @@ impl Planned {
                 spot.function
             );
         }
+        let breakpoint = match spot.at_function && !how.exact {
+            true => place.breakpoint(&spot, &compiled),
+            false => spot.offset,
+        };
         self.keys = compiled.keys;
         let file_name = path.file_name().unwrap_or(path.as_os_str());
         Ok(PlannedProbe {
             file,
             offset: spot.offset,
+            breakpoint,
             at_function: spot.at_function,
             at_return,
             entry: compiled.entry.map(|code| self.share(code)),

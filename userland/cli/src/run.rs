@@ -242,7 +242,7 @@ fn attach(
         let file = planned.files.get(probe.file);
         let file = &file.context("a probe has no file")?.file;
         let mut request = match probe.at_function {
-            true => Probe::entry(file, probe.offset.0),
+            true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
             false => Probe::instruction(file, probe.offset.0),
         };
         if probe.at_return {

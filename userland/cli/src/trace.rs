@@ -26,6 +26,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         at_return: false,
         max_probes: options.max_probes,
         inlined: options.inlined,
+        exact: options.exact,
     };
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {

@@ -31,6 +31,7 @@ pub struct ProgramId(pub(crate) u32);
 pub struct Probe<'a> {
     file: BorrowedFd<'a>,
     offset: u64,
+    report_offset: u64,
     kind: u32,
     flags: u32,
     max_frames: u32,
@@ -56,6 +57,7 @@ impl<'a> Probe<'a> {
         Probe {
             file: file.as_fd(),
             offset,
+            report_offset: 0,
             kind: PROBE_ENTRY,
             flags: 0,
             max_frames: 0,
@@ -65,6 +67,13 @@ impl<'a> Probe<'a> {
             entry_program: 0,
             return_program: 0,
         }
+    }
+
+    /// Records tell of this place in front of the breakpoint: the function's
+    /// beginning, when the breakpoint sits behind it.
+    pub fn reported_at(mut self, offset: u64) -> Probe<'a> {
+        self.report_offset = offset;
+        self
     }
 
     /// Take the user stack.
@@ -130,6 +139,7 @@ impl<'a> Probe<'a> {
             flags: self.flags,
             max_frames: self.max_frames,
             offset: self.offset,
+            report_offset: self.report_offset,
             sink: self.sink,
             table: self.table,
             span: self.span,

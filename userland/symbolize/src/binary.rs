@@ -19,6 +19,9 @@ use std::path::Path;
 /// The longest call instruction that `is_after_call` looks for, in bytes.
 const CALL_BYTES_MAX: usize = 7;
 
+/// Longest function whose code is read, in bytes.
+const CODE_BYTES_MAX: u64 = 1 << 20;
+
 /// An ELF file, open for reading.
 ///
 /// It keeps the file (and with it the container's file system) busy: drop it
@@ -196,6 +199,24 @@ impl Binary {
     pub fn offset_of(&self, address: Address) -> Option<FileOffset> {
         let mut segments = self.elf.segments.iter();
         segments.find_map(|segment| segment.offset_of(address))
+    }
+
+    /// The code of a function, as the file has it; empty when its length is not known
+    /// or it is not all in one executable segment.
+    pub fn code_of(&self, function: &Function) -> Vec<u8> {
+        let Some(segment) = self.segment_of(function.file_offset) else {
+            return Vec::new();
+        };
+        let into = function.file_offset.0 - segment.file_offset.0;
+        let fits = segment.executable && function.size <= segment.file_bytes - into;
+        if !fits || function.size > CODE_BYTES_MAX {
+            return Vec::new();
+        }
+        let mut code = vec![0; function.size as usize];
+        match self.elf.read_into(function.file_offset.0, &mut code) {
+            Ok(()) => code,
+            Err(_) => Vec::new(),
+        }
     }
 
     /// What is at the offset.

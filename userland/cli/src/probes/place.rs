@@ -3,8 +3,10 @@
 //! what names mean there.
 
 use anyhow::{anyhow, bail};
+use libnsprobe::common::program::{Operation, Register};
+use nsprobe_placement::{Boundary, Needs};
 use nsprobe_plan::debug::DebugInfo;
-use nsprobe_plan::{Plain, Scope};
+use nsprobe_plan::{Compiled, Plain, Scope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place};
 use std::borrow::Cow;
@@ -123,6 +125,73 @@ impl<'a> Searched<'a> {
         Ok((code.line, spots.collect::<anyhow::Result<_>>()?))
     }
 
+    /// Where the breakpoint of a probe of a function's beginning goes.
+    pub(super) fn breakpoint(&self, spot: &Spot, compiled: &Compiled) -> FileOffset {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return spot.offset;
+        };
+        let cold_name = format!("{}.cold", function.name);
+        let cold: Vec<(u64, Vec<u8>)> = self
+            .binary
+            .find_functions(&cold_name)
+            .iter()
+            .map(|cold| (cold.address.0, self.binary.code_of(cold)))
+            .collect();
+        let elsewhere: Vec<(u64, &[u8])> = cold
+            .iter()
+            .map(|(address, bytes)| (*address, bytes.as_slice()))
+            .collect();
+        let code = self.binary.code_of(function);
+        let whole = nsprobe_placement::Function {
+            address: function.address.0,
+            bytes: &code,
+            elsewhere: &elsewhere,
+        };
+        let placement = nsprobe_placement::place(&whole, needs(compiled));
+        let further = placement.map_or(0, |placement| placement.offset as u64);
+        let is_alone = further == 0 || self.is_one_function(function, further);
+        match is_alone {
+            true => FileOffset(spot.offset.0.saturating_add(further)),
+            false => spot.offset,
+        }
+    }
+
+    /// Whether no other function begins within the first bytes of this.
+    fn is_one_function(&self, function: &Function, bytes: u64) -> bool {
+        (1..=bytes).all(|into| {
+            let inside = FileOffset(function.file_offset.0.saturating_add(into));
+            !self.binary.is_function_entry(inside)
+        })
+    }
+
+    /// Refuses a place within an instruction: a breakpoint there would change what the
+    /// instruction does.
+    pub(super) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return Ok(());
+        };
+        let code = self.binary.code_of(function);
+        let whole = nsprobe_placement::Function {
+            address: function.address.0,
+            bytes: &code,
+            elsewhere: &[],
+        };
+        let into = spot.address.0.saturating_sub(function.address.0) as usize;
+        match nsprobe_placement::boundary(&whole, into) {
+            Boundary::Instruction => Ok(()),
+            Boundary::Inside(start) => bail!(
+                "{} is in the middle of an instruction, which begins at +{start:#x}: a breakpoint \
+                 there would change it",
+                spot.function
+            ),
+            Boundary::Unknown => bail!(
+                "{}: the code before it cannot be decoded, so nobody knows whether an instruction \
+                 begins there",
+                spot.function
+            ),
+        }
+    }
+
     /// What names mean at a spot.
     pub(super) fn scope(&self, spot: &Spot) -> Box<dyn Scope + '_> {
         let plain = |why: Cow<'a, str>| -> Box<dyn Scope + '_> {
@@ -169,4 +238,19 @@ pub(super) fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result
         path.display(),
         spot.offset
     )
+}
+
+/// What a probe looks at at the entry, besides arguments and memory.
+fn needs(compiled: &Compiled) -> Needs {
+    let steps = compiled.entry.iter().flat_map(|code| &code.steps);
+    let mut needs = Needs::default();
+    for step in steps.filter(|step| step.operation == Operation::Register as u8) {
+        let register = u8::try_from(step.small).ok().and_then(Register::from_u8);
+        needs.rax |= register == Some(Register::Rax);
+        needs.r10_r11 |= matches!(register, Some(Register::R10 | Register::R11));
+        needs.flags |= register == Some(Register::Flags);
+        // Where exactly the breakpoint is can be seen, too.
+        needs.rip |= register == Some(Register::Rip);
+    }
+    needs
 }

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where in a function a breakpoint is cheapest and means the same.
+//!
+//! What a hit costs depends on the instruction under the breakpoint
+//! (`arch/x86/kernel/uprobes.c`): a ten-byte nop becomes a call, pushes, nops and
+//! relative branches are emulated, and everything else is run out of line with a
+//! second trap, which costs several times as much. Functions of distributions begin
+//! with `endbr64`, which is one of the last. So a probe of a function goes to the
+//! first cheap instruction that is passed exactly once for each entry, and before
+//! which nothing has changed that the probe looks at.
+#![forbid(unsafe_code)]
+
+mod flow;
+
+use flow::Flow;
+use iced_x86::{
+    Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    OpAccess, Register, RflagsBits,
+};
+
+/// Most instructions in front of the place.
+const SKIPPED_MAX: usize = 16;
+/// Longest function that is looked through, in bytes.
+const FUNCTION_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the longest instruction.
+const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// What a hit costs beyond its handler, the cheapest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cost {
+    /// The ten-byte nop that the kernel turns into a call.
+    Call,
+    /// One trap: the kernel does what the instruction does.
+    Emulated,
+    /// Two traps: the instruction is run out of line.
+    Stepped,
+}
+
+/// A function.
+#[derive(Clone, Copy, Debug)]
+pub struct Function<'a> {
+    /// Its address, by whatever count.
+    pub address: u64,
+    /// All of its code.
+    pub bytes: &'a [u8],
+    /// Parts that the compiler moved elsewhere: address and code.
+    pub elsewhere: &'a [(u64, &'a [u8])],
+}
+
+/// What a probe looks at besides the registers that carry arguments, the stack and
+/// its pointers, and memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The register %rax.
+    pub rax: bool,
+    /// The registers %r10 and %r11.
+    pub r10_r11: bool,
+    /// The flags.
+    pub flags: bool,
+    /// The instruction pointer.
+    pub rip: bool,
+}
+
+/// A place for a breakpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Bytes from the function's beginning.
+    pub offset: usize,
+    /// What a hit costs there.
+    pub cost: Cost,
+}
+
+/// What is at an offset of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// An instruction begins there.
+    Instruction,
+    /// It is inside of the instruction that begins at this offset.
+    Inside(usize),
+    /// The code in front of it cannot be decoded.
+    Unknown,
+}
+
+/// What a breakpoint on the first instruction of `bytes` costs; `None` when there is
+/// none that the kernel takes. The address need be right only within its page.
+pub fn cost(bytes: &[u8], address: u64) -> Option<Cost> {
+    let bytes = bytes.get(..INSTRUCTION_BYTES_MAX.min(bytes.len()))?;
+    let instruction = decode(bytes, address)?;
+    cost_of(&instruction, bytes)
+}
+
+/// Where the breakpoint of a probe of a function's entry goes.
+pub fn place(function: &Function<'_>, needs: Needs) -> Option<Placement> {
+    let first = Placement {
+        offset: 0,
+        cost: cost(function.bytes, function.address)?,
+    };
+    if first.cost != Cost::Stepped || needs.rip || function.bytes.len() > FUNCTION_BYTES_MAX {
+        return Some(first);
+    }
+    let found = cheaper(function, needs);
+    let passed_once = |placement: &Placement| {
+        Flow::of(function).is_some_and(|flow| flow.is_straight_to(placement.offset))
+    };
+    Some(found.filter(passed_once).unwrap_or(first))
+}
+
+/// The first cheap instruction behind harmless ones.
+fn cheaper(function: &Function<'_>, needs: Needs) -> Option<Placement> {
+    let mut info = InstructionInfoFactory::new();
+    let mut offset = 0;
+    for _ in 0..SKIPPED_MAX {
+        let rest = function.bytes.get(offset..)?;
+        let instruction = decode(rest, function.address.wrapping_add(offset as u64))?;
+        let cost = cost_of(&instruction, rest)?;
+        if cost != Cost::Stepped {
+            return Some(Placement { offset, cost });
+        }
+        if !is_harmless(&instruction, needs, &mut info) {
+            return None;
+        }
+        offset += instruction.len();
+    }
+    None
+}
+
+/// Whether an instruction at an offset of a function is one.
+pub fn boundary(function: &Function<'_>, offset: usize) -> Boundary {
+    let Some(before) = function.bytes.get(..offset) else {
+        return Boundary::Unknown;
+    };
+    let mut at = 0;
+    while at < before.len() {
+        let rest = function.bytes.get(at..).unwrap_or(&[]);
+        let Some(instruction) = decode(rest, function.address.wrapping_add(at as u64)) else {
+            return Boundary::Unknown;
+        };
+        let next = at + instruction.len();
+        if next > offset {
+            return Boundary::Inside(at);
+        }
+        at = next;
+    }
+    match decode(function.bytes.get(offset..).unwrap_or(&[]), 0) {
+        Some(_) => Boundary::Instruction,
+        None => Boundary::Unknown,
+    }
+}
+
+fn decode(bytes: &[u8], address: u64) -> Option<Instruction> {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    (!instruction.is_invalid()).then_some(instruction)
+}
+
+/// `66 2e 0f 1f 84 00 00 00 00 00` (`is_optimizable_nop10`).
+const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+
+const PAGE_BYTES: u64 = 4096;
+
+fn cost_of(instruction: &Instruction, bytes: &[u8]) -> Option<Cost> {
+    // It is written at once, which must not reach into the next page.
+    let is_in_page = instruction.ip() % PAGE_BYTES <= PAGE_BYTES - NOP10.len() as u64;
+    if bytes.starts_with(&NOP10) && is_in_page {
+        return Some(Cost::Call);
+    }
+    if has_bad_prefix(instruction) {
+        return None;
+    }
+    let own = bytes.get(..instruction.len()).unwrap_or(&[]);
+    Some(match own {
+        // `push_setup_xol_ops`: a register, without a prefix or with REX.B alone.
+        [0x50..=0x57] | [0x41, 0x50..=0x57] => Cost::Emulated,
+        // `insn_is_nop` and `branch_setup_xol_ops`; not with an operand-size prefix.
+        [0x66, ..] if is_relative_branch(instruction) => Cost::Stepped,
+        _ if is_relative_branch(instruction) || is_nop(instruction) => Cost::Emulated,
+        _ => Cost::Stepped,
+    })
+}
+
+/// What `is_prefix_bad` refuses.
+fn has_bad_prefix(instruction: &Instruction) -> bool {
+    let segments = [Register::ES, Register::CS, Register::DS, Register::SS];
+    instruction.has_lock_prefix() || segments.contains(&instruction.segment_prefix())
+}
+
+fn is_relative_branch(instruction: &Instruction) -> bool {
+    instruction.is_jcc_short_or_near()
+        || instruction.is_jmp_short_or_near()
+        || instruction.is_call_near()
+}
+
+/// `endbr64` is a nop to old processors, but not to the kernel's `insn_is_nop`.
+fn is_nop(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.code(),
+        Opcode::Nopd | Opcode::Nopw | Opcode::Nop_rm16 | Opcode::Nop_rm32 | Opcode::Nop_rm64
+    )
+}
+
+/// Whether nothing of what a probe looks at is different behind the instruction, and
+/// whoever runs it comes to the next.
+fn is_harmless(
+    instruction: &Instruction,
+    needs: Needs,
+    factory: &mut InstructionInfoFactory,
+) -> bool {
+    if instruction.code() == Opcode::Endbr64 {
+        return true;
+    }
+    if instruction.flow_control() != FlowControl::Next || instruction.is_privileged() {
+        return false;
+    }
+    let flags = instruction.rflags_modified();
+    // The direction flag and the like are nobody's scratch.
+    let arithmetic = RflagsBits::OF
+        | RflagsBits::SF
+        | RflagsBits::ZF
+        | RflagsBits::AF
+        | RflagsBits::CF
+        | RflagsBits::PF;
+    if flags & !arithmetic != 0 || flags != 0 && needs.flags {
+        return false;
+    }
+    let info = factory.info(instruction);
+    // An access to memory may end the process, or change what the probe reads; the
+    // address that `lea` computes is none.
+    if !info
+        .used_memory()
+        .iter()
+        .all(|used| used.access() == OpAccess::NoMemAccess)
+    {
+        return false;
+    }
+    info.used_registers().iter().all(|used| {
+        let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+        !writes || is_scratch(used.register(), needs)
+    })
+}
+
+/// Whether the register holds nothing of its caller's at the beginning of a function
+/// (System V psABI for x86-64, figure 3.4), nothing that is fetched.
+fn is_scratch(register: Register, needs: Needs) -> bool {
+    match register.full_register() {
+        Register::RAX => !needs.rax,
+        Register::R10 | Register::R11 => !needs.r10_r11,
+        full => full.is_vector_register(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
