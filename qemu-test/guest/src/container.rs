@@ -63,6 +63,13 @@ impl Container {
         pid.parse().expect("a number")
     }
 
+    /// Copies a file of the guest's into it.
+    pub(crate) fn copy(&self, from: &Path, to: &str) {
+        let to = format!("{}:{to}", self.name);
+        let from = from.to_str().expect("a plain name");
+        podman(&["cp", from, &to]).unwrap_or_else(|error| panic!("podman cp {to}: {error}"));
+    }
+
     /// Runs a command in it.
     pub(crate) fn exec(&self, command: &[&str]) -> Result<String, String> {
         let mut arguments = vec!["exec", &self.name];

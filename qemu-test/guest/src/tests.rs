@@ -16,6 +16,7 @@ mod readers;
 mod refusals;
 mod semaphores;
 mod sinks;
+mod specs;
 mod stacks;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         readers::TESTS,
         refusals::TESTS,
         program::TESTS,
+        specs::TESTS,
         containers::TESTS,
     ]
     .into_iter()
