@@ -217,11 +217,17 @@ impl Compiler<'_> {
                 self.resolver.text_address(&field.value)?,
                 Shape::Bytes { count },
             )),
+            Some(Format::Name)
+                if !matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. })) =>
+            {
+                let message = "this has no names for its numbers: it is no enumeration";
+                Err(SpecError::new(field.value.span.clone(), message))
+            }
             format => {
                 let value = self.resolver.scalar(&field.value)?.value;
                 let shape = match (thing.of.shape(), format) {
                     (Some(types::Shape::Enumeration { values, .. }), _)
-                        if field.format.is_none() =>
+                        if matches!(field.format, None | Some(Format::Name)) =>
                     {
                         Shape::Enumeration {
                             names: values.clone(),
