@@ -13,6 +13,7 @@ pub(crate) fn text(value: &FieldValue) -> String {
         FieldValue::Unsigned(number) => number.to_string(),
         FieldValue::Signed(number) => number.to_string(),
         FieldValue::Hex(number) => format!("{number:#x}"),
+        FieldValue::Bits(number) => format!("{number:#b}"),
         FieldValue::Char(byte) => format!("'{}'", escaped(&[*byte][..])),
         FieldValue::Bool(value) => value.to_string(),
         FieldValue::Text { bytes, cut } => {
@@ -68,6 +69,7 @@ impl Serialize for Json<'_> {
                 }
                 FieldValue::Named(name, _) => map.serialize_value(name)?,
                 FieldValue::Hex(number) => map.serialize_value(&format!("{number:#x}"))?,
+                FieldValue::Bits(number) => map.serialize_value(&format!("{number:#b}"))?,
                 FieldValue::Char(byte) => map.serialize_value(&char::from(*byte))?,
                 FieldValue::Bytes(bytes) => map.serialize_value(&hex(bytes))?,
             }

@@ -4,10 +4,10 @@
 use crate::decode::{FieldFormat, Shape};
 use crate::resolve::Resolver;
 use crate::scope::Scope;
-use crate::steps::{End, Steps, TooMuch};
+use crate::steps::{End, Steps};
 use crate::syntax::{Binary, Expression, Field, Format, Kind, Span, Spec, SpecError};
 use crate::{types, Value};
-use nsprobe_common::program::{check, Context, Flaw, Operation, Step, KEPT_MAX, KEY_WORDS_MAX};
+use nsprobe_common::program::{Context, Operation, Step, KEY_WORDS_MAX};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
@@ -106,8 +106,8 @@ impl Compiled {
         let keys = compiler.keys(keys)?;
         if let Some(value) = value {
             let scalar = compiler.resolver.scalar(value)?;
-            compiler.put(&scalar.value, &value.span)?;
-            compiler.steps.push(Operation::Value, [0; 3], 0, 0);
+            let steps = &mut compiler.steps;
+            steps.effect(Operation::Value, &scalar.value, 0, &value.span)?;
         }
         compiler.finish(request, early, fields, keys)
     }
@@ -134,15 +134,10 @@ impl Compiler<'_> {
                 early.push((value, part.span.clone()));
                 continue;
             }
-            self.put(&value, &part.span)?;
-            self.steps.push(Operation::Require, [0; 3], 0, 0);
+            self.steps
+                .effect(Operation::Require, &value, 0, &part.span)?;
         }
         Ok(early)
-    }
-
-    /// Steps that leave a value in slot 0.
-    fn put(&mut self, value: &Value, span: &Span) -> Result<()> {
-        put(&mut self.steps, value, span)
     }
 
     fn fields(&mut self, fields: &[Field]) -> Result<Vec<FieldFormat>> {
@@ -179,14 +174,9 @@ impl Compiler<'_> {
                 format: None,
                 span: field.span.clone(),
             };
-            let (steps, data) = (self.steps.steps.len(), self.steps.data.len());
             match self.field(&one) {
                 Ok(format) => formats.push(format),
-                Err(error) => {
-                    self.steps.steps.truncate(steps);
-                    self.steps.data.truncate(data);
-                    failure = Some(error);
-                }
+                Err(error) => failure = Some(error),
             }
         }
         match failure {
@@ -199,19 +189,18 @@ impl Compiler<'_> {
         let span = &field.span;
         if field.value.kind == Kind::Comm {
             for context in [Context::CommLow, Context::CommHigh] {
-                self.put(&Value::Context(context), span)?;
-                self.steps.push(Operation::Field, [0; 3], 0, 0);
+                self.steps
+                    .effect(Operation::Field, &Value::Context(context), 0, span)?;
             }
             return Ok(FieldFormat::new(&field.name, Shape::Comm));
         }
         let (value, shape) = self.shaped(field)?;
-        self.put(&value, span)?;
         let (operation, bytes) = match &shape {
             Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
             Shape::Bytes { count } => (Operation::FieldBytes, i32::from(*count)),
             _ => (Operation::Field, 0),
         };
-        self.steps.push(operation, [0; 3], bytes, 0);
+        self.steps.effect(operation, &value, bytes, span)?;
         Ok(FieldFormat::new(&field.name, shape))
     }
 
@@ -228,11 +217,17 @@ impl Compiler<'_> {
                 self.resolver.text_address(&field.value)?,
                 Shape::Bytes { count },
             )),
+            Some(Format::Name)
+                if !matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. })) =>
+            {
+                let message = "this has no names for its numbers: it is no enumeration";
+                Err(SpecError::new(field.value.span.clone(), message))
+            }
             format => {
                 let value = self.resolver.scalar(&field.value)?.value;
                 let shape = match (thing.of.shape(), format) {
                     (Some(types::Shape::Enumeration { values, .. }), _)
-                        if field.format.is_none() =>
+                        if matches!(field.format, None | Some(Format::Name)) =>
                     {
                         Shape::Enumeration {
                             names: values.clone(),
@@ -259,23 +254,23 @@ impl Compiler<'_> {
             let span = &field.span;
             let shape = if field.value.kind == Kind::Comm {
                 for context in [Context::CommLow, Context::CommHigh] {
-                    self.put(&Value::Context(context), span)?;
-                    self.steps.push(Operation::Key, [0; 3], 0, 0);
+                    self.steps
+                        .effect(Operation::Key, &Value::Context(context), 0, span)?;
                 }
                 Shape::Comm
             } else {
                 let (value, shape) = self.shaped(field)?;
-                self.put(&value, span)?;
                 match &shape {
                     Shape::Text { most } => {
                         let bytes = i32::from(most.next_multiple_of(8));
-                        self.steps.push(Operation::KeyString, [0; 3], bytes, 0);
+                        self.steps
+                            .effect(Operation::KeyString, &value, bytes, span)?;
                     }
                     Shape::Bytes { .. } => {
                         let message = "bytes cannot be counted by; a string can";
                         return Err(SpecError::new(span.clone(), message));
                     }
-                    _ => self.steps.push(Operation::Key, [0; 3], 0, 0),
+                    _ => self.steps.effect(Operation::Key, &value, 0, span)?,
                 }
                 shape
             };
@@ -308,38 +303,21 @@ impl Compiler<'_> {
             keys,
             ..Compiled::default()
         };
-        let whole = request.spec.place_span.clone();
         if self.end == End::Entry {
-            compiled.entry = code(self.steps, &whole)?;
+            compiled.entry = self.steps.finish()?;
             return Ok(compiled);
         }
         let mut entry = Steps::new(End::Entry, request.scope.address());
         for (value, span) in &early {
-            put(&mut entry, value, span)?;
-            entry.push(Operation::Require, [0; 3], 0, 0);
+            entry.effect(Operation::Require, value, 0, span)?;
         }
-        for (index, value) in self.steps.kept.iter().enumerate() {
-            put(&mut entry, value, &whole)?;
-            entry.push(Operation::Keep, [0; 3], index as i32, 0);
+        for (index, (value, span)) in self.steps.kept.iter().enumerate() {
+            entry.effect(Operation::Keep, value, index as i32, span)?;
         }
-        compiled.entry = code(entry, &whole)?;
-        compiled.ret = code(self.steps, &whole)?;
+        compiled.entry = entry.finish()?;
+        compiled.ret = self.steps.finish()?;
         Ok(compiled)
     }
-}
-
-fn put(steps: &mut Steps, value: &Value, span: &Span) -> Result<()> {
-    steps.value(value, 0).map_err(|why| {
-        let message = match why {
-            TooMuch::Slots => "this is too complex: it needs more intermediate values than a \
-                               program has"
-                .to_owned(),
-            TooMuch::Kept => {
-                format!("an entry keeps {KEPT_MAX} values for its return, and this is one more")
-            }
-        };
-        SpecError::new(span.clone(), message)
-    })
 }
 
 /// The parts of a condition that must all hold.
@@ -350,23 +328,6 @@ fn conjuncts<'a>(condition: &'a Expression, parts: &mut Vec<&'a Expression>) {
             conjuncts(b, parts);
         }
         _ => parts.push(condition),
-    }
-}
-
-/// A checked program; none when there is nothing to do.
-fn code(steps: Steps, span: &Span) -> Result<Option<Code>> {
-    let Steps { steps, data, .. } = steps;
-    if steps.is_empty() {
-        return Ok(None);
-    }
-    let refused = check(&steps, &data).err().map(|(_, flaw)| match flaw {
-        Flaw::TooLong => "this needs a longer program than there may be",
-        Flaw::TooMuchOutput => "these are more fields, or longer ones, than a record holds",
-        _ => "this makes no sound program",
-    });
-    match refused {
-        Some(message) => Err(SpecError::new(span.clone(), message)),
-        None => Ok(Some(Code { steps, data })),
     }
 }
 

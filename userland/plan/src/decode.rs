@@ -55,6 +55,8 @@ pub enum FieldValue {
     Signed(i64),
     /// An address, or what else is hexadecimal.
     Hex(u64),
+    /// Shown in binary digits.
+    Bits(u64),
     /// A character.
     Char(u8),
     /// True or false.
@@ -135,9 +137,10 @@ fn formatted(format: Format, word: u64) -> FieldValue {
             signed: true,
         } => FieldValue::Signed(((word << unused(bytes)) as i64) >> unused(bytes)),
         Format::Hex { bytes } => FieldValue::Hex(low(bytes)),
+        Format::Bits => FieldValue::Bits(word),
         Format::Char => FieldValue::Char(word as u8),
         Format::Bool => FieldValue::Bool(word != 0),
-        Format::Text { .. } | Format::Bytes { .. } => guessed(word),
+        Format::Text { .. } | Format::Bytes { .. } | Format::Name => guessed(word),
     }
 }
 

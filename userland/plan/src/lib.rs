@@ -10,6 +10,9 @@
 mod compile;
 pub mod debug;
 pub mod decode;
+// One definition for all crates that look for similar names.
+#[path = "../../target/src/nearest.rs"]
+mod nearest;
 mod plain;
 mod resolve;
 mod scope;

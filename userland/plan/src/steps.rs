@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values into the steps of a program.
+//!
+//! Equal parts of values are computed once and stay in their slot as long as they
+//! are needed: a hit costs what its steps cost. When slots run out, what is
+//! computed again most easily makes room.
 
+mod schedule;
+
+use crate::syntax::{Span, SpecError};
 use crate::value::BinaryOperator;
-use crate::Value;
-use nsprobe_common::program::{Operation, Step, KEPT_MAX, SLOTS};
+use crate::{Code, Value};
+use nsprobe_common::program::{check, Flaw, Operation, DATA_MAX, KEPT_MAX};
+use std::collections::HashMap;
+
+type Result<T> = std::result::Result<T, SpecError>;
 
 /// Which program the steps are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,143 +24,176 @@ pub(crate) enum End {
     Return,
 }
 
-/// Why there are no steps for a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TooMuch {
-    /// It needs more slots than there are.
-    Slots,
-    /// More values of the entry are wanted than can be kept.
-    Kept,
+/// A computation. Its operands are other nodes, which come before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    operation: u8,
+    a: Option<usize>,
+    b: Option<usize>,
+    small: i32,
+    large: u64,
 }
 
-/// Steps, as they are made.
+/// Something that is done with a value.
+#[derive(Clone, Debug)]
+struct Effect {
+    operation: Operation,
+    node: usize,
+    small: i32,
+    /// The part of the spec that wants it.
+    span: Span,
+}
+
+/// What a program does, as it is gathered.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) data: Vec<u8>,
     /// The address of the probe's reported place, by the file's own count.
     place: u64,
     end: End,
-    /// Values that the entry keeps for the return.
-    pub(crate) kept: Vec<Value>,
+    nodes: Vec<Node>,
+    known: HashMap<Node, usize>,
+    effects: Vec<Effect>,
+    data: Vec<u8>,
+    /// Values that the entry keeps for the return, and what wants them.
+    pub(crate) kept: Vec<(Value, Span)>,
 }
 
 impl Steps {
     pub(crate) fn new(end: End, place: u64) -> Steps {
         Steps {
-            steps: Vec::new(),
-            data: Vec::new(),
             place,
             end,
+            nodes: Vec::new(),
+            known: HashMap::new(),
+            effects: Vec::new(),
+            data: Vec::new(),
             kept: Vec::new(),
         }
     }
 
-    /// Appends a step.
-    pub(crate) fn push(
+    /// Does something with a value, behind all that was asked for before.
+    pub(crate) fn effect(
         &mut self,
         operation: Operation,
-        [to, a, b]: [u8; 3],
+        value: &Value,
         small: i32,
-        large: u64,
-    ) {
-        self.steps.push(Step {
-            operation: operation as u8,
-            to,
-            a,
-            b,
+        span: &Span,
+    ) -> Result<()> {
+        let node = self.node(value, span)?;
+        self.effects.push(Effect {
+            operation,
+            node,
             small,
-            large,
+            span: span.clone(),
         });
+        Ok(())
     }
 
-    /// Steps that leave a value in slot `to`; those above are used, too.
-    pub(crate) fn value(&mut self, value: &Value, to: u8) -> Result<(), TooMuch> {
-        if usize::from(to) >= SLOTS {
-            return Err(TooMuch::Slots);
-        }
-        match value {
-            Value::Constant(number) => self.push(Operation::Constant, [to, 0, 0], 0, *number),
-            Value::Register(register) => {
-                self.push(Operation::Register, [to, 0, 0], *register as i32, 0);
-            }
-            Value::Context(context) => {
-                self.push(Operation::Context, [to, 0, 0], 0, *context as u64);
-            }
+    /// The number of a node, the same for equal ones.
+    fn add(
+        &mut self,
+        operation: Operation,
+        operands: [Option<usize>; 2],
+        rest: (i32, u64),
+    ) -> usize {
+        let node = Node {
+            operation: operation as u8,
+            a: operands[0],
+            b: operands[1],
+            small: rest.0,
+            large: rest.1,
+        };
+        *self.known.entry(node).or_insert_with(|| {
+            self.nodes.push(node);
+            self.nodes.len() - 1
+        })
+    }
+
+    /// The node that computes a value.
+    fn node(&mut self, value: &Value, span: &Span) -> Result<usize> {
+        const LEAF: [Option<usize>; 2] = [None, None];
+        Ok(match value {
+            Value::Constant(number) => self.add(Operation::Constant, LEAF, (0, *number)),
+            Value::Register(register) => self.add(Operation::Register, LEAF, (*register as i32, 0)),
+            Value::Context(context) => self.add(Operation::Context, LEAF, (0, *context as u64)),
             Value::Image(address) => {
                 let distance = address.wrapping_sub(self.place);
-                self.push(Operation::FromProbe, [to, 0, 0], 0, distance);
+                self.add(Operation::FromProbe, LEAF, (0, distance))
             }
-            Value::AtEntry(inner) if self.end == End::Entry => self.value(inner, to)?,
+            Value::AtEntry(inner) if self.end == End::Entry => self.node(inner, span)?,
             Value::AtEntry(inner) => {
-                let index = self.keep(inner)?;
-                self.push(Operation::Kept, [to, 0, 0], index as i32, 0);
+                let index = self.keep(inner, span)?;
+                self.add(Operation::Kept, LEAF, (index as i32, 0))
             }
             Value::Load { address, width } => {
                 let (base, distance) = split(address);
-                self.value(base, to)?;
+                let base = self.node(base, span)?;
                 let operation = match width.signed {
                     true => Operation::LoadSigned,
                     false => Operation::Load,
                 };
-                self.push(operation, [to, to, 0], distance, width.bytes.into());
+                self.add(
+                    operation,
+                    [Some(base), None],
+                    (distance, width.bytes.into()),
+                )
             }
             Value::Truncate {
                 value,
                 bits,
                 signed,
             } => {
-                self.value(value, to)?;
+                let value = self.node(value, span)?;
                 let operation = match signed {
                     true => Operation::SignExtend,
                     false => Operation::ZeroExtend,
                 };
-                self.push(operation, [to, to, 0], 0, (*bits).into());
+                self.add(operation, [Some(value), None], (0, (*bits).into()))
             }
             Value::Binary(operator, a, b) => {
-                self.value(a, to)?;
-                self.value(b, to + 1)?;
-                self.push(operation(*operator), [to, to, to + 1], 0, 0);
+                let (a, b) = (self.node(a, span)?, self.node(b, span)?);
+                self.add(operation(*operator), [Some(a), Some(b)], (0, 0))
             }
             Value::Not(inner) => {
-                self.value(inner, to)?;
-                self.push(Operation::Not, [to, to, 0], 0, 0);
+                let inner = self.node(inner, span)?;
+                self.add(Operation::Not, [Some(inner), None], (0, 0))
             }
             Value::IsZero(inner) => {
-                self.value(inner, to)?;
-                self.push(Operation::IsZero, [to, to, 0], 0, 0);
+                let inner = self.node(inner, span)?;
+                self.add(Operation::IsZero, [Some(inner), None], (0, 0))
             }
             Value::Compare {
                 address,
                 text,
                 whole,
             } => {
-                self.value(address, to)?;
-                let at = self.constant(text);
+                let address = self.node(address, span)?;
+                let at = self.constant(text, span)?;
                 let operation = match whole {
                     true => Operation::StringEqual,
                     false => Operation::StringBegins,
                 };
-                self.push(operation, [to, to, 0], at, text.len() as u64);
+                self.add(operation, [Some(address), None], (at, text.len() as u64))
             }
-        }
-        Ok(())
+        })
     }
 
     /// The number under which the entry keeps a value.
-    fn keep(&mut self, value: &Value) -> Result<usize, TooMuch> {
-        if let Some(index) = self.kept.iter().position(|kept| kept == value) {
+    fn keep(&mut self, value: &Value, span: &Span) -> Result<usize> {
+        if let Some(index) = self.kept.iter().position(|(kept, _)| kept == value) {
             return Ok(index);
         }
         if self.kept.len() >= KEPT_MAX {
-            return Err(TooMuch::Kept);
+            let message =
+                format!("an entry keeps {KEPT_MAX} values for its return, and this is one more");
+            return Err(SpecError::new(span.clone(), message));
         }
-        self.kept.push(value.clone());
+        self.kept.push((value.clone(), span.clone()));
         Ok(self.kept.len() - 1)
     }
 
     /// Where constant bytes are.
-    fn constant(&mut self, text: &[u8]) -> i32 {
+    fn constant(&mut self, text: &[u8], span: &Span) -> Result<i32> {
         let known = match text.is_empty() {
             true => Some(0),
             false => self
@@ -158,12 +201,37 @@ impl Steps {
                 .windows(text.len())
                 .position(|window| window == text),
         };
+        if known.is_none() && self.data.len() + text.len() > DATA_MAX {
+            let message =
+                format!("with this the strings of the spec are longer than {DATA_MAX} bytes");
+            return Err(SpecError::new(span.clone(), message));
+        }
         let at = known.unwrap_or_else(|| {
             self.data.extend_from_slice(text);
             self.data.len() - text.len()
         });
-        // The check of the whole program refuses more data than an i32 counts.
-        i32::try_from(at).unwrap_or(i32::MAX)
+        // At most DATA_MAX.
+        Ok(at as i32)
+    }
+
+    /// The program, as the kernel accepts it; none when there is nothing to do.
+    pub(crate) fn finish(self) -> Result<Option<Code>> {
+        if self.effects.is_empty() {
+            return Ok(None);
+        }
+        let (steps, wanted_by) = schedule::steps(&self.nodes, &self.effects)?;
+        let Err((index, flaw)) = check(&steps, &self.data) else {
+            let data = self.data;
+            return Ok(Some(Code { steps, data }));
+        };
+        let message = match flaw {
+            Flaw::TooLong => "this needs a longer program than there may be",
+            Flaw::TooMuchOutput => "with this the fields are more, or longer, than a record holds",
+            _ => "this makes no sound program",
+        };
+        let effect = wanted_by.get(index).and_then(|at| self.effects.get(*at));
+        let span = effect.map_or(0..0, |effect| effect.span.clone());
+        Err(SpecError::new(span, message))
     }
 }
 

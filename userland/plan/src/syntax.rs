@@ -9,8 +9,10 @@
 
 mod lexer;
 mod parser;
+mod place;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use nsprobe_common::program::{Context, Register};
 use std::fmt;
@@ -118,6 +120,10 @@ pub enum Format {
         /// 1, 2, 4 or 8.
         bytes: u8,
     },
+    /// In binary digits.
+    Bits,
+    /// The name that the number has by its type.
+    Name,
     /// A character.
     Char,
     /// `true` or `false`.

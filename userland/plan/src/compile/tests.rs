@@ -3,7 +3,7 @@
 use super::*;
 use crate::decode::{self, FieldValue};
 use crate::Plain;
-use nsprobe_common::program::{Machine, Outcome, Output, Program, Register};
+use nsprobe_common::program::{check, Machine, Outcome, Output, Program, Register, KEPT_MAX};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -272,9 +272,19 @@ fn errors_say_what_is_there_instead() {
     assert!(message("f if 1 ~ 2").contains("ends in *"));
     assert!(message("f($retval, arg1, arg2, arg3, arg4, arg5)").contains("keeps 4"));
     let many: Vec<&str> = vec!["arg1:string[256]"; 4];
-    assert!(message(&format!("f({})", many.join(","))).contains("longer ones"));
-    let deep = format!("f if {}1{}", "(1 + ".repeat(20), ")".repeat(20));
-    assert!(message(&deep.replace("1 +", "arg1 +")).contains("too complex"));
+    assert!(message(&format!("f({})", many.join(","))).contains("longer, than"));
+    let long: Vec<String> = (2..102).map(|factor| format!("arg1*{factor}")).collect();
+    assert!(message(&format!("f({})", long.join("+"))).contains("256 steps"));
+}
+
+#[test]
+fn more_values_than_slots_are_computed_again() {
+    let products: Vec<String> = (2..27).map(|factor| format!("arg1*{factor}")).collect();
+    let spec = format!("f({}, {})", products.join("+"), products.join(", "));
+    let found = fields(&spec, &Thread::with(&[10])).unwrap();
+    let expected = std::iter::once((2..27).sum()).chain(2..27);
+    let expected: Vec<FieldValue> = expected.map(|n: i64| FieldValue::Signed(n * 10)).collect();
+    assert_eq!(found, expected);
 }
 
 type Operation = fn(i64, i64) -> Option<i64>;
@@ -286,7 +296,7 @@ fn expression() -> impl Strategy<Value = (String, Option<i64>)> {
         Just(("arg1".to_owned(), Some(-3))),
         Just(("arg2".to_owned(), Some(1 << 40))),
     ];
-    leaf.prop_recursive(4, 24, 2, |inner| {
+    leaf.prop_recursive(8, 96, 2, |inner| {
         (inner.clone(), 0..13usize, inner).prop_map(|((a, x), operator, (b, y))| {
             let (sign, of) = [
                 ("+", (|x, y| Some(x.wrapping_add(y))) as Operation),
@@ -309,12 +319,41 @@ fn expression() -> impl Strategy<Value = (String, Option<i64>)> {
     })
 }
 
+/// How many steps the program of an entry has.
+fn steps(spec: &str) -> usize {
+    let compiled = compile(spec, Sink::Record).unwrap();
+    compiled.entry.map_or(0, |code| code.steps.len())
+}
+
+#[test]
+fn what_is_used_twice_is_fetched_once() {
+    // The register, the load, and two fields.
+    assert_eq!(steps("f(a=*(u64 *)arg1, b=*(u64 *)arg1)"), 4);
+    assert_eq!(steps("f(a=+8(arg1), b=+16(arg1)) if +8(arg1) > 3"), 8);
+    // The return keeps what it needs, once.
+    let compiled = compile("f(a=arg1, b=arg1 + 1, $retval)", Sink::Record).unwrap();
+    assert_eq!(compiled.entry.unwrap().steps.len(), 2);
+}
+
+#[test]
+fn what_goes_deep_takes_few_slots() {
+    let deep = format!("f({}1{})", "(arg1 + arg2 * ".repeat(15), ")".repeat(15));
+    let value = (0..15).fold(1, |value, _| 3 + 5 * value);
+    let found = fields(&deep, &Thread::with(&[3, 5]));
+    assert_eq!(found, Some(vec![FieldValue::Signed(value)]));
+}
+
 proptest! {
     #[test]
-    fn numbers_are_those_of_c((text, expected) in expression()) {
+    fn numbers_are_those_of_c(several in prop::collection::vec(expression(), 1..4)) {
         let thread = Thread::with(&[-3i64 as u64, 1 << 40]);
-        let found = fields(&format!("f({text}:s64)"), &thread).unwrap().remove(0);
-        let expected = expected.map_or(FieldValue::Absent, FieldValue::Signed);
-        prop_assert_eq!(found, expected, "{}", text);
+        let texts: Vec<String> = several.iter().map(|(text, _)| format!("{text}:s64")).collect();
+        let spec = format!("f({})", texts.join(", "));
+        prop_assume!(compile(&spec, Sink::Record).is_ok());
+        let found = fields(&spec, &thread).unwrap();
+        for (found, (text, expected)) in found.into_iter().zip(several) {
+            let expected = expected.map_or(FieldValue::Absent, FieldValue::Signed);
+            prop_assert_eq!(found, expected, "{}", text);
+        }
     }
 }

@@ -24,7 +24,7 @@ const MARKS: [&str; 35] = [
     "=", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">", ".", "?", ";", "@", "#",
 ];
 
-fn is_name(char: char) -> bool {
+pub(super) fn is_name(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
 

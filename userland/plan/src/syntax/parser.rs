@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tokens into a spec. Operators bind as they do in C.
 
-use super::lexer::{number, tokens, Token};
-use super::{
-    Binary, CastType, Expression, Field, Format, Kind, Place, Span, Spec, SpecError, Unary,
-    TEXT_BYTES,
-};
-use nsprobe_common::program::{Context, Register, BYTES_MAX};
+use super::lexer::{tokens, Token};
+use super::place::{place, place_text};
+use super::words;
+use super::{Binary, CastType, Expression, Field, Format, Kind, Span, Spec, SpecError, Unary};
+use nsprobe_common::program::BYTES_MAX;
 
 /// Deepest nesting of an expression.
 const DEPTH_MAX: u32 = 48;
+/// Most parts of the expressions of one text: about as many as a program has steps.
+/// This bounds what goes deep by going on, too: `a+a+a…`, `a.b.b…`.
+const PARTS_MAX: u32 = 512;
 
 type Result<T> = std::result::Result<T, SpecError>;
 
@@ -49,105 +51,12 @@ pub(super) fn fields(text: &str) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// The place, its text without quotes, and where what follows begins. It ends at
-/// the first bracket or blank, unless it stands in quotes.
-fn place_text(text: &str) -> Result<(Span, String, usize)> {
-    let start = text.len() - text.trim_start().len();
-    let rest = text.get(start..).unwrap_or("");
-    for quote in ['"', '`'] {
-        if let Some(inner) = rest.strip_prefix(quote) {
-            let Some(end) = inner.find(quote) else {
-                let message = "the closing quote is missing";
-                return Err(SpecError::new(start..text.len(), message));
-            };
-            let name = inner.get(..end).unwrap_or("").to_owned();
-            let after = start + 1 + end + 1;
-            return Ok((start..after, name, after));
-        }
-    }
-    // `operator()` and the like have brackets in their name.
-    let skip = match rest.find("operator()") {
-        Some(at) => at + "operator()".len(),
-        None => 0,
-    };
-    let tail = rest.get(skip..).unwrap_or("");
-    let end = skip
-        + tail
-            .find(|c: char| c == '(' || c.is_whitespace())
-            .unwrap_or(tail.len());
-    let name = rest.get(..end).unwrap_or("").to_owned();
-    if name.is_empty() {
-        return Err(SpecError::new(
-            start..start + 1,
-            "the function is missing here",
-        ));
-    }
-    Ok((start..start + end, name, start + end))
-}
-
-fn place(text: &str, span: &Span) -> Result<Place> {
-    if let Some(offset) = text.strip_prefix("0x").and(number(text)) {
-        return Ok(Place::FileOffset(offset));
-    }
-    if let Some((before, after)) = split_colon(text) {
-        if before.is_empty() || after.is_empty() {
-            return Err(SpecError::new(
-                span.clone(),
-                "this is neither FILE:LINE nor PROVIDER:NAME",
-            ));
-        }
-        if after.bytes().all(|byte| byte.is_ascii_digit()) {
-            return match after.parse() {
-                Ok(line) if line > 0 => Ok(Place::Line {
-                    file: before.to_owned(),
-                    line,
-                }),
-                _ => Err(SpecError::new(span.clone(), "no file has such a line")),
-            };
-        }
-        return Ok(Place::Usdt {
-            provider: before.to_owned(),
-            name: after.to_owned(),
-        });
-    }
-    // `operator+` has no number behind it.
-    let (name, offset) = match text.rsplit_once('+') {
-        Some((name, digits))
-            if !name.is_empty() && digits.starts_with(|c: char| c.is_ascii_digit()) =>
-        {
-            match number(digits) {
-                Some(offset) => (name, offset),
-                None => {
-                    return Err(SpecError::new(
-                        span.clone(),
-                        "what stands behind the + is not a number of bytes",
-                    ))
-                }
-            }
-        }
-        _ => (text, 0),
-    };
-    Ok(Place::Functions {
-        name: name.to_owned(),
-        offset,
-    })
-}
-
-/// Divides at a colon that is not part of a `::`.
-fn split_colon(text: &str) -> Option<(&str, &str)> {
-    let bytes = text.as_bytes();
-    let is_colon = |at: usize| bytes.get(at) == Some(&b':');
-    let at = (0..bytes.len()).find(|&at| {
-        is_colon(at) && !is_colon(at + 1) && !at.checked_sub(1).is_some_and(is_colon)
-    })?;
-    Some((text.get(..at)?, text.get(at + 1..)?))
-}
-
 struct Parser<'a> {
     text: &'a str,
     tokens: Vec<(Token, Span)>,
     at: usize,
     depth: u32,
+    parts: u32,
 }
 
 impl<'a> Parser<'a> {
@@ -157,6 +66,7 @@ impl<'a> Parser<'a> {
             tokens: tokens(text, from)?,
             at: 0,
             depth: 0,
+            parts: 0,
         })
     }
 
@@ -265,26 +175,15 @@ impl<'a> Parser<'a> {
 
     fn format(&mut self) -> Result<Format> {
         let span = self.span();
-        let Some(Token::Name(name)) = self.next() else {
-            self.at = self.at.saturating_sub(1);
-            return self.error(FORMATS);
+        let name = match self.next() {
+            Some(Token::Name(name)) => name,
+            _ => return Err(SpecError::new(span, words::FORMATS)),
         };
         let count = match self.take("[") {
             true => Some(self.count()?),
             false => None,
         };
-        let format = match (name.as_str(), count) {
-            ("string", count) => Some(Format::Text {
-                most: count.unwrap_or(TEXT_BYTES),
-            }),
-            ("bytes", Some(count)) => Some(Format::Bytes { count }),
-            (_, Some(_)) => None,
-            ("char", None) => Some(Format::Char),
-            ("bool", None) => Some(Format::Bool),
-            ("ptr" | "hex", None) => Some(Format::Hex { bytes: 8 }),
-            (other, None) => sized(other),
-        };
-        format.ok_or_else(|| SpecError::new(span.start..self.last_end(), FORMATS))
+        words::format(&name, count, span.start..self.last_end())
     }
 
     /// What stands between square brackets behind a format.
@@ -306,35 +205,53 @@ impl<'a> Parser<'a> {
         self.binary(0)
     }
 
-    /// An expression of operators that bind at least so tightly.
-    fn binary(&mut self, least: u8) -> Result<Expression> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
+    /// Parses one level deeper, unless that is too deep.
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= DEPTH_MAX {
             return self.error("this is nested too deeply");
         }
-        let mut left = self.unary()?;
-        while let Some((operator, strength)) = self.operator() {
-            if strength < least {
-                break;
-            }
-            self.at += 1;
-            let right = self.binary(strength + 1)?;
-            let span = left.span.start..right.span.end;
-            left = Expression {
-                kind: Kind::Binary(operator, Box::new(left), Box::new(right)),
-                span,
-            };
-        }
+        self.depth += 1;
+        let result = parse(self);
         self.depth -= 1;
-        Ok(left)
+        result
+    }
+
+    /// An expression that ends here.
+    fn part(&mut self, kind: Kind, start: usize) -> Result<Expression> {
+        let span = start..self.last_end();
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(SpecError::new(span, "this is too long for one probe"));
+        }
+        Ok(Expression { kind, span })
+    }
+
+    /// An expression of operators that bind at least so tightly.
+    fn binary(&mut self, least: u8) -> Result<Expression> {
+        self.nested(|parser| {
+            let mut left = parser.unary()?;
+            while let Some((operator, strength)) = parser.operator() {
+                if strength < least {
+                    break;
+                }
+                parser.skip_operator();
+                let right = parser.binary(strength + 1)?;
+                let start = left.span.start;
+                let kind = Kind::Binary(operator, Box::new(left), Box::new(right));
+                left = parser.part(kind, start)?;
+            }
+            Ok(left)
+        })
     }
 
     fn operator(&self) -> Option<(Binary, u8)> {
-        let Some(Token::Mark(mark)) = self.peek() else {
-            // `a %b` is a remainder when no register can stand there.
-            return None;
+        let mark = match self.peek()? {
+            Token::Mark(mark) => mark,
+            // `a%b`: behind a value there is no register.
+            Token::Percent(_) => "%",
+            _ => return None,
         };
-        Some(match *mark {
+        Some(match mark {
             "||" => (Binary::Or, 1),
             "&&" => (Binary::And, 2),
             "|" => (Binary::BitOr, 3),
@@ -358,6 +275,19 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// Goes behind an operator; what looked like a register is one and a name.
+    fn skip_operator(&mut self) {
+        match self.tokens.get_mut(self.at) {
+            Some((token @ Token::Percent(_), span)) => {
+                if let Token::Percent(name) = token {
+                    *token = Token::Name(std::mem::take(name));
+                }
+                span.start += 1;
+            }
+            _ => self.at += 1,
+        }
+    }
+
     fn unary(&mut self) -> Result<Expression> {
         let start = self.span().start;
         if let Some(found) = self.perf_load(start)? {
@@ -372,17 +302,8 @@ impl<'a> Parser<'a> {
             _ => return self.postfix(),
         };
         self.at += 1;
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return self.error("this is nested too deeply");
-        }
-        let of = self.unary()?;
-        self.depth -= 1;
-        let span = start..of.span.end;
-        Ok(Expression {
-            kind: Kind::Unary(operator, Box::new(of)),
-            span,
-        })
+        let of = self.nested(Self::unary)?;
+        self.part(Kind::Unary(operator, Box::new(of)), start)
     }
 
     /// `+8(%sp)` or `-8(%bp)`: eight bytes at an address, as perf probe writes it.
@@ -403,19 +324,11 @@ impl<'a> Parser<'a> {
         self.at += 3;
         let base = self.expression()?;
         self.expect(")", "here the closing bracket should stand")?;
-        let span = start..self.last_end();
-        let number = Expression {
-            kind: Kind::Number(distance),
-            span: span.clone(),
-        };
-        let address = Expression {
-            kind: Kind::Binary(Binary::Add, Box::new(base), Box::new(number)),
-            span: span.clone(),
-        };
-        Ok(Some(Expression {
-            kind: Kind::Unary(Unary::Load, Box::new(address)),
-            span,
-        }))
+        let number = self.part(Kind::Number(distance), start)?;
+        let sum = Kind::Binary(Binary::Add, Box::new(base), Box::new(number));
+        let address = self.part(sum, start)?;
+        let load = Kind::Unary(Unary::Load, Box::new(address));
+        self.part(load, start).map(Some)
     }
 
     fn postfix(&mut self) -> Result<Expression> {
@@ -431,28 +344,27 @@ impl<'a> Parser<'a> {
                 }
             } else if self.is("->") || self.is(".") {
                 self.at += 1;
-                let span = self.span();
-                let Some(Token::Name(name)) = self.next() else {
-                    return Err(SpecError::new(
-                        span,
-                        "here the name of a member should stand",
-                    ));
-                };
                 Kind::Member {
                     of: Box::new(expression),
-                    name,
+                    name: self.member_name()?,
                 }
             } else {
                 return Ok(expression);
             };
-            self.depth += 1;
-            if self.depth > 10 * DEPTH_MAX {
-                return self.error("this is nested too deeply");
-            }
-            expression = Expression {
-                kind,
-                span: start..self.last_end(),
-            };
+            expression = self.part(kind, start)?;
+        }
+    }
+
+    /// The name of a member; those of Rust's tuples are numbers.
+    fn member_name(&mut self) -> Result<String> {
+        let span = self.span();
+        match self.next() {
+            Some(Token::Name(name)) => Ok(name),
+            Some(Token::Number(number)) => Ok(format!("__{number}")),
+            _ => Err(SpecError::new(
+                span,
+                "here the name of a member should stand",
+            )),
         }
     }
 
@@ -467,191 +379,50 @@ impl<'a> Parser<'a> {
                 self.expect(")", "here the closing bracket should stand")?;
                 Kind::AtEntry(Box::new(of))
             }
-            Some(Token::Name(name)) => match argument(&name) {
+            Some(Token::Name(name)) if self.is("(") => return Err(words::call(&name, span)),
+            Some(Token::Name(name)) => match words::argument(&name) {
                 Some(number) => Kind::Argument(number),
                 None => Kind::Name(name),
             },
-            Some(Token::Dollar(name)) => dollar(&name, &span)?,
-            Some(Token::Percent(name)) => match register(&name) {
-                Some((register, bytes)) => Kind::Register(register, bytes),
-                None => return Err(SpecError::new(span, "there is no such register")),
-            },
+            Some(Token::Dollar(name)) => words::dollar(&name, &span)?,
+            Some(Token::Percent(name)) => words::register(&name, &span)?,
             Some(Token::Mark("(")) => return self.bracket(span.start),
             Some(_) => return Err(SpecError::new(span, "here a value should stand")),
             None => return self.error("here a value is missing"),
         };
-        Ok(Expression {
-            kind,
-            span: span.start..self.last_end(),
-        })
+        self.part(kind, span.start)
     }
 
     /// Behind an opening bracket: a type, or an expression.
     fn bracket(&mut self, start: usize) -> Result<Expression> {
         if let Some(cast) = self.cast_type() {
-            self.depth += 1;
-            if self.depth > DEPTH_MAX {
-                return self.error("this is nested too deeply");
-            }
-            let of = self.unary()?;
-            self.depth -= 1;
-            let span = start..of.span.end;
-            return Ok(Expression {
-                kind: Kind::Cast(cast, Box::new(of)),
-                span,
-            });
+            let of = self.nested(Self::unary)?;
+            return self.part(Kind::Cast(cast, Box::new(of)), start);
         }
         let inner = self.expression()?;
         self.expect(")", "here the closing bracket should stand")?;
-        Ok(Expression {
-            kind: inner.kind,
-            span: start..self.last_end(),
-        })
+        self.part(inner.kind, start)
     }
 
     /// `TYPE *…)`, when that is what follows.
     fn cast_type(&mut self) -> Option<CastType> {
-        let Some(Token::Name(name)) = self.peek() else {
-            return None;
-        };
-        let (bytes, signed, is_char) = match name.as_str() {
-            "char" => (1, false, true),
-            name => match sized(name)? {
-                Format::Decimal { bytes, signed } => (bytes, signed, false),
-                _ => return None,
-            },
-        };
         let before = self.at;
-        self.at += 1;
+        let mut names: Vec<String> = Vec::new();
+        while let Some(Token::Name(name)) = self.peek() {
+            names.push(name.clone());
+            self.at += 1;
+        }
+        let found = words::cast_type(&names);
         let mut pointers = 0u8;
         while self.take("*") {
             pointers = pointers.saturating_add(1);
         }
-        if !self.take(")") {
+        let closed = self.take(")");
+        // Of nothing there are only pointers.
+        let cast = found.filter(|cast| closed && (cast.bytes > 0 || pointers > 0));
+        if cast.is_none() {
             self.at = before;
-            return None;
         }
-        Some(CastType {
-            bytes,
-            signed,
-            is_char,
-            pointers,
-        })
+        cast.map(|cast| CastType { pointers, ..cast })
     }
-}
-
-const FORMATS: &str = "this is no format: they are u8 to u64, s8 to s64, x8 to x64, hex, char, \
-                       bool, ptr, string, string[N] and bytes[N]";
-
-/// `u32`, `s8`, `x64`.
-fn sized(name: &str) -> Option<Format> {
-    let (kind, bits) = name.split_at_checked(1)?;
-    let bytes = match bits {
-        "8" => 1,
-        "16" => 2,
-        "32" => 4,
-        "64" => 8,
-        _ => return None,
-    };
-    Some(match kind {
-        "u" => Format::Decimal {
-            bytes,
-            signed: false,
-        },
-        "s" => Format::Decimal {
-            bytes,
-            signed: true,
-        },
-        "x" => Format::Hex { bytes },
-        _ => return None,
-    })
-}
-
-/// `arg1`, as people of bpftrace write it; `arg0` is theirs too, and refused later.
-fn argument(name: &str) -> Option<u32> {
-    let digits = name.strip_prefix("arg")?;
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| plain)
-}
-
-fn dollar(name: &str, span: &Span) -> Result<Kind> {
-    let context = Kind::Context;
-    Ok(match name {
-        "pid" => context(Context::Pid),
-        "tid" => context(Context::Tid),
-        "nspid" => context(Context::NsPid),
-        "nstid" => context(Context::NsTid),
-        "pidns" => context(Context::PidNamespace),
-        "uid" => context(Context::Uid),
-        "cpu" => context(Context::Cpu),
-        "time" => context(Context::Time),
-        "elapsed" => context(Context::Elapsed),
-        "probe" => context(Context::Probe),
-        "comm" => Kind::Comm,
-        "retval" => Kind::Returned,
-        "params" => Kind::All { locals: false },
-        "vars" => Kind::All { locals: true },
-        name => {
-            if let Some(number) = argument(name) {
-                return Ok(Kind::Argument(number));
-            }
-            let word = name
-                .strip_prefix("stack")
-                .and_then(|word| word.parse().ok());
-            match word {
-                Some(word) => Kind::StackWord(word),
-                None => {
-                    return Err(SpecError::new(
-                        span.clone(),
-                        "there is no such value: $pid $tid $nspid $nstid $pidns $uid $cpu $comm \
-                         $time $elapsed $retval $argN $stackN $params $vars $probe",
-                    ))
-                }
-            }
-        }
-    })
-}
-
-/// A register by its name in AT&T syntax, and how many of its bytes are meant.
-fn register(name: &str) -> Option<(Register, u8)> {
-    use Register::*;
-    let named = [
-        (Rax, ["rax", "eax", "ax", "al"]),
-        (Rdx, ["rdx", "edx", "dx", "dl"]),
-        (Rcx, ["rcx", "ecx", "cx", "cl"]),
-        (Rbx, ["rbx", "ebx", "bx", "bl"]),
-        (Rsi, ["rsi", "esi", "si", "sil"]),
-        (Rdi, ["rdi", "edi", "di", "dil"]),
-        (Rbp, ["rbp", "ebp", "bp", "bpl"]),
-        (Rsp, ["rsp", "esp", "sp", "spl"]),
-    ];
-    for (register, names) in named {
-        let Some(place) = names.iter().position(|known| *known == name) else {
-            continue;
-        };
-        // `%sp`, `%di` and so on mean the whole register, as in perf probe.
-        let bytes = match place {
-            0 | 2 => 8,
-            1 => 4,
-            _ => 1,
-        };
-        return Some((register, bytes));
-    }
-    match name {
-        "rip" | "ip" => return Some((Rip, 8)),
-        "flags" => return Some((Flags, 8)),
-        _ => {}
-    }
-    let digits = name.strip_prefix('r')?;
-    let (digits, bytes) = match digits.strip_suffix(['d', 'w', 'b']) {
-        Some(rest) if digits.ends_with('d') => (rest, 4),
-        Some(rest) if digits.ends_with('w') => (rest, 2),
-        Some(rest) => (rest, 1),
-        None => (digits, 8),
-    };
-    let number: u8 = digits
-        .parse()
-        .ok()
-        .filter(|number| (8..16).contains(number))?;
-    Register::from_u8(number).map(|register| (register, bytes))
 }

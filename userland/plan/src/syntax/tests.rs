@@ -49,7 +49,21 @@ fn places_are_told_apart() {
     assert_eq!(place("ns::Type::method"), functions("ns::Type::method", 0));
     assert_eq!(place("Vec<T>::push"), functions("Vec<T>::push", 0));
     assert_eq!(place("Type::operator()"), functions("Type::operator()", 0));
-    assert_eq!(place("operator+"), functions("operator+", 0));
+    for name in [
+        "operator+",
+        "X::operator<<",
+        "std::map<int, X<f> >::at",
+        "<a::B as c::D<fn() -> u8>>::e",
+        "my_operator",
+        "main::{closure#0}",
+        "f.llvm.123@@V1",
+    ] {
+        let spec = parse(&format!("{name}(arg1) if arg2"));
+        assert_eq!(spec.place, functions(name, 0));
+        assert_eq!((spec.fields.len(), spec.at_return), (1, false));
+        assert!(parse(&format!("{name}%return")).at_return);
+        assert_eq!(place(&format!("{name}+4")), functions(name, 4));
+    }
     assert_eq!(
         place("\"ns::f(int, char*)\"(arg1)"),
         functions("ns::f(int, char*)", 0)
@@ -118,6 +132,20 @@ fn operators_bind_as_in_c() {
     assert_eq!(condition("a%3 == b"), "((a Modulo 3) Equal b)");
     assert_eq!(condition("entry(*p) == 'x'"), "(entry(Load(p)) Equal 120)");
     assert_eq!(condition("$uid == 0x3e8"), "($Uid Equal 1000)");
+    assert_eq!(condition("len%size%4"), "((len Modulo size) Modulo 4)");
+    assert_eq!(condition("a%%di"), "(a Modulo %Rdi.8)");
+    assert_eq!(condition("pair.0.1"), "pair.__0.__1");
+    for (cast, shown) in [
+        ("*(int *)p", "Load(<41>p)"),
+        ("(unsigned long int)p", "<80>p"),
+        ("(uint16_t)p", "<20>p"),
+        ("(uint8)p", "<10>p"),
+        ("(void **)p", "<02>p"),
+        ("(size)", "size"),
+        ("(size_t)p", "<80>p"),
+    ] {
+        assert_eq!(condition(cast), shown);
+    }
 }
 
 #[test]
@@ -142,6 +170,13 @@ fn errors_point_at_the_place() {
         ("f+0xzz", 0, "not a number"),
         ("f if 'ab'", 5, "one character"),
         ("f if é§", 7, "means nothing"),
+        ("f(a:sting)", 4, "did you mean string"),
+        ("f(a:bytes)", 4, "how many"),
+        ("f(%rdj)", 2, "did you mean %rdi"),
+        ("f($retvl)", 2, "did you mean $retval"),
+        ("f(str(arg1))", 2, "EXPR:string"),
+        ("Vec<T::push", 3, "never closed"),
+        ("f if (void)a", 11, "should end"),
     ] {
         let error = Spec::parse(text).expect_err(text);
         assert_eq!(error.span.start, place, "{text}: {error}");
@@ -151,8 +186,12 @@ fn errors_point_at_the_place() {
     assert!(Spec::parse(&deep).unwrap_err().message.contains("nested"));
     let deep = format!("f if {}1", "!".repeat(10_000));
     assert!(Spec::parse(&deep).unwrap_err().message.contains("nested"));
-    let deep = format!("f if a{}", ".b".repeat(10_000));
-    assert!(Spec::parse(&deep).unwrap_err().message.contains("nested"));
+    for long in [".b", "+a", "[1]", " && a"] {
+        let long = format!("f if a{}", long.repeat(10_000));
+        assert!(Spec::parse(&long).unwrap_err().message.contains("too long"));
+    }
+    let members = vec!["a->b->c"; 32].join(", ");
+    assert_eq!(parse(&format!("f({members})")).fields.len(), 32);
 }
 
 proptest! {

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The place of a spec: where it ends, and which kind it is.
+
+use super::lexer::{is_name, number};
+use super::{Place, Span, SpecError};
+
+type Result<T> = std::result::Result<T, SpecError>;
+
+/// The operators whose names would be taken for brackets or suffixes; the longest
+/// come first.
+const OPERATORS: [&str; 16] = [
+    "<<=", ">>=", "->*", "<=>", "()", "[]", "<<", ">>", "<=", ">=", "->", "++", "+=", "+", "<", ">",
+];
+
+/// The place, its text without quotes, and where what follows begins. Without quotes
+/// it ends at the first bracket or blank that is not between angle brackets.
+pub(super) fn place_text(text: &str) -> Result<(Span, String, usize)> {
+    let start = text.len() - text.trim_start().len();
+    let rest = text.get(start..).unwrap_or("");
+    for quote in ['"', '`'] {
+        if let Some(inner) = rest.strip_prefix(quote) {
+            let Some(end) = inner.find(quote) else {
+                let message = "the closing quote is missing";
+                return Err(SpecError::new(start..text.len(), message));
+            };
+            let name = inner.get(..end).unwrap_or("").to_owned();
+            let after = start + 1 + end + 1;
+            return Ok((start..after, name, after));
+        }
+    }
+    let end = end(rest).map_err(|at| {
+        SpecError::new(
+            start + at..start + at + 1,
+            "this bracket is never closed; a name that is really so stands in `quotes`",
+        )
+    })?;
+    let name = rest.get(..end).unwrap_or("").to_owned();
+    if name.is_empty() {
+        return Err(SpecError::new(
+            start..start + 1,
+            "the function is missing here",
+        ));
+    }
+    Ok((start..start + end, name, start + end))
+}
+
+/// Where a place ends that stands without quotes; or the angle bracket that is
+/// never closed.
+fn end(text: &str) -> std::result::Result<usize, usize> {
+    let mut open: Vec<usize> = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = text.get(at..) {
+        let Some(next) = rest.chars().next() else {
+            break;
+        };
+        let before = text.get(..at).unwrap_or("");
+        match next {
+            'o' if !before.ends_with(is_name) && operator(rest) > 0 => {
+                at += operator(rest);
+                continue;
+            }
+            // The arrow of `fn() -> T` closes nothing.
+            '-' if rest.starts_with("->") => at += 1,
+            '<' => open.push(at),
+            '>' => drop(open.pop()),
+            '(' if open.is_empty() => break,
+            next if open.is_empty() && next.is_whitespace() => break,
+            _ => {}
+        }
+        at += text
+            .get(at..)
+            .and_then(|rest| rest.chars().next())
+            .map_or(1, char::len_utf8);
+    }
+    match open.last() {
+        Some(open) => Err(*open),
+        None => Ok(at),
+    }
+}
+
+/// Bytes of the name of an operator of C++ that begins the text, else 0.
+fn operator(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("operator") else {
+        return 0;
+    };
+    let symbol = OPERATORS.iter().find(|symbol| rest.starts_with(**symbol));
+    symbol.map_or(0, |symbol| "operator".len() + symbol.len())
+}
+
+pub(super) fn place(text: &str, span: &Span) -> Result<Place> {
+    if let Some(offset) = text.strip_prefix("0x").and(number(text)) {
+        return Ok(Place::FileOffset(offset));
+    }
+    if let Some((before, after)) = split_colon(text) {
+        if before.is_empty() || after.is_empty() {
+            return Err(SpecError::new(
+                span.clone(),
+                "this is neither FILE:LINE nor PROVIDER:NAME",
+            ));
+        }
+        if after.bytes().all(|byte| byte.is_ascii_digit()) {
+            return match after.parse() {
+                Ok(line) if line > 0 => Ok(Place::Line {
+                    file: before.to_owned(),
+                    line,
+                }),
+                _ => Err(SpecError::new(span.clone(), "no file has such a line")),
+            };
+        }
+        return Ok(Place::Usdt {
+            provider: before.to_owned(),
+            name: after.to_owned(),
+        });
+    }
+    // `operator+` has no number behind it.
+    let (name, offset) = match text.rsplit_once('+') {
+        Some((name, digits))
+            if !name.is_empty() && digits.starts_with(|c: char| c.is_ascii_digit()) =>
+        {
+            match number(digits) {
+                Some(offset) => (name, offset),
+                None => {
+                    return Err(SpecError::new(
+                        span.clone(),
+                        "what stands behind the + is not a number of bytes",
+                    ))
+                }
+            }
+        }
+        _ => (text, 0),
+    };
+    Ok(Place::Functions {
+        name: name.to_owned(),
+        offset,
+    })
+}
+
+/// Divides at a colon that is not part of a `::`.
+fn split_colon(text: &str) -> Option<(&str, &str)> {
+    let bytes = text.as_bytes();
+    let is_colon = |at: usize| bytes.get(at) == Some(&b':');
+    let at = (0..bytes.len()).find(|&at| {
+        is_colon(at) && !is_colon(at + 1) && !at.checked_sub(1).is_some_and(is_colon)
+    })?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
