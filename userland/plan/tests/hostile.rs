@@ -31,16 +31,19 @@ fn look_into(scope: &dyn Scope, id: TypeId, depth: u32) -> usize {
         _ => Vec::new(),
     };
     let below = inner.into_iter().take_while(|_| depth > 0);
-    below.map(|id| look_into(scope, id, depth - 1)).sum::<usize>() + 1
+    below
+        .map(|id| look_into(scope, id, depth - 1))
+        .sum::<usize>()
+        + 1
 }
 
 fn look_at(scope: &dyn Scope, variables: Vec<Variable>) -> usize {
     let typed = variables.into_iter().filter_map(|v| v.value.ok());
     typed
         .map(|typed| match typed.kind.shape {
-            Shape::Pointer { to: id, .. } | Shape::Array { of: id, .. } | Shape::Struct { id, .. } => {
-                look_into(scope, id, 4)
-            }
+            Shape::Pointer { to: id, .. }
+            | Shape::Array { of: id, .. }
+            | Shape::Struct { id, .. } => look_into(scope, id, 4),
             _ => 1,
         })
         .sum()
@@ -156,7 +159,14 @@ fn damaged_c_does_not_crash() {
         &["-O2", "-gdwarf-4"],
         &["-O2", "-gdwarf-5", "-fdebug-types-section"],
     ] {
-        let names = ["scalars", "structs", "pointers", "locals", "clamp", "give_wide"];
+        let names = [
+            "scalars",
+            "structs",
+            "pointers",
+            "locals",
+            "clamp",
+            "give_wide",
+        ];
         survives("gcc", "values.c", flags, &names, 300);
     }
 }
@@ -166,6 +176,38 @@ fn damaged_cxx_does_not_crash() {
     let names = ["by_value", "shop::Item::cost", "give_string"];
     let flags = ["-O1", "-gdwarf-5", "-fdebug-types-section"];
     survives("g++", "values.cc", &flags, &names, 60);
+}
+
+#[test]
+fn traps_are_told_apart() {
+    let folder = Folder::new("traps");
+    let program = folder.build("gcc", "hostile.s", &[]).unwrap();
+    let binary = open(&program);
+    let debug = DebugInfo::new(&binary, None, None).unwrap();
+    let trap = &debug.functions_named("trap").unwrap()[0];
+    let scope = debug.scope(trap, trap.entry).unwrap();
+    for (name, says) in [
+        ("circle", "typedefs lead in a circle"),
+        ("arrays", "arrays lead in a circle"),
+        ("doubled", "too complicated"),
+        ("branch", "DW_OP_bra"),
+        ("empty", "the stack is empty"),
+        ("framed", "frame base refers to itself"),
+        ("nested", "DW_OP_entry_value"),
+        ("pushed", "too complicated"),
+        ("far", "damaged"),
+    ] {
+        let error = match scope.variable(name) {
+            Ok(variable) => variable.value.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(error.message.contains(says), "{name}: {error}");
+    }
+    let itself = scope.variable("itself").unwrap();
+    assert!(look_at(&scope, vec![itself]) > 4);
+    assert_eq!(scope.parameters().unwrap().len(), 10);
+    let inside = debug.functions_at(Address(trap.entry.0 + 1)).unwrap();
+    assert_eq!(inside.len(), 1);
 }
 
 #[test]

@@ -64,6 +64,19 @@ impl Binary {
         names
     }
 
+    /// Whether this file holds the debug information of `program`: by the build-id
+    /// or, for a program without one, by the checksum of its link.
+    pub fn is_debug_file_of(&self, program: &Binary) -> bool {
+        match (self.build_id(), program.build_id()) {
+            (Some(own), Some(wanted)) => own == wanted,
+            (_, None) => {
+                let link = program.debug_link();
+                link.is_some_and(|link| self.elf.crc32().is_ok_and(|crc| crc == link.crc))
+            }
+            _ => false,
+        }
+    }
+
     /// What `.gnu_debuglink` says.
     pub fn debug_link(&self) -> Option<DebugLink> {
         let data = self.elf.data(self.elf.section(".gnu_debuglink")?).ok()?;

@@ -171,6 +171,26 @@ impl Elf {
         self.file.read_exact_at(out, offset)
     }
 
+    /// The CRC-32 of the whole file.
+    pub(crate) fn crc32(&self) -> io::Result<u32> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; 1 << 16];
+        let mut offset = 0;
+        while offset < self.stamp.bytes {
+            let left = self.stamp.bytes - offset;
+            let length = buffer
+                .len()
+                .min(usize::try_from(left).unwrap_or(usize::MAX));
+            let Some(piece) = buffer.get_mut(..length) else {
+                break;
+            };
+            self.read_into(offset, piece)?;
+            hasher.update(piece);
+            offset += length as u64;
+        }
+        Ok(hasher.finalize())
+    }
+
     /// `bytes` bytes from `offset` on, which must be inside the file.
     fn read(&self, what: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let inside = offset
