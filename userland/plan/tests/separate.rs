@@ -7,6 +7,7 @@ mod support;
 
 use nsprobe_plan::debug::{symbol, DebugInfo, Error};
 use nsprobe_plan::{Place, Scope, Value};
+use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{open, path, stop, Folder, Stop};
@@ -85,7 +86,14 @@ fn what_dwz_moved_is_found() {
     if !run("dwz", &arguments) {
         return;
     }
-    let (binary, shared) = (open(&one), open(&shared));
+    let binary = open(&one);
+    let file = std::fs::File::open(&shared).unwrap();
+    let shared = Binary::open_supplementary(file, &shared).unwrap();
+    let link = binary.supplementary().unwrap();
+    assert_eq!(Some(link.build_id.as_slice()), shared.build_id());
+    let missing = DebugInfo::new(&binary, None, None);
+    let missing = missing.and_then(|info| info.functions_named("by_value"));
+    assert!(!matches!(missing, Ok(found) if found.len() == 1));
     let info = DebugInfo::new(&binary, None, Some(&shared)).unwrap();
     let function = &info.functions_named("shop::Item::cost").unwrap()[0];
     let Some(stopped) = stop(&one, &Stop::At(function.entry.0), &[]) else {
