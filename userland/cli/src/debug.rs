@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files that hold the debug information of a probed file: itself, or others in
-//! the target, or on this machine. They are told by their build-id, so that one of
-//! another build is never taken.
+//! the target, or on this machine. They are told by their build-id or, without
+//! one, by their checksum, so that one of another build is never taken.
 
 use crate::spec::BinaryName;
 use crate::target::Target;
@@ -24,9 +24,11 @@ impl DebugFiles {
         let mut holder_path = path.to_owned();
         if !binary.has_debug_info() {
             let names = binary.debug_file_names(path);
-            let fits =
-                |file: &Binary| file.has_debug_info() && file.build_id() == binary.build_id();
-            if let Some((name, file)) = first(target, &names, fits) {
+            let read = |name: &Path, file| {
+                let file = Binary::open(file, name).ok()?;
+                (file.has_debug_info() && file.is_debug_file_of(binary)).then_some(file)
+            };
+            if let Some((name, file)) = first(target, &names, read) {
                 holder_path = name;
                 separate = Some(file);
             }
@@ -35,8 +37,11 @@ impl DebugFiles {
         let supplementary = holder.supplementary().and_then(|link| {
             let folder = holder_path.parent().unwrap_or(Path::new("/"));
             let names = [folder.join(&link.path)];
-            let fits = |file: &Binary| file.build_id() == Some(&link.build_id);
-            first(target, &names, fits).map(|(_, file)| file)
+            let read = |name: &Path, file| {
+                let file = Binary::open_supplementary(file, name).ok()?;
+                (file.build_id() == Some(&link.build_id)).then_some(file)
+            };
+            first(target, &names, read).map(|(_, file)| file)
         });
         DebugFiles {
             separate,
@@ -52,21 +57,20 @@ impl DebugFiles {
     }
 }
 
-/// The first of the files that fits: as the target sees them, then as we do.
+/// The first of the files that `read` takes: as the target sees them, then as we do.
 fn first(
     target: &Target,
     names: &[PathBuf],
-    fits: impl Fn(&Binary) -> bool,
+    read: impl Fn(&Path, File) -> Option<Binary>,
 ) -> Option<(PathBuf, Binary)> {
     let in_target = |name: &PathBuf| {
         let opened = target.open(&BinaryName::Path(name.clone())).ok()?;
-        opened.into_iter().next().map(|opened| opened.file)
+        let file = opened.into_iter().next()?.file;
+        Some((name.clone(), read(name, file)?))
     };
-    let here = |name: &PathBuf| File::open(name).ok();
-    let read = |name: &PathBuf, file: File| {
-        let binary = Binary::open(file, name).ok().filter(&fits)?;
-        Some((name.clone(), binary))
-    };
-    let found = names.iter().find_map(|name| read(name, in_target(name)?));
-    found.or_else(|| names.iter().find_map(|name| read(name, here(name)?)))
+    let here = |name: &PathBuf| Some((name.clone(), read(name, File::open(name).ok()?)?));
+    names
+        .iter()
+        .find_map(in_target)
+        .or_else(|| names.iter().find_map(here))
 }

@@ -65,7 +65,7 @@ impl<'a> DebugInfo<'a> {
         supplementary: Option<&'a Binary>,
     ) -> Result<DebugInfo<'a>> {
         let holder = separate.unwrap_or(binary);
-        if binary.build_id() != holder.build_id() {
+        if separate.is_some_and(|separate| !separate.is_debug_file_of(binary)) {
             return Err(Error::OtherFile {
                 wanted: hex(binary.build_id()),
                 found: hex(holder.build_id()),

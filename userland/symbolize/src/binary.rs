@@ -11,7 +11,7 @@ use crate::nearest::nearest;
 use crate::plt::{self, PltEntry};
 use crate::sections::Loaded;
 use crate::{Address, FileOffset, Function, Result};
-use nsprobe_common::elf_note::{self, BuildId};
+use nsprobe_common::elf_note;
 use std::cell::OnceCell;
 use std::fs::File;
 use std::path::Path;
@@ -30,7 +30,7 @@ const CODE_BYTES_MAX: u64 = 1 << 20;
 pub struct Binary {
     pub(crate) elf: Elf,
     pub(crate) functions: Functions,
-    build_id: Option<BuildId>,
+    build_id: Option<Vec<u8>>,
     /// What is read only when it is asked for.
     readable: OnceCell<Vec<Option<Readable>>>,
     pub(crate) plt: OnceCell<Vec<PltEntry>>,
@@ -93,9 +93,23 @@ impl Binary {
     /// Reads the headers and symbol tables of `file`, which is called `label`
     /// in errors.
     pub fn open(file: File, label: &Path) -> Result<Binary> {
-        let elf = Elf::open(file, label)?;
+        let elf = Elf::open(file, label, false)?;
         let functions = Functions::read(&elf)?;
         let build_id = elf_note::find(|offset, out| elf.read_into(offset, out).is_ok()).ok();
+        let build_id = build_id.map(|id| id.as_bytes().to_vec());
+        Binary::new(elf, functions, build_id)
+    }
+
+    /// Reads a file of what several debug files share, as
+    /// [`Binary::supplementary`] names it: one without code, in the form of an
+    /// object file.
+    pub fn open_supplementary(file: File, label: &Path) -> Result<Binary> {
+        let elf = Elf::open(file, label, true)?;
+        let build_id = crate::debug_file::build_id_of_section(&elf)?;
+        Binary::new(elf, Functions::default(), build_id)
+    }
+
+    fn new(elf: Elf, functions: Functions, build_id: Option<Vec<u8>>) -> Result<Binary> {
         elf.check_unchanged()?;
         Ok(Binary {
             elf,
@@ -111,7 +125,7 @@ impl Binary {
     /// The build-id, if the file has one. It is a claim: anybody can write the
     /// build-id of another file into his own.
     pub fn build_id(&self) -> Option<&[u8]> {
-        self.build_id.as_ref().map(BuildId::as_bytes)
+        self.build_id.as_deref()
     }
 
     /// All functions whose code is in the file, by rising address; several

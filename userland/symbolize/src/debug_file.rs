@@ -4,7 +4,7 @@
 //! The names come from the file: whoever opens them does so inside the file's own
 //! mount namespace, and compares the build-id of what was opened.
 
-use crate::elf::{text_at, u32_at};
+use crate::elf::{text_at, u32_at, Elf};
 use crate::{Address, Binary};
 use object::elf;
 use std::ffi::OsString;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest file name that a section may hold, in bytes: Linux's PATH_MAX.
 const NAME_BYTES_MAX: usize = 4096;
+/// Longest build-id of a supplementary file, in bytes.
+const BUILD_ID_BYTES_MAX: usize = 64;
 /// Where distributions install debug files (gdb's debug-file-directory).
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
@@ -64,6 +66,19 @@ impl Binary {
         names
     }
 
+    /// Whether this file holds the debug information of `program`: by the build-id
+    /// or, for a program without one, by the checksum of its link.
+    pub fn is_debug_file_of(&self, program: &Binary) -> bool {
+        match (self.build_id(), program.build_id()) {
+            (Some(own), Some(wanted)) => own == wanted,
+            (_, None) => {
+                let link = program.debug_link();
+                link.is_some_and(|link| self.elf.crc32().is_ok_and(|crc| crc == link.crc))
+            }
+            _ => false,
+        }
+    }
+
     /// What `.gnu_debuglink` says.
     pub fn debug_link(&self) -> Option<DebugLink> {
         let data = self.elf.data(self.elf.section(".gnu_debuglink")?).ok()?;
@@ -82,7 +97,7 @@ impl Binary {
         let data = self.elf.data(self.elf.section(".gnu_debugaltlink")?).ok()?;
         let path = text_at(&data, 0, NAME_BYTES_MAX)?;
         let build_id = data.get(path.len() + 1..)?;
-        let usable = !path.is_empty() && (1..=64).contains(&build_id.len());
+        let usable = !path.is_empty() && (1..=BUILD_ID_BYTES_MAX).contains(&build_id.len());
         usable.then(|| Supplementary {
             path: OsString::from_vec(path.to_owned()).into(),
             build_id: build_id.to_owned(),
@@ -114,6 +129,24 @@ impl Binary {
         found.dedup_by_key(|symbol| symbol.address);
         Ok(found)
     }
+}
+
+/// The build-id in `.note.gnu.build-id`, of a file without program headers.
+pub(crate) fn build_id_of_section(elf: &Elf) -> crate::Result<Option<Vec<u8>>> {
+    let Some(section) = elf.section(".note.gnu.build-id") else {
+        return Ok(None);
+    };
+    let note = elf.data(section)?;
+    Ok(build_id_note(&note).map(<[u8]>::to_vec))
+}
+
+/// The id in a note of the GNU build-id: its sizes and type, `GNU\0`, the id.
+fn build_id_note(note: &[u8]) -> Option<&[u8]> {
+    let length = u32_at(note, 4)? as usize;
+    let named = u32_at(note, 0)? == 4 && note.get(12..16)? == b"GNU\0";
+    let is_build_id = named && u32_at(note, 8)? == elf::NT_GNU_BUILD_ID.0;
+    let id = note.get(16..)?.get(..length)?;
+    (is_build_id && (1..=BUILD_ID_BYTES_MAX).contains(&length)).then_some(id)
 }
 
 /// `/usr/lib/debug/.build-id/xx/yyyy….debug`.

@@ -112,7 +112,8 @@ impl Stamp {
 }
 
 impl Elf {
-    pub(crate) fn open(file: File, label: &Path) -> Result<Elf> {
+    /// Reads the headers of a program or library or, if `objects`, an object file.
+    pub(crate) fn open(file: File, label: &Path, objects: bool) -> Result<Elf> {
         let path = label.to_owned();
         let stamp = match Stamp::of(&file) {
             Ok(stamp) => stamp,
@@ -126,7 +127,7 @@ impl Elf {
             sections: Vec::new(),
         };
         elf.check_size("the file", stamp.bytes, FILE_BYTES_MAX)?;
-        let header = elf.header()?;
+        let header = elf.header(objects)?;
         elf.segments = elf.read_segments(&header)?;
         elf.sections = elf.read_sections(&header)?;
         Ok(elf)
@@ -171,6 +172,26 @@ impl Elf {
         self.file.read_exact_at(out, offset)
     }
 
+    /// The CRC-32 of the whole file.
+    pub(crate) fn crc32(&self) -> io::Result<u32> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; 1 << 16];
+        let mut offset = 0;
+        while offset < self.stamp.bytes {
+            let left = self.stamp.bytes - offset;
+            let length = buffer
+                .len()
+                .min(usize::try_from(left).unwrap_or(usize::MAX));
+            let Some(piece) = buffer.get_mut(..length) else {
+                break;
+            };
+            self.read_into(offset, piece)?;
+            hasher.update(piece);
+            offset += length as u64;
+        }
+        Ok(hasher.finalize())
+    }
+
     /// `bytes` bytes from `offset` on, which must be inside the file.
     fn read(&self, what: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let inside = offset
@@ -190,8 +211,8 @@ impl Elf {
         Ok(out)
     }
 
-    /// The file header, of a program or library that we can use.
-    fn header(&self) -> Result<Vec<u8>> {
+    /// The file header, of a file that we can use.
+    fn header(&self, objects: bool) -> Result<Vec<u8>> {
         let start = self.read("the beginning", 0, self.stamp.bytes.min(512))?;
         if !start.starts_with(&elf::ELFMAG) {
             return Err(Error::NotElf {
@@ -213,6 +234,7 @@ impl Elf {
         let kind = u16_at(header, 16).map(elf::FileType);
         let what = match kind {
             Some(elf::ET_EXEC | elf::ET_DYN) => return Ok(header.to_owned()),
+            Some(elf::ET_REL) if objects => return Ok(header.to_owned()),
             Some(elf::ET_REL) => "an object file",
             Some(elf::ET_CORE) => "a core dump",
             _ => "an ELF file of an unknown kind",

@@ -7,7 +7,7 @@ use super::units::{Die, Entry, Node, Units, Walk};
 use super::DebugInfo;
 use gimli::AttributeValue;
 use nsprobe_symbolize::Address;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Most address ranges of all units, and of all functions of one.
@@ -273,35 +273,43 @@ impl<'a> DebugInfo<'a> {
                     level.extend(names.references(die));
                 }
             }
-            let mut found = Vec::new();
+            let (mut found, mut inlined) = (Vec::new(), BTreeMap::new());
             for die in dies {
-                found.extend(self.instance(die)?);
+                let node = self.units.node(die)?;
+                match self.function(&node, die)? {
+                    Some(function) if function.inlined => {
+                        inlined.insert(die, function);
+                    }
+                    function => found.extend(function),
+                }
             }
-            found.sort_by_key(|function: &Function| (function.inlined, function.entry));
-            found.dedup_by_key(|function| function.die);
+            found.extend(self.held(inlined)?);
+            found.sort_by_key(|function| (function.inlined, function.entry));
             Ok(found)
         })
     }
 
-    fn instance(&self, die: Die) -> Result<Option<Function>> {
-        let node = self.units.node(die)?;
-        let function = match node.tag() {
-            gimli::DW_TAG_subprogram => self.function(&node, die)?,
-            gimli::DW_TAG_inlined_subroutine => self.function(&node, die)?,
-            _ => None,
-        };
-        let Some(mut function) = function.filter(|function| function.inlined) else {
-            return Ok(self.function(&node, die)?.filter(|f| !f.inlined));
-        };
-        // Inlined into an abstract instance it has no code; else somebody holds it.
-        for outer in self.outer_functions(function.entry.0)? {
-            let chain = self.with_inlined(outer, function.entry.0)?;
-            if chain.iter().any(|holder| holder.die == die) {
-                function.outer = outer;
-                return Ok(Some(function));
-            }
+    /// Inlined functions with the functions out of line that hold them.
+    fn held(&self, mut inlined: BTreeMap<Die, Function>) -> Result<Vec<Function>> {
+        let mut outers = BTreeSet::new();
+        for function in inlined.values() {
+            outers.extend(self.outer_functions(function.entry.0)?);
         }
-        Ok(None)
+        let mut found = Vec::new();
+        for outer in outers {
+            // One pass for all that it holds: there may be thousands.
+            self.units.walk(&self.units.node(outer)?, |child, _| {
+                if let Some(mut function) = inlined.remove(&child.die) {
+                    function.outer = outer;
+                    found.push(function);
+                }
+                Ok(match is_block(child.tag()) {
+                    true => Walk::Into,
+                    false => Walk::Over,
+                })
+            })?;
+        }
+        Ok(found)
     }
 }
 

@@ -91,7 +91,8 @@ impl<'a> DebugInfo<'a> {
             if found.len() == VARIABLES_MAX {
                 return Err(Error::TooBig("a function has too many variables"));
             }
-            if let Some(name) = self.units.name(child)? {
+            // One that is damaged takes only itself with it.
+            if let Ok(Some(name)) = self.units.name(child) {
                 found.push(Local {
                     node: child.clone(),
                     name: name.to_owned(),
