@@ -9,6 +9,9 @@
 cd "$PROJECT"
 cargo=scripts/cargo.sh
 
+# The witnesses of what is read from debug information.
+need_tools gcc:gcc g++:g++ gdb:gdb dwz:dwz objcopy:binutils
+
 say "licence headers"
 scripts/spdx.sh
 if command -v shellcheck >/dev/null; then
