@@ -66,6 +66,11 @@ enum nsprobe_version {
 	NSPROBE_VERSION_V2 = 2,
 	/* Sinks other than the ring: counters, tables, spans. */
 	NSPROBE_VERSION_V3 = 3,
+	/*
+	 * USDT semaphores; filters by thread, user, name, control group and
+	 * with children, which may be changed.
+	 */
+	NSPROBE_VERSION_V4 = 4,
 };
 
 /* The path of the device. */
@@ -164,6 +169,12 @@ enum nsprobe_version {
 /* nsprobe_info.features: USDT semaphores. */
 #define NSPROBE_FEATURE_SEMAPHORE (1ULL << 8)
 
+/*
+ * nsprobe_info.features: filters by thread, user, name, control group, with
+ * children; a filter may be changed at any time.
+ */
+#define NSPROBE_FEATURE_FILTERS (1ULL << 9)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -182,7 +193,7 @@ enum nsprobe_version {
 /* Most frames in one stack. */
 #define NSPROBE_FRAMES_MAX 127
 
-/* Most processes in one struct nsprobe_filter. */
+/* Most processes or threads in the list of a struct nsprobe_filter. */
 #define NSPROBE_FILTER_PIDS_MAX 64
 
 /* Most objects in one session; frames in further ones are raw addresses. */
@@ -261,13 +272,55 @@ struct nsprobe_setup {
 /* nsprobe_filter.flags: the opener's own process counts too. */
 #define NSPROBE_FILTER_SELF (1U << 2)
 
+/* nsprobe_filter.flags: only these threads; not with NSPROBE_FILTER_PIDS. */
+#define NSPROBE_FILTER_TIDS (1U << 3)
+
 /*
- * Who is traced. Once per session, before the first struct nsprobe_attach;
- * without it everything that the opener's pid namespace can see, but not the
- * opener's own process. Conditions are joined by "and".
+ * nsprobe_filter.flags: only tasks whose effective user id, as the initial user
+ * namespace numbers it, is nsprobe_filter.uid at the hit.
+ */
+#define NSPROBE_FILTER_UID (1U << 4)
+
+/*
+ * nsprobe_filter.flags: only threads whose name is nsprobe_filter.comm at the
+ * hit.
+ */
+#define NSPROBE_FILTER_COMM (1U << 5)
+
+/*
+ * nsprobe_filter.flags: only tasks in this control group (cgroup v2) or one
+ * below it, at the hit. A process gets its breakpoints when it maps the file
+ * (so with each execve), and when a probe is attached or the filter set, if its
+ * leader is in the group at that moment: one that is moved in while it runs is
+ * traced from its next execve or the next struct nsprobe_filter on; one that is
+ * moved out is not traced any more.
+ */
+#define NSPROBE_FILTER_CGROUP (1U << 6)
+
+/*
+ * nsprobe_filter.flags: with NSPROBE_FILTER_PIDS or NSPROBE_FILTER_TIDS:
+ * processes (and threads of listed threads) that tasks in the list fork from
+ * now on are in the list too. Those of a filter before are not.
+ */
+#define NSPROBE_FILTER_CHILDREN (1U << 7)
+
+/*
+ * Most tasks that NSPROBE_FILTER_CHILDREN adds at one time, of processes and of
+ * threads; what is forked beyond that is counted (filter-missed in fdinfo) and
+ * not traced.
+ */
+#define NSPROBE_FILTER_CHILDREN_MAX (1U << 14)
+
+/*
+ * Who is traced; without it everything that the opener's pid namespace can see,
+ * but not the opener's own process. Conditions are joined by "and". It may be
+ * called at any time and takes the place of the filter before: when it returns,
+ * no hit is judged by that any more, and processes carry breakpoints as the new
+ * one wants it.
  *
  * Errors: ESRCH no such process; ESTALE the process is not in the pid namespace
- * that pidns_inum names.
+ * that pidns_inum names; EBADF, ENOENT no such control group; NSPROBE_ENOMEM.
+ * The filter is then the one before.
  */
 struct nsprobe_filter {
 	/* Bytes of this struct. */
@@ -291,7 +344,33 @@ struct nsprobe_filter {
 	__u32 pidns_inum;
 	/* Zero. */
 	__u32 reserved;
+	/*
+	 * With NSPROBE_FILTER_TIDS: address of tid_count thread ids (u32),
+	 * otherwise as pids.
+	 */
+	__u64 tids;
+	/* 1 to NSPROBE_FILTER_PIDS_MAX. */
+	__u32 tid_count;
+	/* With NSPROBE_FILTER_UID: the user id. */
+	__u32 uid;
+	/* With NSPROBE_FILTER_COMM: the name, at most 15 bytes, NUL-padded. */
+	__u8 comm[16];
+	/*
+	 * With NSPROBE_FILTER_CGROUP: the inode number of the group's
+	 * directory, or zero for cgroup_fd.
+	 */
+	__u64 cgroup_id;
+	/*
+	 * With NSPROBE_FILTER_CGROUP and without cgroup_id: a file descriptor
+	 * of the group's directory.
+	 */
+	__s32 cgroup_fd;
+	/* Zero. */
+	__u32 reserved2;
 };
+
+/* Bytes of struct nsprobe_filter in NSPROBE_VERSION_V1. */
+#define NSPROBE_FILTER_BYTES_V1 32
 
 /* nsprobe_probe.kind: before the instruction at offset runs. */
 #define NSPROBE_PROBE_ENTRY 1

@@ -6,12 +6,13 @@
 //! initial user namespace; requests that add to what a session sees need them of
 //! the caller too, so that a file that was handed on gives nobody more rights.
 
+mod filter;
+
 use crate::{
     common::{
         abi::{self, Counters, Detach, Info, Object, Setup, Version},
         program::{Step, DATA_MAX, STEPS_MAX}, //
     },
-    filter::Filter,
     probes::{Refused, RefusedAt},
     program::Program,
     request::{Array, Request},
@@ -22,7 +23,6 @@ use crate::{
         task::{
             is_capable,
             is_locked_down,
-            Process,
             CAP_PERFMON,
             CAP_SYS_ADMIN,
             CAP_SYS_PTRACE, //
@@ -71,7 +71,7 @@ impl Driver for Device {
         match abi::ioctl_nr(cmd) {
             abi::NR_INFO => info(arg),
             abi::NR_SETUP => set_up(&self.session, arg),
-            abi::NR_FILTER => set_filter(&self.session, arg),
+            abi::NR_FILTER => filter::set(&self.session, arg),
             abi::NR_ATTACH => attach(&self.session, arg),
             abi::NR_DETACH => detach(&self.session, arg),
             abi::NR_COUNTERS => counters(&self.session, arg),
@@ -126,7 +126,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_RETURN
             | abi::FEATURE_PROGRAM
             | abi::FEATURE_SINKS
-            | abi::FEATURE_SEMAPHORE,
+            | abi::FEATURE_SEMAPHORE
+            | abi::FEATURE_FILTERS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -147,42 +148,6 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
     setup.rings = rings;
     setup.mmap_stride = stride;
     request.write_back()
-}
-
-fn set_filter(session: &Session, arg: UserPtr) -> Result {
-    require_capabilities()?;
-    let filter = Request::<abi::Filter>::read(arg)?.value;
-    let known = abi::FILTER_PIDS | abi::FILTER_PIDNS | abi::FILTER_SELF;
-    if filter.flags & !known != 0 || filter.reserved != 0 {
-        return Err(EINVAL);
-    }
-    let mut processes = KVec::new();
-    if filter.flags & abi::FILTER_PIDS != 0 {
-        let pids = Array::new(filter.pids, 4, filter.pid_count, abi::FILTER_PIDS_MAX)?;
-        for index in 0..pids.count() {
-            let process = Process::find(pids.read::<u32>(index)?)?;
-            processes.push(process, GFP_KERNEL_ACCOUNT)?;
-        }
-    } else if filter.pids != 0 || filter.pid_count != 0 {
-        return Err(EINVAL);
-    }
-    let namespace = if filter.flags & abi::FILTER_PIDNS != 0 {
-        let process = Process::find(filter.pidns_pid)?;
-        let namespace = process.namespace().ok_or(ESRCH)?;
-        if namespace.inum() != filter.pidns_inum {
-            return Err(estale());
-        }
-        Some(namespace)
-    } else if filter.pidns_pid != 0 || filter.pidns_inum != 0 {
-        return Err(EINVAL);
-    } else {
-        None
-    };
-    session.set_filter(Filter {
-        processes,
-        namespace,
-        include_self: filter.flags & abi::FILTER_SELF != 0,
-    })
 }
 
 fn attach(session: &Session, arg: UserPtr) -> Result {

@@ -3,20 +3,72 @@
 //!
 //! The filter is asked twice: for an address space, whether it carries the
 //! breakpoint at all, and for each hit, because an address space may be shared
-//! and a child inherits its parent's breakpoints. Both answers come from one
-//! question about a process. Runs in handlers: no locks, no sleeping.
+//! and a child inherits its parent's breakpoints. Runs in handlers: no locks but those
+//! of RCU, no sleeping.
 
-use crate::sys::task::{Current, Mm, Namespace, Pid, Process};
-use kernel::prelude::*;
+use crate::sys::{
+    cgroup::Cgroup,
+    pid_set::{Kind, PidSet},
+    task::{Current, Mm, Namespace, Pid, Process},
+    thread::Thread, //
+};
+use kernel::{
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print, //
+};
 
 /// What a session traces. Conditions are joined by "and".
+///
+/// An address space is judged by what does not change while it lives, and by the
+/// control group of its owner at the moment; names and users are judged at the hit.
 pub(crate) struct Filter {
-    /// Only these processes; all when empty.
-    pub(crate) processes: KVec<Process>,
+    /// Only these processes or threads.
+    pub(crate) tasks: Tasks,
+    /// And those that they fork from now on.
+    pub(crate) followed: Option<Followed>,
     /// Only tasks in this pid namespace or below it.
     pub(crate) namespace: Option<Namespace>,
+    /// Only tasks in this control group or below it.
+    pub(crate) cgroup: Option<Cgroup>,
+    /// Only tasks with this effective user id, in the initial user namespace.
+    pub(crate) uid: Option<u32>,
+    /// Only threads with this name, NUL-padded.
+    pub(crate) comm: Option<[u8; 16]>,
     /// Whether the opener's own process counts.
     pub(crate) include_self: bool,
+}
+
+/// The tasks that a filter lists.
+pub(crate) enum Tasks {
+    /// Any.
+    All,
+    /// These processes.
+    Processes(KVec<Process>),
+    /// These threads.
+    Threads(KVec<Thread>),
+}
+
+/// What listed tasks have forked since.
+pub(crate) struct Followed {
+    processes: PidSet,
+    threads: PidSet,
+}
+
+impl Followed {
+    /// Nothing yet.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Followed {
+            processes: PidSet::new(Kind::Process)?,
+            threads: PidSet::new(Kind::Thread)?,
+        })
+    }
+
+    /// Forks that found no room in the sets: their tasks do not count.
+    pub(crate) fn missed(&self) -> u64 {
+        let missed = self.processes.missed();
+        missed.saturating_add(self.threads.missed())
+    }
 }
 
 /// The numbers by which a record names the current task.
@@ -48,26 +100,30 @@ impl Opener {
         Ok(Opener { process, namespace })
     }
 
-    /// Whether `process` is traced under `filter` (or under none).
-    fn traces(&self, filter: Option<&Filter>, process: &Pid) -> bool {
+    /// Whether `process` may be traced, whatever the filter lists.
+    fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {
         let include_self = filter.is_some_and(|filter| filter.include_self);
-        if !include_self && self.process.is(process) {
-            return false;
-        }
-        self.namespace.number_of(process).is_some()
-            && filter.is_none_or(|filter| filter.admits(process))
+        (include_self || !self.process.is(process)) && self.namespace.number_of(process).is_some()
     }
 
     /// Whether processes with this address space carry breakpoints.
     pub(crate) fn traces_mm(&self, filter: Option<&Filter>, mm: &Mm) -> bool {
-        mm.with_owner(|process| self.traces(filter, process))
-            .unwrap_or(false)
+        let cgroup = filter.and_then(|filter| filter.cgroup.as_ref());
+        mm.with_owner(cgroup, |process, is_in| {
+            is_in
+                && self.sees(filter, process)
+                && filter.is_none_or(|filter| filter.may_admit(process))
+        })
+        .unwrap_or(false)
     }
 
     /// The current task's numbers, when it is traced.
     pub(crate) fn admit(&self, filter: Option<&Filter>, current: &Current) -> Option<Ids> {
         let (process, thread) = (current.process()?, current.thread()?);
-        if !self.traces(filter, process) {
+        if !self.sees(filter, process) {
+            return None;
+        }
+        if filter.is_some_and(|filter| !filter.admits(current, process, thread)) {
             return None;
         }
         let (ns_pid, pidns_inum) = process.own_number();
@@ -83,13 +139,113 @@ impl Opener {
 }
 
 impl Filter {
-    fn admits(&self, process: &Pid) -> bool {
-        let listed =
-            self.processes.is_empty() || self.processes.iter().any(|wanted| wanted.is(process));
-        let inside = match &self.namespace {
-            Some(namespace) => namespace.number_of(process).is_some(),
-            None => true,
+    /// Whether a thread of `process` may count.
+    fn may_admit(&self, process: &Pid) -> bool {
+        let is_listed = match &self.tasks {
+            Tasks::All => true,
+            Tasks::Processes(all) => all.iter().any(|wanted| wanted.is(process)),
+            Tasks::Threads(all) => all.iter().any(|wanted| wanted.process().is(process)),
         };
-        listed && inside
+        (is_listed || self.follows(process)) && self.is_inside(process)
     }
+
+    /// Whether the current task counts.
+    fn admits(&self, current: &Current, process: &Pid, thread: &Pid) -> bool {
+        self.lists(process, thread)
+            && self.is_inside(process)
+            && self.uid.is_none_or(|uid| current.euid() == uid)
+            && self
+                .comm
+                .is_none_or(|comm| is_same_name(&comm, &current.comm()))
+            && self
+                .cgroup
+                .as_ref()
+                .is_none_or(|cgroup| current.is_in(cgroup))
+    }
+
+    /// Whether a thread is listed, or was forked by one that is.
+    fn lists(&self, process: &Pid, thread: &Pid) -> bool {
+        match &self.tasks {
+            Tasks::All => true,
+            Tasks::Processes(all) => {
+                all.iter().any(|wanted| wanted.is(process)) || self.follows(process)
+            }
+            Tasks::Threads(all) => {
+                all.iter().any(|wanted| wanted.is(thread))
+                    || self.follows(process)
+                    || self
+                        .followed
+                        .as_ref()
+                        .is_some_and(|followed| followed.threads.contains(thread))
+            }
+        }
+    }
+
+    /// Whether `process` was forked by a listed task.
+    fn follows(&self, process: &Pid) -> bool {
+        self.followed
+            .as_ref()
+            .is_some_and(|followed| followed.processes.contains(process))
+    }
+
+    fn is_inside(&self, process: &Pid) -> bool {
+        self.namespace
+            .as_ref()
+            .is_none_or(|namespace| namespace.number_of(process).is_some())
+    }
+
+    /// Its lines of fdinfo.
+    pub(crate) fn show(&self, out: &SeqFile) {
+        match &self.tasks {
+            Tasks::All => (),
+            Tasks::Processes(all) => seq_print!(out, "filter-processes:\t{}\n", all.len()),
+            Tasks::Threads(all) => seq_print!(out, "filter-threads:\t{}\n", all.len()),
+        }
+        if let Some(namespace) = &self.namespace {
+            seq_print!(out, "filter-pidns:\t{}\n", namespace.inum());
+        }
+        if let Some(cgroup) = &self.cgroup {
+            seq_print!(out, "filter-cgroup:\t{}\n", cgroup.id());
+        }
+        if let Some(uid) = self.uid {
+            seq_print!(out, "filter-uid:\t{}\n", uid);
+        }
+        if let Some(followed) = &self.followed {
+            seq_print!(out, "filter-missed:\t{}\n", followed.missed());
+        }
+    }
+
+    /// Follows a new task when its parent is listed. The child does not run yet.
+    pub(crate) fn follow(&self, parent: &Current, child: &Current) {
+        let Some(followed) = &self.followed else {
+            return;
+        };
+        let (Some(process), Some(thread)) = (parent.process(), parent.thread()) else {
+            return;
+        };
+        if !self.lists(process, thread) {
+            return;
+        }
+        let (Some(new_process), Some(new_thread)) = (child.process(), child.thread()) else {
+            return;
+        };
+        if !core::ptr::eq(process, new_process) {
+            followed.processes.insert(new_process);
+        } else if matches!(self.tasks, Tasks::Threads(_)) && !self.follows(process) {
+            followed.threads.insert(new_thread);
+        }
+    }
+}
+
+/// Whether two names are the same up to their NUL.
+fn is_same_name(one: &[u8; 16], other: &[u8; 16]) -> bool {
+    for (a, b) in one.iter().zip(other) {
+        if a != b {
+            return false;
+        }
+        if *a == 0 {
+            break;
+        }
+    }
+    true
 }

@@ -30,7 +30,9 @@ use crate::{
     sys::{
         self,
         scratch::Words,
+        swap::Swap,
         task::{Current, Mm},
+        tracepoint::ForkHook,
         uprobe::{Ends, Hook, Regs, Verdict},
         vma::FileKey, //
     },
@@ -49,7 +51,7 @@ const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 #[pin_data]
 pub(crate) struct Shared {
     pub(crate) opener: Opener,
-    pub(crate) filter: SetOnce<Filter>,
+    pub(crate) filter: Swap<Filter>,
     pub(crate) rings: SetOnce<Rings>,
     pub(crate) objects: Objects,
     /// There once a probe keeps values.
@@ -66,7 +68,7 @@ impl Shared {
         Arc::pin_init(
             pin_init!(Shared {
                 opener,
-                filter: SetOnce::new(),
+                filter: Swap::new(),
                 rings: SetOnce::new(),
                 objects,
                 calls: SetOnce::new(),
@@ -97,6 +99,19 @@ impl Shared {
             let words: &[u64; OBJECT_WORDS] = transmute_ref!(&record);
             self.append(cpu, KIND_OBJECT, [body_of(words), &[], &[], &[]], now_ns);
         }
+    }
+}
+
+/// Follows the children of those whom a session's filter lists.
+pub(crate) struct Follower(pub(crate) Arc<Shared>);
+
+impl ForkHook for Follower {
+    fn forked(&self, parent: &Current, child: &Current) {
+        self.0.filter.with(|filter| {
+            if let Some(filter) = filter {
+                filter.follow(parent, child);
+            }
+        });
     }
 }
 
@@ -151,7 +166,10 @@ impl Hook for Probe {
         };
         let current = Current::get();
         let shared = &*self.shared;
-        let Some(ids) = shared.opener.admit(shared.filter.as_ref(), &current) else {
+        let Some(ids) = shared
+            .opener
+            .admit(shared.filter.in_handler(regs), &current)
+        else {
             self.turn_away(&here, End::Filtered);
             return Verdict::Remove;
         };
@@ -183,7 +201,10 @@ impl Hook for Probe {
         let sequence = here.begin();
         let current = Current::get();
         let shared = &*self.shared;
-        let Some(ids) = shared.opener.admit(shared.filter.as_ref(), &current) else {
+        let Some(ids) = shared
+            .opener
+            .admit(shared.filter.in_handler(regs), &current)
+        else {
             here.end(End::Filtered);
             return;
         };
@@ -208,7 +229,9 @@ impl Hook for Probe {
 
     fn wants(&self, mm: &Mm) -> bool {
         let shared = &*self.shared;
-        shared.opener.traces_mm(shared.filter.as_ref(), mm)
+        shared
+            .filter
+            .with(|filter| shared.opener.traces_mm(filter, mm))
     }
 }
 

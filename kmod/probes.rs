@@ -27,12 +27,14 @@ use crate::{
         table::Kind, //
     },
     counters::Counters,
-    probe::{Probe, Shared, Sink},
+    filter::Filter,
+    probe::{Follower, Probe, Shared, Sink},
     program::Program,
     session::PROBES,
     sys::{
         cond_resched,
         inode::{PinnedInode, Unusable},
+        tracepoint::Forks,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
     },
@@ -102,6 +104,8 @@ pub(crate) struct Known {
 
 /// The probes of a session, its programs and its tables.
 pub(crate) struct Probes {
+    /// While a filter follows children. Goes first: it knows no probe.
+    forks: Option<Forks<Follower>>,
     batch: Batch<Probe>,
     known: KVVec<Known>,
     pub(crate) programs: KVec<Arc<Program>>,
@@ -136,6 +140,7 @@ impl Probes {
     /// None yet.
     pub(crate) fn new() -> Self {
         Probes {
+            forks: None,
             batch: Batch::new(),
             known: KVVec::new(),
             programs: KVec::new(),
@@ -156,14 +161,27 @@ impl Probes {
             .filter(|known| known.state == State::Attached)
     }
 
-    /// Whether there was ever a probe.
-    pub(crate) fn were_any(&self) -> bool {
-        !self.known.is_empty()
-    }
-
     /// The probe with this id, attached or not.
     pub(crate) fn get(&self, id: u32) -> Option<&Known> {
         self.known.get(place(id)?)
+    }
+
+    /// Puts another filter in place, and breakpoints in and out as it wants. On failure
+    /// the filter is the one before.
+    pub(crate) fn set_filter(&mut self, shared: &Arc<Shared>, filter: Filter) -> Result {
+        if filter.followed.is_some() && self.forks.is_none() {
+            self.forks = Some(Forks::new(Follower(shared.clone()))?);
+        }
+        let filter = KBox::new(filter, GFP_KERNEL_ACCOUNT)?;
+        let (before, result) = shared
+            .filter
+            .replace(Some(filter), || self.batch.ask_again());
+        if result.is_err() {
+            // What fails to be taken out again is taken out at its next hit.
+            let (failed, _) = shared.filter.replace(before, || self.batch.ask_again());
+            drop(failed);
+        }
+        result
     }
 
     /// Attaches all of `requests` and fills in their ids, or attaches none.

@@ -23,7 +23,7 @@ use crate::{
     filter::Ids,
     sys::{
         scratch::Words,
-        task::{current_euid, Current},
+        task::Current,
         uprobe::Regs,
         user_mem, //
     },
@@ -126,7 +126,7 @@ impl Machine for Task<'_> {
             Context::Cpu => self.cpu.into(),
             Context::Time => self.now_ns,
             Context::Elapsed => self.elapsed_ns?,
-            Context::Uid => current_euid().into(),
+            Context::Uid => self.current.euid().into(),
             Context::CommLow => u64::from_le_bytes(*self.current.comm().first_chunk()?),
             Context::Probe => self.probe.into(),
             Context::CommHigh => u64::from_le_bytes(*self.current.comm().last_chunk()?),

@@ -25,7 +25,9 @@ impl Plain for u8 {}
 impl Plain for Step {}
 impl Plain for abi::Info {}
 impl Plain for abi::Setup {}
-impl Plain for abi::Filter {}
+impl Plain for abi::Filter {
+    const BYTES_V1: usize = abi::FILTER_BYTES_V1;
+}
 impl Plain for abi::Attach {}
 impl Plain for abi::Detach {}
 impl Plain for abi::Object {}

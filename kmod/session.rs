@@ -132,12 +132,7 @@ impl Session {
 
     /// Sets who is traced.
     pub(crate) fn set_filter(&self, filter: Filter) -> Result {
-        let probes = self.probes.lock();
-        // Probes that are attached were armed by the filter of that moment.
-        if probes.were_any() || !self.shared.filter.populate(filter) {
-            return Err(EBUSY);
-        }
-        Ok(())
+        self.probes.lock().set_filter(&self.shared, filter)
     }
 
     /// Keeps a program; gives its id.
@@ -269,12 +264,11 @@ impl Session {
             seq_print!(out, "rings:\t{}\n", rings.as_slice().len());
             seq_print!(out, "ring-bytes:\t{}\n", rings.ring_bytes());
         }
-        if let Some(filter) = self.shared.filter.as_ref() {
-            seq_print!(out, "filter-processes:\t{}\n", filter.processes.len());
-            if let Some(namespace) = &filter.namespace {
-                seq_print!(out, "filter-pidns:\t{}\n", namespace.inum());
+        self.shared.filter.with(|filter| {
+            if let Some(filter) = filter {
+                filter.show(out);
             }
-        }
+        });
         let probes = self.probes.lock();
         seq_print!(out, "probes:\t{}\n", probes.attached_count());
         for known in probes.attached() {

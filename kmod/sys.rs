@@ -2,13 +2,18 @@
 //! The only place that names `bindings::` and says `unsafe`. Each part wraps one
 //! thing of the kernel once and promises memory safety to the safe modules:
 //!
+//! - [`cgroup`]: control groups, held;
 //! - [`fops`]: the device node and its file operations, with an owner;
 //! - [`inode`]: a probed file that stays, without pinning a mount;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`pages`]: the memory of a ring, and its mappings;
+//! - [`pid_set`]: tasks that handlers look up without a lock;
 //! - [`scratch`]: words on the stack that need not be zeroed;
 //! - [`shim`]: what `shim.c` adds;
+//! - [`swap`]: a value that handlers read while it is replaced;
 //! - [`task`]: who the current task is, in whose namespace;
+//! - [`thread`]: a thread that a filter names;
+//! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: reads of user memory that never fault;
 //! - [`vma`]: mappings of the current task, and the files behind them;
@@ -20,13 +25,18 @@
 //! for several times. On x86-64 and arm64 the C11 orders used here are at least
 //! as strong as their LKMM namesakes.
 
+pub(crate) mod cgroup;
 pub(crate) mod fops;
 pub(crate) mod inode;
 pub(crate) mod lock;
 pub(crate) mod pages;
+pub(crate) mod pid_set;
 pub(crate) mod scratch;
 mod shim;
+pub(crate) mod swap;
 pub(crate) mod task;
+pub(crate) mod thread;
+pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
 pub(crate) mod user_mem;
 pub(crate) mod vma;

@@ -8,8 +8,8 @@
 //! accepted when the tail is zero (the rule of `copy_struct_from_user`, see
 //! `Documentation/process/botching-up-ioctls.rst`). The kernel writes back at
 //! most `size` bytes. The layout is the same for 32-bit callers. The size in an
-//! ioctl number is that of version 1 and is not looked at: requests are told
-//! apart by [`TYPE`] and number.
+//! ioctl number is that of the struct as the caller knows it and is not looked at:
+//! requests are told apart by [`TYPE`] and number.
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -24,11 +24,14 @@ pub enum Version {
     V2 = 2,
     /// Sinks other than the ring: counters, tables, spans.
     V3 = 3,
+    /// USDT semaphores; filters by thread, user, name, control group and with children,
+    /// which may be changed.
+    V4 = 4,
 }
 
 impl Version {
     /// The version that this source implements.
-    pub const CURRENT: Version = Version::V3;
+    pub const CURRENT: Version = Version::V4;
 }
 
 /// The path of the device.
@@ -113,6 +116,9 @@ pub const FEATURE_PROGRAM: u64 = 1 << 6;
 pub const FEATURE_SINKS: u64 = 1 << 7;
 /// [`Info::features`]: USDT semaphores.
 pub const FEATURE_SEMAPHORE: u64 = 1 << 8;
+/// [`Info::features`]: filters by thread, user, name, control group, with children; a
+/// filter may be changed at any time.
+pub const FEATURE_FILTERS: u64 = 1 << 9;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -126,7 +132,7 @@ pub const PROBES_MAX: u32 = 1 << 20;
 pub const ATTACH_MAX: u32 = 1 << 16;
 /// Most frames in one stack.
 pub const FRAMES_MAX: u32 = 127;
-/// Most processes in one [`Filter`].
+/// Most processes or threads in the list of a [`Filter`].
 pub const FILTER_PIDS_MAX: u32 = 64;
 /// Most objects in one session; frames in further ones are raw addresses.
 pub const OBJECTS_MAX: u32 = 1 << 12;
@@ -199,12 +205,36 @@ pub const FILTER_PIDNS: u32 = 1 << 1;
 /// [`Filter::flags`]: the opener's own process counts too.
 pub const FILTER_SELF: u32 = 1 << 2;
 
-/// Who is traced. Once per session, before the first [`Attach`]; without it
-/// everything that the opener's pid namespace can see, but not the opener's
-/// own process. Conditions are joined by "and".
+/// [`Filter::flags`]: only these threads; not with [`FILTER_PIDS`].
+pub const FILTER_TIDS: u32 = 1 << 3;
+/// [`Filter::flags`]: only tasks whose effective user id, as the initial user
+/// namespace numbers it, is [`Filter::uid`] at the hit.
+pub const FILTER_UID: u32 = 1 << 4;
+/// [`Filter::flags`]: only threads whose name is [`Filter::comm`] at the hit.
+pub const FILTER_COMM: u32 = 1 << 5;
+/// [`Filter::flags`]: only tasks in this control group (cgroup v2) or one below it, at
+/// the hit. A process gets its breakpoints when it maps the file (so with each
+/// `execve`), and when a probe is attached or the filter set, if its leader is in the
+/// group at that moment: one that is moved in while it runs is traced from its next
+/// `execve` or the next [`Filter`] on; one that is moved out is not traced any more.
+pub const FILTER_CGROUP: u32 = 1 << 6;
+/// [`Filter::flags`]: with [`FILTER_PIDS`] or [`FILTER_TIDS`]: processes (and threads
+/// of listed threads) that tasks in the list fork from now on are in the list too.
+/// Those of a filter before are not.
+pub const FILTER_CHILDREN: u32 = 1 << 7;
+
+/// Most tasks that [`FILTER_CHILDREN`] adds at one time, of processes and of threads;
+/// what is forked beyond that is counted (`filter-missed` in fdinfo) and not traced.
+pub const FILTER_CHILDREN_MAX: u32 = 1 << 14;
+
+/// Who is traced; without it everything that the opener's pid namespace can see, but
+/// not the opener's own process. Conditions are joined by "and". It may be called at
+/// any time and takes the place of the filter before: when it returns, no hit is
+/// judged by that any more, and processes carry breakpoints as the new one wants it.
 ///
-/// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid
-/// namespace that `pidns_inum` names.
+/// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid namespace
+/// that `pidns_inum` names; `EBADF`, `ENOENT` no such control group; `ENOMEM`. The
+/// filter is then the one before.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Filter {
@@ -225,8 +255,28 @@ pub struct Filter {
     pub pidns_inum: u32,
     /// Zero.
     pub reserved: u32,
+    /// With [`FILTER_TIDS`]: address of `tid_count` thread ids (u32), otherwise as
+    /// `pids`.
+    pub tids: u64,
+    /// 1 to [`FILTER_PIDS_MAX`].
+    pub tid_count: u32,
+    /// With [`FILTER_UID`]: the user id.
+    pub uid: u32,
+    /// With [`FILTER_COMM`]: the name, at most 15 bytes, NUL-padded.
+    pub comm: [u8; 16],
+    /// With [`FILTER_CGROUP`]: the inode number of the group's directory, or zero for
+    /// `cgroup_fd`.
+    pub cgroup_id: u64,
+    /// With [`FILTER_CGROUP`] and without `cgroup_id`: a file descriptor of the group's
+    /// directory.
+    pub cgroup_fd: i32,
+    /// Zero.
+    pub reserved2: u32,
 }
-const _: () = assert!(size_of::<Filter>() == 32);
+const _: () = assert!(size_of::<Filter>() == 80);
+
+/// Bytes of [`Filter`] in [`Version::V1`].
+pub const FILTER_BYTES_V1: usize = 32;
 
 /// [`Probe::kind`]: before the instruction at `offset` runs.
 pub const PROBE_ENTRY: u32 = 1;

@@ -6,7 +6,7 @@
     reason = "kernel structs hold empty structs; they go by pointer only"
 )]
 
-use kernel::bindings::{inode, mm_struct, pt_regs, super_block, task_struct};
+use kernel::bindings::{cgroup, inode, mm_struct, pid, pt_regs, super_block, task_struct};
 
 extern "C" {
     /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
@@ -21,6 +21,14 @@ extern "C" {
     pub(super) fn nsprobe_mm_owner(mm: *mut mm_struct) -> *mut task_struct;
     /// `fatal_signal_pending()`.
     pub(super) fn nsprobe_is_killed(task: *mut task_struct) -> bool;
+    /// `get_pid()`: one more reference.
+    pub(super) fn nsprobe_get_pid(pid: *mut pid) -> *mut pid;
+    /// `cgroup_put()`.
+    pub(super) fn nsprobe_cgroup_put(cgroup: *mut cgroup);
+    /// `task_under_cgroup_hierarchy()`; RCU must be locked.
+    pub(super) fn nsprobe_task_in_cgroup(task: *mut task_struct, cgroup: *mut cgroup) -> bool;
+    /// `tracepoint_synchronize_unregister()`: sleeps.
+    pub(super) fn nsprobe_tracepoints_sync();
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
 }

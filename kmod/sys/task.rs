@@ -7,7 +7,7 @@
 //! `include/linux/pid.h`; whether a task lives in the subtree of a namespace is
 //! one comparison.
 
-use super::shim;
+use super::{cgroup::Cgroup, shim};
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -30,7 +30,7 @@ impl Pid {
         unsafe { pid.cast().as_ref() }
     }
 
-    fn as_ptr(&self) -> *mut bindings::pid {
+    pub(super) fn as_ptr(&self) -> *mut bindings::pid {
         self.0.get()
     }
 
@@ -107,10 +107,21 @@ impl Process {
 
     /// The current task's process.
     pub(crate) fn current() -> Option<Process> {
-        let current = kernel::current!();
-        // SAFETY: `current` is valid; `get_task_pid` gives a reference or NULL.
-        let pid =
-            unsafe { bindings::get_task_pid(current.as_ptr(), bindings::pid_type_PIDTYPE_TGID) };
+        // SAFETY: `current` is valid.
+        unsafe { Self::of(kernel::current!().as_ptr()) }
+    }
+
+    /// The process of `task`; `None` for none.
+    ///
+    /// # Safety
+    ///
+    /// `task` must be NULL or valid.
+    pub(super) unsafe fn of(task: *mut bindings::task_struct) -> Option<Process> {
+        if task.is_null() {
+            return None;
+        }
+        // SAFETY: The task is valid; `get_task_pid` gives a reference or NULL.
+        let pid = unsafe { bindings::get_task_pid(task, bindings::pid_type_PIDTYPE_TGID) };
         // INVARIANT: The reference is ours.
         NonNull::new(pid).map(Process)
     }
@@ -163,7 +174,8 @@ impl Namespace {
     }
 }
 
-/// The current task, as long as it runs this code.
+/// The current task, as long as it runs this code; or one that does not run as long
+/// as that.
 pub(crate) struct Current {
     task: *mut bindings::task_struct,
 }
@@ -174,6 +186,28 @@ impl Current {
         Current {
             task: kernel::current!().as_ptr(),
         }
+    }
+
+    /// # Safety
+    ///
+    /// `task` must be the current one, or a new one that does not run while the value
+    /// lives.
+    pub(super) unsafe fn from_ptr(task: *mut bindings::task_struct) -> Self {
+        Current { task }
+    }
+
+    /// Whether it is in `cgroup` or one below, now.
+    pub(crate) fn is_in(&self, cgroup: &Cgroup) -> bool {
+        let _guard = rcu::read_lock();
+        // SAFETY: The task is valid, the group held, and RCU is locked.
+        unsafe { shim::nsprobe_task_in_cgroup(self.task, cgroup.as_ptr()) }
+    }
+
+    /// Its effective user id, in the initial user namespace. Of the current task only.
+    pub(crate) fn euid(&self) -> u32 {
+        // SAFETY: A task's own credentials are valid while it runs this code, and their
+        // ids are fixed.
+        unsafe { (*(*self.task).cred).euid.val }
     }
 
     /// The thread. `None` while it is being reaped.
@@ -226,26 +260,24 @@ impl Mm {
         Mm(mm)
     }
 
-    /// Hands the owning process to `look`. `None` when the mm has no owner (its
-    /// process is exiting).
-    pub(crate) fn with_owner<R>(&self, look: impl FnOnce(&Pid) -> R) -> Option<R> {
+    /// Hands the owning process to `look`, and whether it is in `cgroup` when there is
+    /// one. `None` when the mm has no owner (its process is exiting).
+    pub(crate) fn with_owner<R>(
+        &self,
+        cgroup: Option<&Cgroup>,
+        look: impl FnOnce(&Pid, bool) -> R,
+    ) -> Option<R> {
         let _guard = rcu::read_lock();
         // SAFETY: The mm is valid, and RCU, which `nsprobe_mm_owner` wants, is locked:
         // the owner's task and its pid stay valid until the guard is dropped.
         unsafe {
             let owner = NonNull::new(shim::nsprobe_mm_owner(self.0.as_ptr()))?;
             let pid = process_of(owner.as_ptr())?;
-            Some(look(Pid::from_ptr(pid)))
+            let is_in = cgroup
+                .is_none_or(|cgroup| shim::nsprobe_task_in_cgroup(owner.as_ptr(), cgroup.as_ptr()));
+            Some(look(Pid::from_ptr(pid), is_in))
         }
     }
-}
-
-/// The current task's effective user id, in the initial user namespace.
-pub(crate) fn current_euid() -> u32 {
-    let current = kernel::current!();
-    // SAFETY: `current`'s credentials are valid while it runs this code, and their
-    // ids are fixed.
-    unsafe { (*(*current.as_ptr()).cred).euid.val }
 }
 
 /// Whether the current task has `capability` in the initial user namespace.

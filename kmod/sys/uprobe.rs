@@ -194,6 +194,49 @@ impl<H: Hook> Member<H> {
     }
 }
 
+/// A consumer that comes to a uprobe and leaves at once, with the wishes of a hook.
+#[repr(C)]
+struct Visitor<'a, H> {
+    raw: Opaque<bindings::uprobe_consumer>,
+    hook: &'a H,
+}
+
+// SAFETY: As for `Consumer`; the hook is shared.
+unsafe impl<H: Sync> Send for Visitor<'_, H> {}
+// SAFETY: As for `Consumer`.
+unsafe impl<H: Sync> Sync for Visitor<'_, H> {}
+
+impl<'a, H: Hook> Visitor<'a, H> {
+    fn new(hook: &'a H) -> Self {
+        Visitor {
+            raw: Opaque::new(bindings::uprobe_consumer {
+                handler: Some(visited),
+                filter: Some(visitor_filter::<H>),
+                ..pin_init::zeroed()
+            }),
+            hook,
+        }
+    }
+}
+
+impl<H: Hook> Member<H> {
+    /// Has `visitor` come and leave. It may be used again, and freed, only after the next
+    /// `uprobe_unregister_sync`. Kernel worker.
+    fn visit(&self, visitor: &Visitor<'_, H>) -> Result {
+        let offset = i64::try_from(self.place.offset)?;
+        let semaphore = i64::try_from(self.place.semaphore)?;
+        let inode = self.place.inode.as_ptr();
+        // SAFETY: The member holds the inode. The caller keeps the visitor where it is until
+        // a grace period has passed. It is on the list of the uprobe that
+        // `uprobe_register` gives, until it is taken off here.
+        unsafe {
+            let uprobe = bindings::uprobe_register(inode, offset, semaphore, visitor.raw.get());
+            bindings::uprobe_unregister_nosync(from_err_ptr(uprobe)?, visitor.raw.get());
+        }
+        Ok(())
+    }
+}
+
 /// Why consumers could not be registered.
 pub(crate) struct Failed {
     /// How many of the prepared ones were registered, for a while.
@@ -294,6 +337,34 @@ impl<H: Hook> Batch<H> {
         self.registered = self.members.len();
     }
 
+    /// Asks every hook again which processes it wants, and puts breakpoints in and out.
+    /// When it fails for one the others are done all the same. Nothing may be prepared.
+    /// Task context, sleeps.
+    ///
+    /// `uprobe_apply` is for the kernel alone. So another consumer with the same wishes
+    /// joins each uprobe for a moment: when it comes breakpoints go in where it wants them,
+    /// and when it leaves they go out where nobody does.
+    pub(crate) fn ask_again(&mut self) -> Result {
+        if self.members.is_empty() {
+            return Ok(());
+        }
+        let mut visitors = KVVec::with_capacity(self.members.len(), GFP_KERNEL)?;
+        for member in self.members.iter() {
+            visitors.push(Visitor::new(&member.consumer.hook), GFP_KERNEL)?;
+        }
+        let mut result = Ok(());
+        worker::run(&mut |_| {
+            for (visitor, member) in visitors.iter().zip(self.members.iter()) {
+                let visited = member.visit(visitor);
+                result = result.and(visited);
+                cond_resched();
+            }
+            // SAFETY: As in `unregister_here`; afterwards nobody sees the visitors.
+            unsafe { bindings::uprobe_unregister_sync() };
+        });
+        result
+    }
+
     /// Unregisters those from `first` on that are `wanted`, with one grace period for
     /// all.
     fn unregister_here(&mut self, first: usize, mut wanted: impl FnMut(&H) -> bool) {
@@ -381,4 +452,32 @@ unsafe extern "C" fn filter<H: Hook>(
     };
     // SAFETY: The uprobe core keeps the mm valid during the call.
     consumer.hook.wants(&unsafe { Mm::from_ptr(mm) })
+}
+
+/// # Safety
+///
+/// None: a hit is nothing to a [`Visitor`].
+unsafe extern "C" fn visited(
+    _consumer: *mut bindings::uprobe_consumer,
+    _regs: *mut bindings::pt_regs,
+    _call: *mut u64,
+) -> c_int {
+    0
+}
+
+/// # Safety
+///
+/// Called by the uprobe core only, with a registered [`Visitor<H>`] and a valid mm.
+unsafe extern "C" fn visitor_filter<H: Hook>(
+    consumer: *mut bindings::uprobe_consumer,
+    mm: *mut bindings::mm_struct,
+) -> bool {
+    // SAFETY: `raw` is the first field of a `Visitor` (`repr(C)`), which lives until a
+    // grace period after it was unregistered.
+    let visitor = unsafe { &*consumer.cast::<Visitor<'_, H>>() };
+    let Some(mm) = NonNull::new(mm) else {
+        return false;
+    };
+    // SAFETY: The uprobe core keeps the mm valid during the call.
+    visitor.hook.wants(&unsafe { Mm::from_ptr(mm) })
 }

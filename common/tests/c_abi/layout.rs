@@ -79,7 +79,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         Info { size, flags, version, version_min, features, sessions, probes, rings, page_size,
             release }
         Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
-        Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved }
+        Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved, tids, tid_count,
+            uid, comm, cgroup_id, cgroup_fd, reserved2 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
             entry_program, return_program, table, span }
         Attach { size, flags, probes, count, probe_size, failed, reason }
@@ -112,6 +113,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Version::V1,
         Version::V2,
         Version::V3,
+        Version::V4,
         DEVICE,
         TYPE,
         NR_INFO,
@@ -143,6 +145,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_PROGRAM,
         FEATURE_SINKS,
         FEATURE_SEMAPHORE,
+        FEATURE_FILTERS,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -150,12 +153,18 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         ATTACH_MAX,
         FRAMES_MAX,
         FILTER_PIDS_MAX,
+        FILTER_CHILDREN_MAX,
         OBJECTS_MAX,
         BUILD_ID_MAX,
         SETUP_TEXT,
         FILTER_PIDS,
         FILTER_PIDNS,
         FILTER_SELF,
+        FILTER_TIDS,
+        FILTER_UID,
+        FILTER_COMM,
+        FILTER_CGROUP,
+        FILTER_CHILDREN,
         PROBE_ENTRY,
         PROBE_RETURN,
         PROBE_CALL,
@@ -191,6 +200,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::BadSemaphore,
         Refusal::SemaphoreConflict,
         COUNTERS_BYTES_V1,
+        FILTER_BYTES_V1,
         CPU_ALL,
         OBJECT_FD,
         BUSY,

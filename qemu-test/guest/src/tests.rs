@@ -6,6 +6,7 @@ mod batches;
 mod conservation;
 mod containers;
 mod fetching;
+mod filters;
 mod garbage;
 pub(crate) mod harness;
 mod lifetime;
@@ -52,6 +53,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         conservation::TESTS,
         batches::TESTS,
         semaphores::TESTS,
+        filters::TESTS,
         lifetime::TESTS,
         stacks::TESTS,
         fetching::TESTS,

@@ -79,6 +79,14 @@ impl Victim {
         self.finish()
     }
 
+    /// Has it do what a line says and waits for the end; how many calls it has done
+    /// in all.
+    pub(crate) fn order(&mut self, line: &str) -> u64 {
+        let stdin = self.stdin.as_mut().expect("it is not ended");
+        writeln!(stdin, "{line}").expect("the victim reads");
+        self.finish()
+    }
+
     /// Has it do `count` calls.
     pub(crate) fn begin(&mut self, count: u64) {
         let stdin = self.stdin.as_mut().expect("it is not ended");

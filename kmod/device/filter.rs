@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The request that says who is traced.
+
+use super::require_capabilities;
+use crate::{
+    common::abi,
+    filter::{Filter, Followed, Tasks},
+    request::{Array, Request},
+    session::Session,
+    sys::{
+        cgroup::Cgroup,
+        estale,
+        task::{Namespace, Process},
+        thread::Thread, //
+    },
+};
+use kernel::{
+    prelude::*,
+    uaccess::UserPtr, //
+};
+
+const KNOWN: u32 = abi::FILTER_PIDS
+    | abi::FILTER_PIDNS
+    | abi::FILTER_SELF
+    | abi::FILTER_TIDS
+    | abi::FILTER_UID
+    | abi::FILTER_COMM
+    | abi::FILTER_CGROUP
+    | abi::FILTER_CHILDREN;
+
+/// `FILTER`.
+pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let wanted = Request::<abi::Filter>::read(arg)?.value;
+    if wanted.flags & !KNOWN != 0 || wanted.reserved != 0 || wanted.reserved2 != 0 {
+        return Err(EINVAL);
+    }
+    session.set_filter(Filter {
+        tasks: tasks(&wanted)?,
+        followed: followed(&wanted)?,
+        namespace: namespace(&wanted)?,
+        cgroup: cgroup(&wanted)?,
+        uid: uid(&wanted)?,
+        comm: comm(&wanted)?,
+        include_self: wanted.flags & abi::FILTER_SELF != 0,
+    })
+}
+
+/// `Some` with the flag; without it the fields that go with it are zero.
+fn with(wanted: &abi::Filter, flag: u32, is_zero: bool) -> Result<Option<()>> {
+    match (wanted.flags & flag != 0, is_zero) {
+        (true, _) => Ok(Some(())),
+        (false, true) => Ok(None),
+        (false, false) => Err(EINVAL),
+    }
+}
+
+fn tasks(wanted: &abi::Filter) -> Result<Tasks> {
+    let no_pids = wanted.pids == 0 && wanted.pid_count == 0;
+    let no_tids = wanted.tids == 0 && wanted.tid_count == 0;
+    let pids = with(wanted, abi::FILTER_PIDS, no_pids)?;
+    let tids = with(wanted, abi::FILTER_TIDS, no_tids)?;
+    let find = |at: u64, count: u32| Array::new(at, 4, count, abi::FILTER_PIDS_MAX);
+    match (pids, tids) {
+        (None, None) => Ok(Tasks::All),
+        (Some(()), None) => {
+            let mut all = KVec::new();
+            for number in find(wanted.pids, wanted.pid_count)?.read_all::<u32>()? {
+                all.push(Process::find(number)?, GFP_KERNEL_ACCOUNT)?;
+            }
+            Ok(Tasks::Processes(all))
+        }
+        (None, Some(())) => {
+            let mut all = KVec::new();
+            for number in find(wanted.tids, wanted.tid_count)?.read_all::<u32>()? {
+                all.push(Thread::find(number)?, GFP_KERNEL_ACCOUNT)?;
+            }
+            Ok(Tasks::Threads(all))
+        }
+        (Some(()), Some(())) => Err(EINVAL),
+    }
+}
+
+fn followed(wanted: &abi::Filter) -> Result<Option<Followed>> {
+    if wanted.flags & abi::FILTER_CHILDREN == 0 {
+        return Ok(None);
+    }
+    // Children of everybody are everybody.
+    if wanted.flags & (abi::FILTER_PIDS | abi::FILTER_TIDS) == 0 {
+        return Err(EINVAL);
+    }
+    Followed::new().map(Some)
+}
+
+fn namespace(wanted: &abi::Filter) -> Result<Option<Namespace>> {
+    let is_zero = wanted.pidns_pid == 0 && wanted.pidns_inum == 0;
+    if with(wanted, abi::FILTER_PIDNS, is_zero)?.is_none() {
+        return Ok(None);
+    }
+    let process = Process::find(wanted.pidns_pid)?;
+    let namespace = process.namespace().ok_or(ESRCH)?;
+    match namespace.inum() == wanted.pidns_inum {
+        true => Ok(Some(namespace)),
+        false => Err(estale()),
+    }
+}
+
+fn cgroup(wanted: &abi::Filter) -> Result<Option<Cgroup>> {
+    let is_zero = wanted.cgroup_id == 0 && wanted.cgroup_fd == 0;
+    if with(wanted, abi::FILTER_CGROUP, is_zero)?.is_none() {
+        return Ok(None);
+    }
+    match (wanted.cgroup_id, wanted.cgroup_fd) {
+        (0, fd) => Cgroup::from_fd(fd).map(Some),
+        (id, 0) => Cgroup::from_id(id).map(Some),
+        _ => Err(EINVAL),
+    }
+}
+
+fn uid(wanted: &abi::Filter) -> Result<Option<u32>> {
+    let given = with(wanted, abi::FILTER_UID, wanted.uid == 0)?;
+    // No user has this number: it means "none" in the kernel.
+    match given.map(|()| wanted.uid) {
+        Some(u32::MAX) => Err(EINVAL),
+        uid => Ok(uid),
+    }
+}
+
+fn comm(wanted: &abi::Filter) -> Result<Option<[u8; 16]>> {
+    let comm = wanted.comm;
+    let is_zero = comm.iter().all(|&byte| byte == 0);
+    if with(wanted, abi::FILTER_COMM, is_zero)?.is_none() {
+        return Ok(None);
+    }
+    let mut behind = comm.iter().skip_while(|&&byte| byte != 0);
+    let is_padded = comm.last() == Some(&0) && behind.all(|&byte| byte == 0);
+    match is_padded {
+        true => Ok(Some(comm)),
+        false => Err(EINVAL),
+    }
+}

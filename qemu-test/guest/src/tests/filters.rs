@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: who is traced is who was asked for, from the moment on when the request
+//! returns; who is left out carries no breakpoint where that can be known.
+
+use super::tests;
+use crate::module::Module;
+use crate::session::{errno, size, Session, RING_BYTES};
+use crate::victim::{self, Victim};
+use nix::libc;
+use nsprobe_common::abi::{self, Filter};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+tests![
+    listed_threads_alone_are_traced,
+    children_are_followed,
+    children_of_a_thread_are_followed,
+    users_and_names_are_picked_at_the_hit,
+    one_control_group_pays_for_its_probe,
+    who_moves_between_groups_is_seen_to,
+    a_filter_is_changed_while_probes_are_hit,
+    wrong_filters_change_nothing,
+];
+
+fn family() -> Victim {
+    Victim::start("family", &[])
+}
+
+fn filter(flags: u32) -> Filter {
+    Filter {
+        size: size::<Filter>(),
+        flags,
+        ..Filter::default()
+    }
+}
+
+fn set(session: &Session, mut wanted: Filter) {
+    session.filter(&mut wanted).expect("a good filter");
+}
+
+/// A session with a probe on a function of a victim's file, and the probe's id.
+fn probed(wanted: Filter, victim: &Victim, function: &str) -> (Session, u32) {
+    let session = Session::with_rings(RING_BYTES);
+    set(&session, wanted);
+    let id = session.probe(victim.file(), &victim.function(function), 0);
+    (session, id)
+}
+
+/// Recorded hits of a probe.
+fn recorded(session: &Session, id: u32) -> u64 {
+    session.counters(id).recorded
+}
+
+/// The thread of a victim that is not its first.
+fn second_thread(victim: &Victim) -> u32 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("it lives");
+    let names = tasks.map(|task| task.expect("/proc is readable").file_name());
+    let mut ids = names.filter_map(|name| name.to_str()?.parse().ok());
+    ids.find(|id| *id != victim.pid()).expect("two threads")
+}
+
+fn listed_threads_alone_are_traced() {
+    let _module = Module::load();
+    let (mut victim, mut other) = (family(), family());
+    let tids = [second_thread(&victim)];
+    let (session, id) = probed(
+        Filter {
+            tids: tids.as_ptr() as u64,
+            tid_count: 1,
+            ..filter(abi::FILTER_TIDS)
+        },
+        &victim,
+        "member",
+    );
+    assert!(other.text_is_restored(other.function("member").offset));
+    for (order, wanted) in [("m 5", 0), ("t 7", 7), ("n 5", 7), ("d 5", 7), ("t 1", 8)] {
+        victim.order(order);
+        other.order(order);
+        assert_eq!(recorded(&session, id), wanted, "{order}");
+    }
+    let counters = session.counters(id);
+    assert_eq!(counters.filtered, counters.hits - 8);
+}
+
+fn children_are_followed() {
+    let _module = Module::load();
+    let (mut victim, mut other) = (family(), family());
+    let pids = [victim.pid()];
+    let only = |flags| Filter {
+        pids: pids.as_ptr() as u64,
+        pid_count: 1,
+        ..filter(abi::FILTER_PIDS | flags)
+    };
+    let (session, id) = probed(only(0), &victim, "member");
+    for order in ["c 3", "g 3", "e 3"] {
+        victim.order(order);
+        assert_eq!(recorded(&session, id), 0, "{order}");
+    }
+    set(&session, only(abi::FILTER_CHILDREN));
+    let mut wanted = 0;
+    for (order, calls) in [("m 2", 2), ("n 2", 2), ("c 3", 3), ("g 4", 4), ("e 5", 5)] {
+        victim.order(order);
+        other.order(order);
+        wanted += calls;
+        assert_eq!(recorded(&session, id), wanted, "{order}");
+    }
+    assert!(other.text_is_restored(other.function("member").offset));
+    // More than ever fit, one after the other: dead ones make room.
+    for _ in 0..40 {
+        victim.order("c 1");
+    }
+    assert_eq!(recorded(&session, id), wanted + 40);
+    let fdinfo = format!("/proc/self/fdinfo/{}", session.as_raw_fd());
+    let fdinfo = fs::read_to_string(fdinfo).expect("it is open");
+    assert!(fdinfo.contains("filter-missed:\t0\n"), "{fdinfo}");
+}
+
+fn children_of_a_thread_are_followed() {
+    let _module = Module::load();
+    let mut victim = family();
+    let tids = [second_thread(&victim)];
+    let (session, id) = probed(
+        Filter {
+            tids: tids.as_ptr() as u64,
+            tid_count: 1,
+            ..filter(abi::FILTER_TIDS | abi::FILTER_CHILDREN)
+        },
+        &victim,
+        "member",
+    );
+    for (order, wanted) in [("c 5", 0), ("n 5", 0), ("e 5", 0), ("d 3", 3), ("t 1", 4)] {
+        victim.order(order);
+        assert_eq!(recorded(&session, id), wanted, "{order}");
+    }
+}
+
+fn users_and_names_are_picked_at_the_hit() {
+    let _module = Module::load();
+    let file = victim::path("call_in_loop");
+    let start = |uid: u32, name: &str| {
+        let mut command = Command::new(&file);
+        // The kernel names a process by the path that was run.
+        let link = PathBuf::from(format!("/tmp/{name}"));
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).expect("/tmp is writable");
+        command = match name {
+            "" => command,
+            _ => Command::new(&link),
+        };
+        Victim::start_command(command.uid(uid).arg("begins_with_push"), &file)
+    };
+    let mut root = start(0, "fifteen-bytes-n");
+    let mut user = start(1234, "fifteen-bytes-m");
+    let wanted = Filter {
+        uid: 1234,
+        ..filter(abi::FILTER_UID)
+    };
+    let (session, id) = probed(wanted, &root, "begins_with_push");
+    root.call(3);
+    user.call(4);
+    assert_eq!(recorded(&session, id), 4);
+    assert_eq!(session.counters(id).filtered, 3);
+    set(&session, filter(abi::FILTER_UID));
+    root.call(3);
+    user.call(4);
+    assert_eq!(recorded(&session, id), 7, "user 0");
+    let mut comm = [0; 16];
+    comm[..15].copy_from_slice(b"fifteen-bytes-m");
+    let named = |comm| Filter {
+        comm,
+        ..filter(abi::FILTER_COMM)
+    };
+    set(&session, named(comm));
+    root.call(3);
+    user.call(4);
+    assert_eq!(recorded(&session, id), 11);
+    comm[14] = 0;
+    set(&session, named(comm));
+    root.call(3);
+    user.call(4);
+    assert_eq!(recorded(&session, id), 11, "a part of a name");
+}
+
+/// A control group; removed with the value.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> Group {
+        let folder = Path::new("/sys/fs/cgroup").join(name);
+        fs::create_dir_all(&folder).expect("cgroup2 is mounted");
+        Group(folder)
+    }
+
+    fn id(&self) -> u64 {
+        fs::metadata(&self.0).expect("it is there").ino()
+    }
+
+    fn take(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it lives");
+    }
+
+    /// A victim that was started in it.
+    fn start(&self) -> Victim {
+        let file = victim::path("call_in_loop");
+        let script = format!(
+            "echo $$ >{}/cgroup.procs && exec {} begins_with_push",
+            self.0.display(),
+            file.display()
+        );
+        Victim::start_command(Command::new("/bin/sh").args(["-c", &script]), &file)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its members were killed; they may not have been counted out yet.
+        crate::oracle::within(std::time::Duration::from_secs(10), || {
+            fs::remove_dir(&self.0).is_ok()
+        });
+    }
+}
+
+fn one_control_group_pays_for_its_probe() {
+    let _module = Module::load();
+    let wanted = Group::new("nsprobe-wanted");
+    let below = Group::new("nsprobe-wanted/below");
+    let beside = Group::new("nsprobe-wanted-not");
+    // All map the same page of the same file.
+    let (mut one, mut two, mut three) = (wanted.start(), below.start(), beside.start());
+    let place = one.function("begins_with_push").offset;
+    let folder = File::open(&wanted.0).expect("it is there");
+    for by in [
+        Filter {
+            cgroup_id: wanted.id(),
+            ..filter(abi::FILTER_CGROUP)
+        },
+        Filter {
+            cgroup_fd: folder.as_raw_fd(),
+            ..filter(abi::FILTER_CGROUP)
+        },
+    ] {
+        let (session, id) = probed(by, &one, "begins_with_push");
+        assert!(!one.text_is_restored(place) && !two.text_is_restored(place));
+        assert!(three.text_is_restored(place), "it is outside and pays");
+        let (mut four, mut five) = (below.start(), beside.start());
+        assert!(!four.text_is_restored(place));
+        assert!(five.text_is_restored(place), "it is outside and pays");
+        for victim in [&mut one, &mut two, &mut three, &mut four, &mut five] {
+            victim.call(10);
+        }
+        let counters = session.counters(id);
+        assert_eq!((counters.hits, counters.recorded), (30, 30));
+    }
+}
+
+fn who_moves_between_groups_is_seen_to() {
+    let _module = Module::load();
+    let (wanted, beside) = (Group::new("nsprobe-in"), Group::new("nsprobe-out"));
+    let (mut inside, mut outside) = (wanted.start(), beside.start());
+    let place = inside.function("begins_with_push").offset;
+    let by = Filter {
+        cgroup_id: wanted.id(),
+        ..filter(abi::FILTER_CGROUP)
+    };
+    let (session, id) = probed(by, &inside, "begins_with_push");
+    beside.take(inside.pid());
+    wanted.take(outside.pid());
+    inside.call(5);
+    outside.call(5);
+    // Who left is filtered at its first hit, which takes its breakpoint away.
+    let counters = session.counters(id);
+    assert_eq!((counters.hits, counters.filtered), (1, 1));
+    assert!(inside.text_is_restored(place) && outside.text_is_restored(place));
+    set(&session, by);
+    inside.call(5);
+    outside.call(5);
+    let counters = session.counters(id);
+    assert_eq!((counters.hits, counters.recorded), (6, 5));
+}
+
+fn call_often(victim: &mut Victim) -> Option<u64> {
+    (0..2_000).map(|_| victim.call(100)).last()
+}
+
+fn a_filter_is_changed_while_probes_are_hit() {
+    let _module = Module::load();
+    let mut victims = [
+        Victim::caller("begins_with_push"),
+        Victim::caller("begins_with_push"),
+    ];
+    let place = victims[0].function("begins_with_push").offset;
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(
+        victims[0].file(),
+        &victims[0].function("begins_with_push"),
+        0,
+    );
+    let mut wanted = 0;
+    for round in 0..6 {
+        session
+            .only(&[victims[round % 2].pid()])
+            .expect("both live");
+        assert!(!victims[round % 2].text_is_restored(place));
+        assert!(victims[(round + 1) % 2].text_is_restored(place));
+        victims[0].call(10);
+        victims[1].call(10);
+        wanted += 10;
+        assert_eq!(recorded(&session, id), wanted);
+    }
+    assert_eq!(session.counters(id).hits, wanted);
+    // While both run: nothing is lost, and nobody is harmed.
+    let pids = [victims[0].pid(), victims[1].pid()];
+    let changes = std::thread::scope(|scope| {
+        let start = |victim| scope.spawn(|| call_often(victim));
+        let runs: Vec<_> = victims.iter_mut().map(start).collect();
+        let mut changes = 0;
+        while runs.iter().any(|run| !run.is_finished()) {
+            session.only(&[pids[changes % 2]]).expect("both live");
+            changes += 1;
+        }
+        for run in runs {
+            assert_eq!(run.join().expect("it has run"), Some(200_060));
+        }
+        changes
+    });
+    let before = session.counters(id);
+    println!("{changes} changes: {before:?}");
+    set(&session, filter(0));
+    victims[0].call(3);
+    victims[1].call(3);
+    assert_eq!(session.counters(id).hits, before.hits + 6);
+    drop(session);
+    assert!(victims.iter().all(|victim| victim.text_is_restored(place)));
+}
+
+fn wrong_filters_change_nothing() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let pids = [victim.pid()];
+    let good = Filter {
+        pids: pids.as_ptr() as u64,
+        pid_count: 1,
+        ..filter(abi::FILTER_PIDS)
+    };
+    let (session, id) = probed(good, &victim, "begins_with_push");
+    let dead = [4_000_000u32];
+    let gone = Group::new("nsprobe-gone");
+    let (gone_id, gone_fd) = (gone.id(), File::open(&gone.0).expect("it is there"));
+    drop(gone);
+    let null = File::open("/dev/null").expect("it is there");
+    let tids = |tids: &[u32]| Filter {
+        tids: tids.as_ptr() as u64,
+        tid_count: tids.len() as u32,
+        ..filter(abi::FILTER_TIDS)
+    };
+    let cgroup = |cgroup_id, cgroup_fd| Filter {
+        cgroup_id,
+        cgroup_fd,
+        ..filter(abi::FILTER_CGROUP)
+    };
+    let comm = |bytes: &[u8]| {
+        let mut comm = [0; 16];
+        comm[..bytes.len()].copy_from_slice(bytes);
+        Filter {
+            comm,
+            ..filter(abi::FILTER_COMM)
+        }
+    };
+    let both = Filter {
+        flags: abi::FILTER_PIDS | abi::FILTER_TIDS,
+        tids: good.pids,
+        tid_count: 1,
+        ..good
+    };
+    for (wrong, wanted) in [
+        (tids(&dead), libc::ESRCH),
+        (tids(&[]), libc::EINVAL),
+        (both, libc::EINVAL),
+        (filter(abi::FILTER_CHILDREN), libc::EINVAL),
+        (cgroup(gone_id, 0), libc::ENOENT),
+        (cgroup(0, gone_fd.as_raw_fd()), libc::ENOENT),
+        (cgroup(0, null.as_raw_fd()), libc::EBADF),
+        (cgroup(0, -1), libc::EBADF),
+        (cgroup(1, 1), libc::EINVAL),
+        (comm(b"sixteen-bytes-16"), libc::EINVAL),
+        (comm(b"a\0b"), libc::EINVAL),
+        (
+            Filter {
+                uid: u32::MAX,
+                ..filter(abi::FILTER_UID)
+            },
+            libc::EINVAL,
+        ),
+        (Filter { uid: 7, ..good }, libc::EINVAL),
+        (
+            Filter {
+                cgroup_id: 1,
+                ..good
+            },
+            libc::EINVAL,
+        ),
+        (
+            Filter {
+                comm: [b'a'; 16],
+                ..good
+            },
+            libc::EINVAL,
+        ),
+        (
+            Filter {
+                reserved2: 1,
+                ..good
+            },
+            libc::EINVAL,
+        ),
+    ] {
+        let got = errno(session.filter(&mut { wrong }), &format!("{wrong:?}"));
+        assert_eq!(got, wanted, "{wrong:?}");
+    }
+    victim.call(3);
+    assert_eq!(recorded(&session, id), 3, "the good filter holds");
+}
