@@ -79,9 +79,9 @@ struct subject {
 	void (*function)(void);
 };
 
-enum consumer { NONE, BARE, RECORD, STACK, REJECTED, CONSUMERS };
+enum consumer { NONE, BARE, COUNT, RECORD, STACK, PREDICATE, REJECTED, CONSUMERS };
 static const char *const NAMES[] = {
-	"none", "bare", "record", "record-stack16", "bare+rejected",
+	"none", "bare", "count", "record", "record-stack16", "predicate", "bare+rejected",
 };
 
 /* The session's ring bytes in use, over all CPUs. */
@@ -118,6 +118,16 @@ static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
 		.fd = file, .kind = NSPROBE_PROBE_ENTRY, .offset = offset, .max_frames = 17,
 		.flags = NSPROBE_PROBE_AT_ENTRY | (consumer == STACK ? NSPROBE_PROBE_STACK : 0),
 	};
+	/* `if %sp == 1`: never. */
+	struct nsprobe_step steps[] = {
+		{ .operation = NSPROBE_OPERATION_REGISTER, .small = NSPROBE_REGISTER_RSP },
+		{ .operation = NSPROBE_OPERATION_CONSTANT, .to = 1, .large = 1 },
+		{ .operation = NSPROBE_OPERATION_EQUAL, .to = 2, .a = 0, .b = 1 },
+		{ .operation = NSPROBE_OPERATION_REQUIRE, .a = 2 },
+	};
+	struct nsprobe_program program = {
+		.size = sizeof(program), .steps = ADDRESS(steps), .step_count = 4,
+	};
 	struct nsprobe_attach attach = {
 		.size = sizeof(attach), .probes = ADDRESS(&probe), .count = 1,
 		.probe_size = sizeof(probe),
@@ -133,6 +143,12 @@ static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
 		filter = (struct nsprobe_filter){ .size = sizeof(filter),
 						  .flags = NSPROBE_FILTER_SELF };
 	must(ioctl(fd, NSPROBE_IOC_FILTER, &filter), "FILTER");
+	if (consumer == COUNT)
+		probe.sink = NSPROBE_SINK_COUNT;
+	if (consumer == PREDICATE) {
+		must(ioctl(fd, NSPROBE_IOC_PROGRAM, &program), "PROGRAM");
+		probe.entry_program = program.id;
+	}
 	must(ioctl(fd, NSPROBE_IOC_ATTACH, &attach), "ATTACH");
 	return fd;
 }
@@ -158,7 +174,7 @@ static double round_of(const struct subject *subject, enum consumer consumer, lo
 
 	if (consumer == BARE || consumer == REJECTED)
 		bare = attach_bare(file, offset);
-	if (consumer >= RECORD)
+	if (consumer >= COUNT)
 		nsprobe = attach_nsprobe(file, offset, consumer, &setup);
 	must(pipe(pipes), "pipe");
 	if (must(fork(), "fork") == 0) {

@@ -72,6 +72,7 @@ impl Followed {
 }
 
 /// The numbers by which a record names the current task.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Ids {
     /// Process, as the opener's namespace numbers it.
     pub(crate) pid: u32,
@@ -101,6 +102,7 @@ impl Opener {
     }
 
     /// Whether `process` may be traced, whatever the filter lists.
+    #[inline(always)]
     fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {
         let include_self = filter.is_some_and(|filter| filter.include_self);
         (include_self || !self.process.is(process)) && self.namespace.number_of(process).is_some()
@@ -117,24 +119,30 @@ impl Opener {
         .unwrap_or(false)
     }
 
-    /// The current task's numbers, when it is traced.
-    pub(crate) fn admit(&self, filter: Option<&Filter>, current: &Current) -> Option<Ids> {
-        let (process, thread) = (current.process()?, current.thread()?);
-        if !self.sees(filter, process) {
-            return None;
-        }
-        if filter.is_some_and(|filter| !filter.admits(current, process, thread)) {
-            return None;
-        }
+    /// Whether the current task is traced. Every hit asks this first.
+    #[inline(always)]
+    pub(crate) fn admits(&self, filter: Option<&Filter>, current: &Current) -> bool {
+        let Some(process) = current.process() else {
+            return false;
+        };
+        self.sees(filter, process)
+            && filter.is_none_or(|filter| filter.is_open() || filter.admits(current, process))
+    }
+
+    /// The numbers of the current task; zero where this namespace does not see it.
+    pub(crate) fn ids(&self, current: &Current) -> Ids {
+        let (Some(process), Some(thread)) = (current.process(), current.thread()) else {
+            return Ids::default();
+        };
         let (ns_pid, pidns_inum) = process.own_number();
         let (ns_tid, _) = thread.own_number();
-        Some(Ids {
-            pid: self.namespace.number_of(process)?,
-            tid: self.namespace.number_of(thread)?,
+        Ids {
+            pid: self.namespace.number_of(process).unwrap_or(0),
+            tid: self.namespace.number_of(thread).unwrap_or(0),
             ns_pid,
             ns_tid,
             pidns_inum,
-        })
+        }
     }
 }
 
@@ -149,9 +157,25 @@ impl Filter {
         (is_listed || self.follows(process)) && self.is_inside(process)
     }
 
-    /// Whether the current task counts.
-    fn admits(&self, current: &Current, process: &Pid, thread: &Pid) -> bool {
-        self.lists(process, thread)
+    /// Whether it leaves nobody out.
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        matches!(self.tasks, Tasks::All)
+            && self.namespace.is_none()
+            && self.cgroup.is_none()
+            && self.uid.is_none()
+            && self.comm.is_none()
+    }
+
+    /// Whether the current task, of this process, counts.
+    fn admits(&self, current: &Current, process: &Pid) -> bool {
+        let is_listed = match &self.tasks {
+            Tasks::All => true,
+            _ => current
+                .thread()
+                .is_some_and(|thread| self.lists(process, thread)),
+        };
+        is_listed
             && self.is_inside(process)
             && self.uid.is_none_or(|uid| current.euid() == uid)
             && self

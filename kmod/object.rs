@@ -88,12 +88,16 @@ impl Objects {
     }
 
     /// The object of a locked mapping of process `pid`. Runs in handlers.
-    pub(crate) fn identify(&self, mapping: &Mapping<'_>, pid: u32) -> Result<Identified, Unmapped> {
+    pub(crate) fn identify(
+        &self,
+        mapping: &Mapping<'_>,
+        pid: &impl Fn() -> u32,
+    ) -> Result<Identified, Unmapped> {
         let file = mapping.file().ok_or(Unmapped::Anonymous)?;
         let key = file.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
             Found::Known(id) => Ok(Identified { id, is_new: false }),
-            Found::Free(_) => self.add(mapping, &file, key, pid),
+            Found::Free(_) => self.add(mapping, &file, key, pid()),
             Found::Full => Err(Unmapped::TableFull),
         }
     }

@@ -148,6 +148,8 @@ pub(crate) struct Probe {
     pub(crate) at_entry: Option<Arc<Program>>,
     pub(crate) at_return: Option<Arc<Program>>,
     pub(crate) sink: Sink,
+    /// Hits are counted, and nothing else.
+    pub(crate) counts_only: bool,
     /// The table whose spans the programs end.
     pub(crate) spans: Option<Arc<Table>>,
     pub(crate) counters: Arc<Counters>,
@@ -166,32 +168,16 @@ impl Hook for Probe {
         };
         let current = Current::get();
         let shared = &*self.shared;
-        let Some(ids) = shared
-            .opener
-            .admit(shared.filter.in_handler(regs), &current)
-        else {
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, &current) {
             self.turn_away(&here, End::Filtered);
             return Verdict::Remove;
-        };
-        let event = Event {
-            regs,
-            ids: &ids,
-            current: &current,
-            here,
-            sequence: sequence as u32,
-            now_ns: self.now_ns(),
-            address: regs.ip().wrapping_sub(self.ahead),
-            ended: None,
-        };
-        *call = event.now_ns;
-        match &self.at_entry {
-            Some(program) => self.run(program, &event, call),
-            None if is_quiet => Verdict::Keep,
-            None => {
-                self.deliver(&event, &Found::default());
-                Verdict::Keep
-            }
         }
+        if self.counts_only {
+            here.end(End::Aggregated);
+            return Verdict::Keep;
+        }
+        self.entered(regs, &current, here, sequence as u32, call)
     }
 
     fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>) {
@@ -201,21 +187,19 @@ impl Hook for Probe {
         let sequence = here.begin();
         let current = Current::get();
         let shared = &*self.shared;
-        let Some(ids) = shared
-            .opener
-            .admit(shared.filter.in_handler(regs), &current)
-        else {
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, &current) {
             here.end(End::Filtered);
             return;
-        };
+        }
         let began = call.and_then(|word| self.call_of(word));
         let event = Event {
             regs,
-            ids: &ids,
+            opener: &shared.opener,
             current: &current,
             here,
             sequence: sequence as u32,
-            now_ns: self.now_ns(),
+            now_ns: sys::now_ns(),
             address: entry.wrapping_sub(self.ahead),
             ended: Some(began.unwrap_or_default()),
         };
@@ -238,11 +222,11 @@ impl Hook for Probe {
 /// A hit of a task that is traced.
 struct Event<'a> {
     regs: &'a Regs<'a>,
-    ids: &'a Ids,
+    opener: &'a Opener,
     current: &'a Current,
     here: Here<'a>,
     sequence: u32,
-    /// When; zero for a probe that only counts.
+    /// When.
     now_ns: u64,
     /// The address of the reported place.
     address: u64,
@@ -252,6 +236,11 @@ struct Event<'a> {
 }
 
 impl Event<'_> {
+    /// The numbers of the task.
+    fn ids(&self) -> Ids {
+        self.opener.ids(self.current)
+    }
+
     /// Nanoseconds since the entry of the call that ends here.
     fn elapsed_ns(&self) -> Option<u64> {
         let began_ns = self.ended?.time_ns;
@@ -268,14 +257,34 @@ struct Found<'a> {
 }
 
 impl Probe {
-    /// The time, for a probe that has a use for it.
-    fn now_ns(&self) -> u64 {
-        let counts_only =
-            matches!(self.sink, Sink::Count) && self.at_entry.is_none() && self.at_return.is_none();
-        match counts_only {
-            true => 0,
-            false => sys::now_ns(),
+    /// What is left to do at an entry whose task is traced. Out of line, so that hits
+    /// that only count do not pay for its variables.
+    #[inline(never)]
+    fn entered(
+        &self,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        sequence: u32,
+        call: &mut u64,
+    ) -> Verdict {
+        let event = Event {
+            regs,
+            opener: &self.shared.opener,
+            current,
+            here,
+            sequence,
+            now_ns: sys::now_ns(),
+            address: regs.ip().wrapping_sub(self.ahead),
+            ended: None,
+        };
+        *call = event.now_ns;
+        match &self.at_entry {
+            Some(program) => return self.run(program, &event, call),
+            None if self.flags & PROBE_RETURN_ONLY != 0 => {}
+            None => self.deliver(&event, &Found::default()),
         }
+        Verdict::Keep
     }
 
     /// Counts a hit that goes nowhere. An entry whose return alone counts was not
@@ -312,7 +321,7 @@ impl Probe {
     fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
         let mut task = Task {
             regs: event.regs,
-            ids: event.ids,
+            opener: event.opener,
             current: event.current,
             cpu: event.here.cpu,
             probe: self.id,
@@ -414,7 +423,7 @@ impl Probe {
 
     fn put(&self, table: &Table, event: &Event<'_>, key: &Key<'_>, value: u64) -> bool {
         match self.sink {
-            Sink::Span(_) => table.begin(key, event.now_ns, event.ids.tid, value),
+            Sink::Span(_) => table.begin(key, event.now_ns, event.ids().tid, value),
             _ => table.add(key, event.here.cpu, value),
         }
     }
@@ -447,7 +456,8 @@ impl Probe {
         };
         let shared = &*self.shared;
         let (cpu, now_ns) = (event.here.cpu, event.now_ns);
-        stack.capture(event.regs, &request, &shared.objects, event.ids.pid, |id| {
+        let pid = || event.ids().pid;
+        stack.capture(event.regs, &request, &shared.objects, pid, |id| {
             shared.announce(cpu, id, now_ns)
         })
     }
@@ -479,7 +489,7 @@ impl Probe {
         [frames, fields]: [&[u64]; 2],
         stack_end: StackEnd,
     ) -> bool {
-        let (ids, cpu) = (event.ids, event.here.cpu);
+        let (ids, cpu) = (event.ids(), event.here.cpu);
         let compat = if event.regs.is_64bit() { 0 } else { HIT_COMPAT };
         let elapsed = [event.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
         let (returned, elapsed): (u8, &[u64]) = match event.ended {

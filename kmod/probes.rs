@@ -289,6 +289,7 @@ impl Probes {
             file: inode.key(),
             offset: request.offset,
             ends,
+            counts_only: matches!(sink, Sink::Count) && ends == Ends::Entry && at_entry.is_none(),
             at_entry,
             at_return,
             sink,

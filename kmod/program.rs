@@ -20,7 +20,7 @@ use crate::{
         KEY_WORDS_MAX,
         OUTPUT_WORDS_MAX, //
     },
-    filter::Ids,
+    filter::{Ids, Opener},
     sys::{
         scratch::Words,
         task::Current,
@@ -89,7 +89,7 @@ impl Output for Fields {
 /// The current task at a hit.
 pub(crate) struct Task<'a> {
     pub(crate) regs: &'a Regs<'a>,
-    pub(crate) ids: &'a Ids,
+    pub(crate) opener: &'a Opener,
     pub(crate) current: &'a Current,
     pub(crate) cpu: u32,
     /// The probe's id.
@@ -111,6 +111,13 @@ pub(crate) struct Task<'a> {
     pub(crate) value: Option<u64>,
 }
 
+impl Task<'_> {
+    /// The numbers of the task.
+    fn ids(&self) -> Ids {
+        self.opener.ids(self.current)
+    }
+}
+
 impl Machine for Task<'_> {
     fn register(&self, register: Register) -> Option<u64> {
         self.regs.get(register)
@@ -118,11 +125,11 @@ impl Machine for Task<'_> {
 
     fn context(&self, context: Context) -> Option<u64> {
         Some(match context {
-            Context::Pid => self.ids.pid.into(),
-            Context::Tid => self.ids.tid.into(),
-            Context::NsPid => self.ids.ns_pid.into(),
-            Context::NsTid => self.ids.ns_tid.into(),
-            Context::PidNamespace => self.ids.pidns_inum.into(),
+            Context::Pid => self.ids().pid.into(),
+            Context::Tid => self.ids().tid.into(),
+            Context::NsPid => self.ids().ns_pid.into(),
+            Context::NsTid => self.ids().ns_tid.into(),
+            Context::PidNamespace => self.ids().pidns_inum.into(),
             Context::Cpu => self.cpu.into(),
             Context::Time => self.now_ns,
             Context::Elapsed => self.elapsed_ns?,

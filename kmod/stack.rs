@@ -66,7 +66,7 @@ impl Stack {
         regs: &Regs<'_>,
         request: &Request,
         objects: &Objects,
-        pid: u32,
+        pid: impl Fn() -> u32,
         announce: impl FnMut(u32),
     ) -> StackEnd {
         let mut walk = Walk {
@@ -87,14 +87,14 @@ impl Stack {
     }
 }
 
-struct Walk<'a, A> {
+struct Walk<'a, A, P> {
     stack: &'a mut Stack,
-    resolver: Resolver<'a, A>,
+    resolver: Resolver<'a, A, P>,
     max_frames: u32,
     word: u64,
 }
 
-impl<A: FnMut(u32)> Walk<'_, A> {
+impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     fn run(&mut self, regs: &Regs<'_>, request: &Request) -> Result<StackEnd, StackEnd> {
         self.first(regs.ip(), request.ahead)?;
         let mut floor = regs.sp();
@@ -186,15 +186,16 @@ struct Remembered {
     object: u32,
 }
 
-struct Resolver<'a, A> {
+struct Resolver<'a, A, P> {
     objects: &'a Objects,
-    pid: u32,
+    /// The process, as the opener numbers it.
+    pid: P,
     announce: A,
     remembered: [Remembered; REMEMBERED],
     next: usize,
 }
 
-impl<A: FnMut(u32)> Resolver<'_, A> {
+impl<A: FnMut(u32), P: Fn() -> u32> Resolver<'_, A, P> {
     /// The frame of `address`, when `inside` lies in executable memory.
     fn resolve(&mut self, inside: u64, address: u64, method: Method) -> Option<Frame> {
         let known = self
@@ -224,7 +225,7 @@ impl<A: FnMut(u32)> Resolver<'_, A> {
         if !mapping.is_executable() {
             return None;
         }
-        let identified = match self.objects.identify(mapping, self.pid) {
+        let identified = match self.objects.identify(mapping, &self.pid) {
             Ok(identified) => identified,
             Err(why) => return Some(Err(why)),
         };

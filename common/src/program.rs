@@ -65,11 +65,15 @@ macro_rules! numbered {
 
         impl $name {
             /// The one with this number.
+            #[inline]
             pub const fn from_u8(number: u8) -> Option<Self> {
-                match number {
-                    $($number => Some(Self::$item),)*
-                    _ => None,
-                }
+                // Looked up, as a hit does it for each step.
+                const ALL: [Option<$name>; 256] = {
+                    let mut all = [None; 256];
+                    $(all[$number] = Some($name::$item);)*
+                    all
+                };
+                ALL[number as usize]
             }
         }
     };
