@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What became of a probe's hits, on each CPU.
 
-use crate::sys;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::{
     cpu::nr_cpu_ids,
@@ -96,9 +95,8 @@ impl Counters {
             .fold(Counts::default(), |sum, on| sum.plus(on.load()))
     }
 
-    /// The counters of the CPU that runs this code.
-    pub(crate) fn here(&self) -> Option<Here<'_>> {
-        let cpu = sys::cpu_hint();
+    /// The counters of a CPU.
+    pub(crate) fn here(&self, cpu: u32) -> Option<Here<'_>> {
         let on = self.0.get(cpu as usize)?;
         Some(Here { cpu, on })
     }

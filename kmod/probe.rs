@@ -158,7 +158,8 @@ pub(crate) struct Probe {
 
 impl Hook for Probe {
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict {
-        let Some(here) = self.counters.here() else {
+        let current = Current::get();
+        let Some(here) = self.counters.here(current.cpu_hint()) else {
             return Verdict::Keep;
         };
         let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
@@ -166,7 +167,6 @@ impl Hook for Probe {
             true => 0,
             false => here.begin(),
         };
-        let current = Current::get();
         let shared = &*self.shared;
         let filter = shared.filter.in_handler(regs);
         if !shared.opener.admits(filter, &current) {
@@ -181,11 +181,11 @@ impl Hook for Probe {
     }
 
     fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>) {
-        let Some(here) = self.counters.here() else {
+        let current = Current::get();
+        let Some(here) = self.counters.here(current.cpu_hint()) else {
             return;
         };
         let sequence = here.begin();
-        let current = Current::get();
         let shared = &*self.shared;
         let filter = shared.filter.in_handler(regs);
         if !shared.opener.admits(filter, &current) {

@@ -72,7 +72,7 @@ impl Ring {
         let counts = kind != KIND_OBJECT;
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
         let mut to = at.start.wrapping_add(size_of::<Header>() as u64);
-        for part in parts {
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
             self.pages.write(to, part);
             to = to.wrapping_add(size_of_val(part) as u64);
         }

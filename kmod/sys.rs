@@ -58,12 +58,6 @@ pub(crate) fn now_ns() -> u64 {
     unsafe { bindings::ktime_get_mono_fast_ns() }
 }
 
-/// The CPU that runs this code, or ran it a moment ago: a hint for sharding.
-pub(crate) fn cpu_hint() -> u32 {
-    // SAFETY: `raw_smp_processor_id` has no preconditions; it may be stale at once.
-    unsafe { bindings::raw_smp_processor_id() }
-}
-
 /// A number that nobody can foresee. Any context.
 pub(crate) fn random() -> u64 {
     // SAFETY: `get_random_u64` has no preconditions.

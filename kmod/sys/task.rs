@@ -210,6 +210,13 @@ impl Current {
         unsafe { (*(*self.task).cred).euid.val }
     }
 
+    /// The CPU that it runs on, or ran on a moment ago: a hint for sharding.
+    pub(crate) fn cpu_hint(&self) -> u32 {
+        // SAFETY: The task is valid; its CPU is a plain number (`task_cpu` of
+        // `include/linux/sched.h`).
+        unsafe { (*self.task).thread_info.cpu }
+    }
+
     /// The thread. `None` while it is being reaped.
     pub(crate) fn thread(&self) -> Option<&Pid> {
         // SAFETY: `thread_pid` of the running task changes only when the task itself

@@ -28,13 +28,14 @@ use kernel::{
 };
 
 /// What a hit means for the process that took it.
+#[repr(i32)]
 pub(crate) enum Verdict {
     /// Nothing.
-    Keep,
+    Keep = 0,
     /// This process need not carry the breakpoint, as far as this consumer goes.
-    Remove,
+    Remove = bindings::UPROBE_HANDLER_REMOVE as i32,
     /// The return of this call is not wanted, for [`Ends::Both`].
-    Ignore,
+    Ignore = bindings::UPROBE_HANDLER_IGNORE as i32,
 }
 
 /// Which ends of a function's calls a consumer wants.
@@ -63,29 +64,27 @@ pub(crate) trait Hook: Send + Sync + 'static {
     fn wants(&self, mm: &Mm) -> bool;
 }
 
-/// The registers of the current task at a hit.
-pub(crate) struct Regs<'a>(
-    NonNull<bindings::pt_regs>,
-    PhantomData<&'a bindings::pt_regs>,
-);
+/// The registers of the current task at a hit, as long as its handler runs.
+#[repr(transparent)]
+pub(crate) struct Regs<'a>(Opaque<bindings::pt_regs>, PhantomData<&'a ()>);
 
 impl Regs<'_> {
     /// Instruction pointer.
     pub(crate) fn ip(&self) -> u64 {
         // SAFETY: The registers are valid as long as `self`.
-        unsafe { (*self.0.as_ptr()).ip as u64 }
+        unsafe { (*self.0.get()).ip as u64 }
     }
 
     /// Stack pointer.
     pub(crate) fn sp(&self) -> u64 {
         // SAFETY: As for `ip`.
-        unsafe { (*self.0.as_ptr()).sp as u64 }
+        unsafe { (*self.0.get()).sp as u64 }
     }
 
     /// The value of a register; `None` for one that a task of this kind has not.
     pub(crate) fn get(&self, register: Register) -> Option<u64> {
         // SAFETY: As for `ip`.
-        let regs = unsafe { self.0.as_ref() };
+        let regs = unsafe { &*self.0.get() };
         Some(match register {
             Register::Rax => regs.ax,
             Register::Rdx => regs.dx,
@@ -111,13 +110,13 @@ impl Regs<'_> {
     /// Frame pointer register.
     pub(crate) fn bp(&self) -> u64 {
         // SAFETY: As for `ip`.
-        unsafe { (*self.0.as_ptr()).bp as u64 }
+        unsafe { (*self.0.get()).bp as u64 }
     }
 
     /// Whether the task runs 64-bit code.
     pub(crate) fn is_64bit(&self) -> bool {
         // SAFETY: As for `ip`.
-        unsafe { shim::nsprobe_user_64bit(self.0.as_ptr()) }
+        unsafe { shim::nsprobe_user_64bit(self.0.get()) }
     }
 }
 
@@ -400,20 +399,15 @@ unsafe extern "C" fn handler<H: Hook>(
     // SAFETY: `raw` is the first field of a `Consumer<H>` (`repr(C)`), which lives
     // until a grace period after it was unregistered; the reference is shared only.
     let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
-    let Some(regs) = NonNull::new(regs) else {
+    // SAFETY: The uprobe core gives the registers of the current task, or NULL never;
+    // `Regs` is a transparent wrapper. They stay until the handler returns.
+    let Some(regs) = (unsafe { regs.cast::<Regs<'_>>().as_ref() }) else {
         return 0;
     };
-    let mut left = 0;
-    let verdict = consumer.hook.hit(&Regs(regs, PhantomData), &mut left);
-    if !call.is_null() {
-        // SAFETY: The uprobe core gives a word of its own stack.
-        unsafe { *call = left };
-    }
-    match verdict {
-        Verdict::Keep => 0,
-        Verdict::Remove => bindings::UPROBE_HANDLER_REMOVE as c_int,
-        Verdict::Ignore => bindings::UPROBE_HANDLER_IGNORE as c_int,
-    }
+    let mut unused = 0;
+    // SAFETY: The uprobe core gives a word of its own stack.
+    let call = unsafe { call.as_mut() }.unwrap_or(&mut unused);
+    consumer.hook.hit(regs, call) as c_int
 }
 
 /// # Safety
@@ -430,10 +424,9 @@ unsafe extern "C" fn ret_handler<H: Hook>(
     // SAFETY: The uprobe core gives the word that `handler` left, or NULL for a
     // consumer that has no `handler`.
     let call = unsafe { call.as_ref() }.copied();
-    if let Some(regs) = NonNull::new(regs) {
-        consumer
-            .hook
-            .returned(&Regs(regs, PhantomData), entry as u64, call);
+    // SAFETY: As in `handler`.
+    if let Some(regs) = unsafe { regs.cast::<Regs<'_>>().as_ref() } {
+        consumer.hook.returned(regs, entry as u64, call);
     }
     0
 }
