@@ -47,6 +47,17 @@ __attribute__((noinline)) int handle(struct request *request, int number, unsign
 	return local - request->peer->fd;
 }
 
+/* Its argument is on the stack, and is not what it was when it returns. */
+__attribute__((noinline)) long weigh(struct request whole, int number)
+{
+	long length = whole.length;
+
+	whole.length = 0;
+	whole.ids[1] = 99;
+	__asm__ volatile("" : : "r"(&whole) : "memory");
+	return length * 2 + number;
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const urls[] = { "/even", "/odd" };
@@ -64,9 +75,12 @@ int main(int argc, char **argv)
 		long before = handled;
 		int result = handle(hidden, i, 65 + i % 26);
 
-		printf("request %d fd=%d url=%s length=%zu color=%s before=%ld result=%d local=%d\n", i,
+		long weight = weigh(request, i);
+
+		printf("request %d fd=%d url=%s length=%zu color=%s before=%ld result=%d local=%d "
+		       "weight=%ld\n", i,
 		       peer.fd, request.url, request.length, i % 3 ? "GREEN" : "BLUE", before, result,
-		       result + peer.fd);
+		       result + peer.fd, weight);
 	}
 	return 0;
 }

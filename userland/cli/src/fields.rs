@@ -23,7 +23,18 @@ pub(crate) fn text(value: &FieldValue) -> String {
         FieldValue::Bytes(bytes) => hex(bytes),
         FieldValue::Named(name, _) => escaped(name).to_string(),
         FieldValue::Float(number) => number.to_string(),
+        FieldValue::Struct(members) => {
+            let shown = members
+                .iter()
+                .map(|(name, value)| format!("{}={}", escaped(name.as_bytes()), text(value)));
+            format!("{{{}}}", list(shown))
+        }
+        FieldValue::List(elements) => format!("[{}]", list(elements.iter().map(text))),
     }
+}
+
+fn list(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// Escaped, quotes too.
@@ -57,24 +68,38 @@ impl Serialize for Json<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.values.len()))?;
         for (field, value) in self.formats.iter().zip(self.values) {
-            map.serialize_key(&field.name)?;
-            match value {
-                FieldValue::Absent => map.serialize_value(&())?,
-                FieldValue::Unsigned(number) => map.serialize_value(number)?,
-                FieldValue::Signed(number) => map.serialize_value(number)?,
-                FieldValue::Bool(value) => map.serialize_value(value)?,
-                FieldValue::Float(number) => map.serialize_value(number)?,
-                FieldValue::Text { bytes, .. } => {
-                    map.serialize_value(&String::from_utf8_lossy(bytes))?;
-                }
-                FieldValue::Named(name, _) => map.serialize_value(name)?,
-                FieldValue::Hex(number) => map.serialize_value(&format!("{number:#x}"))?,
-                FieldValue::Bits(number) => map.serialize_value(&format!("{number:#b}"))?,
-                FieldValue::Char(byte) => map.serialize_value(&char::from(*byte))?,
-                FieldValue::Bytes(bytes) => map.serialize_value(&hex(bytes))?,
-            }
+            map.serialize_entry(&field.name, &JsonValue(value))?;
         }
         map.end()
+    }
+}
+
+struct JsonValue<'a>(&'a FieldValue);
+
+impl Serialize for JsonValue<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            FieldValue::Absent => serializer.serialize_unit(),
+            FieldValue::Unsigned(number) => serializer.serialize_u64(*number),
+            FieldValue::Signed(number) => serializer.serialize_i64(*number),
+            FieldValue::Bool(value) => serializer.serialize_bool(*value),
+            FieldValue::Float(number) => serializer.serialize_f64(*number),
+            FieldValue::Text { bytes, .. } => {
+                serializer.serialize_str(&String::from_utf8_lossy(bytes))
+            }
+            FieldValue::Named(name, _) => serializer.serialize_str(name),
+            FieldValue::Hex(number) => serializer.serialize_str(&format!("{number:#x}")),
+            FieldValue::Bits(number) => serializer.serialize_str(&format!("{number:#b}")),
+            FieldValue::Char(byte) => serializer.serialize_char(char::from(*byte)),
+            FieldValue::Bytes(bytes) => serializer.serialize_str(&hex(bytes)),
+            FieldValue::List(elements) => serializer.collect_seq(elements.iter().map(JsonValue)),
+            FieldValue::Struct(members) => {
+                let members = members
+                    .iter()
+                    .map(|(name, value)| (&**name, JsonValue(value)));
+                serializer.collect_map(members)
+            }
+        }
     }
 }
 
@@ -101,6 +126,20 @@ mod tests {
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(1500), "1.500 us");
         assert_eq!(duration(2_000_000_000), "2.000 s");
+    }
+
+    #[test]
+    fn structs_and_arrays_are_shown_whole() {
+        let point = FieldValue::Struct(vec![
+            ("x".into(), FieldValue::Signed(-1)),
+            ("y".into(), FieldValue::Absent),
+        ]);
+        let list = FieldValue::List(vec![point, FieldValue::Bits(5)]);
+        assert_eq!(text(&list), "[{x=-1, y=?}, 0b101]");
+        assert_eq!(
+            serde_json::to_string(&JsonValue(&list)).unwrap(),
+            "[{\"x\":-1,\"y\":null},\"0b101\"]"
+        );
     }
 
     #[test]

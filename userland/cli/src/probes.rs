@@ -313,6 +313,12 @@ impl Planned {
                 spot.function
             );
         }
+        for note in &compiled.notes {
+            let note = format!("{}: {note}", spot.function);
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
         let breakpoint = match spot.at_function && !how.exact {
             true => place.breakpoint(&spot, &compiled),
             false => spot.offset,

@@ -2,12 +2,12 @@
 //! A spec into the programs of a probe, and how their fields are read.
 
 use crate::decode::{FieldFormat, Shape};
-use crate::resolve::Resolver;
-use crate::scope::Scope;
+use crate::resolve::{Of, Resolver, Thing};
+use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
 use crate::syntax::{Binary, Expression, Field, Format, Kind, Span, Spec, SpecError};
 use crate::{types, Value};
-use nsprobe_common::program::{Context, Operation, Step, KEY_WORDS_MAX};
+use nsprobe_common::program::{Context, Operation, Step, BYTES_MAX, KEY_WORDS_MAX};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
@@ -53,6 +53,9 @@ pub struct Compiled {
     pub fields: Vec<FieldFormat>,
     /// The parts of a key.
     pub keys: Vec<FieldFormat>,
+    /// Why variables are missing that `$params` or `$vars` stands for. Names in it come
+    /// from the file.
+    pub notes: Vec<String>,
 }
 
 /// A program.
@@ -97,6 +100,7 @@ impl Compiled {
                 if at_return { End::Return } else { End::Entry },
                 request.scope.address(),
             ),
+            notes: Vec::new(),
         };
         let early = compiler.conditions(request.spec.condition.as_ref())?;
         let fields = match request.sink {
@@ -117,6 +121,7 @@ struct Compiler<'a> {
     resolver: Resolver<'a>,
     end: End,
     steps: Steps,
+    notes: Vec<String>,
 }
 
 impl Compiler<'_> {
@@ -152,35 +157,47 @@ impl Compiler<'_> {
         Ok(formats)
     }
 
-    /// All parameters or variables. Those that cannot be fetched are left out, unless
-    /// that leaves nothing.
+    /// All parameters or variables. Those that cannot be fetched are absent from every
+    /// record, and a note says why; unless that leaves nothing.
     fn all(&mut self, field: &Field, locals: bool, formats: &mut Vec<FieldFormat>) -> Result<()> {
         let scope = self.resolver.scope;
         let failed = |why| crate::resolve::said(&field.span, why);
         let mut variables = scope.parameters().map_err(failed)?;
-        if locals {
+        // Those of a call that is over are gone.
+        if locals && self.end == End::Entry {
             variables.extend(scope.locals().map_err(failed)?);
         }
         let mut failure = None;
-        let before = formats.len();
+        let mut fetched = 0;
         for variable in variables {
             let name = variable.name.to_string();
+            // Of several variables of one name the innermost is meant, which comes once.
+            if formats.iter().any(|known| known.name == name) {
+                continue;
+            }
             let one = Field {
                 name: name.clone(),
                 value: Expression {
-                    kind: Kind::Name(name),
+                    kind: Kind::Name(name.clone()),
                     span: field.span.clone(),
                 },
                 format: None,
                 span: field.span.clone(),
             };
             match self.field(&one) {
-                Ok(format) => formats.push(format),
-                Err(error) => failure = Some(error),
+                Ok(format) => {
+                    fetched += 1;
+                    formats.push(format);
+                }
+                Err(error) => {
+                    self.notes.push(format!("{name}: {error}"));
+                    formats.push(FieldFormat::new(&name, Shape::Missing));
+                    failure = Some(error);
+                }
             }
         }
         match failure {
-            Some(error) if formats.len() == before => Err(error),
+            Some(error) if fetched == 0 => Err(error),
             _ => Ok(()),
         }
     }
@@ -197,7 +214,9 @@ impl Compiler<'_> {
         let (value, shape) = self.shaped(field)?;
         let (operation, bytes) = match &shape {
             Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
-            Shape::Bytes { count } => (Operation::FieldBytes, i32::from(*count)),
+            Shape::Bytes { count: bytes } | Shape::Object { bytes, .. } => {
+                (Operation::FieldBytes, i32::from(*bytes))
+            }
             _ => (Operation::Field, 0),
         };
         self.steps.effect(operation, &value, bytes, span)?;
@@ -206,43 +225,77 @@ impl Compiler<'_> {
 
     /// What is fetched for a field, and how it is shown.
     fn shaped(&self, field: &Field) -> Result<(Value, Shape)> {
-        let thing = self.resolver.thing(&field.value)?;
+        let expression = &field.value;
+        let thing = self.resolver.thing(expression)?;
+        if field.format.is_none() {
+            if let Some(whole) = self.whole(&thing, &expression.span)? {
+                return Ok(whole);
+            }
+        }
+        let is_named = matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. }));
         let format = field.format.or_else(|| self.resolver.format(&thing.of));
         match format {
             Some(Format::Text { most }) => Ok((
-                self.resolver.text_address(&field.value)?,
+                self.resolver.text_address(expression)?,
                 Shape::Text { most },
             )),
-            Some(Format::Bytes { count }) => Ok((
-                self.resolver.text_address(&field.value)?,
-                Shape::Bytes { count },
-            )),
-            Some(Format::Name)
-                if !matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. })) =>
-            {
-                let message = "this has no names for its numbers: it is no enumeration";
-                Err(SpecError::new(field.value.span.clone(), message))
+            Some(Format::Bytes { count }) => {
+                Ok((self.bytes_address(field, thing)?, Shape::Bytes { count }))
             }
-            format => {
-                let value = self.resolver.scalar(&field.value)?.value;
-                let shape = match (thing.of.shape(), format) {
-                    (Some(types::Shape::Enumeration { values, .. }), _)
-                        if matches!(field.format, None | Some(Format::Name)) =>
-                    {
-                        Shape::Enumeration {
-                            names: values.clone(),
-                        }
-                    }
-                    (Some(types::Shape::Float { bytes }), _) if field.format.is_none() => {
-                        Shape::Float {
-                            bytes: *bytes as u8,
-                        }
-                    }
-                    (_, Some(format)) => Shape::Number(format),
-                    (_, None) => Shape::Word,
+            Some(Format::Name) if !is_named => {
+                let message = "this has no names for its numbers: it is no enumeration";
+                Err(SpecError::new(expression.span.clone(), message))
+            }
+            _ => {
+                let value = self.resolver.scalar(expression)?.value;
+                let shape = match field.format {
+                    None | Some(Format::Name) => self.resolver.shape(&thing.of),
+                    Some(format) => Shape::Number(format),
                 };
                 Ok((value, shape))
             }
+        }
+    }
+
+    /// A struct or array in memory that is shown as a whole.
+    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<(Value, Shape)>> {
+        let Of::Known(kind) = &thing.of else {
+            return Ok(None);
+        };
+        let is_struct = matches!(kind.shape, types::Shape::Struct { .. });
+        let is_array = matches!(kind.shape, types::Shape::Array { .. });
+        let Place::Memory(address) = &thing.place else {
+            return Ok(None);
+        };
+        if !is_struct && !is_array || thing.of_entry || self.resolver.is_text(&thing.of) {
+            return Ok(None);
+        }
+        let bytes = self.resolver.bytes(&thing.of).unwrap_or(0);
+        let message = match usize::try_from(bytes) {
+            Ok(1..=BYTES_MAX) => {
+                let layout = self.resolver.layout(kind, span)?;
+                let bytes = bytes as u16;
+                return Ok(Some((address.clone(), Shape::Object { bytes, layout })));
+            }
+            // As C has it: an array is the address of its first element.
+            Ok(0) if is_array => return Ok(None),
+            Ok(0) => format!("nothing is known of {} but its name", kind.name),
+            _ => format!(
+                "this {} has {bytes} bytes, and {BYTES_MAX} are the most that is shown at once: \
+                 name a member or an element",
+                kind.name
+            ),
+        };
+        Err(SpecError::new(span.clone(), message))
+    }
+
+    /// The address of bytes: where a struct or array lies, else what a pointer or word
+    /// holds.
+    fn bytes_address(&self, field: &Field, thing: Thing) -> Result<Value> {
+        let is_struct = matches!(thing.of.shape(), Some(types::Shape::Struct { .. }));
+        match thing.place {
+            Place::Memory(address) if is_struct && !thing.of_entry => Ok(address),
+            _ => self.resolver.text_address(&field.value),
         }
     }
 
@@ -266,7 +319,7 @@ impl Compiler<'_> {
                         self.steps
                             .effect(Operation::KeyString, &value, bytes, span)?;
                     }
-                    Shape::Bytes { .. } => {
+                    Shape::Bytes { .. } | Shape::Object { .. } => {
                         let message = "bytes cannot be counted by; a string can";
                         return Err(SpecError::new(span.clone(), message));
                     }
@@ -301,6 +354,7 @@ impl Compiler<'_> {
             at_return: self.end == End::Return,
             fields,
             keys,
+            notes: self.notes,
             ..Compiled::default()
         };
         if self.end == End::Entry {

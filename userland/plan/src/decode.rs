@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fields of a hit, and the keys of rows, back into values.
 
+use crate::layout::Layout;
 use crate::syntax::Format;
 use std::rc::Rc;
 
@@ -42,6 +43,15 @@ pub enum Shape {
     },
     /// The thread's name, which is two fields.
     Comm,
+    /// A struct or an array.
+    Object {
+        /// Bytes of it.
+        bytes: u16,
+        /// What they are.
+        layout: Layout,
+    },
+    /// Nothing: it is not in the record.
+    Missing,
 }
 
 /// A value that was fetched.
@@ -74,6 +84,10 @@ pub enum FieldValue {
     Float(f64),
     /// A value with a name.
     Named(String, i64),
+    /// The members of a struct.
+    Struct(Vec<(Rc<str>, FieldValue)>),
+    /// The elements of an array.
+    List(Vec<FieldValue>),
 }
 
 impl FieldFormat {
@@ -92,11 +106,12 @@ impl Shape {
         match self {
             Shape::Text { most } | Shape::Bytes { count: most } => usize::from(*most).div_ceil(8),
             Shape::Comm => 2,
+            Shape::Missing => 0,
             _ => 1,
         }
     }
 
-    fn number(&self, word: u64) -> FieldValue {
+    pub(crate) fn number(&self, word: u64) -> FieldValue {
         match self {
             Shape::Enumeration { names } => {
                 let value = word as i64;
@@ -183,7 +198,10 @@ impl Reader<'_> {
                 (Some(low), Some(high)) => comm(&[low, high]),
                 _ => FieldValue::Absent,
             },
-            Shape::Text { most } | Shape::Bytes { count: most } => {
+            Shape::Missing => FieldValue::Absent,
+            Shape::Text { most }
+            | Shape::Bytes { count: most }
+            | Shape::Object { bytes: most, .. } => {
                 let Some(length) = self.present() else {
                     return FieldValue::Absent;
                 };
@@ -200,6 +218,7 @@ impl Reader<'_> {
                         cut: bytes.len() == usize::from(*most),
                         bytes,
                     },
+                    Shape::Object { layout, .. } => layout.value(&bytes),
                     _ => FieldValue::Bytes(bytes),
                 }
             }

@@ -10,6 +10,7 @@
 mod compile;
 pub mod debug;
 pub mod decode;
+mod layout;
 // One definition for all crates that look for similar names.
 #[path = "../../target/src/nearest.rs"]
 mod nearest;
@@ -22,6 +23,7 @@ mod types;
 mod value;
 
 pub use compile::{Code, Compiled, Request, Sink};
+pub use layout::Layout;
 pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
 pub use syntax::{Spec, SpecError};

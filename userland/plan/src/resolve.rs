@@ -35,6 +35,9 @@ pub(crate) enum Of {
 pub(crate) struct Thing {
     pub(crate) place: Place,
     pub(crate) of: Of,
+    /// It lies in memory that belongs to the call, and what was there at the entry is
+    /// meant: at the return the stack may hold anything.
+    pub(crate) of_entry: bool,
 }
 
 /// A number, ready to be computed.
@@ -132,6 +135,7 @@ impl Thing {
         Thing {
             place: Place::Value(value),
             of,
+            of_entry: false,
         }
     }
 
@@ -139,6 +143,7 @@ impl Thing {
         Thing {
             place: Place::Memory(address),
             of,
+            of_entry: false,
         }
     }
 }
@@ -148,16 +153,17 @@ impl From<Typed> for Thing {
         Thing {
             place: typed.place,
             of: Of::Known(typed.kind),
+            of_entry: false,
         }
     }
 }
 
-/// The same place, as it was at the entry of the call; what lies in memory is found
-/// at the same address, but read when it is fetched.
+/// The same place, of which what was there at the entry of the call is meant.
 fn at_entry(place: Place) -> Place {
     match place {
         Place::Value(value) => Place::Value(value.at_entry()),
-        Place::Memory(address) => Place::Memory(address.at_entry()),
+        // It is found and read at once: see `Thing::of_entry`.
+        Place::Memory(address) => Place::Memory(address),
         Place::Pieces(pieces) => {
             let pieces = pieces.iter().cloned().map(|mut piece| {
                 piece.place = at_entry(piece.place);
@@ -251,6 +257,7 @@ impl Resolver<'_> {
         match self.at_return {
             true => Thing {
                 place: at_entry(thing.place),
+                of_entry: true,
                 ..thing
             },
             false => thing,
@@ -265,7 +272,15 @@ impl Resolver<'_> {
 
     /// The number that is at a place.
     fn load(&self, thing: Thing, span: &Span) -> Result<Scalar> {
-        let Thing { place, of } = thing;
+        let Thing {
+            place,
+            of,
+            of_entry,
+        } = thing;
+        let then = |value: Value| match of_entry {
+            true => value.at_entry(),
+            false => value,
+        };
         if let Of::Known(known) = &of {
             let name = &known.name;
             match &known.shape {
@@ -285,7 +300,7 @@ impl Resolver<'_> {
                         reference: false,
                     };
                     return Ok(Scalar {
-                        value: address,
+                        value: then(address),
                         of: Of::Known(Type::new(name, pointer)),
                     });
                 }
@@ -299,7 +314,7 @@ impl Resolver<'_> {
             );
         };
         let value = match place {
-            Place::Memory(address) => address.load(bytes, of.is_negative()),
+            Place::Memory(address) => then(address.load(bytes, of.is_negative())),
             Place::Value(value) => value,
             Place::Pieces(_) => {
                 return error(
@@ -332,7 +347,7 @@ impl Resolver<'_> {
     }
 
     /// Bytes of something in memory.
-    fn bytes(&self, of: &Of) -> Option<u64> {
+    pub(crate) fn bytes(&self, of: &Of) -> Option<u64> {
         let Of::Known(known) = of else {
             return Some(8);
         };
@@ -370,18 +385,20 @@ impl Resolver<'_> {
         let mut names = Vec::new();
         let found = self.find_member(*id, name, 0, span, UNNAMED_DEPTH_MAX, &mut names)?;
         let Some(member) = found else {
-            let nearest = ScopeError {
+            let nearest = crate::nearest::nearest(name, names.iter().cloned(), 3);
+            let help = format!("the members are {}", names.join(", "));
+            let unknown = ScopeError {
                 message: format!("there is no member `{name}`"),
-                help: Some(format!("the members are {}", names.join(", "))),
-                nearest: Vec::new(),
+                help: nearest.is_empty().then_some(help),
+                nearest,
             };
-            return Err(said(span, nearest));
+            return Err(said(span, unknown));
         };
         let kind = self
             .scope
             .resolve(member.type_id)
             .map_err(|why| said(span, why))?;
-        self.member_at(thing.place, &member, Of::Known(kind), span)
+        self.member_at(thing, &member, Of::Known(kind), span)
     }
 
     /// The member of that name, also of unnamed members; its offset is that in the
@@ -426,8 +443,9 @@ impl Resolver<'_> {
     }
 
     /// A member of what is at a place.
-    fn member_at(&self, place: Place, member: &Member, of: Of, span: &Span) -> Result<Thing> {
-        let part = match place {
+    fn member_at(&self, whole: Thing, member: &Member, of: Of, span: &Span) -> Result<Thing> {
+        let of_entry = whole.of_entry;
+        let part = match whole.place {
             Place::Memory(address) => Place::Memory(address.plus(member.offset)),
             Place::Value(value) if member.offset < 8 => shifted(value, member.offset),
             Place::Value(_) => return error(span, "this member is not in the register"),
@@ -456,14 +474,19 @@ impl Resolver<'_> {
                 }
                 (part, _) => part,
             };
-            return Ok(Thing { place: part, of });
+            return Ok(Thing {
+                place: part,
+                of,
+                of_entry,
+            });
         };
         let whole = match part {
             // As few bytes as hold the bits: more might not be there.
             Place::Memory(address) => {
                 let bytes = (u32::from(lowest) + u32::from(count)).div_ceil(8);
-                match bytes.next_power_of_two() {
-                    bytes @ 1..=8 => address.load(bytes as u8, false),
+                match (bytes.next_power_of_two(), of_entry) {
+                    (bytes @ 1..=8, true) => address.load(bytes as u8, false).at_entry(),
+                    (bytes @ 1..=8, false) => address.load(bytes as u8, false),
                     _ => return error(span, "this bit-field lies in more than eight bytes"),
                 }
             }
@@ -479,28 +502,61 @@ impl Resolver<'_> {
     fn element(&self, of: &Expression, index: &Expression, span: &Span) -> Result<Thing> {
         let array = self.thing(of)?;
         let target = self.target(&array.of, &of.span)?;
-        let base = self.load(array, &of.span)?.value;
-        let index = self.scalar(index)?.value;
+        let count = match array.of.shape() {
+            Some(Shape::Array { count, .. }) => *count,
+            _ => None,
+        };
         let Some(bytes) = self.bytes(&target) else {
             return error(span, "nobody knows how long an element is");
         };
-        let distance = Value::binary(Operator::Multiply, index, Value::Constant(bytes));
-        Ok(Thing::memory(
-            Value::binary(Operator::Add, base, distance),
-            target,
-        ))
+        let number = self.scalar(index)?.value;
+        // Arrays of one element often stand for longer ones.
+        if let (Some(count @ 2..), Value::Constant(number)) = (count, &number) {
+            if *number >= count {
+                let message = format!("this array has {count} elements, counted from 0");
+                return error(&index.span, message);
+            }
+        }
+        let distance = Value::binary(Operator::Multiply, number, Value::Constant(bytes));
+        let (base, of_entry) = self.first(array, &of.span)?;
+        if of_entry && !distance.is_known_at_entry() {
+            return error(&index.span, "this must be known at the entry of the call");
+        }
+        Ok(Thing {
+            of_entry,
+            ..Thing::memory(Value::binary(Operator::Add, base, distance), target)
+        })
     }
 
     fn pointee(&self, of: &Expression) -> Result<Thing> {
-        let scalar = self.scalar(of)?;
-        let target = self.target(&scalar.of, &of.span)?;
-        Ok(Thing::memory(scalar.value, target))
+        let pointer = self.thing(of)?;
+        let target = self.target(&pointer.of, &of.span)?;
+        let (address, of_entry) = self.first(pointer, &of.span)?;
+        Ok(Thing {
+            of_entry,
+            ..Thing::memory(address, target)
+        })
+    }
+
+    /// Where the first element of an array is, or what a pointer points to; and whether
+    /// that is of the entry, as an array in memory can be.
+    fn first(&self, array: Thing, span: &Span) -> Result<(Value, bool)> {
+        match (array.of.shape(), array.place) {
+            (Some(Shape::Array { .. }), Place::Memory(address)) => Ok((address, array.of_entry)),
+            (_, place) => Ok((self.load(Thing { place, ..array }, span)?.value, false)),
+        }
     }
 
     fn address(&self, of: &Expression) -> Result<Thing> {
         let thing = self.thing(of)?;
         match thing.place {
-            Place::Memory(address) => Ok(Thing::value(address, Of::PointerTo(Box::new(thing.of)))),
+            Place::Memory(address) => {
+                let address = match thing.of_entry {
+                    true => address.at_entry(),
+                    false => address,
+                };
+                Ok(Thing::value(address, Of::PointerTo(Box::new(thing.of))))
+            }
             _ => error(&of.span, "this has no address: it is in a register"),
         }
     }
@@ -514,6 +570,7 @@ impl Resolver<'_> {
                     signed: false,
                 },
             )),
+            false if cast.bytes == 0 => Of::Known(Type::new("void", Shape::Void)),
             false => Of::integer(cast.bytes.into(), cast.signed),
         };
         let mut value = self.scalar(of)?.value;
@@ -575,11 +632,14 @@ impl Resolver<'_> {
     }
 
     fn arithmetic(&self, operator: Binary, a: &Expression, b: &Expression) -> Result<Scalar> {
+        let (left, right) = (&a.span, &b.span);
         let (a, b) = (self.scalar(a)?, self.scalar(b)?);
         let signed = a.of.counts_as_signed() && b.of.counts_as_signed();
         let number = Of::integer(8, signed);
         let (operator, of) = match operator {
-            Binary::Add | Binary::Subtract => return self.sum(operator, a, b, number),
+            Binary::Add | Binary::Subtract => {
+                return self.sum(operator, (a, left), (b, right), number)
+            }
             Binary::Multiply => (Operator::Multiply, number),
             Binary::Divide if signed => (Operator::DivideSigned, number),
             Binary::Divide => (Operator::Divide, number),
@@ -600,27 +660,37 @@ impl Resolver<'_> {
     }
 
     /// A sum or difference; a pointer moves by what it points to.
-    fn sum(&self, operator: Binary, a: Scalar, b: Scalar, number: Of) -> Result<Scalar> {
-        let operator = match operator {
-            Binary::Add => Operator::Add,
-            _ => Operator::Subtract,
+    fn sum(
+        &self,
+        operator: Binary,
+        (a, left): (Scalar, &Span),
+        (b, right): (Scalar, &Span),
+        number: Of,
+    ) -> Result<Scalar> {
+        let is_sum = operator == Binary::Add;
+        let operator = match is_sum {
+            true => Operator::Add,
+            false => Operator::Subtract,
         };
-        let scaled = |pointer: &Of, value: Value| {
-            let target = self.target(pointer, &(0..0)).ok();
-            let bytes = target.and_then(|target| self.bytes(&target)).unwrap_or(1);
-            match bytes {
-                1 => value,
-                bytes => Value::binary(Operator::Multiply, value, Value::Constant(bytes)),
-            }
+        // Void counts in bytes, as GNU C has it.
+        let unit = |pointer: &Of, span: &Span| -> Result<Value> {
+            let target = self.target(pointer, span)?;
+            Ok(Value::Constant(self.bytes(&target).unwrap_or(1).max(1)))
         };
         let (value, of) = match (a.of.is_pointer(), b.of.is_pointer()) {
             (true, false) => {
-                let b = scaled(&a.of, b.value);
+                let b = Value::binary(Operator::Multiply, b.value, unit(&a.of, left)?);
                 (Value::binary(operator, a.value, b), a.of)
             }
-            (false, true) => {
-                let a = scaled(&b.of, a.value);
+            (false, true) if is_sum => {
+                let a = Value::binary(Operator::Multiply, a.value, unit(&b.of, right)?);
                 (Value::binary(operator, a, b.value), b.of)
+            }
+            (true, true) if is_sum => return error(right, "two addresses cannot be added"),
+            (true, true) => {
+                let bytes = Value::binary(operator, a.value, b.value);
+                let distance = Value::binary(Operator::DivideSigned, bytes, unit(&a.of, left)?);
+                (distance, Of::integer(8, true))
             }
             _ => (Value::binary(operator, a.value, b.value), number),
         };
@@ -664,7 +734,15 @@ impl Resolver<'_> {
 
     /// Where a string is.
     pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
-        let scalar = self.scalar(of)?;
+        let thing = self.thing(of)?;
+        if thing.of_entry && matches!(thing.of.shape(), Some(Shape::Array { .. })) {
+            return error(
+                &of.span,
+                "this array lies on the stack of a call that is over; entry(...) compares it in \
+                 time",
+            );
+        }
+        let scalar = self.load(thing, &of.span)?;
         let is_address = scalar.of.is_pointer()
             || scalar.of.is_word()
             || matches!(scalar.of.shape(), Some(Shape::Integer { bytes: 8, .. }));
@@ -678,6 +756,24 @@ impl Resolver<'_> {
     pub(crate) fn is_text(&self, of: &Of) -> bool {
         let points = of.is_pointer() || matches!(of.shape(), Some(Shape::Array { .. }));
         points && self.target(of, &(0..0)).is_ok_and(|of| of.is_char())
+    }
+
+    /// How a number is shown when the spec does not say.
+    pub(crate) fn shape(&self, of: &Of) -> crate::decode::Shape {
+        use crate::decode::Shape as Shown;
+        match of.shape() {
+            Some(Shape::Enumeration { values, .. }) => Shown::Enumeration {
+                names: values.clone(),
+            },
+            Some(Shape::Float { bytes }) => Shown::Float {
+                bytes: *bytes as u8,
+            },
+            Some(Shape::Pointer { .. }) | None => Shown::Number(Format::Hex { bytes: 8 }),
+            _ => match self.format(of) {
+                Some(format) => Shown::Number(format),
+                None => Shown::Word,
+            },
+        }
     }
 
     /// How a value is shown when the spec does not say; `None` for a number of

@@ -110,6 +110,7 @@ impl Value {
                 Value::Constant(a.wrapping_mul(*b))
             }
             (Add | Subtract, _, Value::Constant(0)) => a,
+            (Multiply | Divide | DivideSigned, _, Value::Constant(1)) => a,
             _ => Value::Binary(operator, Box::new(a), Box::new(b)),
         }
     }

@@ -17,6 +17,8 @@ tests![
     members_arrays_enums_and_globals_are_fetched_by_name,
     conditions_choose_the_calls,
     a_return_has_its_value_its_arguments_and_its_time,
+    structs_and_arrays_are_shown_whole,
+    a_return_has_what_was_on_its_callers_stack,
     locals_are_fetched_at_a_line,
     a_function_is_found_where_it_was_inlined,
     calls_are_counted_by_what_is_wanted,
@@ -186,6 +188,51 @@ fn a_return_has_its_value_its_arguments_and_its_time() {
     // What the entry rejects has no return.
     assert_eq!(both.summary()["rejected"], 2);
     assert_eq!(both.summary()["hits"], 8);
+}
+
+fn structs_and_arrays_are_shown_whole() {
+    let _module = Module::load();
+    let spec = handle("(peer=*request->peer, ids=request->ids, $params, low=number:bits)");
+    let (both, _) = trace("trace", &[&spec], 6);
+    let fields = both.fields();
+    assert_eq!((fields.len(), both.told.len()), (6, 6));
+    for (index, (found, told)) in fields.iter().zip(&both.told).enumerate() {
+        let peer = serde_json::json!({
+            "fd": told.number("fd"), "name": "10.0.0.1", "flags": 5, "mode": 17,
+            "color": told.0["color"],
+        });
+        assert_eq!(found["peer"], peer);
+        assert_eq!(found["ids"], serde_json::json!([11, -22, 33, 44]));
+        assert_eq!(found["number"], index);
+        assert!(found["request"].is_string() && found["flag"].is_string());
+        assert_eq!(found["low"], format!("{index:#b}"));
+    }
+    // For people.
+    let program = program();
+    let got = command::run(&["trace", "-q", &spec, "--", &program, "1"]).succeeded();
+    let wanted =
+        "peer={fd=7, name=\"10.0.0.1\", flags=5, mode=17, color=BLUE} ids=[11, -22, 33, 44]";
+    assert!(got.stdout.contains(wanted), "{}", got.stdout);
+}
+
+/// The function overwrites its argument; what it was given is meant.
+fn a_return_has_what_was_on_its_callers_stack() {
+    let _module = Module::load();
+    let spec = format!(
+        "{}:weigh%return(length=whole.length, id=whole.ids[1], number, $retval)",
+        program()
+    );
+    let (both, _) = trace("trace", &[&spec], 6);
+    let fields = both.fields();
+    assert_eq!((fields.len(), both.told.len()), (6, 6));
+    for (index, (found, told)) in fields.iter().zip(&both.told).enumerate() {
+        assert_eq!(found["length"], 1000 + index);
+        assert_eq!(
+            (&found["id"], &found["number"]),
+            (&(-22).into(), &index.into())
+        );
+        assert_eq!(found["$retval"], told.number("weight"));
+    }
 }
 
 fn locals_are_fetched_at_a_line() {

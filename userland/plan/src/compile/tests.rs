@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What compiled programs find, on a machine that is made up.
 use super::*;
+
+mod typed;
+
 use crate::decode::{self, FieldValue};
 use crate::Plain;
 use nsprobe_common::program::{check, Machine, Outcome, Output, Program, Register, KEPT_MAX};

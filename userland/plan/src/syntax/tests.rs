@@ -194,6 +194,23 @@ fn errors_point_at_the_place() {
     assert_eq!(parse(&format!("f({members})")).fields.len(), 32);
 }
 
+/// The specs of the language's description are understood.
+#[test]
+fn what_is_documented_parses() {
+    let text = include_str!("../../../../docs/spec.md");
+    let quoted = text.split('`').filter_map(|part| part.strip_prefix("BIN:"));
+    let shell = text.split('\'').filter_map(|part| {
+        let behind = part.split_once(':').map(|(_, rest)| rest);
+        behind.filter(|_| part.contains(".so.6:") || part.contains("/redis-server:"))
+    });
+    let all: Vec<&str> = quoted.chain(shell).collect();
+    assert!(all.len() > 10, "{all:?}");
+    for spec in all {
+        let parsed = Spec::parse(spec);
+        assert!(parsed.is_ok(), "{spec}: {parsed:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in "[a-z$%():,+*&|<>=!~\\[\\]\"'0-9 .é-]{0,40}") {

@@ -128,7 +128,6 @@ pub(super) fn cast_type(names: &[String]) -> Option<CastType> {
             "size" | "uintptr" if stem != name => Some((8, false)),
             "ssize" | "intptr" | "ptrdiff" | "off" if stem != name => Some((8, true)),
             "pid" if stem != name => Some((4, true)),
-            "bool" | "_Bool" => Some((1, false)),
             "void" => Some((0, false)),
             _ => None,
         };

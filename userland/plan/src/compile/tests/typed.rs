@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Variables with types: what their members, elements and addresses come to.
+use super::*;
+use crate::scope::{Piece, Role, ScopeError, Typed, Variable};
+use crate::types::{Member, Shape, Type, TypeId};
+use std::rc::Rc;
+
+/// ```c
+/// enum color { RED, BLUE = -2 };
+/// struct point { int x, y; };
+/// struct node {
+///     struct node *next;                        // 0
+///     enum color color;                         // 8
+///     unsigned low : 3; int high : 5;           // 12
+///     union { struct point at; long both; };    // 16
+///     char name[6];                             // 24
+///     bool on;                                  // 30
+///     unsigned short counts[3];                 // 32
+///     double weight;                            // 40
+/// };
+/// void f(struct node *node, struct point two, struct node whole, struct point split);
+/// ```
+/// `two` is in %rsi, `whole` on the stack, and half of `split` is gone.
+struct Nodes;
+
+const INT: u64 = 1;
+const UNSIGNED: u64 = 2;
+const LONG: u64 = 3;
+const CHAR: u64 = 4;
+const COLOR: u64 = 5;
+const POINT: u64 = 6;
+const NODE: u64 = 7;
+const NODE_POINTER: u64 = 8;
+const UNION: u64 = 9;
+const NAME: u64 = 10;
+const BOOL: u64 = 11;
+const COUNTS: u64 = 12;
+const SHORT: u64 = 13;
+const DOUBLE: u64 = 14;
+
+fn integer(name: &str, bytes: u64, signed: bool) -> Type {
+    Type::new(name, Shape::Integer { bytes, signed })
+}
+
+fn structure(name: &str, id: u64, bytes: u64, union: bool) -> Type {
+    let (id, bytes) = (TypeId(id), Some(bytes));
+    Type::new(name, Shape::Struct { id, bytes, union })
+}
+
+fn array(of: u64, count: u64) -> Type {
+    let (of, count) = (TypeId(of), Some(count));
+    Type::new("array", Shape::Array { of, count })
+}
+
+fn kind(id: u64) -> Type {
+    match id {
+        INT => integer("int", 4, true),
+        UNSIGNED => integer("unsigned", 4, false),
+        SHORT => integer("unsigned short", 2, false),
+        LONG => integer("long", 8, true),
+        CHAR => Type::new(
+            "char",
+            Shape::Character {
+                bytes: 1,
+                signed: true,
+            },
+        ),
+        BOOL => Type::new("bool", Shape::Boolean { bytes: 1 }),
+        DOUBLE => Type::new("double", Shape::Float { bytes: 8 }),
+        COLOR => Type::new(
+            "enum color",
+            Shape::Enumeration {
+                bytes: 4,
+                signed: true,
+                values: Rc::from([(Rc::from("RED"), 0), (Rc::from("BLUE"), -2i64 as u64)]),
+            },
+        ),
+        POINT => structure("struct point", POINT, 8, false),
+        NODE => structure("struct node", NODE, 48, false),
+        UNION => structure("union", UNION, 8, true),
+        NAME => array(CHAR, 6),
+        COUNTS => array(SHORT, 3),
+        NODE_POINTER => Type::new(
+            "struct node *",
+            Shape::Pointer {
+                to: TypeId(NODE),
+                reference: false,
+            },
+        ),
+        _ => panic!("there is no type {id}"),
+    }
+}
+
+fn member(name: &str, offset: u64, id: u64) -> Member {
+    Member {
+        name: (!name.is_empty()).then(|| name.into()),
+        offset,
+        bits: None,
+        type_id: TypeId(id),
+    }
+}
+
+fn variable(name: &str, role: Role, place: Place, id: u64) -> Variable {
+    Variable {
+        name: name.into(),
+        role,
+        value: Ok(Typed {
+            place,
+            kind: kind(id),
+        }),
+    }
+}
+
+impl Scope for Nodes {
+    fn address(&self) -> u64 {
+        0x1000
+    }
+    fn variable(&self, name: &str) -> std::result::Result<Variable, ScopeError> {
+        let all = self.parameters()?.into_iter().chain(self.locals()?);
+        let global = variable(
+            "global",
+            Role::Global,
+            Place::Memory(Value::Image(0x2000)),
+            LONG,
+        );
+        let mut all = all.chain([global]);
+        let found = all.find(|variable| &*variable.name == name);
+        found.ok_or_else(|| ScopeError::new(format!("no {name}")))
+    }
+    fn parameters(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+        let register = |register| Place::Value(Value::Register(register));
+        let stack = |at: u64| Place::Memory(Value::Register(Register::Rsp).plus(at));
+        let half = Place::Pieces(Rc::from([Piece {
+            offset: 4,
+            bytes: 4,
+            place: register(Register::Rdx),
+        }]));
+        Ok(vec![
+            variable(
+                "node",
+                Role::Parameter,
+                register(Register::Rdi),
+                NODE_POINTER,
+            ),
+            variable("two", Role::Parameter, register(Register::Rsi), POINT),
+            variable("whole", Role::Parameter, stack(8), NODE),
+            variable("split", Role::Parameter, half, POINT),
+        ])
+    }
+    fn locals(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+        let mut gone = variable("gone", Role::Local, Place::Value(Value::Constant(0)), INT);
+        gone.value = Err(ScopeError::new("it is optimized out"));
+        let one = variable("one", Role::Local, Place::Value(Value::Constant(1)), INT);
+        Ok(vec![gone, one])
+    }
+    fn argument(&self, _: usize) -> std::result::Result<Typed, ScopeError> {
+        Err(ScopeError::new("none"))
+    }
+    fn retval(&self) -> std::result::Result<Typed, ScopeError> {
+        Ok(Typed {
+            place: Place::Value(Value::Register(Register::Rax)),
+            kind: kind(NODE_POINTER),
+        })
+    }
+    fn resolve(&self, id: TypeId) -> std::result::Result<Type, ScopeError> {
+        Ok(kind(id.0))
+    }
+    fn members(&self, id: TypeId) -> std::result::Result<Rc<[Member]>, ScopeError> {
+        let bits = |name, id, bits| Member {
+            bits: Some(bits),
+            ..member(name, 12, id)
+        };
+        Ok(match id.0 {
+            POINT => Rc::from([member("x", 0, INT), member("y", 4, INT)]),
+            UNION => Rc::from([member("at", 0, POINT), member("both", 0, LONG)]),
+            _ => Rc::from([
+                member("next", 0, NODE_POINTER),
+                member("color", 8, COLOR),
+                bits("low", UNSIGNED, (0, 3)),
+                bits("high", INT, (3, 5)),
+                member("", 16, UNION),
+                member("name", 24, NAME),
+                member("on", 30, BOOL),
+                member("counts", 32, COUNTS),
+                member("weight", 40, DOUBLE),
+            ]),
+        })
+    }
+}
+
+/// A node of the memory, as in [`Nodes`]; `next` is itself.
+fn node(address: u64) -> Vec<u8> {
+    let mut bytes = address.to_le_bytes().to_vec();
+    bytes.extend((-2i32).to_le_bytes());
+    bytes.extend([0b1111_0101, 0, 0, 0]);
+    bytes.extend(7i32.to_le_bytes());
+    bytes.extend((-8i32).to_le_bytes());
+    bytes.extend(*b"name\0\0\x01\0");
+    bytes.extend([1, 0, 2, 0, 0xff, 0xff, 0, 0]);
+    bytes.extend(1.5f64.to_le_bytes());
+    bytes
+}
+
+/// A thread in front of `f`, whose stack lies behind the node.
+fn thread() -> Thread {
+    let mut thread = Thread::with(&[BASE, 0x0000_0005_ffff_fffd, 9]);
+    thread.registers.insert(Register::Rsp as u8, BASE + 48);
+    thread.memory = node(BASE);
+    thread.memory.extend(0u64.to_le_bytes());
+    thread.memory.extend(node(BASE));
+    thread.memory.extend([0; 64]);
+    thread
+}
+
+fn compiled(spec: &str) -> Result<Compiled> {
+    Compiled::new(&Request {
+        spec: &Spec::parse(spec).unwrap_or_else(|error| panic!("{spec}: {error}")),
+        scope: &Nodes,
+        sink: Sink::Record,
+        at_return: false,
+    })
+}
+
+fn found(expression: &str) -> FieldValue {
+    let compiled = compiled(&format!("f({expression})"));
+    let compiled = compiled.unwrap_or_else(|error| panic!("{expression}: {error}"));
+    let (_, words) = thread().run(&compiled.entry);
+    decode::fields(&compiled.fields, &words).remove(0)
+}
+
+#[test]
+fn members_and_elements_are_found_wherever_they_are() {
+    use FieldValue::{Bool, Float, Signed, Unsigned};
+    for (expression, expected) in [
+        ("node->next->at.x", Signed(7)),
+        ("node->both", Signed((-8i64 << 32) | 7)),
+        ("node->low", Unsigned(5)),
+        ("node->high", Signed(-2)),
+        ("node->on", Bool(true)),
+        ("node->weight", Float(1.5)),
+        ("node->counts[2]", Unsigned(0xffff)),
+        ("node->counts[node->counts[0]]", Unsigned(2)),
+        ("*(node->counts + 1)", Unsigned(2)),
+        ("&node->counts[2] - &node->counts[0]", Signed(2)),
+        ("node[1].next == 0", Bool(true)),
+        ("*node->name == 'n'", Bool(true)),
+        ("two.x", Signed(-3)),
+        ("two.y", Signed(5)),
+        ("split.y", Signed(9)),
+        ("whole.at.y", Signed(-8)),
+        ("whole.name == \"name\"", Bool(true)),
+        ("node->name ~ \"nam*\"", Bool(true)),
+        ("node->color == -2", Bool(true)),
+        ("one", Signed(1)),
+    ] {
+        assert_eq!(found(expression), expected, "{expression}");
+    }
+    assert_eq!(found("node->color"), FieldValue::Named("BLUE".into(), -2));
+    assert_eq!(found("node->color:s32"), Signed(-2));
+    assert_eq!(found("node->name"), text("name"));
+    assert_eq!(found("two.x:bits"), FieldValue::Bits(-3i64 as u64));
+    assert_eq!(found("node"), FieldValue::Hex(BASE));
+}
+
+#[test]
+fn structs_and_arrays_are_shown_whole() {
+    use FieldValue::{List, Signed, Struct, Unsigned};
+    let point = |x, y| Struct(vec![("x".into(), Signed(x)), ("y".into(), Signed(y))]);
+    assert_eq!(found("node->at"), point(7, -8));
+    assert_eq!(
+        found("node->counts"),
+        List([1, 2, 0xffff].map(Unsigned).to_vec())
+    );
+    let expected = Struct(vec![
+        ("next".into(), FieldValue::Hex(BASE)),
+        ("color".into(), FieldValue::Named("BLUE".into(), -2)),
+        ("low".into(), Unsigned(5)),
+        ("high".into(), Signed(-2)),
+        ("at".into(), point(7, -8)),
+        ("both".into(), Signed((-8i64 << 32) | 7)),
+        ("name".into(), text("name")),
+        ("on".into(), FieldValue::Bool(true)),
+        ("counts".into(), List([1, 2, 0xffff].map(Unsigned).to_vec())),
+        ("weight".into(), FieldValue::Float(1.5)),
+    ]);
+    assert_eq!(found("*node"), expected);
+    assert_eq!(found("whole"), expected);
+    assert_eq!(
+        found("*node:bytes[4]"),
+        FieldValue::Bytes(vec![0, 0x10, 0, 0])
+    );
+}
+
+#[test]
+fn a_return_has_what_was_on_the_stack_of_its_call() {
+    let compiled = compiled("f%return(whole.at.x, whole.counts[1], node->at.x, $retval->low)");
+    let compiled = compiled.unwrap();
+    let mut before = thread();
+    before.run(&compiled.entry);
+    // The function has changed its arguments and what they point to.
+    let mut after = before.clone();
+    after.registers.insert(Register::Rax as u8, BASE);
+    after.memory[16] = 8;
+    after.memory[48 + 8..].fill(0xee);
+    let (_, words) = after.run(&compiled.ret);
+    let signed = FieldValue::Signed;
+    assert_eq!(
+        decode::fields(&compiled.fields, &words),
+        [
+            signed(7),
+            FieldValue::Unsigned(2),
+            signed(8),
+            FieldValue::Unsigned(5)
+        ]
+    );
+}
+
+#[test]
+fn all_variables_are_there_or_a_note_says_why() {
+    let compiled = compiled("f($vars)").unwrap();
+    let names: Vec<&str> = compiled.fields.iter().map(|field| &*field.name).collect();
+    assert_eq!(names, ["node", "two", "whole", "split", "gone", "one"]);
+    let (_, words) = thread().run(&compiled.entry);
+    let values = decode::fields(&compiled.fields, &words);
+    assert_eq!(values[0], FieldValue::Hex(BASE));
+    assert_eq!(
+        (&values[3], &values[4]),
+        (&FieldValue::Absent, &FieldValue::Absent)
+    );
+    assert_eq!(values[5], FieldValue::Signed(1));
+    assert!(compiled
+        .notes
+        .iter()
+        .any(|note| note == "gone: it is optimized out"));
+}
+
+#[test]
+fn errors_name_what_is_there() {
+    let message = |spec: &str| compiled(spec).expect_err(spec).message;
+    assert!(message("f(node->colour)").contains("did you mean color?"));
+    assert!(message("f(node->quantity)").contains("the members are next, color"));
+    assert!(message("f(node->counts[3])").contains("3 elements"));
+    assert!(message("f(node + node)").contains("cannot be added"));
+    assert!(message("f(&two)").contains("no address"));
+    assert!(message("f(node->low:enum)").contains("no enumeration"));
+    assert!(message("f%return(one)").contains("gone when"));
+    assert!(message("f%return(whole.name:string)").contains("a call that is over"));
+    assert!(message("f%return(whole.counts[$retval->low])").contains("known at the entry"));
+    assert!(message("f(split.x)").contains("not available"));
+}

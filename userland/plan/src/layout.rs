@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the bytes of a struct or an array are, to show them whole.
+
+use crate::decode::{FieldValue, Shape};
+use crate::resolve::{Of, Resolver};
+use crate::syntax::{Span, SpecError};
+use crate::types::{self, Type, TypeId};
+use std::rc::Rc;
+
+/// Deepest nesting that is shown.
+const DEPTH_MAX: usize = 8;
+/// Most numbers, members and elements that are shown of one thing.
+const PARTS_MAX: usize = 256;
+
+/// What bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A number, or some bits of one.
+    Number {
+        /// How it is shown.
+        shape: Box<Shape>,
+        /// Its bytes: at most 8.
+        bytes: u8,
+        /// Its lowest bit in them, and how many it has.
+        bits: (u8, u8),
+        /// Whether the highest of them is a sign.
+        signed: bool,
+    },
+    /// Characters up to a NUL, or so many.
+    Text(u16),
+    /// Elements.
+    Array {
+        /// How many.
+        count: u16,
+        /// Bytes of each.
+        stride: u16,
+        /// What each is.
+        of: Box<Layout>,
+    },
+    /// Members: their names, where they begin, and what they are.
+    Struct(Vec<(Rc<str>, u16, Layout)>),
+    /// So many bytes of which nothing is known.
+    Bytes(u16),
+}
+
+impl Layout {
+    /// The value that bytes hold; what is missing of them is absent.
+    pub(crate) fn value(&self, bytes: &[u8]) -> FieldValue {
+        let part = |from: usize, length: usize| bytes.get(from..from.checked_add(length)?);
+        match self {
+            Layout::Number {
+                shape,
+                bytes: count,
+                bits,
+                signed,
+            } => {
+                let mut word = [0u8; 8];
+                let found = part(0, (*count).into()).zip(word.get_mut(..(*count).into()));
+                let Some((from, to)) = found else {
+                    return FieldValue::Absent;
+                };
+                to.copy_from_slice(from);
+                shape.number(some_bits(u64::from_le_bytes(word), *bits, *signed))
+            }
+            Layout::Text(most) => {
+                let text = bytes.get(..usize::from(*most).min(bytes.len()));
+                let mut text = text.unwrap_or_default().to_vec();
+                let end = text.iter().position(|byte| *byte == 0);
+                text.truncate(end.unwrap_or(text.len()));
+                FieldValue::Text {
+                    bytes: text,
+                    cut: false,
+                }
+            }
+            Layout::Array { count, stride, of } => {
+                let stride = usize::from(*stride);
+                let element = |index: usize| {
+                    let found = part(index.saturating_mul(stride), stride);
+                    found.map_or(FieldValue::Absent, |bytes| of.value(bytes))
+                };
+                FieldValue::List((0..usize::from(*count)).map(element).collect())
+            }
+            Layout::Struct(members) => {
+                let member = |(name, from, layout): &(Rc<str>, u16, Layout)| {
+                    let found = bytes.get(usize::from(*from)..);
+                    let value = found.map_or(FieldValue::Absent, |bytes| layout.value(bytes));
+                    (Rc::clone(name), value)
+                };
+                FieldValue::Struct(members.iter().map(member).collect())
+            }
+            Layout::Bytes(count) => {
+                let found = part(0, (*count).into());
+                found.map_or(FieldValue::Absent, |bytes| {
+                    FieldValue::Bytes(bytes.to_vec())
+                })
+            }
+        }
+    }
+}
+
+/// Some bits of a word, extended to 64.
+fn some_bits(word: u64, (lowest, count): (u8, u8), signed: bool) -> u64 {
+    let word = word.checked_shr(lowest.into()).unwrap_or(0);
+    let unused = 64 - u32::from(count.clamp(1, 64));
+    match signed {
+        true => (((word << unused) as i64) >> unused) as u64,
+        false => (word << unused) >> unused,
+    }
+}
+
+impl Resolver<'_> {
+    /// What the bytes of a type are.
+    pub(crate) fn layout(&self, kind: &Type, span: &Span) -> Result<Layout, SpecError> {
+        let mut builder = Builder {
+            resolver: self,
+            span,
+            parts: 0,
+        };
+        builder.of(kind, None, 0)
+    }
+}
+
+struct Builder<'a> {
+    resolver: &'a Resolver<'a>,
+    span: &'a Span,
+    parts: usize,
+}
+
+impl Builder<'_> {
+    fn error<T>(&self, message: &str) -> Result<T, SpecError> {
+        Err(SpecError::new(self.span.clone(), message))
+    }
+
+    fn resolve(&self, id: TypeId) -> Result<Type, SpecError> {
+        let found = self.resolver.scope.resolve(id);
+        found.map_err(|why| crate::resolve::said(self.span, why))
+    }
+
+    fn short(&self, bytes: u64) -> Result<u16, SpecError> {
+        match u16::try_from(bytes) {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => self.error("this is too long to be shown"),
+        }
+    }
+
+    fn of(
+        &mut self,
+        kind: &Type,
+        bits: Option<(u8, u8)>,
+        depth: usize,
+    ) -> Result<Layout, SpecError> {
+        self.parts += 1;
+        if depth > DEPTH_MAX || self.parts > PARTS_MAX {
+            return self.error("this has too many parts to be shown: name a member or an element");
+        }
+        match &kind.shape {
+            types::Shape::Array { of, .. } => self.array(kind, *of, depth),
+            types::Shape::Struct { id, .. } => {
+                let mut members = Vec::new();
+                self.members(*id, 0, depth, &mut members)?;
+                Ok(Layout::Struct(members))
+            }
+            _ => self.number(kind, bits),
+        }
+    }
+
+    fn number(&self, kind: &Type, bits: Option<(u8, u8)>) -> Result<Layout, SpecError> {
+        let bytes = kind.bytes().unwrap_or(0);
+        if !matches!(bytes, 1 | 2 | 4 | 8) {
+            return Ok(Layout::Bytes(self.short(bytes)?));
+        }
+        let bits = bits.unwrap_or((0, bytes as u8 * 8));
+        let end = (u32::from(bits.0) + u32::from(bits.1)).div_ceil(8);
+        Ok(Layout::Number {
+            shape: Box::new(self.resolver.shape(&Of::Known(kind.clone()))),
+            bytes: end.min(8) as u8,
+            bits,
+            signed: kind.is_signed(),
+        })
+    }
+
+    fn array(&mut self, kind: &Type, of: TypeId, depth: usize) -> Result<Layout, SpecError> {
+        let element = Of::Known(self.resolve(of)?);
+        let bytes = |of: &Of| self.resolver.bytes(of).unwrap_or(0);
+        let (whole, stride) = (bytes(&Of::Known(kind.clone())), bytes(&element));
+        let count = self.short(whole.checked_div(stride).unwrap_or(0))?;
+        if element.is_char() {
+            return Ok(Layout::Text(count));
+        }
+        let Of::Known(element) = element else {
+            return self.error("this cannot be shown");
+        };
+        Ok(Layout::Array {
+            count,
+            stride: self.short(stride)?,
+            of: Box::new(self.of(&element, None, depth + 1)?),
+        })
+    }
+
+    /// The members of a struct; those of unnamed members count as its own.
+    fn members(
+        &mut self,
+        id: TypeId,
+        base: u64,
+        depth: usize,
+        found: &mut Vec<(Rc<str>, u16, Layout)>,
+    ) -> Result<(), SpecError> {
+        let members = self.resolver.scope.members(id);
+        let members = members.map_err(|why| crate::resolve::said(self.span, why))?;
+        for member in members.iter() {
+            let kind = self.resolve(member.type_id)?;
+            let offset = base.saturating_add(member.offset);
+            match (&member.name, &kind.shape) {
+                (None, types::Shape::Struct { id, .. }) if depth < DEPTH_MAX => {
+                    self.members(*id, offset, depth + 1, found)?;
+                }
+                (None, _) => {}
+                (Some(name), _) => {
+                    let layout = self.of(&kind, member.bits, depth + 1)?;
+                    found.push((Rc::clone(name), self.short(offset)?, layout));
+                }
+            }
+        }
+        Ok(())
+    }
+}
