@@ -156,6 +156,10 @@ fn rust_values_are_found() {
         (true, &["-g", "-Copt-level=2"]),
         (false, &["-g", "-Copt-level=2"]),
         (false, &["-g", "-Copt-level=3", "-Cpanic=abort"]),
+        (
+            false,
+            &["-g", "-Copt-level=0", "-Cforce-frame-pointers=yes"],
+        ),
     ] {
         let Some(program) = folder.build("rustc", "values.rs", flags) else {
             return;

@@ -13,10 +13,16 @@ use std::path::Path;
 use support::{open, path, stop, Folder, Stop};
 
 /// What the fixtures are built with.
-const VARIANTS: [&[&str]; 7] = [
+const VARIANTS: [&[&str]; 8] = [
     &["-O0", "-gdwarf-4"],
     &["-O0", "-gdwarf-5"],
     &["-O0", "-gdwarf-5", "-no-pie", "-fcf-protection=full"],
+    &[
+        "-O0",
+        "-g",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ],
     &["-O1", "-gdwarf-5"],
     &["-O2", "-gdwarf-4", "-gno-strict-dwarf"],
     &["-O2", "-gdwarf-5"],
