@@ -115,8 +115,8 @@ pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<
         "set confirm off",
         "set width 0",
         "set language c",
-        "set use-coredump-filter off",
-        "set dump-excluded-mappings on",
+        // Libraries are not looked into, and their code is not wanted in the core.
+        "set auto-solib-add off",
         "starti",
     ]
     .map(str::to_owned)
