@@ -16,6 +16,7 @@ mod function;
 mod global;
 mod line;
 mod names;
+mod place;
 mod scope;
 mod types;
 mod units;

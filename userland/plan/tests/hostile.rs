@@ -167,7 +167,7 @@ fn damaged_c_does_not_crash() {
             "clamp",
             "give_wide",
         ];
-        survives("gcc", "values.c", flags, &names, 300);
+        survives("gcc", "values.c", flags, &names, 100);
     }
 }
 
@@ -175,7 +175,7 @@ fn damaged_c_does_not_crash() {
 fn damaged_cxx_does_not_crash() {
     let names = ["by_value", "shop::Item::cost", "give_string"];
     let flags = ["-O1", "-gdwarf-5", "-fdebug-types-section"];
-    survives("g++", "values.cc", &flags, &names, 60);
+    survives("g++", "values.cc", &flags, &names, 25);
 }
 
 #[test]

@@ -100,6 +100,9 @@ fn cxx_objects_are_looked_into() {
                     ("stock", Number(12)),
                     ("hidden_stock", Number(13)),
                     ("Item::count", Number(99)),
+                    ("count", Number(99)),
+                    ("calls", Number(6)),
+                    ("by_value::calls", Number(17)),
                 ],
             );
             check(
@@ -129,6 +132,9 @@ fn cxx_objects_by_value_are_references() {
                     ("text._M_dataplus._M_p", Text("text\0")),
                     ("inner.code", Number(65000)),
                     ("last", Number(-9)),
+                    ("calls", Number(17)),
+                    ("shop::calls", Number(6)),
+                    ("count", Error("there is no variable")),
                 ],
             );
         }
@@ -142,8 +148,18 @@ fn cxx_objects_by_value_are_references() {
             &program,
             "give_string",
             false,
+            &[
+                ("$retval._M_string_length", Number(50)),
+                ("$retval._M_dataplus._M_p", Text("zzzz")),
+            ],
+        );
+        check(
+            &program,
+            "give_handle",
+            false,
             &[("$retval", Error("C++ class is passed"))],
         );
+        check(&program, "give_string", false, &[("length", Number(50))]);
     }
 }
 
@@ -156,6 +172,10 @@ fn rust_values_are_found() {
         (true, &["-g", "-Copt-level=2"]),
         (false, &["-g", "-Copt-level=2"]),
         (false, &["-g", "-Copt-level=3", "-Cpanic=abort"]),
+        (
+            false,
+            &["-g", "-Copt-level=0", "-Cforce-frame-pointers=yes"],
+        ),
     ] {
         let Some(program) = folder.build("rustc", "values.rs", flags) else {
             return;

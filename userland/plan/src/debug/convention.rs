@@ -164,7 +164,7 @@ impl<'a> DebugInfo<'a> {
 
     /// Takes the register of the address at which the result is to be stored.
     fn hidden_result(&self, function: &Node<'a>, taken: &mut Taken) -> Result<Told<()>> {
-        let class = self.classify_value(id_of(self.units.type_of(function)?), function)?;
+        let class = self.classify_result(function)?;
         Ok(class.map(|class| {
             if matches!(class, Classified::Memory(..) | Classified::Reference) {
                 taken.integer += 1;
@@ -182,8 +182,7 @@ impl<'a> DebugInfo<'a> {
 
     /// How the function returns its result: registers, or by the address in %rax.
     pub(super) fn returning(&self, function: &Node<'a>) -> Result<Told<Passing>> {
-        let id = id_of(self.units.type_of(function)?);
-        let class = self.classify_value(id, function)?;
+        let class = self.classify_result(function)?;
         Ok(class.map(|class| match class {
             Classified::Words(words) => {
                 let mut registers = [0u16, 1].into_iter();
@@ -195,6 +194,19 @@ impl<'a> DebugInfo<'a> {
             }
             Classified::Memory(..) | Classified::Reference => Passing::Reference(0),
         }))
+    }
+
+    /// The class of what a function returns: memory for all that is larger than two
+    /// registers, whatever else it is.
+    fn classify_result(&self, function: &Node<'a>) -> Result<Told<Classified>> {
+        let id = id_of(self.units.type_of(function)?);
+        let rust = self.units.language(function.die.unit)? == Some(gimli::DW_LANG_Rust);
+        match self.shape(id)? {
+            Shape::Struct {
+                bytes: Some(bytes), ..
+            } if bytes > 16 && !rust => Ok(Ok(Classified::Memory(bytes, 8))),
+            _ => self.classify_value(id, function),
+        }
     }
 
     /// The class of a value of the type, which `user` passes or returns.

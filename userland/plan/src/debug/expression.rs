@@ -15,6 +15,9 @@ use nsprobe_common::program::Register;
 const OPERATIONS_MAX: usize = 512;
 /// Deepest stack.
 const STACK_MAX: usize = 64;
+/// DWARF's numbers of %rbp and %rsp.
+const FRAME_POINTER: u16 = 6;
+pub(super) const STACK_POINTER: u16 = 7;
 /// Largest tree, in nodes: more would not fit into a program anyway.
 const NODES_MAX: usize = 512;
 /// Where a part of a variable is.
@@ -34,9 +37,21 @@ pub(super) enum Storage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) parts: Vec<Part>,
-    /// It was computed from the frame base or the stack pointer: before the
-    /// prologue has run, nothing of the function's own is there.
-    pub(super) of_frame: bool,
+    /// What of the stack it was computed from.
+    pub(super) frame: Frame,
+}
+
+/// What of the stack a location counts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Frame {
+    /// Nothing.
+    None,
+    /// What the caller put there: it is there from the beginning.
+    Caller,
+    /// What the function's prologue puts there.
+    Own,
+    /// The same, counted from a register that the prologue sets.
+    Register,
 }
 
 /// A part of a variable.
@@ -120,16 +135,30 @@ pub(super) fn register(number: u16) -> Result<Value, String> {
     })
 }
 
+/// The value plus an offset.
 pub(super) fn add(value: Value, offset: i64) -> Value {
-    match (offset, value) {
-        (0, value) => value,
-        (_, Value::Constant(number)) => Value::Constant(number.wrapping_add(offset as u64)),
-        (_, Value::Image(address)) => Value::Image(address.wrapping_add(offset as u64)),
-        (_, value) => Value::Binary(
+    let (base, already) = base_and_offset(&value);
+    let offset = already.wrapping_add(offset);
+    match base {
+        Value::Constant(number) => Value::Constant(number.wrapping_add(offset as u64)),
+        Value::Image(address) => Value::Image(address.wrapping_add(offset as u64)),
+        base if offset == 0 => base.clone(),
+        base => Value::Binary(
             BinaryOperator::Add,
-            Box::new(value),
+            Box::new(base.clone()),
             Box::new(Value::Constant(offset as u64)),
         ),
+    }
+}
+
+/// The value without the constant that is added to it, and that constant.
+pub(super) fn base_and_offset(value: &Value) -> (&Value, i64) {
+    match value {
+        Value::Binary(BinaryOperator::Add, base, offset) => match **offset {
+            Value::Constant(offset) => (base, offset as i64),
+            _ => (value, 0),
+        },
+        _ => (value, 0),
     }
 }
 
@@ -143,7 +172,7 @@ pub(super) fn compile<'a>(
         stack: Vec::new(),
         location: Location {
             parts: Vec::new(),
-            of_frame: false,
+            frame: Frame::None,
         },
         pending: None,
     };
@@ -244,18 +273,16 @@ impl<'a> Machine<'_, '_, 'a> {
                 offset,
                 base_type,
             } => {
-                self.location.of_frame |= [6, 7].contains(&number.0);
+                if [FRAME_POINTER, STACK_POINTER].contains(&number.0) {
+                    self.location.frame = Frame::Own;
+                }
                 let item = Item::generic(add(register(number.0)?, offset));
                 item.into_kind(self.kind(base_type.0)?)
             }
             Operation::FrameOffset { offset } => {
-                self.location.of_frame = true;
                 Item::generic(add((self.place.frame_base)()?, offset))
             }
-            Operation::CallFrameCFA => {
-                self.location.of_frame = true;
-                Item::generic((self.place.frame_address)()?)
-            }
+            Operation::CallFrameCFA => Item::generic((self.place.frame_address)()?),
             Operation::Address { address } => Item::generic(Value::Image(address)),
             Operation::AddressIndex { index } => Item::generic(Value::Image(self.indexed(index)?)),
             Operation::ConstantIndex { index } => {

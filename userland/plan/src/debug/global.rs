@@ -52,22 +52,42 @@ impl<'a> DebugInfo<'a> {
         if places.values().any(|(_, typed)| typed.is_ok()) {
             places.retain(|_, (_, typed)| typed.is_ok());
         }
-        if places.len() > 1 {
-            let mut choices = Vec::new();
-            for (node, _) in places.values().take(CHOICES_SHOWN) {
-                choices.push(format!("{name}@{}", self.source_of(node)?));
-            }
-            return Err(Error::Ambiguous {
-                name: name.to_owned(),
-                choices,
-            });
-        }
-        let found = places.into_values().next();
+        let found = match places.len() {
+            0 | 1 => places.into_values().next(),
+            _ => Some(self.chosen(name, places.into_values().collect())?),
+        };
         Ok(found.map(|(_, typed)| Variable {
             name: name.into(),
             role: Role::Global,
             value: typed.map_err(ScopeError::from),
         }))
+    }
+
+    /// The one of several whose whole name is the wanted one.
+    fn chosen(
+        &self,
+        name: &str,
+        found: Vec<(Node<'a>, Result<Typed>)>,
+    ) -> Result<(Node<'a>, Result<Typed>)> {
+        let mut choices = Vec::new();
+        let mut whole = Vec::new();
+        for (index, (node, _)) in found.iter().enumerate() {
+            let named = self.units.root_origin(node)?;
+            let qualified = self.names()?.qualified(&self.units, named.die)?;
+            if qualified == name {
+                whole.push(index);
+            }
+            choices.push((qualified, self.source_of(node)?));
+        }
+        if let [only] = whole[..] {
+            return found.into_iter().nth(only).ok_or(Error::Absent);
+        }
+        choices.truncate(CHOICES_SHOWN);
+        let choice = |(name, source)| format!("{name}@{source}");
+        Err(Error::Ambiguous {
+            name: name.to_owned(),
+            choices: choices.into_iter().map(choice).collect(),
+        })
     }
 
     /// The entries that may say where a variable is: definitions before

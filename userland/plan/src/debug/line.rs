@@ -226,7 +226,24 @@ impl<'a> DebugInfo<'a> {
         self.guarded(|| self.body_of(function.outer))
     }
 
-    pub(super) fn body_of(&self, outer: Die) -> Result<Address> {
+    fn body_of(&self, outer: Die) -> Result<Address> {
+        let node = self.units.node(outer)?;
+        let entry = self.units.ranges(&node)?.first().map(|range| range.0);
+        match entry {
+            Some(entry) if self.has_location_lists(&node)? && !self.marks_prologue(outer)? => {
+                Ok(Address(entry))
+            }
+            _ => self.prologue_end(outer),
+        }
+    }
+
+    /// Whether the compiler marked where the prologue ends.
+    fn marks_prologue(&self, outer: Die) -> Result<bool> {
+        Ok(self.rows_inside(outer)?.iter().any(|row| row.prologue_end))
+    }
+
+    /// The rows of a function's first range, by rising address.
+    fn rows_inside(&self, outer: Die) -> Result<Vec<Row>> {
         let node = self.units.node(outer)?;
         let ranges = self.units.ranges(&node)?;
         let Some(&(entry, end)) = ranges.first() else {
@@ -234,16 +251,20 @@ impl<'a> DebugInfo<'a> {
         };
         let rows = self.rows(outer.unit)?;
         let inside = |row: &&Row| (entry..end).contains(&row.address) && !row.end_sequence;
-        let mut inside: Vec<&Row> = rows.iter().filter(inside).collect();
+        let mut inside: Vec<Row> = rows.iter().filter(inside).copied().collect();
         inside.sort_by_key(|row| row.address);
-        if let Some(marked) = inside.iter().find(|row| row.prologue_end) {
-            return Ok(Address(marked.address));
-        }
-        if self.has_location_lists(&node)? {
-            return Ok(Address(entry));
-        }
+        Ok(inside)
+    }
+
+    /// Where the prologue ends: as the compiler marked it, or at the function's
+    /// second row; the entry when the line table does not say.
+    pub(super) fn prologue_end(&self, outer: Die) -> Result<Address> {
+        let inside = self.rows_inside(outer)?;
+        let node = self.units.node(outer)?;
+        let entry = self.units.ranges(&node)?.first().map_or(0, |range| range.0);
+        let marked = inside.iter().find(|row| row.prologue_end);
         let second = inside.iter().find(|row| row.address > entry);
-        Ok(Address(second.map_or(entry, |row| row.address)))
+        Ok(Address(marked.or(second).map_or(entry, |row| row.address)))
     }
 }
 

@@ -13,6 +13,8 @@ const NAMES_MAX: usize = 30_000_000;
 const ENTRIES_MAX: u64 = 500_000_000;
 /// Most scopes around a name that are compared.
 const SCOPES_MAX: usize = 64;
+/// Most names that are compared with one that does not exist.
+const SUGGESTED_MAX: usize = 50_000;
 const NO_SCOPE: u32 = u32::MAX;
 
 /// What a name stands for.
@@ -38,6 +40,8 @@ struct Scope {
     unit: u32,
     offset: u32,
     parent: u32,
+    /// A namespace, not a class or function: its names may stand without it.
+    open: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +75,7 @@ fn hash(name: &str) -> u32 {
 }
 
 /// The parts of a qualified name; `::` inside of `<…>` or `(…)` parts nothing.
-fn parts(name: &str) -> Vec<&str> {
+pub(super) fn parts(name: &str) -> Vec<&str> {
     let (mut found, mut depth, mut from, mut previous) = (Vec::new(), 0i32, 0, ' ');
     for (at, character) in name.char_indices() {
         match character {
@@ -208,6 +212,7 @@ impl Names {
                     unit,
                     offset,
                     parent: scope,
+                    open: matches!(tag, gimli::DW_TAG_namespace | gimli::DW_TAG_module),
                 });
             }
         }
@@ -258,7 +263,7 @@ impl Names {
     }
 
     /// The entries that have the name, which may be qualified (`space::name`)
-    /// and need not be so wholly.
+    /// and need not be so wholly; only variables need their class or function.
     pub(super) fn find(&self, units: &Units<'_>, name: &str, kind: Kind) -> Result<Vec<Die>> {
         let wanted = parts(name);
         let Some(last) = wanted.last() else {
@@ -272,6 +277,10 @@ impl Names {
                 break;
             }
             units.step()?;
+            let alone = wanted.len() == 1 && kind == Kind::Variable;
+            if alone && !self.is_open(named.scope) {
+                continue;
+            }
             if named.kind == kind && self.fits(units, named, &wanted)? {
                 found.push(Die {
                     unit: named.unit,
@@ -280,6 +289,12 @@ impl Names {
             }
         }
         Ok(found)
+    }
+
+    /// Whether names of the scope may stand without it.
+    fn is_open(&self, scope: u32) -> bool {
+        let scope = self.scopes.get(scope as usize);
+        scope.is_none_or(|scope| scope.open)
     }
 
     fn fits(&self, units: &Units<'_>, named: &Named, wanted: &[&str]) -> Result<bool> {
@@ -331,6 +346,24 @@ impl Names {
         }
         parts.reverse();
         Ok(parts.join("::"))
+    }
+
+    /// Names of variables that stand for themselves, for messages about one that does
+    /// not exist.
+    pub(super) fn variables(&self, units: &Units<'_>) -> Vec<String> {
+        let variables = self.named.iter().filter(|n| n.kind == Kind::Variable);
+        let name = |named: &Named| {
+            let node = units.node(Die {
+                unit: named.unit,
+                offset: named.offset as usize,
+            });
+            Some(units.name(&node.ok()?).ok()??.to_owned())
+        };
+        variables
+            .filter(|named| self.is_open(named.scope))
+            .take(SUGGESTED_MAX)
+            .filter_map(name)
+            .collect()
     }
 
     /// Who names `die` as what it is an instance or the definition of.

@@ -92,19 +92,39 @@ impl<'a> DebugScope<'_, 'a> {
         if let Some(error) = self.out_of_scope(name)? {
             return Err(error);
         }
-        let unit = self.moment.function.die.unit;
-        if let Some(found) = self.debug.global(name, Some(unit))? {
+        if let Some(found) = self.global(name)? {
             return Ok(found);
         }
         let mut known: Vec<String> = Vec::new();
         for local in self.debug.variables_of(&self.moment)? {
             known.push(local.name);
         }
+        known.extend(self.debug.names()?.variables(&self.debug.units));
         Err(Error::Unknown {
             what: "variable",
             name: name.to_owned(),
             nearest: nsprobe_symbolize::nearest_names(name, known, NEAREST_COUNT),
         })
+    }
+
+    /// The global variable that the name means in the function: one of its class
+    /// or namespaces, innermost first, or any.
+    fn global(&self, name: &str) -> Result<Option<Variable>> {
+        let unit = self.moment.function.die.unit;
+        let function = self.debug.units.node(self.moment.function.die)?;
+        let origin = self.debug.units.root_origin(&function)?;
+        let whole = self
+            .debug
+            .names()?
+            .qualified(&self.debug.units, origin.die)?;
+        let mut scopes = super::names::parts(&whole);
+        while scopes.pop().is_some() && !scopes.is_empty() {
+            let qualified = format!("{}::{name}", scopes.join("::"));
+            if let Some(found) = self.debug.global(&qualified, Some(unit))? {
+                return Ok(Some(found));
+            }
+        }
+        self.debug.global(name, Some(unit))
     }
 
     fn of_role(&self, role: Role) -> Result<Vec<Variable>> {

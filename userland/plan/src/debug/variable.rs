@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The variables of a function, and where they are at an address.
 
-use super::convention::Passing;
 use super::error::{Error, Result};
-use super::expression::{self, add, register, Location, Part, Storage};
+use super::expression::{
+    self, add, base_and_offset, register, Frame, Location, Storage, STACK_POINTER,
+};
 use super::function::{is_block, Function};
 use super::types::id_of;
-use super::units::{Attribute, Node, Units, Walk};
+use super::units::{Attribute, Bytes, Node, Walk};
 use super::DebugInfo;
-use crate::scope::{Piece, Place, Role, Typed, Variable};
-use crate::types::{Shape, Type, TypeId};
-use crate::value::{Value, Width};
+use crate::scope::{Place, Role, Typed, Variable};
+use crate::types::TypeId;
+use crate::value::Value;
 use gimli::AttributeValue;
 use nsprobe_symbolize::Address;
-use std::rc::Rc;
+use std::cell::Cell;
 
 /// Most variables of a function.
 const VARIABLES_MAX: usize = 4096;
 /// Most entries of a location list.
 const LIST_MAX: usize = 65_536;
-/// Most bytes of something that is not in memory.
-const BYTES_MAX: u64 = 256;
-/// Most parts of something that lies in several places.
-const PARTS_MAX: usize = 64;
 
 /// A variable of a function, as its entry says.
 #[derive(Clone, Debug)]
@@ -129,28 +126,41 @@ impl<'a> DebugInfo<'a> {
         if let Some(place) = self.constant_place(&local.node, name, id)? {
             return Ok(place);
         }
-        let location = self.location_at(&local.node, name, moment);
-        let untold = matches!(location, Err(Error::OptimizedOut { .. }));
-        let in_list = self.has_list(&local.node)?;
-        let of_frame = location.as_ref().is_ok_and(|location| location.of_frame);
-        if !untold && (in_list || !of_frame) {
-            return self.placed(name, location?, id);
-        }
+        let location = match self.location_at(&local.node, name, moment) {
+            Ok(location) if !self.is_early(&location, &local.node, moment)? => {
+                return self.placed(name, location, id);
+            }
+            location => location,
+        };
         if moment.at_entry() && local.role == Role::Parameter && !moment.function.inlined {
             return self.passed_place(local, moment, id, location);
         }
-        let body = self.body_of(moment.function.outer)?;
-        let before_body = (moment.outer_entry..body.0).contains(&moment.address);
-        if before_body && !untold {
-            return Err(unreadable(
-                name,
-                format!(
-                    "its stack slot is not filled yet at this place; probe behind the prologue, \
-                     at {body}"
-                ),
-            ));
+        location?;
+        let body = self.prologue_end(moment.function.outer)?;
+        Err(unreadable(
+            name,
+            format!(
+                "its stack slot is not filled yet at this place; probe behind the prologue, \
+                 at {body}"
+            ),
+        ))
+    }
+
+    /// Whether a location speaks of the function's own frame at a place where the
+    /// prologue may not have made it yet.
+    fn is_early(&self, location: &Location, node: &Node<'a>, moment: &Moment) -> Result<bool> {
+        let certain = match location.frame {
+            Frame::None | Frame::Caller => true,
+            // A list says from where on it holds.
+            Frame::Own => self.has_list(node)?,
+            // But the register that it counts from must be set.
+            Frame::Register => false,
+        };
+        if certain {
+            return Ok(false);
         }
-        self.placed(name, location?, id)
+        let body = self.prologue_end(moment.function.outer)?;
+        Ok((moment.outer_entry..body.0).contains(&moment.address))
     }
 
     /// Where an argument is at the entry, when the debug information speaks of
@@ -163,8 +173,7 @@ impl<'a> DebugInfo<'a> {
         location: Result<Location>,
     ) -> Result<Place> {
         let function = self.units.node(moment.function.outer)?;
-        let untold = location.is_err();
-        if untold && !self.keeps_convention(&function, moment)? {
+        if location.is_err() && !self.keeps_convention(&function, moment)? {
             return Err(location.err().unwrap_or(Error::Absent));
         }
         let parameters = self.parameters_of(&function)?;
@@ -205,58 +214,6 @@ impl<'a> DebugInfo<'a> {
         Ok(external && named && here.all(|symbol| !symbol.name.contains('.')))
     }
 
-    /// The place of something that is passed so, at the function's entry or after
-    /// its return.
-    pub(super) fn passed(
-        &self,
-        passing: &Passing,
-        id: TypeId,
-    ) -> Result<std::result::Result<Place, String>> {
-        let location = match passing {
-            Passing::Nothing => return Ok(Err("it is empty".to_owned())),
-            Passing::Reference(number) => whole(register(*number).map(Storage::Memory)),
-            Passing::Stack(bytes) => {
-                let stack = register(7).map(|stack| add(stack, 8i64.saturating_add(*bytes as i64)));
-                whole(stack.map(Storage::Memory))
-            }
-            Passing::Registers(numbers) => match numbers.as_slice() {
-                [one] => whole(word(*one).map(Storage::Value)),
-                words => {
-                    let part = |number: &Option<u16>| Part {
-                        bits: Some(64),
-                        storage: word(*number).map_or_else(Storage::Nowhere, Storage::Value),
-                    };
-                    Location {
-                        parts: words.iter().map(part).collect(),
-                        of_frame: false,
-                    }
-                }
-            },
-        };
-        self.place(location, id)
-    }
-
-    /// The place of something whose value the compiler knows.
-    pub(super) fn constant_place(
-        &self,
-        node: &Node<'a>,
-        name: &str,
-        id: TypeId,
-    ) -> Result<Option<Place>> {
-        let Some((owner, value)) = self.units.inherited(node, gimli::DW_AT_const_value)? else {
-            return Ok(None);
-        };
-        let storage = match (Units::constant(Some(value)), value) {
-            (Some(number), _) => Storage::Value(Value::Constant(number)),
-            (None, AttributeValue::Block(bytes)) => Storage::Bytes(bytes.slice().to_vec()),
-            (None, text) => match self.units.text(owner.die.unit, &owner.unit, text) {
-                Some(text) => Storage::Bytes(text.as_bytes().to_vec()),
-                None => Storage::Nowhere("its constant is of an unknown form".to_owned()),
-            },
-        };
-        self.placed(name, whole(Ok(storage)), id).map(Some)
-    }
-
     fn has_list(&self, node: &Node<'a>) -> Result<bool> {
         let location = self.units.inherited(node, gimli::DW_AT_location)?;
         Ok(location.is_some_and(|(_, value)| {
@@ -288,8 +245,7 @@ impl<'a> DebugInfo<'a> {
         let Some(expression) = expression else {
             return optimized_out(available);
         };
-        let unit = owner.die.unit;
-        let location = self.compile((unit, &owner), expression.0, moment);
+        let location = self.compile(&owner, expression.0, moment);
         match location.map_err(|why| unreadable(name, why))? {
             location if location.parts.is_empty() => optimized_out(available),
             location => Ok(location),
@@ -298,30 +254,63 @@ impl<'a> DebugInfo<'a> {
 
     fn compile(
         &self,
-        (unit, owner): (u32, &Node<'a>),
-        expression: super::units::Bytes<'a>,
+        owner: &Node<'a>,
+        expression: Bytes<'a>,
         moment: &Moment,
     ) -> std::result::Result<Location, String> {
-        let frame_address = || self.frame_address(moment.address);
-        let frame_base = || self.frame_base(moment);
+        let frame = Cell::new(Frame::None);
+        let frame_address = || {
+            frame.set(frame.get().max(Frame::Own));
+            self.frame_address(moment)
+        };
+        let frame_base = || {
+            let (base, kind) = self.frame_base(moment)?;
+            frame.set(frame.get().max(kind));
+            Ok(base)
+        };
         let place = expression::Place {
             units: &self.units,
-            unit,
+            unit: owner.die.unit,
             parsed: &owner.unit,
             frame_base: &frame_base,
             frame_address: &frame_address,
             at_entry: moment.at_entry(),
         };
-        expression::compile(expression, &place)
+        let mut location = expression::compile(expression, &place)?;
+        location.frame = location.frame.max(frame.get());
+        if location.frame == Frame::Own && self.is_of_caller(&location, moment) {
+            location.frame = Frame::Caller;
+        }
+        Ok(location)
     }
 
-    fn frame_address(&self, address: u64) -> std::result::Result<Value, String> {
+    /// Whether all of it lies above the frame: where the caller put arguments.
+    fn is_of_caller(&self, location: &Location, moment: &Moment) -> bool {
+        let Ok(frame_address) = self.frame_address(moment) else {
+            return false;
+        };
+        let (base, above) = base_and_offset(&frame_address);
+        location.parts.iter().all(|part| match &part.storage {
+            Storage::Memory(address) => {
+                let (of, offset) = base_and_offset(address);
+                of == base && offset >= above
+            }
+            _ => false,
+        })
+    }
+
+    /// The canonical frame address.
+    fn frame_address(&self, moment: &Moment) -> std::result::Result<Value, String> {
         let frames = self.frames().map_err(|error| error.to_string())?;
-        frames.address_at(address)
+        match frames.address_at(moment.address) {
+            // Only the return address was pushed.
+            Err(_) if moment.at_entry() => Ok(add(register(STACK_POINTER)?, 8)),
+            found => found,
+        }
     }
 
     /// DW_AT_frame_base of the function that is really called.
-    fn frame_base(&self, moment: &Moment) -> std::result::Result<Value, String> {
+    fn frame_base(&self, moment: &Moment) -> std::result::Result<(Value, Frame), String> {
         let text = |error: Error| error.to_string();
         let missing = || "its function has no frame base at this place".to_owned();
         let function = self.units.node(moment.function.outer).map_err(text)?;
@@ -331,7 +320,7 @@ impl<'a> DebugInfo<'a> {
             .expression_at(&owner, value, moment.address)
             .map_err(text)?;
         let expression = expression.ok_or_else(missing)?;
-        let frame_address = || self.frame_address(moment.address);
+        let frame_address = || self.frame_address(moment);
         let nested = || Err("its frame base refers to itself".to_owned());
         let place = expression::Place {
             units: &self.units,
@@ -341,15 +330,11 @@ impl<'a> DebugInfo<'a> {
             frame_address: &frame_address,
             at_entry: false,
         };
-        let location = expression::compile(expression.0, &place)?;
-        match <[Part; 1]>::try_from(location.parts) {
-            // A register holds the base itself; else its address was computed.
-            Ok(
-                [Part {
-                    bits: None,
-                    storage: Storage::Value(base) | Storage::Memory(base),
-                }],
-            ) => Ok(base),
+        let mut parts = expression::compile(expression.0, &place)?.parts;
+        match (parts.pop().map(|part| part.storage), parts.is_empty()) {
+            // A register holds the base; else the base was computed.
+            (Some(Storage::Value(base)), true) => Ok((base, Frame::Register)),
+            (Some(Storage::Memory(base)), true) => Ok((base, Frame::Own)),
             _ => Err("its frame base is of an unknown form".to_owned()),
         }
     }
@@ -363,7 +348,7 @@ impl<'a> DebugInfo<'a> {
         value: Attribute<'a>,
         address: u64,
     ) -> Result<(
-        Option<gimli::Expression<super::units::Bytes<'a>>>,
+        Option<gimli::Expression<Bytes<'a>>>,
         Vec<(Address, Address)>,
     )> {
         match value {
@@ -396,203 +381,11 @@ impl<'a> DebugInfo<'a> {
         }
         Ok((found, available))
     }
-
-    /// The place of what is at a location.
-    pub(super) fn placed(&self, name: &str, location: Location, id: TypeId) -> Result<Place> {
-        self.place(location, id)?
-            .map_err(|why| unreadable(name, why))
-    }
-
-    fn place(&self, location: Location, id: TypeId) -> Result<std::result::Result<Place, String>> {
-        let shape = self.shape(id)?;
-        let size = self.size_of(id)?;
-        let mut parts = location.parts;
-        if let ([part], Some(size)) = (parts.as_mut_slice(), size) {
-            // One part that covers the whole is the whole.
-            if part.bits.is_some_and(|bits| bits >= size.saturating_mul(8)) {
-                part.bits = None;
-            }
-        }
-        Ok(match <[Part; 1]>::try_from(parts) {
-            Ok(
-                [Part {
-                    bits: None,
-                    storage,
-                }],
-            ) => whole_place(storage, &shape, size),
-            Ok([part]) => pieces(vec![part], size),
-            Err(parts) => pieces(parts, size),
-        })
-    }
 }
 
-fn unreadable(name: &str, why: String) -> Error {
+pub(super) fn unreadable(name: &str, why: String) -> Error {
     Error::Unreadable {
         name: name.to_owned(),
         why,
     }
-}
-
-fn word(number: Option<u16>) -> std::result::Result<Value, String> {
-    match number {
-        Some(number) => register(number),
-        None => Err("it is in a vector register, and those are not recorded".to_owned()),
-    }
-}
-
-fn whole(storage: std::result::Result<Storage, String>) -> Location {
-    Location {
-        parts: vec![Part {
-            bits: None,
-            storage: storage.unwrap_or_else(Storage::Nowhere),
-        }],
-        of_frame: false,
-    }
-}
-
-/// Bytes and sign of what fits into a register.
-fn scalar(shape: &Shape) -> Option<(u64, bool)> {
-    let kind = Type::new("", shape.clone());
-    let is_scalar = matches!(
-        shape,
-        Shape::Integer { .. }
-            | Shape::Boolean { .. }
-            | Shape::Character { .. }
-            | Shape::Enumeration { .. }
-            | Shape::Pointer { .. }
-            | Shape::Float { .. }
-    );
-    let bytes = kind.bytes().filter(|bytes| (1..=8).contains(bytes))?;
-    is_scalar.then(|| (bytes, kind.is_signed()))
-}
-
-/// The value extended to 64 bits from its type.
-fn extended(value: Value, bytes: u64, signed: bool) -> Value {
-    if bytes >= 8 {
-        return value;
-    }
-    let bits = bytes as u8 * 8;
-    match value {
-        Value::Constant(number) => {
-            let unused = 64 - u32::from(bits);
-            let high = number << unused;
-            Value::Constant(match signed {
-                true => ((high as i64) >> unused) as u64,
-                false => high >> unused,
-            })
-        }
-        Value::Load { address, width } if u64::from(width.bytes) == bytes => Value::Load {
-            address,
-            width: Width { signed, ..width },
-        },
-        value => Value::Truncate {
-            value: Box::new(value),
-            bits,
-            signed,
-        },
-    }
-}
-
-fn whole_place(
-    storage: Storage,
-    shape: &Shape,
-    size: Option<u64>,
-) -> std::result::Result<Place, String> {
-    match (storage, scalar(shape)) {
-        (Storage::Memory(address), _) => Ok(Place::Memory(address)),
-        (Storage::Nowhere(why), _) => Err(why),
-        (Storage::Value(value), Some((bytes, signed))) => {
-            Ok(Place::Value(extended(value, bytes, signed)))
-        }
-        (Storage::Bytes(bytes), Some((wanted, signed))) => {
-            let number = number_of(&bytes);
-            let fits = bytes.len() as u64 >= wanted;
-            number
-                .filter(|_| fits)
-                .map(|number| Place::Value(extended(Value::Constant(number), wanted, signed)))
-                .ok_or_else(|| "its constant has another size".to_owned())
-        }
-        (storage, None) => {
-            let bytes = size.ok_or("its size is not known, and it is not in memory")?;
-            if matches!(storage, Storage::Value(_)) && bytes > 8 {
-                return Err(format!("it has {bytes} bytes, but is in one register"));
-            }
-            let part = Part {
-                bits: Some(bytes.saturating_mul(8)),
-                storage,
-            };
-            pieces(vec![part], size)
-        }
-    }
-}
-
-/// The first eight bytes as a number.
-fn number_of(bytes: &[u8]) -> Option<u64> {
-    let mut word = [0; 8];
-    let length = bytes.len().min(8);
-    word.get_mut(..length)?
-        .copy_from_slice(bytes.get(..length)?);
-    (length > 0).then(|| u64::from_le_bytes(word))
-}
-
-fn pieces(parts: Vec<Part>, size: Option<u64>) -> std::result::Result<Place, String> {
-    let mut found = Vec::new();
-    let mut missing = None;
-    let mut offset = 0u64;
-    for part in parts {
-        let bits = part.bits.unwrap_or(0);
-        if bits == 0 || bits % 8 != 0 {
-            return Err("it is in parts that are not whole bytes".to_owned());
-        }
-        let bytes = bits / 8;
-        if found.len() >= PARTS_MAX {
-            return Err("it is in too many parts".to_owned());
-        }
-        match part.storage {
-            Storage::Nowhere(why) => missing = Some(why),
-            Storage::Memory(address) => found.push(Piece {
-                offset,
-                bytes,
-                place: Place::Memory(address),
-            }),
-            Storage::Value(value) if bytes <= 8 => found.push(Piece {
-                offset,
-                bytes,
-                place: Place::Value(value),
-            }),
-            Storage::Value(_) => missing = Some(format!("{bytes} bytes are in one register")),
-            Storage::Bytes(data) => constant_pieces(&data, offset, bytes, &mut found)?,
-        }
-        offset = offset.saturating_add(bytes);
-    }
-    let all = size.is_some_and(|size| offset > size.next_multiple_of(8).saturating_add(8));
-    match (found.is_empty(), missing) {
-        _ if all => Err("its parts are larger than it".to_owned()),
-        (true, Some(why)) => Err(why),
-        (true, None) => Err("it is nowhere".to_owned()),
-        (false, _) => Ok(Place::Pieces(Rc::from(found))),
-    }
-}
-
-fn constant_pieces(
-    data: &[u8],
-    offset: u64,
-    bytes: u64,
-    found: &mut Vec<Piece>,
-) -> std::result::Result<(), String> {
-    if bytes > BYTES_MAX || data.len() as u64 > BYTES_MAX {
-        return Err(format!("it is a constant of more than {BYTES_MAX} bytes"));
-    }
-    for (index, chunk) in data.chunks(8).enumerate() {
-        let at = index as u64 * 8;
-        let length = (chunk.len() as u64).min(bytes.saturating_sub(at));
-        if let Some(number) = number_of(chunk).filter(|_| length > 0) {
-            found.push(Piece {
-                offset: offset.saturating_add(at),
-                bytes: length,
-                place: Place::Value(Value::Constant(number)),
-            });
-        }
-    }
-    Ok(())
 }

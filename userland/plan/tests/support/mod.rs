@@ -87,6 +87,8 @@ fn half(bytes: &[u8], at: usize) -> usize {
 pub(crate) enum Stop {
     /// At an address of the file, the first time.
     At(u64),
+    /// The same, at an address that may never be reached: then `None`.
+    Perhaps(u64),
     /// Right behind the return of the function at an address of the file.
     ReturnOf(u64),
 }
@@ -96,7 +98,7 @@ pub(crate) enum Stop {
 pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<Stopped> {
     let core = program.with_extension("core");
     let (address, behind) = match stop {
-        Stop::At(address) => (*address, &[][..]),
+        Stop::At(address) | Stop::Perhaps(address) => (*address, &[][..]),
         // At the entry, the return address is on top of the stack.
         Stop::ReturnOf(address) => (*address, &["tbreak **(long *)$rsp", "continue"][..]),
     };
@@ -113,8 +115,8 @@ pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<
         "set confirm off",
         "set width 0",
         "set language c",
-        "set use-coredump-filter off",
-        "set dump-excluded-mappings on",
+        // Libraries are not looked into, and their code is not wanted in the core.
+        "set auto-solib-add off",
         "starti",
     ]
     .map(str::to_owned)
@@ -140,6 +142,9 @@ pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<
             return None;
         }
     };
+    if matches!(stop, Stop::Perhaps(_)) && !core.exists() {
+        return None;
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     let printed: Vec<String> = text
         .split("\n=\n")
