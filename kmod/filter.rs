@@ -100,6 +100,11 @@ impl Opener {
         Ok(Opener { process, namespace })
     }
 
+    /// Its process id, as the initial pid namespace numbers it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid().number()
+    }
+
     /// Whether `process` may be traced, whatever the filter lists.
     fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {
         let include_self = filter.is_some_and(|filter| filter.include_self);
