@@ -37,7 +37,9 @@ use crate::{
         vma::FileKey, //
     },
     table::{Key, Table},
+    write::Writer,
 };
+use core::sync::atomic::AtomicU32;
 use kernel::{
     prelude::*,
     sync::{Arc, SetOnce}, //
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) opener: Opener,
     pub(crate) filter: Swap<Filter>,
     pub(crate) rings: SetOnce<Rings>,
+    /// Whether programs may write.
+    pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
@@ -70,6 +74,7 @@ impl Shared {
                 opener,
                 filter: Swap::new(),
                 rings: SetOnce::new(),
+                may_modify: SetOnce::new(),
                 objects,
                 calls: SetOnce::new(),
                 waiter <- Waiter::new(),
@@ -79,7 +84,7 @@ impl Shared {
     }
 
     /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
-    fn append(&self, cpu: u32, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> bool {
+    pub(crate) fn append(&self, cpu: u32, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> bool {
         match self.rings.as_ref() {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
             None => false,
@@ -116,7 +121,7 @@ impl ForkHook for Follower {
 }
 
 /// A record without its header, which the ring writes.
-fn body_of(record: &[u64]) -> &[u64] {
+pub(crate) fn body_of(record: &[u64]) -> &[u64] {
     record.get(1..).unwrap_or(&[])
 }
 
@@ -152,6 +157,8 @@ pub(crate) struct Probe {
     pub(crate) counts_only: bool,
     /// The table whose spans the programs end.
     pub(crate) spans: Option<Arc<Table>>,
+    /// Writes that its programs may still make.
+    pub(crate) writes_left: AtomicU32,
     pub(crate) counters: Arc<Counters>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -331,11 +338,29 @@ impl Probe {
             values: event.ended.unwrap_or_default().values,
             spans: self.spans.as_deref(),
             ended: None,
+            writer: Writer {
+                shared: &self.shared,
+                regs: event.regs,
+                opener: event.opener,
+                current: event.current,
+                left: &self.writes_left,
+                probe: self.id,
+                sequence: event.sequence,
+                cpu: event.here.cpu,
+                now_ns: event.now_ns,
+                made: 0,
+                withheld: 0,
+            },
             key: Words::new(),
             value: None,
         };
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
+        if program.summary().writes {
+            let Writer { made, withheld, .. } = task.writer;
+            let failed = outcome.failed_writes.saturating_sub(withheld);
+            event.here.writes(made, failed, withheld);
+        }
         let is_entry = event.ended.is_none();
         if is_entry && self.keeps() {
             let kept = Call {
