@@ -5,6 +5,10 @@
 //! numbers; what is left is computed at the hit. Branches would need numbers and
 //! are refused, like everything else that cannot be a [`Value`].
 
+mod item;
+
+use item::{joined, operation_name, Item, Kind};
+
 use super::types::encoding_of;
 use super::units::{Bytes, Die, Unit, Units};
 use crate::value::{BinaryOperator, Value, Width};
@@ -74,49 +78,6 @@ pub(super) struct Place<'u, 'a> {
     /// Whether values at the function's entry are known: at the entry itself, or
     /// at a return, for which the entry keeps them.
     pub(super) at_entry: bool,
-}
-
-/// An item of the stack: a value, extended to 64 bits from its type.
-#[derive(Clone, Debug)]
-struct Item {
-    value: Value,
-    nodes: usize,
-    /// None: the generic type, 64 bits without a sign of their own.
-    kind: Option<Kind>,
-}
-
-/// An integer type of at most 64 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
-    bits: u8,
-    signed: bool,
-}
-
-impl Item {
-    fn generic(value: Value) -> Item {
-        Item {
-            value,
-            nodes: 2,
-            kind: None,
-        }
-    }
-
-    /// The value as one of `kind`.
-    fn into_kind(self, kind: Option<Kind>) -> Item {
-        let value = match kind {
-            Some(kind) if kind.bits < 64 => Value::Truncate {
-                value: Box::new(self.value),
-                bits: kind.bits,
-                signed: kind.signed,
-            },
-            _ => self.value,
-        };
-        Item {
-            value,
-            nodes: self.nodes + 1,
-            kind,
-        }
-    }
 }
 
 /// The register of that DWARF number.
@@ -523,53 +484,5 @@ impl<'a> Machine<'_, '_, 'a> {
             (None, _) => {}
         }
         Ok(self.location)
-    }
-}
-
-fn joined(operator: BinaryOperator, left: Item, right: Item) -> Result<Item, String> {
-    let shift = matches!(
-        operator,
-        BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight | BinaryOperator::ShiftRightSigned
-    );
-    if left.kind != right.kind && !shift {
-        return Err("its location is damaged (it joins two types)".to_owned());
-    }
-    let kind = left.kind;
-    let compares = matches!(
-        operator,
-        BinaryOperator::Equal
-            | BinaryOperator::Below
-            | BinaryOperator::BelowOrEqual
-            | BinaryOperator::Less
-            | BinaryOperator::LessOrEqual
-    );
-    let result = Item {
-        nodes: left.nodes + right.nodes + 1,
-        value: Value::Binary(operator, Box::new(left.value), Box::new(right.value)),
-        kind: if compares { None } else { kind },
-    };
-    Ok(if compares {
-        result
-    } else {
-        result.into_kind(kind)
-    })
-}
-
-/// The name of an operation that [`Machine::arithmetic`] refuses.
-fn operation_name(operation: &Operation<Bytes<'_>>) -> &'static str {
-    match operation {
-        Operation::Abs => "DW_OP_abs",
-        Operation::Div => "DW_OP_div",
-        Operation::Mod => "DW_OP_mod with a sign",
-        Operation::Shr => "DW_OP_shr with a sign",
-        Operation::Shra => "DW_OP_shra without a sign",
-        Operation::Bra { .. } => "DW_OP_bra",
-        Operation::Skip { .. } => "DW_OP_skip",
-        Operation::PushObjectAddress => "DW_OP_push_object_address",
-        Operation::Call { .. } => "DW_OP_call",
-        Operation::VariableValue { .. } => "DW_OP_GNU_variable_value",
-        Operation::TLS => "DW_OP_form_tls_address (it is thread-local)",
-        Operation::ParameterRef { .. } => "DW_OP_GNU_parameter_ref",
-        _ => "an unknown operation",
     }
 }
