@@ -10,6 +10,7 @@ use libnsprobe::SetupOptions;
 use nsprobe_plan::syntax::Field;
 use nsprobe_symbolize::escaped;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -87,6 +88,8 @@ struct TraceArguments {
 struct ProbeArguments {
     #[command(flatten)]
     who: WhoArguments,
+    #[command(flatten)]
+    tasks: TaskArguments,
     /// What to probe (docs/spec.md): BINARY:FUNCTION, where BINARY is a path as the target sees it,
     /// or the name of a library that it has mapped, and FUNCTION a name, raw or readable, that may
     /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
@@ -116,6 +119,27 @@ struct ProbeArguments {
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
     command: Vec<OsString>,
+}
+
+/// Which tasks of the target count.
+#[derive(Debug, Args)]
+struct TaskArguments {
+    /// Only these threads
+    #[arg(long, value_name = "TID", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..))]
+    tid: Vec<u32>,
+    /// Also what the process, the threads or the command fork from now on
+    #[arg(long)]
+    children: bool,
+    /// Only threads of this name
+    #[arg(long, value_name = "NAME")]
+    comm: Option<OsString>,
+    /// Only this effective user
+    #[arg(long, value_name = "UID")]
+    uid: Option<u32>,
+    /// Only this control group and those below: a directory of the cgroup v2 file system
+    #[arg(long, value_name = "DIRECTORY")]
+    cgroup: Option<PathBuf>,
 }
 
 /// What all verbs that count have in common.
@@ -252,6 +276,7 @@ pub(crate) enum Who {
 #[derive(Debug)]
 pub(crate) struct ProbeOptions {
     pub(crate) who: Who,
+    pub(crate) tasks: Tasks,
     pub(crate) probes: Vec<ProbeSpec>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) json: bool,
@@ -259,6 +284,16 @@ pub(crate) struct ProbeOptions {
     pub(crate) max_probes: usize,
     pub(crate) inlined: bool,
     pub(crate) exact: bool,
+}
+
+/// Which tasks of the target count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tasks {
+    pub(crate) tids: Vec<u32>,
+    pub(crate) children: bool,
+    pub(crate) comm: Option<Vec<u8>>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) cgroup: Option<PathBuf>,
 }
 
 /// How to trace.
@@ -355,8 +390,11 @@ impl TraceArguments {
 impl ProbeArguments {
     fn plan(self) -> Result<ProbeOptions, clap::Error> {
         let probes = self.probes.iter().map(|text| spec(text));
+        let who = self.who.plan(self.command);
+        let tasks = self.tasks.plan(&who)?;
         Ok(ProbeOptions {
-            who: self.who.plan(self.command),
+            who,
+            tasks,
             probes: probes.collect::<Result<_, _>>()?,
             timeout: self.timeout,
             json: self.json,
@@ -364,6 +402,31 @@ impl ProbeArguments {
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
             exact: self.exact,
+        })
+    }
+}
+
+impl TaskArguments {
+    fn plan(self, who: &Who) -> Result<Tasks, clap::Error> {
+        let comm = self.comm.map(|name| name.into_encoded_bytes());
+        if comm
+            .as_ref()
+            .is_some_and(|name| !(1..=15).contains(&name.len()))
+        {
+            return Err(raw("--comm: a thread's name has 1 to 15 bytes"));
+        }
+        let lists = !self.tid.is_empty() || matches!(who, Who::Process(_) | Who::Command(_));
+        if self.children && !lists {
+            return Err(raw(
+                "--children: of what? It goes with -p, --tid or a command",
+            ));
+        }
+        Ok(Tasks {
+            tids: self.tid,
+            children: self.children,
+            comm,
+            uid: self.uid,
+            cgroup: self.cgroup,
         })
     }
 }

@@ -4,19 +4,23 @@
 
 mod events;
 
-use crate::args::ProbeOptions;
+use crate::args::{ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
 use crate::probes::{How, Planned};
 use crate::summary::ProbeLabel;
 use crate::target::Target;
-use anyhow::Context;
+use anyhow::{bail, Context};
 use events::{Event, Events};
-use libnsprobe::{Device, Error, Probe, ProbeId, ProgramId, Reader, Session, SetupOptions, Sink};
+use libnsprobe::{
+    Device, Error, Filter, Probe, ProbeId, ProgramId, Reader, Session, SetupOptions, Sink,
+};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_plan::Code;
 use nsprobe_symbolize::escaped;
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -104,6 +108,7 @@ impl<'a> Run<'a> {
         raise_file_limit();
         let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
         let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
+        let filter = wanted.options.tasks.narrow(filter)?;
         if let Some(filter) = filter {
             let set = session.filter(&filter);
             set.with_context(|| format!("cannot trace {}", target.describe()))?;
@@ -196,6 +201,49 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+impl Tasks {
+    /// The filter of the target, as far as these tasks go.
+    fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
+        let asks = !self.tids.is_empty()
+            || self.children
+            || self.comm.is_some()
+            || self.uid.is_some()
+            || self.cgroup.is_some();
+        if !asks {
+            return Ok(filter);
+        }
+        let mut filter = filter.unwrap_or_default();
+        if !self.tids.is_empty() {
+            filter = filter.with_threads(self.tids.iter().copied());
+        }
+        if self.children {
+            filter = filter.with_children();
+        }
+        if let Some(name) = &self.comm {
+            let named = filter.with_comm(name);
+            filter = named.context("no thread can have the name that --comm gives")?;
+        }
+        if let Some(uid) = self.uid {
+            filter = filter.with_uid(uid);
+        }
+        if let Some(directory) = &self.cgroup {
+            filter = filter.with_cgroup(cgroup_id(directory)?);
+        }
+        Ok(Some(filter))
+    }
+}
+
+/// The number of a control group: that of its directory.
+fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
+    let shown = directory.display();
+    let metadata = std::fs::metadata(directory)
+        .with_context(|| format!("cannot look at the control group {shown}"))?;
+    if !directory.join("cgroup.procs").is_file() {
+        bail!("{shown} is no directory of the cgroup v2 file system");
+    }
+    Ok(metadata.ino())
 }
 
 impl ProbeOptions {

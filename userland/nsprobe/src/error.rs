@@ -114,6 +114,9 @@ pub enum Error {
         /// What is wrong.
         why: Corrupt,
     },
+    /// There is no such control group.
+    #[error("there is no such control group any more")]
+    NoCgroup,
     /// The module refused a program.
     #[error("step {step} of the program is refused: {}", flaw_text(*flaw))]
     Program {

@@ -8,8 +8,8 @@ use crate::table::{Rows, Table, TableSpec};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
-    self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_PIDNS, FILTER_PIDS, FILTER_PIDS_MAX,
-    FILTER_SELF,
+    self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_CGROUP, FILTER_CHILDREN,
+    FILTER_COMM, FILTER_PIDNS, FILTER_PIDS, FILTER_PIDS_MAX, FILTER_SELF, FILTER_TIDS, FILTER_UID,
 };
 use nsprobe_common::program::Step;
 use std::fs::File;
@@ -29,8 +29,13 @@ pub struct ProbeId(pub u32);
 /// Who is traced; conditions are joined by "and".
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
+    pub(crate) tids: Vec<u32>,
     pid_namespace: Option<(u32, u32)>,
+    cgroup_id: Option<u64>,
+    uid: Option<u32>,
+    comm: Option<[u8; 16]>,
+    children: bool,
     own_process: bool,
 }
 
@@ -52,6 +57,43 @@ impl Filter {
         }
     }
 
+    /// Only these threads, as the caller's pid namespace numbers them; instead of
+    /// processes.
+    pub fn with_threads(mut self, tids: impl IntoIterator<Item = u32>) -> Filter {
+        self.pids = Vec::new();
+        self.tids = tids.into_iter().collect();
+        self
+    }
+
+    /// What listed processes and threads fork from now on counts, too.
+    pub fn with_children(mut self) -> Filter {
+        self.children = true;
+        self
+    }
+
+    /// Only tasks of this effective user, as the initial user namespace numbers it.
+    pub fn with_uid(mut self, uid: u32) -> Filter {
+        self.uid = Some(uid);
+        self
+    }
+
+    /// Only threads of this name; `None` when no thread can have it: it has 15 bytes at
+    /// most, and no NUL.
+    pub fn with_comm(mut self, name: &[u8]) -> Option<Filter> {
+        let mut comm = [0; 16];
+        let fits = (1..=15).contains(&name.len()) && !name.contains(&0);
+        comm.get_mut(..name.len())?.copy_from_slice(name);
+        self.comm = Some(comm);
+        fits.then_some(self)
+    }
+
+    /// Only tasks in the control group (cgroup v2) whose directory has this inode
+    /// number, and in those below it.
+    pub fn with_cgroup(mut self, id: u64) -> Filter {
+        self.cgroup_id = Some(id);
+        self
+    }
+
     /// The opener's own process counts too.
     pub fn with_own_process(mut self) -> Filter {
         self.own_process = true;
@@ -59,17 +101,26 @@ impl Filter {
     }
 
     fn request(&self) -> Result<abi::Filter> {
-        if self.pids.len() > FILTER_PIDS_MAX as usize {
-            return Err(Error::FilterSize(self.pids.len()));
+        let listed = self.pids.len().max(self.tids.len());
+        if listed > FILTER_PIDS_MAX as usize {
+            return Err(Error::FilterSize(listed));
         }
         let (pidns_pid, pidns_inum) = self.pid_namespace.unwrap_or_default();
         let flag = |set, flag| if set { flag } else { 0 };
         Ok(abi::Filter {
             flags: flag(!self.pids.is_empty(), FILTER_PIDS)
                 | flag(self.pid_namespace.is_some(), FILTER_PIDNS)
+                | flag(!self.tids.is_empty(), FILTER_TIDS)
+                | flag(self.children, FILTER_CHILDREN)
+                | flag(self.cgroup_id.is_some(), FILTER_CGROUP)
+                | flag(self.uid.is_some(), FILTER_UID)
+                | flag(self.comm.is_some(), FILTER_COMM)
                 | flag(self.own_process, FILTER_SELF),
             pidns_pid,
             pidns_inum,
+            cgroup_id: self.cgroup_id.unwrap_or_default(),
+            uid: self.uid.unwrap_or_default(),
+            comm: self.comm.unwrap_or_default(),
             ..abi::Filter::default()
         })
     }
@@ -140,7 +191,8 @@ impl Session {
     /// Says who is traced: once, before the first [`attach`](Self::attach).
     pub fn filter(&mut self, filter: &Filter) -> Result<()> {
         let request = filter.request()?;
-        sys::filter(self.file.as_fd(), request, &filter.pids).map_err(|errno| match errno {
+        sys::filter(self.file.as_fd(), request, filter).map_err(|errno| match errno {
+            Errno::ENOENT => Error::NoCgroup,
             Errno::ESRCH => Error::NoProcess,
             Errno::ESTALE => Error::StaleNamespace(request.pidns_pid),
             errno => failed("FILTER")(errno),

@@ -72,17 +72,21 @@ pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::S
     Ok(setup)
 }
 
-/// Sets `filter`, whose processes are `pids`.
-pub(crate) fn filter(fd: BorrowedFd<'_>, mut filter: abi::Filter, pids: &[u32]) -> Result<()> {
-    filter.size = size::<abi::Filter>();
-    filter.pids = if pids.is_empty() {
-        0
-    } else {
-        pids.as_ptr() as u64
+/// Sets a filter, whose lists are those of `lists`.
+pub(crate) fn filter(
+    fd: BorrowedFd<'_>,
+    mut filter: abi::Filter,
+    lists: &crate::Filter,
+) -> Result<()> {
+    let list = |ids: &[u32]| match ids {
+        [] => (0, 0),
+        ids => (ids.as_ptr() as u64, ids.len() as u32),
     };
-    filter.pid_count = pids.len() as u32;
-    // SAFETY: the struct is that of FILTER; its address is that of `pids`, which
-    // the kernel only reads, and its count is theirs.
+    filter.size = size::<abi::Filter>();
+    (filter.pids, filter.pid_count) = list(&lists.pids);
+    (filter.tids, filter.tid_count) = list(&lists.tids);
+    // SAFETY: the struct is that of FILTER; its addresses are those of lists that the
+    // kernel only reads, and its counts are theirs.
     unsafe { request(fd, abi::FILTER, &mut filter) }
 }
 
