@@ -13,6 +13,22 @@ type Result<T> = std::result::Result<T, SpecError>;
 
 /// How deep members of unnamed members are looked for.
 const UNNAMED_DEPTH_MAX: u32 = 16;
+/// Most members that are looked at for one name: unnamed ones could multiply.
+const MEMBERS_MAX: u32 = 1 << 16;
+/// Most dimensions of an array.
+const DIMENSIONS_MAX: usize = 16;
+/// Names that are gathered for a message.
+const NAMES_MAX: usize = 20;
+
+/// What is known of a search for a member.
+struct Search<'a> {
+    name: &'a str,
+    span: &'a Span,
+    /// How many members may still be looked at.
+    left: u32,
+    /// Members that are there instead.
+    names: Vec<String>,
+}
 
 /// Looks up the names of one probe's expressions.
 pub(crate) struct Resolver<'a> {
@@ -351,16 +367,16 @@ impl Resolver<'_> {
         let Of::Known(known) = of else {
             return Some(8);
         };
-        match known.shape {
-            Shape::Array {
-                of,
-                count: Some(count),
-            } => {
-                let element = self.scope.resolve(of).ok()?;
-                self.bytes(&Of::Known(element))?.checked_mul(count)
-            }
-            _ => known.bytes(),
+        let (mut kind, mut count) = (known.clone(), 1u64);
+        // A file that lies may have arrays of themselves.
+        for _ in 0..DIMENSIONS_MAX {
+            let Shape::Array { of, count: more } = kind.shape else {
+                return kind.bytes()?.checked_mul(count);
+            };
+            count = count.checked_mul(more?)?;
+            kind = self.scope.resolve(of).ok()?;
         }
+        None
     }
 
     fn member(&self, of: &Expression, name: &str, span: &Span) -> Result<Thing> {
@@ -382,8 +398,14 @@ impl Resolver<'_> {
         let Some(Shape::Struct { id, .. }) = thing.of.shape() else {
             return error(span, "this has no members");
         };
-        let mut names = Vec::new();
-        let found = self.find_member(*id, name, 0, span, UNNAMED_DEPTH_MAX, &mut names)?;
+        let mut search = Search {
+            name,
+            span,
+            left: MEMBERS_MAX,
+            names: Vec::new(),
+        };
+        let found = self.find_member(&mut search, *id, 0, UNNAMED_DEPTH_MAX)?;
+        let names = search.names;
         let Some(member) = found else {
             let nearest = crate::nearest::nearest(name, names.iter().cloned(), 3);
             let help = format!("the members are {}", names.join(", "));
@@ -402,36 +424,39 @@ impl Resolver<'_> {
     }
 
     /// The member of that name, also of unnamed members; its offset is that in the
-    /// whole. `names` gathers those that are there instead.
+    /// whole.
     fn find_member(
         &self,
+        search: &mut Search<'_>,
         id: crate::types::TypeId,
-        name: &str,
         base: u64,
-        span: &Span,
         depth: u32,
-        names: &mut Vec<String>,
     ) -> Result<Option<Member>> {
-        let members = self.scope.members(id).map_err(|why| said(span, why))?;
+        let members = self.scope.members(id);
+        let members = members.map_err(|why| said(search.span, why))?;
         for member in members.iter() {
             let offset = base.wrapping_add(member.offset);
+            search.left = search.left.saturating_sub(1);
+            if search.left == 0 {
+                return error(search.span, "it has too many members to look through");
+            }
             match &member.name {
-                Some(found) if found.as_ref() == name => {
+                Some(found) if found.as_ref() == search.name => {
                     return Ok(Some(Member {
                         offset,
                         ..member.clone()
                     }))
                 }
                 Some(found) => {
-                    if names.len() < 20 {
-                        names.push(found.to_string());
+                    if search.names.len() < NAMES_MAX {
+                        search.names.push(found.to_string());
                     }
                 }
                 None if depth == 0 => {}
                 None => {
                     let inner = self.scope.resolve(member.type_id);
                     if let Ok(Shape::Struct { id, .. }) = inner.map(|inner| inner.shape) {
-                        let found = self.find_member(id, name, offset, span, depth - 1, names)?;
+                        let found = self.find_member(search, id, offset, depth - 1)?;
                         if found.is_some() {
                             return Ok(found);
                         }
