@@ -7,6 +7,7 @@
 use nsprobe_plan::Spec;
 use nsprobe_symbolize::escaped;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -68,7 +69,7 @@ impl ProbeSpec {
     pub(crate) fn error(&self, error: &nsprobe_plan::SpecError) -> SpecError {
         SpecError {
             text: self.text.clone(),
-            at: self.base + error.span.start,
+            at: self.base + error.span.start..self.base + error.span.end,
             why: escaped(&error.message).to_string(),
         }
     }
@@ -87,17 +88,21 @@ pub(crate) struct ListSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpecError {
     text: String,
-    /// Index of the byte in question.
-    at: usize,
+    /// The bytes in question.
+    at: Range<usize>,
     why: String,
 }
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let before = self.text.get(..self.at).unwrap_or(&self.text);
-        let column = escaped(before).to_string().chars().count();
-        let text = escaped(&self.text);
-        write!(f, "{}\n    {text}\n    {:column$}^", self.why, "")
+        let columns = |part: Option<&str>| {
+            let part = escaped(part.unwrap_or_default()).to_string();
+            part.chars().count()
+        };
+        let before = columns(self.text.get(..self.at.start));
+        let width = columns(self.text.get(self.at.clone())).max(1);
+        let (text, why) = (escaped(&self.text), &self.why);
+        write!(f, "{why}\n    {text}\n    {:before$}{:^<width$}", "", "")
     }
 }
 
@@ -117,7 +122,11 @@ impl FromStr for ProbeSpec {
         let spec = Spec::parse(rest);
         Ok(ProbeSpec {
             binary,
-            spec: spec.map_err(|wrong| error(text, base + wrong.span.start, &wrong.message))?,
+            spec: spec.map_err(|wrong| SpecError {
+                text: text.to_owned(),
+                at: base + wrong.span.start..base + wrong.span.end,
+                why: escaped(&wrong.message).to_string(),
+            })?,
             text: text.to_owned(),
             base,
         })
@@ -128,7 +137,7 @@ impl FromStr for ProbeSpec {
 fn error(text: &str, at: usize, why: &str) -> SpecError {
     SpecError {
         text: text.to_owned(),
-        at,
+        at: at..at,
         why: why.to_owned(),
     }
 }
@@ -226,6 +235,7 @@ mod tests {
         assert!(text("a:\u{1b}[31m\0").contains("NUL"));
         assert!(!text("a:\u{1b}[31m\0").contains('\u{1b}'));
         assert!(text("app:f(a b)").ends_with("\n    app:f(a b)\n            ^"));
+        assert!(text("app:f(%rdj)").ends_with("\n    app:f(%rdj)\n          ^^^^"));
     }
 
     proptest! {

@@ -150,9 +150,17 @@ impl Compiler<'_> {
         for field in fields {
             if let Kind::All { locals } = field.value.kind {
                 self.all(field, locals, &mut formats)?;
-            } else {
-                formats.push(self.field(field)?);
+                continue;
             }
+            let format = self.field(field)?;
+            if formats.iter().any(|known| known.name == format.name) {
+                let message = format!(
+                    "two fields are called `{}`; give one another name: other={}",
+                    format.name, format.name
+                );
+                return Err(SpecError::new(field.span.clone(), message));
+            }
+            formats.push(format);
         }
         Ok(formats)
     }

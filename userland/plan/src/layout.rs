@@ -9,8 +9,11 @@ use std::rc::Rc;
 
 /// Deepest nesting that is shown.
 const DEPTH_MAX: usize = 8;
-/// Most numbers, members and elements that are shown of one thing.
+/// Most members, nested ones included, of a type that is shown.
 const PARTS_MAX: usize = 256;
+/// Most values that are shown of one thing: a file that lies about its types could
+/// make many of few bytes.
+const VALUES_MAX: usize = 1024;
 
 /// What bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,17 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// How many values it has.
+    fn values(&self) -> usize {
+        match self {
+            Layout::Array { count, of, .. } => usize::from(*count).saturating_mul(of.values()),
+            Layout::Struct(members) => members
+                .iter()
+                .fold(1, |sum: usize, (_, _, of)| sum.saturating_add(of.values())),
+            Layout::Number { .. } | Layout::Text(_) | Layout::Bytes(_) => 1,
+        }
+    }
+
     /// The value that bytes hold; what is missing of them is absent.
     pub(crate) fn value(&self, bytes: &[u8]) -> FieldValue {
         let part = |from: usize, length: usize| bytes.get(from..from.checked_add(length)?);
@@ -116,9 +130,15 @@ impl Resolver<'_> {
             span,
             parts: 0,
         };
-        builder.of(kind, None, 0)
+        let layout = builder.of(kind, None, 0)?;
+        match layout.values() <= VALUES_MAX {
+            true => Ok(layout),
+            false => builder.error(TOO_MUCH),
+        }
     }
 }
+
+const TOO_MUCH: &str = "this has too many parts to be shown: name a member or an element";
 
 struct Builder<'a> {
     resolver: &'a Resolver<'a>,
@@ -129,6 +149,15 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn error<T>(&self, message: &str) -> Result<T, SpecError> {
         Err(SpecError::new(self.span.clone(), message))
+    }
+
+    /// One part more.
+    fn count(&mut self, depth: usize) -> Result<(), SpecError> {
+        self.parts += 1;
+        match depth > DEPTH_MAX || self.parts > PARTS_MAX {
+            true => self.error(TOO_MUCH),
+            false => Ok(()),
+        }
     }
 
     fn resolve(&self, id: TypeId) -> Result<Type, SpecError> {
@@ -149,10 +178,7 @@ impl Builder<'_> {
         bits: Option<(u8, u8)>,
         depth: usize,
     ) -> Result<Layout, SpecError> {
-        self.parts += 1;
-        if depth > DEPTH_MAX || self.parts > PARTS_MAX {
-            return self.error("this has too many parts to be shown: name a member or an element");
-        }
+        self.count(depth)?;
         match &kind.shape {
             types::Shape::Array { of, .. } => self.array(kind, *of, depth),
             types::Shape::Struct { id, .. } => {
@@ -211,10 +237,11 @@ impl Builder<'_> {
             let kind = self.resolve(member.type_id)?;
             let offset = base.saturating_add(member.offset);
             match (&member.name, &kind.shape) {
-                (None, types::Shape::Struct { id, .. }) if depth < DEPTH_MAX => {
+                (None, types::Shape::Struct { id, .. }) => {
+                    self.count(depth)?;
                     self.members(*id, offset, depth + 1, found)?;
                 }
-                (None, _) => {}
+                (None, _) => self.count(depth)?,
                 (Some(name), _) => {
                     let layout = self.of(&kind, member.bits, depth + 1)?;
                     found.push((Rc::clone(name), self.short(offset)?, layout));

@@ -266,6 +266,7 @@ fn keys_and_values_go_to_the_table() {
 fn errors_say_what_is_there_instead() {
     let message = |spec: &str| compile(spec, Sink::Record).expect_err(spec).message;
     assert!(message("f(name)").contains("no debug information"));
+    assert!(message("f(arg1, arg1)").contains("two fields"));
     assert!(message("f(arg0)").contains("counted from 1"));
     assert!(message("f(arg999)").contains("so many"));
     assert!(message("f(arg1->x)").contains("nothing is known"));
@@ -274,7 +275,7 @@ fn errors_say_what_is_there_instead() {
     assert!(message("f if $comm == \"longer than sixteen bytes\"").contains("15 bytes"));
     assert!(message("f if 1 ~ 2").contains("ends in *"));
     assert!(message("f($retval, arg1, arg2, arg3, arg4, arg5)").contains("keeps 4"));
-    let many: Vec<&str> = vec!["arg1:string[256]"; 4];
+    let many = ["a", "b", "c", "d"].map(|name| format!("{name}=arg1:string[256]"));
     assert!(message(&format!("f({})", many.join(","))).contains("longer, than"));
     let long: Vec<String> = (2..102).map(|factor| format!("arg1*{factor}")).collect();
     assert!(message(&format!("f({})", long.join("+"))).contains("256 steps"));

@@ -36,10 +36,7 @@ pub(super) fn place_text(text: &str) -> Result<(Span, String, usize)> {
     })?;
     let name = rest.get(..end).unwrap_or("").to_owned();
     if name.is_empty() {
-        return Err(SpecError::new(
-            start..start + 1,
-            "the function is missing here",
-        ));
+        return Err(SpecError::new(start..start, "the function is missing here"));
     }
     Ok((start..start + end, name, start + end))
 }

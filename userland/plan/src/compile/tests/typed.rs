@@ -37,6 +37,13 @@ const BOOL: u64 = 11;
 const COUNTS: u64 = 12;
 const SHORT: u64 = 13;
 const DOUBLE: u64 = 14;
+/// An array of two of itself, and a union of two unnamed unions like itself: what a
+/// file that lies may have.
+const TURTLES: u64 = 15;
+const ECHO: u64 = 16;
+/// Many long arrays in a few bytes.
+const CROWD: u64 = 17;
+const ROW: u64 = 18;
 
 fn integer(name: &str, bytes: u64, signed: bool) -> Type {
     Type::new(name, Shape::Integer { bytes, signed })
@@ -80,6 +87,10 @@ fn kind(id: u64) -> Type {
         UNION => structure("union", UNION, 8, true),
         NAME => array(CHAR, 6),
         COUNTS => array(SHORT, 3),
+        TURTLES => array(TURTLES, 2),
+        ECHO => structure("echo", ECHO, 8, true),
+        CROWD => structure("crowd", CROWD, 8, false),
+        ROW => array(SHORT, 60_000),
         NODE_POINTER => Type::new(
             "struct node *",
             Shape::Pointer {
@@ -117,13 +128,14 @@ impl Scope for Nodes {
     }
     fn variable(&self, name: &str) -> std::result::Result<Variable, ScopeError> {
         let all = self.parameters()?.into_iter().chain(self.locals()?);
-        let global = variable(
-            "global",
-            Role::Global,
-            Place::Memory(Value::Image(0x2000)),
-            LONG,
-        );
-        let mut all = all.chain([global]);
+        let at = Place::Memory(Value::Image(0x2000));
+        let global = |name, id| variable(name, Role::Global, at.clone(), id);
+        let mut all = all.chain([
+            global("global", LONG),
+            global("turtles", TURTLES),
+            global("echo", ECHO),
+            global("crowd", CROWD),
+        ]);
         let found = all.find(|variable| &*variable.name == name);
         found.ok_or_else(|| ScopeError::new(format!("no {name}")))
     }
@@ -173,6 +185,8 @@ impl Scope for Nodes {
         Ok(match id.0 {
             POINT => Rc::from([member("x", 0, INT), member("y", 4, INT)]),
             UNION => Rc::from([member("at", 0, POINT), member("both", 0, LONG)]),
+            ECHO => Rc::from([member("", 0, ECHO), member("", 0, ECHO)]),
+            CROWD => Rc::from([member("a", 0, ROW), member("b", 0, ROW)]),
             _ => Rc::from([
                 member("next", 0, NODE_POINTER),
                 member("color", 8, COLOR),
@@ -347,4 +361,25 @@ fn errors_name_what_is_there() {
     assert!(message("f%return(whole.name:string)").contains("a call that is over"));
     assert!(message("f%return(whole.counts[$retval->low])").contains("known at the entry"));
     assert!(message("f(split.x)").contains("not available"));
+}
+
+#[test]
+fn types_that_lie_come_to_an_end() {
+    let message = |spec: &str| compiled(spec).expect_err(spec).message;
+    assert!(message("f(turtles[1])").contains("how long"));
+    assert!(message("f(echo.missing)").contains("too many members"));
+    assert!(message("f(echo)").contains("too many parts"));
+    assert!(message("f(crowd)").contains("too many parts"));
+    // An array of unknown length is where it begins.
+    assert!(compiled("f(turtles)").is_ok());
+}
+
+proptest! {
+    /// Whatever the words of a record are, its fields are read.
+    #[test]
+    fn no_record_panics(words in prop::collection::vec(any::<u64>(), 0..40)) {
+        let compiled = compiled("f($vars, *node, node->counts, node->name)").unwrap();
+        let values = decode::fields(&compiled.fields, &words);
+        prop_assert_eq!(values.len(), compiled.fields.len());
+    }
 }

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operators: numbers, addresses, truth, strings.
+
+use super::{error, Of, Resolver, Result, Scalar};
+use crate::syntax::{Binary, Expression, Kind, Span, Unary};
+use crate::types::Shape;
+use crate::value::BinaryOperator as Operator;
+use crate::Value;
+use nsprobe_common::program::{Context, BYTES_MAX};
+
+impl Resolver<'_> {
+    /// An operator's result.
+    pub(super) fn computed(&self, expression: &Expression) -> Result<Scalar> {
+        let span = &expression.span;
+        match &expression.kind {
+            Kind::Unary(Unary::Not, of) => {
+                Ok(boolean(Value::IsZero(Box::new(self.condition(of)?))))
+            }
+            Kind::Unary(operator, of) => {
+                let scalar = self.scalar(of)?;
+                let signed = scalar.of.counts_as_signed();
+                let value = match operator {
+                    Unary::Minus => {
+                        Value::binary(Operator::Subtract, Value::Constant(0), scalar.value)
+                    }
+                    _ => Value::Not(Box::new(scalar.value)),
+                };
+                Ok(Scalar {
+                    value,
+                    of: Of::integer(8, signed || *operator == Unary::Minus),
+                })
+            }
+            Kind::Binary(Binary::And | Binary::Or, a, b) => {
+                let operator = match &expression.kind {
+                    Kind::Binary(Binary::And, ..) => Operator::Both,
+                    _ => Operator::Either,
+                };
+                let (a, b) = (self.condition(a)?, self.condition(b)?);
+                Ok(boolean(Value::binary(operator, a, b)))
+            }
+            Kind::Binary(operator @ (Binary::Equal | Binary::NotEqual | Binary::Matches), a, b)
+                if [a, b].iter().any(|side| matches!(side.kind, Kind::Text(_))) =>
+            {
+                self.text(*operator, a, b, span).map(boolean)
+            }
+            Kind::Binary(Binary::Matches, ..) => error(
+                span,
+                "~ compares with a string that ends in *: NAME ~ \"text*\"",
+            ),
+            Kind::Binary(operator, a, b) => self.arithmetic(*operator, a, b),
+            _ => error(span, "this is no number"),
+        }
+    }
+
+    /// A condition: what is not zero holds.
+    pub(crate) fn condition(&self, expression: &Expression) -> Result<Value> {
+        Ok(self.scalar(expression)?.value)
+    }
+
+    fn arithmetic(&self, operator: Binary, a: &Expression, b: &Expression) -> Result<Scalar> {
+        let (left, right) = (&a.span, &b.span);
+        let (a, b) = (self.scalar(a)?, self.scalar(b)?);
+        let signed = a.of.counts_as_signed() && b.of.counts_as_signed();
+        let number = Of::integer(8, signed);
+        let (operator, of) = match operator {
+            Binary::Add | Binary::Subtract => {
+                return self.sum(operator, (a, left), (b, right), number)
+            }
+            Binary::Multiply => (Operator::Multiply, number),
+            Binary::Divide if signed => (Operator::DivideSigned, number),
+            Binary::Divide => (Operator::Divide, number),
+            Binary::Modulo if signed => (Operator::ModuloSigned, number),
+            Binary::Modulo => (Operator::Modulo, number),
+            Binary::BitAnd => (Operator::And, number),
+            Binary::BitOr => (Operator::Or, number),
+            Binary::BitXor => (Operator::ExclusiveOr, number),
+            Binary::ShiftLeft => (Operator::ShiftLeft, number),
+            Binary::ShiftRight if a.of.counts_as_signed() => (Operator::ShiftRightSigned, number),
+            Binary::ShiftRight => (Operator::ShiftRight, number),
+            comparison => return Ok(boolean(compare(comparison, a.value, b.value, signed))),
+        };
+        Ok(Scalar {
+            value: Value::binary(operator, a.value, b.value),
+            of,
+        })
+    }
+
+    /// A sum or difference; a pointer moves by what it points to.
+    fn sum(
+        &self,
+        operator: Binary,
+        (a, left): (Scalar, &Span),
+        (b, right): (Scalar, &Span),
+        number: Of,
+    ) -> Result<Scalar> {
+        let is_sum = operator == Binary::Add;
+        let operator = match is_sum {
+            true => Operator::Add,
+            false => Operator::Subtract,
+        };
+        // Void counts in bytes, as GNU C has it.
+        let unit = |pointer: &Of, span: &Span| -> Result<Value> {
+            let target = self.target(pointer, span)?;
+            Ok(Value::Constant(self.bytes(&target).unwrap_or(1).max(1)))
+        };
+        let (value, of) = match (a.of.is_pointer(), b.of.is_pointer()) {
+            (true, false) => {
+                let b = Value::binary(Operator::Multiply, b.value, unit(&a.of, left)?);
+                (Value::binary(operator, a.value, b), a.of)
+            }
+            (false, true) if is_sum => {
+                let a = Value::binary(Operator::Multiply, a.value, unit(&b.of, right)?);
+                (Value::binary(operator, a, b.value), b.of)
+            }
+            (true, true) if is_sum => return error(right, "two addresses cannot be added"),
+            (true, true) => {
+                let bytes = Value::binary(operator, a.value, b.value);
+                let distance = Value::binary(Operator::DivideSigned, bytes, unit(&a.of, left)?);
+                (distance, Of::integer(8, true))
+            }
+            _ => (Value::binary(operator, a.value, b.value), number),
+        };
+        Ok(Scalar { value, of })
+    }
+
+    /// A comparison with a string.
+    fn text(&self, operator: Binary, a: &Expression, b: &Expression, span: &Span) -> Result<Value> {
+        let (of, text, text_span) = match (&a.kind, &b.kind) {
+            (Kind::Text(_), Kind::Text(_)) => return error(span, "these are two constants"),
+            (Kind::Text(text), _) => (b, text, &a.span),
+            (_, Kind::Text(text)) => (a, text, &b.span),
+            _ => return error(span, "here a string should stand"),
+        };
+        let (text, whole) = match (operator, text.strip_suffix(b"*")) {
+            (Binary::Matches, Some(beginning)) => (beginning, false),
+            (Binary::Matches, None) => {
+                return error(text_span, "what stands behind ~ must end in *")
+            }
+            _ => (text.as_slice(), true),
+        };
+        if text.len() > BYTES_MAX {
+            return error(
+                text_span,
+                format!("no more than {BYTES_MAX} bytes are compared"),
+            );
+        }
+        let equal = match &of.kind {
+            Kind::Comm => comm_is(text, whole, text_span)?,
+            _ => Value::Compare {
+                address: Box::new(self.text_address(of)?),
+                text: text.to_vec(),
+                whole,
+            },
+        };
+        Ok(match operator {
+            Binary::NotEqual => Value::IsZero(Box::new(equal)),
+            _ => equal,
+        })
+    }
+
+    /// Where a string is.
+    pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
+        let thing = self.thing(of)?;
+        if thing.of_entry && matches!(thing.of.shape(), Some(Shape::Array { .. })) {
+            return error(
+                &of.span,
+                "this array lies on the stack of a call that is over; entry(...) compares it in \
+                 time",
+            );
+        }
+        let scalar = self.load(thing, &of.span)?;
+        let is_address = scalar.of.is_pointer()
+            || scalar.of.is_word()
+            || matches!(scalar.of.shape(), Some(Shape::Integer { bytes: 8, .. }));
+        match is_address {
+            true => Ok(scalar.value),
+            false => error(&of.span, "this is neither a string nor an address"),
+        }
+    }
+}
+
+fn boolean(value: Value) -> Scalar {
+    Scalar {
+        value,
+        of: Of::boolean(),
+    }
+}
+
+fn compare(operator: Binary, a: Value, b: Value, signed: bool) -> Value {
+    let (less, less_or_equal) = match signed {
+        true => (Operator::Less, Operator::LessOrEqual),
+        false => (Operator::Below, Operator::BelowOrEqual),
+    };
+    match operator {
+        Binary::Less => Value::binary(less, a, b),
+        Binary::LessOrEqual => Value::binary(less_or_equal, a, b),
+        Binary::Greater => Value::binary(less, b, a),
+        Binary::GreaterOrEqual => Value::binary(less_or_equal, b, a),
+        Binary::NotEqual => Value::IsZero(Box::new(Value::binary(Operator::Equal, a, b))),
+        _ => Value::binary(Operator::Equal, a, b),
+    }
+}
+
+/// Whether the thread's name, which is 15 bytes and a NUL at most, is a text or
+/// begins with it.
+fn comm_is(text: &[u8], whole: bool, span: &Span) -> Result<Value> {
+    if text.len() > 15 {
+        return error(span, "a thread's name has 15 bytes at most");
+    }
+    let mut wanted = [0u8; 16];
+    let mut mask = [0u8; 16];
+    for (index, byte) in text.iter().enumerate() {
+        if let (Some(to), Some(bits)) = (wanted.get_mut(index), mask.get_mut(index)) {
+            (*to, *bits) = (*byte, 0xff);
+        }
+    }
+    if whole {
+        mask = [0xff; 16];
+    }
+    let half = |from: usize, context: Context| {
+        let word = |bytes: &[u8; 16]| {
+            let half = bytes.get(from..).and_then(|half| half.first_chunk());
+            u64::from_le_bytes(half.copied().unwrap_or_default())
+        };
+        let masked = Value::binary(
+            Operator::And,
+            Value::Context(context),
+            Value::Constant(word(&mask)),
+        );
+        Value::binary(Operator::Equal, masked, Value::Constant(word(&wanted)))
+    };
+    Ok(Value::binary(
+        Operator::And,
+        half(0, Context::CommLow),
+        half(8, Context::CommHigh),
+    ))
+}
