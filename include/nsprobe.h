@@ -68,7 +68,7 @@ enum nsprobe_version {
 	NSPROBE_VERSION_V3 = 3,
 	/*
 	 * USDT semaphores; filters by thread, user, name, control group and
-	 * with children, which may be changed.
+	 * with children, which may be changed; programs that write.
 	 */
 	NSPROBE_VERSION_V4 = 4,
 };
@@ -175,6 +175,12 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_FILTERS (1ULL << 9)
 
+/*
+ * nsprobe_info.features: programs that write, where the module's parameter
+ * allows it.
+ */
+#define NSPROBE_FEATURE_MODIFY (1ULL << 10)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -228,6 +234,14 @@ struct nsprobe_info {
  * records themselves.
  */
 #define NSPROBE_SETUP_TEXT (1U << 0)
+
+/*
+ * nsprobe_setup.flags: probes of this session may have programs that write.
+ * Needs CAP_SYS_ADMIN in the initial user namespace (EPERM), the module's
+ * parameter allow_modify, and a kernel that is not locked down
+ * (NSPROBE_EACCES).
+ */
+#define NSPROBE_SETUP_MODIFY (1U << 1)
 
 /*
  * Makes the session's rings. Once per session, before the first struct
@@ -474,6 +488,14 @@ struct nsprobe_probe {
 	 * nsprobe_end_span), or zero.
 	 */
 	__u32 span;
+	/*
+	 * Most writes that the probe's programs may make, of all kinds and
+	 * processes: from 1 on when they have such, else zero. Further ones are
+	 * withheld, and counted.
+	 */
+	__u32 max_writes;
+	/* Zero. */
+	__u32 reserved;
 };
 
 /*
@@ -720,7 +742,10 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_NO_MEMORY = 8,
 	/* The session has no program or table of this id. */
 	NSPROBE_REFUSAL_NO_SUCH_ID = 9,
-	/* A program of this probe writes, which this session may not. */
+	/*
+	 * A program of this probe writes, which this session, or who asks for
+	 * it, may not (NSPROBE_SETUP_MODIFY).
+	 */
 	NSPROBE_REFUSAL_MAY_NOT_WRITE = 10,
 	/*
 	 * Sink, table, span and programs do not fit together: a table that the
@@ -735,6 +760,13 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_BAD_SEMAPHORE = 12,
 	/* The instruction is probed with another semaphore, or without one. */
 	NSPROBE_REFUSAL_SEMAPHORE_CONFLICT = 13,
+	/*
+	 * A program returns at once and the probe is not
+	 * NSPROBE_PROBE_AT_ENTRY, or it is the program of the return.
+	 */
+	NSPROBE_REFUSAL_NOT_AT_ENTRY = 14,
+	/* A program writes and nsprobe_probe.max_writes is zero. */
+	NSPROBE_REFUSAL_NO_WRITE_LIMIT = 15,
 };
 
 /*
@@ -803,6 +835,18 @@ struct nsprobe_counters {
 	__u64 aggregated;
 	/* Out: hits for which the table had no row left. */
 	__u64 turned_away;
+	/* Out: writes that its programs made. */
+	__u64 written;
+	/*
+	 * Out: writes that failed: a value was missing, or the place cannot be
+	 * written.
+	 */
+	__u64 write_failed;
+	/*
+	 * Out: writes that were withheld, as there were
+	 * nsprobe_probe.max_writes before.
+	 */
+	__u64 write_withheld;
 };
 
 /*
@@ -983,13 +1027,24 @@ enum nsprobe_operation {
 	 * The value that the ended span began with; absent when there was none.
 	 */
 	NSPROBE_OPERATION_SPAN_VALUE = 84,
-	/* Sets register small to a. */
+	/*
+	 * Sets register small to a: a general one, or the arithmetic flags.
+	 * Fails for one that a 32-bit program does not have.
+	 */
 	NSPROBE_OPERATION_SET_REGISTER = 96,
 	/*
 	 * Writes the low large bytes (1, 2, 4 or 8) of b to address a + small.
+	 * Fails when they are in two pages, or their page could not be written
+	 * without a page fault: it is absent, read-only, or not yet the
+	 * process's own copy.
 	 */
 	NSPROBE_OPERATION_STORE = 97,
-	/* Ends the function at once with return value a. */
+	/*
+	 * Ends the function at once with return value a: goes on at the ret
+	 * instruction (0xc3) that lies large behind the probe's reported place,
+	 * instead of at the breakpoint. Fails when there is none. Only at a
+	 * function's entry, where the return address is on top of the stack.
+	 */
 	NSPROBE_OPERATION_RETURN = 98,
 };
 
@@ -1091,6 +1146,8 @@ enum nsprobe_flaw {
 	NSPROBE_FLAW_TOO_MUCH_OUTPUT = 6,
 	/* What may be there once is there again. */
 	NSPROBE_FLAW_REPEATED = 7,
+	/* The stack or instruction pointer is set. */
+	NSPROBE_FLAW_NOT_WRITABLE = 8,
 };
 
 /*
@@ -1117,6 +1174,9 @@ enum nsprobe_flaw {
 
 /* nsprobe_header.kind of a struct nsprobe_lost. */
 #define NSPROBE_KIND_LOST 3
+
+/* nsprobe_header.kind of a struct nsprobe_write_record. */
+#define NSPROBE_KIND_WRITE 4
 
 /*
  * Most words of frames in one hit: a stack with many bare addresses, which take
@@ -1265,6 +1325,56 @@ enum nsprobe_unmapped {
 
 /* Bits of a frame's word that hold the file offset. */
 #define NSPROBE_OFFSET_BITS 40
+
+/* nsprobe_write_record.what: a register; its place is its DWARF number. */
+#define NSPROBE_WRITE_REGISTER 1
+
+/* nsprobe_write_record.what: memory; its place is its address. */
+#define NSPROBE_WRITE_MEMORY 2
+
+/*
+ * nsprobe_write_record.what: a return at once; before and after are the
+ * register with the return value, the place is where the task went on.
+ */
+#define NSPROBE_WRITE_RETURN 3
+
+/*
+ * A program of a probe wrote, or tried to. It comes before the record of its
+ * hit, which has the same sequence.
+ */
+struct nsprobe_write_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* When, CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* The probe. */
+	__u32 probe;
+	/*
+	 * The hit's number among those of its probe and CPU, as in
+	 * nsprobe_hit.sequence.
+	 */
+	__u32 sequence;
+	/* Process, as the opener's pid namespace numbers it. */
+	__u32 pid;
+	/* Thread, as the opener's pid namespace numbers it. */
+	__u32 tid;
+	/* NSPROBE_WRITE_*. */
+	__u8 what;
+	/* 1 when it was done, 0 when it failed and nothing has changed. */
+	__u8 done;
+	/* Bytes that were written. */
+	__u8 bytes;
+	/* Zero. */
+	__u8 reserved;
+	/* The CPU whose ring this is. */
+	__u32 cpu;
+	/* What was written. */
+	__u64 place;
+	/* What was there before; zero when that could not be read. */
+	__u64 before;
+	/* What was to be there afterwards. */
+	__u64 after;
+};
 
 /* The page that the reader writes. */
 struct nsprobe_consumer_page {

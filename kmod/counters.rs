@@ -49,6 +49,9 @@ counters! {
     lost_full,
     turned_away,
     stacks_cut,
+    written,
+    write_failed,
+    write_withheld,
     hits,
 }
 
@@ -132,6 +135,13 @@ impl Here<'_> {
     /// Of a rejected hit: a value was missing that would have decided.
     pub(crate) fn undecided(&self) {
         self.on.undecided.fetch_add(1, Relaxed);
+    }
+
+    /// Counts what became of a hit's writes.
+    pub(crate) fn writes(&self, made: u32, failed: u32, withheld: u32) {
+        self.on.written.fetch_add(made.into(), Relaxed);
+        self.on.write_failed.fetch_add(failed.into(), Relaxed);
+        self.on.write_withheld.fetch_add(withheld.into(), Relaxed);
     }
 
     /// Of a recorded hit: its stack ended early.

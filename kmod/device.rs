@@ -23,6 +23,8 @@ use crate::{
         task::{
             is_capable,
             is_locked_down,
+            module_allows_modify,
+            Lockdown,
             CAP_PERFMON,
             CAP_SYS_ADMIN,
             CAP_SYS_PTRACE, //
@@ -50,10 +52,22 @@ pub(crate) struct Device {
 /// `EPERM` unless the current task may trace the whole machine.
 fn require_capabilities() -> Result {
     let may = is_capable(CAP_SYS_ADMIN) || is_capable(CAP_PERFMON) && is_capable(CAP_SYS_PTRACE);
-    if may && !is_locked_down() {
+    if may && !is_locked_down(Lockdown::Tracing) {
         Ok(())
     } else {
         Err(EPERM)
+    }
+}
+
+/// `EPERM` unless the current task may modify traced programs, `EACCES` when nobody
+/// may.
+fn require_modify() -> Result {
+    if !module_allows_modify() || is_locked_down(Lockdown::Writing) {
+        Err(EACCES)
+    } else if !is_capable(CAP_SYS_ADMIN) {
+        Err(EPERM)
+    } else {
+        Ok(())
     }
 }
 
@@ -127,7 +141,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_PROGRAM
             | abi::FEATURE_SINKS
             | abi::FEATURE_SEMAPHORE
-            | abi::FEATURE_FILTERS,
+            | abi::FEATURE_FILTERS
+            | abi::FEATURE_MODIFY,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -140,11 +155,16 @@ fn info(arg: UserPtr) -> Result {
 fn set_up(session: &Session, arg: UserPtr) -> Result {
     let mut request = Request::<Setup>::read(arg)?;
     let setup = &mut request.value;
-    if setup.flags & !abi::SETUP_TEXT != 0 || setup.reserved != 0 {
+    if setup.flags & !(abi::SETUP_TEXT | abi::SETUP_MODIFY) != 0 || setup.reserved != 0 {
         return Err(EINVAL);
     }
     let as_text = setup.flags & abi::SETUP_TEXT != 0;
-    let (rings, stride) = session.set_up(setup.ring_bytes, setup.watermark_bytes, as_text)?;
+    let may_modify = setup.flags & abi::SETUP_MODIFY != 0;
+    if may_modify {
+        require_modify()?;
+    }
+    let (rings, stride) =
+        session.set_up(setup.ring_bytes, setup.watermark_bytes, as_text, may_modify)?;
     setup.rings = rings;
     setup.mmap_stride = stride;
     request.write_back()
@@ -220,6 +240,9 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.stacks_cut = counts.stacks_cut;
     counters.aggregated = counts.aggregated;
     counters.turned_away = counts.turned_away;
+    counters.written = counts.written;
+    counters.write_failed = counts.write_failed;
+    counters.write_withheld = counts.write_withheld;
     request.write_back()
 }
 

@@ -101,6 +101,11 @@ impl Opener {
         Ok(Opener { process, namespace })
     }
 
+    /// Its process id, as the initial pid namespace numbers it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid().number()
+    }
+
     /// Whether `process` may be traced, whatever the filter lists.
     #[inline(always)]
     fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {

@@ -40,6 +40,8 @@ mod session;
 mod stack;
 #[forbid(unsafe_code)]
 mod table;
+#[forbid(unsafe_code)]
+mod write;
 
 mod sys;
 

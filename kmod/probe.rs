@@ -37,7 +37,9 @@ use crate::{
         vma::FileKey, //
     },
     table::{Key, Table},
+    write::Writer,
 };
+use core::sync::atomic::AtomicU32;
 use kernel::{
     prelude::*,
     sync::{Arc, SetOnce}, //
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) opener: Opener,
     pub(crate) filter: Swap<Filter>,
     pub(crate) rings: SetOnce<Rings>,
+    /// Whether programs may write.
+    pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
@@ -70,6 +74,7 @@ impl Shared {
                 opener,
                 filter: Swap::new(),
                 rings: SetOnce::new(),
+                may_modify: SetOnce::new(),
                 objects,
                 calls: SetOnce::new(),
                 waiter <- Waiter::new(),
@@ -79,7 +84,7 @@ impl Shared {
     }
 
     /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
-    fn append(&self, cpu: u32, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> bool {
+    pub(crate) fn append(&self, cpu: u32, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> bool {
         match self.rings.as_ref() {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
             None => false,
@@ -116,7 +121,7 @@ impl ForkHook for Follower {
 }
 
 /// A record without its header, which the ring writes.
-fn body_of(record: &[u64]) -> &[u64] {
+pub(crate) fn body_of(record: &[u64]) -> &[u64] {
     record.get(1..).unwrap_or(&[])
 }
 
@@ -152,6 +157,8 @@ pub(crate) struct Probe {
     pub(crate) counts_only: bool,
     /// The table whose spans the programs end.
     pub(crate) spans: Option<Arc<Table>>,
+    /// Writes that its programs may still make.
+    pub(crate) writes_left: AtomicU32,
     pub(crate) counters: Arc<Counters>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -319,6 +326,24 @@ impl Probe {
     /// Out of line, so that hits without a program do not pay for its fields.
     #[inline(never)]
     fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
+        let mut leaves_by = None;
+        let verdict = self.run_and_deliver(program, event, call, &mut leaves_by);
+        // Only now: what is delivered is told of where the task was hit.
+        if let Some(ret) = leaves_by {
+            event.regs.go_to(ret);
+        }
+        verdict
+    }
+
+    /// `leaves_by` becomes the address of the `ret` instruction that the task is to go
+    /// on at.
+    fn run_and_deliver(
+        &self,
+        program: &Program,
+        event: &Event<'_>,
+        call: &mut u64,
+        leaves_by: &mut Option<u64>,
+    ) -> Verdict {
         let mut task = Task {
             regs: event.regs,
             opener: event.opener,
@@ -331,11 +356,30 @@ impl Probe {
             values: event.ended.unwrap_or_default().values,
             spans: self.spans.as_deref(),
             ended: None,
+            writer: Writer {
+                shared: &self.shared,
+                regs: event.regs,
+                current: event.current,
+                left: &self.writes_left,
+                probe: self.id,
+                sequence: event.sequence,
+                cpu: event.here.cpu,
+                now_ns: event.now_ns,
+                leaves_by: None,
+                made: 0,
+                withheld: 0,
+            },
             key: Words::new(),
             value: None,
         };
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
+        if program.summary().writes {
+            let Writer { made, withheld, .. } = task.writer;
+            let failed = outcome.failed_writes.saturating_sub(withheld);
+            event.here.writes(made, failed, withheld);
+            *leaves_by = task.writer.leaves_by;
+        }
         let is_entry = event.ended.is_none();
         if is_entry && self.keeps() {
             let kept = Call {

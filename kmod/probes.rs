@@ -34,13 +34,14 @@ use crate::{
     sys::{
         cond_resched,
         inode::{PinnedInode, Unusable},
+        task::{is_capable, CAP_SYS_ADMIN},
         tracepoint::Forks,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
     },
     table::Table,
 };
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
     alloc::AllocError,
     prelude::*,
@@ -211,6 +212,13 @@ impl Probes {
         for known in self.known.iter_mut().skip(known_before) {
             known.state = after;
         }
+        if requests.iter().any(|request| request.max_writes != 0) {
+            pr_info!(
+                "process {} attaches probes that may write: {}\n",
+                shared.opener.pid(),
+                requests.len()
+            );
+        }
         match result {
             Ok(()) => {
                 PROBES.fetch_add(used as u32, Relaxed);
@@ -273,6 +281,7 @@ impl Probes {
                 return Err(Refused(EINVAL, Refusal::Mismatch));
             }
         }
+        check_writes(shared, request, [&at_entry, &at_return])?;
         prepare_calls(shared, ends, at_entry.as_ref())?;
         let report = match request.report_offset {
             0 => request.offset,
@@ -294,6 +303,7 @@ impl Probes {
             at_return,
             sink,
             spans,
+            writes_left: AtomicU32::new(request.max_writes),
             counters: Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?,
             shared: shared.clone(),
         };
@@ -340,9 +350,6 @@ impl Probes {
         };
         let program = self.programs.get(index);
         let program = program.ok_or(Refused(ENOENT, Refusal::NoSuchId))?;
-        if program.summary().writes {
-            return Err(Refused(EPERM, Refusal::MayNotWrite));
-        }
         Ok(Some(program.clone()))
     }
 
@@ -453,6 +460,7 @@ fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
         || request.max_frames > FRAMES_MAX
         || request.report_offset > request.offset
+        || request.reserved != 0
     {
         return Err(unknown);
     }
@@ -472,6 +480,34 @@ fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused>
     let aligned = semaphore % SEMAPHORE_BYTES == 0;
     if semaphore != 0 && !(inside && apart && aligned) {
         return Err(Refused(EINVAL, Refusal::BadSemaphore));
+    }
+    Ok(())
+}
+
+/// Checks that the programs of the entry and the return may write what they do.
+fn check_writes(
+    shared: &Shared,
+    request: &ProbeRequest,
+    programs: [&Option<Arc<Program>>; 2],
+) -> Result<(), Refused> {
+    let [entry, at_return] =
+        programs.map(|program| program.as_ref().map(|p| p.summary()).unwrap_or_default());
+    if !entry.writes && !at_return.writes {
+        return match request.max_writes {
+            0 => Ok(()),
+            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
+        };
+    }
+    let may = shared.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
+    if !may {
+        return Err(Refused(EPERM, Refusal::MayNotWrite));
+    }
+    let is_at_entry = request.flags & PROBE_AT_ENTRY != 0;
+    if at_return.returns || entry.returns && !is_at_entry {
+        return Err(Refused(EINVAL, Refusal::NotAtEntry));
+    }
+    if request.max_writes == 0 {
+        return Err(Refused(EINVAL, Refusal::NoWriteLimit));
     }
     Ok(())
 }

@@ -28,6 +28,7 @@ use crate::{
         user_mem, //
     },
     table::{Span, Table},
+    write::Writer,
 };
 use kernel::prelude::*;
 
@@ -105,6 +106,8 @@ pub(crate) struct Task<'a> {
     pub(crate) spans: Option<&'a Table>,
     /// The span that it ended.
     pub(crate) ended: Option<Span>,
+    /// What it writes.
+    pub(crate) writer: Writer<'a>,
     /// The key so far.
     pub(crate) key: Words<KEY_WORDS_MAX>,
     /// The value for the table.
@@ -156,17 +159,17 @@ impl Machine for Task<'_> {
         user_mem::read(address, out).is_ok()
     }
 
-    // No session may write yet: programs that do are refused when they are attached.
-    fn set_register(&mut self, _register: Register, _value: u64) -> bool {
-        false
+    fn set_register(&mut self, register: Register, value: u64) -> bool {
+        self.writer.register(register, value)
     }
 
-    fn write(&mut self, _address: u64, _bytes: &[u8]) -> bool {
-        false
+    fn write(&mut self, address: u64, bytes: &[u8]) -> bool {
+        self.writer.memory(address, bytes)
     }
 
-    fn return_now(&mut self, _value: u64) -> bool {
-        false
+    fn return_now(&mut self, value: u64, distance: u64) -> bool {
+        let ret = self.probe_address.wrapping_add(distance);
+        self.writer.return_by(ret, value)
     }
 
     fn key(&mut self, words: &[u64]) {

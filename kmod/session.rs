@@ -112,6 +112,7 @@ impl Session {
         ring_bytes: u64,
         watermark_bytes: u64,
         as_text: bool,
+        may_modify: bool,
     ) -> Result<(u32, u64)> {
         let total = ring_bytes.checked_mul(u64::from(nr_cpu_ids()));
         let sized = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
@@ -126,6 +127,7 @@ impl Session {
         let rings = Rings::new(geometry, watermark_bytes)?;
         let answer = (nr_cpu_ids(), rings.stride());
         self.as_text.populate(as_text);
+        self.shared.may_modify.populate(may_modify);
         self.shared.rings.populate(rings);
         Ok(answer)
     }

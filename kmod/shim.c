@@ -8,6 +8,7 @@
 #include <linux/fs.h>
 #include <linux/kdev_t.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -25,8 +26,13 @@ struct pid *nsprobe_get_pid(struct pid *pid);
 void nsprobe_cgroup_put(struct cgroup *cgroup);
 bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup);
 void nsprobe_tracepoints_sync(void);
+bool nsprobe_allows_modify(void);
 typedef void nsprobe_forked(void *data, struct task_struct *parent, struct task_struct *child);
 void nsprobe_forked_fits(nsprobe_forked *probe);
+
+static bool allow_modify;
+module_param(allow_modify, bool, 0444);
+MODULE_PARM_DESC(allow_modify, "Sessions may ask to change registers and memory of traced programs (default: off)");
 
 struct inode *nsprobe_real_inode(struct file *file) { return d_real_inode(file->f_path.dentry); }
 bool nsprobe_super_get(struct super_block *sb) { return atomic_inc_not_zero(&sb->s_active); }
@@ -40,3 +46,4 @@ void nsprobe_cgroup_put(struct cgroup *cgroup) { cgroup_put(cgroup); }
 bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup) { return task_under_cgroup_hierarchy(task, cgroup); }
 void nsprobe_tracepoints_sync(void) { tracepoint_synchronize_unregister(); }
 void nsprobe_forked_fits(nsprobe_forked *probe) { check_trace_callback_type_sched_process_fork(probe); }
+bool nsprobe_allows_modify(void) { return allow_modify; }

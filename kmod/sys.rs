@@ -8,6 +8,7 @@
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`pages`]: the memory of a ring, and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
+//! - [`regs`]: the registers of a traced task;
 //! - [`scratch`]: words on the stack that need not be zeroed;
 //! - [`shim`]: what `shim.c` adds;
 //! - [`swap`]: a value that handlers read while it is replaced;
@@ -15,7 +16,7 @@
 //! - [`thread`]: a thread that a filter names;
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
-//! - [`user_mem`]: reads of user memory that never fault;
+//! - [`user_mem`]: user memory, without ever faulting;
 //! - [`vma`]: mappings of the current task, and the files behind them;
 //! - [`worker`]: work that no signal of the caller disturbs.
 //!
@@ -31,6 +32,7 @@ pub(crate) mod inode;
 pub(crate) mod lock;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
+pub(crate) mod regs;
 pub(crate) mod scratch;
 mod shim;
 pub(crate) mod swap;

@@ -25,7 +25,7 @@ pub enum Version {
     /// Sinks other than the ring: counters, tables, spans.
     V3 = 3,
     /// USDT semaphores; filters by thread, user, name, control group and with children,
-    /// which may be changed.
+    /// which may be changed; programs that write.
     V4 = 4,
 }
 
@@ -119,6 +119,8 @@ pub const FEATURE_SEMAPHORE: u64 = 1 << 8;
 /// [`Info::features`]: filters by thread, user, name, control group, with children; a
 /// filter may be changed at any time.
 pub const FEATURE_FILTERS: u64 = 1 << 9;
+/// [`Info::features`]: programs that write, where the module's parameter allows it.
+pub const FEATURE_MODIFY: u64 = 1 << 10;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -170,6 +172,11 @@ const _: () = assert!(size_of::<Info>() == 72);
 /// [`Setup::flags`]: `read()` gives one line of text per record instead of the
 /// records themselves.
 pub const SETUP_TEXT: u32 = 1 << 0;
+
+/// [`Setup::flags`]: probes of this session may have programs that write. Needs
+/// CAP_SYS_ADMIN in the initial user namespace (`EPERM`), the module's parameter
+/// `allow_modify`, and a kernel that is not locked down (`EACCES`).
+pub const SETUP_MODIFY: u32 = 1 << 1;
 
 /// Makes the session's rings. Once per session, before the first [`Attach`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -347,8 +354,13 @@ pub struct Probe {
     pub table: u32,
     /// Id of the [`Table`] whose spans the program ends (`EndSpan`), or zero.
     pub span: u32,
+    /// Most writes that the probe's programs may make, of all kinds and processes: from 1
+    /// on when they have such, else zero. Further ones are withheld, and counted.
+    pub max_writes: u32,
+    /// Zero.
+    pub reserved: u32,
 }
-const _: () = assert!(size_of::<Probe>() == 64);
+const _: () = assert!(size_of::<Probe>() == 72);
 
 /// Bytes of [`Probe`] in [`Version::V1`]: the least that [`Attach`] takes.
 pub const PROBE_BYTES_V1: usize = 48;
@@ -572,7 +584,8 @@ pub enum Refusal {
     NoMemory = 8,
     /// The session has no program or table of this id.
     NoSuchId = 9,
-    /// A program of this probe writes, which this session may not.
+    /// A program of this probe writes, which this session, or who asks for it, may not
+    /// ([`SETUP_MODIFY`]).
     MayNotWrite = 10,
     /// Sink, table, span and programs do not fit together: a table that the sink
     /// does not take, of another kind, or of another number of key words.
@@ -581,6 +594,11 @@ pub enum Refusal {
     BadSemaphore = 12,
     /// The instruction is probed with another semaphore, or without one.
     SemaphoreConflict = 13,
+    /// A program returns at once and the probe is not [`PROBE_AT_ENTRY`], or it is the
+    /// program of the return.
+    NotAtEntry = 14,
+    /// A program writes and [`Probe::max_writes`] is zero.
+    NoWriteLimit = 15,
 }
 
 impl Refusal {
@@ -601,6 +619,8 @@ impl Refusal {
             11 => Refusal::Mismatch,
             12 => Refusal::BadSemaphore,
             13 => Refusal::SemaphoreConflict,
+            14 => Refusal::NotAtEntry,
+            15 => Refusal::NoWriteLimit,
             _ => return None,
         })
     }
@@ -667,8 +687,14 @@ pub struct Counters {
     pub aggregated: u64,
     /// Out: hits for which the table had no row left.
     pub turned_away: u64,
+    /// Out: writes that its programs made.
+    pub written: u64,
+    /// Out: writes that failed: a value was missing, or the place cannot be written.
+    pub write_failed: u64,
+    /// Out: writes that were withheld, as there were [`Probe::max_writes`] before.
+    pub write_withheld: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 88);
+const _: () = assert!(size_of::<Counters>() == 112);
 
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.

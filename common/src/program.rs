@@ -178,11 +178,17 @@ numbered! {
         EndSpan = 83,
         /// The value that the ended span began with; absent when there was none.
         SpanValue = 84,
-        /// Sets register `small` to `a`.
+        /// Sets register `small` to `a`: a general one, or the arithmetic flags. Fails for
+        /// one that a 32-bit program does not have.
         SetRegister = 96,
-        /// Writes the low `large` bytes (1, 2, 4 or 8) of `b` to address `a + small`.
+        /// Writes the low `large` bytes (1, 2, 4 or 8) of `b` to address `a + small`. Fails
+        /// when they are in two pages, or their page could not be written without a page
+        /// fault: it is absent, read-only, or not yet the process's own copy.
         Store = 97,
-        /// Ends the function at once with return value `a`.
+        /// Ends the function at once with return value `a`: goes on at the `ret`
+        /// instruction (0xc3) that lies `large` behind the probe's reported place, instead
+        /// of at the breakpoint. Fails when there is none. Only at a function's entry, where
+        /// the return address is on top of the stack.
         Return = 98,
     }
 }
@@ -283,6 +289,8 @@ pub enum Flaw {
     TooMuchOutput = 6,
     /// What may be there once is there again.
     Repeated = 7,
+    /// The stack or instruction pointer is set.
+    NotWritable = 8,
 }
 
 /// What a program does, as far as whoever runs it must know.
@@ -290,6 +298,8 @@ pub enum Flaw {
 pub struct Summary {
     /// It writes registers or memory.
     pub writes: bool,
+    /// It returns at once.
+    pub returns: bool,
     /// It reads the memory of the traced process.
     pub reads_memory: bool,
     /// How many fields it has.

@@ -24,6 +24,9 @@ pub const KIND_OBJECT: u16 = 2;
 /// [`Header::kind`] of a [`Lost`].
 pub const KIND_LOST: u16 = 3;
 
+/// [`Header::kind`] of a [`WriteRecord`].
+pub const KIND_WRITE: u16 = 4;
+
 /// Most words of frames in one hit: a stack with many bare addresses, which
 /// take two words each, ends before [`FRAMES_MAX`](super::abi::FRAMES_MAX).
 pub const WORDS_MAX: usize = 128;
@@ -315,6 +318,50 @@ impl<'a> Details<'a> {
     }
 }
 
+/// [`WriteRecord::what`]: a register; its place is its DWARF number.
+pub const WRITE_REGISTER: u8 = 1;
+/// [`WriteRecord::what`]: memory; its place is its address.
+pub const WRITE_MEMORY: u8 = 2;
+/// [`WriteRecord::what`]: a return at once; before and after are the register with
+/// the return value, the place is where the task went on.
+pub const WRITE_RETURN: u8 = 3;
+
+/// A program of a probe wrote, or tried to. It comes before the record of its hit, which
+/// has the same `sequence`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WriteRecord {
+    /// Length and kind.
+    pub header: Header,
+    /// When, CLOCK_MONOTONIC in nanoseconds.
+    pub time_ns: u64,
+    /// The probe.
+    pub probe: u32,
+    /// The hit's number among those of its probe and CPU, as in [`Hit::sequence`].
+    pub sequence: u32,
+    /// Process, as the opener's pid namespace numbers it.
+    pub pid: u32,
+    /// Thread, as the opener's pid namespace numbers it.
+    pub tid: u32,
+    /// `WRITE_*`.
+    pub what: u8,
+    /// 1 when it was done, 0 when it failed and nothing has changed.
+    pub done: u8,
+    /// Bytes that were written.
+    pub bytes: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// The CPU whose ring this is.
+    pub cpu: u32,
+    /// What was written.
+    pub place: u64,
+    /// What was there before; zero when that could not be read.
+    pub before: u64,
+    /// What was to be there afterwards.
+    pub after: u64,
+}
+const _: () = assert!(size_of::<WriteRecord>() == 64);
+
 /// One record, parsed.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
@@ -324,6 +371,8 @@ pub enum Record<'a> {
     Object(&'a ObjectRecord),
     /// A gap.
     Lost(&'a Lost),
+    /// A change to the traced program.
+    Write(&'a WriteRecord),
     /// A kind that this version does not know: kind and body.
     Unknown(u16, &'a [u8]),
 }
@@ -376,6 +425,7 @@ impl<'a> Record<'a> {
             }
             KIND_OBJECT => Record::Object(fixed(body)?.0),
             KIND_LOST => Record::Lost(fixed(body)?.0),
+            KIND_WRITE => Record::Write(fixed(body)?.0),
             kind => Record::Unknown(kind, body.get(size_of::<Header>()..).unwrap_or(&[])),
         };
         Ok(Some((Some(record), length)))

@@ -5,7 +5,10 @@
 //! written as `\xNN`, so that a line stays a line and a terminal stays as it is.
 
 use super::abi::ObjectIdentity;
-use super::record::{Frame, Frames, Record, StackEnd, HIT_RETURN};
+use super::record::{
+    Frame, Frames, Record, StackEnd, WriteRecord, HIT_RETURN, WRITE_MEMORY, WRITE_REGISTER,
+    WRITE_RETURN,
+};
 use core::fmt::{Result, Write};
 
 /// Longest line that [`write_line`] writes for one record, in bytes: a hit of
@@ -54,6 +57,7 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
             write!(out, " lost {} since ", lost.count)?;
             write_time(out, lost.first_ns)?;
         }
+        Record::Write(write) => write_change(out, write)?,
         Record::Unknown(kind, _) => write!(out, "unknown record kind {kind}")?,
     }
     out.write_str("\n")
@@ -61,6 +65,27 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
 
 fn write_time(out: &mut impl Write, ns: u64) -> Result {
     write!(out, "{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+fn write_change(out: &mut impl Write, write: &WriteRecord) -> Result {
+    write_time(out, write.time_ns)?;
+    write!(
+        out,
+        " cpu {} write probe {} seq {} pid {} tid {} ",
+        write.cpu, write.probe, write.sequence, write.pid, write.tid
+    )?;
+    match write.what {
+        WRITE_REGISTER => write!(out, "register {}", write.place)?,
+        WRITE_MEMORY => write!(out, "memory 0x{:x} bytes {}", write.place, write.bytes)?,
+        WRITE_RETURN => write!(out, "return by 0x{:x}", write.place)?,
+        what => write!(out, "what {what} 0x{:x}", write.place)?,
+    }
+    let verdict = if write.done == 0 { " failed" } else { "" };
+    write!(
+        out,
+        " before 0x{:x} after 0x{:x}{verdict}",
+        write.before, write.after
+    )
 }
 
 /// The bytes of a name up to its first NUL.

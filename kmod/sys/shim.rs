@@ -29,6 +29,8 @@ extern "C" {
     pub(super) fn nsprobe_task_in_cgroup(task: *mut task_struct, cgroup: *mut cgroup) -> bool;
     /// `tracepoint_synchronize_unregister()`: sleeps.
     pub(super) fn nsprobe_tracepoints_sync();
+    /// The module parameter `allow_modify`.
+    pub(super) fn nsprobe_allows_modify() -> bool;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
 }

@@ -50,6 +50,11 @@ impl Pid {
         Some((upid.nr as u32, upid.ns))
     }
 
+    /// The number in the initial namespace.
+    pub(crate) fn number(&self) -> u32 {
+        self.at(0).map_or(0, |(number, _)| number)
+    }
+
     /// The number in the pid's own namespace, and that namespace's inode number.
     pub(crate) fn own_number(&self) -> (u32, u32) {
         match self.at(self.level()) {
@@ -300,8 +305,27 @@ pub(crate) const CAP_SYS_PTRACE: u32 = bindings::CAP_SYS_PTRACE;
 /// `CAP_SYS_ADMIN`.
 pub(crate) const CAP_SYS_ADMIN: u32 = bindings::CAP_SYS_ADMIN;
 
-/// Whether the kernel is locked down against tracing (`LOCKDOWN_PERF`).
-pub(crate) fn is_locked_down() -> bool {
+/// What a kernel may be locked down against.
+#[derive(Clone, Copy)]
+pub(crate) enum Lockdown {
+    /// Tracing (`LOCKDOWN_PERF`).
+    Tracing,
+    /// Writing to user memory (`LOCKDOWN_BPF_WRITE_USER`).
+    Writing,
+}
+
+/// Whether the kernel is locked down against that.
+pub(crate) fn is_locked_down(against: Lockdown) -> bool {
+    let reason = match against {
+        Lockdown::Tracing => bindings::lockdown_reason_LOCKDOWN_PERF,
+        Lockdown::Writing => bindings::lockdown_reason_LOCKDOWN_BPF_WRITE_USER,
+    };
     // SAFETY: `security_locked_down` has no preconditions.
-    unsafe { bindings::security_locked_down(bindings::lockdown_reason_LOCKDOWN_PERF) != 0 }
+    unsafe { bindings::security_locked_down(reason) != 0 }
+}
+
+/// Whether whoever loaded the module allows sessions to modify programs.
+pub(crate) fn module_allows_modify() -> bool {
+    // SAFETY: No preconditions; the parameter is fixed when the module is loaded.
+    unsafe { shim::nsprobe_allows_modify() }
 }

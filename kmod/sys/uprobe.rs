@@ -6,17 +6,15 @@
 //! its uprobe and a grace period has passed before its memory goes, and pays one
 //! grace period for any number of them.
 
+pub(crate) use super::regs::Regs;
 use super::{
     cond_resched,
     inode::PinnedInode,
-    shim,
     task::Mm,
     worker::{self, Caller}, //
 };
-use crate::common::program::Register;
 use core::{
     ffi::c_int,
-    marker::PhantomData,
     ptr::NonNull, //
 };
 use kernel::{
@@ -62,62 +60,6 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// Whether processes with this address space should carry the breakpoint.
     /// Called under the mm's write lock and uprobe locks.
     fn wants(&self, mm: &Mm) -> bool;
-}
-
-/// The registers of the current task at a hit, as long as its handler runs.
-#[repr(transparent)]
-pub(crate) struct Regs<'a>(Opaque<bindings::pt_regs>, PhantomData<&'a ()>);
-
-impl Regs<'_> {
-    /// Instruction pointer.
-    pub(crate) fn ip(&self) -> u64 {
-        // SAFETY: The registers are valid as long as `self`.
-        unsafe { (*self.0.get()).ip as u64 }
-    }
-
-    /// Stack pointer.
-    pub(crate) fn sp(&self) -> u64 {
-        // SAFETY: As for `ip`.
-        unsafe { (*self.0.get()).sp as u64 }
-    }
-
-    /// The value of a register; `None` for one that a task of this kind has not.
-    pub(crate) fn get(&self, register: Register) -> Option<u64> {
-        // SAFETY: As for `ip`.
-        let regs = unsafe { &*self.0.get() };
-        Some(match register {
-            Register::Rax => regs.ax,
-            Register::Rdx => regs.dx,
-            Register::Rcx => regs.cx,
-            Register::Rbx => regs.bx,
-            Register::Rsi => regs.si,
-            Register::Rdi => regs.di,
-            Register::Rbp => regs.bp,
-            Register::Rsp => regs.sp,
-            Register::R8 => regs.r8,
-            Register::R9 => regs.r9,
-            Register::R10 => regs.r10,
-            Register::R11 => regs.r11,
-            Register::R12 => regs.r12,
-            Register::R13 => regs.r13,
-            Register::R14 => regs.r14,
-            Register::R15 => regs.r15,
-            Register::Rip => regs.ip,
-            Register::Flags => regs.flags,
-        } as u64)
-    }
-
-    /// Frame pointer register.
-    pub(crate) fn bp(&self) -> u64 {
-        // SAFETY: As for `ip`.
-        unsafe { (*self.0.get()).bp as u64 }
-    }
-
-    /// Whether the task runs 64-bit code.
-    pub(crate) fn is_64bit(&self) -> bool {
-        // SAFETY: As for `ip`.
-        unsafe { shim::nsprobe_user_64bit(self.0.get()) }
-    }
 }
 
 /// A consumer and what it calls; the kernel holds its address.

@@ -30,6 +30,25 @@ pub(crate) fn read(address: u64, out: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
+/// Writes `bytes` to user address `address`. A page that is not there, not writable,
+/// or shared with a file or another process until it is written stays as it is. Any
+/// context of a user task.
+pub(crate) fn write(address: u64, bytes: &[u8]) -> Result<(), Fault> {
+    // SAFETY: `bytes` is valid for reads of its length; the destination is checked by
+    // `copy_to_user_nofault` itself and may be any address.
+    let left = unsafe {
+        bindings::copy_to_user_nofault(
+            address as *mut core::ffi::c_void,
+            bytes.as_ptr().cast(),
+            bytes.len(),
+        )
+    };
+    match left {
+        0 => Ok(()),
+        _ => Err(Fault),
+    }
+}
+
 /// The value at user address `address`.
 pub(crate) fn read_value<T: FromBytes + IntoBytes + Default>(address: u64) -> Result<T, Fault> {
     let mut value = T::default();

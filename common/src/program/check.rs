@@ -93,8 +93,13 @@ impl Checker<'_> {
         match operation {
             Operation::Register | Operation::SetRegister => {
                 let number = u8::try_from(step.small).map_err(|_| Flaw::Unknown)?;
-                Register::from_u8(number).ok_or(Flaw::Unknown)?;
-                self.summary.writes |= operation == Operation::SetRegister;
+                let register = Register::from_u8(number).ok_or(Flaw::Unknown)?;
+                if operation == Operation::SetRegister {
+                    if matches!(register, Register::Rsp | Register::Rip) {
+                        return Err(Flaw::NotWritable);
+                    }
+                    self.summary.writes = true;
+                }
             }
             Operation::Context => {
                 let number = u8::try_from(step.large).map_err(|_| Flaw::Unknown)?;
@@ -143,7 +148,10 @@ impl Checker<'_> {
                 once(&mut self.ends)?;
                 self.summary.ends_span = Some(core::mem::take(&mut self.summary.key_words));
             }
-            Operation::Return => self.summary.writes = true,
+            Operation::Return => {
+                self.summary.writes = true;
+                self.summary.returns = true;
+            }
             _ => {}
         }
         Ok(())

@@ -24,8 +24,9 @@ pub trait Machine {
     fn set_register(&mut self, register: Register, value: u64) -> bool;
     /// Writes `bytes` to `address`; false when they could not all be.
     fn write(&mut self, address: u64, bytes: &[u8]) -> bool;
-    /// Ends the function with this return value; false when it could not be.
-    fn return_now(&mut self, value: u64) -> bool;
+    /// Ends the function with this return value, by the `ret` instruction `distance`
+    /// behind the probe's reported place; false when it could not be.
+    fn return_now(&mut self, value: u64, distance: u64) -> bool;
     /// Appends words to the key; room for as many as [`check`](super::check)
     /// counted is there.
     fn key(&mut self, words: &[u64]);
@@ -297,7 +298,7 @@ fn write(
             let address = a.wrapping_add(i64::from(step.small) as u64);
             Some(machine.write(address, bytes.get(..step.large as usize)?))
         }
-        _ => Some(machine.return_now(a)),
+        _ => Some(machine.return_now(a, step.large)),
     }
 }
 

@@ -65,7 +65,7 @@ impl Machine for Fake {
         self.memory[range].copy_from_slice(bytes);
         true
     }
-    fn return_now(&mut self, value: u64) -> bool {
+    fn return_now(&mut self, value: u64, _distance: u64) -> bool {
         self.returned = Some(value);
         true
     }

@@ -82,11 +82,12 @@ pub(crate) fn structs() -> Vec<Layout> {
         Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved, tids, tid_count,
             uid, comm, cgroup_id, cgroup_fd, reserved2 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
-            entry_program, return_program, table, span }
+            entry_program, return_program, table, span, max_writes, reserved }
         Attach { size, flags, probes, count, probe_size, failed, reason }
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
-            stacks_cut, undecided, aggregated, turned_away }
+            stacks_cut, undecided, aggregated, turned_away, written, write_failed,
+            write_withheld }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
@@ -102,6 +103,8 @@ pub(crate) fn structs() -> Vec<Layout> {
             ns_pid, ns_tid, pidns_inum, reserved2, comm }
         ObjectRecord { header, time_ns, id, reserved, identity }
         Lost { header, time_ns, count, first_ns }
+        WriteRecord { header, time_ns, probe, sequence, pid, tid, what, done, bytes, reserved, cpu,
+            place, before, after }
         ConsumerPage { position }
         ProducerPage { position, lost, data_bytes }
     }
@@ -146,6 +149,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_SINKS,
         FEATURE_SEMAPHORE,
         FEATURE_FILTERS,
+        FEATURE_MODIFY,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -157,6 +161,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         OBJECTS_MAX,
         BUILD_ID_MAX,
         SETUP_TEXT,
+        SETUP_MODIFY,
         FILTER_PIDS,
         FILTER_PIDNS,
         FILTER_SELF,
@@ -199,6 +204,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::Mismatch,
         Refusal::BadSemaphore,
         Refusal::SemaphoreConflict,
+        Refusal::NotAtEntry,
+        Refusal::NoWriteLimit,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,
@@ -209,6 +216,10 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         KIND_HIT,
         KIND_OBJECT,
         KIND_LOST,
+        KIND_WRITE,
+        WRITE_REGISTER,
+        WRITE_MEMORY,
+        WRITE_RETURN,
         WORDS_MAX,
         RECORD_BYTES_MAX,
         HIT_COMPAT,
@@ -321,6 +332,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Flaw::BadSize,
         Flaw::TooMuchOutput,
         Flaw::Repeated,
+        Flaw::NotWritable,
     ]
 }
 

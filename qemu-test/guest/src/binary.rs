@@ -64,3 +64,14 @@ pub(crate) fn section(file: &Path, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{} has no {name}", file.display()))
         .0
 }
+
+/// How far behind a function something is, when the file is mapped.
+pub(crate) fn distance(file: &Path, from: &str, to: &str) -> u64 {
+    let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let elf = object::File::parse(&*bytes).expect("a victim is an ELF file");
+    let address = |name: &str| {
+        let symbol = elf.symbols().find(|symbol| symbol.name() == Ok(name));
+        symbol.unwrap_or_else(|| panic!("no {name}")).address()
+    };
+    address(to).wrapping_sub(address(from))
+}

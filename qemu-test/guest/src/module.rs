@@ -18,7 +18,13 @@ pub(crate) struct Module(());
 impl Module {
     /// Loads it.
     pub(crate) fn load() -> Module {
-        load(FILE).expect("the module loads");
+        Module::load_with("")
+    }
+
+    /// Loads it with parameters.
+    pub(crate) fn load_with(parameters: &str) -> Module {
+        let file = File::open(FILE).expect("the module was built");
+        sys::load_module(&file, parameters).expect("the module loads");
         let there = crate::oracle::within(Duration::from_secs(5), || {
             Path::new(nsprobe_common::abi::DEVICE).exists()
         });

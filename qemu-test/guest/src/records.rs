@@ -2,7 +2,7 @@
 //! What a session's rings held, record by record.
 
 use crate::session::{Ring, Session};
-use nsprobe_common::record::{Frame, Hit, Lost, ObjectRecord, Record};
+use nsprobe_common::record::{Frame, Hit, Lost, ObjectRecord, Record, WriteRecord};
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
@@ -15,6 +15,8 @@ pub(crate) struct Records {
     pub(crate) details: Vec<(Option<u64>, Vec<u64>)>,
     /// Announced objects by id.
     pub(crate) objects: HashMap<u32, ObjectRecord>,
+    /// Changes to the traced programs.
+    pub(crate) writes: Vec<WriteRecord>,
     /// Announced losses.
     pub(crate) lost: Vec<Lost>,
 }
@@ -34,6 +36,7 @@ impl Records {
                 Some(Record::Object(object)) => {
                     self.objects.insert(object.id, *object);
                 }
+                Some(Record::Write(write)) => self.writes.push(*write),
                 Some(Record::Lost(lost)) => self.lost.push(*lost),
                 Some(Record::Unknown(kind, _)) => panic!("a record of unknown kind {kind}"),
                 None => {}

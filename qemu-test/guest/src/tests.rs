@@ -19,6 +19,7 @@ mod semaphores;
 mod sinks;
 mod specs;
 mod stacks;
+mod writes;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         batches::TESTS,
         semaphores::TESTS,
         filters::TESTS,
+        writes::TESTS,
         lifetime::TESTS,
         stacks::TESTS,
         fetching::TESTS,

@@ -137,7 +137,7 @@ pub enum Error {
 
 /// A program's flaw, as a sentence.
 fn flaw_text(flaw: u32) -> &'static str {
-    const KNOWN: [(Flaw, &str); 7] = [
+    const KNOWN: [(Flaw, &str); 8] = [
         (Flaw::TooLong, "the program is too long"),
         (Flaw::Unknown, "the module does not know it: is it older?"),
         (Flaw::NoSlot, "there is no such slot"),
@@ -145,6 +145,10 @@ fn flaw_text(flaw: u32) -> &'static str {
         (Flaw::BadSize, "a size is out of its limits"),
         (Flaw::TooMuchOutput, "more fields than a record holds"),
         (Flaw::Repeated, "it may be there only once"),
+        (
+            Flaw::NotWritable,
+            "the stack and instruction pointers cannot be set",
+        ),
     ];
     let known = KNOWN.iter().find(|(known, _)| *known as u32 == flaw);
     known.map_or(
@@ -166,12 +170,16 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
         Refusal::TooMany => "the session has too many probes: probe fewer functions",
         Refusal::NoMemory => "the kernel has no memory for the probe",
         Refusal::NoSuchId => "the session has no program or table of this id",
-        Refusal::MayNotWrite => "its program writes, which the session may not",
+        Refusal::MayNotWrite => "its program writes, which the session may not (SETUP_MODIFY)",
         Refusal::Mismatch => "its sink, table and programs do not fit together",
         Refusal::BadSemaphore => "the file has no USDT semaphore at this offset",
         Refusal::SemaphoreConflict => {
             "the instruction is probed with another USDT semaphore, perhaps by another tracer"
         }
+        Refusal::NotAtEntry => {
+            "its program returns at once, which is possible at a function's entry only"
+        }
+        Refusal::NoWriteLimit => "its program writes, and it is not said how often it may",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

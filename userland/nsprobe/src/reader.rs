@@ -153,6 +153,7 @@ fn time_of(record: &Record<'_>) -> u64 {
         Record::Hit(hit, _) => hit.time_ns,
         Record::Object(object) => object.time_ns,
         Record::Lost(lost) => lost.time_ns,
+        Record::Write(write) => write.time_ns,
         // Every kind's body begins with its time.
         Record::Unknown(_, body) => {
             let bytes = body.first_chunk().copied().unwrap_or_default();

@@ -77,7 +77,8 @@ impl Printer {
                 Record::Hit(hit, details) => self.hit(session, hit, &details)?,
                 Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
-                Record::Unknown(..) => {}
+                // No session of ours may write.
+                Record::Write(..) | Record::Unknown(..) => {}
             }
         }
         self.out.flush()

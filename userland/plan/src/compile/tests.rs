@@ -55,7 +55,7 @@ impl Machine for Thread {
     fn write(&mut self, _: u64, _: &[u8]) -> bool {
         false
     }
-    fn return_now(&mut self, _: u64) -> bool {
+    fn return_now(&mut self, _: u64, _: u64) -> bool {
         false
     }
     fn key(&mut self, words: &[u64]) {

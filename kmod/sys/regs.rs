@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The registers of a traced task.
+
+use super::shim;
+use crate::common::program::Register;
+use core::marker::PhantomData;
+use kernel::{
+    bindings,
+    types::Opaque, //
+};
+
+/// The registers of the current task at a hit, as long as its handler runs: nothing
+/// else uses them.
+#[repr(transparent)]
+pub(crate) struct Regs<'a>(Opaque<bindings::pt_regs>, PhantomData<&'a ()>);
+
+impl Regs<'_> {
+    /// Instruction pointer.
+    pub(crate) fn ip(&self) -> u64 {
+        // SAFETY: The registers are valid as long as `self`.
+        unsafe { (*self.0.get()).ip as u64 }
+    }
+
+    /// Stack pointer.
+    pub(crate) fn sp(&self) -> u64 {
+        // SAFETY: As for `ip`.
+        unsafe { (*self.0.get()).sp as u64 }
+    }
+
+    /// The value of a register; `None` for one that a task of this kind has not.
+    pub(crate) fn get(&self, register: Register) -> Option<u64> {
+        // SAFETY: As for `ip`.
+        let regs = unsafe { &*self.0.get() };
+        Some(match register {
+            Register::Rax => regs.ax,
+            Register::Rdx => regs.dx,
+            Register::Rcx => regs.cx,
+            Register::Rbx => regs.bx,
+            Register::Rsi => regs.si,
+            Register::Rdi => regs.di,
+            Register::Rbp => regs.bp,
+            Register::Rsp => regs.sp,
+            Register::R8 => regs.r8,
+            Register::R9 => regs.r9,
+            Register::R10 => regs.r10,
+            Register::R11 => regs.r11,
+            Register::R12 => regs.r12,
+            Register::R13 => regs.r13,
+            Register::R14 => regs.r14,
+            Register::R15 => regs.r15,
+            Register::Rip => regs.ip,
+            Register::Flags => regs.flags,
+        } as u64)
+    }
+
+    /// Frame pointer register.
+    pub(crate) fn bp(&self) -> u64 {
+        // SAFETY: As for `ip`.
+        unsafe { (*self.0.get()).bp as u64 }
+    }
+
+    /// Whether the task runs 64-bit code.
+    pub(crate) fn is_64bit(&self) -> bool {
+        // SAFETY: As for `ip`.
+        unsafe { shim::nsprobe_user_64bit(self.0.get()) }
+    }
+
+    /// Sets a general register, or the arithmetic flags. False for a register that a
+    /// task of this kind has not, and for the stack and instruction pointers: the
+    /// kernel has noted where the stack is for pending returns, and where to go on.
+    pub(crate) fn set(&self, register: Register, value: u64) -> bool {
+        let raw = self.0.get();
+        let value = value as usize;
+        if !self.is_64bit() && is_64bit_only(register) {
+            return false;
+        }
+        // SAFETY: The registers are valid as long as `self`, nobody else uses them, and no
+        // reference to one is alive here.
+        let place = unsafe {
+            match register {
+                Register::Rax => &mut (*raw).ax,
+                Register::Rdx => &mut (*raw).dx,
+                Register::Rcx => &mut (*raw).cx,
+                Register::Rbx => &mut (*raw).bx,
+                Register::Rsi => &mut (*raw).si,
+                Register::Rdi => &mut (*raw).di,
+                Register::Rbp => &mut (*raw).bp,
+                Register::R8 => &mut (*raw).r8,
+                Register::R9 => &mut (*raw).r9,
+                Register::R10 => &mut (*raw).r10,
+                Register::R11 => &mut (*raw).r11,
+                Register::R12 => &mut (*raw).r12,
+                Register::R13 => &mut (*raw).r13,
+                Register::R14 => &mut (*raw).r14,
+                Register::R15 => &mut (*raw).r15,
+                Register::Flags => {
+                    let flags = &mut (*raw).flags;
+                    *flags = *flags & !ARITHMETIC_FLAGS | value & ARITHMETIC_FLAGS;
+                    return true;
+                }
+                Register::Rsp | Register::Rip => return false,
+            }
+        };
+        *place = value;
+        true
+    }
+
+    /// Goes on at `address` instead of behind the breakpoint. The kernel then leaves the
+    /// instruction there out (`handle_swbp` of `kernel/events/uprobes.c`).
+    pub(crate) fn go_to(&self, address: u64) {
+        // SAFETY: As in `set`.
+        unsafe { (*self.0.get()).ip = address as usize };
+    }
+}
+
+/// CF, PF, AF, ZF, SF and OF: what arithmetic sets.
+const ARITHMETIC_FLAGS: usize = 0x8d5;
+
+fn is_64bit_only(register: Register) -> bool {
+    matches!(
+        register,
+        Register::R8
+            | Register::R9
+            | Register::R10
+            | Register::R11
+            | Register::R12
+            | Register::R13
+            | Register::R14
+            | Register::R15
+    )
+}

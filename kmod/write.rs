@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What programs change in the traced task: counted against the probe's limit, and
+//! recorded with what was there before.
+
+use crate::{
+    common::program::Register,
+    common::record::{
+        WriteRecord,
+        KIND_WRITE,
+        WRITE_MEMORY,
+        WRITE_REGISTER,
+        WRITE_RETURN, //
+    },
+    probe::{body_of, Shared},
+    sys::{task::Current, uprobe::Regs, user_mem},
+};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use kernel::{page::PAGE_SIZE, prelude::*};
+use zerocopy::{transmute_ref, IntoBytes};
+
+const RECORD_WORDS: usize = size_of::<WriteRecord>() / 8;
+/// The `ret` instruction.
+const RET: u8 = 0xc3;
+
+/// Writes of one hit.
+pub(crate) struct Writer<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) regs: &'a Regs<'a>,
+    pub(crate) current: &'a Current,
+    /// Writes that the probe may still make.
+    pub(crate) left: &'a AtomicU32,
+    pub(crate) probe: u32,
+    pub(crate) sequence: u32,
+    pub(crate) cpu: u32,
+    pub(crate) now_ns: u64,
+    /// The `ret` instruction that ends the function.
+    pub(crate) leaves_by: Option<u64>,
+    /// Writes so far that were made.
+    pub(crate) made: u32,
+    /// Writes so far that the limit forbade.
+    pub(crate) withheld: u32,
+}
+
+/// What is to be written.
+struct Change {
+    what: u8,
+    bytes: u8,
+    place: u64,
+    before: Option<u64>,
+    after: u64,
+}
+
+impl Writer<'_> {
+    /// Sets a register.
+    pub(crate) fn register(&mut self, register: Register, value: u64) -> bool {
+        let change = Change {
+            what: WRITE_REGISTER,
+            bytes: 8,
+            place: register as u64,
+            before: self.regs.get(register),
+            after: value,
+        };
+        self.make(&change, |regs| regs.set(register, value))
+    }
+
+    /// Writes up to eight bytes of memory.
+    pub(crate) fn memory(&mut self, address: u64, bytes: &[u8]) -> bool {
+        let mut before = 0u64;
+        let mut after = 0u64;
+        let (Some(old), Some(new)) = (
+            before.as_mut_bytes().get_mut(..bytes.len()),
+            after.as_mut_bytes().get_mut(..bytes.len()),
+        ) else {
+            return false;
+        };
+        for (to, from) in new.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        let is_there = user_mem::read(address, old).is_ok();
+        let change = Change {
+            what: WRITE_MEMORY,
+            bytes: bytes.len() as u8,
+            place: address,
+            before: is_there.then_some(before),
+            after,
+        };
+        // Of two pages one might be written and the other not.
+        let in_page = (address as usize) & PAGE_SIZE.wrapping_sub(1);
+        let is_whole = in_page.saturating_add(bytes.len()) <= PAGE_SIZE;
+        self.make(&change, |_| {
+            is_there && is_whole && user_mem::write(address, bytes).is_ok()
+        })
+    }
+
+    /// Ends the function by the `ret` instruction at `ret`. The stack stays as it is: a
+    /// shadow stack, and returns that other tracers wait for, see a return like any.
+    pub(crate) fn return_by(&mut self, ret: u64, value: u64) -> bool {
+        let mut instruction = [0u8];
+        let is_ret = user_mem::read(ret, &mut instruction).is_ok() && instruction == [RET];
+        let change = Change {
+            what: WRITE_RETURN,
+            bytes: 8,
+            place: ret,
+            before: self.regs.get(Register::Rax),
+            after: value,
+        };
+        let done = self.make(&change, |regs| is_ret && regs.set(Register::Rax, value));
+        if done {
+            self.leaves_by = Some(ret);
+        }
+        done
+    }
+
+    fn make(&mut self, change: &Change, act: impl FnOnce(&Regs<'_>) -> bool) -> bool {
+        let claim = |left: u32| left.checked_sub(1);
+        if self.left.fetch_update(Relaxed, Relaxed, claim).is_err() {
+            self.withheld = self.withheld.wrapping_add(1);
+            return false;
+        }
+        let done = act(self.regs);
+        match done {
+            true => self.made = self.made.wrapping_add(1),
+            // It was none: the probe may make it up.
+            false => {
+                self.left.fetch_add(1, Relaxed);
+            }
+        }
+        self.record(change, done);
+        done
+    }
+
+    fn record(&self, change: &Change, done: bool) {
+        let ids = self.shared.opener.ids(self.current);
+        let record = WriteRecord {
+            time_ns: self.now_ns,
+            probe: self.probe,
+            sequence: self.sequence,
+            pid: ids.pid,
+            tid: ids.tid,
+            what: change.what,
+            done: done.into(),
+            bytes: change.bytes,
+            cpu: self.cpu,
+            place: change.place,
+            before: change.before.unwrap_or(0),
+            after: change.after,
+            ..WriteRecord::default()
+        };
+        let words: &[u64; RECORD_WORDS] = transmute_ref!(&record);
+        // Without room the gap is told, and the counter knows of the write.
+        self.shared.append(
+            self.cpu,
+            KIND_WRITE,
+            [body_of(words), &[], &[], &[]],
+            self.now_ns,
+        );
+    }
+}

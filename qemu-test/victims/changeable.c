@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// flags: -O2 -Wall -Wextra -fcf-protection=none
+//
+// Tells what it computes, for tests that change it. For each line of stdin, a letter
+// and a number, it prints "called RESULT":
+//
+//   a N  increment(N)
+//   s N  skippable(N): the result, and 1000 for each time that its body has run
+//   g N  stores N in the global knob, calls look(), and gives what the knob is then
+//
+// "ready PID" comes first.
+#include <stdio.h>
+#include <unistd.h>
+
+volatile long knob = 1;
+static volatile long runs;
+
+__attribute__((noinline)) long increment(long n)
+{
+	__asm__ volatile("" : "+r"(n));
+	return n + 1;
+}
+
+__attribute__((noinline)) long skippable(long n)
+{
+	runs = runs + 1;
+	return n;
+}
+
+__attribute__((noinline)) void look(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+int main(void)
+{
+	char what;
+	long n, result;
+
+	setlinebuf(stdout);
+	printf("ready %d\n", getpid());
+	while (scanf(" %c %ld", &what, &n) == 2) {
+		if (what == 'a') {
+			result = increment(n);
+		} else if (what == 's') {
+			result = skippable(n);
+			result += 1000 * runs;
+		} else {
+			knob = n;
+			look();
+			result = knob;
+		}
+		printf("called %ld\n", result);
+	}
+	return 0;
+}
