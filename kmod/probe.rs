@@ -326,6 +326,24 @@ impl Probe {
     /// Out of line, so that hits without a program do not pay for its fields.
     #[inline(never)]
     fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
+        let mut leaves_by = None;
+        let verdict = self.run_and_deliver(program, event, call, &mut leaves_by);
+        // Only now: what is delivered is told of where the task was hit.
+        if let Some(ret) = leaves_by {
+            event.regs.go_to(ret);
+        }
+        verdict
+    }
+
+    /// `leaves_by` becomes the address of the `ret` instruction that the task is to go
+    /// on at.
+    fn run_and_deliver(
+        &self,
+        program: &Program,
+        event: &Event<'_>,
+        call: &mut u64,
+        leaves_by: &mut Option<u64>,
+    ) -> Verdict {
         let mut task = Task {
             regs: event.regs,
             opener: event.opener,
@@ -341,13 +359,13 @@ impl Probe {
             writer: Writer {
                 shared: &self.shared,
                 regs: event.regs,
-                opener: event.opener,
                 current: event.current,
                 left: &self.writes_left,
                 probe: self.id,
                 sequence: event.sequence,
                 cpu: event.here.cpu,
                 now_ns: event.now_ns,
+                leaves_by: None,
                 made: 0,
                 withheld: 0,
             },
@@ -360,6 +378,7 @@ impl Probe {
             let Writer { made, withheld, .. } = task.writer;
             let failed = outcome.failed_writes.saturating_sub(withheld);
             event.here.writes(made, failed, withheld);
+            *leaves_by = task.writer.leaves_by;
         }
         let is_entry = event.ended.is_none();
         if is_entry && self.keeps() {

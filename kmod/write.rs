@@ -11,7 +11,6 @@ use crate::{
         WRITE_REGISTER,
         WRITE_RETURN, //
     },
-    filter::Opener,
     probe::{body_of, Shared},
     sys::{task::Current, uprobe::Regs, user_mem},
 };
@@ -27,7 +26,6 @@ const RET: u8 = 0xc3;
 pub(crate) struct Writer<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) regs: &'a Regs<'a>,
-    pub(crate) opener: &'a Opener,
     pub(crate) current: &'a Current,
     /// Writes that the probe may still make.
     pub(crate) left: &'a AtomicU32,
@@ -35,6 +33,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) sequence: u32,
     pub(crate) cpu: u32,
     pub(crate) now_ns: u64,
+    /// The `ret` instruction that ends the function.
+    pub(crate) leaves_by: Option<u64>,
     /// Writes so far that were made.
     pub(crate) made: u32,
     /// Writes so far that the limit forbade.
@@ -104,12 +104,11 @@ impl Writer<'_> {
             before: self.regs.get(Register::Rax),
             after: value,
         };
-        self.make(&change, |regs| {
-            is_ret && regs.set(Register::Rax, value) && {
-                regs.go_to(ret);
-                true
-            }
-        })
+        let done = self.make(&change, |regs| is_ret && regs.set(Register::Rax, value));
+        if done {
+            self.leaves_by = Some(ret);
+        }
+        done
     }
 
     fn make(&mut self, change: &Change, act: impl FnOnce(&Regs<'_>) -> bool) -> bool {
@@ -131,7 +130,7 @@ impl Writer<'_> {
     }
 
     fn record(&self, change: &Change, done: bool) {
-        let ids = self.opener.ids(self.current);
+        let ids = self.shared.opener.ids(self.current);
         let record = WriteRecord {
             time_ns: self.now_ns,
             probe: self.probe,

@@ -14,7 +14,7 @@ use crate::witness::Witness;
 use nix::libc;
 use nsprobe_common::abi::{self, Probe, Refusal};
 use nsprobe_common::program::{Flaw, Operation, Register, Step};
-use nsprobe_common::record::{WriteRecord, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN};
+use nsprobe_common::record::{Frame, WriteRecord, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN};
 use std::fs;
 
 tests![
@@ -135,6 +135,14 @@ fn a_return_value_is_changed() {
     assert_eq!(victim.order("a 7"), 8);
 }
 
+/// The offset in its file that a frame names.
+fn offset(frame: &Frame) -> Option<u64> {
+    match frame {
+        Frame::Object { offset, .. } => Some(*offset),
+        Frame::Address { .. } => None,
+    }
+}
+
 /// How far behind a function's entry its `ret` is.
 fn distance_to_ret(victim: &Victim, function: &Function) -> u64 {
     let last = function.bytes - 1;
@@ -155,15 +163,28 @@ fn a_function_is_left_out() {
     let session = may_modify();
     assert_eq!(victim.order("s 7"), 1007);
     let steps = returns(&victim, "skippable");
-    let id = attach(&session, &victim, "skippable", &steps, entry());
+    let with_stack = Probe {
+        flags: abi::PROBE_AT_ENTRY | abi::PROBE_STACK,
+        ..entry()
+    };
+    let id = attach(&session, &victim, "skippable", &steps, with_stack);
     assert_eq!(victim.order("s 7"), 1005, "its body has run");
     assert_eq!(victim.order("s 7"), 1005, "its body has run");
     session.detach(&[id]).expect("it is attached");
     assert_eq!(victim.order("s 7"), 2007);
     assert_eq!(outcome(&session, id), (2, 0, 0));
-    let told = writes(&session);
+    let records = Records::of(&session);
+    let told = &records.writes;
     assert!(told.iter().all(|write| write.what == WRITE_RETURN));
     assert_eq!((told.len(), told[0].after), (2, 5));
+    // The stack is that of the hit, not of where the task goes on.
+    let entry = victim.function("skippable").offset;
+    let main = victim.function("main");
+    for (_, frames) in records.hits_of(id) {
+        let offsets: Vec<u64> = frames.iter().filter_map(|frame| offset(frame)).collect();
+        assert_eq!(offsets[0], entry);
+        assert!(main.holds(offsets[1]), "{frames:?}");
+    }
 }
 
 fn a_function_is_left_out_while_others_wait_for_its_return() {
