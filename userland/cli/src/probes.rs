@@ -46,6 +46,8 @@ pub(crate) struct PlannedProbe {
     /// Where the breakpoint is put: there, or at a cheaper instruction behind it that
     /// means the same.
     pub(crate) breakpoint: FileOffset,
+    /// The semaphore of a static probe.
+    pub(crate) semaphore: Option<FileOffset>,
     /// Whether that is the beginning of a function.
     pub(crate) at_function: bool,
     /// Whether it is hit when the function returns.
@@ -206,7 +208,8 @@ impl Planned {
             );
         }
         for spot in spots {
-            if !spot.at_function {
+            // Where a static probe is, the assembler has put an instruction.
+            if !spot.at_function && !matches!(spec.spec.place, Wanted::Usdt { .. }) {
                 place.check_boundary(&spot)?;
             }
             let probe = self.compile(index, &place, spot, spec, how)?;
@@ -248,7 +251,7 @@ impl Planned {
                 }
                 Ok(spots)
             }
-            Wanted::Usdt { .. } => bail!("static probes (PROVIDER:NAME) are not known yet"),
+            Wanted::Usdt { provider, name } => place.usdt(provider, name),
         }
     }
 
@@ -329,6 +332,7 @@ impl Planned {
             file,
             offset: spot.offset,
             breakpoint,
+            semaphore: spot.semaphore(),
             at_function: spot.at_function,
             at_return,
             entry: compiled.entry.map(|code| self.share(code)),

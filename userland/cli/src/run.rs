@@ -293,6 +293,9 @@ fn attach(
             true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
             false => Probe::instruction(file, probe.offset.0),
         };
+        if let Some(semaphore) = probe.semaphore {
+            request = request.with_semaphore(semaphore.0);
+        }
         if probe.at_return {
             request = request.as_call(true);
         }

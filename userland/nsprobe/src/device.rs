@@ -44,12 +44,18 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 5] = [
+    const NAMES: [(u64, &'static str); 11] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
         (abi::FEATURE_OBJECT_FD, "object-fd"),
         (abi::FEATURE_TEXT, "text"),
+        (abi::FEATURE_RETURN, "return"),
+        (abi::FEATURE_PROGRAM, "program"),
+        (abi::FEATURE_SINKS, "sinks"),
+        (abi::FEATURE_SEMAPHORE, "semaphore"),
+        (abi::FEATURE_FILTERS, "filters"),
+        (abi::FEATURE_MODIFY, "modify"),
     ];
 
     /// The names of the bits that this version knows.

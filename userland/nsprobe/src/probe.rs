@@ -32,6 +32,7 @@ pub struct Probe<'a> {
     file: BorrowedFd<'a>,
     offset: u64,
     report_offset: u64,
+    semaphore: u64,
     kind: u32,
     flags: u32,
     max_frames: u32,
@@ -58,6 +59,7 @@ impl<'a> Probe<'a> {
             file: file.as_fd(),
             offset,
             report_offset: 0,
+            semaphore: 0,
             kind: PROBE_ENTRY,
             flags: 0,
             max_frames: 0,
@@ -73,6 +75,13 @@ impl<'a> Probe<'a> {
     /// beginning, when the breakpoint sits behind it.
     pub fn reported_at(mut self, offset: u64) -> Probe<'a> {
         self.report_offset = offset;
+        self
+    }
+
+    /// The file offset of the semaphore of a static probe, which the kernel counts up in
+    /// every process with the breakpoint.
+    pub fn with_semaphore(mut self, offset: u64) -> Probe<'a> {
+        self.semaphore = offset;
         self
     }
 
@@ -140,6 +149,7 @@ impl<'a> Probe<'a> {
             max_frames: self.max_frames,
             offset: self.offset,
             report_offset: self.report_offset,
+            semaphore: self.semaphore,
             sink: self.sink,
             table: self.table,
             span: self.span,

@@ -20,6 +20,7 @@ mod scope;
 mod steps;
 pub mod syntax;
 mod types;
+mod usdt;
 mod value;
 
 pub use compile::{Code, Compiled, Request, Sink};
@@ -28,6 +29,7 @@ pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
 pub use syntax::{Spec, SpecError};
 pub use types::{Member, Shape, Type, TypeId};
+pub use usdt::UsdtScope;
 pub use value::{BinaryOperator, Value, Width};
 
 /// What names the probe itself in an expression.

@@ -14,6 +14,8 @@ mod place;
 mod tests;
 mod words;
 
+pub(crate) use words::known_register as register_of;
+
 use nsprobe_common::program::{Context, Register};
 use std::fmt;
 use std::ops::Range;

@@ -8,7 +8,7 @@ pub(crate) fn is_glob(text: &str) -> bool {
 
 /// Whether the glob fits the whole name. The work is bounded by the product of
 /// the lengths: only the last `*` is ever tried again.
-pub(crate) fn glob_fits(glob: &str, name: &str) -> bool {
+pub fn glob_fits(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
     let (mut g, mut n) = (0, 0);
     let mut again: Option<(usize, usize)> = None;

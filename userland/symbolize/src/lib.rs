@@ -25,14 +25,17 @@ mod nearest;
 mod plt;
 mod resolve;
 mod sections;
+mod usdt;
 
 pub use binary::{Binary, Place, Segment};
 pub use debug_file::{DataSymbol, DebugLink, Supplementary};
 pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
+pub use glob::glob_fits;
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
 pub use sections::{LoadedSection, SectionData, UnwindSections};
+pub use usdt::Usdt;
 
 use std::fmt;
 

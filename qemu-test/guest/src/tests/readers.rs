@@ -386,7 +386,8 @@ fn status_shows_the_module_sessions_and_probes() {
     let output = command::run(&["status"]).succeeded();
     println!("{}", output.stdout);
     let pid = std::process::id().to_string();
-    for part in ["interface 1 to 2", pid.as_str(), "42 recorded"] {
+    let versions = format!("interface 1 to {}", abi::Version::CURRENT as u32);
+    for part in [versions.as_str(), pid.as_str(), "42 recorded", "semaphore"] {
         assert!(
             output.stdout.contains(part),
             "no {part:?}: {}",

@@ -181,7 +181,7 @@ fn a_function_is_left_out() {
     let entry = victim.function("skippable").offset;
     let main = victim.function("main");
     for (_, frames) in records.hits_of(id) {
-        let offsets: Vec<u64> = frames.iter().filter_map(|frame| offset(frame)).collect();
+        let offsets: Vec<u64> = frames.iter().filter_map(offset).collect();
         assert_eq!(offsets[0], entry);
         assert!(main.holds(offsets[1]), "{frames:?}");
     }

@@ -6,9 +6,9 @@ use anyhow::{anyhow, bail};
 use libnsprobe::common::program::{Operation, Register};
 use nsprobe_placement::{Boundary, Needs};
 use nsprobe_plan::debug::{self, DebugInfo};
-use nsprobe_plan::{Compiled, Plain, Scope};
+use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Usdt};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -24,9 +24,16 @@ pub(super) struct Spot {
     pub(super) at_function: bool,
     /// The inlined function whose names are meant; several may begin at one address.
     inlined: Option<debug::Function>,
+    /// The static probe that is there.
+    usdt: Option<Usdt>,
 }
 
 impl Spot {
+    /// Where the semaphore of the static probe is.
+    pub(super) fn semaphore(&self) -> Option<FileOffset> {
+        self.usdt.as_ref()?.semaphore
+    }
+
     /// So many bytes behind the beginning of a function.
     pub(super) fn of(function: &Function, distance: u64) -> Spot {
         let name = demangle_without_parameters(&function.name);
@@ -39,6 +46,7 @@ impl Spot {
             },
             at_function: distance == 0,
             inlined: None,
+            usdt: None,
         }
     }
 }
@@ -57,6 +65,7 @@ pub(super) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
             function: format!("{offset:#x}"),
             at_function: false,
             inlined: None,
+            usdt: None,
         },
     };
     check(binary, path, &spot)?;
@@ -113,6 +122,40 @@ impl<'a> Searched<'a> {
                 })
             })
             .collect()
+    }
+
+    /// Where a static probe is; its provider and name may be globs.
+    pub(super) fn usdt(&self, provider: &str, name: &str) -> anyhow::Result<Vec<Spot>> {
+        let all = self.binary.usdt()?;
+        let fits = |wanted: &str, found: &str| nsprobe_symbolize::glob_fits(wanted, found);
+        let found: Vec<&Usdt> = all
+            .iter()
+            .filter(|probe| fits(provider, &probe.provider) && fits(name, &probe.name))
+            .collect();
+        if found.is_empty() {
+            let names = all.iter().map(|p| format!("{}:{}", p.provider, p.name));
+            let wanted = format!("{provider}:{name}");
+            let nearest = nsprobe_symbolize::nearest_names(&wanted, names, 3);
+            let shown = self.path.display();
+            match nearest.as_slice() {
+                [] if all.is_empty() => bail!("{shown} has no static probes"),
+                [] => bail!("{shown} has no static probe {wanted}"),
+                names => bail!(
+                    "{shown} has no static probe {wanted} (did you mean {}?)",
+                    names.join(", ")
+                ),
+            }
+        }
+        let spots = found.into_iter().map(|probe| {
+            let called = format!("{}:{}", probe.provider, probe.name);
+            let spot = self.spot(probe.address, Some(called))?;
+            Ok(Spot {
+                at_function: false,
+                usdt: Some(probe.clone()),
+                ..spot
+            })
+        });
+        spots.collect()
     }
 
     /// Where the code of a source line is, and which line that is.
@@ -199,6 +242,9 @@ impl<'a> Searched<'a> {
 
     /// What names mean at a spot.
     pub(super) fn scope(&self, spot: &Spot) -> Box<dyn Scope + '_> {
+        if let Some(probe) = &spot.usdt {
+            return Box::new(UsdtScope::new(probe, self.binary));
+        }
         let plain = |why: Cow<'a, str>| -> Box<dyn Scope + '_> {
             Box::new(Plain {
                 address: spot.address.0,

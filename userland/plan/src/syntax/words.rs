@@ -227,7 +227,7 @@ pub(super) fn register(name: &str, span: &Span) -> Result<Kind> {
 }
 
 /// A register by its name in AT&T syntax, and how many of its bytes are meant.
-fn known_register(name: &str) -> Option<(Register, u8)> {
+pub(crate) fn known_register(name: &str) -> Option<(Register, u8)> {
     use Register::*;
     let named = [
         (Rax, ["rax", "eax", "ax", "al"]),

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arguments of static probes.
+//!
+//! Each is `SIZE@OPERAND` (`sys/sdt.h` of SystemTap): bytes, negative for a signed
+//! number, and an operand of the assembler in AT&T syntax: `%edi`, `$5`, `-8(%rbp)`,
+//! `8(%rax,%rbx,4)`, `counter+8(%rip)`.
+
+use crate::plain::Plain;
+use crate::syntax::register_of;
+use crate::types::{Member, Shape, Type, TypeId};
+use crate::value::BinaryOperator;
+use crate::{Place, Scope, ScopeError, Typed, Value, Variable};
+use nsprobe_symbolize::{Binary, Usdt};
+use std::rc::Rc;
+
+/// Most arguments of a probe: `sys/sdt.h` has twelve.
+const ARGUMENTS_MAX: usize = 32;
+
+/// The place of a static probe.
+#[derive(Debug)]
+pub struct UsdtScope<'a> {
+    plain: Plain<'a>,
+    arguments: Vec<Result<Typed, String>>,
+}
+
+impl<'a> UsdtScope<'a> {
+    /// What is known at a static probe of a file.
+    pub fn new(probe: &Usdt, binary: &'a Binary) -> UsdtScope<'a> {
+        let operands = operands(&probe.arguments);
+        let address_of = |name: &str| {
+            let found = binary.find_data(name).ok()?;
+            found.first().map(|symbol| symbol.address.0)
+        };
+        UsdtScope {
+            plain: Plain {
+                address: probe.address.0,
+                at_function: false,
+                binary: Some(binary),
+                why: "a static probe has arguments: arg1 and so on".into(),
+            },
+            arguments: operands
+                .take(ARGUMENTS_MAX)
+                .map(|operand| typed(operand, &address_of))
+                .collect(),
+        }
+    }
+
+    /// How many arguments it has.
+    pub fn argument_count(probe: &Usdt) -> usize {
+        operands(&probe.arguments).count()
+    }
+}
+
+/// The arguments one by one: a blank may stand inside of brackets only.
+fn operands(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0i32;
+    text.split(move |c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ' ' && depth <= 0
+    })
+    .filter(|operand| !operand.is_empty())
+}
+
+/// What an argument is, and where; an error says why it cannot be fetched.
+fn typed(text: &str, address_of: &dyn Fn(&str) -> Option<u64>) -> Result<Typed, String> {
+    let failed = || format!("its operand `{text}` is not understood");
+    let (size, operand) = match text.split_once('@') {
+        Some(parts) => parts,
+        // Old notes have no size.
+        None => ("8", text),
+    };
+    if size.ends_with('f') {
+        return Err(format!("it is a floating-point number (`{text}`)"));
+    }
+    let size: i64 = size.parse().map_err(|_| failed())?;
+    let (bytes, signed) = (size.unsigned_abs(), size < 0);
+    if !matches!(bytes, 1 | 2 | 4 | 8) {
+        return Err(format!("it has {bytes} bytes (`{text}`)"));
+    }
+    let kind = match (bytes, signed) {
+        // A word: an address more often than not.
+        (8, false) => crate::plain::word(),
+        _ => Type::new("", Shape::Integer { bytes, signed }),
+    };
+    let cut = |value| match bytes {
+        8 => value,
+        bytes => Value::Truncate {
+            value: Box::new(value),
+            bits: bytes as u8 * 8,
+            signed,
+        },
+    };
+    let place = if let Some(number) = operand.strip_prefix('$') {
+        Place::Value(cut(Value::Constant(number_of(number).ok_or_else(failed)?)))
+    } else if let Some(name) = operand.strip_prefix('%') {
+        let (register, _) = register_of(name).ok_or_else(failed)?;
+        if name.len() == 2 && name.ends_with('h') {
+            return Err(failed());
+        }
+        Place::Value(cut(Value::Register(register)))
+    } else {
+        Place::Memory(address(operand, address_of).ok_or_else(failed)?)
+    };
+    Ok(Typed { place, kind })
+}
+
+/// `-8(%rbp)`, `8(%rax,%rbx,4)`, `name+8(%rip)`, `name`.
+fn address(operand: &str, address_of: &dyn Fn(&str) -> Option<u64>) -> Option<Value> {
+    let (displacement, inside) = match operand.split_once('(') {
+        Some((displacement, rest)) => (displacement, Some(rest.strip_suffix(')')?)),
+        None => (operand, None),
+    };
+    let mut parts = inside.unwrap_or("").split(',').map(str::trim);
+    let register = |name: Option<&str>| match name {
+        None | Some("") => Some(None),
+        Some(name) => Some(Some(register_of(name.strip_prefix('%')?)?)),
+    };
+    let (base, index) = (parts.next(), parts.next());
+    if base == Some("%rip") || inside.is_none() {
+        let (name, distance) = match displacement.rfind(['+', '-']).filter(|at| *at > 0) {
+            Some(at) => (displacement.get(..at)?, number_of(displacement.get(at..)?)?),
+            None => (displacement, 0),
+        };
+        return Some(Value::Image(address_of(name)?.wrapping_add(distance)));
+    }
+    let whole = |(register, bytes)| (bytes == 8).then_some(Value::Register(register));
+    let mut sum = match register(base)? {
+        Some(base) => whole(base)?,
+        None => Value::Constant(0),
+    };
+    if let Some(index) = register(index)? {
+        let scale = match parts.next() {
+            Some(scale) => number_of(scale)?,
+            None => 1,
+        };
+        let scaled = Value::binary(
+            BinaryOperator::Multiply,
+            whole(index)?,
+            Value::Constant(scale),
+        );
+        sum = Value::binary(BinaryOperator::Add, sum, scaled);
+    }
+    match displacement {
+        "" => Some(sum),
+        displacement => Some(sum.plus(number_of(displacement)?)),
+    }
+}
+
+/// A number with a sign, decimal or hexadecimal, as 64 bits.
+fn number_of(text: &str) -> Option<u64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let value = match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
+        None => digits.parse().ok()?,
+    };
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
+}
+
+impl Scope for UsdtScope<'_> {
+    fn address(&self) -> u64 {
+        self.plain.address()
+    }
+
+    fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
+        self.plain.variable(name)
+    }
+
+    fn parameters(&self) -> Result<Vec<Variable>, ScopeError> {
+        let arguments = self.arguments.iter().enumerate();
+        let variable = |(index, typed): (usize, &Result<Typed, String>)| Variable {
+            name: format!("arg{}", index + 1).into(),
+            role: crate::Role::Parameter,
+            value: typed.clone().map_err(ScopeError::new),
+        };
+        Ok(arguments.map(variable).collect())
+    }
+
+    fn locals(&self) -> Result<Vec<Variable>, ScopeError> {
+        self.plain.locals()
+    }
+
+    fn argument(&self, number: usize) -> Result<Typed, ScopeError> {
+        let argument = number.checked_sub(1).and_then(|at| self.arguments.get(at));
+        match argument {
+            Some(argument) => argument.clone().map_err(|why| {
+                ScopeError::new(format!("argument {number} cannot be fetched: {why}"))
+            }),
+            None => Err(ScopeError::new(format!(
+                "the static probe has {} arguments, counted from 1: there is no arg{number}",
+                self.arguments.len()
+            ))),
+        }
+    }
+
+    fn retval(&self) -> Result<Typed, ScopeError> {
+        Err(ScopeError::new("a static probe does not return"))
+    }
+
+    fn resolve(&self, id: TypeId) -> Result<Type, ScopeError> {
+        self.plain.resolve(id)
+    }
+
+    fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError> {
+        self.plain.members(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nsprobe_common::program::Register::{Rax, Rbp, Rbx, Rdi};
+    use proptest::prelude::*;
+
+    fn place(text: &str) -> Option<Place> {
+        let address_of = |name: &str| (name == "counter").then_some(0x4000);
+        typed(text, &address_of).ok().map(|typed| typed.place)
+    }
+
+    fn register(register: nsprobe_common::program::Register) -> Value {
+        Value::Register(register)
+    }
+
+    #[test]
+    fn operands_of_the_assembler_are_understood() {
+        let cut = |value, bits, signed| {
+            Some(Place::Value(Value::Truncate {
+                value: Box::new(value),
+                bits,
+                signed,
+            }))
+        };
+        let memory = |value| Some(Place::Memory(value));
+        assert_eq!(place("-4@%edi"), cut(register(Rdi), 32, true));
+        assert_eq!(place("1@%dil"), cut(register(Rdi), 8, false));
+        assert_eq!(place("8@%rax"), Some(Place::Value(register(Rax))));
+        assert_eq!(
+            place("8@$-5"),
+            Some(Place::Value(Value::Constant(-5i64 as u64)))
+        );
+        assert_eq!(
+            place("4@-20(%rbp)"),
+            memory(register(Rbp).plus(-20i64 as u64))
+        );
+        assert_eq!(place("8@(%rax)"), memory(register(Rax)));
+        let scaled = Value::binary(BinaryOperator::Multiply, register(Rbx), Value::Constant(4));
+        let sum = Value::binary(BinaryOperator::Add, register(Rax), scaled);
+        assert_eq!(place("8@8(%rax,%rbx,4)"), memory(sum.clone().plus(8)));
+        assert_eq!(place("8@8(%rax, %rbx, 4)"), memory(sum.plus(8)));
+        assert_eq!(place("4@counter(%rip)"), memory(Value::Image(0x4000)));
+        assert_eq!(place("4@counter+8(%rip)"), memory(Value::Image(0x4008)));
+        assert_eq!(place("%rax"), Some(Place::Value(register(Rax))));
+        for bad in [
+            "8f@%xmm0",
+            "16@%rax",
+            "8@%xyz",
+            "8@(%eax)",
+            "x@%rax",
+            "8@",
+            "4@other(%rip)",
+            "1@%ah",
+        ] {
+            assert_eq!(place(bad), None, "{bad}");
+        }
+        let all: Vec<&str> = operands("-4@%edi 8@8(%rax, %rbx, 4)  1@$0").collect();
+        assert_eq!(all, ["-4@%edi", "8@8(%rax, %rbx, 4)", "1@$0"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_operand_panics(text in "[-0-9@$%(),a-z+ ]{0,24}") {
+            for operand in operands(&text) {
+                let _ = typed(operand, &|_| Some(7));
+            }
+        }
+    }
+}
