@@ -2,7 +2,8 @@
 //! Values that were fetched, for people and for machines.
 
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::demangle::demangle_without_parameters;
+use nsprobe_symbolize::{escaped, Address, Binary, Place};
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ pub(crate) fn text(value: &FieldValue) -> String {
         FieldValue::Signed(number) => number.to_string(),
         FieldValue::Hex(number) => format!("{number:#x}"),
         FieldValue::Bits(number) => format!("{number:#b}"),
+        FieldValue::Symbol { address, .. } => format!("{address:#x}"),
         FieldValue::Char(byte) => format!("'{}'", escaped(&[*byte][..])),
         FieldValue::Bool(value) => value.to_string(),
         FieldValue::Text { bytes, cut } => {
@@ -35,6 +37,29 @@ pub(crate) fn text(value: &FieldValue) -> String {
 
 fn list(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Puts the names of functions in place of their addresses, as far as `binary` has them.
+pub(crate) fn name_symbols(values: &mut [FieldValue], binary: &Binary) {
+    for value in values {
+        if let FieldValue::Symbol { address, in_file } = *value {
+            if let Some(name) = function_at(binary, Address(in_file)) {
+                *value = FieldValue::Named(name, address as i64);
+            }
+        }
+    }
+}
+
+/// The function that holds an address, and the distance from its beginning.
+fn function_at(binary: &Binary, address: Address) -> Option<String> {
+    let Place::Function(function) = binary.code_at(binary.offset_of(address)?) else {
+        return None;
+    };
+    let name = demangle_without_parameters(&function.name);
+    Some(match address.0.checked_sub(function.address.0)? {
+        0 => name,
+        distance => format!("{name}+{distance:#x}"),
+    })
 }
 
 /// Escaped, quotes too.
@@ -89,6 +114,9 @@ impl Serialize for JsonValue<'_> {
             }
             FieldValue::Named(name, _) => serializer.serialize_str(name),
             FieldValue::Hex(number) => serializer.serialize_str(&format!("{number:#x}")),
+            FieldValue::Symbol { address, .. } => {
+                serializer.serialize_str(&format!("{address:#x}"))
+            }
             FieldValue::Bits(number) => serializer.serialize_str(&format!("{number:#b}")),
             FieldValue::Char(byte) => serializer.serialize_char(char::from(*byte)),
             FieldValue::Bytes(bytes) => serializer.serialize_str(&hex(bytes)),

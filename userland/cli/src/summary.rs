@@ -3,8 +3,8 @@
 
 use crate::probes::Planned;
 use libnsprobe::{Counters, ProbeId, Session};
-use nsprobe_plan::decode::FieldFormat;
-use nsprobe_symbolize::{escaped, FileOffset};
+use nsprobe_plan::decode::{FieldFormat, Shape};
+use nsprobe_symbolize::{escaped, Binary, FileOffset};
 use std::io::{Result, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -81,6 +81,8 @@ pub(crate) struct ProbeLabel {
     pub(crate) offset: FileOffset,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,
+    /// The probed file, when fields are named by it.
+    pub(crate) symbols: Option<Rc<Binary>>,
 }
 
 impl ProbeLabel {
@@ -95,6 +97,14 @@ impl ProbeLabel {
                 function: probe.function.clone(),
                 offset: probe.offset,
                 fields: Rc::clone(&probe.fields),
+                symbols: file
+                    .filter(|_| {
+                        probe
+                            .fields
+                            .iter()
+                            .any(|field| field.shape == Shape::Symbol)
+                    })
+                    .map(|file| Rc::clone(&file.binary)),
             }
         };
         planned.probes.iter().zip(ids).map(label).collect()

@@ -6,6 +6,7 @@ use crate::resolve::{Of, Resolver, Thing};
 use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
 use crate::syntax::{Binary, Expression, Field, Format, Kind, Span, Spec, SpecError};
+use crate::value::BinaryOperator;
 use crate::{types, Value};
 use nsprobe_common::program::{Context, Operation, Step, BYTES_MAX, KEY_WORDS_MAX};
 
@@ -219,6 +220,15 @@ impl Compiler<'_> {
             }
             return Ok(FieldFormat::new(&field.name, Shape::Comm));
         }
+        if field.format == Some(Format::Symbol) {
+            let address = self.resolver.scalar(&field.value)?.value;
+            let file = Value::Image(0);
+            let in_file = Value::binary(BinaryOperator::Subtract, address.clone(), file);
+            for value in [address, in_file] {
+                self.steps.effect(Operation::Field, &value, 0, span)?;
+            }
+            return Ok(FieldFormat::new(&field.name, Shape::Symbol));
+        }
         let (value, shape) = self.shaped(field)?;
         let (operation, bytes) = match &shape {
             Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
@@ -313,6 +323,10 @@ impl Compiler<'_> {
         let mut words = 0;
         for field in keys {
             let span = &field.span;
+            if field.format == Some(Format::Symbol) {
+                let message = "symbols cannot be counted by; addresses can: EXPR:hex";
+                return Err(SpecError::new(span.clone(), message));
+            }
             let shape = if field.value.kind == Kind::Comm {
                 for context in [Context::CommLow, Context::CommHigh] {
                     self.steps

@@ -43,6 +43,8 @@ pub enum Shape {
     },
     /// The thread's name, which is two fields.
     Comm,
+    /// An address, and the same by the probed file's own count: two fields.
+    Symbol,
     /// A struct or an array.
     Object {
         /// Bytes of it.
@@ -67,6 +69,13 @@ pub enum FieldValue {
     Hex(u64),
     /// Shown in binary digits.
     Bits(u64),
+    /// An address, maybe of a function.
+    Symbol {
+        /// Where it is in the process.
+        address: u64,
+        /// What that is by the probed file's own count, if it is in that file.
+        in_file: u64,
+    },
     /// A character.
     Char(u8),
     /// True or false.
@@ -105,7 +114,7 @@ impl Shape {
     pub fn key_words(&self) -> usize {
         match self {
             Shape::Text { most } | Shape::Bytes { count: most } => usize::from(*most).div_ceil(8),
-            Shape::Comm => 2,
+            Shape::Comm | Shape::Symbol => 2,
             Shape::Missing => 0,
             _ => 1,
         }
@@ -155,7 +164,7 @@ fn formatted(format: Format, word: u64) -> FieldValue {
         Format::Bits => FieldValue::Bits(word),
         Format::Char => FieldValue::Char(word as u8),
         Format::Bool => FieldValue::Bool(word != 0),
-        Format::Text { .. } | Format::Bytes { .. } | Format::Name => guessed(word),
+        Format::Text { .. } | Format::Bytes { .. } | Format::Name | Format::Symbol => guessed(word),
     }
 }
 
@@ -199,6 +208,10 @@ impl Reader<'_> {
                 _ => FieldValue::Absent,
             },
             Shape::Missing => FieldValue::Absent,
+            Shape::Symbol => match (self.present(), self.present()) {
+                (Some(address), Some(in_file)) => FieldValue::Symbol { address, in_file },
+                _ => FieldValue::Absent,
+            },
             Shape::Text { most }
             | Shape::Bytes { count: most }
             | Shape::Object { bytes: most, .. } => {

@@ -126,6 +126,8 @@ pub enum Format {
     Bits,
     /// The name that the number has by its type.
     Name,
+    /// The function that it is an address of, when that is in the probed file.
+    Symbol,
     /// A character.
     Char,
     /// `true` or `false`.

@@ -195,7 +195,10 @@ fn a_return_has_its_value_its_arguments_and_its_time() {
 
 fn structs_and_arrays_are_shown_whole() {
     let _module = Module::load();
-    let spec = handle("(peer=*request->peer, ids=request->ids, $params, low=number:bits)");
+    let spec = handle(
+        "(peer=*request->peer, ids=request->ids, $params, low=number:bits, from=$stack0:symbol, \
+         outside=request:symbol)",
+    );
     let (both, _) = trace("trace", &[&spec], 6);
     let fields = both.fields();
     assert_eq!((fields.len(), both.told.len()), (6, 6));
@@ -209,6 +212,10 @@ fn structs_and_arrays_are_shown_whole() {
         assert_eq!(found["number"], index);
         assert!(found["request"].is_string() && found["flag"].is_string());
         assert_eq!(found["low"], format!("{index:#b}"));
+        // The return address, and one that is no function's.
+        let from = found["from"].as_str().expect("a name");
+        assert!(from.starts_with("main+0x"), "{from}");
+        assert_eq!(found["outside"], found["request"]);
     }
     // For people.
     let program = program();

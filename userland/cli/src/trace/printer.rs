@@ -2,6 +2,7 @@
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
 use crate::args::TracePlan;
+use crate::fields;
 use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
@@ -103,10 +104,13 @@ impl Printer {
         let label = self.labels.get(&hit.probe);
         let text = |part: fn(&ProbeLabel) -> &str| label.map_or("?", part);
         let formats = label.map_or(&[][..], |label| &label.fields);
-        let values = match formats {
+        let mut values = match formats {
             [] => Vec::new(),
             formats => decode::fields(formats, details.fields),
         };
+        if let Some(binary) = label.and_then(|label| label.symbols.as_deref()) {
+            fields::name_symbols(&mut values, binary);
+        }
         let view = HitView {
             hit,
             start_ns: self.start_ns,

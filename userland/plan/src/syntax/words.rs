@@ -9,7 +9,7 @@ type Result<T> = std::result::Result<T, SpecError>;
 
 /// What formats there are.
 pub(super) const FORMATS: &str =
-    "formats are u8 to u64, s8 to s64, x8 to x64, hex, ptr, bits, char, bool, enum, \
+    "formats are u8 to u64, s8 to s64, x8 to x64, hex, ptr, bits, char, bool, enum, symbol, \
                                   string, string[N] and bytes[N]";
 
 /// A message about an unknown word, with those that are similar.
@@ -42,6 +42,7 @@ pub(super) fn format(name: &str, count: Option<u16>, span: Span) -> Result<Forma
         (_, Some(_)) => None,
         ("bits", None) => Some(Format::Bits),
         ("enum", None) => Some(Format::Name),
+        ("symbol", None) => Some(Format::Symbol),
         ("char", None) => Some(Format::Char),
         ("bool", None) => Some(Format::Bool),
         ("ptr" | "hex", None) => Some(Format::Hex { bytes: 8 }),
@@ -52,7 +53,7 @@ pub(super) fn format(name: &str, count: Option<u16>, span: Span) -> Result<Forma
         None => {
             let sizes = ["u", "s", "x"].map(|kind| [8, 16, 32, 64].map(|n| format!("{kind}{n}")));
             let others = [
-                "hex", "ptr", "bits", "char", "bool", "enum", "string", "bytes",
+                "hex", "ptr", "bits", "char", "bool", "enum", "symbol", "string", "bytes",
             ];
             let known = sizes.into_iter().flatten().chain(others.map(str::to_owned));
             let message = format!("there is no format `{name}`");
@@ -66,6 +67,7 @@ pub(super) fn call(name: &str, span: Span) -> SpecError {
     let instead = match name {
         "str" | "ustring" => "the string at an address is EXPR:string",
         "buf" => "bytes at an address are EXPR:bytes[N]",
+        "usym" | "sym" => "the function at an address is EXPR:symbol",
         "reg" => "a register is written %rdi",
         "retval" => "what the function returns is $retval",
         _ => "only entry(EXPR) is written so: what it was at the entry of the call",

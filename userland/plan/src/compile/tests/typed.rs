@@ -274,6 +274,12 @@ fn members_and_elements_are_found_wherever_they_are() {
     assert_eq!(found("node->name"), text("name"));
     assert_eq!(found("two.x:bits"), FieldValue::Bits(-3i64 as u64));
     assert_eq!(found("node"), FieldValue::Hex(BASE));
+    // The probe is at 0x1000 by the file's count and at 0x40_0000 in the process.
+    let symbol = FieldValue::Symbol {
+        address: 0x40_0010,
+        in_file: 0x1010,
+    };
+    assert_eq!(found("(u64)0x400010:symbol"), symbol);
 }
 
 #[test]
