@@ -9,11 +9,12 @@
 mod filter;
 
 use crate::{
+    checks::Refused,
     common::{
         abi::{self, Counters, Detach, Info, Object, Setup, Version},
         program::{Step, DATA_MAX, STEPS_MAX}, //
     },
-    probes::{Refused, RefusedAt},
+    probes::RefusedAt,
     program::Program,
     request::{Array, Request},
     session::{Session, PROBES, SESSIONS},

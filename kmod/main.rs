@@ -15,6 +15,8 @@ pub mod common;
 #[forbid(unsafe_code)]
 mod call;
 #[forbid(unsafe_code)]
+mod checks;
+#[forbid(unsafe_code)]
 mod counters;
 #[forbid(unsafe_code)]
 mod device;

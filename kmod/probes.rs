@@ -6,24 +6,26 @@
 
 use crate::{
     call::Calls,
+    checks::{
+        check,
+        check_offsets,
+        check_writes,
+        fits,
+        refused_by_kernel,
+        Refused, //
+    },
     common::{
         abi::{
             Probe as ProbeRequest,
             Refusal,
             FRAMES_MAX,
             PROBES_MAX,
-            PROBE_AT_ENTRY,
-            PROBE_CALL,
-            PROBE_ENTRY,
-            PROBE_RETURN,
             PROBE_RETURN_ONLY,
-            PROBE_STACK,
             SINK_COUNT,
             SINK_RECORD,
             SINK_SPAN,
             SINK_TABLE, //
         },
-        program::Summary,
         table::Kind, //
     },
     counters::Counters,
@@ -33,8 +35,7 @@ use crate::{
     session::PROBES,
     sys::{
         cond_resched,
-        inode::{PinnedInode, Unusable},
-        task::{is_capable, CAP_SYS_ADMIN},
+        inode::PinnedInode,
         tracepoint::Forks,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
@@ -43,45 +44,9 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
-    alloc::AllocError,
     prelude::*,
     sync::Arc, //
 };
-
-/// Bytes of a USDT semaphore, which is a `u16`.
-const SEMAPHORE_BYTES: u64 = 2;
-/// Bytes of the longest instruction (`MAX_UINSN_BYTES` of
-/// `arch/x86/include/asm/uprobes.h`).
-const INSTRUCTION_BYTES_MAX: u64 = 16;
-
-/// An error, and why.
-pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        let reason = if error == ENOMEM {
-            Refusal::NoMemory
-        } else {
-            Refusal::None
-        };
-        Refused(error, reason)
-    }
-}
-
-impl From<AllocError> for Refused {
-    fn from(_: AllocError) -> Self {
-        Refused(ENOMEM, Refusal::NoMemory)
-    }
-}
-
-impl From<Unusable> for Refused {
-    fn from(unusable: Unusable) -> Self {
-        match unusable {
-            Unusable::BadFd => Refused(EBADF, Refusal::BadFd),
-            Unusable::NotRegular => Refused(EINVAL, Refusal::NotRegular),
-        }
-    }
-}
 
 /// Where a probe is in its life.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -406,112 +371,6 @@ fn mark(known: &mut [Known], ids: &[u32]) -> Result {
     Ok(())
 }
 
-/// Whether the program of one end of a probe (or none) goes with the probe's sink
-/// and spans. `delivers` tells whether hits of that end reach the sink.
-fn fits(
-    program: Option<Summary>,
-    sink: &Sink,
-    spans: Option<&Table>,
-    delivers: bool,
-    request: &ProbeRequest,
-) -> bool {
-    let summary = program.unwrap_or_default();
-    let ends_well = match (summary.ends_span, spans.map(Table::shape)) {
-        (None, _) => true,
-        (Some(words), Some(shape)) => {
-            shape.kind == Kind::Spans && shape.key_words == words as usize
-        }
-        (Some(_), None) => false,
-    };
-    let keys = summary.key_words as usize;
-    let sinks_well = match sink {
-        Sink::Record | Sink::Count => keys == 0 && !summary.gives_value,
-        Sink::Table(_) | Sink::Span(_) if !delivers => true,
-        Sink::Table(table) | Sink::Span(table) => {
-            let shape = table.shape();
-            let with_stack = request.flags & PROBE_STACK != 0;
-            let frames = match request.max_frames {
-                0 => FRAMES_MAX,
-                frames => frames,
-            };
-            shape.key_words == keys
-                && with_stack == (shape.max_frames != 0)
-                && (!with_stack || frames <= shape.max_frames)
-                && summary.fields == 0
-        }
-    };
-    ends_well && sinks_well
-}
-
-/// Checks what a request for a probe says by itself.
-fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
-    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY;
-    let unknown = Refused(EINVAL, Refusal::UnknownValue);
-    let ends = match request.kind {
-        PROBE_ENTRY => Ends::Entry,
-        PROBE_RETURN => Ends::Return,
-        PROBE_CALL => Ends::Both,
-        _ => return Err(unknown),
-    };
-    let runs_never = ends == Ends::Entry && request.return_program != 0
-        || ends == Ends::Return && request.entry_program != 0;
-    if runs_never
-        || request.flags & !known_flags != 0
-        || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
-        || request.max_frames > FRAMES_MAX
-        || request.report_offset > request.offset
-        || request.reserved != 0
-    {
-        return Err(unknown);
-    }
-    Ok(ends)
-}
-
-/// Checks where in its file of `file_bytes` a probe goes.
-fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused> {
-    if request.offset >= file_bytes {
-        return Err(Refused(ENOEXEC, Refusal::OutsideFile));
-    }
-    let semaphore = request.semaphore;
-    let inside = semaphore
-        .checked_add(SEMAPHORE_BYTES)
-        .is_some_and(|end| end <= file_bytes);
-    let apart = semaphore.abs_diff(request.offset) >= INSTRUCTION_BYTES_MAX;
-    let aligned = semaphore % SEMAPHORE_BYTES == 0;
-    if semaphore != 0 && !(inside && apart && aligned) {
-        return Err(Refused(EINVAL, Refusal::BadSemaphore));
-    }
-    Ok(())
-}
-
-/// Checks that the programs of the entry and the return may write what they do.
-fn check_writes(
-    shared: &Shared,
-    request: &ProbeRequest,
-    programs: [&Option<Arc<Program>>; 2],
-) -> Result<(), Refused> {
-    let [entry, at_return] =
-        programs.map(|program| program.as_ref().map(|p| p.summary()).unwrap_or_default());
-    if !entry.writes && !at_return.writes {
-        return match request.max_writes {
-            0 => Ok(()),
-            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
-        };
-    }
-    let may = shared.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
-    if !may {
-        return Err(Refused(EPERM, Refusal::MayNotWrite));
-    }
-    let is_at_entry = request.flags & PROBE_AT_ENTRY != 0;
-    if at_return.returns || entry.returns && !is_at_entry {
-        return Err(Refused(EINVAL, Refusal::NotAtEntry));
-    }
-    if request.max_writes == 0 {
-        return Err(Refused(EINVAL, Refusal::NoWriteLimit));
-    }
-    Ok(())
-}
-
 /// Makes room for the calls of a probe whose entries keep values.
 fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
     let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
@@ -519,19 +378,4 @@ fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> R
         shared.calls.populate(Calls::new()?);
     }
     Ok(())
-}
-
-/// What it means that `uprobe_register` failed with this error.
-fn refused_by_kernel(error: Error) -> Refused {
-    if error == ENOMEM {
-        Refused(error, Refusal::NoMemory)
-    } else if error == EINVAL {
-        // What else gives it was checked before.
-        Refused(error, Refusal::SemaphoreConflict)
-    } else if error == ENOTSUPP {
-        // A number that user space does not know, for instructions such as `int3`.
-        Refused(ENOEXEC, Refusal::Kernel)
-    } else {
-        Refused(error, Refusal::Kernel)
-    }
 }

@@ -5,6 +5,7 @@
 //! Locks: `probes` and `reader` are never held together. Handlers take neither.
 
 use crate::{
+    checks::Refused,
     common::{
         abi::{
             Probe as ProbeRequest,
@@ -22,7 +23,7 @@ use crate::{
     counters::Counts,
     filter::Filter,
     probe::Shared,
-    probes::{Probes, Refused, RefusedAt},
+    probes::{Probes, RefusedAt},
     program::Program,
     reader::Reader,
     ring::Rings,

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What requests for probes must be like, and what is wrong with those that are not.
+
+use crate::{
+    common::{
+        abi::{
+            Probe as ProbeRequest,
+            Refusal,
+            FRAMES_MAX,
+            PROBE_AT_ENTRY,
+            PROBE_CALL,
+            PROBE_ENTRY,
+            PROBE_RETURN,
+            PROBE_RETURN_ONLY,
+            PROBE_STACK, //
+        },
+        program::Summary,
+        table::Kind, //
+    },
+    probe::{Shared, Sink},
+    program::Program,
+    sys::{
+        inode::Unusable,
+        task::{is_capable, CAP_SYS_ADMIN},
+        uprobe::Ends, //
+    },
+    table::Table,
+};
+use kernel::{
+    alloc::AllocError,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Bytes of a USDT semaphore, which is a `u16`.
+const SEMAPHORE_BYTES: u64 = 2;
+/// Bytes of the longest instruction (`MAX_UINSN_BYTES` of
+/// `arch/x86/include/asm/uprobes.h`).
+const INSTRUCTION_BYTES_MAX: u64 = 16;
+
+/// An error, and why.
+pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let reason = if error == ENOMEM {
+            Refusal::NoMemory
+        } else {
+            Refusal::None
+        };
+        Refused(error, reason)
+    }
+}
+
+impl From<AllocError> for Refused {
+    fn from(_: AllocError) -> Self {
+        Refused(ENOMEM, Refusal::NoMemory)
+    }
+}
+
+impl From<Unusable> for Refused {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::BadFd => Refused(EBADF, Refusal::BadFd),
+            Unusable::NotRegular => Refused(EINVAL, Refusal::NotRegular),
+        }
+    }
+}
+
+/// Whether the program of one end of a probe (or none) goes with the probe's sink
+/// and spans. `delivers` tells whether hits of that end reach the sink.
+pub(crate) fn fits(
+    program: Option<Summary>,
+    sink: &Sink,
+    spans: Option<&Table>,
+    delivers: bool,
+    request: &ProbeRequest,
+) -> bool {
+    let summary = program.unwrap_or_default();
+    let ends_well = match (summary.ends_span, spans.map(Table::shape)) {
+        (None, _) => true,
+        (Some(words), Some(shape)) => {
+            shape.kind == Kind::Spans && shape.key_words == words as usize
+        }
+        (Some(_), None) => false,
+    };
+    let keys = summary.key_words as usize;
+    let sinks_well = match sink {
+        Sink::Record | Sink::Count => keys == 0 && !summary.gives_value,
+        Sink::Table(_) | Sink::Span(_) if !delivers => true,
+        Sink::Table(table) | Sink::Span(table) => {
+            let shape = table.shape();
+            let with_stack = request.flags & PROBE_STACK != 0;
+            let frames = match request.max_frames {
+                0 => FRAMES_MAX,
+                frames => frames,
+            };
+            shape.key_words == keys
+                && with_stack == (shape.max_frames != 0)
+                && (!with_stack || frames <= shape.max_frames)
+                && summary.fields == 0
+        }
+    };
+    ends_well && sinks_well
+}
+
+/// Checks what a request for a probe says by itself.
+pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
+    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY;
+    let unknown = Refused(EINVAL, Refusal::UnknownValue);
+    let ends = match request.kind {
+        PROBE_ENTRY => Ends::Entry,
+        PROBE_RETURN => Ends::Return,
+        PROBE_CALL => Ends::Both,
+        _ => return Err(unknown),
+    };
+    let runs_never = ends == Ends::Entry && request.return_program != 0
+        || ends == Ends::Return && request.entry_program != 0;
+    if runs_never
+        || request.flags & !known_flags != 0
+        || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
+        || request.max_frames > FRAMES_MAX
+        || request.report_offset > request.offset
+        || request.reserved != 0
+    {
+        return Err(unknown);
+    }
+    Ok(ends)
+}
+
+/// Checks where in its file of `file_bytes` a probe goes.
+pub(crate) fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused> {
+    if request.offset >= file_bytes {
+        return Err(Refused(ENOEXEC, Refusal::OutsideFile));
+    }
+    let semaphore = request.semaphore;
+    let inside = semaphore
+        .checked_add(SEMAPHORE_BYTES)
+        .is_some_and(|end| end <= file_bytes);
+    let apart = semaphore.abs_diff(request.offset) >= INSTRUCTION_BYTES_MAX;
+    let aligned = semaphore % SEMAPHORE_BYTES == 0;
+    if semaphore != 0 && !(inside && apart && aligned) {
+        return Err(Refused(EINVAL, Refusal::BadSemaphore));
+    }
+    Ok(())
+}
+
+/// Checks that the programs of the entry and the return may write what they do.
+pub(crate) fn check_writes(
+    shared: &Shared,
+    request: &ProbeRequest,
+    programs: [&Option<Arc<Program>>; 2],
+) -> Result<(), Refused> {
+    let [entry, at_return] =
+        programs.map(|program| program.as_ref().map(|p| p.summary()).unwrap_or_default());
+    if !entry.writes && !at_return.writes {
+        return match request.max_writes {
+            0 => Ok(()),
+            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
+        };
+    }
+    let may = shared.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
+    if !may {
+        return Err(Refused(EPERM, Refusal::MayNotWrite));
+    }
+    let is_at_entry = request.flags & PROBE_AT_ENTRY != 0;
+    if at_return.returns || entry.returns && !is_at_entry {
+        return Err(Refused(EINVAL, Refusal::NotAtEntry));
+    }
+    if request.max_writes == 0 {
+        return Err(Refused(EINVAL, Refusal::NoWriteLimit));
+    }
+    Ok(())
+}
+
+/// What it means that `uprobe_register` failed with this error.
+pub(crate) fn refused_by_kernel(error: Error) -> Refused {
+    if error == ENOMEM {
+        Refused(error, Refusal::NoMemory)
+    } else if error == EINVAL {
+        // What else gives it was checked before.
+        Refused(error, Refusal::SemaphoreConflict)
+    } else if error == ENOTSUPP {
+        // A number that user space does not know, for instructions such as `int3`.
+        Refused(ENOEXEC, Refusal::Kernel)
+    } else {
+        Refused(error, Refusal::Kernel)
+    }
+}
