@@ -20,6 +20,8 @@ logged scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" make -s -C /usr/src/ns
     M="$PROJECT/bench/bare" MO="$objects" CC=x86_64-linux-gnu-gcc-14 KERNELRELEASE="$release" modules
 logged scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" gcc-14 -O2 -Wall -Wextra \
     -o "$target/under.new" bench/under.c bench/subject.c
+logged scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" gcc-14 -O2 -Wall -Wextra \
+    -o "$target/cost" bench/cost.c
 cmp -s "$target/under.new" "$target/under" || cp "$target/under.new" "$target/under"
 cp "$objects/bare.ko" bench/guest/*.sh "$target/"
 
@@ -30,12 +32,14 @@ for script in bench/stap/*.stp; do
     key=$({ cat "$script" "$target/under"; echo "$peers"; } | digest)
     [ "$(cat "$objects/$name.key" 2>/dev/null)" != "$key" ] || [ ! -e "$objects/$name.ko" ] ||
         { cp "$objects/$name.ko" "$target/"; continue; }
-    rm -f "$objects/$name.ko" "$target/$name.ko"
-    # Left out when it does not build; the log says why.
+    rm -f "$objects/$name.ko" "$target/$name.ko" "$target/$name.failed"
+    # Left out when it does not build; the table says why.
     scripts/enter.sh "$peers/root" "$PROJECT" "$objects" env PATH="$PATH" HOME=/tmp \
-        stap -p4 -r "$release" -B CC=gcc-14 -m "$name" "$PROJECT/$script" >>"$LOG" 2>&1 ||
-        say "SystemTap does not build ${script##*/}: see $LOG"
-    [ -e "$objects/$name.ko" ] || continue
+        stap -p4 -r "$release" -B CC=gcc-14 -m "$name" "$PROJECT/$script" >"$objects/$name.log" 2>&1 || {
+        say "SystemTap does not build ${script##*/}: see $objects/$name.log"
+        grep -h error "$objects/$name.log" | tr '\n' ' ' >"$target/$name.failed"
+        continue
+    }
     echo "$key" >"$objects/$name.key"
     cp "$objects/$name.ko" "$target/"
 done

@@ -29,6 +29,6 @@ say "nanoseconds, and whole sessions (two CPUs)"
 guest tcg tcg costs one many burst
 
 cp "$peers/versions" "$results/versions.txt"
-table() { awk -f bench/table.awk "$results/versions.txt" "$results/icount.txt" "$results/tcg.txt"; }
+table() { awk -v KVER="$KVER" -f bench/table.awk "$results/versions.txt" "$results/icount.txt" "$results/tcg.txt"; }
 table
 [ -z "${UPDATE:-}" ] || table >bench/RESULTS.md

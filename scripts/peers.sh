@@ -66,7 +66,7 @@ say "LTTng's modules (about 2 minutes)"
     cd /usr/src/lttng-modules-*
     make -s -j"$(nproc)" CC=gcc-14 KERNELDIR="/lib/modules/$release/build" modules
     make -s CC=gcc-14 KERNELDIR="/lib/modules/$release/build" INSTALL_MOD_STRIP=1 modules_install
-    make -s clean
+    make -s KERNELDIR="/lib/modules/$release/build" clean
 ' sh "$release" >>"$LOG" 2>&1 || say "LTTng's modules do not build for $release: see $LOG"
 logged "$PROJECT/scripts/enter.sh" "$new/root" "" / depmod "$release"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2034 # used by those who source it
 # What one types into each tracer for each row; sourced by measure.sh.
 
 UNDER=/bench/under
@@ -7,7 +7,7 @@ FUNCTIONS='begins_with_push begins_with_endbr begins_with_mov begins_with_nop'
 TRACEFS=/sys/kernel/tracing
 
 # The rows of the table of costs; each peer has those that it can do.
-PEERS='nsprobe nsprobe-exact bpftrace bcc perf tracefs systemtap lttng'
+PEERS='nsprobe nsprobe-exact perf tracefs bpftrace systemtap bcc lttng'
 ROWS='count record stack hist predicate filter'
 
 # Prints the shell command of PEER for ROW; nothing when it cannot do that.
@@ -36,7 +36,9 @@ command_of() { # peer row
     tracefs-hist) ;;
     tracefs-*) echo "exec /payload/bench/tracefs.sh $2" ;;
     systemtap-*) [ ! -e "/payload/bench/bench_$2.ko" ] ||
-        echo "exec staprun -x \$OTHER /payload/bench/bench_$2.ko" ;;
+        echo "exec staprun -x \$OTHER /payload/bench/bench_$2.ko"
+        [ ! -e "/payload/bench/bench_$2.failed" ] ||
+            echo "cat /payload/bench/bench_$2.failed; exit 1" ;;
     lttng-record | lttng-stack | lttng-filter) echo "exec /payload/bench/lttng.sh $2" ;;
     esac
 }
@@ -60,7 +62,7 @@ bpftrace_of() { # row
     predicate) script="$at /arg0 == 1/ { @ = count(); }" ;;
     filter) options="-p \$OTHER" script="$at { @ = count(); }" ;;
     esac
-    echo "exec bpftrace $options -e '$script'"
+    printf '%s\n' "exec bpftrace $options -e '$script'" # dash's echo takes \\n apart
 }
 
 # The functions as tracefs's events, for perf and for tracefs.sh.

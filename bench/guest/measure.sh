@@ -5,6 +5,7 @@
 #
 # Inputs:  PEERS and ROWS to measure (environment; all by default);
 #          WHAT: costs, sessions.
+# shellcheck source=bench/guest/commands.sh
 . /payload/bench/commands.sh
 PEERS=${ONLY_PEERS:-$PEERS}
 ROWS=${ONLY_ROWS:-$ROWS}
@@ -23,7 +24,7 @@ measure() { # verb peer row arguments...
     verb=$1 peer=$2 row=$3
     shift 3
     "$UNDER" "$verb" "$peer" "$@" 2>/tmp/under.err && return
-    words=$(grep -v '^[[:space:]]*$' "$OUT" | tail -n 2 | tr '\n' ' ' | cut -c1-300)
+    words=$(grep -v '^[[:space:]]*$' "$OUT" | tail -n 2 | tr '\n' ' ' | cut -c1-200)
     echo "failed $verb $peer $row $(head -n 1 /tmp/under.err); $words"
 }
 
@@ -41,5 +42,6 @@ costs() {
 
 prepare
 
+# shellcheck source=bench/guest/sessions.sh
 . /payload/bench/sessions.sh
 for what in ${WHAT:-costs}; do $what; done

@@ -7,7 +7,7 @@ one_probe() { # peer
     at=$UNDER:begins_with_push
     case $1 in
     nsprobe) echo "exec nsprobe trace $at" ;;
-    bpftrace) echo "exec bpftrace -e 'uprobe:$at { printf(\"%d %d %llu %s\n\", pid, tid, nsecs, comm); }'" ;;
+    bpftrace) printf '%s\n' "exec bpftrace -e 'uprobe:$at { printf(\"%d %d %llu %s\n\", pid, tid, nsecs, comm); }'" ;;
     bcc) echo "exec trace-bpfcc -t $at" ;;
     perf) echo "perf probe -q -x $UNDER begins_with_push &&
         exec perf record -q -a -e 'probe_under:*' -o /tmp/perf.data" ;;
