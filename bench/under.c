@@ -39,6 +39,8 @@
 #define ATTACH_SECONDS 120
 #define END_SECONDS 120
 #define WARM_UP 100
+/* Whoever puts in the breakpoints is not ready yet: perf and SystemTap enable later. */
+#define SETTLE_SECONDS 2
 
 /* What the processes tell each other. */
 static volatile int *other_armed;
@@ -199,6 +201,7 @@ static int cost(const char *peer, const char *row, const char *command)
 	else if (strcmp(command, "none")) {
 		tool = start_tool(command);
 		wait_armed(tool, filter ? armed_other : armed_subjects, SUBJECT_COUNT);
+		sleep(SETTLE_SECONDS);
 		if (filter)
 			attach_bare(0);
 	}
@@ -223,7 +226,7 @@ static int burst(const char *peer, long calls, const char *command)
 	struct spent spent;
 
 	wait_armed(tool, armed_any, 1);
-	sleep(1); /* whoever arms before it reads is not ready yet */
+	sleep(SETTLE_SECONDS);
 	pin();
 	spent = call(SUBJECTS[0].function, calls);
 	struct end end = end_tool(tool);
