@@ -21,7 +21,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod userland payload check test demo shell install clean
+.PHONY: help sdk image kmod userland payload check test demo bench shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -51,6 +51,9 @@ test: check payload image ## All tests: those of check, then the guest's (ONLY=n
 
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo
+
+bench: payload image ## What a hit costs with nsprobe and with its peers (UPDATE=1 writes bench/RESULTS.md)
+	@bench/run.sh
 
 shell: payload image ## A shell in the guest
 	@$(RUN) shell

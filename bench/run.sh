@@ -1,30 +1,34 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Measures what a hit costs, against the bare consumer, in the guest.
+# Measures nsprobe and its peers side by side in the peers' guest.
 #
-# Inputs:  CALLS and ROUNDS (environment); what `make payload image` made.
-# Outputs: two tables on stdout: instructions (QEMU's -icount, one CPU: these
-#          repeat) and nanoseconds (two CPUs; only ratios mean something).
+# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS (environment); what
+#          `make payload` made. UPDATE=1 writes bench/RESULTS.md, too.
+# Outputs: the tables on stdout; the guest's lines in build/bench/*.txt.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$PROJECT"
+peers=$(scripts/peers.sh)
 payload=$(scripts/payload.sh)
-sdk=$(scripts/sdk.sh)
-release=$(cat "$sdk/kver")
-objects=$PROJECT/build/bench-$release
-mkdir -p "$objects" "$payload/bench"
-scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" make -s -C /usr/src/nsprobe-kernel \
-    M="$PROJECT/bench/bare" MO="$objects" CC=x86_64-linux-gnu-gcc-14 KERNELRELEASE="$release" modules >&2
-scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" \
-    gcc-14 -O2 -Wall -Wextra -o "$payload/bench/cost" bench/cost.c
-cp "$objects/bare.ko" "$payload/bench/"
+"$PROJECT/bench/build.sh" "$peers" "$payload/bench"
 
 runner=build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
-measure() {
-    "$runner" exec -- sh -c "insmod /payload/nsprobe.ko && insmod /payload/bench/bare.ko &&
-        taskset 1 /payload/bench/cost ${CALLS:-10000} ${ROUNDS:-3}"
+results=$PROJECT/build/bench
+mkdir -p "$results"
+guest() { # name accelerator what...
+    name=$1 accel=$2
+    shift 2
+    ACCEL=$accel "$runner" --guest "$peers" --payload "$payload" exec -- \
+        env CALLS="${CALLS:-3000}" ROUNDS="${ROUNDS:-3}" ${ONLY_PEERS:+"ONLY_PEERS=$ONLY_PEERS"} \
+        ${ONLY_ROWS:+"ONLY_ROWS=$ONLY_ROWS"} WHAT="$*" /payload/bench/measure.sh |
+        tee "$results/$name.txt" >&2
 }
-echo "# instructions a call"
-ACCEL=icount measure
-echo "# nanoseconds a call"
-ACCEL=tcg measure
+say "instructions (QEMU's -icount, one CPU)"
+guest icount icount costs
+say "nanoseconds, and whole sessions (two CPUs)"
+guest tcg tcg costs one many burst
+
+cp "$peers/versions" "$results/versions.txt"
+table() { awk -v KVER="$KVER" -f bench/table.awk "$results/versions.txt" "$results/icount.txt" "$results/tcg.txt"; }
+table
+[ -z "${UPDATE:-}" ] || table >bench/RESULTS.md

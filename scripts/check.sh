@@ -16,7 +16,7 @@ say "licence headers"
 scripts/spdx.sh
 if command -v shellcheck >/dev/null; then
     say "shell scripts"
-    shellcheck -x scripts/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh
+    shellcheck -x scripts/*.sh bench/*.sh bench/guest/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh
 fi
 say "userland: format, lints, tests"
 $cargo fmt --all --check

@@ -111,7 +111,7 @@ apt_network_options() {
 
 # Makes a Debian root folder. Runs under logged, where set -e does not hold.
 debootstrap_root() { # target variant packages suite...
-    target=$1 variant=$2 packages=$3
+    target=$1 variant=$2 packages=$3 base=$4
     shift 3
     url=$(mirror)
     apt_network_options >"$target.apt"
@@ -119,6 +119,6 @@ debootstrap_root() { # target variant packages suite...
     as_root mmdebstrap --mode=root --variant="$variant" --include="$packages" \
         --aptopt='Acquire::Languages "none"' --aptopt="$target.apt" \
         ${DPKG_EXCLUDE:+--dpkgopt="$DPKG_EXCLUDE"} \
-        trixie "$target" "$@" || return
+        "$base" "$target" "$@" || return
     rm -f "$target.apt"
 }

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The bare consumer: a uprobe whose handler counts and does nothing else. What
- * a hit costs with it is what the kernel and the trap cost; bench/cost.c gives
- * all other figures as multiples of it.
+ * The bare consumers: uprobe handlers that count and do nothing else. What a
+ * hit costs with them is what the kernel and the trap cost; all other figures
+ * are given as multiples of it.
  *
  * One file, one probe: ioctl(BARE_ATTACH) takes a file descriptor and an offset.
+ * With BARE_SESSION the consumer has a handler for returns and a cookie, too.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
+#include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/uprobes.h>
 #include "bare.h"
 
 static DEFINE_PER_CPU(u64, hits);
-static struct uprobe *uprobe;
-static struct file *target;
+
+struct bare {
+	struct uprobe_consumer consumer;
+	struct uprobe *uprobe;
+	struct file *target;
+};
 
 static int count(struct uprobe_consumer *self, struct pt_regs *regs, __u64 *data)
 {
@@ -25,48 +31,68 @@ static int count(struct uprobe_consumer *self, struct pt_regs *regs, __u64 *data
 	return 0;
 }
 
-static struct uprobe_consumer consumer = { .handler = count };
-
-static void detach(void)
+static int count_and_keep(struct uprobe_consumer *self, struct pt_regs *regs, __u64 *data)
 {
-	if (!uprobe)
-		return;
-	uprobe_unregister_nosync(uprobe, &consumer);
-	uprobe_unregister_sync();
-	uprobe = NULL;
-	fput(target);
+	this_cpu_inc(hits);
+	*data = 1;
+	return 0;
+}
+
+static int returned(struct uprobe_consumer *self, unsigned long function, struct pt_regs *regs,
+		    __u64 *data)
+{
+	this_cpu_add(hits, *data);
+	return 0;
+}
+
+static int bare_open(struct inode *inode, struct file *file)
+{
+	file->private_data = kzalloc(sizeof(struct bare), GFP_KERNEL);
+	return file->private_data ? 0 : -ENOMEM;
 }
 
 static long bare_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
+	struct bare *bare = file->private_data;
 	struct bare_attach attach;
+	struct uprobe *uprobe;
 
-	if (cmd != BARE_ATTACH || uprobe)
+	if (cmd != BARE_ATTACH || bare->uprobe)
 		return -EINVAL;
 	if (copy_from_user(&attach, (void __user *)arg, sizeof(attach)))
 		return -EFAULT;
-	target = fget(attach.fd);
-	if (!target)
+	bare->consumer = (struct uprobe_consumer){ .handler = count };
+	if (attach.flags & BARE_SESSION)
+		bare->consumer = (struct uprobe_consumer){ .handler = count_and_keep,
+							   .ret_handler = returned };
+	bare->target = fget(attach.fd);
+	if (!bare->target)
 		return -EBADF;
-	uprobe = uprobe_register(file_inode(target), attach.offset, 0, &consumer);
+	uprobe = uprobe_register(file_inode(bare->target), attach.offset, 0, &bare->consumer);
 	if (IS_ERR(uprobe)) {
-		long error = PTR_ERR(uprobe);
-
-		uprobe = NULL;
-		fput(target);
-		return error;
+		fput(bare->target);
+		return PTR_ERR(uprobe);
 	}
+	bare->uprobe = uprobe;
 	return 0;
 }
 
 static int bare_release(struct inode *inode, struct file *file)
 {
-	detach();
+	struct bare *bare = file->private_data;
+
+	if (bare->uprobe) {
+		uprobe_unregister_nosync(bare->uprobe, &bare->consumer);
+		uprobe_unregister_sync();
+		fput(bare->target);
+	}
+	kfree(bare);
 	return 0;
 }
 
 static const struct file_operations fops = {
 	.owner = THIS_MODULE,
+	.open = bare_open,
 	.unlocked_ioctl = bare_ioctl,
 	.release = bare_release,
 };
@@ -76,5 +102,5 @@ static struct miscdevice device = {
 };
 
 module_misc_device(device);
-MODULE_DESCRIPTION("The bare uprobe consumer that nsprobe is measured against");
+MODULE_DESCRIPTION("The bare uprobe consumers that nsprobe is measured against");
 MODULE_LICENSE("GPL");

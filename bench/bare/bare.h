@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The request of the bare consumer, for bare.c and cost.c. */
+/* The request of the bare consumers, for bare.c and those who measure. */
 #ifndef NSPROBE_BARE_H
 #define NSPROBE_BARE_H
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
+/* bare_attach.flags: a session consumer, called at the return, too. */
+#define BARE_SESSION 1u
+
 struct bare_attach {
 	__s32 fd;
-	__u32 reserved;
+	__u32 flags;
 	__u64 offset;
 };
 
