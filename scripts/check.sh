@@ -10,6 +10,8 @@ cd "$PROJECT"
 cargo=scripts/cargo.sh
 
 # The witnesses of what is read from debug information.
+mkdir -p "$CACHE"
+LOG=$CACHE/check.log
 need_tools gcc:gcc g++:g++ gdb:gdb dwz:dwz objcopy:binutils
 
 say "licence headers"
