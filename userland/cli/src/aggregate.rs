@@ -42,6 +42,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         max_probes: options.max_probes,
         inlined: options.inlined,
         exact: options.exact,
+        changes: &[],
     };
     let planned = run::plan(&target, options, &how)?;
     let max_frames = match plan.what {
@@ -53,6 +54,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         setup: SetupOptions::with_ring_bytes(RING_BYTES),
         stack: max_frames != 0,
         max_frames,
+        max_writes: 0,
     };
     let key_words: usize = planned.keys.iter().map(|key| key.shape.key_words()).sum();
     let spec = TableSpec {

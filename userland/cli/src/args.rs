@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use libnsprobe::common::abi::{LINEAR_MAX, ROWS_MAX};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::SetupOptions;
-use nsprobe_plan::syntax::Field;
+use nsprobe_plan::syntax::{Assignment, Field};
 use nsprobe_symbolize::escaped;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +32,8 @@ struct Arguments {
 enum Verb {
     /// Print a line, or a stack, for each call of some functions
     Trace(TraceArguments),
+    /// Change arguments, results and variables of a running program, or leave calls out
+    Set(SetArguments),
     /// Count calls in the kernel, by function or by whatever is wanted
     Count(CountArguments),
     /// Show how values, or the times of calls, are spread
@@ -83,18 +85,13 @@ struct TraceArguments {
     ring_size: u64,
 }
 
-/// What all verbs that probe have in common.
+/// What all verbs that probe have in common, but for the probes.
 #[derive(Debug, Args)]
-struct ProbeArguments {
+struct RunArguments {
     #[command(flatten)]
     who: WhoArguments,
     #[command(flatten)]
     tasks: TaskArguments,
-    /// What to probe (docs/spec.md): BINARY:FUNCTION, where BINARY is a path as the target sees it,
-    /// or the name of a library that it has mapped, and FUNCTION a name, raw or readable, that may
-    /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
-    #[arg(value_name = "PROBE", required = true)]
-    probes: Vec<String>,
     /// End after S seconds, such as 0.5
     #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
@@ -119,6 +116,46 @@ struct ProbeArguments {
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
     command: Vec<OsString>,
+}
+
+/// Probes, and what goes with them.
+#[derive(Debug, Args)]
+struct ProbeArguments {
+    /// What to probe (docs/spec.md): BINARY:FUNCTION, where BINARY is a path as the target sees it,
+    /// or the name of a library that it has mapped, and FUNCTION a name, raw or readable, that may
+    /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
+    #[arg(value_name = "PROBE", required = true)]
+    probes: Vec<String>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "nsprobe set [OPTIONS] [-c CONTAINER | -p PID] PROBE CHANGE...\n       \
+                      nsprobe set [OPTIONS] PROBE CHANGE... -- COMMAND [ARGUMENT]...",
+    after_help = "The module must have been loaded with allow_modify=1. Each change is printed, with \
+                  what was there before.\n\n\
+                  Examples:\n  \
+                  nsprobe set -p 1234 './app:parse if depth > 100' 'return 0'\n  \
+                  nsprobe set -c web './app:read_config' '$retval = -1' --max-writes 3\n  \
+                  nsprobe set -p 1234 './app:main_loop' 'verbose = 1'"
+)]
+struct SetArguments {
+    /// Where, and in which calls: BINARY:FUNCTION, and `if CONDITION`
+    #[arg(value_name = "PROBE")]
+    probe: String,
+    /// What: `PLACE = EXPRESSION`, where PLACE is an argument, a variable, a register, `$retval` or
+    /// memory; or `return EXPRESSION`, which leaves the call out. All expressions have the values of
+    /// before the first change
+    #[arg(value_name = "CHANGE", required = true)]
+    changes: Vec<String>,
+    /// Change no more than N times; a probe with two changes makes two at each call
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_writes: u32,
+    #[command(flatten)]
+    run: RunArguments,
 }
 
 /// Which tasks of the target count.
@@ -303,6 +340,9 @@ pub(crate) struct TracePlan {
     pub(crate) stack: bool,
     pub(crate) count: Option<u64>,
     pub(crate) setup: SetupOptions,
+    /// What is changed at each hit, and how often at most.
+    pub(crate) changes: Vec<Assignment>,
+    pub(crate) max_writes: u32,
 }
 
 /// How to count.
@@ -362,6 +402,7 @@ impl Plan {
     fn new(arguments: Arguments) -> Result<Plan, clap::Error> {
         Ok(match arguments.verb {
             Verb::Trace(arguments) => Plan::Trace(arguments.plan()?),
+            Verb::Set(arguments) => Plan::Trace(arguments.plan()?),
             Verb::Count(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
@@ -383,13 +424,21 @@ impl TraceArguments {
             stack: self.stack,
             count: self.count,
             setup: SetupOptions::with_ring_bytes(self.ring_size),
+            changes: Vec::new(),
+            max_writes: 0,
         })
     }
 }
 
 impl ProbeArguments {
     fn plan(self) -> Result<ProbeOptions, clap::Error> {
-        let probes = self.probes.iter().map(|text| spec(text));
+        self.run.plan(&self.probes)
+    }
+}
+
+impl RunArguments {
+    fn plan(self, probes: &[String]) -> Result<ProbeOptions, clap::Error> {
+        let probes = probes.iter().map(|text| spec(text));
         let who = self.who.plan(self.command);
         let tasks = self.tasks.plan(&who)?;
         Ok(ProbeOptions {
@@ -404,6 +453,38 @@ impl ProbeArguments {
             exact: self.exact,
         })
     }
+}
+
+impl SetArguments {
+    fn plan(self) -> Result<TracePlan, clap::Error> {
+        let changes = self
+            .changes
+            .iter()
+            .map(|text| Assignment::parse(text).map_err(|error| pointing("change", text, &error)));
+        let changes = changes.collect::<Result<_, _>>()?;
+        Ok(TracePlan {
+            options: self.run.plan(&[self.probe])?,
+            stack: false,
+            count: None,
+            setup: SetupOptions {
+                modify: true,
+                ..SetupOptions::default()
+            },
+            changes,
+            max_writes: self.max_writes,
+        })
+    }
+}
+
+/// What is wrong with a text, and where.
+fn pointing(what: &str, text: &str, error: &nsprobe_plan::SpecError) -> clap::Error {
+    let before = text.get(..error.span.start).unwrap_or(text);
+    let (before, shown) = (escaped(before).to_string(), escaped(text));
+    let column = before.chars().count();
+    raw(&format!(
+        "{what}: {error}\n    {shown}\n    {:column$}^",
+        ""
+    ))
 }
 
 impl TaskArguments {
@@ -521,15 +602,7 @@ fn fields(text: &str, option: &str) -> Result<Vec<Field>, clap::Error> {
         known.map_or(word, |(_, meaning)| meaning)
     });
     let meaning = words.collect::<Vec<_>>().join(",");
-    Field::parse_list(&meaning).map_err(|error| {
-        let before = meaning.get(..error.span.start).unwrap_or(&meaning);
-        let (before, shown) = (escaped(before).to_string(), escaped(&meaning));
-        let column = before.chars().count();
-        raw(&format!(
-            "{option}: {error}\n    {shown}\n    {:column$}^",
-            ""
-        ))
-    })
+    Field::parse_list(&meaning).map_err(|error| pointing(option, &meaning, &error))
 }
 
 impl WhoArguments {

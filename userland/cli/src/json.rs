@@ -4,10 +4,10 @@
 
 use crate::fields;
 use crate::names::Named;
-use crate::render::{FrameView, HitView};
+use crate::render::{self, FrameView, HitView};
 use crate::summary::Summary;
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::common::record::{Frame, Lost, Method, StackEnd};
+use libnsprobe::common::record::{Frame, Lost, Method, StackEnd, WriteRecord};
 use libnsprobe::{Counters, TableRow};
 use nsprobe_symbolize::{Source, SourceFrame};
 use serde::Serialize;
@@ -233,6 +233,41 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
     )
 }
 
+#[derive(Serialize)]
+struct WriteLine {
+    r#type: &'static str,
+    time_s: f64,
+    time_ns: u64,
+    probe: u32,
+    sequence: u32,
+    pid: u32,
+    tid: u32,
+    place: String,
+    before: String,
+    after: String,
+    done: bool,
+}
+
+/// Writes one change.
+pub(crate) fn write(out: &mut impl Write, write: &WriteRecord, start_ns: u64) -> Result<()> {
+    line(
+        out,
+        &WriteLine {
+            r#type: "write",
+            time_s: write.time_ns.saturating_sub(start_ns) as f64 / 1e9,
+            time_ns: write.time_ns,
+            probe: write.probe,
+            sequence: write.sequence,
+            pid: write.pid,
+            tid: write.tid,
+            place: render::place_of(write),
+            before: format!("{:#x}", write.before),
+            after: format!("{:#x}", write.after),
+            done: write.done != 0,
+        },
+    )
+}
+
 /// The counters of a probe, as every kind of line that has them shows them.
 #[derive(Serialize)]
 pub(crate) struct CountersLine {
@@ -244,6 +279,9 @@ pub(crate) struct CountersLine {
     undecided: u64,
     lost_full: u64,
     turned_away: u64,
+    written: u64,
+    write_failed: u64,
+    write_withheld: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
 }
@@ -259,6 +297,9 @@ impl From<Counters> for CountersLine {
             undecided: counters.undecided,
             lost_full: counters.lost_full,
             turned_away: counters.turned_away,
+            written: counters.written,
+            write_failed: counters.write_failed,
+            write_withheld: counters.write_withheld,
             stacks_cut: Some(counters.stacks_cut),
         }
     }

@@ -8,7 +8,7 @@ use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, bail, Context};
 use nsprobe_plan::decode::FieldFormat;
-use nsprobe_plan::syntax::{Expression, Kind, Place as Wanted, Spec};
+use nsprobe_plan::syntax::{Assignment, Expression, Kind, Place as Wanted, Spec};
 use nsprobe_plan::{Code, Compiled, Request, Sink};
 use nsprobe_symbolize::{Binary, FileOffset, Function, FunctionKind};
 use nsprobe_target::OpenedFile;
@@ -93,6 +93,8 @@ pub(crate) struct How<'a> {
     pub(crate) inlined: bool,
     /// Breakpoints go to the very beginning of functions.
     pub(crate) exact: bool,
+    /// What is changed at each hit.
+    pub(crate) changes: &'a [Assignment],
 }
 
 impl How<'_> {
@@ -108,7 +110,9 @@ impl How<'_> {
             }
             Sink::Record | Sink::Count => false,
         };
+        let changed = self.changes.iter().flat_map(Assignment::expressions);
         in_sink
+            || changed.into_iter().any(names)
             || self.inlined
             || matches!(spec.place, Wanted::Line { .. })
             || spec.fields.iter().any(|field| names(&field.value))
@@ -307,6 +311,8 @@ impl Planned {
             scope: place.scope(&spot).as_ref(),
             sink: how.sink,
             at_return: how.at_return,
+            changes: how.changes,
+            ret: place.ret(&spot),
         });
         let compiled = compiled.map_err(|error| spec.error(&error))?;
         let at_return = compiled.at_return;
@@ -322,7 +328,7 @@ impl Planned {
                 self.notes.push(note);
             }
         }
-        let breakpoint = match spot.at_function && !how.exact {
+        let breakpoint = match spot.at_function && !how.exact && how.changes.is_empty() {
             true => place.breakpoint(&spot, &compiled),
             false => spot.offset,
         };

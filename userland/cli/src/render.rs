@@ -5,7 +5,10 @@
 
 use crate::fields;
 use crate::names::{file_name, Named};
-use libnsprobe::common::record::{Hit, Lost, StackEnd, HIT_RETURN};
+use libnsprobe::common::program::Register;
+use libnsprobe::common::record::{
+    Hit, Lost, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
+};
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::{escaped, SourceFrame};
 use std::io::{Result, Write};
@@ -129,6 +132,36 @@ pub(crate) fn functions(view: &FrameView) -> Vec<String> {
             .map(|function| escaped(&function.function).to_string())
             .collect(),
     }
+}
+
+/// What a change is of.
+pub(crate) fn place_of(write: &WriteRecord) -> String {
+    let register = || {
+        let number = u8::try_from(write.place).ok();
+        number.and_then(Register::from_u8)
+    };
+    match (write.what, register()) {
+        (WRITE_REGISTER, Some(register)) => format!("%{register:?}").to_lowercase(),
+        (WRITE_RETURN, _) => "return at once".to_owned(),
+        _ => format!("{:#x}", write.place),
+    }
+}
+
+/// Writes one change.
+pub(crate) fn write(
+    out: &mut impl Write,
+    write: &WriteRecord,
+    label: &str,
+    start_ns: u64,
+) -> Result<()> {
+    time(out, write.time_ns, start_ns)?;
+    let place = place_of(write);
+    let failed = if write.done == 0 { " FAILED" } else { "" };
+    writeln!(
+        out,
+        "{:>15} {:>11} {label} set {place}: {:#x} -> {:#x}{failed}",
+        "", write.pid, write.before, write.after
+    )
 }
 
 /// Writes what was lost.

@@ -37,6 +37,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) stack: bool,
     /// Most frames of a stack; zero for the most that there can be.
     pub(crate) max_frames: u32,
+    /// Most changes that each probe makes.
+    pub(crate) max_writes: u32,
 }
 
 /// A run: probes that are attached, and the command when there is one.
@@ -302,6 +304,7 @@ fn attach(
         if wanted.stack {
             request = request.with_stack().with_max_frames(wanted.max_frames);
         }
+        request = request.with_max_writes(wanted.max_writes);
         let entry = upload(session, &mut programs, probe.entry.as_ref())?;
         let ret = upload(session, &mut programs, probe.ret.as_ref())?;
         requests.push(request.with_programs(entry, ret).with_sink(sink));

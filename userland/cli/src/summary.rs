@@ -182,6 +182,13 @@ impl Summary {
                 "nsprobe: hits were lost because the rings were full: try a larger --ring-size"
             )?;
         }
+        if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} changes were made, {} failed, {} were withheld by --max-writes",
+                total.written, total.write_failed, total.write_withheld
+            )?;
+        }
         if self.has_stacks && total.stacks_cut > 0 {
             writeln!(out, "nsprobe: {} stacks are cut", total.stacks_cut)?;
         }

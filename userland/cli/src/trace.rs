@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nsprobe trace`: a line for each hit, as it comes.
+//! `nsprobe trace` and `set`: a line for each hit, and for each change, as it comes.
 
 mod printer;
 
@@ -27,6 +27,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         max_probes: options.max_probes,
         inlined: options.inlined,
         exact: options.exact,
+        changes: &plan.changes,
     };
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {
@@ -34,6 +35,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         setup: plan.setup,
         stack: plan.stack,
         max_frames: 0,
+        max_writes: plan.max_writes,
     };
     let mut run = Run::begin(&wanted, &target, planned, |_| Ok(Sink::Record))?;
     // Without stacks nothing more is needed of the files.

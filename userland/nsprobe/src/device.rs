@@ -74,6 +74,9 @@ pub struct SetupOptions {
     pub watermark_bytes: u64,
     /// `read()` gives lines of text.
     pub text: bool,
+    /// Programs may write. Needs CAP_SYS_ADMIN, and a module that was loaded with
+    /// `allow_modify=1`.
+    pub modify: bool,
 }
 
 impl SetupOptions {
@@ -83,6 +86,7 @@ impl SetupOptions {
             ring_bytes,
             watermark_bytes: ring_bytes / 4,
             text: false,
+            modify: false,
         }
     }
 
@@ -211,6 +215,7 @@ fn open_error(errno: Errno, loaded: bool) -> Error {
 
 fn setup_error(errno: Errno, options: &SetupOptions, rings: u32) -> Error {
     match errno {
+        Errno::EACCES if options.modify => Error::MayNotModify,
         Errno::ENOMEM => Error::RingMemory {
             rings,
             bytes: options.ring_bytes,

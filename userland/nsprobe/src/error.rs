@@ -114,6 +114,12 @@ pub enum Error {
         /// What is wrong.
         why: Corrupt,
     },
+    /// The module does not let anybody change traced programs.
+    #[error(
+        "the module does not allow changes: load it with `modprobe nsprobe allow_modify=1`, on a \
+         kernel that is not locked down"
+    )]
+    MayNotModify,
     /// There is no such control group.
     #[error("there is no such control group any more")]
     NoCgroup,

@@ -41,6 +41,7 @@ pub struct Probe<'a> {
     span: u32,
     entry_program: u32,
     return_program: u32,
+    max_writes: u32,
 }
 
 impl<'a> Probe<'a> {
@@ -68,6 +69,7 @@ impl<'a> Probe<'a> {
             span: 0,
             entry_program: 0,
             return_program: 0,
+            max_writes: 0,
         }
     }
 
@@ -124,6 +126,12 @@ impl<'a> Probe<'a> {
         self
     }
 
+    /// Its programs may write so often.
+    pub fn with_max_writes(mut self, count: u32) -> Probe<'a> {
+        self.max_writes = count;
+        self
+    }
+
     /// What becomes of a hit; without this it is a record in the ring.
     pub fn with_sink(mut self, sink: Sink) -> Probe<'a> {
         (self.sink, self.table) = match sink {
@@ -155,6 +163,7 @@ impl<'a> Probe<'a> {
             span: self.span,
             entry_program: self.entry_program,
             return_program: self.return_program,
+            max_writes: self.max_writes,
             ..abi::Probe::default()
         }
     }

@@ -147,6 +147,12 @@ pub struct Counters {
     pub turned_away: u64,
     /// Recorded hits whose stack ended early.
     pub stacks_cut: u64,
+    /// Changes that were made.
+    pub written: u64,
+    /// Changes that could not be made.
+    pub write_failed: u64,
+    /// Changes that the limit forbade.
+    pub write_withheld: u64,
 }
 
 impl Counters {
@@ -176,6 +182,9 @@ impl std::ops::AddAssign for Counters {
         self.lost_full += other.lost_full;
         self.turned_away += other.turned_away;
         self.stacks_cut += other.stacks_cut;
+        self.written += other.written;
+        self.write_failed += other.write_failed;
+        self.write_withheld += other.write_withheld;
     }
 }
 
@@ -273,6 +282,9 @@ impl Session {
             lost_full: answer.lost_full,
             turned_away: answer.turned_away,
             stacks_cut: answer.stacks_cut,
+            written: answer.written,
+            write_failed: answer.write_failed,
+            write_withheld: answer.write_withheld,
         })
     }
 

@@ -9,7 +9,7 @@
 use crate::device::SetupOptions;
 use nix::errno::Errno;
 use nix::libc;
-use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_FD, SETUP_TEXT};
+use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_FD, SETUP_MODIFY, SETUP_TEXT};
 use nsprobe_common::program::Step;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -62,7 +62,8 @@ pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info> {
 pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup> {
     let mut setup = abi::Setup {
         size: size::<abi::Setup>(),
-        flags: if options.text { SETUP_TEXT } else { 0 },
+        flags: if options.text { SETUP_TEXT } else { 0 }
+            | if options.modify { SETUP_MODIFY } else { 0 },
         ring_bytes: options.ring_bytes,
         watermark_bytes: options.watermark_bytes.min(options.ring_bytes),
         ..Default::default()

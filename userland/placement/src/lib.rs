@@ -147,6 +147,20 @@ pub fn boundary(function: &Function<'_>, offset: usize) -> Boundary {
     }
 }
 
+/// How far behind the function's beginning a plain `ret` of it is: the last one.
+pub fn ret(function: &Function<'_>) -> Option<usize> {
+    let mut found = None;
+    let mut at = 0;
+    while let Some(rest) = function.bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let instruction = decode(rest, function.address.wrapping_add(at as u64))?;
+        if rest.starts_with(&[0xc3]) {
+            found = Some(at);
+        }
+        at += instruction.len();
+    }
+    found
+}
+
 fn decode(bytes: &[u8], address: u64) -> Option<Instruction> {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let instruction = decoder.decode();

@@ -130,6 +130,21 @@ fn nothing_else_may_lead_to_the_place() {
 }
 
 #[test]
+fn a_plain_ret_is_found() {
+    let found = |bytes: &[u8]| {
+        ret(&Function {
+            address: 0,
+            bytes,
+            elsewhere: &[],
+        })
+    };
+    assert_eq!(found(&[0x55, 0x5d, 0xc3]), Some(2));
+    // Part of another instruction, or with a number.
+    assert_eq!(found(&[0x83, 0xc3, 0x01, 0xc2, 0x08, 0x00]), None);
+    assert_eq!(found(&[0xc3, 0x06]), None);
+}
+
+#[test]
 fn boundaries_are_found() {
     let bytes = [&ENDBR64[..], &[0x55], &[0x48, 0x89, 0xe5], &[0x06]].concat();
     let function = Function {

@@ -5,10 +5,12 @@ use crate::decode::{FieldFormat, Shape};
 use crate::resolve::{Of, Resolver, Thing};
 use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
-use crate::syntax::{Binary, Expression, Field, Format, Kind, Span, Spec, SpecError};
+use crate::syntax::{
+    Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
+};
 use crate::value::BinaryOperator;
 use crate::{types, Value};
-use nsprobe_common::program::{Context, Operation, Step, BYTES_MAX, KEY_WORDS_MAX};
+use nsprobe_common::program::{Context, Operation, Register, Step, BYTES_MAX, KEY_WORDS_MAX};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
@@ -23,6 +25,10 @@ pub struct Request<'a> {
     pub sink: Sink<'a>,
     /// The probe is hit at returns, whether the spec asks for it or not.
     pub at_return: bool,
+    /// What is changed at each hit that counts, with what was there before.
+    pub changes: &'a [Assignment],
+    /// Bytes from the function's beginning to a `ret` instruction of it.
+    pub ret: Option<u64>,
 }
 
 /// What becomes of hits, as far as programs know.
@@ -89,7 +95,12 @@ impl Compiled {
             Sink::Table { keys, value } => (keys, value),
             Sink::Record | Sink::Count => (&[], None),
         };
-        let more = keys.iter().map(|key| &key.value).chain(value);
+        let changes = request.changes.iter().flat_map(Assignment::expressions);
+        let more = keys
+            .iter()
+            .map(|key| &key.value)
+            .chain(value)
+            .chain(changes);
         let at_return = request.at_return || request.spec.is_at_return(more);
         let mut compiler = Compiler {
             resolver: Resolver {
@@ -113,6 +124,13 @@ impl Compiled {
             let scalar = compiler.resolver.scalar(value)?;
             let steps = &mut compiler.steps;
             steps.effect(Operation::Value, &scalar.value, 0, &value.span)?;
+        }
+        for change in request.changes {
+            compiler.change(change, request).map_err(|error| {
+                // Its place is one in another text than the spec's.
+                let message = format!("`{}`: {}", change.text, error.message);
+                SpecError::new(request.spec.place_span.clone(), message)
+            })?;
         }
         compiler.finish(request, early, fields, keys)
     }
@@ -144,6 +162,49 @@ impl Compiler<'_> {
                 .effect(Operation::Require, &value, 0, &part.span)?;
         }
         Ok(early)
+    }
+
+    /// Changes something in the traced task.
+    fn change(&mut self, change: &Assignment, request: &Request<'_>) -> Result<()> {
+        let span = &change.value.span;
+        let value = self.resolver.scalar(&change.value)?.value;
+        let refused = |message: &str| Err(SpecError::new(span.clone(), message));
+        let place = match (&change.target, request.ret) {
+            (Changed::Place(place), _) => place,
+            (Changed::Call, _) if self.end == End::Return => {
+                return refused(
+                    "a function is ended at its entry; at its return there is $retval = EXPRESSION",
+                )
+            }
+            (Changed::Call, None) => {
+                return refused("the function has no `ret` instruction by which it could be left")
+            }
+            (Changed::Call, Some(ret)) => return self.steps.leave(&value, ret, span),
+        };
+        let thing = self.resolver.thing(place)?;
+        let span = &place.span;
+        let is_number = !matches!(thing.of.shape(), Some(types::Shape::Float { .. }));
+        let (bytes, true) = (thing.of.scalar_bytes(), is_number) else {
+            let message = "only whole numbers and pointers can be set";
+            return Err(SpecError::new(span.clone(), message));
+        };
+        match (thing.place, bytes) {
+            (Place::Memory(address), Some(bytes)) => {
+                self.steps.store(&address, &value, bytes, span)
+            }
+            (Place::Value(old), Some(_)) => match register_of(&old) {
+                Some(register) => self.steps.set(register, &value, span),
+                None => Err(SpecError::new(
+                    span.clone(),
+                    "this cannot be set: it is neither in memory nor alone in a register (of an \
+                     argument, at the return it is over)",
+                )),
+            },
+            _ => Err(SpecError::new(
+                span.clone(),
+                "this cannot be set at once: name one of its parts",
+            )),
+        }
     }
 
     fn fields(&mut self, fields: &[Field]) -> Result<Vec<FieldFormat>> {
@@ -404,6 +465,15 @@ fn conjuncts<'a>(condition: &'a Expression, parts: &mut Vec<&'a Expression>) {
             conjuncts(b, parts);
         }
         _ => parts.push(condition),
+    }
+}
+
+/// The register that a value is, or the low part of.
+fn register_of(value: &Value) -> Option<Register> {
+    match value {
+        Value::Register(register) => Some(*register),
+        Value::Truncate { value, .. } => register_of(value),
+        _ => None,
     }
 }
 

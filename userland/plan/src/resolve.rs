@@ -85,7 +85,7 @@ impl Of {
     }
 
     /// Bytes of a number or pointer in memory.
-    fn scalar_bytes(&self) -> Option<u8> {
+    pub(crate) fn scalar_bytes(&self) -> Option<u8> {
         let bytes = match self {
             Of::PointerTo(_) => Some(8),
             Of::Known(of) => match of.shape {

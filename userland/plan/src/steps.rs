@@ -10,7 +10,7 @@ mod schedule;
 use crate::syntax::{Span, SpecError};
 use crate::value::BinaryOperator;
 use crate::{Code, Value};
-use nsprobe_common::program::{check, Flaw, Operation, DATA_MAX, KEPT_MAX};
+use nsprobe_common::program::{check, Flaw, Operation, Register, DATA_MAX, KEPT_MAX};
 use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, SpecError>;
@@ -39,7 +39,9 @@ struct Node {
 struct Effect {
     operation: Operation,
     node: usize,
+    second: Option<usize>,
     small: i32,
+    large: u64,
     /// The part of the spec that wants it.
     span: Span,
 }
@@ -83,9 +85,51 @@ impl Steps {
         self.effects.push(Effect {
             operation,
             node,
+            second: None,
             small,
+            large: 0,
             span: span.clone(),
         });
+        Ok(())
+    }
+
+    /// Sets a register.
+    pub(crate) fn set(&mut self, register: Register, value: &Value, span: &Span) -> Result<()> {
+        self.effect(Operation::SetRegister, value, register as i32, span)
+    }
+
+    /// Writes the low bytes of a value to an address.
+    pub(crate) fn store(
+        &mut self,
+        address: &Value,
+        value: &Value,
+        bytes: u8,
+        span: &Span,
+    ) -> Result<()> {
+        let (base, distance) = split(address);
+        let effect = Effect {
+            operation: Operation::Store,
+            node: self.node(base, span)?,
+            second: Some(self.node(value, span)?),
+            small: distance,
+            large: bytes.into(),
+            span: span.clone(),
+        };
+        self.effects.push(effect);
+        Ok(())
+    }
+
+    /// Ends the function by the `ret` so many bytes behind its beginning.
+    pub(crate) fn leave(&mut self, value: &Value, ret: u64, span: &Span) -> Result<()> {
+        let effect = Effect {
+            operation: Operation::Return,
+            node: self.node(value, span)?,
+            second: None,
+            small: 0,
+            large: ret,
+            span: span.clone(),
+        };
+        self.effects.push(effect);
         Ok(())
     }
 

@@ -107,6 +107,26 @@ pub struct Field {
     pub span: Span,
 }
 
+/// Something that a probe changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// What.
+    pub target: Changed,
+    /// What it becomes.
+    pub value: Expression,
+    /// As it was written.
+    pub text: String,
+}
+
+/// What an assignment changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// A variable, a register, memory, or what the function returns.
+    Place(Expression),
+    /// The function: it returns at once.
+    Call,
+}
+
 /// How a value is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -264,6 +284,22 @@ impl Spec {
     /// Reads a spec: what stands behind `BINARY:`.
     pub fn parse(text: &str) -> Result<Spec, SpecError> {
         parser::spec(text)
+    }
+}
+
+impl Assignment {
+    /// Reads `PLACE = EXPRESSION` or `return EXPRESSION`.
+    pub fn parse(text: &str) -> Result<Assignment, SpecError> {
+        parser::assignment(text)
+    }
+
+    /// Its expressions.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let place = match &self.target {
+            Changed::Place(place) => Some(place),
+            Changed::Call => None,
+        };
+        place.into_iter().chain([&self.value])
     }
 }
 

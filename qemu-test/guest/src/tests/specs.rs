@@ -529,7 +529,7 @@ fn exceptions_are_seen_by_the_static_probes_of_libstdcxx() {
     for probe in [
         "libstdcxx:catch (2",
         "libstdcxx:rethrow (",
-        "libstdcxx:throw (3",
+        "libstdcxx:throw (2",
     ] {
         assert!(listed.stdout.contains(probe), "{}", listed.stdout);
     }

@@ -5,7 +5,9 @@
 
 use super::tests;
 use crate::binary::{self, Function};
+use crate::command::{self, Running};
 use crate::module::{self, Module};
+use crate::oracle::within;
 use crate::records::Records;
 use crate::session::{errno, probe_at, Session, RING_BYTES};
 use crate::steps::{constant, register, step};
@@ -16,6 +18,7 @@ use nsprobe_common::abi::{self, Probe, Refusal};
 use nsprobe_common::program::{Flaw, Operation, Register, Step};
 use nsprobe_common::record::{Frame, WriteRecord, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN};
 use std::fs;
+use std::time::Duration;
 
 tests![
     an_argument_is_changed,
@@ -26,6 +29,7 @@ tests![
     what_cannot_be_written_is_not,
     no_more_is_written_than_was_said,
     nobody_writes_without_everybodys_leave,
+    the_program_changes_what_it_is_told_and_no_more,
 ];
 
 fn set(to: Register, slot: u8) -> Step {
@@ -399,4 +403,75 @@ fn nobody_writes_without_everybodys_leave() {
     );
     assert_eq!(session.info().probes, 0);
     assert!(module::is_loaded());
+}
+
+/// `nsprobe set` on a running victim, from when it is attached.
+fn set_while<T>(pid: u32, words: &[&str], act: impl FnOnce() -> T) -> (T, String) {
+    let pid = pid.to_string();
+    let words = [&["set", "-p", &pid], words].concat();
+    let running = Running::start(&words);
+    let attached = within(Duration::from_secs(20), || {
+        Session::open().info().probes == 1
+    });
+    assert!(attached, "{words:?}");
+    let result = act();
+    let (code, errors) = running.interrupt();
+    assert_eq!(code, Some(0), "{errors}");
+    (result, errors)
+}
+
+fn the_program_changes_what_it_is_told_and_no_more() {
+    let module = Module::load_with("allow_modify=1");
+    let mut victim = changeable();
+    let pid = victim.pid();
+    let file = victim.file().display().to_string();
+    let at = |function: &str| format!("{file}:{function}");
+    let (increment, skippable, look) = (at("increment"), at("skippable"), at("look"));
+
+    // An argument, once: what --max-writes says without being asked.
+    let condition = format!("{increment} if arg1 > 5");
+    let orders = ["a 5", "a 7", "a 7"];
+    let (got, told) = set_while(pid, &[&condition, "arg1 = arg1 * 6 - 1"], || {
+        orders.map(|order| victim.order(order))
+    });
+    assert_eq!(got, [6, 42, 8]);
+    assert!(
+        told.contains("1 changes were made, 0 failed, 1 were withheld"),
+        "{told}"
+    );
+    // What is returned, by its value before.
+    let (got, _) = set_while(
+        pid,
+        &[&increment, "$retval = $retval + 100", "--max-writes", "9"],
+        || ["a 1", "a 2"].map(|order| victim.order(order)),
+    );
+    assert_eq!(got, [102, 103]);
+    // A call is left out.
+    let runs = victim.order("s 7") / 1000;
+    let (got, _) = set_while(pid, &[&skippable, "return 5"], || victim.order("s 7"));
+    assert_eq!(got, runs * 1000 + 5, "its body has run");
+    // A global, by its name.
+    let (got, _) = set_while(pid, &[&look, "knob = knob + 70"], || victim.order("k 7"));
+    assert_eq!(got, 77);
+    assert_eq!(victim.order("a 1"), 2);
+
+    for (words, part) in [
+        (&[increment.as_str(), "arg1"][..], "here = should stand"),
+        (&[&increment, "arg1 == 1"], "here = should stand"),
+        (&[&increment, "nothing = 1"], "nothing"),
+        (&[&increment, "5 = 1"], "cannot be set"),
+        (&[&increment, "$retval = 1", "arg1 = 1"], "cannot be set"),
+        (
+            &[&increment, "$retval = 1", "return 1"],
+            "ended at its entry",
+        ),
+        (&[&increment, "n = 1", "--max-writes", "0"], "0"),
+    ] {
+        let got = command::run(&[&["set"], words, &["--", "/bin/true"]].concat());
+        assert!((1..=2).contains(&got.code), "{words:?}: {got:#?}");
+        assert!(got.stderr.contains(part), "{words:?}: {got:#?}");
+    }
+    drop(module);
+    let _module = Module::load();
+    command::run(&["set", &increment, "arg1 = 1", "--", "/bin/true"]).refused(&["allow_modify=1"]);
 }

@@ -204,6 +204,21 @@ impl<'a> Searched<'a> {
         }
     }
 
+    /// Bytes from a function's beginning to a `ret` of it.
+    pub(super) fn ret(&self, spot: &Spot) -> Option<u64> {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return None;
+        };
+        let code = self.binary.code_of(function);
+        let whole = nsprobe_placement::Function {
+            address: function.address.0,
+            bytes: &code,
+            elsewhere: &[],
+        };
+        let ret = nsprobe_placement::ret(&whole)?;
+        spot.at_function.then_some(ret as u64)
+    }
+
     /// Whether no other function begins within the first bytes of this.
     fn is_one_function(&self, function: &Function, bytes: u64) -> bool {
         (1..=bytes).all(|into| {

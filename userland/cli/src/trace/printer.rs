@@ -7,7 +7,7 @@ use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
 use crate::summary::{ProbeLabel, Summary};
-use libnsprobe::common::record::{Details, Hit, Record};
+use libnsprobe::common::record::{Details, Hit, Record, WriteRecord};
 use libnsprobe::{Batch, Session};
 use nsprobe_plan::decode;
 use std::collections::HashMap;
@@ -78,11 +78,20 @@ impl Printer {
                 Record::Hit(hit, details) => self.hit(session, hit, &details)?,
                 Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
-                // No session of ours may write.
-                Record::Write(..) | Record::Unknown(..) => {}
+                Record::Write(write) => self.write(write)?,
+                Record::Unknown(..) => {}
             }
         }
         self.out.flush()
+    }
+
+    fn write(&mut self, write: &WriteRecord) -> io::Result<()> {
+        let label = self.labels.get(&write.probe);
+        let label = label.map_or("?", |label| &label.label);
+        match self.json {
+            true => json::write(&mut self.out, write, self.start_ns),
+            false => render::write(&mut self.out, write, label, self.start_ns),
+        }
     }
 
     /// What is to be done now and then.

@@ -123,6 +123,8 @@ fn compile(text: &str, sink: Sink<'_>) -> Result<Compiled> {
         scope: &PLAIN,
         sink,
         at_return: false,
+        changes: &[],
+        ret: None,
     })
 }
 

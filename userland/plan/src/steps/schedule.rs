@@ -3,17 +3,37 @@
 
 use super::{Effect, Node};
 use crate::syntax::SpecError;
-use nsprobe_common::program::{Step, SLOTS, STEPS_MAX};
+use nsprobe_common::program::{Operation, Step, SLOTS, STEPS_MAX};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
 /// The steps, and for each the index of the effect that it is for.
 pub(super) fn steps(nodes: &[Node], effects: &[Effect]) -> Result<(Vec<Step>, Vec<usize>)> {
     let mut schedule = Schedule::new(nodes, effects);
+    let mut is_changing = false;
     for (index, effect) in effects.iter().enumerate() {
+        if effect.changes() && !is_changing {
+            // All that is written is what was there before the first change.
+            is_changing = true;
+            schedule.gather(index)?;
+        }
         schedule.effect(index, effect)?;
     }
     Ok((schedule.steps, schedule.wanted_by))
+}
+
+impl Effect {
+    fn operands(&self) -> impl Iterator<Item = usize> {
+        [Some(self.node), self.second].into_iter().flatten()
+    }
+
+    /// Whether it changes the traced task.
+    fn changes(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::SetRegister | Operation::Store | Operation::Return
+        )
+    }
 }
 
 /// A slot and what is in it.
@@ -60,14 +80,32 @@ impl<'a> Schedule<'a> {
 
     fn effect(&mut self, index: usize, effect: &Effect) -> Result<()> {
         self.current = index;
-        let slot = self.slot_of(effect.node)?;
-        self.used(effect.node);
+        let a = self.pinned(Some(effect.node))?;
+        let b = self.pinned(effect.second)?;
+        for operand in effect.operands() {
+            self.unpin(operand);
+            self.used(operand);
+        }
         self.push(Step {
             operation: effect.operation as u8,
-            a: slot,
+            to: 0,
+            a,
+            b,
             small: effect.small,
-            ..Step::default()
+            large: effect.large,
         })
+    }
+
+    /// Computes and keeps all operands of the effects from `first` on.
+    fn gather(&mut self, first: usize) -> Result<()> {
+        let effects = self.effects;
+        for (index, effect) in effects.iter().enumerate().skip(first) {
+            self.current = index;
+            for operand in effect.operands() {
+                self.pinned(Some(operand))?;
+            }
+        }
+        Ok(())
     }
 
     fn push(&mut self, step: Step) -> Result<()> {
@@ -193,11 +231,11 @@ fn uses(nodes: &[Node], effects: &[Effect]) -> Vec<u32> {
     let mut uses = vec![0u32; nodes.len()];
     let mut reached = vec![false; nodes.len()];
     for effect in effects {
-        if let (Some(uses), Some(reached)) =
-            (uses.get_mut(effect.node), reached.get_mut(effect.node))
-        {
-            *uses += 1;
-            *reached = true;
+        for operand in effect.operands() {
+            if let (Some(uses), Some(reached)) = (uses.get_mut(operand), reached.get_mut(operand)) {
+                *uses += 1;
+                *reached = true;
+            }
         }
     }
     // Operands come before what is made of them. What nobody wants reads nothing.

@@ -4,7 +4,10 @@
 use super::lexer::{tokens, Token};
 use super::place::{place, place_text};
 use super::words;
-use super::{Binary, CastType, Expression, Field, Format, Kind, Span, Spec, SpecError, Unary};
+use super::{
+    Assignment, Binary, CastType, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
+    Unary,
+};
 use nsprobe_common::program::BYTES_MAX;
 
 /// Deepest nesting of an expression.
@@ -49,6 +52,29 @@ pub(super) fn fields(text: &str) -> Result<Vec<Field>> {
     let fields = parser.fields(None)?;
     parser.end("here a comma should stand")?;
     Ok(fields)
+}
+
+/// Reads what is to be changed.
+pub(super) fn assignment(text: &str) -> Result<Assignment> {
+    let mut parser = Parser::new(text, 0)?;
+    let target = match parser.take_name("return") {
+        true => Changed::Call,
+        false => {
+            let place = parser.expression()?;
+            parser.expect(
+                "=",
+                "here = should stand: PLACE = EXPRESSION, or return EXPRESSION",
+            )?;
+            Changed::Place(place)
+        }
+    };
+    let value = parser.expression()?;
+    parser.end("here the assignment should end")?;
+    Ok(Assignment {
+        target,
+        value,
+        text: text.trim().to_owned(),
+    })
 }
 
 struct Parser<'a> {

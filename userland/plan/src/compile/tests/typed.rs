@@ -232,6 +232,8 @@ fn compiled(spec: &str) -> Result<Compiled> {
         scope: &Nodes,
         sink: Sink::Record,
         at_return: false,
+        changes: &[],
+        ret: None,
     })
 }
 
