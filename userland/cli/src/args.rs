@@ -2,9 +2,15 @@
 //! The command line: what was typed ([`Arguments`]), and what it means
 //! ([`Plan`]). Nothing below sees raw arguments.
 
-use crate::spec::{ListSpec, ProbeSpec};
+mod plan;
+mod value;
+
+pub(crate) use plan::{
+    Aggregate, AggregatePlan, ListPlan, Plan, ProbeOptions, StatusPlan, Tasks, TracePlan, Who,
+};
+
 use clap::{Args, Parser, Subcommand};
-use libnsprobe::common::abi::{LINEAR_MAX, ROWS_MAX};
+use libnsprobe::common::abi::ROWS_MAX;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::SetupOptions;
 use nsprobe_plan::syntax::{Assignment, Field};
@@ -14,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
+use value::{linear, ring_bytes, seconds};
 
 /// Trace functions of programs in containers.
 #[derive(Debug, Parser)]
@@ -280,114 +287,6 @@ struct ExecArguments {
     command: Vec<OsString>,
 }
 
-/// What is to be done.
-#[derive(Debug)]
-pub(crate) enum Plan {
-    /// Trace.
-    Trace(TracePlan),
-    /// Count.
-    Aggregate(AggregatePlan),
-    /// List functions.
-    List(ListPlan),
-    /// Show the module's state.
-    Status(StatusPlan),
-    /// Become another program once continued: the program's path, and its
-    /// arguments from the zeroth on.
-    ExecStopped(Vec<OsString>),
-}
-
-/// Whose files are meant and who is traced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// This machine, all processes.
-    Host,
-    /// A container, by name, id or namespace.
-    Container(String),
-    /// A process.
-    Process(u32),
-    /// A command that we start: its words, never empty.
-    Command(Vec<OsString>),
-}
-
-/// What to probe, and for how long.
-#[derive(Debug)]
-pub(crate) struct ProbeOptions {
-    pub(crate) who: Who,
-    pub(crate) tasks: Tasks,
-    pub(crate) probes: Vec<ProbeSpec>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) json: bool,
-    pub(crate) quiet: bool,
-    pub(crate) max_probes: usize,
-    pub(crate) inlined: bool,
-    pub(crate) exact: bool,
-}
-
-/// Which tasks of the target count.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tasks {
-    pub(crate) tids: Vec<u32>,
-    pub(crate) children: bool,
-    pub(crate) comm: Option<Vec<u8>>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) cgroup: Option<PathBuf>,
-}
-
-/// How to trace.
-#[derive(Debug)]
-pub(crate) struct TracePlan {
-    pub(crate) options: ProbeOptions,
-    pub(crate) stack: bool,
-    pub(crate) count: Option<u64>,
-    pub(crate) setup: SetupOptions,
-    /// What is changed at each hit, and how often at most.
-    pub(crate) changes: Vec<Assignment>,
-    pub(crate) max_writes: u32,
-}
-
-/// How to count.
-#[derive(Debug)]
-pub(crate) struct AggregatePlan {
-    pub(crate) options: ProbeOptions,
-    pub(crate) what: Aggregate,
-    pub(crate) by: Vec<Field>,
-    /// What is added up, or spread over buckets.
-    pub(crate) value: Option<Field>,
-    pub(crate) interval: Option<Duration>,
-    pub(crate) top: usize,
-    pub(crate) rows: u32,
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aggregate {
-    /// Calls, and sums.
-    Count,
-    /// How values are spread.
-    Histogram(Scale),
-    /// Calls by their stacks.
-    Stacks {
-        /// Most frames.
-        max_frames: u32,
-        /// As flame graphs want it.
-        folded: bool,
-    },
-}
-
-/// What to list.
-#[derive(Debug)]
-pub(crate) struct ListPlan {
-    pub(crate) who: Who,
-    pub(crate) spec: ListSpec,
-    pub(crate) json: bool,
-}
-
-/// How to show the state.
-#[derive(Debug)]
-pub(crate) struct StatusPlan {
-    pub(crate) json: bool,
-}
-
 /// The plan of this process's command line; an exit code when there is none to
 /// be run: help was printed, or an error.
 pub(crate) fn plan() -> Result<Plan, ExitCode> {
@@ -625,52 +524,6 @@ fn spec<T: FromStr<Err: ToString>>(text: &str) -> Result<T, clap::Error> {
 fn raw(message: &str) -> clap::Error {
     let kind = clap::error::ErrorKind::ValueValidation;
     clap::Error::raw(kind, format!("{message}\n"))
-}
-
-/// `LOW:STEP:COUNT`.
-fn linear(text: &str) -> Result<Scale, String> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let [low, step, buckets] = parts.as_slice() else {
-        return Err("not LOW:STEP:COUNT, such as 0:10:20".to_owned());
-    };
-    let scale = Scale::Linear {
-        low: low.parse().map_err(|_| "LOW is no number")?,
-        step: step.parse().map_err(|_| "STEP is no number from 1 on")?,
-        buckets: buckets.parse().map_err(|_| "COUNT is no number")?,
-    };
-    match scale.is_valid() {
-        true => Ok(scale),
-        false => Err(format!(
-            "STEP is at least 1, and COUNT from 1 to {LINEAR_MAX}"
-        )),
-    }
-}
-
-/// Seconds, with a fraction if need be.
-fn seconds(text: &str) -> Result<Duration, String> {
-    const TEN_YEARS: f64 = 10.0 * 365.0 * 86400.0;
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
-    if seconds > 0.0 && seconds <= TEN_YEARS {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("not a time span: it must be more than 0 and less than ten years".to_owned())
-    }
-}
-
-/// A ring size that a session can have.
-fn ring_bytes(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.as_bytes() {
-        [digits @ .., b'K' | b'k'] => (digits.len(), 1 << 10),
-        [digits @ .., b'M' | b'm'] => (digits.len(), 1 << 20),
-        digits => (digits.len(), 1u64),
-    };
-    let number: Option<u64> = text.get(..digits).and_then(|digits| digits.parse().ok());
-    let bytes = number
-        .ok_or("not a number of bytes, such as 262144 or 256K")?
-        .saturating_mul(unit);
-    let options = SetupOptions::with_ring_bytes(bytes);
-    options.check().map_err(|error| error.to_string())?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

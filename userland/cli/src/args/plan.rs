@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a command line means.
+
+use crate::spec::{ListSpec, ProbeSpec};
+use libnsprobe::common::histogram::Scale;
+use libnsprobe::SetupOptions;
+use nsprobe_plan::syntax::{Assignment, Field};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// Trace.
+    Trace(TracePlan),
+    /// Count.
+    Aggregate(AggregatePlan),
+    /// List functions.
+    List(ListPlan),
+    /// Show the module's state.
+    Status(StatusPlan),
+    /// Become another program once continued: the program's path, and its
+    /// arguments from the zeroth on.
+    ExecStopped(Vec<OsString>),
+}
+
+/// Whose files are meant and who is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// This machine, all processes.
+    Host,
+    /// A container, by name, id or namespace.
+    Container(String),
+    /// A process.
+    Process(u32),
+    /// A command that we start: its words, never empty.
+    Command(Vec<OsString>),
+}
+
+/// What to probe, and for how long.
+#[derive(Debug)]
+pub(crate) struct ProbeOptions {
+    pub(crate) who: Who,
+    pub(crate) tasks: Tasks,
+    pub(crate) probes: Vec<ProbeSpec>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) max_probes: usize,
+    pub(crate) inlined: bool,
+    pub(crate) exact: bool,
+}
+
+/// Which tasks of the target count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tasks {
+    pub(crate) tids: Vec<u32>,
+    pub(crate) children: bool,
+    pub(crate) comm: Option<Vec<u8>>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) cgroup: Option<PathBuf>,
+}
+
+/// How to trace.
+#[derive(Debug)]
+pub(crate) struct TracePlan {
+    pub(crate) options: ProbeOptions,
+    pub(crate) stack: bool,
+    pub(crate) count: Option<u64>,
+    pub(crate) setup: SetupOptions,
+    /// What is changed at each hit, and how often at most.
+    pub(crate) changes: Vec<Assignment>,
+    pub(crate) max_writes: u32,
+}
+
+/// How to count.
+#[derive(Debug)]
+pub(crate) struct AggregatePlan {
+    pub(crate) options: ProbeOptions,
+    pub(crate) what: Aggregate,
+    pub(crate) by: Vec<Field>,
+    /// What is added up, or spread over buckets.
+    pub(crate) value: Option<Field>,
+    pub(crate) interval: Option<Duration>,
+    pub(crate) top: usize,
+    pub(crate) rows: u32,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aggregate {
+    /// Calls, and sums.
+    Count,
+    /// How values are spread.
+    Histogram(Scale),
+    /// Calls by their stacks.
+    Stacks {
+        /// Most frames.
+        max_frames: u32,
+        /// As flame graphs want it.
+        folded: bool,
+    },
+}
+
+/// What to list.
+#[derive(Debug)]
+pub(crate) struct ListPlan {
+    pub(crate) who: Who,
+    pub(crate) spec: ListSpec,
+    pub(crate) json: bool,
+}
+
+/// How to show the state.
+#[derive(Debug)]
+pub(crate) struct StatusPlan {
+    pub(crate) json: bool,
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Values of options.
+
+use libnsprobe::common::abi::LINEAR_MAX;
+use libnsprobe::common::histogram::Scale;
+use libnsprobe::SetupOptions;
+use std::time::Duration;
+
+/// `LOW:STEP:COUNT`.
+pub(super) fn linear(text: &str) -> Result<Scale, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [low, step, buckets] = parts.as_slice() else {
+        return Err("not LOW:STEP:COUNT, such as 0:10:20".to_owned());
+    };
+    let scale = Scale::Linear {
+        low: low.parse().map_err(|_| "LOW is no number")?,
+        step: step.parse().map_err(|_| "STEP is no number from 1 on")?,
+        buckets: buckets.parse().map_err(|_| "COUNT is no number")?,
+    };
+    match scale.is_valid() {
+        true => Ok(scale),
+        false => Err(format!(
+            "STEP is at least 1, and COUNT from 1 to {LINEAR_MAX}"
+        )),
+    }
+}
+
+/// Seconds, with a fraction if need be.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    const TEN_YEARS: f64 = 10.0 * 365.0 * 86400.0;
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
+    if seconds > 0.0 && seconds <= TEN_YEARS {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("not a time span: it must be more than 0 and less than ten years".to_owned())
+    }
+}
+
+/// A ring size that a session can have.
+pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes() {
+        [digits @ .., b'K' | b'k'] => (digits.len(), 1 << 10),
+        [digits @ .., b'M' | b'm'] => (digits.len(), 1 << 20),
+        digits => (digits.len(), 1u64),
+    };
+    let number: Option<u64> = text.get(..digits).and_then(|digits| digits.parse().ok());
+    let bytes = number
+        .ok_or("not a number of bytes, such as 262144 or 256K")?
+        .saturating_mul(unit);
+    let options = SetupOptions::with_ring_bytes(bytes);
+    options.check().map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
