@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.downcast_ref::<SpecError>().is_some() => {
             // Several lines, with what comes from elsewhere escaped already.
-            eprintln!("nsprobe: {error}");
+            eprintln!("nsprobe: {}", spec_error(&error));
             ExitCode::from(2)
         }
         Err(error) => {
@@ -77,6 +77,12 @@ fn sentence(error: &anyhow::Error) -> String {
     text
 }
 
+/// What is wrong with a spec, and where it was meant.
+fn spec_error(error: &anyhow::Error) -> String {
+    let causes: Vec<String> = error.chain().map(|cause| cause.to_string()).collect();
+    causes.join(": ")
+}
+
 /// Whether the reader of our output has gone, as `head` does: no failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -89,6 +95,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bad_spec_in_a_container_is_told_whole() {
+        let wrong = "a:".parse::<spec::ProbeSpec>().unwrap_err();
+        let error = anyhow::Error::new(wrong).context("in container web");
+        let text = spec_error(&error);
+        assert!(text.starts_with("in container web: a probe is"), "{text}");
+        assert!(text.ends_with('^'), "{text}");
+    }
 
     #[test]
     fn a_cause_is_told_once() {

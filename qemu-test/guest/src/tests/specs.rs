@@ -459,6 +459,10 @@ fn names_come_from_the_debug_information_in_a_container() {
     let _module = Module::load();
     let container = Container::run("requests", &["sleep", "1000"]);
     container.copy(&victim::path("requests"), INSIDE);
+    let wrong = format!("{INSIDE}:handle(nothing)");
+    let got = command::run(&["trace", "-c", "requests", &wrong]);
+    assert_eq!(got.code, 2, "{got:#?}");
+    assert!(got.stderr.contains("no variable `nothing`"), "{got:#?}");
     let spec = format!("{INSIDE}:handle(number, url=request->url, color=request->peer->color)");
     let words = [
         "trace", "-c", "requests", "--json", "-n", "6", "-t", "30", &spec,
