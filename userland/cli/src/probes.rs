@@ -194,11 +194,7 @@ impl Planned {
             }
             false => Err("no debug information was read".to_owned()),
         };
-        let place = Searched {
-            binary: &binary,
-            path: &path,
-            debug: debug.as_ref().map_err(String::as_str),
-        };
+        let place = Searched::new(&binary, &path, debug.as_ref().map_err(String::as_str));
         let spots = self.spots(&place, spec, how)?;
         if spots.len() > how.max_probes {
             bail!(
@@ -231,7 +227,7 @@ impl Planned {
         spec: &ProbeSpec,
         how: &How<'_>,
     ) -> anyhow::Result<Vec<Spot>> {
-        let Searched { binary, path, .. } = *place;
+        let (binary, path) = (place.binary, place.path);
         match &spec.spec.place {
             Wanted::Functions { name, offset } => {
                 if how.inlined && *offset == 0 {

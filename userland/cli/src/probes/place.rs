@@ -10,6 +10,8 @@ use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Usdt};
 use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// A place in a file, and the function that it is in.
@@ -73,15 +75,44 @@ pub(super) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
 }
 
 /// A file in which places are looked for.
-#[derive(Clone, Copy)]
 pub(super) struct Searched<'a> {
     pub(super) binary: &'a Binary,
     pub(super) path: &'a Path,
     /// Its debug information, or why there is none.
     pub(super) debug: Result<&'a DebugInfo<'a>, &'a str>,
+    /// Parts that the compiler moved out of functions, by the functions' names; read
+    /// once, as thousands of functions may be probed.
+    cold: OnceCell<HashMap<&'a str, Vec<&'a Function>>>,
 }
 
 impl<'a> Searched<'a> {
+    pub(super) fn new(
+        binary: &'a Binary,
+        path: &'a Path,
+        debug: Result<&'a DebugInfo<'a>, &'a str>,
+    ) -> Searched<'a> {
+        Searched {
+            binary,
+            path,
+            debug,
+            cold: OnceCell::new(),
+        }
+    }
+
+    /// The parts of the function that lie elsewhere.
+    fn cold_parts(&self, function: &str) -> &[&'a Function] {
+        let all = self.cold.get_or_init(|| {
+            let mut all: HashMap<&str, Vec<&Function>> = HashMap::new();
+            for part in self.binary.functions() {
+                if let Some(name) = part.name.strip_suffix(".cold") {
+                    all.entry(name).or_default().push(part);
+                }
+            }
+            all
+        });
+        all.get(function).map_or(&[], Vec::as_slice)
+    }
+
     fn debug(&self) -> anyhow::Result<&'a DebugInfo<'a>> {
         self.debug.map_err(|why| {
             anyhow!(
@@ -178,10 +209,8 @@ impl<'a> Searched<'a> {
         let Place::Function(function) = self.binary.code_at(spot.offset) else {
             return spot.offset;
         };
-        let cold_name = format!("{}.cold", function.name);
         let cold: Vec<(u64, Vec<u8>)> = self
-            .binary
-            .find_functions(&cold_name)
+            .cold_parts(&function.name)
             .iter()
             .map(|cold| (cold.address.0, self.binary.code_of(cold)))
             .collect();
