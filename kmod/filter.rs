@@ -130,8 +130,17 @@ impl Opener {
         let Some(process) = current.process() else {
             return false;
         };
+        if let Some(filter) = filter {
+            let admits = match filter.lists_at_once(process) {
+                Some(false) => false,
+                Some(true) if filter.is_plain() => true,
+                _ => filter.admits(current, process),
+            };
+            if !admits {
+                return false;
+            }
+        }
         self.sees(filter, process)
-            && filter.is_none_or(|filter| filter.is_open() || filter.admits(current, process))
     }
 
     /// The numbers of the current task; zero where this namespace does not see it.
@@ -141,6 +150,15 @@ impl Opener {
         };
         let (ns_pid, pidns_inum) = process.own_number();
         let (ns_tid, _) = thread.own_number();
+        if self.namespace.is_own_of(process) {
+            return Ids {
+                pid: ns_pid,
+                tid: ns_tid,
+                ns_pid,
+                ns_tid,
+                pidns_inum,
+            };
+        }
         Ids {
             pid: self.namespace.number_of(process).unwrap_or(0),
             tid: self.namespace.number_of(thread).unwrap_or(0),
@@ -162,11 +180,22 @@ impl Filter {
         (is_listed || self.follows(process)) && self.is_inside(process)
     }
 
-    /// Whether it leaves nobody out.
+    /// Whether it lists threads of `process`, when that needs no further look.
     #[inline(always)]
-    fn is_open(&self) -> bool {
-        matches!(self.tasks, Tasks::All)
-            && self.namespace.is_none()
+    fn lists_at_once(&self, process: &Pid) -> Option<bool> {
+        match &self.tasks {
+            Tasks::All => Some(true),
+            Tasks::Processes(all) if self.followed.is_none() => {
+                Some(all.iter().any(|wanted| wanted.is(process)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it leaves out nobody whom it lists.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.namespace.is_none()
             && self.cgroup.is_none()
             && self.uid.is_none()
             && self.comm.is_none()

@@ -23,6 +23,7 @@ use crate::{
     },
     counters::{Counters, End, Here},
     filter::{Filter, Ids, Opener},
+    mapping_cache::MappingCache,
     object::Objects,
     program::{Fields, Program, Task},
     ring::{Rings, Waiter},
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     /// Whether programs may write.
     pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
+    mappings: MappingCache,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
     #[pin]
@@ -69,6 +71,7 @@ impl Shared {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let opener = Opener::current()?;
         let objects = Objects::new()?;
+        let mappings = MappingCache::new()?;
         Arc::pin_init(
             pin_init!(Shared {
                 opener,
@@ -76,6 +79,7 @@ impl Shared {
                 rings: SetOnce::new(),
                 may_modify: SetOnce::new(),
                 objects,
+                mappings,
                 calls: SetOnce::new(),
                 waiter <- Waiter::new(),
             }),
@@ -84,7 +88,7 @@ impl Shared {
     }
 
     /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
-    pub(crate) fn append(&self, cpu: u32, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> bool {
+    pub(crate) fn append(&self, cpu: u32, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> bool {
         match self.rings.as_ref() {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
             None => false,
@@ -102,7 +106,7 @@ impl Shared {
                 ..ObjectRecord::default()
             };
             let words: &[u64; OBJECT_WORDS] = transmute_ref!(&record);
-            self.append(cpu, KIND_OBJECT, [body_of(words), &[], &[], &[]], now_ns);
+            self.append(cpu, KIND_OBJECT, &[body_of(words), &[], &[], &[]], now_ns);
         }
     }
 }
@@ -184,6 +188,18 @@ impl Hook for Probe {
             here.end(End::Aggregated);
             return Verdict::Keep;
         }
+        match &self.at_entry {
+            Some(program) if program.rejects(regs) => {
+                self.turn_away(&here, End::Rejected);
+                return Verdict::Ignore;
+            }
+            // The return wants to know when, and no more.
+            None if is_quiet => {
+                *call = sys::now_ns();
+                return Verdict::Keep;
+            }
+            _ => {}
+        }
         self.entered(regs, &current, here, sequence as u32, call)
     }
 
@@ -198,6 +214,12 @@ impl Hook for Probe {
         if !shared.opener.admits(filter, &current) {
             here.end(End::Filtered);
             return;
+        }
+        if let Some(program) = &self.at_return {
+            if program.rejects(regs) {
+                here.end(End::Rejected);
+                return;
+            }
         }
         let began = call.and_then(|word| self.call_of(word));
         let event = Event {
@@ -288,7 +310,6 @@ impl Probe {
         *call = event.now_ns;
         match &self.at_entry {
             Some(program) => return self.run(program, &event, call),
-            None if self.flags & PROBE_RETURN_ONLY != 0 => {}
             None => self.deliver(&event, &Found::default()),
         }
         Verdict::Keep
@@ -500,10 +521,17 @@ impl Probe {
         };
         let shared = &*self.shared;
         let (cpu, now_ns) = (event.here.cpu, event.now_ns);
+        let mappings = shared.mappings.take(cpu, now_ns);
         let pid = || event.ids().pid;
-        stack.capture(event.regs, &request, &shared.objects, pid, |id| {
-            shared.announce(cpu, id, now_ns)
-        })
+        let announce = |id| shared.announce(cpu, id, now_ns);
+        stack.capture(
+            event.regs,
+            &request,
+            &shared.objects,
+            mappings,
+            pid,
+            announce,
+        )
     }
 
     /// Puts the hit into the ring, with its stack when that is wanted.
@@ -559,6 +587,6 @@ impl Probe {
         };
         let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
         let parts = [body_of(words), elapsed, frames, fields];
-        self.shared.append(cpu, KIND_HIT, parts, event.now_ns)
+        self.shared.append(cpu, KIND_HIT, &parts, event.now_ns)
     }
 }

@@ -11,6 +11,7 @@ use crate::{
         self,
         Context,
         Flaw,
+        Guards,
         Machine,
         Outcome,
         Output,
@@ -37,22 +38,31 @@ pub(crate) struct Program {
     steps: KVVec<Step>,
     data: KVVec<u8>,
     summary: Summary,
+    guards: Guards,
 }
 
 impl Program {
     /// Checks and keeps a program, or says which step is wrong and how.
     pub(crate) fn new(steps: KVVec<Step>, data: KVVec<u8>) -> Result<Self, (usize, Flaw)> {
-        let summary = program::check(&steps, &data)?.summary();
+        let checked = program::check(&steps, &data)?;
+        let (summary, guards) = (checked.summary(), checked.guards());
         Ok(Program {
             steps,
             data,
             summary,
+            guards,
         })
     }
 
     /// What the program does.
     pub(crate) fn summary(&self) -> Summary {
         self.summary
+    }
+
+    /// Whether registers alone show that a run would reject the hit.
+    #[inline(always)]
+    pub(crate) fn rejects(&self, regs: &Regs<'_>) -> bool {
+        self.guards.reject(|register| regs.get(register))
     }
 
     /// Runs it on the current task.

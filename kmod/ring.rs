@@ -62,7 +62,8 @@ impl Ring {
     /// Appends a record of `kind` whose body (what follows the header) is `parts`,
     /// in words. Gives the position behind it, or `None` when
     /// there was no room.
-    fn append(&self, kind: u16, parts: [&[u64]; 4], now_ns: u64) -> Option<u64> {
+    #[inline(always)]
+    fn append(&self, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> Option<u64> {
         let body = parts
             .iter()
             .fold(0usize, |sum, part| sum.wrapping_add(size_of_val(*part)));
@@ -71,11 +72,8 @@ impl Ring {
         // An announcement that is lost loses nothing: the reader can ask.
         let counts = kind != KIND_OBJECT;
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
-        let mut to = at.start.wrapping_add(size_of::<Header>() as u64);
-        for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            self.pages.write(to, part);
-            to = to.wrapping_add(size_of_val(part) as u64);
-        }
+        let body = at.start.wrapping_add(size_of::<Header>() as u64);
+        self.pages.write_parts(body, parts);
         self.pages.set_header(at.start, header);
         Some(at.end)
     }
@@ -213,7 +211,7 @@ impl Rings {
         &self,
         cpu: u32,
         kind: u16,
-        parts: [&[u64]; 4],
+        parts: &[&[u64]; 4],
         now_ns: u64,
         waiter: &Waiter,
     ) -> bool {

@@ -8,11 +8,13 @@
 #include <linux/fs.h>
 #include <linux/kdev_t.h>
 #include <linux/mm.h>
+#include <linux/mmap_lock.h>
 #include <linux/moduleparam.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/tracepoint.h>
+#include <linux/uaccess.h>
 #include <trace/events/sched.h>
 
 struct inode *nsprobe_real_inode(struct file *file);
@@ -26,6 +28,12 @@ struct pid *nsprobe_get_pid(struct pid *pid);
 void nsprobe_cgroup_put(struct cgroup *cgroup);
 bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup);
 void nsprobe_tracepoints_sync(void);
+bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence);
+bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence);
+void nsprobe_pagefault_disable(void);
+void nsprobe_pagefault_enable(void);
+bool nsprobe_read_word(u64 *word, const u64 __user *from);
+bool nsprobe_read_pair(u64 *pair, const u64 __user *from);
 bool nsprobe_allows_modify(void);
 typedef void nsprobe_forked(void *data, struct task_struct *parent, struct task_struct *child);
 void nsprobe_forked_fits(nsprobe_forked *probe);
@@ -45,5 +53,11 @@ struct pid *nsprobe_get_pid(struct pid *pid) { return get_pid(pid); }
 void nsprobe_cgroup_put(struct cgroup *cgroup) { cgroup_put(cgroup); }
 bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup) { return task_under_cgroup_hierarchy(task, cgroup); }
 void nsprobe_tracepoints_sync(void) { tracepoint_synchronize_unregister(); }
+bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence) { *context = mm->context.ctx_id; return mmap_lock_speculate_try_begin(mm, sequence); }
+bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence) { return mmap_lock_speculate_retry(mm, sequence); }
+void nsprobe_pagefault_disable(void) { pagefault_disable(); }
+void nsprobe_pagefault_enable(void) { pagefault_enable(); }
+bool nsprobe_read_word(u64 *word, const u64 __user *from) { return access_ok(from, sizeof(*from)) && !__get_user(*word, from); }
+bool nsprobe_read_pair(u64 *pair, const u64 __user *from) { if (!user_access_begin(from, 2 * sizeof(*from))) return false; unsafe_get_user(pair[0], from, fault); unsafe_get_user(pair[1], from + 1, fault); user_access_end(); return true; fault: user_access_end(); return false; }
 void nsprobe_forked_fits(nsprobe_forked *probe) { check_trace_callback_type_sched_process_fork(probe); }
 bool nsprobe_allows_modify(void) { return allow_modify; }

@@ -7,17 +7,15 @@
 
 use crate::{
     common::record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
+    mapping_cache::{Known, Mappings},
     object::Objects,
     sys::{
         scratch::Words,
         uprobe::Regs,
-        user_mem::{self, Fault},
+        user_mem::{self, Fault, NoFaults},
         vma::{look_up, Mapping}, //
     },
 };
-
-/// Mappings remembered during one walk; frames cluster in few objects.
-const REMEMBERED: usize = 4;
 
 /// What a walk is asked for.
 pub(crate) struct Request {
@@ -51,10 +49,11 @@ impl Stack {
 
     /// Appends a frame; false when there is no room.
     fn push(&mut self, frame: Frame) -> bool {
-        let (words, count) = frame.encode();
-        let pushed = words
-            .get(..count)
-            .is_some_and(|words| self.words.extend(words));
+        let ([first, second], count) = frame.encode();
+        let pushed = match count {
+            1 => self.words.push(first),
+            _ => self.words.extend(&[first, second]),
+        };
         self.frames = self.frames.wrapping_add(u32::from(pushed));
         pushed
     }
@@ -66,6 +65,7 @@ impl Stack {
         regs: &Regs<'_>,
         request: &Request,
         objects: &Objects,
+        mappings: Option<Mappings<'_>>,
         pid: impl Fn() -> u32,
         announce: impl FnMut(u32),
     ) -> StackEnd {
@@ -75,9 +75,10 @@ impl Stack {
                 objects,
                 pid,
                 announce,
-                remembered: [Remembered::default(); REMEMBERED],
-                next: 0,
+                mappings,
+                last: Known::default(),
             },
+            memory: NoFaults::new(),
             max_frames: request.max_frames,
             word: if regs.is_64bit() { 8 } else { 4 },
         };
@@ -90,6 +91,7 @@ impl Stack {
 struct Walk<'a, A, P> {
     stack: &'a mut Stack,
     resolver: Resolver<'a, A, P>,
+    memory: NoFaults,
     max_frames: u32,
     word: u64,
 }
@@ -103,22 +105,52 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             self.caller(caller, Method::StackTop)?;
             floor = floor.saturating_add(self.word);
         }
-        let mut fp = regs.bp();
+        match self.word {
+            8 => self.frame_pointers::<8>(regs.bp(), floor),
+            _ => self.frame_pointers::<4>(regs.bp(), floor),
+        }
+    }
+
+    /// Follows frame pointers of `WORD` bytes from `fp` on, which must not lie below
+    /// `floor`. A hot loop for callers in one mapping after the other.
+    fn frame_pointers<const WORD: u64>(
+        &mut self,
+        mut fp: u64,
+        mut floor: u64,
+    ) -> Result<StackEnd, StackEnd> {
         loop {
-            if fp == 0 {
-                return Ok(StackEnd::Outermost);
+            let last = self.resolver.last;
+            let place = Frame::place(last.object, Method::FramePointer);
+            let mut room = self.max_frames.saturating_sub(self.stack.frames);
+            let full = room;
+            let elsewhere = loop {
+                if fp & WORD.wrapping_sub(1) != 0 || fp < floor {
+                    break None;
+                }
+                let [next, caller] = match WORD {
+                    8 => self.memory.pair(fp),
+                    _ => read_narrow_pair(fp),
+                }
+                .map_err(|Fault| StackEnd::Fault)?;
+                // The next frame lies above this one, so the walk ends.
+                floor = fp.saturating_add(WORD.wrapping_mul(2));
+                fp = next;
+                let offset = caller.wrapping_add(last.delta);
+                if !last.holds(caller.wrapping_sub(1)) || offset >> OFFSET_BITS != 0 {
+                    break Some(caller);
+                }
+                if room == 0 || !self.stack.words.push(place | offset) {
+                    return Err(StackEnd::Limit);
+                }
+                room = room.wrapping_sub(1);
+            };
+            self.stack.frames = self.stack.frames.wrapping_add(full.wrapping_sub(room));
+            match elsewhere {
+                None if fp == 0 => return Ok(StackEnd::Outermost),
+                None => return Err(StackEnd::BadFramePointer),
+                Some(0) => return Ok(StackEnd::Outermost),
+                Some(caller) => self.caller(caller, Method::FramePointer)?,
             }
-            if fp & self.word.wrapping_sub(1) != 0 || fp < floor {
-                return Err(StackEnd::BadFramePointer);
-            }
-            let (next, caller) = self.read_pair(fp)?;
-            if caller == 0 {
-                return Ok(StackEnd::Outermost);
-            }
-            self.caller(caller, Method::FramePointer)?;
-            // The next frame lies above this one, so the walk ends.
-            floor = fp.saturating_add(self.word.wrapping_mul(2));
-            fp = next;
         }
     }
 
@@ -160,30 +192,18 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
 
     fn read_word(&self, address: u64) -> Result<u64, StackEnd> {
         let value = match self.word {
-            8 => user_mem::read_value::<u64>(address),
+            8 => self.memory.word(address),
             _ => user_mem::read_value::<u32>(address).map(u64::from),
         };
         value.map_err(|Fault| StackEnd::Fault)
     }
-
-    fn read_pair(&self, address: u64) -> Result<(u64, u64), StackEnd> {
-        let pair = match self.word {
-            8 => user_mem::read_value::<[u64; 2]>(address),
-            _ => user_mem::read_value::<[u32; 2]>(address).map(|pair| pair.map(u64::from)),
-        };
-        let [first, second] = pair.map_err(|Fault| StackEnd::Fault)?;
-        Ok((first, second))
-    }
 }
 
-/// A mapping that frames fell into: addresses `start..end` are `object` at
-/// `address + delta`.
-#[derive(Clone, Copy, Default)]
-struct Remembered {
-    start: u64,
-    end: u64,
-    delta: u64,
-    object: u32,
+/// Two words of a 32-bit task.
+#[cold]
+#[inline(never)]
+fn read_narrow_pair(address: u64) -> Result<[u64; 2], Fault> {
+    user_mem::read_value::<[u32; 2]>(address).map(|pair| pair.map(u64::from))
 }
 
 struct Resolver<'a, A, P> {
@@ -191,24 +211,26 @@ struct Resolver<'a, A, P> {
     /// The process, as the opener numbers it.
     pid: P,
     announce: A,
-    remembered: [Remembered; REMEMBERED],
-    next: usize,
+    /// What was looked up for earlier stacks.
+    mappings: Option<Mappings<'a>>,
+    /// The mapping of the frame before: frames cluster.
+    last: Known,
 }
 
 impl<A: FnMut(u32), P: Fn() -> u32> Resolver<'_, A, P> {
     /// The frame of `address`, when `inside` lies in executable memory.
     fn resolve(&mut self, inside: u64, address: u64, method: Method) -> Option<Frame> {
-        let known = self
-            .remembered
-            .iter()
-            .find(|known| (known.start..known.end).contains(&inside));
-        let known = match known {
-            Some(known) => *known,
-            None => match look_up(inside, |mapping| self.locate(&mapping))?? {
-                Ok(known) => known,
-                Err(why) => return Some(bare(address, why, method)),
-            },
-        };
+        if !self.last.holds(inside) {
+            let kept = self.mappings.as_ref().and_then(|kept| kept.find(inside));
+            self.last = match kept {
+                Some(known) => known,
+                None => match look_up(inside, |mapping| self.locate(&mapping))?? {
+                    Ok(known) => known,
+                    Err(why) => return Some(bare(address, why, method)),
+                },
+            };
+        }
+        let known = &self.last;
         let offset = address.wrapping_add(known.delta);
         if offset >> OFFSET_BITS != 0 {
             return Some(bare(address, Unmapped::HugeOffset, method));
@@ -220,8 +242,8 @@ impl<A: FnMut(u32), P: Fn() -> u32> Resolver<'_, A, P> {
         })
     }
 
-    /// Identifies and remembers a mapping; `None` when it is not executable.
-    fn locate(&mut self, mapping: &Mapping<'_>) -> Option<Result<Remembered, Unmapped>> {
+    /// Identifies and keeps a mapping; `None` when it is not executable.
+    fn locate(&mut self, mapping: &Mapping<'_>) -> Option<Result<Known, Unmapped>> {
         if !mapping.is_executable() {
             return None;
         }
@@ -232,16 +254,15 @@ impl<A: FnMut(u32), P: Fn() -> u32> Resolver<'_, A, P> {
         if identified.is_new {
             (self.announce)(identified.id);
         }
-        let known = Remembered {
+        let known = Known {
             start: mapping.start(),
-            end: mapping.end(),
+            bytes: mapping.end().saturating_sub(mapping.start()),
             delta: mapping.file_offset().wrapping_sub(mapping.start()),
             object: identified.id,
         };
-        if let Some(place) = self.remembered.get_mut(self.next % REMEMBERED) {
-            *place = known;
+        if let Some(kept) = &self.mappings {
+            kept.keep(&known);
         }
-        self.next = self.next.wrapping_add(1);
         Some(Ok(known))
     }
 }

@@ -151,7 +151,7 @@ impl Writer<'_> {
         self.shared.append(
             self.cpu,
             KIND_WRITE,
-            [body_of(words), &[], &[], &[]],
+            &[body_of(words), &[], &[], &[]],
             self.now_ns,
         );
     }

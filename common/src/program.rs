@@ -12,9 +12,11 @@
 //! that the same code runs in a handler and in a test.
 
 mod check;
+mod guard;
 mod run;
 
 pub use check::check;
+pub use guard::Guards;
 pub use run::{Machine, Outcome, Output};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -308,6 +310,8 @@ pub struct Summary {
     pub keeps: u32,
     /// How many words its key has.
     pub key_words: u32,
+    /// How many slots it uses, counted up to the last.
+    pub slots: u32,
     /// It gives a value.
     pub gives_value: bool,
     /// It ends a span, of a key with so many words.

@@ -233,6 +233,12 @@ pub enum Frame {
 }
 
 impl Frame {
+    /// The word of frames in an object, but for their offset, which is less than
+    /// `1 << OFFSET_BITS`.
+    pub const fn place(id: u32, method: Method) -> u64 {
+        (id as u64) << (OFFSET_BITS + METHOD_BITS) | (method as u64) << OFFSET_BITS
+    }
+
     /// The words of the frame, and how many of the two count.
     pub const fn encode(self) -> ([u64; 2], usize) {
         match self {

@@ -113,6 +113,45 @@ impl RingPages {
         self.data_word(position).store(header, Ordering::Release);
     }
 
+    /// Copies `parts`, one behind the other, to `position`, around the end when need be.
+    #[inline(always)]
+    pub(crate) fn write_parts(&self, position: u64, parts: &[&[u64]]) {
+        let words = parts
+            .iter()
+            .fold(0usize, |sum, part| sum.wrapping_add(part.len()));
+        let index = self.geometry.index(position) / WORD;
+        let room = (self.geometry.data_bytes() as usize / WORD).saturating_sub(index);
+        if words > room {
+            return self.write_around(position, parts);
+        }
+        let data = self.data();
+        let mut at = index;
+        for part in parts {
+            for (step, word) in part.iter().enumerate() {
+                // SAFETY: `at + step` is less than `index + words`, which is within the
+                // data; further as in `copy_in`.
+                unsafe { data.add(at.wrapping_add(step)).write_volatile(*word) };
+            }
+            at = at.wrapping_add(part.len());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_around(&self, position: u64, parts: &[&[u64]]) {
+        let mut to = position;
+        for part in parts {
+            self.write(to, part);
+            to = to.wrapping_add(size_of_val(*part) as u64);
+        }
+    }
+
+    /// The first word of data.
+    fn data(&self) -> *mut u64 {
+        // SAFETY: By the invariant the data begins two pages into the allocation.
+        unsafe { self.memory.as_ptr().cast_mut().add(2 * PAGE_SIZE / WORD) }
+    }
+
     /// Copies `words` to `position`, around the end when need be.
     pub(crate) fn write(&self, position: u64, words: &[u64]) {
         let (index, before) = self.geometry.split(position, size_of_val(words));
@@ -127,8 +166,7 @@ impl RingPages {
     /// takes longer to start than they take to copy.
     fn copy_in(&self, index: usize, words: &[u64]) {
         let room = (self.geometry.data_bytes() as usize / WORD).saturating_sub(index);
-        // SAFETY: By the invariant the data begins two pages into the allocation.
-        let data = unsafe { self.memory.as_ptr().cast_mut().add(2 * PAGE_SIZE / WORD) };
+        let data = self.data();
         for (step, word) in (0..room).zip(words) {
             // SAFETY: `index + step` is less than the words of data. No Rust reference to
             // them exists; the range was reserved for this writer, and the reader may not

@@ -38,6 +38,17 @@ impl<const N: usize> Words<N> {
         true
     }
 
+    /// Appends a word; says whether there was room.
+    pub(crate) fn push(&mut self, word: u64) -> bool {
+        let Some(room) = self.words.get_mut(self.used) else {
+            return false;
+        };
+        room.write(word);
+        // INVARIANT: The word was just written and lies within `N`.
+        self.used = self.used.wrapping_add(1);
+        true
+    }
+
     /// Replaces the first word, if there is one.
     pub(crate) fn set_first(&mut self, word: u64) {
         if let (Some(first), true) = (self.words.first_mut(), self.used != 0) {

@@ -29,6 +29,23 @@ extern "C" {
     pub(super) fn nsprobe_task_in_cgroup(task: *mut task_struct, cgroup: *mut cgroup) -> bool;
     /// `tracepoint_synchronize_unregister()`: sleeps.
     pub(super) fn nsprobe_tracepoints_sync();
+    /// `mm->context.ctx_id`, which no other address space ever has, and
+    /// `mmap_lock_speculate_try_begin()`: false while its mappings are being changed.
+    pub(super) fn nsprobe_mm_layout(
+        mm: *mut mm_struct,
+        context: *mut u64,
+        sequence: *mut u32,
+    ) -> bool;
+    /// `mmap_lock_speculate_retry()`.
+    pub(super) fn nsprobe_mm_changed(mm: *mut mm_struct, sequence: u32) -> bool;
+    /// `pagefault_disable()`.
+    pub(super) fn nsprobe_pagefault_disable();
+    /// `pagefault_enable()`.
+    pub(super) fn nsprobe_pagefault_enable();
+    /// Reads a word of the user's; with page faults disabled it does not sleep.
+    pub(super) fn nsprobe_read_word(word: *mut u64, from: *const u64) -> bool;
+    /// Reads two words of the user's, as `nsprobe_read_word`.
+    pub(super) fn nsprobe_read_pair(pair: *mut [u64; 2], from: *const u64) -> bool;
     /// The module parameter `allow_modify`.
     pub(super) fn nsprobe_allows_modify() -> bool;
     /// `user_64bit_mode()`.

@@ -172,6 +172,11 @@ impl Namespace {
         }
     }
 
+    /// Whether `pid` lives in this very namespace, not below it.
+    pub(crate) fn is_own_of(&self, pid: &Pid) -> bool {
+        pid.level() == self.level && self.number_of(pid).is_some()
+    }
+
     /// Inode number.
     pub(crate) fn inum(&self) -> u32 {
         // SAFETY: The namespace is held; its inode number is fixed.

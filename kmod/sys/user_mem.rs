@@ -6,12 +6,58 @@
 //! machine. `copy_from_user_nofault` disables page faults instead, and answers
 //! -EFAULT for a page that is not there.
 
-use kernel::bindings;
+use super::shim;
+use core::mem::MaybeUninit;
+use kernel::{
+    bindings,
+    types::NotThreadSafe, //
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The memory is not there, or not the user's.
 #[derive(Debug)]
 pub(crate) struct Fault;
+
+/// Page faults of this task are off while it lives: for many short reads.
+pub(crate) struct NoFaults(NotThreadSafe);
+
+impl NoFaults {
+    /// Turns them off.
+    pub(crate) fn new() -> Self {
+        // SAFETY: Counted per task; `drop` gives it back, in the same task.
+        unsafe { shim::nsprobe_pagefault_disable() };
+        NoFaults(NotThreadSafe)
+    }
+
+    /// The word at user address `address`.
+    pub(crate) fn word(&self, address: u64) -> Result<u64, Fault> {
+        let mut word = 0;
+        // SAFETY: `word` is valid for writes; the address is checked, may be any, and a
+        // page that is not there is an error, as page faults are off.
+        let read = unsafe { shim::nsprobe_read_word(&mut word, address as *const u64) };
+        read.then_some(word).ok_or(Fault)
+    }
+
+    /// The two words at user address `address`.
+    #[inline(always)]
+    pub(crate) fn pair(&self, address: u64) -> Result<[u64; 2], Fault> {
+        let mut pair = MaybeUninit::uninit();
+        // SAFETY: As for `word`.
+        let read = unsafe { shim::nsprobe_read_pair(pair.as_mut_ptr(), address as *const u64) };
+        match read {
+            // SAFETY: Both words were written.
+            true => Ok(unsafe { pair.assume_init() }),
+            false => Err(Fault),
+        }
+    }
+}
+
+impl Drop for NoFaults {
+    fn drop(&mut self) {
+        // SAFETY: `new` has disabled them once for this.
+        unsafe { shim::nsprobe_pagefault_enable() };
+    }
+}
 
 /// Fills `out` from user address `address`. Any context of a user task.
 pub(crate) fn read(address: u64, out: &mut [u8]) -> Result<(), Fault> {

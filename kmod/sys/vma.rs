@@ -180,3 +180,35 @@ pub(crate) fn look_up<R>(address: u64, look: impl FnOnce(Mapping<'_>) -> R) -> O
     let locked = mm.mmap_read_trylock()?;
     locked.vma_lookup(address).map(|vma| look(Mapping(vma)))
 }
+
+/// The mappings of an address space at a moment: they have not changed since when its
+/// layout is still the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Names the address space, once and for all.
+    pub(crate) context: u64,
+    /// Counts changes; it comes round after 2^31 of them.
+    pub(crate) sequence: u32,
+}
+
+impl Layout {
+    /// That of the current task. `None` while it is being changed.
+    pub(crate) fn current() -> Option<Layout> {
+        let current = kernel::current!();
+        let mm = current.mm()?.as_raw();
+        let (mut context, mut sequence) = (0, 0);
+        // SAFETY: The current task keeps its address space; the numbers are ours.
+        let is_stable = unsafe { shim::nsprobe_mm_layout(mm, &mut context, &mut sequence) };
+        is_stable.then_some(Layout { context, sequence })
+    }
+
+    /// Whether it is still that of the current task.
+    pub(crate) fn holds(&self) -> bool {
+        let current = kernel::current!();
+        let Some(mm) = current.mm() else {
+            return false;
+        };
+        // SAFETY: The current task keeps its address space.
+        unsafe { !shim::nsprobe_mm_changed(mm.as_raw(), self.sequence) }
+    }
+}

@@ -78,6 +78,8 @@ impl Checker<'_> {
         self.operands(operation, step)?;
         if shape.to {
             self.written |= bit(step.to)?;
+            let used = u32::from(step.to).saturating_add(1);
+            self.summary.slots = self.summary.slots.max(used);
         }
         Ok(())
     }

@@ -77,9 +77,23 @@ impl<'a> Program<'a> {
     }
 
     /// Runs the program.
+    #[inline(always)]
     pub fn run(&self, machine: &mut impl Machine, output: &mut impl Output) -> Outcome {
+        // Most programs are small, and a hit should not pay for slots that it has not.
+        match self.summary.slots as usize <= FEW_SLOTS {
+            true => self.run_with::<FEW_SLOTS>(machine, output),
+            false => self.run_with::<SLOTS>(machine, output),
+        }
+    }
+
+    #[inline(never)]
+    fn run_with<const COUNT: usize>(
+        &self,
+        machine: &mut impl Machine,
+        output: &mut impl Output,
+    ) -> Outcome {
         let mut run = Run {
-            slots: [0; SLOTS],
+            slots: [0; COUNT],
             present: 0,
             fields: 0,
             mask: 0,
@@ -103,16 +117,19 @@ impl<'a> Program<'a> {
     }
 }
 
+/// Slots of a program that is small.
+const FEW_SLOTS: usize = 6;
+
 /// The state of a run. A slot without its bit in `present` is absent.
-struct Run {
-    slots: [u64; SLOTS],
+struct Run<const COUNT: usize> {
+    slots: [u64; COUNT],
     present: u32,
     fields: u32,
     mask: u64,
     outcome: Outcome,
 }
 
-impl Run {
+impl<const COUNT: usize> Run<COUNT> {
     fn value(&self, slot: u8) -> Option<u64> {
         let present = self.present & bit(slot).ok()? != 0;
         self.slots

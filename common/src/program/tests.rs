@@ -407,4 +407,104 @@ proptest! {
         prop_assert!(outcome.matched || !fields.is_empty() || summary.fields == 0);
         prop_assert!(fields.len() <= OUTPUT_WORDS_MAX);
     }
+
+    /// What guards reject the run rejects, too, with nothing done.
+    #[test]
+    fn guards_reject_what_the_run_does(
+        mut steps in proptest::collection::vec(any_condition_step(), 1..24),
+        registers in proptest::collection::vec(prop_oneof![0..4u64, any::<u64>()], 4),
+    ) {
+        while let Err((index, _)) = check(&steps, &[]) {
+            steps.remove(index);
+        }
+        let guards = check(&steps, &[]).unwrap().guards();
+        let registers: BTreeMap<u8, u64> = (0..).zip(registers).collect();
+        let value = |register: Register| registers.get(&(register as u8)).copied();
+        if !guards.reject(value) {
+            return Ok(());
+        }
+        let mut machine = Fake { memory: vec![7; 256], registers, ..Fake::default() };
+        let (outcome, _) = run(&steps, &[], &mut machine);
+        prop_assert_eq!(outcome, Outcome::default());
+        prop_assert!(machine.kept == Fake::default().kept && machine.key.is_empty());
+    }
+}
+
+/// Steps of which conditions are made, few slots and small numbers, so that they meet.
+fn any_condition_step() -> impl Strategy<Value = Step> {
+    use Operation::{
+        Add, Below, BelowOrEqual, Both, Constant, Divide, Either, Equal, Field, IsZero, Keep, Key,
+        Less, LessOrEqual, Load, Require, SignExtend, ZeroExtend,
+    };
+    let operation = proptest::sample::select(vec![
+        Constant,
+        Operation::Register,
+        Operation::Register,
+        ZeroExtend,
+        SignExtend,
+        Equal,
+        Below,
+        BelowOrEqual,
+        Less,
+        LessOrEqual,
+        IsZero,
+        Require,
+        Require,
+        Field,
+        Keep,
+        Key,
+        Load,
+        Add,
+        Either,
+        Both,
+        Divide,
+    ]);
+    let slot = || 0..4u8;
+    let large = prop_oneof![0..4u64, 1..64u64, any::<u64>()];
+    (operation, slot(), slot(), slot(), 0..4i32, large)
+        .prop_map(|(operation, to, a, b, small, large)| step(operation, to, a, b, small, large))
+}
+
+/// A program of `register compared with constant`, either way round.
+#[test]
+fn guards_are_read_off_comparisons() {
+    let compared = |operation, swapped: bool, narrow: Option<Operation>, constant_: u64| {
+        let mut steps = vec![
+            step(Operation::Register, 0, 0, 0, Register::Rdi as i32, 0),
+            constant(1, constant_),
+        ];
+        if let Some(narrow) = narrow {
+            steps.push(step(narrow, 0, 0, 0, 0, 32));
+        }
+        let (a, b) = if swapped { (1, 0) } else { (0, 1) };
+        steps.push(step(operation, 2, a, b, 0, 0));
+        steps.push(step(Operation::Require, 0, 2, 0, 0, 0));
+        steps
+    };
+    use Operation::{Below, BelowOrEqual, Equal, Less, LessOrEqual, SignExtend, ZeroExtend};
+    let minus_one = u64::from(u32::MAX);
+    let cases = [
+        (compared(Equal, false, None, 5), 5, 6),
+        (compared(Below, false, None, 5), 4, 5),
+        (compared(Below, true, None, 5), 6, 5),
+        (compared(BelowOrEqual, false, None, 5), 5, 6),
+        (compared(BelowOrEqual, true, None, 5), 5, 4),
+        (compared(Less, false, Some(SignExtend), 0), minus_one, 1),
+        (
+            compared(Less, true, Some(ZeroExtend), 0),
+            minus_one,
+            1 << 32,
+        ),
+        (
+            compared(LessOrEqual, false, Some(SignExtend), 0),
+            minus_one,
+            1,
+        ),
+    ];
+    for (steps, accepted, rejected) in cases {
+        let guards = check(&steps, &[]).unwrap().guards();
+        assert!(!guards.is_empty(), "{steps:?}");
+        assert!(!guards.reject(|_| Some(accepted)), "{steps:?}");
+        assert!(guards.reject(|_| Some(rejected)), "{steps:?}");
+    }
 }

@@ -7,7 +7,7 @@ mod print;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::names::Names;
 use crate::probes::How;
-use crate::run::{self, Ended, Pace, Run, Wanted};
+use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::summary::{self, ProbeLabel, Summary};
 use crate::target::Target;
 use libnsprobe::common::record::Record;
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// How often we look whether something ended.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Most probes that get a table of their own.
+const OWN_TABLES_MAX: usize = 32;
 /// Bytes of a ring: only announcements of files go there.
 const RING_BYTES: u64 = 64 << 10;
 
@@ -29,13 +31,12 @@ const RING_BYTES: u64 = 64 << 10;
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let target = Target::find(&options.who)?;
-    let keys = keys(plan);
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
-    let counts_only = plan.what == Aggregate::Count && keys.is_empty() && value.is_none();
-    let how = How {
+    let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
+    let how = |keys| How {
         sink: match counts_only {
             true => nsprobe_plan::Sink::Count,
-            false => nsprobe_plan::Sink::Table { keys: &keys, value },
+            false => nsprobe_plan::Sink::Table { keys, value },
         },
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
@@ -44,7 +45,15 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         exact: options.exact,
         changes: &[],
     };
-    let planned = run::plan(&target, options, &how)?;
+    let mut planned = run::plan(&target, options, &how(&plan.by))?;
+    let tells_functions =
+        plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
+    // A table of its own for each probe needs no key, but more memory on many CPUs.
+    let one_each = tells_functions && planned.probes.len() <= OWN_TABLES_MAX;
+    let by_function = [by_function()];
+    if tells_functions && !one_each {
+        planned = run::plan(&target, options, &how(&by_function))?;
+    }
     let max_frames = match plan.what {
         Aggregate::Stacks { max_frames, .. } => max_frames,
         _ => 0,
@@ -66,49 +75,54 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         max_frames,
         rows: plan.rows,
     };
-    let mut table = None;
+    let mut tables = Vec::new();
+    let count = match (counts_only, one_each) {
+        (true, _) => 0,
+        (false, true) => planned.probes.len(),
+        (false, false) => 1,
+    };
     let mut run = Run::begin(&wanted, &target, planned, |session| {
-        if counts_only {
-            return Ok(Sink::Count);
+        for _ in 0..count {
+            tables.push(session.table(&spec)?);
         }
-        let made = session.table(&spec)?;
-        table = Some(made);
-        Ok(Sink::Table(made.id()))
+        let sinks: Vec<Sink> = tables.iter().map(|made| Sink::Table(made.id())).collect();
+        Ok(match (sinks.as_slice(), one_each) {
+            ([], _) => Sinks::All(Sink::Count),
+            ([sink, ..], false) => Sinks::All(*sink),
+            (_, true) => Sinks::Each(sinks),
+        })
     })?;
     // Without stacks nothing more is needed of the files.
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
     let mut counting = Counting {
-        table,
+        tables,
+        one_each,
         before: HashMap::new(),
         names: Names::new(files),
-        printer: Printer::new(plan, &run.planned.keys, run.labels.clone()),
+        printer: Printer::new(plan, &run.planned.keys, one_each, run.labels.clone()),
     };
     counting.follow(plan, run)
 }
 
-/// What rows are found by: what the user wants, and the function when there may be
-/// several and the table is not about all of them together.
-fn keys(plan: &AggregatePlan) -> Vec<Field> {
-    let mut keys = plan.by.clone();
-    let is_count = plan.what == Aggregate::Count && plan.value.is_none();
-    if keys.is_empty() && !is_count && !matches!(plan.what, Aggregate::Stacks { .. }) {
-        keys.push(Field {
-            name: "func".to_owned(),
-            value: Expression {
-                kind: Kind::Context(nsprobe_plan::PROBE),
-                span: 0..0,
-            },
-            format: None,
+/// The key of a table that tells functions apart.
+fn by_function() -> Field {
+    Field {
+        name: "func".to_owned(),
+        value: Expression {
+            kind: Kind::Context(nsprobe_plan::PROBE),
             span: 0..0,
-        });
+        },
+        format: None,
+        span: 0..0,
     }
-    keys
 }
 
-/// A table that is read again and again.
+/// Tables that are read again and again.
 struct Counting {
-    table: Option<Table>,
+    tables: Vec<Table>,
+    /// Each probe has its own.
+    one_each: bool,
     /// The rows as they were printed last.
     before: HashMap<(Vec<u64>, Vec<u64>), TableRow>,
     names: Names,
@@ -154,20 +168,27 @@ impl Counting {
 
     /// What there is: the table, or a row for each probe.
     fn rows(&self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
-        let Some(table) = &self.table else {
-            let row = |label: &ProbeLabel| {
-                Ok(TableRow {
-                    key: vec![label.id.0.into()],
-                    count: session.counters(label.id)?.aggregated,
-                    ..TableRow::default()
-                })
-            };
-            return Ok(Rows {
-                rows: labels.iter().map(row).collect::<libnsprobe::Result<_>>()?,
+        match self.tables.as_slice() {
+            [] => Ok(Rows {
+                rows: labels
+                    .iter()
+                    .map(|label| count_of(session, label))
+                    .collect::<anyhow::Result<_>>()?,
                 ..Rows::default()
-            });
-        };
-        Ok(session.rows(table)?)
+            }),
+            tables if self.one_each => {
+                let mut all = Rows::default();
+                for (table, label) in tables.iter().zip(labels) {
+                    let mut of_probe = session.rows(table)?;
+                    for row in &mut of_probe.rows {
+                        row.key = vec![label.id.0.into()];
+                    }
+                    all.rows.append(&mut of_probe.rows);
+                }
+                Ok(all)
+            }
+            [table, ..] => Ok(session.rows(table)?),
+        }
     }
 
     /// What was added since the last time.
@@ -216,6 +237,15 @@ impl Counting {
         self.printer.summary(&summary)?;
         summary.tell(plan.options.quiet, failure)
     }
+}
+
+/// A row with what a probe has counted.
+fn count_of(session: &Session, label: &ProbeLabel) -> anyhow::Result<TableRow> {
+    Ok(TableRow {
+        key: vec![label.id.0.into()],
+        count: session.counters(label.id)?.aggregated,
+        ..TableRow::default()
+    })
 }
 
 /// The id in a key that names a probe.

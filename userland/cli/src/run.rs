@@ -62,6 +62,23 @@ pub(crate) struct Run<'a> {
     pub(crate) begun: Instant,
 }
 
+/// What the hits of the probes go into.
+pub(crate) enum Sinks {
+    /// The same for all.
+    All(Sink),
+    /// One for each probe, in their order.
+    Each(Vec<Sink>),
+}
+
+impl Sinks {
+    fn of(&self, probe: usize) -> Sink {
+        match self {
+            Sinks::All(sink) => *sink,
+            Sinks::Each(sinks) => sinks.get(probe).copied().unwrap_or(Sink::Count),
+        }
+    }
+}
+
 /// What a verb does while it waits.
 pub(crate) enum Pace {
     /// Go on.
@@ -97,13 +114,13 @@ fn raise_file_limit() {
 }
 
 impl<'a> Run<'a> {
-    /// Attaches the probes, then lets the command run. `sink` makes what the hits go
+    /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
     /// into.
     pub(crate) fn begin(
         wanted: &Wanted<'a>,
         target: &'a Target,
         mut planned: Planned,
-        sink: impl FnOnce(&mut Session) -> anyhow::Result<Sink>,
+        sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
     ) -> anyhow::Result<Run<'a>> {
         let (mut session, reader) = Device::open()?.setup(&wanted.setup)?;
         let stopped = start(target)?;
@@ -116,10 +133,10 @@ impl<'a> Run<'a> {
             set.with_context(|| format!("cannot trace {}", target.describe()))?;
             target.check_alive()?;
         }
-        let sink = sink(&mut session)?;
+        let sinks = sinks(&mut session)?;
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let ids = attach(&mut session, &planned, wanted, sink)?;
+        let ids = attach(&mut session, &planned, wanted, &sinks)?;
         let options = wanted.options;
         for text in &planned.notes {
             options.note(text);
@@ -284,11 +301,11 @@ fn attach(
     session: &mut Session,
     planned: &Planned,
     wanted: &Wanted<'_>,
-    sink: Sink,
+    sinks: &Sinks,
 ) -> anyhow::Result<Vec<ProbeId>> {
     let mut programs = HashMap::new();
     let mut requests = Vec::with_capacity(planned.probes.len());
-    for probe in &planned.probes {
+    for (index, probe) in planned.probes.iter().enumerate() {
         let file = planned.files.get(probe.file);
         let file = &file.context("a probe has no file")?.file;
         let mut request = match probe.at_function {
@@ -307,6 +324,7 @@ fn attach(
         request = request.with_max_writes(wanted.max_writes);
         let entry = upload(session, &mut programs, probe.entry.as_ref())?;
         let ret = upload(session, &mut programs, probe.ret.as_ref())?;
+        let sink = sinks.of(index);
         requests.push(request.with_programs(entry, ret).with_sink(sink));
     }
     session.attach(&requests).map_err(|error| {

@@ -6,7 +6,7 @@ mod printer;
 use crate::args::TracePlan;
 use crate::names::Names;
 use crate::probes::How;
-use crate::run::{self, Ended, Pace, Run, Wanted};
+use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::summary::{self, Summary};
 use crate::target::Target;
 use libnsprobe::{Reader, Sink};
@@ -37,7 +37,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         max_frames: 0,
         max_writes: plan.max_writes,
     };
-    let mut run = Run::begin(&wanted, &target, planned, |_| Ok(Sink::Record))?;
+    let mut run = Run::begin(&wanted, &target, planned, |_| Ok(Sinks::All(Sink::Record)))?;
     // Without stacks nothing more is needed of the files.
     let files = match plan.stack {
         true => std::mem::take(&mut run.planned.files),

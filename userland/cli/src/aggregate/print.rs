@@ -37,10 +37,13 @@ impl Printer {
     pub(super) fn new(
         plan: &AggregatePlan,
         keys: &[FieldFormat],
+        one_each: bool,
         labels: Vec<ProbeLabel>,
     ) -> Printer {
         let keys = match keys {
-            [] if plan.what == Aggregate::Count => vec![FieldFormat::new("func", Shape::Word)],
+            [] if one_each || plan.what == Aggregate::Count => {
+                vec![FieldFormat::new("func", Shape::Word)]
+            }
             keys => keys.to_vec(),
         };
         Printer {
