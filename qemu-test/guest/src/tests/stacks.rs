@@ -24,6 +24,7 @@ tests![
     an_object_gives_its_file_once,
     wild_frame_pointers_end_the_stack,
     the_text_of_a_stack_has_no_kernel_address,
+    what_is_mapped_anew_is_named_anew,
 ];
 
 /// The frame of an instruction that was hit.
@@ -288,5 +289,35 @@ fn the_text_of_a_stack_has_no_kernel_address() {
             assert!(!kernel, "{word:#x} in a record");
             assert_ne!(word, 0xa5a5_a5a5_a5a5_a5a5, "slab memory in a record");
         }
+    }
+}
+
+/// Two files take turns at one address: the mappings that the kernel side remembers
+/// must not outlive them.
+fn what_is_mapped_anew_is_named_anew() {
+    let _module = Module::load();
+    let files =
+        ["even", "odd"].map(|name| format!("/var/tmp/remaps-{}-{name}", std::process::id()));
+    let mut victim = Victim::start("remaps", &[&files[0], &files[1]]);
+    let inodes = files.map(|file| fs::metadata(file).expect("it is there").ino());
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    session.probe(
+        victim.file(),
+        &victim.function("in_the_middle"),
+        WITH_CALLER,
+    );
+    const CALLS: usize = 2000;
+    victim.call(CALLS as u64);
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len(), CALLS);
+    let mut hits: Vec<_> = records.hits.iter().collect();
+    hits.sort_by_key(|(hit, _)| hit.time_ns);
+    for (index, (_, frames)) in hits.into_iter().enumerate() {
+        let Some(Frame::Object { id, offset, .. }) = frames.get(1) else {
+            panic!("call {index}: {frames:?}");
+        };
+        let inode = records.objects[id].identity.ino;
+        assert_eq!((inode, *offset), (inodes[index % 2], 6), "call {index}");
     }
 }
