@@ -181,6 +181,12 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_MODIFY (1ULL << 10)
 
+/*
+ * nsprobe_info.features: nsprobe_probe.every, nsprobe_probe.rate and
+ * nsprobe_probe.runaway.
+ */
+#define NSPROBE_FEATURE_LIMITS (1ULL << 11)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -494,6 +500,28 @@ struct nsprobe_probe {
 	 * withheld, and counted.
 	 */
 	__u32 max_writes;
+	/*
+	 * Deliver one in so many of the hits that the filter and the program
+	 * let through, counted on each CPU, beginning with the first. Zero and
+	 * one: all.
+	 */
+	__u32 every;
+	/*
+	 * Deliver at most so many hits a second, over all CPUs; further ones
+	 * are counted as limited. Up to NSPROBE_RATE_MAX; zero: all.
+	 */
+	__u32 rate;
+	/*
+	 * With rate: how many hits may come at once. Zero: as many as in a
+	 * second.
+	 */
+	__u32 burst;
+	/*
+	 * Turn the probe off for good when it is hit more than so many times a
+	 * second, over all CPUs and tasks, delivered or not; an struct
+	 * nsprobe_off_record tells it. Up to NSPROBE_RATE_MAX; zero: never.
+	 */
+	__u32 runaway;
 	/* Zero. */
 	__u32 reserved;
 };
@@ -767,6 +795,11 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_NOT_AT_ENTRY = 14,
 	/* A program writes and nsprobe_probe.max_writes is zero. */
 	NSPROBE_REFUSAL_NO_WRITE_LIMIT = 15,
+	/*
+	 * nsprobe_probe.rate, nsprobe_probe.burst or nsprobe_probe.runaway is
+	 * too large, or there is a burst without a rate.
+	 */
+	NSPROBE_REFUSAL_BAD_LIMIT = 16,
 };
 
 /*
@@ -794,10 +827,10 @@ struct nsprobe_detach {
 
 /*
  * The counters of one probe. A hit is counted in hits when its handler begins,
- * and in one of recorded, aggregated, filtered, rejected, turned_away and
- * lost_full when it is done: the difference is the number of hits being handled
- * at the moment, zero when no traced task is in a handler, and for good after
- * struct nsprobe_detach, which waits for them.
+ * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
+ * off, turned_away and lost_full when it is done: the difference is the number
+ * of hits being handled at the moment, zero when no traced task is in a
+ * handler, and for good after struct nsprobe_detach, which waits for them.
  */
 struct nsprobe_counters {
 	/* Bytes of this struct. */
@@ -847,6 +880,15 @@ struct nsprobe_counters {
 	 * nsprobe_probe.max_writes before.
 	 */
 	__u64 write_withheld;
+	/* Out: hits that were not the one in nsprobe_probe.every. */
+	__u64 skipped;
+	/* Out: hits beyond nsprobe_probe.rate. */
+	__u64 limited;
+	/*
+	 * Out: hits after the probe was turned off, for nsprobe_probe.runaway:
+	 * each process takes some until it has lost the breakpoint.
+	 */
+	__u64 off;
 };
 
 /*
@@ -1178,6 +1220,9 @@ enum nsprobe_flaw {
 /* nsprobe_header.kind of a struct nsprobe_write_record. */
 #define NSPROBE_KIND_WRITE 4
 
+/* nsprobe_header.kind of an struct nsprobe_off_record. */
+#define NSPROBE_KIND_OFF 5
+
 /*
  * Most words of frames in one hit: a stack with many bare addresses, which take
  * two words each, ends before NSPROBE_FRAMES_MAX.
@@ -1374,6 +1419,21 @@ struct nsprobe_write_record {
 	__u64 before;
 	/* What was to be there afterwards. */
 	__u64 after;
+};
+
+/*
+ * A probe was turned off, since it was hit more often than
+ * nsprobe_probe.runaway allows.
+ */
+struct nsprobe_off_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* When, CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* The probe. */
+	__u32 probe;
+	/* Hits a second that it may have. */
+	__u32 limit;
 };
 
 /* The page that the reader writes. */

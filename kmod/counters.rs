@@ -52,6 +52,10 @@ counters! {
     written,
     write_failed,
     write_withheld,
+    skipped,
+    limited,
+    off,
+    eligible,
     hits,
 }
 
@@ -70,6 +74,12 @@ pub(crate) enum End {
     LostFull,
     /// The table had no row left.
     TurnedAway,
+    /// It is not the one in so many that is delivered.
+    Skipped,
+    /// It is one of too many in a short time.
+    Limited,
+    /// The probe was turned off.
+    Off,
 }
 
 /// The counters of one probe.
@@ -128,8 +138,16 @@ impl Here<'_> {
             End::Rejected => &self.on.rejected,
             End::LostFull => &self.on.lost_full,
             End::TurnedAway => &self.on.turned_away,
+            End::Skipped => &self.on.skipped,
+            End::Limited => &self.on.limited,
+            End::Off => &self.on.off,
         };
         counter.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a hit that may be delivered; says how many there were with it.
+    pub(crate) fn eligible(&self) -> u64 {
+        self.on.eligible.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
     /// Of a rejected hit: a value was missing that would have decided.

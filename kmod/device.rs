@@ -143,7 +143,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_SINKS
             | abi::FEATURE_SEMAPHORE
             | abi::FEATURE_FILTERS
-            | abi::FEATURE_MODIFY,
+            | abi::FEATURE_MODIFY
+            | abi::FEATURE_LIMITS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -244,6 +245,9 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.written = counts.written;
     counters.write_failed = counts.write_failed;
     counters.write_withheld = counts.write_withheld;
+    counters.skipped = counts.skipped;
+    counters.limited = counts.limited;
+    counters.off = counts.off;
     request.write_back()
 }
 

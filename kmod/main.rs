@@ -23,6 +23,8 @@ mod device;
 #[forbid(unsafe_code)]
 mod filter;
 #[forbid(unsafe_code)]
+mod limits;
+#[forbid(unsafe_code)]
 mod mapping_cache;
 #[forbid(unsafe_code)]
 mod object;

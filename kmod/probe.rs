@@ -3,8 +3,8 @@
 //!
 //! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
 //! not allocate and cannot panic; whatever happens to the hit is counted, so that
-//! `hits = recorded + aggregated + filtered + rejected + lost_full + turned_away`
-//! holds for each probe and CPU.
+//! `hits = recorded + aggregated + filtered + rejected + skipped + limited + off +
+//! lost_full + turned_away` holds for each probe and CPU.
 
 use crate::{
     call::{Call, Calls, Values},
@@ -13,16 +13,19 @@ use crate::{
         record::{
             Hit,
             ObjectRecord,
+            OffRecord,
             StackEnd,
             ELAPSED_UNKNOWN,
             HIT_COMPAT,
             HIT_RETURN,
             KIND_HIT,
-            KIND_OBJECT, //
+            KIND_OBJECT,
+            KIND_OFF, //
         },
     },
     counters::{Counters, End, Here},
     filter::{Filter, Ids, Opener},
+    limits::{LeftOut, Limits},
     mapping_cache::MappingCache,
     object::Objects,
     program::{Fields, Program, Task},
@@ -49,6 +52,7 @@ use zerocopy::transmute_ref;
 
 const HIT_WORDS: usize = size_of::<Hit>() / 8;
 const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
+const OFF_WORDS: usize = size_of::<OffRecord>() / 8;
 
 /// What a session's probes share. Its handlers use it without locks.
 #[pin_data]
@@ -163,6 +167,9 @@ pub(crate) struct Probe {
     pub(crate) spans: Option<Arc<Table>>,
     /// Writes that its programs may still make.
     pub(crate) writes_left: AtomicU32,
+    pub(crate) limits: Option<Limits>,
+    /// Hits a second that turn it off, or zero.
+    pub(crate) runaway: u32,
     pub(crate) counters: Arc<Counters>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -178,6 +185,10 @@ impl Hook for Probe {
             true => 0,
             false => here.begin(),
         };
+        if self.is_off(&here, sequence) {
+            self.turn_away(&here, End::Off);
+            return Verdict::Remove;
+        }
         let shared = &*self.shared;
         let filter = shared.filter.in_handler(regs);
         if !shared.opener.admits(filter, &current) {
@@ -209,6 +220,9 @@ impl Hook for Probe {
             return;
         };
         let sequence = here.begin();
+        if self.is_off(&here, sequence) {
+            return here.end(End::Off);
+        }
         let shared = &*self.shared;
         let filter = shared.filter.in_handler(regs);
         if !shared.opener.admits(filter, &current) {
@@ -236,11 +250,16 @@ impl Hook for Probe {
             Some(program) => {
                 self.run(program, &event, &mut 0);
             }
-            None => self.deliver(&event, &Found::default()),
+            None => {
+                self.deliver(&event, &Found::default());
+            }
         }
     }
 
     fn wants(&self, mm: &Mm) -> bool {
+        if self.limits.as_ref().is_some_and(Limits::is_off) {
+            return false;
+        }
         let shared = &*self.shared;
         shared
             .filter
@@ -312,7 +331,48 @@ impl Probe {
             Some(program) => return self.run(program, &event, call),
             None => self.deliver(&event, &Found::default()),
         }
-        Verdict::Keep
+    }
+
+    /// Whether the probe was turned off, or is now: by hit number `sequence` of this CPU,
+    /// where zero is none.
+    #[inline(always)]
+    fn is_off(&self, here: &Here<'_>, sequence: u64) -> bool {
+        match &self.limits {
+            Some(limits) => self.look(limits, here, sequence),
+            None => false,
+        }
+    }
+
+    #[inline(never)]
+    fn look(&self, limits: &Limits, here: &Here<'_>, sequence: u64) -> bool {
+        if sequence != 0 && limits.look(sequence, sys::now_ns) {
+            let record = OffRecord {
+                time_ns: sys::now_ns(),
+                probe: self.id,
+                limit: self.runaway,
+                ..OffRecord::default()
+            };
+            let words: &[u64; OFF_WORDS] = transmute_ref!(&record);
+            let parts = [body_of(words), &[], &[], &[]];
+            self.shared
+                .append(here.cpu, KIND_OFF, &parts, record.time_ns);
+        }
+        limits.is_off()
+    }
+
+    /// What a hit ends as that the probe's limits leave out. Of a call only the
+    /// beginning is looked at, if that is delivered.
+    #[inline(never)]
+    fn left_out(&self, limits: &Limits, event: &Event<'_>) -> Option<End> {
+        let began =
+            event.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
+        if began {
+            return None;
+        }
+        match limits.leaves_out(event.here.eligible(), event.now_ns)? {
+            LeftOut::Skipped => Some(End::Skipped),
+            LeftOut::Limited => Some(End::Limited),
+        }
     }
 
     /// Counts a hit that goes nowhere. An entry whose return alone counts was not
@@ -423,19 +483,27 @@ impl Probe {
             }
             return Verdict::Ignore;
         }
-        if !is_quiet {
-            let found = Found {
-                fields: fields.words(),
-                key: task.key.as_slice(),
-                value: task.value,
-            };
-            self.deliver(event, &found);
+        if is_quiet {
+            return Verdict::Keep;
         }
-        Verdict::Keep
+        let found = Found {
+            fields: fields.words(),
+            key: task.key.as_slice(),
+            value: task.value,
+        };
+        self.deliver(event, &found)
     }
 
     /// Hands a hit to the sink, and counts what became of it.
-    fn deliver(&self, event: &Event<'_>, found: &Found<'_>) {
+    fn deliver(&self, event: &Event<'_>, found: &Found<'_>) -> Verdict {
+        let left_out = match &self.limits {
+            Some(limits) => self.left_out(limits, event),
+            None => None,
+        };
+        if let Some(end) = left_out {
+            event.here.end(end);
+            return Verdict::Ignore;
+        }
         let end = match &self.sink {
             Sink::Count => End::Aggregated,
             Sink::Record => match self.record(event, found.fields) {
@@ -455,6 +523,7 @@ impl Probe {
             }
         };
         event.here.end(end);
+        Verdict::Keep
     }
 
     /// What a hit adds to its row: the value that the program found, else the time of

@@ -30,6 +30,7 @@ use crate::{
     },
     counters::Counters,
     filter::Filter,
+    limits::Limits,
     probe::{Follower, Probe, Shared, Sink},
     program::Program,
     session::PROBES,
@@ -248,6 +249,7 @@ impl Probes {
         }
         check_writes(shared, request, [&at_entry, &at_return])?;
         prepare_calls(shared, ends, at_entry.as_ref())?;
+        let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
         let report = match request.report_offset {
             0 => request.offset,
             offset => offset,
@@ -263,12 +265,17 @@ impl Probes {
             file: inode.key(),
             offset: request.offset,
             ends,
-            counts_only: matches!(sink, Sink::Count) && ends == Ends::Entry && at_entry.is_none(),
+            counts_only: matches!(sink, Sink::Count)
+                && ends == Ends::Entry
+                && at_entry.is_none()
+                && limits.is_none(),
             at_entry,
             at_return,
             sink,
             spans,
             writes_left: AtomicU32::new(request.max_writes),
+            limits,
+            runaway: request.runaway,
             counters: Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?,
             shared: shared.clone(),
         };

@@ -121,6 +121,8 @@ pub const FEATURE_SEMAPHORE: u64 = 1 << 8;
 pub const FEATURE_FILTERS: u64 = 1 << 9;
 /// [`Info::features`]: programs that write, where the module's parameter allows it.
 pub const FEATURE_MODIFY: u64 = 1 << 10;
+/// [`Info::features`]: [`Probe::every`], [`Probe::rate`] and [`Probe::runaway`].
+pub const FEATURE_LIMITS: u64 = 1 << 11;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -357,10 +359,22 @@ pub struct Probe {
     /// Most writes that the probe's programs may make, of all kinds and processes: from 1
     /// on when they have such, else zero. Further ones are withheld, and counted.
     pub max_writes: u32,
+    /// Deliver one in so many of the hits that the filter and the program let through,
+    /// counted on each CPU, beginning with the first. Zero and one: all.
+    pub every: u32,
+    /// Deliver at most so many hits a second, over all CPUs; further ones are counted as
+    /// limited. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: all.
+    pub rate: u32,
+    /// With `rate`: how many hits may come at once. Zero: as many as in a second.
+    pub burst: u32,
+    /// Turn the probe off for good when it is hit more than so many times a second, over
+    /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
+    /// tells it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
+    pub runaway: u32,
     /// Zero.
     pub reserved: u32,
 }
-const _: () = assert!(size_of::<Probe>() == 72);
+const _: () = assert!(size_of::<Probe>() == 88);
 
 /// Bytes of [`Probe`] in [`Version::V1`]: the least that [`Attach`] takes.
 pub const PROBE_BYTES_V1: usize = 48;
@@ -599,6 +613,9 @@ pub enum Refusal {
     NotAtEntry = 14,
     /// A program writes and [`Probe::max_writes`] is zero.
     NoWriteLimit = 15,
+    /// [`Probe::rate`], [`Probe::burst`] or [`Probe::runaway`] is too large, or there is a
+    /// burst without a rate.
+    BadLimit = 16,
 }
 
 impl Refusal {
@@ -621,6 +638,7 @@ impl Refusal {
             13 => Refusal::SemaphoreConflict,
             14 => Refusal::NotAtEntry,
             15 => Refusal::NoWriteLimit,
+            16 => Refusal::BadLimit,
             _ => return None,
         })
     }
@@ -652,8 +670,8 @@ pub const COUNTERS_BYTES_V1: usize = 64;
 pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe. A hit is counted in `hits` when its handler begins,
-/// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `turned_away` and
-/// `lost_full` when it is done: the difference is the number of hits being
+/// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `skipped`, `limited`,
+/// `off`, `turned_away` and `lost_full` when it is done: the difference is the number of hits being
 /// handled at the moment, zero when no traced task is in a handler, and for good
 /// after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -693,8 +711,15 @@ pub struct Counters {
     pub write_failed: u64,
     /// Out: writes that were withheld, as there were [`Probe::max_writes`] before.
     pub write_withheld: u64,
+    /// Out: hits that were not the one in [`Probe::every`].
+    pub skipped: u64,
+    /// Out: hits beyond [`Probe::rate`].
+    pub limited: u64,
+    /// Out: hits after the probe was turned off, for [`Probe::runaway`]: each process
+    /// takes some until it has lost the breakpoint.
+    pub off: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 112);
+const _: () = assert!(size_of::<Counters>() == 136);
 
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.

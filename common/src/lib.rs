@@ -10,6 +10,7 @@
 pub mod abi;
 pub mod elf_note;
 pub mod histogram;
+pub mod limit;
 pub mod program;
 pub mod record;
 pub mod ring;

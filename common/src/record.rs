@@ -27,6 +27,9 @@ pub const KIND_LOST: u16 = 3;
 /// [`Header::kind`] of a [`WriteRecord`].
 pub const KIND_WRITE: u16 = 4;
 
+/// [`Header::kind`] of an [`OffRecord`].
+pub const KIND_OFF: u16 = 5;
+
 /// Most words of frames in one hit: a stack with many bare addresses, which
 /// take two words each, ends before [`FRAMES_MAX`](super::abi::FRAMES_MAX).
 pub const WORDS_MAX: usize = 128;
@@ -368,6 +371,22 @@ pub struct WriteRecord {
 }
 const _: () = assert!(size_of::<WriteRecord>() == 64);
 
+/// A probe was turned off, since it was hit more often than
+/// [`Probe::runaway`](super::abi::Probe::runaway) allows.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OffRecord {
+    /// Length and kind.
+    pub header: Header,
+    /// When, CLOCK_MONOTONIC in nanoseconds.
+    pub time_ns: u64,
+    /// The probe.
+    pub probe: u32,
+    /// Hits a second that it may have.
+    pub limit: u32,
+}
+const _: () = assert!(size_of::<OffRecord>() == 24);
+
 /// One record, parsed.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
@@ -379,6 +398,8 @@ pub enum Record<'a> {
     Lost(&'a Lost),
     /// A change to the traced program.
     Write(&'a WriteRecord),
+    /// The end of a probe.
+    Off(&'a OffRecord),
     /// A kind that this version does not know: kind and body.
     Unknown(u16, &'a [u8]),
 }
@@ -432,6 +453,7 @@ impl<'a> Record<'a> {
             KIND_OBJECT => Record::Object(fixed(body)?.0),
             KIND_LOST => Record::Lost(fixed(body)?.0),
             KIND_WRITE => Record::Write(fixed(body)?.0),
+            KIND_OFF => Record::Off(fixed(body)?.0),
             kind => Record::Unknown(kind, body.get(size_of::<Header>()..).unwrap_or(&[])),
         };
         Ok(Some((Some(record), length)))

@@ -58,6 +58,10 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
             write_time(out, lost.first_ns)?;
         }
         Record::Write(write) => write_change(out, write)?,
+        Record::Off(off) => {
+            write_time(out, off.time_ns)?;
+            write!(out, " off probe {} limit {}", off.probe, off.limit)?;
+        }
         Record::Unknown(kind, _) => write!(out, "unknown record kind {kind}")?,
     }
     out.write_str("\n")

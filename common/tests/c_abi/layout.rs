@@ -82,12 +82,13 @@ pub(crate) fn structs() -> Vec<Layout> {
         Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved, tids, tid_count,
             uid, comm, cgroup_id, cgroup_fd, reserved2 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
-            entry_program, return_program, table, span, max_writes, reserved }
+            entry_program, return_program, table, span, max_writes, every, rate,
+            burst, runaway, reserved }
         Attach { size, flags, probes, count, probe_size, failed, reason }
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
-            write_withheld }
+            write_withheld, skipped, limited, off }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
@@ -105,6 +106,7 @@ pub(crate) fn structs() -> Vec<Layout> {
         Lost { header, time_ns, count, first_ns }
         WriteRecord { header, time_ns, probe, sequence, pid, tid, what, done, bytes, reserved, cpu,
             place, before, after }
+        OffRecord { header, time_ns, probe, limit }
         ConsumerPage { position }
         ProducerPage { position, lost, data_bytes }
     }
@@ -150,6 +152,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_SEMAPHORE,
         FEATURE_FILTERS,
         FEATURE_MODIFY,
+        FEATURE_LIMITS,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -206,6 +209,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::SemaphoreConflict,
         Refusal::NotAtEntry,
         Refusal::NoWriteLimit,
+        Refusal::BadLimit,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,
@@ -217,6 +221,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         KIND_OBJECT,
         KIND_LOST,
         KIND_WRITE,
+        KIND_OFF,
         WRITE_REGISTER,
         WRITE_MEMORY,
         WRITE_RETURN,

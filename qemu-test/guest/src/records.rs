@@ -2,7 +2,7 @@
 //! What a session's rings held, record by record.
 
 use crate::session::{Ring, Session};
-use nsprobe_common::record::{Frame, Hit, Lost, ObjectRecord, Record, WriteRecord};
+use nsprobe_common::record::{Frame, Hit, Lost, ObjectRecord, OffRecord, Record, WriteRecord};
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
@@ -17,6 +17,8 @@ pub(crate) struct Records {
     pub(crate) objects: HashMap<u32, ObjectRecord>,
     /// Changes to the traced programs.
     pub(crate) writes: Vec<WriteRecord>,
+    /// Probes that were turned off.
+    pub(crate) off: Vec<OffRecord>,
     /// Announced losses.
     pub(crate) lost: Vec<Lost>,
 }
@@ -37,6 +39,7 @@ impl Records {
                     self.objects.insert(object.id, *object);
                 }
                 Some(Record::Write(write)) => self.writes.push(*write),
+                Some(Record::Off(off)) => self.off.push(*off),
                 Some(Record::Lost(lost)) => self.lost.push(*lost),
                 Some(Record::Unknown(kind, _)) => panic!("a record of unknown kind {kind}"),
                 None => {}

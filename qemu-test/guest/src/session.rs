@@ -173,7 +173,10 @@ impl Session {
                 + counters.filtered
                 + counters.rejected
                 + counters.lost_full
-                + counters.turned_away;
+                + counters.turned_away
+                + counters.skipped
+                + counters.limited
+                + counters.off;
             assert!(done <= counters.hits, "{counters:?}");
             if done == counters.hits {
                 return counters;

@@ -10,6 +10,7 @@ mod filters;
 mod garbage;
 pub(crate) mod harness;
 mod lifetime;
+mod limits;
 mod mappings;
 mod permissions;
 mod program;
@@ -57,6 +58,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         filters::TESTS,
         writes::TESTS,
         lifetime::TESTS,
+        limits::TESTS,
         stacks::TESTS,
         fetching::TESTS,
         sinks::TESTS,

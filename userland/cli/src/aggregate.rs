@@ -159,8 +159,10 @@ impl Counting {
     fn announcements(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
         let batch = run.reader.collect(until_ns)?;
         for record in batch.records() {
-            if let Record::Object(object) = record {
-                self.names.announce(&run.session, object);
+            match record {
+                Record::Object(object) => self.names.announce(&run.session, object),
+                Record::Off(off) => self.printer.off(off, run.start_ns)?,
+                _ => {}
             }
         }
         Ok(())

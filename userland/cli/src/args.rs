@@ -2,6 +2,7 @@
 //! The command line: what was typed ([`Arguments`]), and what it means
 //! ([`Plan`]). Nothing below sees raw arguments.
 
+mod limits;
 mod plan;
 mod value;
 
@@ -12,7 +13,8 @@ pub(crate) use plan::{
 use clap::{Args, Parser, Subcommand};
 use libnsprobe::common::abi::ROWS_MAX;
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::SetupOptions;
+use libnsprobe::{Limits, SetupOptions};
+use limits::LimitArguments;
 use nsprobe_plan::syntax::{Assignment, Field};
 use nsprobe_symbolize::escaped;
 use std::ffi::OsString;
@@ -133,6 +135,8 @@ struct ProbeArguments {
     /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
     #[arg(value_name = "PROBE", required = true)]
     probes: Vec<String>,
+    #[command(flatten)]
+    limits: LimitArguments,
     #[command(flatten)]
     run: RunArguments,
 }
@@ -331,7 +335,11 @@ impl TraceArguments {
 
 impl ProbeArguments {
     fn plan(self) -> Result<ProbeOptions, clap::Error> {
-        self.run.plan(&self.probes)
+        let limits = self.limits.plan();
+        Ok(ProbeOptions {
+            limits,
+            ..self.run.plan(&self.probes)?
+        })
     }
 }
 
@@ -350,6 +358,7 @@ impl RunArguments {
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
             exact: self.exact,
+            limits: Limits::default(),
         })
     }
 }

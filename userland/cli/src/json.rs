@@ -7,7 +7,7 @@ use crate::names::Named;
 use crate::render::{self, FrameView, HitView};
 use crate::summary::Summary;
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::common::record::{Frame, Lost, Method, StackEnd, WriteRecord};
+use libnsprobe::common::record::{Frame, Lost, Method, OffRecord, StackEnd, WriteRecord};
 use libnsprobe::{Counters, TableRow};
 use nsprobe_symbolize::{Source, SourceFrame};
 use serde::Serialize;
@@ -234,6 +234,29 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
 }
 
 #[derive(Serialize)]
+struct OffLine {
+    r#type: &'static str,
+    time_s: f64,
+    time_ns: u64,
+    probe: u32,
+    limit: u32,
+}
+
+/// Writes that a probe was turned off.
+pub(crate) fn off(out: &mut impl Write, off: &OffRecord, start_ns: u64) -> Result<()> {
+    line(
+        out,
+        &OffLine {
+            r#type: "off",
+            time_s: off.time_ns.saturating_sub(start_ns) as f64 / 1e9,
+            time_ns: off.time_ns,
+            probe: off.probe,
+            limit: off.limit,
+        },
+    )
+}
+
+#[derive(Serialize)]
 struct WriteLine {
     r#type: &'static str,
     time_s: f64,
@@ -282,6 +305,9 @@ pub(crate) struct CountersLine {
     written: u64,
     write_failed: u64,
     write_withheld: u64,
+    skipped: u64,
+    limited: u64,
+    off: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
 }
@@ -300,6 +326,9 @@ impl From<Counters> for CountersLine {
             written: counters.written,
             write_failed: counters.write_failed,
             write_withheld: counters.write_withheld,
+            skipped: counters.skipped,
+            limited: counters.limited,
+            off: counters.off,
             stacks_cut: Some(counters.stacks_cut),
         }
     }

@@ -7,7 +7,7 @@ use crate::fields;
 use crate::names::{file_name, Named};
 use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{
-    Hit, Lost, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
+    Hit, Lost, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
 };
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::{escaped, SourceFrame};
@@ -161,6 +161,20 @@ pub(crate) fn write(
         out,
         "{:>15} {:>11} {label} set {place}: {:#x} -> {:#x}{failed}",
         "", write.pid, write.before, write.after
+    )
+}
+
+/// Writes that a probe was turned off.
+pub(crate) fn off(out: &mut impl Write, off: &OffRecord, label: &str, start_ns: u64) -> Result<()> {
+    time(out, off.time_ns, start_ns)?;
+    writeln!(out, "{:>27} {}", "", turned_off(off, label))
+}
+
+/// A sentence on a probe that was turned off.
+pub(crate) fn turned_off(off: &OffRecord, label: &str) -> String {
+    format!(
+        "{label} was turned off: it was hit more than {} times a second (--runaway)",
+        off.limit
     )
 }
 

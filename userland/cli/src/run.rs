@@ -321,7 +321,9 @@ fn attach(
         if wanted.stack {
             request = request.with_stack().with_max_frames(wanted.max_frames);
         }
-        request = request.with_max_writes(wanted.max_writes);
+        request = request
+            .with_max_writes(wanted.max_writes)
+            .with_limits(wanted.options.limits);
         let entry = upload(session, &mut programs, probe.entry.as_ref())?;
         let ret = upload(session, &mut programs, probe.ret.as_ref())?;
         let sink = sinks.of(index);

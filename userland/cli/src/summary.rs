@@ -207,6 +207,9 @@ fn sentence(counters: &Counters) -> String {
         (counters.aggregated, "counted", false),
         (counters.filtered, "filtered", true),
         (counters.rejected, "not matching", false),
+        (counters.skipped, "skipped (--every)", false),
+        (counters.limited, "over the limit (--rate)", false),
+        (counters.off, "after it was turned off (--runaway)", false),
         (counters.turned_away, "without a row (table full)", false),
         (counters.lost_full, "lost (ring full)", !aggregates),
     ];

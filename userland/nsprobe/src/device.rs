@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 11] = [
+    const NAMES: [(u64, &'static str); 12] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -56,6 +56,7 @@ impl Features {
         (abi::FEATURE_SEMAPHORE, "semaphore"),
         (abi::FEATURE_FILTERS, "filters"),
         (abi::FEATURE_MODIFY, "modify"),
+        (abi::FEATURE_LIMITS, "limits"),
     ];
 
     /// The names of the bits that this version knows.

@@ -189,6 +189,7 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
             "its program returns at once, which is possible at a function's entry only"
         }
         Refusal::NoWriteLimit => "its program writes, and it is not said how often it may",
+        Refusal::BadLimit => "its limit of hits is too high",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

@@ -38,7 +38,7 @@ pub use error::{Error, Result};
 pub use fdinfo::{sessions, ProbeStatus, SessionStatus};
 pub use nsprobe_common as common;
 pub use objects::Objects;
-pub use probe::{Probe, ProgramId, Sink};
+pub use probe::{Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Reader, SETTLE_NS};
 pub use session::{Counters, Filter, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};

@@ -22,6 +22,19 @@ pub enum Sink {
     Span(TableId),
 }
 
+/// How many of a probe's hits are delivered to its sink. Zeros set no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// One in so many, on each CPU.
+    pub every: u32,
+    /// At most so many a second, over all CPUs.
+    pub rate: u32,
+    /// So many at once, with a rate; zero: as many as in a second.
+    pub burst: u32,
+    /// The probe is turned off when it is hit more often a second than that.
+    pub runaway: u32,
+}
+
 /// A program of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramId(pub(crate) u32);
@@ -42,6 +55,7 @@ pub struct Probe<'a> {
     entry_program: u32,
     return_program: u32,
     max_writes: u32,
+    limits: Limits,
 }
 
 impl<'a> Probe<'a> {
@@ -70,6 +84,7 @@ impl<'a> Probe<'a> {
             entry_program: 0,
             return_program: 0,
             max_writes: 0,
+            limits: Limits::default(),
         }
     }
 
@@ -132,6 +147,12 @@ impl<'a> Probe<'a> {
         self
     }
 
+    /// Not all hits are delivered.
+    pub fn with_limits(mut self, limits: Limits) -> Probe<'a> {
+        self.limits = limits;
+        self
+    }
+
     /// What becomes of a hit; without this it is a record in the ring.
     pub fn with_sink(mut self, sink: Sink) -> Probe<'a> {
         (self.sink, self.table) = match sink {
@@ -164,6 +185,10 @@ impl<'a> Probe<'a> {
             entry_program: self.entry_program,
             return_program: self.return_program,
             max_writes: self.max_writes,
+            every: self.limits.every,
+            rate: self.limits.rate,
+            burst: self.limits.burst,
+            runaway: self.limits.runaway,
             ..abi::Probe::default()
         }
     }

@@ -154,6 +154,7 @@ fn time_of(record: &Record<'_>) -> u64 {
         Record::Object(object) => object.time_ns,
         Record::Lost(lost) => lost.time_ns,
         Record::Write(write) => write.time_ns,
+        Record::Off(off) => off.time_ns,
         // Every kind's body begins with its time.
         Record::Unknown(_, body) => {
             let bytes = body.first_chunk().copied().unwrap_or_default();

@@ -153,6 +153,12 @@ pub struct Counters {
     pub write_failed: u64,
     /// Changes that the limit forbade.
     pub write_withheld: u64,
+    /// Hits that were not the one in so many.
+    pub skipped: u64,
+    /// Hits beyond the rate.
+    pub limited: u64,
+    /// Hits after the probe was turned off.
+    pub off: u64,
 }
 
 impl Counters {
@@ -165,6 +171,9 @@ impl Counters {
             self.rejected,
             self.lost_full,
             self.turned_away,
+            self.skipped,
+            self.limited,
+            self.off,
         ];
         let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
         u128::from(self.hits) == sum
@@ -185,6 +194,9 @@ impl std::ops::AddAssign for Counters {
         self.written += other.written;
         self.write_failed += other.write_failed;
         self.write_withheld += other.write_withheld;
+        self.skipped += other.skipped;
+        self.limited += other.limited;
+        self.off += other.off;
     }
 }
 
@@ -285,6 +297,9 @@ impl Session {
             written: answer.written,
             write_failed: answer.write_failed,
             write_withheld: answer.write_withheld,
+            skipped: answer.skipped,
+            limited: answer.limited,
+            off: answer.off,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::names::Names;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::common::record::{Frames, StackEnd};
+use libnsprobe::common::record::{Frames, OffRecord, StackEnd};
 use libnsprobe::{Rows, Session, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::escaped;
@@ -120,6 +120,17 @@ impl Printer {
             writeln!(self.out, "... and {left} more, with smaller counts")?;
         }
         self.out.flush()
+    }
+
+    /// A probe was turned off: what is counted from here on lacks it.
+    pub(super) fn off(&mut self, off: &OffRecord, start_ns: u64) -> io::Result<()> {
+        if self.json {
+            return json::off(&mut self.out, off, start_ns);
+        }
+        let label = self.labels.get(&off.probe);
+        let label = label.map_or("?", |label| &label.label);
+        eprintln!("nsprobe: {}", render::turned_off(off, label));
+        Ok(())
     }
 
     /// The parts of a row's key; a probe is called by its function.

@@ -3,7 +3,7 @@
 
 use crate::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::SetupOptions;
+use libnsprobe::{Limits, SetupOptions};
 use nsprobe_plan::syntax::{Assignment, Field};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,6 +50,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) max_probes: usize,
     pub(crate) inlined: bool,
     pub(crate) exact: bool,
+    /// How many of the hits are wanted.
+    pub(crate) limits: Limits,
 }
 
 /// Which tasks of the target count.

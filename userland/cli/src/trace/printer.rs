@@ -7,7 +7,7 @@ use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
 use crate::summary::{ProbeLabel, Summary};
-use libnsprobe::common::record::{Details, Hit, Record, WriteRecord};
+use libnsprobe::common::record::{Details, Hit, OffRecord, Record, WriteRecord};
 use libnsprobe::{Batch, Session};
 use nsprobe_plan::decode;
 use std::collections::HashMap;
@@ -79,6 +79,7 @@ impl Printer {
                 Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
                 Record::Write(write) => self.write(write)?,
+                Record::Off(off) => self.off(off)?,
                 Record::Unknown(..) => {}
             }
         }
@@ -91,6 +92,15 @@ impl Printer {
         match self.json {
             true => json::write(&mut self.out, write, self.start_ns),
             false => render::write(&mut self.out, write, label, self.start_ns),
+        }
+    }
+
+    fn off(&mut self, off: &OffRecord) -> io::Result<()> {
+        let label = self.labels.get(&off.probe);
+        let label = label.map_or("?", |label| &label.label);
+        match self.json {
+            true => json::off(&mut self.out, off, self.start_ns),
+            false => render::off(&mut self.out, off, label, self.start_ns),
         }
     }
 
