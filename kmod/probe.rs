@@ -328,7 +328,7 @@ impl Probe {
         };
         *call = event.now_ns;
         match &self.at_entry {
-            Some(program) => return self.run(program, &event, call),
+            Some(program) => self.run(program, &event, call),
             None => self.deliver(&event, &Found::default()),
         }
     }
