@@ -10,6 +10,7 @@ use crate::{
     mapping_cache::{Known, Mappings},
     object::Objects,
     sys::{
+        returns::{may_be_trampoline, real_address},
         scratch::Words,
         uprobe::Regs,
         user_mem::{self, Fault, NoFaults},
@@ -102,7 +103,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         let mut floor = regs.sp();
         if request.at_entry {
             let caller = self.read_word(floor)?;
-            self.caller(caller, Method::StackTop)?;
+            self.caller(caller, floor, Method::StackTop)?;
             floor = floor.saturating_add(self.word);
         }
         match self.word {
@@ -123,6 +124,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let place = Frame::place(last.object, Method::FramePointer);
             let mut room = self.max_frames.saturating_sub(self.stack.frames);
             let full = room;
+            let mut slot = 0;
             let elsewhere = loop {
                 if fp & WORD.wrapping_sub(1) != 0 || fp < floor {
                     break None;
@@ -132,11 +134,15 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                     _ => read_narrow_pair(fp),
                 }
                 .map_err(|Fault| StackEnd::Fault)?;
+                slot = fp.wrapping_add(WORD);
                 // The next frame lies above this one, so the walk ends.
                 floor = fp.saturating_add(WORD.wrapping_mul(2));
                 fp = next;
                 let offset = caller.wrapping_add(last.delta);
-                if !last.holds(caller.wrapping_sub(1)) || offset >> OFFSET_BITS != 0 {
+                if !last.holds(caller.wrapping_sub(1))
+                    || offset >> OFFSET_BITS != 0
+                    || may_be_trampoline(caller)
+                {
                     break Some(caller);
                 }
                 if room == 0 || !self.stack.words.push(place | offset) {
@@ -149,7 +155,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 None if fp == 0 => return Ok(StackEnd::Outermost),
                 None => return Err(StackEnd::BadFramePointer),
                 Some(0) => return Ok(StackEnd::Outermost),
-                Some(caller) => self.caller(caller, Method::FramePointer)?,
+                Some(caller) => self.caller(caller, slot, Method::FramePointer)?,
             }
         }
     }
@@ -172,9 +178,13 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         self.push(frame)
     }
 
-    /// A return address. It is looked up one byte earlier, inside the call: a call
-    /// that never returns may be the last of its mapping.
-    fn caller(&mut self, address: u64, method: Method) -> Result<(), StackEnd> {
+    /// A return address, read at `slot`. It is looked up one byte earlier, inside the
+    /// call: a call that never returns may be the last of its mapping.
+    fn caller(&mut self, address: u64, slot: u64, method: Method) -> Result<(), StackEnd> {
+        let address = match may_be_trampoline(address) {
+            true => real_address(slot).unwrap_or(address),
+            false => address,
+        };
         let inside = address.checked_sub(1).ok_or(StackEnd::NotCode)?;
         let frame = self
             .resolver

@@ -33,6 +33,7 @@ pub(crate) mod lock;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
 pub(crate) mod regs;
+pub(crate) mod returns;
 pub(crate) mod scratch;
 mod shim;
 pub(crate) mod swap;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Says how the guest runs here: "kvm" or "tcg".
 #
-# Inputs:  GUEST: the image's folder; ACCEL: kvm, tcg, icount or auto (the
+# Inputs:  GUEST: the image's folder; ACCEL: kvm, tcg, turns, icount or auto (the
 #          default).
 # Outputs: one word on stdout. /dev/kvm may exist and still be unable to run a
 #          stock kernel (nested hosts), so auto boots the kernel once with a
@@ -12,9 +12,9 @@
 guest=$1
 
 case ${ACCEL:-auto} in
-kvm | tcg | icount) echo "$ACCEL"; exit ;;
+kvm | tcg | turns | icount) echo "$ACCEL"; exit ;;
 auto) ;;
-*) die "ACCEL is kvm, tcg, icount or auto, not $ACCEL" ;;
+*) die "ACCEL is kvm, tcg, turns, icount or auto, not $ACCEL" ;;
 esac
 if [ ! -w /dev/kvm ]; then echo tcg; exit; fi
 

@@ -3,7 +3,7 @@
 # Boots the guest. The one place that knows QEMU's flags.
 #
 # Inputs:  GUEST ACCEL KERNEL-LOG APPEND QEMU-ARGUMENT…: the image's folder,
-#          "kvm", "tcg" or "icount", the file for the kernel's console, words for its
+#          "kvm", "tcg", "turns" or "icount", the file for the kernel's console, words for its
 #          command line; SMP and MEMORY from the environment.
 # Outputs: hvc0, the guest's terminal, on stdin and stdout; KERNEL-LOG.
 #          QEMU takes this process's place, so a signal to it ends the guest.
@@ -17,6 +17,11 @@ icount)
     # The guest's clock counts instructions, so a measurement repeats: one CPU only.
     SMP=1
     set -- -accel tcg,thread=single -icount shift=0,sleep=off "$@"
+    append="tsc=reliable $append"
+    ;;
+turns)
+    # The guest's CPUs take turns: one that patches the kernel's text meets no other.
+    set -- -accel tcg,thread=single "$@"
     append="tsc=reliable $append"
     ;;
 *)

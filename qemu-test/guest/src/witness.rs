@@ -27,12 +27,21 @@ fn write(file: &str, text: &str) {
 impl Witness {
     /// Begins to count.
     pub(crate) fn new(file: &Path, offset: u64) -> Witness {
+        Witness::of("p", file, offset)
+    }
+
+    /// Begins to count returns of the function there.
+    pub(crate) fn of_return(file: &Path, offset: u64) -> Witness {
+        Witness::of("r", file, offset)
+    }
+
+    fn of(kind: &str, file: &Path, offset: u64) -> Witness {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("w{}_{number}", std::process::id());
         write(
             EVENTS,
-            &format!("p:witness/{name} {}:{offset:#x}\n", file.display()),
+            &format!("{kind}:witness/{name} {}:{offset:#x}\n", file.display()),
         );
         let witness = Witness { name };
         witness.enable(true);

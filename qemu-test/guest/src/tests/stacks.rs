@@ -8,6 +8,7 @@ use crate::module::Module;
 use crate::records::Records;
 use crate::session::{probe_at, Session, RING_BYTES};
 use crate::victim::{self, Victim};
+use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
 use nsprobe_common::record::{Frame, Method, StackEnd};
 use std::fs;
@@ -18,6 +19,7 @@ tests![
     the_caller_is_there_however_a_function_begins,
     a_debugger_sees_the_same_callers,
     a_chain_of_sixteen_is_whole,
+    pending_returns_hide_no_caller,
     the_frame_limit_is_kept_and_told,
     the_reported_offset_is_the_first_frame,
     objects_are_the_mapped_files,
@@ -146,6 +148,48 @@ fn a_chain_of_sixteen_is_whole() {
     wanted.push(String::from("main"));
     println!("{stack:?}, end {:?}", StackEnd::from_u8(end));
     assert_eq!(stack[..17], wanted);
+}
+
+/// Tracers that wait for returns put an address of their own on the stack; whoever
+/// looks at it meanwhile must see the real one.
+fn pending_returns_hide_no_caller() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let (plain, _) = stack_of(&mut victim, "bottom", WITH_CALLER);
+    let file = victim.file().to_path_buf();
+    let offset = |name: &str| binary::function(&file, name).offset;
+    // Ours on two callers and on the function itself, the kernel's on others, both on one.
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    for name in ["bottom", "level_15", "level_07"] {
+        let probe = Probe {
+            kind: abi::PROBE_CALL,
+            sink: abi::SINK_COUNT,
+            ..probe_at(offset(name), 0)
+        };
+        session.attach(victim.file(), probe).expect("a probe");
+    }
+    let witnesses = ["level_14", "level_07", "level_01"]
+        .map(|name| Witness::of_return(victim.file(), offset(name)));
+    let (stack, end) = stack_of(&mut victim, "bottom", WITH_CALLER);
+    println!("{stack:?}, end {:?}", StackEnd::from_u8(end));
+    assert_eq!(stack[..17], plain[..17]);
+    // And at a return, where the own return address is gone from the stack.
+    let at_return = Probe {
+        kind: abi::PROBE_RETURN,
+        ..probe_at(offset("level_12"), abi::PROBE_STACK)
+    };
+    session.attach(victim.file(), at_return).expect("a probe");
+    victim.call(1);
+    let records = Records::of(&session);
+    let inode = fs::metadata(victim.file()).expect("it is there").ino();
+    let functions = binary::functions(victim.file());
+    let (_, frames) = records.hits.last().expect("the return");
+    let returned = names(frames, &functions, inode, &records);
+    println!("{returned:?}");
+    let callers: Vec<&str> = plain[5..17].iter().map(String::as_str).collect();
+    assert_eq!(returned[..12], callers);
+    assert!(witnesses.iter().all(|witness| witness.hits() == 2));
 }
 
 fn the_frame_limit_is_kept_and_told() {

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Calls of the current task whose return some tracer waits for.
+//!
+//! The uprobe core puts the address of a trampoline in place of the return address of
+//! such a call, and notes the real one (`struct return_instance` of
+//! `include/linux/uprobes.h`). A stack that is read meanwhile has the trampoline.
+
+use core::ptr::NonNull;
+use kernel::bindings;
+
+/// Most of them at one time (`MAX_URETPROBE_DEPTH` of `kernel/events/uprobes.c`).
+const DEPTH_MAX: usize = 64;
+
+/// Bytes of a page, in which the trampoline is the first thing (`xol_add_vma`).
+const PAGE_BYTES: u64 = 1 << bindings::PAGE_SHIFT;
+
+/// Whether a return address may be the trampoline: it is where a page begins.
+#[inline(always)]
+pub(crate) fn may_be_trampoline(address: u64) -> bool {
+    address % PAGE_BYTES == 0
+}
+
+/// The real return address of the call whose return address is kept at user address
+/// `slot`, when a tracer waits for that return. Any context of a user task.
+#[cold]
+pub(crate) fn real_address(slot: u64) -> Option<u64> {
+    let current = kernel::current!();
+    // SAFETY: The current task's own list is changed by itself alone, in exception and
+    // fork paths, none of which runs here; its elements are freed after that only. The
+    // timer that also looks at them (`ri_timer`) touches no field that is read here.
+    unsafe {
+        let utask = NonNull::new((*current.as_ptr()).utask)?;
+        let mut next = NonNull::new((*utask.as_ptr()).return_instances);
+        for _ in 0..DEPTH_MAX {
+            let call = next?.as_ptr();
+            if (*call).stack as u64 == slot {
+                return Some((*call).orig_ret_vaddr as u64);
+            }
+            next = NonNull::new((*call).next);
+        }
+    }
+    None
+}
