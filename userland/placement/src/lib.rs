@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where in a function a breakpoint is cheapest and means the same.
+//! Where in a function a breakpoint is cheapest and means the same, and where a
+//! function is left.
 //!
 //! What a hit costs depends on the instruction under the breakpoint
 //! (`arch/x86/kernel/uprobes.c`): a ten-byte nop becomes a call, pushes, nops and
@@ -10,8 +11,10 @@
 //! which nothing has changed that the probe looks at.
 #![forbid(unsafe_code)]
 
+mod exits;
 mod flow;
 
+pub use exits::{exits, Exit, Unclear, Way};
 use flow::Flow;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,

@@ -10,6 +10,7 @@
 mod compile;
 pub mod debug;
 pub mod decode;
+mod exits;
 mod layout;
 // One definition for all crates that look for similar names.
 #[path = "../../target/src/nearest.rs"]
@@ -24,6 +25,7 @@ mod usdt;
 mod value;
 
 pub use compile::{Code, Compiled, Request, Sink};
+pub use exits::{AtExits, NotAtExits, SPAN_KEY_WORDS};
 pub use layout::Layout;
 pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
