@@ -889,6 +889,12 @@ struct nsprobe_counters {
 	 * each process takes some until it has lost the breakpoint.
 	 */
 	__u64 off;
+	/*
+	 * Out: calls of a NSPROBE_PROBE_CALL whose returns the kernel does not
+	 * follow, as 64 of the thread's are pending already. They are no hits
+	 * of their own.
+	 */
+	__u64 too_deep;
 };
 
 /*

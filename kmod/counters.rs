@@ -55,6 +55,7 @@ counters! {
     skipped,
     limited,
     off,
+    too_deep,
     eligible,
     hits,
 }
@@ -148,6 +149,11 @@ impl Here<'_> {
     /// Counts a hit that may be delivered; says how many there were with it.
     pub(crate) fn eligible(&self) -> u64 {
         self.on.eligible.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// Of a call: the kernel does not follow it to its return.
+    pub(crate) fn too_deep(&self) {
+        self.on.too_deep.fetch_add(1, Relaxed);
     }
 
     /// Of a rejected hit: a value was missing that would have decided.

@@ -248,6 +248,7 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.skipped = counts.skipped;
     counters.limited = counts.limited;
     counters.off = counts.off;
+    counters.too_deep = counts.too_deep;
     request.write_back()
 }
 

@@ -33,6 +33,7 @@ use crate::{
     stack::{Request, Stack},
     sys::{
         self,
+        returns,
         scratch::Words,
         swap::Swap,
         task::{Current, Mm},
@@ -206,6 +207,9 @@ impl Hook for Probe {
             }
             // The return wants to know when, and no more.
             None if is_quiet => {
+                if returns::is_full() {
+                    here.too_deep();
+                }
                 *call = sys::now_ns();
                 return Verdict::Keep;
             }
@@ -327,6 +331,9 @@ impl Probe {
             ended: None,
         };
         *call = event.now_ns;
+        if self.ends == Ends::Both && returns::is_full() {
+            event.here.too_deep();
+        }
         match &self.at_entry {
             Some(program) => self.run(program, &event, call),
             None => self.deliver(&event, &Found::default()),

@@ -3,8 +3,8 @@
 # Collects what the guest sees as /payload. It builds nothing but the victims:
 # what is not built yet is left out.
 #
-# Inputs:  build/kmod/nsprobe.ko; the newest built nsprobe and
-#          nsprobe-guest-test; qemu-test/{init,demo,victims}.
+# Inputs:  build/kmod/nsprobe.ko; the newest built nsprobe, nsprobe-guest-test and
+#          nsprobe-victim-panics; qemu-test/{init,demo,victims}.
 # Outputs: build/payload, whose path is printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,8 +18,8 @@ collect() { # from name
     if [ ! -e "$1" ]; then
         rm -f "$payload/$2"
     elif ! cmp -s "$1" "$payload/$2"; then
-        cp "$1" "$payload/.$2.$$"
-        mv "$payload/.$2.$$" "$payload/$2"
+        cp "$1" "$payload/$2.$$"
+        mv "$payload/$2.$$" "$payload/$2"
     fi
 }
 
@@ -33,6 +33,7 @@ newest() {
 collect build/kmod/nsprobe.ko nsprobe.ko
 collect "$(newest nsprobe)" nsprobe
 collect "$(newest nsprobe-guest-test)" nsprobe-guest-test
+collect "$(newest nsprobe-victim-panics)" victims/panics
 collect qemu-test/init init
 collect qemu-test/demo demo
 

@@ -718,8 +718,11 @@ pub struct Counters {
     /// Out: hits after the probe was turned off, for [`Probe::runaway`]: each process
     /// takes some until it has lost the breakpoint.
     pub off: u64,
+    /// Out: calls of a [`PROBE_CALL`] whose returns the kernel does not follow, as 64 of
+    /// the thread's are pending already. They are no hits of their own.
+    pub too_deep: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 136);
+const _: () = assert!(size_of::<Counters>() == 144);
 
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.

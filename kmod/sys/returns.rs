@@ -20,6 +20,18 @@ pub(crate) fn may_be_trampoline(address: u64) -> bool {
     address % PAGE_BYTES == 0
 }
 
+/// Whether the kernel follows no further call of the current task to its return
+/// (`prepare_uretprobe` of `kernel/events/uprobes.c`). In an entry's handler.
+pub(crate) fn is_full() -> bool {
+    let current = kernel::current!();
+    // SAFETY: The current task's own count, which is changed by itself alone, after its
+    // handlers.
+    unsafe {
+        let utask = (*current.as_ptr()).utask;
+        !utask.is_null() && (*utask).depth as usize >= DEPTH_MAX
+    }
+}
+
 /// The real return address of the call whose return address is kept at user address
 /// `slot`, when a tracer waits for that return. Any context of a user task.
 #[cold]

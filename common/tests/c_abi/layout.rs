@@ -88,7 +88,7 @@ pub(crate) fn structs() -> Vec<Layout> {
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
-            write_withheld, skipped, limited, off }
+            write_withheld, skipped, limited, off, too_deep }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,

@@ -16,6 +16,7 @@ mod permissions;
 mod program;
 mod readers;
 mod refusals;
+mod returns;
 mod semaphores;
 mod sinks;
 mod specs;
@@ -60,6 +61,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         lifetime::TESTS,
         limits::TESTS,
         stacks::TESTS,
+        returns::TESTS,
         fetching::TESTS,
         sinks::TESTS,
         readers::TESTS,

@@ -2,14 +2,16 @@
 //! `nsprobe count`, `hist` and `stacks`: hits are counted in the kernel; what is
 //! printed are its tables.
 
+mod exits;
 mod print;
 
 use crate::args::{Aggregate, AggregatePlan};
 use crate::names::Names;
 use crate::probes::How;
-use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
+use crate::run::{self, Ended, Pace, Role, Run, Sinks, Wanted};
 use crate::summary::{self, ProbeLabel, Summary};
 use crate::target::Target;
+use exits::ExitRows;
 use libnsprobe::common::record::Record;
 use libnsprobe::{
     ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
@@ -44,6 +46,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         inlined: options.inlined,
         exact: options.exact,
         changes: &[],
+        returns: options.returns,
     };
     let mut planned = run::plan(&target, options, &how(&plan.by))?;
     let tells_functions =
@@ -98,6 +101,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let mut counting = Counting {
         tables,
         one_each,
+        exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
         before: HashMap::new(),
         names: Names::new(files),
         printer: Printer::new(plan, &run.planned.keys, one_each, run.labels.clone()),
@@ -123,6 +127,7 @@ struct Counting {
     tables: Vec<Table>,
     /// Each probe has its own.
     one_each: bool,
+    exits: ExitRows,
     /// The rows as they were printed last.
     before: HashMap<(Vec<u64>, Vec<u64>), TableRow>,
     names: Names,
@@ -171,16 +176,19 @@ impl Counting {
     /// What there is: the table, or a row for each probe.
     fn rows(&self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
         match self.tables.as_slice() {
-            [] => Ok(Rows {
-                rows: labels
-                    .iter()
-                    .map(|label| count_of(session, label))
-                    .collect::<anyhow::Result<_>>()?,
-                ..Rows::default()
-            }),
+            [] => {
+                let rows = counting(labels).map(|label| count_of(session, label));
+                let rows: Vec<TableRow> = rows.collect::<anyhow::Result<_>>()?;
+                Ok(self.exits.join(Rows {
+                    rows,
+                    ..Rows::default()
+                }))
+            }
             tables if self.one_each => {
                 let mut all = Rows::default();
-                for (table, label) in tables.iter().zip(labels) {
+                let mut firsts: Vec<&ProbeLabel> = counting(labels).collect();
+                firsts.dedup_by_key(|label| label.planned);
+                for (table, label) in tables.iter().zip(firsts) {
                     let mut of_probe = session.rows(table)?;
                     for row in &mut of_probe.rows {
                         row.key = vec![label.id.0.into()];
@@ -189,7 +197,7 @@ impl Counting {
                 }
                 Ok(all)
             }
-            [table, ..] => Ok(session.rows(table)?),
+            [table, ..] => Ok(self.exits.join(session.rows(table)?)),
         }
     }
 
@@ -239,6 +247,11 @@ impl Counting {
         self.printer.summary(&summary)?;
         summary.tell(plan.options.quiet, failure)
     }
+}
+
+/// The probes whose hits are counted: not those that only begin calls.
+fn counting(labels: &[ProbeLabel]) -> impl Iterator<Item = &ProbeLabel> {
+    labels.iter().filter(|label| label.role != Role::Begin)
 }
 
 /// A row with what a probe has counted.

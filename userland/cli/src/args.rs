@@ -7,7 +7,8 @@ mod plan;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ListPlan, Plan, ProbeOptions, StatusPlan, Tasks, TracePlan, Who,
+    Aggregate, AggregatePlan, ListPlan, Plan, ProbeOptions, Returns, StatusPlan, Tasks, TracePlan,
+    Who,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -121,6 +122,14 @@ struct RunArguments {
     /// that means the same
     #[arg(long)]
     exact: bool,
+    /// How the returns of functions are seen
+    #[arg(
+        long = "return",
+        value_name = "HOW",
+        value_enum,
+        default_value = "auto"
+    )]
+    returns: Returns,
     /// Start this command, trace it alone, and end with it; a command that still runs at the end is
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
@@ -359,6 +368,7 @@ impl RunArguments {
             inlined: self.inlined,
             exact: self.exact,
             limits: Limits::default(),
+            returns: self.returns,
         })
     }
 }

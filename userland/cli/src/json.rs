@@ -308,6 +308,7 @@ pub(crate) struct CountersLine {
     skipped: u64,
     limited: u64,
     off: u64,
+    too_deep: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
 }
@@ -329,6 +330,7 @@ impl From<Counters> for CountersLine {
             skipped: counters.skipped,
             limited: counters.limited,
             off: counters.off,
+            too_deep: counters.too_deep,
             stacks_cut: Some(counters.stacks_cut),
         }
     }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From specs to places: the files that are probed, and where.
 
+pub(crate) mod exits;
 mod place;
 
+use crate::args::Returns;
 use crate::debug::DebugFiles;
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, bail, Context};
+use exits::Exits;
 use nsprobe_plan::decode::FieldFormat;
 use nsprobe_plan::syntax::{Assignment, Expression, Kind, Place as Wanted, Spec};
-use nsprobe_plan::{Code, Compiled, Request, Sink};
+use nsprobe_plan::{Code, Compiled, Request, Sink, Time};
 use nsprobe_symbolize::{Binary, FileOffset, Function, FunctionKind};
 use nsprobe_target::OpenedFile;
 use place::{check, spot_at, Searched, Spot};
@@ -56,6 +59,8 @@ pub(crate) struct PlannedProbe {
     pub(crate) entry: Option<Rc<Code>>,
     /// What runs at the return.
     pub(crate) ret: Option<Rc<Code>>,
+    /// Probes on its exits, in place of one on its return.
+    pub(crate) exits: Option<Exits>,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,
     /// The function's readable name, without parameters.
@@ -95,6 +100,8 @@ pub(crate) struct How<'a> {
     pub(crate) exact: bool,
     /// What is changed at each hit.
     pub(crate) changes: &'a [Assignment],
+    /// How returns are seen.
+    pub(crate) returns: Returns,
 }
 
 impl How<'_> {
@@ -207,17 +214,95 @@ impl Planned {
                 spots.len()
             );
         }
+        let several = spots.len() > 1;
+        let mut left_out: Vec<(String, String)> = Vec::new();
+        let before = self.probes.len();
         for spot in spots {
             // Where a static probe is, the assembler has put an instruction.
             if !spot.at_function && !matches!(spec.spec.place, Wanted::Usdt { .. }) {
                 place.check_boundary(&spot)?;
             }
-            let probe = self.compile(index, &place, spot, spec, how)?;
+            let function = spot.function.clone();
+            let probe = match self.compile(index, &place, spot, spec, how)? {
+                Ok(probe) => probe,
+                Err(why) => {
+                    left_out.push((function, why));
+                    continue;
+                }
+            };
             if self.places.insert((index, probe.offset, probe.at_return)) {
                 self.probes.push(probe);
             }
         }
+        if let Some((function, why)) = left_out.first() {
+            if !several || self.probes.len() == before {
+                bail!(
+                    "{function} in {} cannot be probed at its exits: {why} (a return probe, by \
+                     --return uretprobe, is no danger where nothing unwinds through it)",
+                    path.display()
+                );
+            }
+            self.notes.push(format!(
+                "{} functions of {} are left out, since they cannot be probed at their exits, \
+                 such as {function}: {why}",
+                left_out.len(),
+                path.display()
+            ));
+        }
         Ok(())
+    }
+
+    /// How the returns of the function at a spot are seen: by its exits, or by a return
+    /// probe; or why it can be by neither.
+    fn ends(
+        &mut self,
+        place: &Searched<'_>,
+        spot: &Spot,
+        compiled: &Compiled,
+        how: &How<'_>,
+    ) -> anyhow::Result<Result<Option<Exits>, String>> {
+        let runtime = place.runtime();
+        let wanted = exits::wanted(how.returns, runtime);
+        let shown = place.path.display();
+        if !compiled.at_return || !wanted.map_err(|why| anyhow!("{shown}: {why}"))? {
+            return Ok(Ok(None));
+        }
+        if !how.changes.is_empty() {
+            // --max-writes counts for each probe.
+            return Ok(Err(
+                "changes are limited for one probe, and its exits are several".into(),
+            ));
+        }
+        let time = match how.sink {
+            Sink::Record => Time::Field,
+            Sink::Table { value: None, .. } if how.at_return => Time::Value,
+            Sink::Table { .. } | Sink::Count => Time::Nothing,
+        };
+        let (places, at, jumps) = match place.exits(spot, compiled, time) {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        let note = format!(
+            "returns of functions of {shown} are seen at their exits: {}",
+            exits::reason(runtime)
+        );
+        if how.returns == Returns::Auto && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+        let is_told = |note: &String| note.contains("leaves by a jump");
+        if jumps > 0 && !self.notes.iter().any(is_told) {
+            self.notes.push(format!(
+                "{} leaves by a jump to another function at {jumps} of {} exits: there a call ends \
+                 before that function runs",
+                spot.function,
+                places.len()
+            ));
+        }
+        Ok(Ok(Some(Exits {
+            places,
+            begin: at.begin.map(|code| self.share(code)),
+            exit: at.exit.map(|code| self.share(code)),
+        })))
     }
 
     /// Where in a file a spec means.
@@ -300,7 +385,7 @@ impl Planned {
         spot: Spot,
         spec: &ProbeSpec,
         how: &How<'_>,
-    ) -> anyhow::Result<PlannedProbe> {
+    ) -> anyhow::Result<Result<PlannedProbe, String>> {
         let path = place.path;
         let compiled = Compiled::new(&Request {
             spec: &spec.spec,
@@ -328,9 +413,13 @@ impl Planned {
             true => place.breakpoint(&spot, &compiled),
             false => spot.offset,
         };
+        let exits = match self.ends(place, &spot, &compiled, how)? {
+            Ok(exits) => exits,
+            Err(why) => return Ok(Err(why)),
+        };
         self.keys = compiled.keys;
         let file_name = path.file_name().unwrap_or(path.as_os_str());
-        Ok(PlannedProbe {
+        Ok(Ok(PlannedProbe {
             file,
             offset: spot.offset,
             breakpoint,
@@ -339,10 +428,11 @@ impl Planned {
             at_return,
             entry: compiled.entry.map(|code| self.share(code)),
             ret: compiled.ret.map(|code| self.share(code)),
+            exits,
             fields: compiled.fields.into(),
             label: format!("{}:{}", file_name.to_string_lossy(), spot.function),
             function: spot.function,
-        })
+        }))
     }
 
     fn share(&mut self, code: Code) -> Rc<Code> {

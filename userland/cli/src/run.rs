@@ -2,7 +2,10 @@
 //! What every verb that probes does: find the target, attach, wait, end. What it
 //! does with the hits is the verb's own.
 
+mod attach;
 mod events;
+
+pub(crate) use attach::{Attached, Role, Sinks};
 
 use crate::args::{ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
@@ -10,18 +13,14 @@ use crate::probes::{How, Planned};
 use crate::summary::ProbeLabel;
 use crate::target::Target;
 use anyhow::{bail, Context};
+use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{
-    Device, Error, Filter, Probe, ProbeId, ProgramId, Reader, Session, SetupOptions, Sink,
-};
+use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
-use nsprobe_plan::Code;
 use nsprobe_symbolize::escaped;
-use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How long a command may take to end after we passed a signal on to it.
@@ -47,7 +46,7 @@ pub(crate) struct Run<'a> {
     target: &'a Target,
     events: Events,
     command: Option<Started>,
-    ids: Vec<ProbeId>,
+    attached: Vec<Attached>,
     /// The session.
     pub(crate) session: Session,
     /// Its rings.
@@ -60,23 +59,6 @@ pub(crate) struct Run<'a> {
     pub(crate) start_ns: u64,
     /// The same, for time spans.
     pub(crate) begun: Instant,
-}
-
-/// What the hits of the probes go into.
-pub(crate) enum Sinks {
-    /// The same for all.
-    All(Sink),
-    /// One for each probe, in their order.
-    Each(Vec<Sink>),
-}
-
-impl Sinks {
-    fn of(&self, probe: usize) -> Sink {
-        match self {
-            Sinks::All(sink) => *sink,
-            Sinks::Each(sinks) => sinks.get(probe).copied().unwrap_or(Sink::Count),
-        }
-    }
 }
 
 /// What a verb does while it waits.
@@ -136,20 +118,20 @@ impl<'a> Run<'a> {
         let sinks = sinks(&mut session)?;
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let ids = attach(&mut session, &planned, wanted, &sinks)?;
+        let attached = attach(&mut session, &planned, wanted, &sinks)?;
         let options = wanted.options;
         for text in &planned.notes {
             options.note(text);
         }
         options.note(&announcement(&planned, target));
-        let labels = ProbeLabel::all(&planned, &ids);
+        let labels = ProbeLabel::all(&planned, &attached);
         let command = stopped.map(Stopped::release).transpose()?;
         Ok(Run {
             options,
             target,
             events,
             command,
-            ids,
+            attached,
             session,
             reader,
             planned,
@@ -206,7 +188,8 @@ impl<'a> Run<'a> {
 
     /// Detaches all probes: from here on nothing changes.
     pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
-        Ok(self.session.detach(&self.ids)?)
+        let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
+        Ok(self.session.detach(&ids)?)
     }
 
     /// Ends a command that still runs; tells of one that failed by itself.
@@ -295,63 +278,4 @@ fn start(target: &Target) -> anyhow::Result<Option<Stopped>> {
         Target::Command(program) => program.start_stopped().map(Some),
         _ => Ok(None),
     }
-}
-
-fn attach(
-    session: &mut Session,
-    planned: &Planned,
-    wanted: &Wanted<'_>,
-    sinks: &Sinks,
-) -> anyhow::Result<Vec<ProbeId>> {
-    let mut programs = HashMap::new();
-    let mut requests = Vec::with_capacity(planned.probes.len());
-    for (index, probe) in planned.probes.iter().enumerate() {
-        let file = planned.files.get(probe.file);
-        let file = &file.context("a probe has no file")?.file;
-        let mut request = match probe.at_function {
-            true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
-            false => Probe::instruction(file, probe.offset.0),
-        };
-        if let Some(semaphore) = probe.semaphore {
-            request = request.with_semaphore(semaphore.0);
-        }
-        if probe.at_return {
-            request = request.as_call(true);
-        }
-        if wanted.stack {
-            request = request.with_stack().with_max_frames(wanted.max_frames);
-        }
-        request = request
-            .with_max_writes(wanted.max_writes)
-            .with_limits(wanted.options.limits);
-        let entry = upload(session, &mut programs, probe.entry.as_ref())?;
-        let ret = upload(session, &mut programs, probe.ret.as_ref())?;
-        let sink = sinks.of(index);
-        requests.push(request.with_programs(entry, ret).with_sink(sink));
-    }
-    session.attach(&requests).map_err(|error| {
-        let Error::Attach { index, .. } = &error else {
-            return error.into();
-        };
-        let label = planned.probes.get(*index).map(|probe| probe.label.clone());
-        let label = label.unwrap_or_else(|| "the functions".to_owned());
-        anyhow::Error::new(error).context(format!("cannot probe {label}"))
-    })
-}
-
-/// The id of a program, which is uploaded once.
-fn upload(
-    session: &mut Session,
-    programs: &mut HashMap<Rc<Code>, ProgramId>,
-    code: Option<&Rc<Code>>,
-) -> anyhow::Result<Option<ProgramId>> {
-    let Some(code) = code else {
-        return Ok(None);
-    };
-    if let Some(id) = programs.get(code) {
-        return Ok(Some(*id));
-    }
-    let id = session.program(&code.steps, &code.data)?;
-    programs.insert(Rc::clone(code), id);
-    Ok(Some(id))
 }

@@ -2,6 +2,7 @@
 //! What a trace comes to: its counters, and whether they add up.
 
 use crate::probes::Planned;
+use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::{escaped, Binary, FileOffset};
@@ -44,26 +45,37 @@ pub(crate) struct ProbeSummary {
     pub(crate) offset: FileOffset,
     /// What became of its hits.
     pub(crate) counters: Counters,
+    /// Calls of which nobody knows when they began, as there was no room for them.
+    pub(crate) unfollowed: u64,
 }
 
-/// The counters of all probes of a trace.
+/// The counters of all probes of a trace; those of a function's exits as of one probe.
 pub(crate) fn probes(
     session: &Session,
     labels: &[ProbeLabel],
 ) -> libnsprobe::Result<Vec<ProbeSummary>> {
-    labels
-        .iter()
-        .map(|label| {
-            Ok(ProbeSummary {
+    let mut probes: Vec<ProbeSummary> = Vec::new();
+    let mut last = None;
+    for label in labels {
+        let (counters, unfollowed) = label.counters(session)?;
+        match probes.last_mut().filter(|_| last == Some(label.planned)) {
+            Some(probe) => {
+                probe.counters += counters;
+                probe.unfollowed += unfollowed;
+            }
+            None => probes.push(ProbeSummary {
                 id: label.id.0,
                 binary: label.binary.clone(),
                 function: label.function.clone(),
                 label: label.label.clone(),
                 offset: label.offset,
-                counters: session.counters(label.id)?,
-            })
-        })
-        .collect()
+                counters,
+                unfollowed,
+            }),
+        }
+        last = Some(label.planned);
+    }
+    Ok(probes)
 }
 
 /// What output calls a probe.
@@ -83,15 +95,35 @@ pub(crate) struct ProbeLabel {
     pub(crate) fields: Rc<[FieldFormat]>,
     /// The probed file, when fields are named by it.
     pub(crate) symbols: Option<Rc<Binary>>,
+    /// Which of the planned probes it belongs to, and as what.
+    pub(crate) planned: usize,
+    pub(crate) role: Role,
 }
 
 impl ProbeLabel {
+    /// What became of its hits, and how many calls could not be followed to their exits.
+    /// A call that begins is no hit of its own: it ends as one, of an exit.
+    fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, u64)> {
+        let counters = session.counters(self.id)?;
+        if self.role != Role::Begin {
+            return Ok((counters, 0));
+        }
+        let begin = Counters {
+            undecided: counters.undecided,
+            ..Counters::default()
+        };
+        Ok((begin, counters.turned_away))
+    }
+
     /// The labels of all planned probes, in their order.
-    pub(crate) fn all(planned: &Planned, ids: &[ProbeId]) -> Vec<ProbeLabel> {
-        let label = |(probe, id): (&crate::probes::PlannedProbe, &ProbeId)| {
+    pub(crate) fn all(planned: &Planned, attached: &[Attached]) -> Vec<ProbeLabel> {
+        let label = |of: &Attached| {
+            let probe = planned.probes.get(of.planned)?;
             let file = planned.files.get(probe.file);
-            ProbeLabel {
-                id: *id,
+            Some(ProbeLabel {
+                id: of.id,
+                planned: of.planned,
+                role: of.role,
                 label: escaped(&probe.label).to_string(),
                 binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
                 function: probe.function.clone(),
@@ -105,9 +137,9 @@ impl ProbeLabel {
                             .any(|field| field.shape == Shape::Symbol)
                     })
                     .map(|file| Rc::clone(&file.binary)),
-            }
+            })
         };
-        planned.probes.iter().zip(ids).map(label).collect()
+        attached.iter().filter_map(label).collect()
     }
 }
 
@@ -182,6 +214,22 @@ impl Summary {
                 "nsprobe: hits were lost because the rings were full: try a larger --ring-size"
             )?;
         }
+        if total.too_deep > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} returns were not seen: the kernel follows 64 nested calls; --return \
+                 ret sees all",
+                total.too_deep
+            )?;
+        }
+        let unfollowed: u64 = self.probes.iter().map(|probe| probe.unfollowed).sum();
+        if unfollowed > 0 {
+            writeln!(
+                out,
+                "nsprobe: of {unfollowed} calls nobody knows when they began: too many were under \
+                 way, or had left without a return"
+            )?;
+        }
         if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
             writeln!(
                 out,
@@ -252,6 +300,7 @@ mod tests {
                     lost_full: 2,
                     ..Counters::default()
                 },
+                unfollowed: 0,
             }],
             names: Vec::new(),
         }

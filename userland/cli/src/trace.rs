@@ -28,6 +28,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         inlined: options.inlined,
         exact: options.exact,
         changes: &plan.changes,
+        returns: plan.options.returns,
     };
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {

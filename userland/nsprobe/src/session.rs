@@ -159,6 +159,8 @@ pub struct Counters {
     pub limited: u64,
     /// Hits after the probe was turned off.
     pub off: u64,
+    /// Calls whose returns the kernel does not follow.
+    pub too_deep: u64,
 }
 
 impl Counters {
@@ -197,6 +199,7 @@ impl std::ops::AddAssign for Counters {
         self.skipped += other.skipped;
         self.limited += other.limited;
         self.off += other.off;
+        self.too_deep += other.too_deep;
     }
 }
 
@@ -300,6 +303,7 @@ impl Session {
             skipped: answer.skipped,
             limited: answer.limited,
             off: answer.off,
+            too_deep: answer.too_deep,
         })
     }
 

@@ -173,6 +173,20 @@ impl Table {
     }
 }
 
+impl Rows {
+    /// The same with the rows of one key added up, where keys were changed.
+    pub fn added_up(self) -> Rows {
+        let mut merged = Merged::default();
+        for row in self.rows {
+            merged.add(row);
+        }
+        Rows {
+            rows: merged.rows,
+            ..self
+        }
+    }
+}
+
 /// Rows by what they are found by.
 #[derive(Default)]
 struct Merged {

@@ -21,8 +21,27 @@ pub struct AtExits {
     pub begin: Option<Code>,
     /// What runs at each exit.
     pub exit: Option<Code>,
-    /// Whether that looks at the function's result.
+    /// Whether that looks at the function's result, or changes it.
     pub needs_result: bool,
+}
+
+/// What becomes of the call's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// Nobody wants it, unless the program does.
+    Nothing,
+    /// It is the value for the table.
+    Value,
+    /// It is one more field, behind those that were asked for: see [`time_field`].
+    Field,
+}
+
+/// The nanoseconds that a record of an exit has behind its `count` fields, when the
+/// entry of the call was seen.
+pub fn time_field(words: &[u64], count: usize) -> Option<u64> {
+    let mask = words.first()?;
+    let is_there = mask.checked_shr(u32::try_from(count).ok()?)? & 1 != 0;
+    words.last().copied().filter(|_| is_there)
 }
 
 /// Why programs cannot run at exits.
@@ -46,12 +65,11 @@ impl fmt::Display for NotAtExits {
 }
 
 impl AtExits {
-    /// Turns the programs of a return probe into those of exits. `timed` tells that the
-    /// call's time is what is to be counted.
+    /// Turns the programs of a return probe into those of exits.
     pub fn new(
         entry: Option<&Code>,
         ret: Option<&Code>,
-        timed: bool,
+        time: Time,
     ) -> Result<AtExits, NotAtExits> {
         let steps = |code: Option<&Code>| code.map_or(&[][..], |code| &code.steps).to_vec();
         let (entry_steps, ret_steps) = (steps(entry), steps(ret));
@@ -64,12 +82,12 @@ impl AtExits {
             is(step, Operation::Kept)
                 || is(step, Operation::Context) && step.large == Context::Elapsed as u64
         };
-        let needs_span = timed || decides || ret_steps.iter().any(asks);
+        let needs_span = time != Time::Nothing || decides || ret_steps.iter().any(asks);
         let exit = Exit {
             spare: spare(&ret_steps)?,
             needs_span,
             decides,
-            timed,
+            time,
         };
         let data = |code: Option<&Code>| code.map_or(Vec::new(), |code| code.data.clone());
         let exit_steps = exit.steps(&ret_steps);
@@ -88,8 +106,8 @@ impl AtExits {
             needs_result: ret_steps.iter().any(|step| {
                 let number = u8::try_from(step.small).ok();
                 let register = number.and_then(Register::from_u8);
-                is(step, Operation::Register)
-                    && matches!(register, Some(Register::Rax | Register::Rdx))
+                let is_register = is(step, Operation::Register) || is(step, Operation::SetRegister);
+                is_register && matches!(register, Some(Register::Rax | Register::Rdx))
             }),
         })
     }
@@ -162,7 +180,7 @@ struct Exit {
     spare: [u8; 3],
     needs_span: bool,
     decides: bool,
-    timed: bool,
+    time: Time,
 }
 
 impl Exit {
@@ -179,8 +197,10 @@ impl Exit {
         for old in ret {
             self.translate(old, &mut steps);
         }
-        if self.timed {
-            steps.push(step(Operation::Value, 0, elapsed, 0));
+        match self.time {
+            Time::Nothing => {}
+            Time::Value => steps.push(step(Operation::Value, 0, elapsed, 0)),
+            Time::Field => steps.push(step(Operation::Field, 0, elapsed, 0)),
         }
         steps
     }
@@ -254,7 +274,7 @@ mod tests {
     #[test]
     fn a_result_alone_needs_no_entry() {
         let ret = code(&[register(0, Register::Rax), step(Operation::Field, 0, 0, 0)]);
-        let at = AtExits::new(None, Some(&ret), false).expect("it can be");
+        let at = AtExits::new(None, Some(&ret), Time::Nothing).expect("it can be");
         assert_eq!((at.begin, at.exit), (None, Some(ret)));
         assert!(at.needs_result);
     }
@@ -264,12 +284,12 @@ mod tests {
         use Operation::{Context, EndSpan, Field, Key, Or, Register, Value};
         let key = [Context, Key, Register, Key];
         let ret = code(&[elapsed(0), step(Field, 0, 0, 0)]);
-        let at = AtExits::new(None, Some(&ret), false).expect("it can be");
+        let at = AtExits::new(None, Some(&ret), Time::Nothing).expect("it can be");
         assert_eq!(operations(&at.begin), key);
         let wanted = [&key[..], &[EndSpan, Or, Field]].concat();
         assert_eq!(operations(&at.exit), wanted);
         assert!(!at.needs_result);
-        let at = AtExits::new(None, None, true).expect("it can be");
+        let at = AtExits::new(None, None, Time::Value).expect("it can be");
         assert_eq!(operations(&at.exit), [&key[..], &[EndSpan, Value]].concat());
     }
 
@@ -282,7 +302,7 @@ mod tests {
             step(Keep, 0, 0, 0),
         ]);
         let ret = code(&[step(Kept, 0, 0, 0), step(Field, 0, 0, 0)]);
-        let at = AtExits::new(Some(&entry), Some(&ret), false).expect("it can be");
+        let at = AtExits::new(Some(&entry), Some(&ret), Time::Nothing).expect("it can be");
         let begin = operations(&at.begin);
         assert!(begin.contains(&Operation::Value) && !begin.contains(&Keep));
         let exit = operations(&at.exit);
@@ -296,15 +316,27 @@ mod tests {
                 ..step(Keep, 0, 0, 0)
             },
         ]);
-        let refused = AtExits::new(Some(&two), Some(&ret), false);
+        let refused = AtExits::new(Some(&two), Some(&ret), Time::Nothing);
         assert_eq!(refused, Err(NotAtExits::TooManyKept));
+    }
+
+    #[test]
+    fn a_record_has_the_time_behind_its_fields() {
+        let ret = code(&[register(0, Register::Rax), step(Operation::Field, 0, 0, 0)]);
+        let at = AtExits::new(None, Some(&ret), Time::Field).expect("it can be");
+        let last = operations(&at.exit).pop();
+        assert_eq!(last, Some(Operation::Field));
+        assert_eq!(time_field(&[0b11, 7, 1234], 1), Some(1234));
+        assert_eq!(time_field(&[0b01, 7, 0], 1), None);
+        assert_eq!(time_field(&[], 1), None);
+        assert_eq!(time_field(&[u64::MAX], 64), None);
     }
 
     #[test]
     fn without_slots_it_is_refused() {
         let last = SLOTS as u8 - 1;
         let ret = code(&[elapsed(last), step(Operation::Field, 0, last, 0)]);
-        let refused = AtExits::new(None, Some(&ret), false);
+        let refused = AtExits::new(None, Some(&ret), Time::Nothing);
         assert_eq!(refused, Err(NotAtExits::TooLong));
     }
 }

@@ -25,7 +25,7 @@ mod usdt;
 mod value;
 
 pub use compile::{Code, Compiled, Request, Sink};
-pub use exits::{AtExits, NotAtExits, SPAN_KEY_WORDS};
+pub use exits::{time_field, AtExits, NotAtExits, Time, SPAN_KEY_WORDS};
 pub use layout::Layout;
 pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};

@@ -24,6 +24,7 @@ mod glob;
 mod nearest;
 mod plt;
 mod resolve;
+mod runtime;
 mod sections;
 mod usdt;
 
@@ -34,6 +35,7 @@ pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use glob::glob_fits;
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
+pub use runtime::Runtime;
 pub use sections::{LoadedSection, SectionData, UnwindSections};
 pub use usdt::Usdt;
 

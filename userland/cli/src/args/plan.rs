@@ -52,6 +52,21 @@ pub(crate) struct ProbeOptions {
     pub(crate) exact: bool,
     /// How many of the hits are wanted.
     pub(crate) limits: Limits,
+    /// How returns are seen.
+    pub(crate) returns: Returns,
+}
+
+/// How the returns of functions are seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Returns {
+    /// By a return probe, unless that may break the program
+    #[default]
+    Auto,
+    /// By a return probe of the kernel's: it follows 64 nested calls, and puts an address of its
+    /// own on the stack
+    Uretprobe,
+    /// By probes on the instructions that leave the function
+    Ret,
 }
 
 /// Which tasks of the target count.

@@ -76,6 +76,7 @@ fn a_hit() -> Value {
         formats: &[],
         values: &[],
         hit: &record,
+        at_exit: false,
         start_ns: 2_000_000_000,
         label: "x:f",
         binary: "/x",
@@ -99,6 +100,7 @@ fn a_summary() -> Value {
             label: "x:f".into(),
             offset: FileOffset(16),
             counters: Counters::default(),
+            unfollowed: 0,
         }],
         names: vec!["/x: DWARF".into()],
     };

@@ -8,7 +8,7 @@ use nsprobe_placement::{Boundary, Needs};
 use nsprobe_plan::debug::{self, DebugInfo};
 use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Usdt};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Runtime, Usdt};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -83,6 +83,7 @@ pub(super) struct Searched<'a> {
     /// Parts that the compiler moved out of functions, by the functions' names; read
     /// once, as thousands of functions may be probed.
     cold: OnceCell<HashMap<&'a str, Vec<&'a Function>>>,
+    runtime: OnceCell<Runtime>,
 }
 
 impl<'a> Searched<'a> {
@@ -96,7 +97,13 @@ impl<'a> Searched<'a> {
             path,
             debug,
             cold: OnceCell::new(),
+            runtime: OnceCell::new(),
         }
+    }
+
+    /// What the file's functions may do with the stack.
+    pub(super) fn runtime(&self) -> Runtime {
+        *self.runtime.get_or_init(|| self.binary.runtime())
     }
 
     /// The parts of the function that lie elsewhere.
@@ -209,6 +216,27 @@ impl<'a> Searched<'a> {
         let Place::Function(function) = self.binary.code_at(spot.offset) else {
             return spot.offset;
         };
+        let placement = self.with_code(spot, |whole| {
+            nsprobe_placement::place(whole, needs(compiled))
+        });
+        let placement = placement.ok().flatten();
+        let further = placement.map_or(0, |placement| placement.offset as u64);
+        let is_alone = further == 0 || self.is_one_function(function, further);
+        match is_alone {
+            true => FileOffset(spot.offset.0.saturating_add(further)),
+            false => spot.offset,
+        }
+    }
+
+    /// Hands the whole code of the function at a spot to `look`.
+    pub(super) fn with_code<R>(
+        &self,
+        spot: &Spot,
+        look: impl FnOnce(&nsprobe_placement::Function<'_>) -> R,
+    ) -> Result<R, String> {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return Err("nobody knows where its code ends".to_owned());
+        };
         let cold: Vec<(u64, Vec<u8>)> = self
             .cold_parts(&function.name)
             .iter()
@@ -219,18 +247,11 @@ impl<'a> Searched<'a> {
             .map(|(address, bytes)| (*address, bytes.as_slice()))
             .collect();
         let code = self.binary.code_of(function);
-        let whole = nsprobe_placement::Function {
+        Ok(look(&nsprobe_placement::Function {
             address: function.address.0,
             bytes: &code,
             elsewhere: &elsewhere,
-        };
-        let placement = nsprobe_placement::place(&whole, needs(compiled));
-        let further = placement.map_or(0, |placement| placement.offset as u64);
-        let is_alone = further == 0 || self.is_one_function(function, further);
-        match is_alone {
-            true => FileOffset(spot.offset.0.saturating_add(further)),
-            false => spot.offset,
-        }
+        }))
     }
 
     /// Bytes from a function's beginning to a `ret` of it.

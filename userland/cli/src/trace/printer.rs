@@ -6,6 +6,7 @@ use crate::fields;
 use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
+use crate::run::Role;
 use crate::summary::{ProbeLabel, Summary};
 use libnsprobe::common::record::{Details, Hit, OffRecord, Record, WriteRecord};
 use libnsprobe::{Batch, Session};
@@ -123,6 +124,11 @@ impl Printer {
         let label = self.labels.get(&hit.probe);
         let text = |part: fn(&ProbeLabel) -> &str| label.map_or("?", part);
         let formats = label.map_or(&[][..], |label| &label.fields);
+        let is_exit = label.is_some_and(|label| label.role == Role::Exit);
+        let at_exit = match is_exit {
+            true => nsprobe_plan::time_field(details.fields, formats.len()),
+            false => None,
+        };
         let mut values = match formats {
             [] => Vec::new(),
             formats => decode::fields(formats, details.fields),
@@ -136,7 +142,8 @@ impl Printer {
             label: text(|label| &label.label),
             binary: text(|label| &label.binary),
             function: text(|label| &label.function),
-            elapsed_ns: details.elapsed_ns,
+            elapsed_ns: details.elapsed_ns.or(at_exit),
+            at_exit: is_exit,
             formats,
             values: &values,
             frames: &self.frames,

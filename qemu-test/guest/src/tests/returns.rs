@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: returns are seen without breaking who returns, in whatever way functions are
+//! left, and which way was taken is said.
+
+use super::tests;
+use crate::command::{self, Output};
+use crate::module::Module;
+use crate::victim;
+use serde_json::Value;
+use std::process::Command;
+
+tests![
+    exits_tell_what_return_probes_tell,
+    a_panic_passes_a_traced_function,
+    longjmp_leaves_calls_that_never_return,
+    calls_a_hundred_deep_all_return,
+    vfork_and_threads_keep_their_calls_apart,
+    exits_are_one_function_to_the_user,
+    go_programs_get_no_return_probe,
+    what_cannot_be_seen_at_exits_is_said,
+];
+
+/// A run of a victim under `nsprobe VERB --json`; it is called `VICTIM` in the words.
+struct Leaving {
+    objects: Vec<Value>,
+    called: u64,
+    returned: u64,
+    stderr: String,
+}
+
+fn leaving(way: &str, times: u32, words: &[&str]) -> Leaving {
+    let path = victim::path(if way == "panic" { "panics" } else { "leaves" });
+    let path = path.to_str().expect("a plain name");
+    let spec_of = |word: &&str| word.replace("VICTIM", path);
+    let words: Vec<String> = words.iter().map(spec_of).collect();
+    let mut all: Vec<&str> = words.iter().map(String::as_str).collect();
+    let times = times.to_string();
+    all.extend(["--json", "--", path, way, &times]);
+    let got: Output = command::run(&all).succeeded();
+    let number = |name: &str| {
+        let told = got.lines().find_map(|line| line.strip_prefix(name));
+        told.and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("no {name}: {got:#?}"))
+    };
+    let objects = got.lines().filter(|line| line.starts_with('{'));
+    Leaving {
+        called: number("called "),
+        returned: number("returned "),
+        objects: objects
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect(),
+        stderr: got.stderr.clone(),
+    }
+}
+
+impl Leaving {
+    fn of_type<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |of| of["type"] == kind)
+    }
+
+    /// What the final table has counted in all.
+    fn counted(&self) -> u64 {
+        let rows = self.of_type("row").filter(|row| row["of"] == "total");
+        rows.filter_map(|row| row["count"].as_u64()).sum()
+    }
+}
+
+fn exits_tell_what_return_probes_tell() {
+    let _module = Module::load();
+    let path = victim::path("call_in_loop");
+    let path = path.to_str().expect("a plain name");
+    let spec =
+        format!("{path}:call_begins_with_push($retval, n=arg1) if arg1 >= 5 && $retval < 90");
+    let told = |how: &str| {
+        let words = ["trace", "--json", "--return", how, &spec];
+        let all = [&words[..], &["--", path, "begins_with_push", "100", "0"]].concat();
+        let got = command::run(&all).succeeded();
+        let objects = got
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let (hits, rest): (Vec<Value>, Vec<Value>) = objects
+            .filter(|object: &Value| object.is_object())
+            .partition(|object| object["type"] == "hit");
+        let field = |hit: &Value| {
+            let fields = &hit["fields"];
+            assert_eq!(hit["return"], true, "{hit}");
+            assert!(hit["elapsed_ns"].as_u64() > Some(0), "{hit}");
+            (fields["$retval"].as_u64(), fields["n"].as_u64())
+        };
+        let summary = rest.into_iter().next_back().expect("the last line");
+        let counts = ["hits", "recorded", "rejected"].map(|name| summary[name].clone());
+        (hits.iter().map(field).collect::<Vec<_>>(), counts)
+    };
+    let (by_probe, counts) = told("uretprobe");
+    let (at_exits, exit_counts) = told("ret");
+    println!("{counts:?} {exit_counts:?}");
+    let wanted: Vec<_> = (5..88).map(|n| (Some(n + 2), Some(n))).collect();
+    assert_eq!(by_probe, wanted);
+    assert_eq!(at_exits, wanted);
+    assert_eq!(counts, exit_counts);
+}
+
+fn a_panic_passes_a_traced_function() {
+    let _module = Module::load();
+    // That a return probe does end it is why the other way is taken by itself.
+    let path = victim::path("panics");
+    let path = path.to_str().expect("a plain name");
+    let spec = format!("{path}:*::passed");
+    let words = ["hist", "--return", "uretprobe", &spec, "--"];
+    let ended = command::run(&[&words[..], &[path, "panic", "1"]].concat());
+    assert_ne!(ended.code, 0, "{ended:#?}");
+    let got = leaving("panic", 50, &["hist", "VICTIM:*::passed"]);
+    println!("{}", got.stderr);
+    assert_eq!((got.called, got.returned), (100, 50));
+    assert_eq!(got.counted(), got.returned);
+    let why = "are seen at their exits: exceptions or panics may pass through its functions";
+    assert!(got.stderr.contains(why), "{}", got.stderr);
+}
+
+fn longjmp_leaves_calls_that_never_return() {
+    let _module = Module::load();
+    for how in ["uretprobe", "ret"] {
+        let got = leaving("jump", 50, &["hist", "--return", how, "VICTIM:passed"]);
+        assert_eq!((got.called, got.returned), (100, 50));
+        assert_eq!(got.counted(), got.returned, "{how}");
+    }
+}
+
+fn calls_a_hundred_deep_all_return() {
+    let _module = Module::load();
+    let got = leaving("deep", 10, &["hist", "--return", "ret", "VICTIM:recurse"]);
+    assert_eq!((got.called, got.counted()), (1000, 1000));
+    // The kernel follows 64 nested calls; what it leaves out, it leaves out whole.
+    let got = leaving(
+        "deep",
+        10,
+        &["hist", "--return", "uretprobe", "VICTIM:recurse"],
+    );
+    assert_eq!((got.called, got.counted()), (1000, 640));
+    let summary = got.of_type("summary").last().expect("the last line");
+    assert_eq!(summary["too_deep"], 360);
+    assert!(
+        got.stderr.contains("360 returns were not seen"),
+        "{}",
+        got.stderr
+    );
+}
+
+fn vfork_and_threads_keep_their_calls_apart() {
+    let _module = Module::load();
+    for (way, calls) in [("vfork", 20), ("threads", 2000)] {
+        for how in ["uretprobe", "ret"] {
+            let words = ["hist", "--children", "--return", how, "VICTIM:passed"];
+            let got = leaving(way, 20, &words);
+            assert_eq!((got.called, got.returned), (calls, calls));
+            assert_eq!(got.counted(), calls, "{way} {how}");
+        }
+    }
+}
+
+fn exits_are_one_function_to_the_user() {
+    let _module = Module::load();
+    // `recurse` has two exits or more; all keys but the probe's are told apart.
+    let words = [
+        "count",
+        "--return",
+        "ret",
+        "VICTIM:recurse",
+        "--by",
+        "func,odd=$retval & 1",
+    ];
+    let got = leaving("deep", 3, &words);
+    let rows: Vec<&Value> = got
+        .of_type("row")
+        .filter(|row| row["of"] == "total")
+        .collect();
+    println!("{rows:?}");
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["count"] == 150));
+    let summary = got.of_type("summary").last().expect("the last line");
+    let probes = summary["probes"].as_array().expect("an array");
+    assert_eq!((probes.len(), summary["hits"].as_u64()), (1, Some(300)));
+    assert_eq!(summary["balanced"], true);
+}
+
+fn go_programs_get_no_return_probe() {
+    let _module = Module::load();
+    // What tells a Go program is a section.
+    let path = format!("/var/tmp/victims/go-{}", std::process::id());
+    let mut objcopy = Command::new("objcopy");
+    let table = ["--add-section", ".gopclntab=/etc/hostname"];
+    let made = objcopy
+        .args(table)
+        .arg(victim::path("call_in_loop"))
+        .arg(&path)
+        .status();
+    assert!(made.expect("binutils is in the guest").success());
+    let spec = format!("{path}:begins_with_push");
+    let command = ["--", &path, "begins_with_push", "10", "0"];
+    let words = [&["hist", "--return", "uretprobe", &spec][..], &command].concat();
+    command::run(&words).refused(&["a return probe would break it: Go moves stacks"]);
+    let words = [&["hist", &spec][..], &command].concat();
+    let got = command::run(&words).succeeded();
+    assert!(
+        got.stderr.contains("it is a Go program, whose stacks move"),
+        "{got:#?}"
+    );
+    assert!(
+        got.stdout.contains("begins_with_push: 10 calls"),
+        "{got:#?}"
+    );
+    let _ = std::fs::remove_file(path);
+}
+
+fn what_cannot_be_seen_at_exits_is_said() {
+    let _module = Module::load();
+    let library = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+    let refused = |spec: &str, part: &str| {
+        let spec = format!("{library}:{spec}");
+        command::run(&["trace", "--return", "ret", &spec]).refused(&[part]);
+    };
+    refused(
+        "abort($retval)",
+        "it has no instruction by which it returns",
+    );
+    refused(
+        "opendir($retval)",
+        "it leaves by a jump to another function at 0x",
+    );
+    let bad = command::run(&["trace", "--return", "sometimes", "/bin/true:main"]);
+    assert_eq!(bad.code, 2, "{bad:#?}");
+}
