@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes bench/RESULTS.md of what the guest's runs printed.
 #
-# Input: versions.txt, icount.txt, tcg.txt, in this order; Outputs: Markdown.
+# Input: versions.txt, icount.txt, tcg.txt and what sessions gave, in this order; Outputs: Markdown.
 # A figure is the median of the rounds, less the same call without a probe.
 
 FILENAME != file { file = FILENAME; run = file ~ /icount/ ? "icount" : "tcg" }

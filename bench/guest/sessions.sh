@@ -40,8 +40,8 @@ forget_events() {
 }
 
 one() {
-    for round in 1 2 3; do
-        for peer in $PEERS; do
+    for peer in $PEERS; do
+        for round in 1 2 3; do
             command=$(one_probe "$peer")
             [ -z "$command" ] || measure one "$peer" "one-$round" "$command"
             forget_events
