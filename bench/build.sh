@@ -29,7 +29,7 @@ cp "$objects/bare.ko" bench/guest/*.sh "$target/"
 scripts/enter.sh "$peers/root" "$PROJECT" / cp "$target/under" /bench/under
 for script in bench/stap/*.stp; do
     name=bench_$(basename "$script" .stp)
-    key=$({ cat "$script" "$target/under"; echo "$peers"; } | digest)
+    key=$({ cat "$script" "$target/under" "$0"; echo "$peers"; } | digest)
     [ "$(cat "$objects/$name.key" 2>/dev/null)" != "$key" ] || [ ! -e "$objects/$name.ko" ] ||
         { cp "$objects/$name.ko" "$target/"; continue; }
     rm -f "$objects/$name.ko" "$target/$name.ko" "$target/$name.failed"
