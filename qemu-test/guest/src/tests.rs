@@ -21,6 +21,7 @@ mod semaphores;
 mod sinks;
 mod specs;
 mod stacks;
+mod verify;
 mod writes;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         semaphores::TESTS,
         filters::TESTS,
         writes::TESTS,
+        verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
         stacks::TESTS,

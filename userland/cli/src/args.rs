@@ -52,6 +52,8 @@ enum Verb {
     Stacks(StacksArguments),
     /// List the functions of a program or library that can be probed
     List(ListArguments),
+    /// Attach probes, see in which processes they are really armed and why not in others, and detach
+    Verify(VerifyArguments),
     /// Show the module, its sessions, their probes and counters
     Status(StatusArguments),
     /// Stop, and when continued, become another program
@@ -288,6 +290,46 @@ struct ListArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code 1 when a probe is not armed in a mapping that it should be in.\n\n\
+                        Example:\n  \
+                        nsprobe verify -c web libssl.so.3:SSL_read"
+)]
+struct VerifyArguments {
+    #[command(flatten)]
+    who: WhoArguments,
+    /// What to probe (docs/spec.md)
+    #[arg(value_name = "PROBE", required = true)]
+    probes: Vec<String>,
+    /// Most places that one PROBE may stand for
+    #[arg(long, value_name = "N", default_value = "1000",
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_probes: u32,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl VerifyArguments {
+    fn plan(self) -> Result<ProbeOptions, clap::Error> {
+        let probes = self.probes.iter().map(|text| spec(text));
+        Ok(ProbeOptions {
+            who: self.who.plan(Vec::new()),
+            tasks: Tasks::default(),
+            probes: probes.collect::<Result<_, _>>()?,
+            timeout: None,
+            json: self.json,
+            quiet: false,
+            max_probes: self.max_probes as usize,
+            inlined: false,
+            exact: false,
+            limits: Limits::default(),
+            returns: Returns::Auto,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
 struct StatusArguments {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
@@ -323,6 +365,7 @@ impl Plan {
                 spec: spec(&arguments.binary)?,
                 json: arguments.json,
             }),
+            Verb::Verify(arguments) => Plan::Verify(arguments.plan()?),
             Verb::Status(StatusArguments { json }) => Plan::Status(StatusPlan { json }),
             Verb::ExecStopped(arguments) => Plan::ExecStopped(arguments.command),
         })

@@ -233,6 +233,11 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
     )
 }
 
+/// Writes where a probe is armed.
+pub(crate) fn verified(out: &mut impl Write, report: &crate::verify::Report) -> Result<()> {
+    line(out, report)
+}
+
 #[derive(Serialize)]
 struct OffLine {
     r#type: &'static str,

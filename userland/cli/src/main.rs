@@ -25,6 +25,7 @@ mod status;
 mod summary;
 mod target;
 mod trace;
+mod verify;
 
 use args::Plan;
 use nsprobe_symbolize::escaped;
@@ -58,6 +59,7 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
         Plan::Trace(plan) => trace::run(&plan),
         Plan::Aggregate(plan) => aggregate::run(&plan),
         Plan::List(plan) => list::run(&plan),
+        Plan::Verify(plan) => verify::run(&plan),
         Plan::Status(plan) => status::run(&plan),
         Plan::ExecStopped(command) => command::exec_stopped(&command),
     }

@@ -39,6 +39,18 @@ pub(crate) struct ProbedFile {
     key: (u64, u64),
 }
 
+impl ProbedFile {
+    /// Whether it is the file of these numbers.
+    pub(crate) fn is_at(&self, dev: u64, ino: u64) -> bool {
+        self.key == (dev, ino)
+    }
+
+    /// Whether its inode has this number.
+    pub(crate) fn has_inode(&self, ino: u64) -> bool {
+        self.key.1 == ino
+    }
+}
+
 /// A place to be probed.
 #[derive(Debug)]
 pub(crate) struct PlannedProbe {

@@ -22,7 +22,7 @@ pub use container::Container;
 pub use error::{Error, FileKind};
 pub use mappings::{Library, Mapping};
 pub use namespace::{open_here, open_in, OpenedFile, Opener};
-pub use process::{processes_in_pid_namespace, Process};
+pub use process::{all_processes, processes_in_pid_namespace, Process};
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -31,11 +31,24 @@ pub struct Mapping {
     pub ino: u64,
     /// Whether it is executable now.
     pub executable: bool,
+    /// Whether it is writable now.
+    pub writable: bool,
+    /// Whether writes go to the file, or would.
+    pub shared: bool,
     /// The file's path as the kernel prints it, or a name like `[vdso]`; empty
     /// for anonymous memory. The process chooses it: escape it before printing.
     pub path: PathBuf,
     /// Whether the file is no longer at that path.
     pub deleted: bool,
+}
+
+impl Mapping {
+    /// Where an offset of the file is mapped, when it is.
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        let into = file_offset.checked_sub(self.file_offset)?;
+        let address = self.start.checked_add(into)?;
+        (self.ino != 0 && address < self.end).then_some(address)
+    }
 }
 
 /// A library that processes have mapped.
@@ -86,6 +99,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         dev: nix::sys::stat::makedev(major, minor),
         ino,
         executable: permissions.as_bytes().get(2) == Some(&b'x'),
+        writable: permissions.as_bytes().get(1) == Some(&b'w'),
+        shared: permissions.as_bytes().get(3) == Some(&b's'),
         path,
         deleted,
     })

@@ -205,7 +205,7 @@ impl Stat {
 }
 
 /// The pids of all processes, rising.
-pub(crate) fn all_processes() -> Result<Vec<u32>> {
+pub fn all_processes() -> Result<Vec<u32>> {
     let entries = std::fs::read_dir("/proc").map_err(|source| Error::StateUnreadable {
         path: "/proc".into(),
         source,

@@ -18,6 +18,8 @@ pub(crate) enum Plan {
     Aggregate(AggregatePlan),
     /// List functions.
     List(ListPlan),
+    /// See where probes are armed.
+    Verify(ProbeOptions),
     /// Show the module's state.
     Status(StatusPlan),
     /// Become another program once continued: the program's path, and its

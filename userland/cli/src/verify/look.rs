@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A look at the memory of all processes that have a probed file mapped.
+
+use crate::probes::{Planned, ProbedFile};
+use crate::target::Target;
+use nsprobe_symbolize::{Binary, FileOffset};
+use nsprobe_target::{all_processes, Mapping, Process};
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// Bytes that are compared: an instruction that the kernel may replace as a whole.
+const BYTES: usize = 5;
+/// `int3`.
+const BREAKPOINT: u8 = 0xcc;
+/// A call, which the kernel puts where a long nop was.
+const CALL: u8 = 0xe8;
+
+/// A place of a probe in a process.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// Which of the planned probes.
+    pub(super) probe: usize,
+    pub(super) pid: u32,
+    pub(super) comm: String,
+    pub(super) look: Look,
+}
+
+/// What is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The breakpoint.
+    Armed,
+    /// None, and the process is not to be traced.
+    LeftOut,
+    /// None.
+    Missing(Found),
+}
+
+/// What is there instead of the breakpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The mapping is shared.
+    Shared,
+    /// The mapping is writable.
+    Writable,
+    /// It is another file that says the same build-id.
+    OtherFile,
+    /// Other code than in the file.
+    Changed,
+    /// Nobody can read it.
+    Unreadable,
+    /// The file's code, and nothing that explains it.
+    Bare,
+}
+
+/// Looks at all processes; those that end meanwhile are not there.
+pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<Vec<Seen>> {
+    let traced = Traced::of(target)?;
+    let mut all = Vec::new();
+    for pid in all_processes()? {
+        let Ok(process) = Process::open(pid) else {
+            continue;
+        };
+        let Ok(mappings) = process.mappings() else {
+            continue;
+        };
+        let looked = Looked {
+            process: &process,
+            memory: File::open(format!("/proc/{pid}/mem")).ok(),
+            is_traced: traced.has(pid),
+        };
+        for (index, file) in planned.files.iter().enumerate() {
+            for mapping in &mappings {
+                looked.mapping(planned, index, file, mapping, &mut all);
+            }
+        }
+        if !process.still_same() {
+            all.retain(|seen| seen.pid != pid);
+        }
+    }
+    Ok(all)
+}
+
+/// Who is to be traced.
+enum Traced {
+    All,
+    These(HashSet<u32>),
+}
+
+impl Traced {
+    fn of(target: &Target) -> anyhow::Result<Traced> {
+        Ok(match target {
+            Target::Host | Target::Command(_) => Traced::All,
+            Target::Process(process) => Traced::These(HashSet::from([process.pid()])),
+            Target::Container(container) => {
+                Traced::These(container.processes()?.into_iter().collect())
+            }
+        })
+    }
+
+    fn has(&self, pid: u32) -> bool {
+        pid != std::process::id()
+            && match self {
+                Traced::All => true,
+                Traced::These(pids) => pids.contains(&pid),
+            }
+    }
+}
+
+/// A process that is looked at.
+struct Looked<'a> {
+    process: &'a Process,
+    memory: Option<File>,
+    is_traced: bool,
+}
+
+impl Looked<'_> {
+    /// Looks at the places of a file's probes in a mapping.
+    fn mapping(
+        &self,
+        planned: &Planned,
+        index: usize,
+        file: &ProbedFile,
+        mapping: &Mapping,
+        all: &mut Vec<Seen>,
+    ) {
+        let own = |probe: &&crate::probes::PlannedProbe| probe.file == index;
+        let places = planned.probes.iter().enumerate();
+        let places = places
+            .filter(|(_, probe)| own(probe))
+            .flat_map(|(at, probe)| {
+                let breakpoints = probe.breakpoints();
+                breakpoints.into_iter().map(move |offset| (at, offset))
+            });
+        let places: Vec<(usize, FileOffset, u64)> = places
+            .filter_map(|(at, offset)| Some((at, offset, mapping.address_of(offset.0)?)))
+            .collect();
+        if places.is_empty() || !may_be(file, mapping) {
+            return;
+        }
+        let Some(is_other) = self.is_other_file(file, mapping) else {
+            return;
+        };
+        let comm = self.process.comm().unwrap_or_default();
+        for (probe, offset, address) in places {
+            all.push(Seen {
+                probe,
+                pid: self.process.pid(),
+                comm: comm.clone(),
+                look: self.look(file, mapping, is_other, offset, address),
+            });
+        }
+    }
+
+    /// Whether the mapping is of another file with the same build-id; `None` when it is
+    /// of one that has nothing to do with the probed one.
+    fn is_other_file(&self, file: &ProbedFile, mapping: &Mapping) -> Option<bool> {
+        let link = format!(
+            "/proc/{}/map_files/{:x}-{:x}",
+            self.process.pid(),
+            mapping.start,
+            mapping.end
+        );
+        // What is mapped, whatever lies at its path by now.
+        let metadata = std::fs::metadata(&link).ok()?;
+        if file.is_at(metadata.dev(), metadata.ino()) {
+            return Some(false);
+        }
+        if !metadata.is_file() {
+            return None;
+        }
+        let other = Binary::open(File::open(&link).ok()?, Path::new(&link)).ok()?;
+        let same = other.build_id().is_some() && other.build_id() == file.binary.build_id();
+        same.then_some(true)
+    }
+
+    fn look(
+        &self,
+        file: &ProbedFile,
+        mapping: &Mapping,
+        is_other: bool,
+        offset: FileOffset,
+        address: u64,
+    ) -> Look {
+        let (mut found, mut original) = ([0; BYTES], [0; BYTES]);
+        let in_file = file.file.read_at(&mut original, offset.0);
+        let in_memory = self
+            .memory
+            .as_ref()
+            .map(|memory| memory.read_at(&mut found, address));
+        let is_read = matches!((in_file, in_memory), (Ok(1..), Some(Ok(1..))));
+        if is_read && is_armed(found, original) {
+            return Look::Armed;
+        }
+        if !self.is_traced {
+            return Look::LeftOut;
+        }
+        Look::Missing(match is_read {
+            _ if is_other => Found::OtherFile,
+            _ if mapping.shared => Found::Shared,
+            _ if mapping.writable => Found::Writable,
+            false => Found::Unreadable,
+            true if found[0] != original[0] => Found::Changed,
+            true => Found::Bare,
+        })
+    }
+}
+
+/// Whether a breakpoint is in the place of an instruction, or what the kernel makes of
+/// one.
+fn is_armed(found: [u8; BYTES], original: [u8; BYTES]) -> bool {
+    let [now, ..] = found;
+    let [before, ..] = original;
+    now != before && (now == BREAKPOINT || now == CALL)
+}
+
+/// Whether a mapping may be of the probed file or of a copy: a look at the file itself
+/// is dear.
+fn may_be(file: &ProbedFile, mapping: &Mapping) -> bool {
+    let same_name = mapping.path.file_name() == file.path.file_name();
+    same_name || file.has_inode(mapping.ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breakpoints_and_calls_are_told_from_code() {
+        let push = [0x55, 0x48, 0x89, 0xe5, 0xc3];
+        assert!(!is_armed(push, push));
+        assert!(is_armed([BREAKPOINT, 0x48, 0x89, 0xe5, 0xc3], push));
+        let nop = [0x66, 0x2e, 0x0f, 0x1f, 0x84];
+        assert!(is_armed([CALL, 1, 2, 3, 4], nop));
+        // What was a call, or a breakpoint of the program's own, is none of ours.
+        let call = [CALL, 1, 2, 3, 4];
+        assert!(!is_armed(call, call));
+        assert!(!is_armed([BREAKPOINT; BYTES], [BREAKPOINT; BYTES]));
+        assert!(!is_armed([0x90, 0x48, 0x89, 0xe5, 0xc3], push));
+    }
+}
