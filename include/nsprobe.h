@@ -112,6 +112,9 @@ enum nsprobe_version {
 /* Number of struct nsprobe_rows. */
 #define NSPROBE_NR_ROWS 9
 
+/* Number of struct nsprobe_freeze. */
+#define NSPROBE_NR_FREEZE 10
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -141,6 +144,9 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_rows. */
 #define NSPROBE_IOC_ROWS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_ROWS, struct nsprobe_rows)
+
+/* Command of struct nsprobe_freeze. */
+#define NSPROBE_IOC_FREEZE _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_FREEZE, struct nsprobe_freeze)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -186,6 +192,12 @@ enum nsprobe_version {
  * nsprobe_probe.runaway.
  */
 #define NSPROBE_FEATURE_LIMITS (1ULL << 11)
+
+/*
+ * nsprobe_info.features: NSPROBE_SETUP_OVERWRITE, struct nsprobe_freeze and
+ * NSPROBE_PROBE_FREEZES.
+ */
+#define NSPROBE_FEATURE_FLIGHT (1ULL << 12)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -248,6 +260,13 @@ struct nsprobe_info {
  * (NSPROBE_EACCES).
  */
 #define NSPROBE_SETUP_MODIFY (1U << 1)
+
+/*
+ * nsprobe_setup.flags: rings keep the newest records, and new ones take the
+ * place of the oldest. They are read while they are frozen (struct
+ * nsprobe_freeze), and only then.
+ */
+#define NSPROBE_SETUP_OVERWRITE (1U << 2)
 
 /*
  * Makes the session's rings. Once per session, before the first struct
@@ -446,6 +465,12 @@ struct nsprobe_filter {
  * key; a span of the same key that had begun before is replaced.
  */
 #define NSPROBE_SINK_SPAN 3
+
+/*
+ * nsprobe_probe.flags: a hit that is delivered freezes the rings, with its own
+ * record in them. Only in a session with NSPROBE_SETUP_OVERWRITE.
+ */
+#define NSPROBE_PROBE_FREEZES (1U << 3)
 
 /* One probe of an struct nsprobe_attach. */
 struct nsprobe_probe {
@@ -828,8 +853,8 @@ struct nsprobe_detach {
 /*
  * The counters of one probe. A hit is counted in hits when its handler begins,
  * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
- * off, turned_away and lost_full when it is done: the difference is the number
- * of hits being handled at the moment, zero when no traced task is in a
+ * off, frozen, turned_away and lost_full when it is done: the difference is the
+ * number of hits being handled at the moment, zero when no traced task is in a
  * handler, and for good after struct nsprobe_detach, which waits for them.
  */
 struct nsprobe_counters {
@@ -895,6 +920,34 @@ struct nsprobe_counters {
 	 * of their own.
 	 */
 	__u64 too_deep;
+	/* Out: hits while the rings were frozen. */
+	__u64 frozen;
+};
+
+/* nsprobe_freeze.flags: nothing is recorded any more; hits count as frozen. */
+#define NSPROBE_FREEZE_NOW (1U << 0)
+
+/*
+ * nsprobe_freeze.flags: records are taken again; what is in the rings is gone.
+ */
+#define NSPROBE_FREEZE_END (1U << 1)
+
+/*
+ * Freezes rings that overwrite, or ends that, or only asks. While they are
+ * frozen the consumer pages say where the oldest records are, and everything
+ * from there on is read as from other rings; records that are being written at
+ * the moment follow when they are complete. EINVAL for other rings, ENXIO
+ * before struct nsprobe_setup.
+ */
+struct nsprobe_freeze {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* One of NSPROBE_FREEZE_*, or zero. */
+	__u32 flags;
+	/* Out: 1 when the rings are frozen now. */
+	__u32 frozen;
+	/* Zero. */
+	__u32 reserved;
 };
 
 /*
@@ -1456,6 +1509,11 @@ struct nsprobe_producer_page {
 	__u64 lost;
 	/* Bytes of data: a power of two. */
 	__u64 data_bytes;
+	/*
+	 * Hits whose records others have taken the place of, in a session with
+	 * NSPROBE_SETUP_OVERWRITE.
+	 */
+	__u64 overwritten;
 };
 
 /* Parts of a frame's word; an object of 0: the next word is a bare address. */

@@ -10,6 +10,7 @@ use crate::{
             PROBE_AT_ENTRY,
             PROBE_CALL,
             PROBE_ENTRY,
+            PROBE_FREEZES,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
             PROBE_STACK, //
@@ -106,7 +107,7 @@ pub(crate) fn fits(
 
 /// Checks what a request for a probe says by itself.
 pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
-    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY;
+    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let ends = match request.kind {
         PROBE_ENTRY => Ends::Entry,

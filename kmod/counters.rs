@@ -56,6 +56,7 @@ counters! {
     limited,
     off,
     too_deep,
+    frozen,
     eligible,
     hits,
 }
@@ -81,6 +82,8 @@ pub(crate) enum End {
     Limited,
     /// The probe was turned off.
     Off,
+    /// The rings are frozen.
+    Frozen,
 }
 
 /// The counters of one probe.
@@ -142,6 +145,7 @@ impl Here<'_> {
             End::Skipped => &self.on.skipped,
             End::Limited => &self.on.limited,
             End::Off => &self.on.off,
+            End::Frozen => &self.on.frozen,
         };
         counter.fetch_add(1, Relaxed);
     }

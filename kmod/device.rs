@@ -94,6 +94,7 @@ impl Driver for Device {
             abi::NR_PROGRAM => program(&self.session, arg),
             abi::NR_TABLE => table(&self.session, arg),
             abi::NR_ROWS => rows(&self.session, arg),
+            abi::NR_FREEZE => freeze(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -144,7 +145,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_SEMAPHORE
             | abi::FEATURE_FILTERS
             | abi::FEATURE_MODIFY
-            | abi::FEATURE_LIMITS,
+            | abi::FEATURE_LIMITS
+            | abi::FEATURE_FLIGHT,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -157,7 +159,8 @@ fn info(arg: UserPtr) -> Result {
 fn set_up(session: &Session, arg: UserPtr) -> Result {
     let mut request = Request::<Setup>::read(arg)?;
     let setup = &mut request.value;
-    if setup.flags & !(abi::SETUP_TEXT | abi::SETUP_MODIFY) != 0 || setup.reserved != 0 {
+    let known = abi::SETUP_TEXT | abi::SETUP_MODIFY | abi::SETUP_OVERWRITE;
+    if setup.flags & !known != 0 || setup.reserved != 0 {
         return Err(EINVAL);
     }
     let as_text = setup.flags & abi::SETUP_TEXT != 0;
@@ -165,8 +168,13 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
     if may_modify {
         require_modify()?;
     }
-    let (rings, stride) =
-        session.set_up(setup.ring_bytes, setup.watermark_bytes, as_text, may_modify)?;
+    let (rings, stride) = session.set_up(
+        setup.ring_bytes,
+        setup.watermark_bytes,
+        as_text,
+        may_modify,
+        setup.flags & abi::SETUP_OVERWRITE != 0,
+    )?;
     setup.rings = rings;
     setup.mmap_stride = stride;
     request.write_back()
@@ -249,6 +257,7 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.limited = counts.limited;
     counters.off = counts.off;
     counters.too_deep = counts.too_deep;
+    counters.frozen = counts.frozen;
     request.write_back()
 }
 
@@ -294,6 +303,22 @@ fn table(session: &Session, arg: UserPtr) -> Result {
     table.id = session.make_table(shape)?;
     table.row_bytes = (shape.row_words() as u32).wrapping_mul(8);
     table.capacity = shape.rows as u32;
+    request.write_back()
+}
+
+fn freeze(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<abi::Freeze>::read(arg)?;
+    let freeze = &mut request.value;
+    if freeze.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let wanted = match freeze.flags {
+        0 => None,
+        abi::FREEZE_NOW => Some(true),
+        abi::FREEZE_END => Some(false),
+        _ => return Err(EINVAL),
+    };
+    freeze.frozen = session.freeze(wanted)?.into();
     request.write_back()
 }
 

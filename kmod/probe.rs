@@ -4,12 +4,12 @@
 //! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
 //! not allocate and cannot panic; whatever happens to the hit is counted, so that
 //! `hits = recorded + aggregated + filtered + rejected + skipped + limited + off +
-//! lost_full + turned_away` holds for each probe and CPU.
+//! frozen + lost_full + turned_away` holds for each probe and CPU.
 
 use crate::{
     call::{Call, Calls, Values},
     common::{
-        abi::{PROBE_AT_ENTRY, PROBE_RETURN_ONLY, PROBE_STACK},
+        abi::{PROBE_AT_ENTRY, PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
         record::{
             Hit,
             ObjectRecord,
@@ -97,6 +97,19 @@ impl Shared {
         match self.rings.as_ref() {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
             None => false,
+        }
+    }
+
+    /// Whether the rings are frozen.
+    fn is_frozen(&self) -> bool {
+        self.rings.as_ref().is_some_and(Rings::is_frozen)
+    }
+
+    /// Freezes rings that overwrite, once.
+    #[cold]
+    fn freeze(&self) {
+        if let Some(rings) = self.rings.as_ref().filter(|rings| !rings.is_frozen()) {
+            rings.freeze(true, &self.waiter);
         }
     }
 
@@ -515,6 +528,7 @@ impl Probe {
             Sink::Count => End::Aggregated,
             Sink::Record => match self.record(event, found.fields) {
                 true => End::Recorded,
+                false if self.shared.is_frozen() => End::Frozen,
                 false => End::LostFull,
             },
             Sink::Table(table) => match self.value(event, found) {
@@ -530,6 +544,9 @@ impl Probe {
             }
         };
         event.here.end(end);
+        if self.flags & PROBE_FREEZES != 0 {
+            self.shared.freeze();
+        }
         Verdict::Keep
     }
 

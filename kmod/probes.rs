@@ -20,6 +20,7 @@ use crate::{
             Refusal,
             FRAMES_MAX,
             PROBES_MAX,
+            PROBE_FREEZES,
             PROBE_RETURN_ONLY,
             SINK_COUNT,
             SINK_RECORD,
@@ -33,6 +34,7 @@ use crate::{
     limits::Limits,
     probe::{Follower, Probe, Shared, Sink},
     program::Program,
+    ring::Rings,
     session::PROBES,
     sys::{
         cond_resched,
@@ -248,6 +250,10 @@ impl Probes {
             }
         }
         check_writes(shared, request, [&at_entry, &at_return])?;
+        let overwrite = shared.rings.as_ref().is_some_and(Rings::overwrite);
+        if request.flags & PROBE_FREEZES != 0 && !overwrite {
+            return Err(Refused(EINVAL, Refusal::UnknownValue));
+        }
         prepare_calls(shared, ends, at_entry.as_ref())?;
         let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
         let report = match request.report_offset {

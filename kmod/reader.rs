@@ -68,13 +68,26 @@ impl Reader {
     /// Makes the buffers.
     pub(crate) fn prepare(&mut self, rings: &Rings) -> Result {
         if !self.positions.is_empty() {
+            self.skip_overwritten(rings);
             return Ok(());
         }
         let room = RECORD_BYTES_MAX.max(LINE_BYTES_MAX);
         self.rest.bytes = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
         self.record = KVec::from_elem(0, RECORD_BYTES_MAX / 8, GFP_KERNEL_ACCOUNT)?;
         self.positions = KVec::from_elem(0, rings.as_slice().len(), GFP_KERNEL_ACCOUNT)?;
+        self.skip_overwritten(rings);
         Ok(())
+    }
+
+    /// Goes on at the oldest records that are there.
+    fn skip_overwritten(&mut self, rings: &Rings) {
+        for (position, ring) in self.positions.iter_mut().zip(rings.as_slice()) {
+            if let Some(oldest) = ring.oldest() {
+                if oldest.wrapping_sub(*position) as i64 > 0 {
+                    *position = oldest;
+                }
+            }
+        }
     }
 
     /// Whether there is anything to hand out.

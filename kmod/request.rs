@@ -34,6 +34,7 @@ impl Plain for abi::Object {}
 impl Plain for abi::Program {}
 impl Plain for abi::Table {}
 impl Plain for abi::Rows {}
+impl Plain for abi::Freeze {}
 impl Plain for abi::Probe {
     const BYTES_V1: usize = abi::PROBE_BYTES_V1;
 }

@@ -8,7 +8,7 @@
 
 use crate::{
     common::{
-        record::{Header, Lost, BUSY, KIND_LOST, KIND_OBJECT, LENGTH},
+        record::{Header, Lost, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENGTH},
         ring::{Geometry, Reservation}, //
     },
     sys::{self, lock::RawLock, pages::RingPages},
@@ -41,20 +41,26 @@ struct State {
     pending: u64,
     lost: u64,
     gap: Gap,
+    /// In rings that overwrite: the oldest record, and how many hits are gone.
+    oldest: u64,
+    overwritten: u64,
+    frozen: bool,
 }
 
 /// The ring of one CPU.
 pub(crate) struct Ring {
     pages: RingPages,
     geometry: Geometry,
+    overwrites: bool,
     state: RawLock<State>,
 }
 
 impl Ring {
-    fn new(geometry: Geometry) -> Result<Self> {
+    fn new(geometry: Geometry, overwrites: bool) -> Result<Self> {
         Ok(Ring {
             pages: RingPages::new(geometry)?,
             geometry,
+            overwrites,
             state: RawLock::new(State::default()),
         })
     }
@@ -81,17 +87,19 @@ impl Ring {
     /// Reserves `length` bytes and marks them with `header`, behind a note of the
     /// gap if there is one. Without room the record `counts` as lost, or not.
     fn reserve(&self, length: u64, header: u64, now_ns: u64, counts: bool) -> Option<Reservation> {
-        let consumer = self.pages.consumer();
+        let mut consumer = self.pages.consumer();
         let mut state = self.state.lock();
-        while state.pending != state.producer {
-            let header = self.pages.header(state.pending) as u32;
-            if header & BUSY != 0 {
-                break;
-            }
-            state.pending = state.pending.wrapping_add(u64::from(header & LENGTH));
-        }
+        self.see_committed(&mut state);
         let note = if state.gap.count == 0 { 0 } else { LOST_BYTES };
         let wanted = length.wrapping_add(note);
+        if self.overwrites {
+            if state.frozen {
+                return None;
+            }
+            self.make_room(&mut state, wanted);
+            // What the reader says counts while the ring is frozen only.
+            consumer = state.oldest;
+        }
         let Some(all) = self
             .geometry
             .reserve(consumer, state.pending, state.producer, wanted)
@@ -114,6 +122,72 @@ impl Ring {
         state.producer = at.end;
         self.pages.set_producer(at.end);
         Some(at)
+    }
+
+    /// Moves `pending` behind the records that are complete.
+    #[inline(always)]
+    fn see_committed(&self, state: &mut State) {
+        while state.pending != state.producer {
+            let header = self.pages.header(state.pending) as u32;
+            if header & BUSY != 0 {
+                break;
+            }
+            state.pending = state.pending.wrapping_add(u64::from(header & LENGTH));
+        }
+    }
+
+    /// Gives up the oldest records until there is room for `wanted` bytes, or one of them
+    /// is still being written. Whoever writes a record has its room to himself until he
+    /// has committed it: that is behind `pending`.
+    #[cold]
+    fn give_up(&self, state: &mut State, wanted: u64) {
+        let bytes = self.geometry.data_bytes();
+        while state
+            .producer
+            .wrapping_sub(state.oldest)
+            .saturating_add(wanted)
+            > bytes
+            && state.oldest != state.pending
+        {
+            let header = self.pages.header(state.oldest);
+            if header.wrapping_shr(32) as u16 == KIND_HIT {
+                state.overwritten = state.overwritten.wrapping_add(1);
+            }
+            let length = (header as u32 & LENGTH).max(size_of::<Header>() as u32);
+            state.oldest = state.oldest.wrapping_add(length.into());
+        }
+        self.pages.set_overwritten(state.overwritten);
+    }
+
+    fn make_room(&self, state: &mut State, wanted: u64) {
+        let bytes = self.geometry.data_bytes();
+        let used = state.producer.wrapping_sub(state.oldest);
+        if wanted <= bytes && used.saturating_add(wanted) > bytes {
+            self.give_up(state, wanted);
+        }
+    }
+
+    /// Takes no records from here on, and tells the reader where the oldest one is; or
+    /// begins anew.
+    fn freeze(&self, freeze: bool) {
+        let mut state = self.state.lock();
+        if state.frozen == freeze {
+            return;
+        }
+        state.frozen = freeze;
+        match freeze {
+            true => self.pages.set_consumer(state.oldest),
+            // Those that are being written stay.
+            false => {
+                self.see_committed(&mut state);
+                state.oldest = state.pending;
+            }
+        }
+    }
+
+    /// Where the oldest record is, in a ring that overwrites.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.overwrites.then(|| self.state.lock().oldest)
     }
 
     fn write_gap(&self, at: u64, gap: &Gap) {
@@ -174,20 +248,27 @@ pub(crate) struct Rings {
     rings: KVec<Ring>,
     geometry: Geometry,
     watermark: u64,
+    overwrite: bool,
+    frozen: AtomicBool,
+    /// Held while all rings are frozen or that is ended, so that all are the same.
+    freezing: RawLock<()>,
 }
 
 impl Rings {
     /// One ring for each possible CPU.
-    pub(crate) fn new(geometry: Geometry, watermark: u64) -> Result<Self> {
+    pub(crate) fn new(geometry: Geometry, watermark: u64, overwrite: bool) -> Result<Self> {
         let count = nr_cpu_ids() as usize;
         let mut rings = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
-            rings.push(Ring::new(geometry)?, GFP_KERNEL_ACCOUNT)?;
+            rings.push(Ring::new(geometry, overwrite)?, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(Rings {
             rings,
             geometry,
             watermark: watermark.max(1),
+            overwrite,
+            frozen: AtomicBool::new(false),
+            freezing: RawLock::new(()),
         })
     }
 
@@ -218,7 +299,12 @@ impl Rings {
         let Some(ring) = self.rings.get(cpu as usize) else {
             return false;
         };
-        let Some(end) = ring.append(kind, parts, now_ns) else {
+        let end = ring.append(kind, parts, now_ns);
+        if self.overwrite {
+            // Nobody reads until it is frozen.
+            return end.is_some();
+        }
+        let Some(end) = end else {
             // A full ring is over any watermark.
             waiter.wake();
             return false;
@@ -231,7 +317,37 @@ impl Rings {
 
     /// Whether a ring holds enough to be read.
     pub(crate) fn is_ready(&self) -> bool {
+        if self.overwrite {
+            return self.is_frozen();
+        }
         self.rings.iter().any(|ring| ring.used() >= self.watermark)
+    }
+
+    /// Whether the rings overwrite.
+    pub(crate) fn overwrite(&self) -> bool {
+        self.overwrite
+    }
+
+    /// Whether rings that overwrite are frozen, or about to be.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    /// Freezes all rings, or ends that; wakes the reader. Any context but NMI.
+    pub(crate) fn freeze(&self, freeze: bool, waiter: &Waiter) {
+        if !self.overwrite {
+            return;
+        }
+        let guard = self.freezing.lock();
+        // First, so that who finds a ring frozen finds this as well.
+        self.frozen.store(freeze, Ordering::Release);
+        for ring in &self.rings {
+            ring.freeze(freeze);
+        }
+        drop(guard);
+        if freeze {
+            waiter.wake();
+        }
     }
 
     /// Maps the page `page_offset` of the device's file and those behind it.

@@ -114,6 +114,7 @@ impl Session {
         watermark_bytes: u64,
         as_text: bool,
         may_modify: bool,
+        overwrite: bool,
     ) -> Result<(u32, u64)> {
         let total = ring_bytes.checked_mul(u64::from(nr_cpu_ids()));
         let sized = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
@@ -125,7 +126,7 @@ impl Session {
         if self.shared.rings.as_ref().is_some() {
             return Err(EBUSY);
         }
-        let rings = Rings::new(geometry, watermark_bytes)?;
+        let rings = Rings::new(geometry, watermark_bytes, overwrite)?;
         let answer = (nr_cpu_ids(), rings.stride());
         self.as_text.populate(as_text);
         self.shared.may_modify.populate(may_modify);
@@ -212,11 +213,28 @@ impl Session {
         }
     }
 
+    /// Freezes the rings or ends that, when `freeze` says so; says whether they are.
+    pub(crate) fn freeze(&self, freeze: Option<bool>) -> Result<bool> {
+        let rings = self.shared.rings.as_ref().ok_or(ENXIO)?;
+        if !rings.overwrite() {
+            return Err(EINVAL);
+        }
+        if let Some(freeze) = freeze {
+            // Two callers take turns.
+            let _reader = self.reader.lock();
+            rings.freeze(freeze, &self.shared.waiter);
+        }
+        Ok(rings.is_frozen())
+    }
+
     /// `read()`.
     pub(crate) fn read(&self, nonblocking: bool, mut out: UserSliceWriter) -> Result<usize> {
         let rings = self.rings_for(Access::Read)?;
         let as_text = self.as_text.copy().unwrap_or(false);
         let mut reader = self.reader.lock();
+        if rings.overwrite() && !rings.is_frozen() {
+            return Err(EBUSY);
+        }
         reader.prepare(rings)?;
         loop {
             let count = reader.fill(rings, as_text, &mut out)?;

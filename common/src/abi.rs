@@ -61,6 +61,8 @@ pub const NR_PROGRAM: u32 = 7;
 pub const NR_TABLE: u32 = 8;
 /// Number of [`Rows`].
 pub const NR_ROWS: u32 = 9;
+/// Number of [`Freeze`].
+pub const NR_FREEZE: u32 = 10;
 
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
@@ -97,6 +99,8 @@ pub const PROGRAM: u32 = iowr(NR_PROGRAM, size_of::<Program>());
 pub const TABLE: u32 = iowr(NR_TABLE, size_of::<Table>());
 /// Command of [`Rows`].
 pub const ROWS: u32 = iowr(NR_ROWS, size_of::<Rows>());
+/// Command of [`Freeze`].
+pub const FREEZE: u32 = iowr(NR_FREEZE, size_of::<Freeze>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -123,6 +127,8 @@ pub const FEATURE_FILTERS: u64 = 1 << 9;
 pub const FEATURE_MODIFY: u64 = 1 << 10;
 /// [`Info::features`]: [`Probe::every`], [`Probe::rate`] and [`Probe::runaway`].
 pub const FEATURE_LIMITS: u64 = 1 << 11;
+/// [`Info::features`]: [`SETUP_OVERWRITE`], [`Freeze`] and [`PROBE_FREEZES`].
+pub const FEATURE_FLIGHT: u64 = 1 << 12;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -179,6 +185,10 @@ pub const SETUP_TEXT: u32 = 1 << 0;
 /// CAP_SYS_ADMIN in the initial user namespace (`EPERM`), the module's parameter
 /// `allow_modify`, and a kernel that is not locked down (`EACCES`).
 pub const SETUP_MODIFY: u32 = 1 << 1;
+
+/// [`Setup::flags`]: rings keep the newest records, and new ones take the place of the
+/// oldest. They are read while they are frozen ([`Freeze`]), and only then.
+pub const SETUP_OVERWRITE: u32 = 1 << 2;
 
 /// Makes the session's rings. Once per session, before the first [`Attach`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -321,6 +331,10 @@ pub const SINK_TABLE: u32 = 2;
 /// [`Probe::sink`]: begins a span in [`Probe::table`], under the program's key;
 /// a span of the same key that had begun before is replaced.
 pub const SINK_SPAN: u32 = 3;
+
+/// [`Probe::flags`]: a hit that is delivered freezes the rings, with its own record in
+/// them. Only in a session with [`SETUP_OVERWRITE`].
+pub const PROBE_FREEZES: u32 = 1 << 3;
 
 /// One probe of an [`Attach`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -671,7 +685,7 @@ pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe. A hit is counted in `hits` when its handler begins,
 /// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `skipped`, `limited`,
-/// `off`, `turned_away` and `lost_full` when it is done: the difference is the number of hits being
+/// `off`, `frozen`, `turned_away` and `lost_full` when it is done: the difference is the number of hits being
 /// handled at the moment, zero when no traced task is in a handler, and for good
 /// after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -721,8 +735,33 @@ pub struct Counters {
     /// Out: calls of a [`PROBE_CALL`] whose returns the kernel does not follow, as 64 of
     /// the thread's are pending already. They are no hits of their own.
     pub too_deep: u64,
+    /// Out: hits while the rings were frozen.
+    pub frozen: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 144);
+const _: () = assert!(size_of::<Counters>() == 152);
+
+/// [`Freeze::flags`]: nothing is recorded any more; hits count as frozen.
+pub const FREEZE_NOW: u32 = 1 << 0;
+/// [`Freeze::flags`]: records are taken again; what is in the rings is gone.
+pub const FREEZE_END: u32 = 1 << 1;
+
+/// Freezes rings that overwrite, or ends that, or only asks. While they are frozen the
+/// consumer pages say where the oldest records are, and everything from there on is read
+/// as from other rings; records that are being written at the moment follow when they are
+/// complete. `EINVAL` for other rings, `ENXIO` before [`Setup`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Freeze {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// One of `FREEZE_*`, or zero.
+    pub flags: u32,
+    /// Out: 1 when the rings are frozen now.
+    pub frozen: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Freeze>() == 16);
 
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.

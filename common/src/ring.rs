@@ -38,6 +38,9 @@ pub struct ProducerPage {
     pub lost: u64,
     /// Bytes of data: a power of two.
     pub data_bytes: u64,
+    /// Hits whose records others have taken the place of, in a session with
+    /// [`SETUP_OVERWRITE`](super::abi::SETUP_OVERWRITE).
+    pub overwritten: u64,
 }
 
 /// Where a reservation begins and the next one will.

@@ -102,6 +102,12 @@ impl RingPages {
         self.word(at).store(lost, Ordering::Relaxed);
     }
 
+    /// Publishes how many hits were overwritten.
+    pub(crate) fn set_overwritten(&self, count: u64) {
+        let at = PAGE_SIZE + offset_of!(ProducerPage, overwritten);
+        self.word(at).store(count, Ordering::Relaxed);
+    }
+
     /// The record header at `position`.
     pub(crate) fn header(&self, position: u64) -> u64 {
         self.data_word(position).load(Ordering::Acquire)

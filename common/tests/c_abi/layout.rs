@@ -88,7 +88,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
-            write_withheld, skipped, limited, off, too_deep }
+            write_withheld, skipped, limited, off, too_deep, frozen }
+        Freeze { size, flags, frozen, reserved }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
@@ -108,7 +109,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             place, before, after }
         OffRecord { header, time_ns, probe, limit }
         ConsumerPage { position }
-        ProducerPage { position, lost, data_bytes }
+        ProducerPage { position, lost, data_bytes, overwritten }
     }
 }
 
@@ -131,6 +132,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_PROGRAM,
         NR_TABLE,
         NR_ROWS,
+        NR_FREEZE,
         INFO,
         SETUP,
         FILTER,
@@ -141,6 +143,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROGRAM,
         TABLE,
         ROWS,
+        FREEZE,
         FEATURE_ENTRY,
         FEATURE_STACK_FP,
         FEATURE_FILTER_PID,
@@ -153,6 +156,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_FILTERS,
         FEATURE_MODIFY,
         FEATURE_LIMITS,
+        FEATURE_FLIGHT,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -165,6 +169,9 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         BUILD_ID_MAX,
         SETUP_TEXT,
         SETUP_MODIFY,
+        SETUP_OVERWRITE,
+        FREEZE_NOW,
+        FREEZE_END,
         FILTER_PIDS,
         FILTER_PIDNS,
         FILTER_SELF,
@@ -179,6 +186,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_STACK,
         PROBE_AT_ENTRY,
         PROBE_RETURN_ONLY,
+        PROBE_FREEZES,
         SINK_RECORD,
         SINK_COUNT,
         SINK_TABLE,

@@ -79,8 +79,9 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 10] = [
-    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM", "TABLE", "ROWS",
+pub(crate) const COMMANDS: [&str; 11] = [
+    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM", "TABLE",
+    "ROWS", "FREEZE",
 ];
 
 /// A constant's name in C.

@@ -176,7 +176,8 @@ impl Session {
                 + counters.turned_away
                 + counters.skipped
                 + counters.limited
-                + counters.off;
+                + counters.off
+                + counters.frozen;
             assert!(done <= counters.hits, "{counters:?}");
             if done == counters.hits {
                 return counters;
@@ -324,6 +325,11 @@ impl Ring {
     /// Records that found no room.
     pub(crate) fn lost(&self) -> u64 {
         self.producer.word(8)
+    }
+
+    /// Hits whose records others have taken the place of.
+    pub(crate) fn overwritten(&self) -> u64 {
+        self.producer.word(24)
     }
 
     /// Bytes of data.

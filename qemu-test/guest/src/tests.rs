@@ -7,6 +7,7 @@ mod conservation;
 mod containers;
 mod fetching;
 mod filters;
+mod flight;
 mod garbage;
 pub(crate) mod harness;
 mod lifetime;
@@ -62,6 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
+        flight::TESTS,
         stacks::TESTS,
         returns::TESTS,
         fetching::TESTS,

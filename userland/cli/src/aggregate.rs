@@ -240,6 +240,7 @@ impl Counting {
             ended_by,
             printed: 0,
             received: 0,
+            overwritten: 0,
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
             names: self.names.sources(),

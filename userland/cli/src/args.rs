@@ -92,6 +92,13 @@ struct TraceArguments {
     /// End after N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Keep the newest calls only, as many as the rings hold, and print them in the end: when a
+    /// trigger is hit, at Ctrl-C, or when the time is over
+    #[arg(long, conflicts_with = "count")]
+    flight: bool,
+    /// End a --flight when this probe is hit, whose condition must hold
+    #[arg(long, value_name = "PROBE", requires = "flight")]
+    trigger: Vec<String>,
     /// Bytes of each CPU's ring: a power of two; K and M are understood
     #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = ring_bytes)]
     ring_size: u64,
@@ -325,6 +332,7 @@ impl VerifyArguments {
             exact: false,
             limits: Limits::default(),
             returns: Returns::Auto,
+            triggers: Vec::new(),
         })
     }
 }
@@ -374,11 +382,19 @@ impl Plan {
 
 impl TraceArguments {
     fn plan(self) -> Result<TracePlan, clap::Error> {
+        let triggers = self.trigger.iter().map(|text| spec(text));
+        let triggers = triggers.collect::<Result<_, _>>()?;
         Ok(TracePlan {
-            options: self.common.plan()?,
+            options: ProbeOptions {
+                triggers,
+                ..self.common.plan()?
+            },
             stack: self.stack,
             count: self.count,
-            setup: SetupOptions::with_ring_bytes(self.ring_size),
+            setup: SetupOptions {
+                overwrite: self.flight,
+                ..SetupOptions::with_ring_bytes(self.ring_size)
+            },
             changes: Vec::new(),
             max_writes: 0,
         })
@@ -412,6 +428,7 @@ impl RunArguments {
             exact: self.exact,
             limits: Limits::default(),
             returns: self.returns,
+            triggers: Vec::new(),
         })
     }
 }

@@ -314,6 +314,7 @@ pub(crate) struct CountersLine {
     limited: u64,
     off: u64,
     too_deep: u64,
+    frozen: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
 }
@@ -336,6 +337,7 @@ impl From<Counters> for CountersLine {
             limited: counters.limited,
             off: counters.off,
             too_deep: counters.too_deep,
+            frozen: counters.frozen,
             stacks_cut: Some(counters.stacks_cut),
         }
     }

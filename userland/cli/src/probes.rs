@@ -71,6 +71,8 @@ pub(crate) struct PlannedProbe {
     pub(crate) entry: Option<Rc<Code>>,
     /// What runs at the return.
     pub(crate) ret: Option<Rc<Code>>,
+    /// Its hits freeze the record.
+    pub(crate) is_trigger: bool,
     /// Probes on its exits, in place of one on its return.
     pub(crate) exits: Option<Exits>,
     /// The fields of its records.
@@ -144,11 +146,17 @@ impl Planned {
     pub(crate) fn new(
         target: &Target,
         specs: &[ProbeSpec],
+        triggers: &[ProbeSpec],
         how: &How<'_>,
     ) -> anyhow::Result<Planned> {
         let mut planned = Planned::default();
         let mut opened: Vec<(&BinaryName, Vec<usize>)> = Vec::new();
-        for spec in specs {
+        let all = specs.iter().map(|spec| (spec, false));
+        for (spec, is_trigger) in all.chain(triggers.iter().map(|spec| (spec, true))) {
+            if is_trigger {
+                // A place may be probed for its hits, and as a trigger.
+                planned.places.clear();
+            }
             let known = opened.iter().find(|(name, _)| *name == &spec.binary);
             let files = match known {
                 Some((_, files)) => files.clone(),
@@ -159,7 +167,10 @@ impl Planned {
                 }
             };
             for file in files {
+                let before = planned.probes.len();
                 planned.add(target, file, spec, how)?;
+                let new = planned.probes.iter_mut().skip(before);
+                new.for_each(|probe| probe.is_trigger = is_trigger);
             }
         }
         Ok(planned)
@@ -441,6 +452,7 @@ impl Planned {
             entry: compiled.entry.map(|code| self.share(code)),
             ret: compiled.ret.map(|code| self.share(code)),
             exits,
+            is_trigger: false,
             fields: compiled.fields.into(),
             label: format!("{}:{}", file_name.to_string_lossy(), spot.function),
             function: spot.function,

@@ -83,7 +83,12 @@ pub(crate) fn plan(
     options: &ProbeOptions,
     how: &How<'_>,
 ) -> anyhow::Result<Planned> {
-    target.within(Planned::new(target, &options.probes, how))
+    target.within(Planned::new(
+        target,
+        &options.probes,
+        &options.triggers,
+        how,
+    ))
 }
 
 /// Each object that stacks name is an open file for a while. Not for the
@@ -184,6 +189,11 @@ impl<'a> Run<'a> {
         if let Some(command) = self.command.as_ref().filter(|_| by_process) {
             command.signal(signal);
         }
+    }
+
+    /// Freezes rings that overwrite: what they hold is what is printed.
+    pub(crate) fn freeze(&mut self) -> anyhow::Result<()> {
+        Ok(self.session.freeze(&mut self.reader)?)
     }
 
     /// Detaches all probes: from here on nothing changes.

@@ -22,6 +22,8 @@ pub(crate) struct Summary {
     pub(crate) printed: u64,
     /// Hits that came out of the rings.
     pub(crate) received: u64,
+    /// Recorded hits that others have taken the place of, with --flight.
+    pub(crate) overwritten: u64,
     /// Whether stacks were taken.
     pub(crate) has_stacks: bool,
     /// Each probe.
@@ -163,7 +165,8 @@ impl Summary {
             ));
         }
         let recorded = self.total().recorded;
-        (self.received != recorded).then(|| {
+        let there = recorded.saturating_sub(self.overwritten);
+        (self.received != there).then(|| {
             format!(
                 "{recorded} hits were recorded, but {} came out of the rings",
                 self.received
@@ -204,8 +207,16 @@ impl Summary {
                 writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
             }
         }
-        if self.printed < total.recorded {
-            let more = total.recorded - self.printed;
+        if self.overwritten > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} older hits are gone: the rings keep the newest (--ring-size)",
+                self.overwritten
+            )?;
+        }
+        let there = total.recorded.saturating_sub(self.overwritten);
+        if self.printed < there {
+            let more = there - self.printed;
             writeln!(out, "nsprobe: {more} more recorded hits were not printed")?;
         }
         if total.lost_full > 0 {
@@ -258,6 +269,7 @@ fn sentence(counters: &Counters) -> String {
         (counters.skipped, "skipped (--every)", false),
         (counters.limited, "over the limit (--rate)", false),
         (counters.off, "after it was turned off (--runaway)", false),
+        (counters.frozen, "after the record was frozen", false),
         (counters.turned_away, "without a row (table full)", false),
         (counters.lost_full, "lost (ring full)", !aggregates),
     ];
@@ -286,6 +298,7 @@ mod tests {
             ended_by: "interrupted".into(),
             printed: received,
             received,
+            overwritten: 0,
             has_stacks: false,
             probes: vec![ProbeSummary {
                 id: 1,

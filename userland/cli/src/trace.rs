@@ -47,6 +47,12 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     run.planned.files.clear();
     let mut printer = Printer::new(plan, run.labels.clone(), Names::new(files), run.start_ns);
     let ended = run.follow(FLUSH, |run| {
+        if plan.setup.overwrite {
+            return Ok(match run.session.is_frozen()? {
+                true => Pace::Enough("the trigger was hit".to_owned()),
+                false => Pace::Wait,
+            });
+        }
         drain(run, &mut printer, Reader::settled())?;
         Ok(match (printer.is_full(), printer.printed()) {
             (false, _) => Pace::Wait,
@@ -75,6 +81,9 @@ fn end(
     mut printer: Printer,
     ended_by: String,
 ) -> anyhow::Result<ExitCode> {
+    if plan.setup.overwrite {
+        run.freeze()?;
+    }
     run.detach()?;
     let elapsed = run.begun.elapsed();
     drain(&mut run, &mut printer, u64::MAX)?;
@@ -84,6 +93,7 @@ fn end(
         ended_by,
         printed: printer.printed(),
         received: printer.received(),
+        overwritten: run.reader.overwritten(),
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: printer.sources(),

@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 12] = [
+    const NAMES: [(u64, &'static str); 13] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -57,6 +57,7 @@ impl Features {
         (abi::FEATURE_FILTERS, "filters"),
         (abi::FEATURE_MODIFY, "modify"),
         (abi::FEATURE_LIMITS, "limits"),
+        (abi::FEATURE_FLIGHT, "flight"),
     ];
 
     /// The names of the bits that this version knows.
@@ -78,6 +79,9 @@ pub struct SetupOptions {
     /// Programs may write. Needs CAP_SYS_ADMIN, and a module that was loaded with
     /// `allow_modify=1`.
     pub modify: bool,
+    /// New records take the place of the oldest: they are read once the session is
+    /// frozen ([`Session::freeze`]), and not before.
+    pub overwrite: bool,
 }
 
 impl SetupOptions {
@@ -88,6 +92,7 @@ impl SetupOptions {
             watermark_bytes: ring_bytes / 4,
             text: false,
             modify: false,
+            overwrite: false,
         }
     }
 
@@ -170,7 +175,10 @@ impl Device {
                 request: "mmap of the rings",
                 errno,
             })?;
-        Ok((Session::new(self.file), Reader::new(rings)))
+        Ok((
+            Session::new(self.file),
+            Reader::new(rings, !options.overwrite),
+        ))
     }
 }
 

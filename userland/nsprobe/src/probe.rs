@@ -3,8 +3,8 @@
 
 use crate::table::TableId;
 use nsprobe_common::abi::{
-    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_ENTRY, PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_STACK,
-    SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_ENTRY, PROBE_FREEZES, PROBE_RETURN, PROBE_RETURN_ONLY,
+    PROBE_STACK, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -150,6 +150,12 @@ impl<'a> Probe<'a> {
     /// Not all hits are delivered.
     pub fn with_limits(mut self, limits: Limits) -> Probe<'a> {
         self.limits = limits;
+        self
+    }
+
+    /// A hit that is delivered freezes the rings, of a session that overwrites.
+    pub fn freezing(mut self) -> Probe<'a> {
+        self.flags |= PROBE_FREEZES;
         self
     }
 

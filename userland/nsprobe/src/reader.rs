@@ -28,6 +28,8 @@ pub struct Reader {
     /// Where each ring's part of the batch ends.
     ends: Vec<u64>,
     lost: u64,
+    /// Whether the kernel leaves the records alone: not while it overwrites them.
+    is_settled: bool,
 }
 
 /// Where a record of a batch lies.
@@ -45,14 +47,28 @@ pub struct Batch<'a> {
 }
 
 impl Reader {
-    pub(crate) fn new(rings: Vec<MappedRing>) -> Reader {
+    pub(crate) fn new(rings: Vec<MappedRing>, is_settled: bool) -> Reader {
         let ends = rings.iter().map(MappedRing::consumed).collect();
         Reader {
             rings,
             index: Vec::new(),
             ends,
             lost: 0,
+            is_settled,
         }
+    }
+
+    /// From here on there are records: the rings were frozen, for good.
+    pub(crate) fn settle(&mut self) {
+        if !self.is_settled {
+            self.rings.iter_mut().for_each(MappedRing::go_to_oldest);
+            self.is_settled = true;
+        }
+    }
+
+    /// Hits whose records others have taken the place of.
+    pub fn overwritten(&self) -> u64 {
+        self.rings.iter().map(MappedRing::overwritten).sum()
     }
 
     /// Now, in the clock of the records.
@@ -80,7 +96,10 @@ impl Reader {
     pub fn collect(&mut self, until_ns: u64) -> Result<Batch<'_>> {
         self.index.clear();
         for (end, ring) in self.ends.iter_mut().zip(&self.rings) {
-            *end = ring.producer();
+            *end = match self.is_settled {
+                true => ring.producer(),
+                false => ring.consumed(),
+            };
         }
         for number in 0..self.rings.len() {
             self.scan(number, until_ns)?;

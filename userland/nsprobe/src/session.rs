@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::probe::{Probe, ProgramId};
+use crate::reader::Reader;
 use crate::sys;
 use crate::table::{Rows, Table, TableSpec};
 use nix::errno::Errno;
@@ -10,6 +11,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
     self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_CGROUP, FILTER_CHILDREN,
     FILTER_COMM, FILTER_PIDNS, FILTER_PIDS, FILTER_PIDS_MAX, FILTER_SELF, FILTER_TIDS, FILTER_UID,
+    FREEZE_NOW,
 };
 use nsprobe_common::program::Step;
 use std::fs::File;
@@ -161,6 +163,8 @@ pub struct Counters {
     pub off: u64,
     /// Calls whose returns the kernel does not follow.
     pub too_deep: u64,
+    /// Hits while the rings were frozen.
+    pub frozen: u64,
 }
 
 impl Counters {
@@ -176,6 +180,7 @@ impl Counters {
             self.skipped,
             self.limited,
             self.off,
+            self.frozen,
         ];
         let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
         u128::from(self.hits) == sum
@@ -200,6 +205,7 @@ impl std::ops::AddAssign for Counters {
         self.limited += other.limited;
         self.off += other.off;
         self.too_deep += other.too_deep;
+        self.frozen += other.frozen;
     }
 }
 
@@ -262,6 +268,18 @@ impl Session {
         table.read(self.file.as_fd())
     }
 
+    /// Whether rings that overwrite are frozen: by a probe, as nobody else can.
+    pub fn is_frozen(&self) -> Result<bool> {
+        sys::freeze(self.file.as_fd(), 0).map_err(failed("FREEZE"))
+    }
+
+    /// Freezes rings that overwrite, for good: `reader` has what was recorded last.
+    pub fn freeze(&self, reader: &mut Reader) -> Result<()> {
+        sys::freeze(self.file.as_fd(), FREEZE_NOW).map_err(failed("FREEZE"))?;
+        reader.settle();
+        Ok(())
+    }
+
     /// Detaches all of `ids` or none, and waits until their handlers are done.
     pub fn detach(&mut self, ids: &[ProbeId]) -> Result<()> {
         if ids.is_empty() {
@@ -304,6 +322,7 @@ impl Session {
             limited: answer.limited,
             off: answer.off,
             too_deep: answer.too_deep,
+            frozen: answer.frozen,
         })
     }
 

@@ -63,7 +63,12 @@ pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::S
     let mut setup = abi::Setup {
         size: size::<abi::Setup>(),
         flags: if options.text { SETUP_TEXT } else { 0 }
-            | if options.modify { SETUP_MODIFY } else { 0 },
+            | if options.modify { SETUP_MODIFY } else { 0 }
+            | if options.overwrite {
+                abi::SETUP_OVERWRITE
+            } else {
+                0
+            },
         ring_bytes: options.ring_bytes,
         watermark_bytes: options.watermark_bytes.min(options.ring_bytes),
         ..Default::default()
@@ -183,6 +188,18 @@ pub(crate) fn rows(
     // exclusively borrowed and may hold any words, and at least as long as it says.
     unsafe { request(fd, abi::ROWS, &mut rows) }?;
     Ok(rows)
+}
+
+/// Freezes the rings, or asks (`flags` is zero): whether they are frozen.
+pub(crate) fn freeze(fd: BorrowedFd<'_>, flags: u32) -> Result<bool> {
+    let mut freeze = abi::Freeze {
+        size: size::<abi::Freeze>(),
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of FREEZE and holds no address.
+    unsafe { request(fd, abi::FREEZE, &mut freeze) }?;
+    Ok(freeze.frozen != 0)
 }
 
 fn object_request(fd: BorrowedFd<'_>, id: u32, flags: u32) -> Result<abi::Object> {

@@ -46,6 +46,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) who: Who,
     pub(crate) tasks: Tasks,
     pub(crate) probes: Vec<ProbeSpec>,
+    /// Whose hits freeze the record.
+    pub(crate) triggers: Vec<ProbeSpec>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,

@@ -92,6 +92,7 @@ fn a_summary() -> Value {
         ended_by: "interrupted".into(),
         printed: 0,
         received: 0,
+        overwritten: 0,
         has_stacks: true,
         probes: vec![ProbeSummary {
             id: 1,

@@ -77,7 +77,10 @@ pub(super) fn attach(
         let Some(exits) = &probe.exits else {
             let entry = upload(session, &mut programs, probe.entry.as_ref())?;
             let ret = upload(session, &mut programs, probe.ret.as_ref())?;
-            let request = request(probe, file, wanted).with_programs(entry, ret);
+            let mut request = request(probe, file, wanted).with_programs(entry, ret);
+            if probe.is_trigger {
+                request = request.freezing();
+            }
             roles.push((index, Role::Whole));
             requests.push(request.with_sink(sinks.of(index)));
             continue;
@@ -100,6 +103,9 @@ pub(super) fn attach(
             }
             if let Some(spans) = spans {
                 request = request.ending_spans_of(spans.id());
+            }
+            if probe.is_trigger {
+                request = request.freezing();
             }
             let request = common(request, wanted).with_programs(program, None);
             roles.push((index, Role::Exit));

@@ -56,7 +56,7 @@ fn object(id: u32, time_ns: u64) -> Vec<u8> {
 
 fn one(start: u64) -> (FakeKernel, Reader) {
     let (kernel, ring) = fake::ring(4096, start);
-    (kernel, Reader::new(vec![ring]))
+    (kernel, Reader::new(vec![ring], true))
 }
 
 /// The sequences of the hits in a batch, whose frames must be whole.
@@ -151,7 +151,7 @@ fn corrupt_records_are_errors_that_name_the_place() {
 fn rings_are_merged_by_time_and_objects_come_first() {
     let (mut a, ring_a) = fake::ring(4096, 0);
     let (mut b, ring_b) = fake::ring(4096, 0);
-    let mut reader = Reader::new(vec![ring_a, ring_b]);
+    let mut reader = Reader::new(vec![ring_a, ring_b], true);
     for time in [1, 4, 5] {
         a.write(&hit(time, time as u32, 0));
     }
@@ -168,7 +168,7 @@ fn rings_are_merged_by_time_and_objects_come_first() {
 fn records_newer_than_the_horizon_wait_for_the_next_round() {
     let (mut a, ring_a) = fake::ring(4096, 0);
     let (mut b, ring_b) = fake::ring(4096, 0);
-    let mut reader = Reader::new(vec![ring_a, ring_b]);
+    let mut reader = Reader::new(vec![ring_a, ring_b], true);
     a.write(&hit(10, 10, 0));
     b.write(&hit(30, 30, 0));
     assert_eq!(sequences(&reader.collect(20).unwrap()), [10]);
@@ -180,7 +180,7 @@ fn records_newer_than_the_horizon_wait_for_the_next_round() {
 fn a_concurrent_writer_loses_nothing_silently() {
     const HITS: u32 = 200_000;
     let (mut kernel, ring) = fake::ring(4096, u64::MAX - 4095);
-    let mut reader = Reader::new(vec![ring]);
+    let mut reader = Reader::new(vec![ring], true);
     let writer = std::thread::spawn(move || {
         for sequence in 0..HITS {
             kernel.write(&hit(u64::from(sequence), sequence, sequence as usize % 9));

@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// - `page` is one mapped page that only this reader writes; `shared` is a page
 ///   and twice the ring's data, mapped read-only.
 /// - `consumed` is what the consumer page says: the kernel leaves everything
-///   from there up to the producer position alone once it is committed.
+///   from there up to the producer position alone once it is committed. Of a ring
+///   that overwrites it does so while the ring is frozen: whoever calls `record`
+///   has seen to that, and it stays frozen.
 #[derive(Debug)]
 pub(crate) struct MappedRing {
     page: Mapping,
@@ -87,6 +89,16 @@ impl MappedRing {
     /// Records that found no room, since the ring was made.
     pub(crate) fn lost(&self) -> u64 {
         self.producer_field(offset_of!(ProducerPage, lost), Ordering::Relaxed)
+    }
+
+    /// Hits whose records others have taken the place of.
+    pub(crate) fn overwritten(&self) -> u64 {
+        self.producer_field(offset_of!(ProducerPage, overwritten), Ordering::Relaxed)
+    }
+
+    /// Goes on where the kernel says: of a ring that was frozen just now.
+    pub(crate) fn go_to_oldest(&mut self) {
+        self.consumed = self.consumer_position().load(Ordering::Acquire);
     }
 
     /// Position up to which records were given back.
