@@ -3,6 +3,7 @@
 
 mod abi;
 mod batches;
+mod coexistence;
 mod conservation;
 mod containers;
 mod fetching;
@@ -63,6 +64,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
+        coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,
         returns::TESTS,

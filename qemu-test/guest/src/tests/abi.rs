@@ -256,7 +256,7 @@ fn unknown_flags_and_reserved_fields_are_refused() {
             changed(&none, abi::INFO, &Info::default(), 4, flag),
             libc::EINVAL
         );
-        if flag > abi::SETUP_MODIFY {
+        if flag > abi::SETUP_OVERWRITE {
             assert_eq!(changed(&none, abi::SETUP, &setup, 4, flag), libc::EINVAL);
         }
         if flag > abi::FILTER_CHILDREN {
@@ -332,7 +332,7 @@ fn unknown_commands_are_refused() {
         ..Info::default()
     };
     for command in [
-        abi::iowr(abi::NR_ROWS + 1, 72),
+        abi::iowr(abi::NR_FREEZE + 1, 72),
         abi::iowr(0xff, 72),
         abi::INFO ^ 0x100,
         abi::INFO ^ 0xff00,

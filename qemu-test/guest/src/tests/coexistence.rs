@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: other tracers at the same instruction see what they would without us, in
+//! whatever order all come and go, and the program does not notice.
+
+use super::tests;
+use crate::module::Module;
+use crate::session::{probe_at, Session, RING_BYTES};
+use crate::victim::Victim;
+use crate::witness::Witness;
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+use nsprobe_common::abi::{self, Probe};
+use std::io::Read;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+tests![
+    four_tracers_come_and_go_in_every_order: 60,
+    a_debugger_at_the_same_instruction_does_no_harm: 120,
+];
+
+const FUNCTION: &str = "begins_with_push";
+
+/// Somebody who counts hits of one instruction.
+enum Party {
+    Ours(Session, u32),
+    Theirs(Witness),
+}
+
+impl Party {
+    fn new(kind: usize, victim: &Victim) -> Party {
+        let offset = victim.function(FUNCTION).offset;
+        match kind {
+            0 | 1 => {
+                let session = Session::with_rings(RING_BYTES);
+                let probe = Probe {
+                    kind: [abi::PROBE_ENTRY, abi::PROBE_RETURN][kind],
+                    sink: abi::SINK_COUNT,
+                    ..probe_at(offset, 0)
+                };
+                let id = session.attach(victim.file(), probe).expect("a probe");
+                Party::Ours(session, id)
+            }
+            2 => Party::Theirs(Witness::new(victim.file(), offset)),
+            _ => Party::Theirs(Witness::of_return(victim.file(), offset)),
+        }
+    }
+
+    fn hits(&self) -> u64 {
+        match self {
+            Party::Ours(session, id) => session.counters(*id).hits,
+            Party::Theirs(witness) => witness.hits(),
+        }
+    }
+}
+
+/// All orders of so many things.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..count {
+        let longer = all.iter().flat_map(|order: &Vec<usize>| {
+            let left = (0..count).filter(|next| !order.contains(next));
+            left.map(|next| [order.as_slice(), &[next]].concat())
+        });
+        all = longer.collect();
+    }
+    all
+}
+
+fn four_tracers_come_and_go_in_every_order() {
+    let _module = Module::load();
+    let mut victim = Victim::caller(FUNCTION);
+    let offset = victim.function(FUNCTION).offset;
+    let mut called = 0;
+    let all = orders(4);
+    assert_eq!(all.len(), 24);
+    for (index, leaving) in all.iter().enumerate() {
+        // They come in another order than they go.
+        let coming = &all[(index * 7 + 3) % all.len()];
+        let mut parties: Vec<Option<Party>> = (0..4).map(|_| None).collect();
+        let mut wanted = [0; 4];
+        let mut check = |parties: &[Option<Party>]| {
+            called += 10;
+            assert_eq!(victim.call(10), called);
+            for (party, wanted) in parties.iter().zip(&mut wanted) {
+                if let Some(party) = party {
+                    *wanted += 10;
+                    assert_eq!(party.hits(), *wanted, "{coming:?} {leaving:?}");
+                }
+            }
+        };
+        let file = Victim::caller(FUNCTION);
+        for kind in coming {
+            parties[*kind] = Some(Party::new(*kind, &file));
+            check(&parties);
+        }
+        for kind in leaving {
+            parties[*kind] = None;
+            check(&parties);
+        }
+    }
+    assert!(victim.text_is_restored(offset));
+}
+
+/// gdb with a breakpoint that never stops.
+struct Debugger {
+    gdb: Child,
+    stdout: ChildStdout,
+}
+
+impl Debugger {
+    fn new(victim: &Victim) -> Debugger {
+        let mut command = Command::new("gdb");
+        command.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
+        command.args(["-p", &victim.pid().to_string()]);
+        // Its output to a pipe comes late.
+        let told = format!("/var/tmp/gdb-of-{}", victim.pid());
+        for line in [
+            &format!("break *{FUNCTION}"),
+            "ignore 1 1000000",
+            &format!("shell touch {told}"),
+            "continue",
+            "info breakpoints",
+            "detach",
+        ] {
+            command.args(["-ex", line]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut gdb = command.spawn().expect("gdb is in the guest");
+        let stdout = gdb.stdout.take().expect("piped");
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(10));
+        while std::fs::remove_file(&told).is_err() {
+            let ended = gdb.try_wait().expect("it is ours");
+            assert!(ended.is_none(), "gdb has ended");
+            pause();
+        }
+        // It puts its breakpoint in when it lets the program go on.
+        let stat = format!("/proc/{}/stat", victim.pid());
+        while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S ")) {
+            pause();
+        }
+        Debugger { gdb, stdout }
+    }
+
+    /// Has it leave; hits that it has seen.
+    fn leave(mut self, victim: &Victim) -> u64 {
+        kill(Pid::from_raw(victim.pid() as i32), Signal::SIGINT).expect("it lives");
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).expect("text");
+        assert!(self.gdb.wait().expect("it is ours").success(), "{text}");
+        let hits = text.split("already hit ").nth(1);
+        let hits = hits.and_then(|rest| rest.split(' ').next()?.parse().ok());
+        hits.unwrap_or(0)
+    }
+}
+
+/// The kernel gives a hit to its own probes when there are some; else to gdb.
+fn a_debugger_at_the_same_instruction_does_no_harm() {
+    let _module = Module::load();
+    let ours = |victim: &Victim| Party::new(0, victim);
+    for (first, last) in [
+        ("ours", "gdb"),
+        ("ours", "ours"),
+        ("gdb", "gdb"),
+        ("gdb", "ours"),
+    ] {
+        let mut victim = Victim::caller(FUNCTION);
+        let offset = victim.function(FUNCTION).offset;
+        let (party, debugger) = match first {
+            "ours" => {
+                let party = ours(&victim);
+                (party, Debugger::new(&victim))
+            }
+            _ => {
+                let debugger = Debugger::new(&victim);
+                assert_eq!(victim.call(5), 5);
+                (ours(&victim), debugger)
+            }
+        };
+        let before = if first == "ours" { 0 } else { 5 };
+        assert_eq!(victim.call(100), before + 100);
+        let mine = party.hits();
+        let theirs = match last {
+            "gdb" => {
+                drop(party);
+                assert_eq!(victim.call(10), before + 110);
+                debugger.leave(&victim)
+            }
+            _ => {
+                let theirs = debugger.leave(&victim);
+                assert_eq!(victim.call(10), before + 110);
+                drop(party);
+                theirs
+            }
+        };
+        println!("{first} first, {last} last: ours {mine}, gdb {theirs}");
+        assert!(mine <= 100 && theirs <= before + 110);
+        assert!(
+            mine >= 100 - theirs.saturating_sub(before),
+            "nobody has seen a hit"
+        );
+        // The program goes on as before, and a new probe sees all.
+        let again = ours(&victim);
+        assert_eq!(victim.call(20), before + 130);
+        assert_eq!(again.hits(), 20);
+        drop(again);
+        assert_eq!(victim.call(5), before + 135);
+        assert!(victim.text_is_restored(offset));
+    }
+}
