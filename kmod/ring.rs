@@ -328,6 +328,11 @@ impl Rings {
         self.overwrite
     }
 
+    /// Whether records stay where they are until they are read.
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.overwrite || self.is_frozen()
+    }
+
     /// Whether rings that overwrite are frozen, or about to be.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)

@@ -232,11 +232,12 @@ impl Session {
         let rings = self.rings_for(Access::Read)?;
         let as_text = self.as_text.copy().unwrap_or(false);
         let mut reader = self.reader.lock();
-        if rings.overwrite() && !rings.is_frozen() {
-            return Err(EBUSY);
-        }
-        reader.prepare(rings)?;
         loop {
+            // Also after a sleep, in which the lock was free.
+            if !rings.is_readable() {
+                return Err(EBUSY);
+            }
+            reader.prepare(rings)?;
             let count = reader.fill(rings, as_text, &mut out)?;
             if count != 0 || out.is_empty() {
                 return Ok(count);
@@ -268,7 +269,7 @@ impl Session {
         };
         shared.waiter.arm();
         match self.access.copy() {
-            Some(Access::Read) => self.reader.lock().is_ready(rings),
+            Some(Access::Read) => rings.is_readable() && self.reader.lock().is_ready(rings),
             _ => rings.is_ready(),
         }
     }

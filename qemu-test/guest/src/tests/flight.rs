@@ -12,12 +12,14 @@ use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Freeze, Probe, Refusal};
 use serde_json::Value;
+use std::io::Read;
 
 tests![
     the_newest_hits_are_there_without_a_gap,
     a_trigger_ends_the_record_with_its_own_hit,
     writers_on_all_cpus_leave_whole_records,
     a_record_begins_anew,
+    read_waits_for_the_end_of_the_record,
     only_rings_that_overwrite_are_frozen,
     a_user_has_the_calls_before_a_trigger,
 ];
@@ -178,6 +180,27 @@ fn a_record_begins_anew() {
     victim.call(10_000);
     freeze(&session, abi::FREEZE_NOW).expect("it can be");
     check_newest(&session, id, &Records::of(&session));
+}
+
+fn read_waits_for_the_end_of_the_record() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let (session, id) = recorder(&victim, "begins_with_push", 0);
+    victim.call(5_000);
+    let mut buffer = vec![0u8; 1 << 16];
+    let busy = (&session.file).read(&mut buffer).map(drop);
+    assert_eq!(errno(busy, "read"), libc::EBUSY);
+    freeze(&session, abi::FREEZE_NOW).expect("it can be");
+    let count = (&session.file).read(&mut buffer).expect("records");
+    let words: Vec<u64> = buffer[..count]
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+        .collect();
+    let mut records = Records::default();
+    records.add(&words);
+    println!("{} hits", records.hits.len());
+    assert!(records.hits.len() > 20);
+    check_newest(&session, id, &records);
 }
 
 fn only_rings_that_overwrite_are_frozen() {
