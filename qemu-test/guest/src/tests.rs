@@ -23,6 +23,7 @@ mod semaphores;
 mod sinks;
 mod specs;
 mod stacks;
+mod static_probes;
 mod verify;
 mod writes;
 
@@ -64,6 +65,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
+        static_probes::TESTS,
         coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,

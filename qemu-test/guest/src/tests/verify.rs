@@ -6,7 +6,7 @@ use super::tests;
 use crate::command::{self, Output};
 use crate::container::{Container, Root};
 use crate::module::Module;
-use crate::session::PAGE;
+use crate::session::{Session, PAGE, RING_BYTES};
 use crate::sys::Mapping;
 use crate::victim::{self, Victim};
 use nix::libc::{MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
@@ -16,6 +16,7 @@ use std::process::Command;
 
 tests![
     every_process_is_armed_or_left_out,
+    a_breakpoint_that_became_a_call_is_one,
     what_the_kernel_leaves_out_is_told,
     a_copy_of_the_file_is_told,
     containers_are_told_apart: 120,
@@ -58,6 +59,25 @@ fn every_process_is_armed_or_left_out() {
     assert!(text
         .stdout
         .contains("begins_with_push: armed in 3 of 3 mappings, in 3 processes"));
+}
+
+fn a_breakpoint_that_became_a_call_is_one() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_nop10");
+    let place = victim.function("begins_with_nop10");
+    // Somebody else's probe that was hit: what verify attaches finds the call there.
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(victim.file(), &place, 0);
+    victim.call(100);
+    assert_eq!(session.counters(id).hits, 100);
+    let changed = victim.changed_bytes(place.offset, 10);
+    assert!(
+        changed > 1,
+        "the kernel has not optimised it: {changed} bytes"
+    );
+    let spec = format!("{}:begins_with_nop10", victim.file().display());
+    let (told, got) = verified(&[&spec]);
+    assert_eq!((got.code, &told["armed"]), (0, &1.into()), "{got:#?}");
 }
 
 fn what_the_kernel_leaves_out_is_told() {

@@ -10,12 +10,13 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// Bytes that are compared: an instruction that the kernel may replace as a whole.
-const BYTES: usize = 5;
+/// Bytes that are compared.
+const BYTES: usize = 6;
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
-/// A call, which the kernel puts where a long nop was.
-const CALL: u8 = 0xe8;
+/// What the kernel makes of a ten-byte nop once it was hit (`is_optimized` of
+/// `arch/x86/kernel/uprobes.c`): `lea -0x80(%rsp), %rsp`, and a call.
+const OPTIMISED: [u8; BYTES] = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8];
 
 /// A place of a probe in a process.
 #[derive(Debug)]
@@ -213,7 +214,7 @@ impl Looked<'_> {
 fn is_armed(found: [u8; BYTES], original: [u8; BYTES]) -> bool {
     let [now, ..] = found;
     let [before, ..] = original;
-    now != before && (now == BREAKPOINT || now == CALL)
+    now == BREAKPOINT && now != before || found == OPTIMISED && found != original
 }
 
 /// Whether a mapping may be of the probed file or of a copy: a look at the file itself
@@ -229,15 +230,14 @@ mod tests {
 
     #[test]
     fn breakpoints_and_calls_are_told_from_code() {
-        let push = [0x55, 0x48, 0x89, 0xe5, 0xc3];
+        let push = [0x55, 0x48, 0x89, 0xe5, 0xc3, 0x90];
         assert!(!is_armed(push, push));
-        assert!(is_armed([BREAKPOINT, 0x48, 0x89, 0xe5, 0xc3], push));
-        let nop = [0x66, 0x2e, 0x0f, 0x1f, 0x84];
-        assert!(is_armed([CALL, 1, 2, 3, 4], nop));
-        // What was a call, or a breakpoint of the program's own, is none of ours.
-        let call = [CALL, 1, 2, 3, 4];
-        assert!(!is_armed(call, call));
+        assert!(is_armed([BREAKPOINT, 0x48, 0x89, 0xe5, 0xc3, 0x90], push));
+        let nop = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0];
+        assert!(is_armed(OPTIMISED, nop));
+        // What the program has of its own is none of ours.
+        assert!(!is_armed(OPTIMISED, OPTIMISED));
         assert!(!is_armed([BREAKPOINT; BYTES], [BREAKPOINT; BYTES]));
-        assert!(!is_armed([0x90, 0x48, 0x89, 0xe5, 0xc3], push));
+        assert!(!is_armed([0x90, 0x48, 0x89, 0xe5, 0xc3, 0x90], push));
     }
 }
