@@ -23,7 +23,6 @@ mod semaphores;
 mod sinks;
 mod specs;
 mod stacks;
-mod static_probes;
 mod verify;
 mod writes;
 
@@ -65,7 +64,6 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
-        static_probes::TESTS,
         coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,
