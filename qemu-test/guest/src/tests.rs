@@ -24,6 +24,7 @@ mod sinks;
 mod specs;
 mod stacks;
 mod verify;
+mod witness;
 mod writes;
 
 use std::process::ExitCode;
@@ -75,6 +76,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         program::TESTS,
         specs::TESTS,
         containers::TESTS,
+        witness::TESTS,
     ]
     .into_iter()
     .flatten()
