@@ -24,6 +24,7 @@ mod sinks;
 mod specs;
 mod stacks;
 mod verify;
+mod volume;
 mod witness;
 mod writes;
 
@@ -77,6 +78,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         specs::TESTS,
         containers::TESTS,
         witness::TESTS,
+        volume::TESTS,
     ]
     .into_iter()
     .flatten()
