@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 tests![
     records_at_full_speed_are_recorded_or_counted_as_lost: 240,
+    one_wildcard_counts_ten_thousand_functions: 240,
     a_wildcard_that_fits_too_much_is_refused_with_the_number,
     a_packages_static_probe_is_traced_in_a_container: 120,
     programs_in_a_sandbox_live_on,
@@ -71,6 +72,42 @@ fn records_at_full_speed_are_recorded_or_counted_as_lost() {
     assert_eq!(recorded + lost, CALLS);
     assert_eq!(printed, recorded);
     assert_eq!(summary["balanced"], true);
+}
+
+fn one_wildcard_counts_ten_thousand_functions() {
+    const COUNT: u32 = 10_000;
+    let _module = Module::load();
+    let mut victim = Victim::start("many_functions", &[]);
+    let first = victim.function("many_100000").offset;
+    let spec = format!("{}:many_10????", victim.file().display());
+    let pid = victim.pid().to_string();
+    let start = Instant::now();
+    let mut running = Running::start(&[
+        "count",
+        "--json",
+        "--max-probes",
+        "10000",
+        "--rows",
+        "16384",
+        "-p",
+        &pid,
+        &spec,
+    ]);
+    assert!(attached(COUNT));
+    let ready = start.elapsed();
+    let length = u64::from(COUNT) * 16;
+    assert_eq!(victim.changed_bytes(first, length), u64::from(COUNT));
+    victim.call(2);
+    let start = Instant::now();
+    let summary = summary(&mut running);
+    let (code, errors) = running.interrupt();
+    let ended = start.elapsed();
+    println!("{COUNT} functions: attached {ready:?} after the start, ended in {ended:?}");
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(summary["hits"], 2 * COUNT);
+    assert_eq!(summary["aggregated"], 2 * COUNT);
+    assert_eq!(victim.changed_bytes(first, length), 0);
+    victim.call(1);
 }
 
 fn a_wildcard_that_fits_too_much_is_refused_with_the_number() {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 tests![
     each_kind_of_place_is_counted_as_the_kernel_counts: 120,
-    tracers_come_and_go_in_every_order: 120,
+    perf_comes_and_goes_in_every_order: 120,
     a_debugger_and_a_tracer_share_a_function: 120,
 ];
 
@@ -249,8 +249,9 @@ const ORDERS: [[usize; 3]; 6] = [
     [2, 1, 0],
 ];
 
-/// Each detaches in every order behind every other; attached in as many.
-fn tracers_come_and_go_in_every_order() {
+/// perf too, and an entry that the kernel optimises: what `coexistence` leaves out. Each
+/// order of coming once, and each of going.
+fn perf_comes_and_goes_in_every_order() {
     let _module = Module::load();
     if Command::new("perf").arg("--version").output().is_err() {
         crate::run::skip("no perf here");
