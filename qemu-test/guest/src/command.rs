@@ -135,11 +135,12 @@ impl Running {
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
-        let status = self.child.wait().expect("the child is ours");
+        // To its end first: whoever has much to say waits for the reader.
         let mut errors = String::new();
         if let Some(mut stderr) = self.stderr.take() {
             let _ = stderr.read_to_string(&mut errors);
         }
+        let status = self.child.wait().expect("the child is ours");
         (status.code(), errors)
     }
 }

@@ -24,6 +24,8 @@ mod sinks;
 mod specs;
 mod stacks;
 mod verify;
+mod volume;
+mod witness;
 mod writes;
 
 use std::process::ExitCode;
@@ -75,6 +77,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         program::TESTS,
         specs::TESTS,
         containers::TESTS,
+        witness::TESTS,
+        volume::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -130,13 +130,21 @@ impl Victim {
 
     /// How many bytes of its code, from a file offset on, are not as in the file.
     pub(crate) fn changed_bytes(&self, offset: u64, length: u64) -> u64 {
+        self.changed_places(offset, length).len() as u64
+    }
+
+    /// The offsets in its file of those bytes.
+    pub(crate) fn changed_places(&self, offset: u64, length: u64) -> Vec<u64> {
         let mut now = vec![0; length as usize];
         let mut then = now.clone();
         read_text(self.pid(), &self.file, offset, &mut now);
         let file = File::open(&self.file).expect("the victim's file is there");
         file.read_exact_at(&mut then, offset).expect("in the file");
-        let pairs = now.iter().zip(&then);
-        pairs.filter(|(now, then)| now != then).count() as u64
+        let pairs = (offset..).zip(now.iter().zip(&then));
+        pairs
+            .filter(|(_, (now, then))| now != then)
+            .map(|(place, _)| place)
+            .collect()
     }
 
     /// Whether the ten-byte nop there is one again. The kernel leaves the call that

@@ -27,25 +27,44 @@ fn write(file: &str, text: &str) {
 impl Witness {
     /// Begins to count.
     pub(crate) fn new(file: &Path, offset: u64) -> Witness {
-        Witness::of("p", file, offset)
+        Witness::of("p", file, &format!("{offset:#x}"))
+    }
+
+    /// Begins to count at a USDT point, whose semaphore is at another offset.
+    pub(crate) fn of_point(file: &Path, offset: u64, semaphore: u64) -> Witness {
+        Witness::of("p", file, &format!("{offset:#x}({semaphore:#x})"))
     }
 
     /// Begins to count returns of the function there.
     pub(crate) fn of_return(file: &Path, offset: u64) -> Witness {
-        Witness::of("r", file, offset)
+        Witness::of("r", file, &format!("{offset:#x}"))
     }
 
-    fn of(kind: &str, file: &Path, offset: u64) -> Witness {
+    /// A probe that counts for nobody yet.
+    pub(crate) fn idle(file: &Path, offset: u64) -> Witness {
+        Witness::make("p", file, &format!("{offset:#x}"))
+    }
+
+    /// The event's name, as perf takes it.
+    pub(crate) fn event(&self) -> String {
+        format!("witness:{}", self.name)
+    }
+
+    fn of(kind: &str, file: &Path, place: &str) -> Witness {
+        let witness = Witness::make(kind, file, place);
+        witness.enable(true);
+        witness
+    }
+
+    fn make(kind: &str, file: &Path, place: &str) -> Witness {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("w{}_{number}", std::process::id());
         write(
             EVENTS,
-            &format!("{kind}:witness/{name} {}:{offset:#x}\n", file.display()),
+            &format!("{kind}:witness/{name} {}:{place}\n", file.display()),
         );
-        let witness = Witness { name };
-        witness.enable(true);
-        witness
+        Witness { name }
     }
 
     fn enable(&self, on: bool) {
