@@ -36,7 +36,7 @@ for what in $sessions; do guest "$what" turns "$what"; done
 cp "$peers/versions" "$results/versions.txt"
 table() {
     (cd "$results" && awk -v KVER="$KVER" -f "$PROJECT/bench/table.awk" \
-        versions.txt icount.txt tcg.txt one.txt many.txt burst.txt)
+        versions.txt icount.txt tcg.txt one.txt many.txt burst.txt) | sed "s|$PROJECT/||g"
 }
 table
 [ -z "${UPDATE:-}" ] || table >bench/RESULTS.md

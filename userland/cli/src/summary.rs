@@ -11,6 +11,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Most probes that people are told of one by one.
+const PROBES_SHOWN: usize = 20;
+
 /// The end of a trace.
 #[derive(Debug)]
 pub(crate) struct Summary {
@@ -191,6 +194,24 @@ impl Summary {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
+    /// Writes what became of the hits of each probe, those with the most hits first.
+    fn write_probes(&self, out: &mut impl Write) -> Result<()> {
+        let hit = self.probes.iter().filter(|probe| probe.counters.hits > 0);
+        let mut hit: Vec<&ProbeSummary> = hit.collect();
+        hit.sort_by_key(|probe| std::cmp::Reverse(probe.counters.hits));
+        for probe in hit.iter().take(PROBES_SHOWN) {
+            let counters = sentence(&probe.counters);
+            writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
+        }
+        match hit.len().checked_sub(PROBES_SHOWN) {
+            None | Some(0) => Ok(()),
+            Some(more) => writeln!(
+                out,
+                "nsprobe:   and {more} with fewer hits (--json has all)"
+            ),
+        }
+    }
+
     /// Writes it for people.
     pub(crate) fn write(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
@@ -202,10 +223,7 @@ impl Summary {
             sentence(&total)
         )?;
         if self.probes.len() > 1 {
-            for probe in self.probes.iter().filter(|probe| probe.counters.hits > 0) {
-                let counters = sentence(&probe.counters);
-                writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
-            }
+            self.write_probes(out)?;
         }
         if self.overwritten > 0 {
             writeln!(
