@@ -99,9 +99,10 @@ struct TraceArguments {
     /// End a --flight when this probe is hit, whose condition must hold
     #[arg(long, value_name = "PROBE", requires = "flight")]
     trigger: Vec<String>,
-    /// Bytes of each CPU's ring: a power of two; K and M are understood
-    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = ring_bytes)]
-    ring_size: u64,
+    /// Bytes of each CPU's ring: a power of two; K and M are understood. Without it all rings
+    /// together take 4M, each 256K to 2M
+    #[arg(long, value_name = "BYTES", value_parser = ring_bytes)]
+    ring_size: Option<u64>,
 }
 
 /// What all verbs that probe have in common, but for the probes.
@@ -393,7 +394,9 @@ impl TraceArguments {
             count: self.count,
             setup: SetupOptions {
                 overwrite: self.flight,
-                ..SetupOptions::with_ring_bytes(self.ring_size)
+                ..self
+                    .ring_size
+                    .map_or_else(SetupOptions::usual, SetupOptions::with_ring_bytes)
             },
             changes: Vec::new(),
             max_writes: 0,

@@ -67,10 +67,13 @@ impl Features {
     }
 }
 
+/// Bytes that all rings of a session take together, when nothing else is said.
+const USUAL_BYTES: u64 = 4 << 20;
+
 /// How a session's rings are made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetupOptions {
-    /// Bytes of each CPU's ring, a power of two.
+    /// Bytes of each CPU's ring, a power of two. Zero: what suits the number of CPUs.
     pub ring_bytes: u64,
     /// Fill of a ring at which a sleeping reader wakes.
     pub watermark_bytes: u64,
@@ -93,6 +96,27 @@ impl SetupOptions {
             text: false,
             modify: false,
             overwrite: false,
+        }
+    }
+
+    /// Rings that together take 4 megabytes, but each at least a quarter of one
+    /// and at most 2. More would count as memory of the reader, twice, before it is used.
+    pub fn usual() -> SetupOptions {
+        SetupOptions::with_ring_bytes(0)
+    }
+
+    /// The same with the sizes that suit so many rings, where none are given.
+    fn for_rings(&self, rings: u32) -> SetupOptions {
+        if self.ring_bytes != 0 {
+            return *self;
+        }
+        let each = USUAL_BYTES / u64::from(rings.max(1));
+        let ring_bytes = (1u64 << each.max(1).ilog2()).clamp(256 << 10, 2 << 20);
+        SetupOptions {
+            ring_bytes,
+            // Early, so that the reader has begun when much comes.
+            watermark_bytes: 64 << 10,
+            ..*self
         }
     }
 
@@ -161,6 +185,7 @@ impl Device {
 
     /// Makes the rings: the open file becomes a session.
     pub fn setup(self, options: &SetupOptions) -> Result<(Session, Reader)> {
+        let options = &options.for_rings(self.info.rings);
         options.check()?;
         let setup = sys::setup(self.file.as_fd(), options)
             .map_err(|errno| setup_error(errno, options, self.info.rings))?;
@@ -250,6 +275,18 @@ mod tests {
         for good in [4096, 1 << 18, 1 << 28] {
             SetupOptions::with_ring_bytes(good).check().unwrap();
         }
+    }
+
+    #[test]
+    fn rings_suit_the_number_of_cpus() {
+        let each = |rings| SetupOptions::usual().for_rings(rings).ring_bytes;
+        assert_eq!([1, 2, 3].map(each), [2 << 20, 2 << 20, 1 << 20]);
+        assert_eq!([8, 64, 4096].map(each), [512 << 10, 256 << 10, 256 << 10]);
+        for rings in [0, 1, 7, 8192] {
+            SetupOptions::usual().for_rings(rings).check().unwrap();
+        }
+        let own = SetupOptions::with_ring_bytes(4096);
+        assert_eq!(own.for_rings(64), own);
     }
 
     #[test]
