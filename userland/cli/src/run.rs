@@ -65,6 +65,8 @@ pub(crate) struct Run<'a> {
 pub(crate) enum Pace {
     /// Go on.
     Wait,
+    /// Go on at once: there is more to do.
+    Again,
     /// It is enough, for this reason.
     Enough(String),
 }
@@ -155,7 +157,9 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Ended> {
         let deadline = self.options.timeout.map(|timeout| self.begun + timeout);
         let mut grace: Option<Instant> = None;
+        let mut is_busy = false;
         let ended_by = loop {
+            let pause = if is_busy { Duration::ZERO } else { pause };
             let wait = next_wait(pause, deadline, grace);
             match self.events.wait(&self.session, self.target.pidfd(), wait)? {
                 Event::Signal { signal, by_process } => {
@@ -169,9 +173,11 @@ impl<'a> Run<'a> {
                 Event::ReaderGone => return Ok(Ended::ReaderGone),
                 Event::Records | Event::Nothing => {}
             }
-            if let Pace::Enough(why) = step(self)? {
-                break why;
-            }
+            is_busy = match step(self)? {
+                Pace::Wait => false,
+                Pace::Again => true,
+                Pace::Enough(why) => break why,
+            };
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 break "the time is over".to_owned();

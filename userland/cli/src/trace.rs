@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe trace` and `set`: a line for each hit, and for each change, as it comes.
 
+mod backlog;
 mod printer;
 
 use crate::args::TracePlan;
@@ -9,6 +10,7 @@ use crate::probes::How;
 use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::summary::{self, Summary};
 use crate::target::Target;
+use backlog::Backlog;
 use libnsprobe::{Reader, Sink};
 use printer::Printer;
 use std::process::ExitCode;
@@ -46,6 +48,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     };
     run.planned.files.clear();
     let mut printer = Printer::new(plan, run.labels.clone(), Names::new(files), run.start_ns);
+    let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if plan.setup.overwrite {
             return Ok(match run.session.is_frozen()? {
@@ -53,25 +56,20 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
                 false => Pace::Wait,
             });
         }
-        drain(run, &mut printer, Reader::settled())?;
+        backlog.take(run, &mut printer, Reader::settled())?;
+        let more = backlog.print(run, &mut printer)?;
+        printer.rest()?;
         Ok(match (printer.is_full(), printer.printed()) {
+            (false, _) if more => Pace::Again,
             (false, _) => Pace::Wait,
             (true, 1) => Pace::Enough("1 call was printed".to_owned()),
             (true, printed) => Pace::Enough(format!("{printed} calls were printed")),
         })
     })?;
     match ended {
-        Ended::Because(why) => end(plan, run, printer, why),
+        Ended::Because(why) => end(plan, run, printer, backlog, why),
         Ended::ReaderGone => Ok(ExitCode::SUCCESS),
     }
-}
-
-fn drain(run: &mut Run<'_>, printer: &mut Printer, until_ns: u64) -> anyhow::Result<()> {
-    let batch = run.reader.collect(until_ns)?;
-    printer.print(&run.session, &batch)?;
-    drop(batch);
-    printer.rest()?;
-    Ok(())
 }
 
 /// Detaches, prints what is left, and sums up.
@@ -79,6 +77,7 @@ fn end(
     plan: &TracePlan,
     mut run: Run<'_>,
     mut printer: Printer,
+    mut backlog: Backlog,
     ended_by: String,
 ) -> anyhow::Result<ExitCode> {
     if plan.setup.overwrite {
@@ -86,7 +85,8 @@ fn end(
     }
     run.detach()?;
     let elapsed = run.begun.elapsed();
-    drain(&mut run, &mut printer, u64::MAX)?;
+    backlog.empty(&mut run, &mut printer)?;
+    printer.rest()?;
     let failure = run.end_command();
     let summary = Summary {
         elapsed,

@@ -39,6 +39,6 @@ pub use fdinfo::{sessions, ProbeStatus, SessionStatus};
 pub use nsprobe_common as common;
 pub use objects::Objects;
 pub use probe::{Limits, Probe, ProgramId, Sink};
-pub use reader::{Batch, Reader, SETTLE_NS};
+pub use reader::{Batch, Copied, Reader, SETTLE_NS};
 pub use session::{Counters, Filter, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};

@@ -14,6 +14,7 @@
 use crate::error::{Error, Result};
 use crate::sys::{self, MappedRing};
 use nsprobe_common::record::{Corrupt, Record};
+use zerocopy::IntoBytes;
 
 /// How long a record may take from its time stamp to its commit without coming
 /// out of order: generous for a stack walk, and below what a person notices.
@@ -156,14 +157,18 @@ impl Reader {
     }
 
     fn record(&self, entry: Entry) -> std::result::Result<Option<Record<'_>>, Corrupt> {
+        let Some(bytes) = self.bytes(entry)? else {
+            return Ok(None);
+        };
+        Ok(Record::parse(bytes)?.and_then(|(record, _)| record))
+    }
+
+    fn bytes(&self, entry: Entry) -> std::result::Result<Option<&[u8]>, Corrupt> {
         let ring = entry.ring as usize;
         let (Some(ring), Some(&end)) = (self.rings.get(ring), self.ends.get(ring)) else {
             return Ok(None);
         };
-        let Some(bytes) = ring.record(entry.position, end)? else {
-            return Ok(None);
-        };
-        Ok(Record::parse(bytes)?.and_then(|(record, _)| record))
+        ring.record(entry.position, end)
     }
 }
 
@@ -193,6 +198,19 @@ impl Batch<'_> {
             .filter_map(|&entry| reader.record(entry).ok().flatten())
     }
 
+    /// The records in memory of their own: the rings have their room back as soon as this
+    /// batch is dropped, whatever time the records take.
+    pub fn copy(&self) -> Copied {
+        let reader = &*self.reader;
+        let mut copied = Copied::default();
+        for &entry in &reader.index {
+            if let Ok(Some(bytes)) = reader.bytes(entry) {
+                copied.push(bytes);
+            }
+        }
+        copied
+    }
+
     /// How many records there are.
     pub fn len(&self) -> usize {
         self.reader.index.len()
@@ -201,6 +219,40 @@ impl Batch<'_> {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.reader.index.is_empty()
+    }
+}
+
+/// Records out of the rings, in the order of their batch.
+#[derive(Debug, Default)]
+pub struct Copied {
+    words: Vec<u64>,
+    /// Where the next one is.
+    at: usize,
+}
+
+impl Copied {
+    fn push(&mut self, bytes: &[u8]) {
+        let words = bytes.chunks_exact(size_of::<u64>());
+        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        self.words.extend(words.map(word));
+    }
+
+    /// Bytes that are left.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.words.get(self.at..).unwrap_or_default())
+    }
+
+    /// The next record.
+    pub fn next_record(&mut self) -> Option<Record<'_>> {
+        loop {
+            let left = self.words.get(self.at..)?;
+            // They were parsed when they were collected: none fails here.
+            let (record, length) = Record::parse(left.as_bytes()).ok()??;
+            self.at += length / size_of::<u64>();
+            if record.is_some() {
+                return record;
+            }
+        }
     }
 }
 

@@ -71,19 +71,31 @@ impl Printer {
         self.names.sources()
     }
 
-    /// Prints a batch, and hands it to whoever reads us.
-    pub(super) fn print(&mut self, session: &Session, batch: &Batch<'_>) -> io::Result<()> {
+    /// Secures the files that the stacks of a batch name, before they are gone.
+    pub(super) fn secure(&mut self, session: &Session, batch: &Batch<'_>) {
         for record in batch.records() {
             match record {
                 Record::Object(object) => self.names.announce(session, object),
-                Record::Hit(hit, details) => self.hit(session, hit, &details)?,
-                Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns)?,
-                Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns)?,
-                Record::Write(write) => self.write(write)?,
-                Record::Off(off) => self.off(off)?,
-                Record::Unknown(..) => {}
+                // They come first.
+                _ => break,
             }
         }
+    }
+
+    /// Prints a record.
+    pub(super) fn print(&mut self, session: &Session, record: Record<'_>) -> io::Result<()> {
+        match record {
+            Record::Hit(hit, details) => self.hit(session, hit, &details),
+            Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns),
+            Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns),
+            Record::Write(write) => self.write(write),
+            Record::Off(off) => self.off(off),
+            Record::Object(_) | Record::Unknown(..) => Ok(()),
+        }
+    }
+
+    /// Hands what is printed to whoever reads us.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 

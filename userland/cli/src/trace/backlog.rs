@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records that are out of the rings and not printed yet: printing takes longer than
+//! recording, and the rings must not wait for it.
+
+use super::printer::Printer;
+use crate::run::Run;
+use libnsprobe::Copied;
+use std::collections::VecDeque;
+
+/// Most bytes of records that wait; beyond, the rings fill up, and count what they lose.
+const BYTES_MAX: usize = 64 << 20;
+
+/// Records that are printed before the rings are looked at again.
+const RECORDS_AT_ONCE: usize = 250;
+
+/// Records that wait, in order.
+#[derive(Default)]
+pub(super) struct Backlog {
+    batches: VecDeque<Copied>,
+}
+
+impl Backlog {
+    /// Takes what is in the rings up to this time.
+    pub(super) fn take(
+        &mut self,
+        run: &mut Run<'_>,
+        printer: &mut Printer,
+        until_ns: u64,
+    ) -> anyhow::Result<()> {
+        let waiting: usize = self.batches.iter().map(Copied::bytes).sum();
+        if waiting < BYTES_MAX {
+            let batch = run.reader.collect(until_ns)?;
+            if !batch.is_empty() {
+                printer.secure(&run.session, &batch);
+                self.batches.push_back(batch.copy());
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints some of them; whether there are more.
+    pub(super) fn print(&mut self, run: &Run<'_>, printer: &mut Printer) -> anyhow::Result<bool> {
+        for _ in 0..RECORDS_AT_ONCE {
+            let Some(batch) = self.batches.front_mut() else {
+                break;
+            };
+            match batch.next_record() {
+                Some(record) => printer.print(&run.session, record)?,
+                None => drop(self.batches.pop_front()),
+            }
+        }
+        printer.flush()?;
+        Ok(!self.batches.is_empty())
+    }
+
+    /// Takes and prints everything.
+    pub(super) fn empty(&mut self, run: &mut Run<'_>, printer: &mut Printer) -> anyhow::Result<()> {
+        while self.print(run, printer)? {}
+        self.take(run, printer, u64::MAX)?;
+        while self.print(run, printer)? {}
+        Ok(())
+    }
+}
