@@ -72,6 +72,7 @@ burst() {
         case $peer in
         perf) kept=$(perf script -i /tmp/perf.data 2>/dev/null | grep -c begins_with_push) ;;
         lttng) kept=$(babeltrace2 /tmp/lttng 2>/dev/null | grep -c begins_with_push) ;;
+        nsprobe*) kept=$(grep -c ' under:begins_with_push$' "$OUT") ;;
         systemtap) kept=$(grep -c under "$OUT") ;;
         bpftrace) kept=$(grep -c ' under$' "$OUT") ;;
         *) kept=$(grep -c begins_with_push "$OUT") ;;
