@@ -51,5 +51,5 @@ fn main() -> ExitCode {
         eprintln!("no test has such a name; --list shows them");
         return ExitCode::from(2);
     }
-    run::all(&chosen)
+    run::all(&chosen, only.is_some() || !parts.is_empty())
 }

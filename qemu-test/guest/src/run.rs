@@ -54,15 +54,19 @@ pub(crate) fn child(name: &str) -> ExitCode {
     }
 }
 
-/// Runs all of them; fails when one did.
-pub(crate) fn all(tests: &[&Test]) -> ExitCode {
+/// Runs all of them; fails when one did. `shows_all` is for who looks at a few: else
+/// only tests that do not pass show what they printed.
+pub(crate) fn all(tests: &[&Test], shows_all: bool) -> ExitCode {
     println!("KTAP version 1\n1..{}", tests.len());
     let mut oracle = Oracle::new();
     let mut failed = 0;
     for (number, test) in (1..).zip(tests) {
         let started = Instant::now();
-        let mut verdict = run(test);
+        let Run { mut verdict, told } = run(test);
         let troubles = oracle.troubles();
+        if shows_all || verdict != Verdict::Passed || !troubles.is_empty() {
+            told.iter().for_each(|line| println!("# {line}"));
+        }
         if !troubles.is_empty() {
             for trouble in troubles {
                 println!("# {}: left behind: {trouble}", test.name);
@@ -96,8 +100,15 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
-/// One test in a child; what it prints becomes diagnostics.
-pub(crate) fn run(test: &Test) -> Verdict {
+/// What came of one test.
+pub(crate) struct Run {
+    pub(crate) verdict: Verdict,
+    /// The lines it printed.
+    told: Vec<String>,
+}
+
+/// One test in a child.
+pub(crate) fn run(test: &Test) -> Run {
     let this = std::env::current_exe().expect("/proc is mounted");
     let mut command = Command::new(this);
     command
@@ -130,12 +141,11 @@ pub(crate) fn run(test: &Test) -> Verdict {
     }
     drop(sender);
     let limit = Instant::now() + Duration::from_secs(test.limit_s);
-    let mut last = String::new();
+    let mut told = Vec::new();
     let status = loop {
         match lines.recv_timeout(Duration::from_millis(20)) {
             Ok(line) => {
-                println!("# {line}");
-                last = line;
+                told.push(line);
                 continue;
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -150,23 +160,25 @@ pub(crate) fn run(test: &Test) -> Verdict {
     };
     // Nothing of the test's may outlive it, whatever its verdict.
     let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-    for line in lines.try_iter() {
-        println!("# {line}");
-        last = line;
-    }
-    let Some(status) = status else {
-        println!("# {}: not done after {} s", test.name, test.limit_s);
-        let _ = child.wait();
-        return Verdict::Failed;
+    told.extend(lines.try_iter());
+    let verdict = match status.map(|status| status.code()) {
+        Some(Some(0)) => Verdict::Passed,
+        Some(Some(code)) if code == i32::from(SKIPPED) => {
+            Verdict::Skipped(told.last().cloned().unwrap_or_default())
+        }
+        _ => Verdict::Failed,
     };
-    match status.code() {
-        Some(0) => Verdict::Passed,
-        Some(code) if code == i32::from(SKIPPED) => Verdict::Skipped(last),
-        _ => {
-            println!("# {}: {status}", test.name);
-            Verdict::Failed
+    match status {
+        Some(status) if verdict == Verdict::Failed => {
+            told.push(format!("{}: {status}", test.name));
+        }
+        Some(_) => {}
+        None => {
+            told.push(format!("{}: not done after {} s", test.name, test.limit_s));
+            let _ = child.wait();
         }
     }
+    Run { verdict, told }
 }
 
 /// After a failure: what a dead test could not clean up itself.

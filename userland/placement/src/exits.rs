@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a function is left.
 
+use crate::flow::has_notrack;
 use crate::{decode, Function, FUNCTION_BYTES_MAX};
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
 use std::fmt;
 
 /// An instruction by which a function is left.
@@ -76,9 +77,8 @@ pub fn exits(function: &Function<'_>) -> Result<Vec<Exit>, Unclear> {
             .iter()
             .any(|(start, bytes)| address.wrapping_sub(*start) < bytes.len() as u64)
     };
-    let first = decode(function.bytes, function.address);
-    let is_tracked = first.is_some_and(|first| first.code() == Code::Endbr64);
     let mut found = Vec::new();
+    let mut landings = Landings::default();
     for &(start, bytes) in &parts {
         if bytes.len() > FUNCTION_BYTES_MAX {
             return Err(Unclear::TooLong);
@@ -87,24 +87,58 @@ pub fn exits(function: &Function<'_>) -> Result<Vec<Exit>, Unclear> {
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let address = start.wrapping_add(at as u64);
             let instruction = decode(rest, address).ok_or(Unclear::Undecodable(address))?;
-            if let Some(way) = way(&instruction, own, is_tracked)? {
+            landings.look(&instruction, address == function.address);
+            if let Some(way) = way(&instruction, own)? {
                 found.push(Exit { address, way });
             }
             at += instruction.len();
         }
     }
+    landings.check()?;
     match found.is_empty() {
         true => Err(Unclear::Never),
         false => Ok(found),
     }
 }
 
-/// Whether an instruction leaves the function whose `own` addresses these are.
-fn way(
-    instruction: &Instruction,
-    own: impl Fn(u64) -> bool,
-    is_tracked: bool,
-) -> Result<Option<Way>, Unclear> {
+/// Where the function's computed jumps may land.
+///
+/// With indirect branch tracking, tables are jumped through untracked, and what is
+/// tracked lands on an `endbr64`: in another function, when this one has none but its
+/// first. One with labels as values has more (and so has one with landing pads).
+#[derive(Default)]
+struct Landings {
+    begins_with_one: bool,
+    has_more: bool,
+    /// The first jump that is computed and tracked.
+    jump: Option<u64>,
+}
+
+impl Landings {
+    fn look(&mut self, instruction: &Instruction, is_first: bool) {
+        if instruction.code() == Code::Endbr64 {
+            self.begins_with_one |= is_first;
+            self.has_more |= !is_first;
+        }
+        let is_jump = instruction.flow_control() == FlowControl::IndirectBranch;
+        if is_jump && !has_notrack(instruction) {
+            self.jump.get_or_insert(instruction.ip());
+        }
+    }
+
+    fn check(&self) -> Result<(), Unclear> {
+        match self.jump {
+            Some(address) if self.has_more || !self.begins_with_one => {
+                Err(Unclear::ComputedJump(address))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an instruction leaves the function whose `own` addresses these are, given
+/// that computed jumps that are tracked do.
+fn way(instruction: &Instruction, own: impl Fn(u64) -> bool) -> Result<Option<Way>, Unclear> {
     let address = instruction.ip();
     let leaves = || !own(instruction.near_branch_target());
     Ok(match instruction.flow_control() {
@@ -112,13 +146,7 @@ fn way(
         FlowControl::Return => return Err(Unclear::Undecodable(address)),
         FlowControl::UnconditionalBranch if leaves() => Some(Way::Jump),
         FlowControl::ConditionalBranch if leaves() => return Err(Unclear::Branch(address)),
-        // With indirect branch tracking, tables are jumped through without being tracked,
-        // and other functions with it.
-        FlowControl::IndirectBranch => match instruction.segment_prefix() == Register::DS {
-            true => None,
-            false if is_tracked => Some(Way::Jump),
-            false => return Err(Unclear::ComputedJump(address)),
-        },
+        FlowControl::IndirectBranch if !has_notrack(instruction) => Some(Way::Jump),
         _ => None,
     })
 }
@@ -170,6 +198,9 @@ mod tests {
         assert_eq!(of(&jump, &[]), Err(Unclear::ComputedJump(0x1000)));
         let tracked = [&endbr64[..], &jump].concat();
         assert_eq!(of(&tracked, &[]), Ok(vec![(0x1004, Way::Jump)]));
+        // Labels as values: the jump may land at the second.
+        let labels = [&endbr64[..], &jump, &endbr64, &[0xc3]].concat();
+        assert_eq!(of(&labels, &[]), Err(Unclear::ComputedJump(0x1004)));
         let switch = [&endbr64[..], &table, &[0xc3]].concat();
         assert_eq!(of(&switch, &[]), Ok(vec![(0x1007, Way::Return)]));
         assert_eq!(of(&[0x74, 0x10, 0xc3], &[]), Err(Unclear::Branch(0x1000)));

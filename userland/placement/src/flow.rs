@@ -15,8 +15,7 @@ impl Flow {
     /// branch may go where nobody knows.
     pub(crate) fn of(function: &Function<'_>) -> Option<Flow> {
         let mut targets = Vec::new();
-        // With indirect branch tracking, jumps that are tracked land on an `endbr64`:
-        // not inside of a function's first instructions.
+        // With indirect branch tracking, jumps that are tracked land on an `endbr64`.
         let is_tracked = decode(function.bytes, function.address)?.code() == Code::Endbr64;
         let whole = (function.address, function.bytes);
         for (address, bytes) in std::iter::once(&whole).chain(function.elsewhere) {
@@ -29,7 +28,7 @@ impl Flow {
                 if is_blind(&instruction, is_tracked) {
                     return None;
                 }
-                if let Some(target) = target(&instruction) {
+                if let Some(target) = target(&instruction).or_else(|| landing(&instruction)) {
                     let offset = target.wrapping_sub(function.address);
                     let offset = usize::try_from(offset).ok();
                     targets.extend(offset.filter(|offset| *offset < function.bytes.len()));
@@ -61,6 +60,11 @@ fn target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
+/// Where tracked jumps may land, for all that is known.
+fn landing(instruction: &Instruction) -> Option<u64> {
+    (instruction.code() == Code::Endbr64).then(|| instruction.ip())
+}
+
 /// Whether an instruction may jump to any place of the function: by a table, or to a
 /// computed address.
 fn is_blind(instruction: &Instruction, is_tracked: bool) -> bool {
@@ -72,6 +76,6 @@ fn is_blind(instruction: &Instruction, is_tracked: bool) -> bool {
 }
 
 /// `notrack`, by which a jump need not land on an `endbr64`, is the prefix of %ds.
-fn has_notrack(instruction: &Instruction) -> bool {
+pub(crate) fn has_notrack(instruction: &Instruction) -> bool {
     instruction.segment_prefix() == iced_x86::Register::DS
 }

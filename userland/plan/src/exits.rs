@@ -94,7 +94,7 @@ impl AtExits {
         Ok(AtExits {
             begin: match needs_span {
                 true => Some(Code {
-                    steps: begin(&entry_steps)?,
+                    steps: begin(&entry_steps, decides)?,
                     data: data(entry),
                 }),
                 false => None,
@@ -162,15 +162,21 @@ fn key(slot: u8) -> [Step; 4] {
 }
 
 /// The entry's steps, which begin a span with what they keep.
-fn begin(entry: &[Step]) -> Result<Vec<Step>, NotAtExits> {
+///
+/// A call that was left without an exit (by `longjmp`, an exception) leaves its span
+/// behind. The next call at its place takes that over; when the entry may turn that
+/// call away, the old span is ended first, or its exit would take it for its own.
+fn begin(entry: &[Step], decides: bool) -> Result<Vec<Step>, NotAtExits> {
     let [slot, ..] = spare(entry)?;
-    let mut steps: Vec<Step> = entry
-        .iter()
-        .map(|kept| match is(kept, Operation::Keep) {
-            true => step(Operation::Value, 0, kept.a, 0),
-            false => *kept,
-        })
-        .collect();
+    let mut steps = Vec::new();
+    if decides {
+        steps.extend(key(slot));
+        steps.push(step(Operation::EndSpan, slot, 0, 0));
+    }
+    steps.extend(entry.iter().map(|kept| match is(kept, Operation::Keep) {
+        true => step(Operation::Value, 0, kept.a, 0),
+        false => *kept,
+    }));
     steps.extend(key(slot));
     Ok(steps)
 }
@@ -305,6 +311,9 @@ mod tests {
         let at = AtExits::new(Some(&entry), Some(&ret), Time::Nothing).expect("it can be");
         let begin = operations(&at.begin);
         assert!(begin.contains(&Operation::Value) && !begin.contains(&Keep));
+        // What an earlier call left behind is gone before this one may be turned away.
+        let first = |wanted| begin.iter().position(|operation| *operation == wanted);
+        assert!(first(Operation::EndSpan) < first(Require), "{begin:?}");
         let exit = operations(&at.exit);
         assert!(exit.contains(&Operation::SpanValue) && exit.contains(&Require));
         assert!(!exit.contains(&Kept));

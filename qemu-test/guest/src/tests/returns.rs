@@ -123,6 +123,11 @@ fn longjmp_leaves_calls_that_never_return() {
         let got = leaving("jump", 50, &["hist", "--return", how, "VICTIM:passed"]);
         assert_eq!((got.called, got.returned), (100, 50));
         assert_eq!(got.counted(), got.returned, "{how}");
+        // The calls that are wanted never return; the others come to the same place on
+        // the stack, and are not taken for them.
+        let spec = "VICTIM:passed if arg1 == 2";
+        let got = leaving("jump", 50, &["hist", "--return", how, spec]);
+        assert_eq!((got.called, got.counted()), (100, 0), "{how}");
     }
 }
 

@@ -90,7 +90,8 @@ pub(super) fn attach(
             let begin = upload(session, &mut programs, exits.begin.as_ref())?;
             let request = Probe::entry(file, probe.breakpoint.0)
                 .reported_at(probe.offset.0)
-                .with_programs(begin, None);
+                .with_programs(begin, None)
+                .ending_spans_of(spans.id());
             roles.push((index, Role::Begin));
             requests.push(request.with_sink(Sink::Span(spans.id())));
         }
