@@ -115,6 +115,9 @@ enum nsprobe_version {
 /* Number of struct nsprobe_freeze. */
 #define NSPROBE_NR_FREEZE 10
 
+/* Number of struct nsprobe_file. */
+#define NSPROBE_NR_FILE 11
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -147,6 +150,9 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_freeze. */
 #define NSPROBE_IOC_FREEZE _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_FREEZE, struct nsprobe_freeze)
+
+/* Command of struct nsprobe_file. */
+#define NSPROBE_IOC_FILE _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_FILE, struct nsprobe_file)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -198,6 +204,9 @@ enum nsprobe_version {
  * NSPROBE_PROBE_FREEZES.
  */
 #define NSPROBE_FEATURE_FLIGHT (1ULL << 12)
+
+/* nsprobe_info.features: struct nsprobe_file and NSPROBE_FILTER_PIDNS_LIST. */
+#define NSPROBE_FEATURE_FOLLOW (1ULL << 13)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -344,6 +353,15 @@ struct nsprobe_setup {
 #define NSPROBE_FILTER_CHILDREN (1U << 7)
 
 /*
+ * nsprobe_filter.flags: instead of NSPROBE_FILTER_PIDNS: only tasks in one of
+ * several pid namespaces or below.
+ */
+#define NSPROBE_FILTER_PIDNS_LIST (1U << 8)
+
+/* Most pid namespaces in nsprobe_filter.pidns_list. */
+#define NSPROBE_FILTER_PIDNS_MAX 256
+
+/*
  * Most tasks that NSPROBE_FILTER_CHILDREN adds at one time, of processes and of
  * threads; what is forked beyond that is counted (filter-missed in fdinfo) and
  * not traced.
@@ -406,6 +424,23 @@ struct nsprobe_filter {
 	__s32 cgroup_fd;
 	/* Zero. */
 	__u32 reserved2;
+	/*
+	 * With NSPROBE_FILTER_PIDNS_LIST: address of pidns_count struct
+	 * nsprobe_pid_namespaces.
+	 */
+	__u64 pidns_list;
+	/* 1 to NSPROBE_FILTER_PIDNS_MAX. */
+	__u32 pidns_count;
+	/* Zero. */
+	__u32 reserved3;
+};
+
+/* A pid namespace, named by one of its processes. */
+struct nsprobe_pid_namespace {
+	/* A process in it, as the caller's pid namespace numbers it. */
+	__u32 pid;
+	/* Its inode number, checked against the process's. */
+	__u32 inum;
 };
 
 /* Bytes of struct nsprobe_filter in NSPROBE_VERSION_V1. */
@@ -922,6 +957,26 @@ struct nsprobe_counters {
 	__u64 too_deep;
 	/* Out: hits while the rings were frozen. */
 	__u64 frozen;
+};
+
+/*
+ * Which file a probe would be put into that is attached by this descriptor: on
+ * overlayfs the real file beneath, which several containers may share. The
+ * identity's pid and build-id are zero.
+ *
+ * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file.
+ */
+struct nsprobe_file {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* The descriptor. */
+	__s32 fd;
+	/* Zero. */
+	__u32 reserved;
+	/* Answer: which file it is. */
+	struct nsprobe_object_identity identity;
 };
 
 /* nsprobe_freeze.flags: nothing is recorded any more; hits count as frozen. */

@@ -21,6 +21,7 @@ use crate::{
     sys::{
         cond_resched, estale,
         fops::Driver,
+        inode::PinnedInode,
         task::{
             is_capable,
             is_locked_down,
@@ -95,6 +96,7 @@ impl Driver for Device {
             abi::NR_TABLE => table(&self.session, arg),
             abi::NR_ROWS => rows(&self.session, arg),
             abi::NR_FREEZE => freeze(&self.session, arg),
+            abi::NR_FILE => file(arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -146,7 +148,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_FILTERS
             | abi::FEATURE_MODIFY
             | abi::FEATURE_LIMITS
-            | abi::FEATURE_FLIGHT,
+            | abi::FEATURE_FLIGHT
+            | abi::FEATURE_FOLLOW,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -349,6 +352,17 @@ fn rows(session: &Session, arg: UserPtr) -> Result {
     }
     rows.next = if index < count { index as u32 } else { 0 };
     (rows.turned_away, rows.replaced) = table.losses();
+    request.write_back()
+}
+
+fn file(arg: UserPtr) -> Result {
+    let mut request = Request::<abi::File>::read(arg)?;
+    let file = &mut request.value;
+    if file.flags != 0 || file.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let inode = PinnedInode::from_fd(file.fd).map_err(|unusable| Refused::from(unusable).0)?;
+    file.identity = inode.key().identity();
     request.write_back()
 }
 

@@ -27,8 +27,8 @@ pub(crate) struct Filter {
     pub(crate) tasks: Tasks,
     /// And those that they fork from now on.
     pub(crate) followed: Option<Followed>,
-    /// Only tasks in this pid namespace or below it.
-    pub(crate) namespace: Option<Namespace>,
+    /// Only tasks in one of these pid namespaces or below it; in any, when empty.
+    pub(crate) namespaces: KVec<Namespace>,
     /// Only tasks in this control group or below it.
     pub(crate) cgroup: Option<Cgroup>,
     /// Only tasks with this effective user id, in the initial user namespace.
@@ -195,7 +195,7 @@ impl Filter {
     /// Whether it leaves out nobody whom it lists.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.namespace.is_none()
+        self.namespaces.is_empty()
             && self.cgroup.is_none()
             && self.uid.is_none()
             && self.comm.is_none()
@@ -247,9 +247,9 @@ impl Filter {
     }
 
     fn is_inside(&self, process: &Pid) -> bool {
-        self.namespace
-            .as_ref()
-            .is_none_or(|namespace| namespace.number_of(process).is_some())
+        let mut namespaces = self.namespaces.iter();
+        self.namespaces.is_empty()
+            || namespaces.any(|namespace| namespace.number_of(process).is_some())
     }
 
     /// Its lines of fdinfo.
@@ -259,7 +259,7 @@ impl Filter {
             Tasks::Processes(all) => seq_print!(out, "filter-processes:\t{}\n", all.len()),
             Tasks::Threads(all) => seq_print!(out, "filter-threads:\t{}\n", all.len()),
         }
-        if let Some(namespace) = &self.namespace {
+        for namespace in self.namespaces.iter() {
             seq_print!(out, "filter-pidns:\t{}\n", namespace.inum());
         }
         if let Some(cgroup) = &self.cgroup {

@@ -29,6 +29,20 @@ use kernel::{
     sync::SetOnce, //
 };
 
+impl FileKey {
+    /// What user space is told of the file; nothing of build-id and process.
+    pub(crate) fn identity(&self) -> ObjectIdentity {
+        ObjectIdentity {
+            dev: self.dev,
+            ino: self.ino,
+            generation: self.generation,
+            file_bytes: self.bytes,
+            ctime_ns: self.ctime_ns,
+            ..ObjectIdentity::default()
+        }
+    }
+}
+
 /// Places of the hash index: twice the objects, so that probing stays short.
 const PLACES: usize = 2 * OBJECTS_MAX as usize;
 /// Places looked at before the table counts as full.
@@ -159,15 +173,10 @@ impl Objects {
         let (_, object) = self.slot(id)?;
         let build_id = object.build_id.as_ref();
         Some(ObjectIdentity {
-            dev: object.key.dev,
-            ino: object.key.ino,
-            generation: object.key.generation,
             build_id_len: build_id.map_or(0, BuildId::len),
-            file_bytes: object.key.bytes,
-            ctime_ns: object.key.ctime_ns,
             build_id: build_id.map_or([0; 20], BuildId::padded),
             pid: object.pid,
-            reserved: 0,
+            ..object.key.identity()
         })
     }
 

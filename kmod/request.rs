@@ -35,6 +35,8 @@ impl Plain for abi::Program {}
 impl Plain for abi::Table {}
 impl Plain for abi::Rows {}
 impl Plain for abi::Freeze {}
+impl Plain for abi::File {}
+impl Plain for abi::PidNamespace {}
 impl Plain for abi::Probe {
     const BYTES_V1: usize = abi::PROBE_BYTES_V1;
 }

@@ -64,6 +64,9 @@ pub const NR_ROWS: u32 = 9;
 /// Number of [`Freeze`].
 pub const NR_FREEZE: u32 = 10;
 
+/// Number of [`File`].
+pub const NR_FILE: u32 = 11;
+
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
     (3 << 30) | ((size as u32 & 0x3fff) << 16) | (TYPE << 8) | nr
@@ -102,6 +105,9 @@ pub const ROWS: u32 = iowr(NR_ROWS, size_of::<Rows>());
 /// Command of [`Freeze`].
 pub const FREEZE: u32 = iowr(NR_FREEZE, size_of::<Freeze>());
 
+/// Command of [`File`].
+pub const FILE: u32 = iowr(NR_FILE, size_of::<File>());
+
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
 /// [`Info::features`]: user stacks by frame pointers.
@@ -129,6 +135,8 @@ pub const FEATURE_MODIFY: u64 = 1 << 10;
 pub const FEATURE_LIMITS: u64 = 1 << 11;
 /// [`Info::features`]: [`SETUP_OVERWRITE`], [`Freeze`] and [`PROBE_FREEZES`].
 pub const FEATURE_FLIGHT: u64 = 1 << 12;
+/// [`Info::features`]: [`File`] and [`FILTER_PIDNS_LIST`].
+pub const FEATURE_FOLLOW: u64 = 1 << 13;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -241,6 +249,12 @@ pub const FILTER_CGROUP: u32 = 1 << 6;
 /// of listed threads) that tasks in the list fork from now on are in the list too.
 /// Those of a filter before are not.
 pub const FILTER_CHILDREN: u32 = 1 << 7;
+/// [`Filter::flags`]: instead of [`FILTER_PIDNS`]: only tasks in one of several pid
+/// namespaces or below.
+pub const FILTER_PIDNS_LIST: u32 = 1 << 8;
+
+/// Most pid namespaces in [`Filter::pidns_list`].
+pub const FILTER_PIDNS_MAX: u32 = 256;
 
 /// Most tasks that [`FILTER_CHILDREN`] adds at one time, of processes and of threads;
 /// what is forked beyond that is counted (`filter-missed` in fdinfo) and not traced.
@@ -291,8 +305,25 @@ pub struct Filter {
     pub cgroup_fd: i32,
     /// Zero.
     pub reserved2: u32,
+    /// With [`FILTER_PIDNS_LIST`]: address of `pidns_count` [`PidNamespace`]s.
+    pub pidns_list: u64,
+    /// 1 to [`FILTER_PIDNS_MAX`].
+    pub pidns_count: u32,
+    /// Zero.
+    pub reserved3: u32,
 }
-const _: () = assert!(size_of::<Filter>() == 80);
+const _: () = assert!(size_of::<Filter>() == 96);
+
+/// A pid namespace, named by one of its processes.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PidNamespace {
+    /// A process in it, as the caller's pid namespace numbers it.
+    pub pid: u32,
+    /// Its inode number, checked against the process's.
+    pub inum: u32,
+}
+const _: () = assert!(size_of::<PidNamespace>() == 8);
 
 /// Bytes of [`Filter`] in [`Version::V1`].
 pub const FILTER_BYTES_V1: usize = 32;
@@ -739,6 +770,27 @@ pub struct Counters {
     pub frozen: u64,
 }
 const _: () = assert!(size_of::<Counters>() == 152);
+
+/// Which file a probe would be put into that is attached by this descriptor: on
+/// overlayfs the real file beneath, which several containers may share. The identity's
+/// `pid` and build-id are zero.
+///
+/// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct File {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// The descriptor.
+    pub fd: i32,
+    /// Zero.
+    pub reserved: u32,
+    /// Answer: which file it is.
+    pub identity: ObjectIdentity,
+}
+const _: () = assert!(size_of::<File>() == 88);
 
 /// [`Freeze::flags`]: nothing is recorded any more; hits count as frozen.
 pub const FREEZE_NOW: u32 = 1 << 0;

@@ -21,6 +21,7 @@ use kernel::{
 
 const KNOWN: u32 = abi::FILTER_PIDS
     | abi::FILTER_PIDNS
+    | abi::FILTER_PIDNS_LIST
     | abi::FILTER_SELF
     | abi::FILTER_TIDS
     | abi::FILTER_UID
@@ -32,13 +33,14 @@ const KNOWN: u32 = abi::FILTER_PIDS
 pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let wanted = Request::<abi::Filter>::read(arg)?.value;
-    if wanted.flags & !KNOWN != 0 || wanted.reserved != 0 || wanted.reserved2 != 0 {
+    let reserved = [wanted.reserved, wanted.reserved2, wanted.reserved3];
+    if wanted.flags & !KNOWN != 0 || reserved != [0; 3] {
         return Err(EINVAL);
     }
     session.set_filter(Filter {
         tasks: tasks(&wanted)?,
         followed: followed(&wanted)?,
-        namespace: namespace(&wanted)?,
+        namespaces: namespaces(&wanted)?,
         cgroup: cgroup(&wanted)?,
         uid: uid(&wanted)?,
         comm: comm(&wanted)?,
@@ -92,15 +94,35 @@ fn followed(wanted: &abi::Filter) -> Result<Option<Followed>> {
     Followed::new().map(Some)
 }
 
-fn namespace(wanted: &abi::Filter) -> Result<Option<Namespace>> {
-    let is_zero = wanted.pidns_pid == 0 && wanted.pidns_inum == 0;
-    if with(wanted, abi::FILTER_PIDNS, is_zero)?.is_none() {
-        return Ok(None);
+fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
+    let no_one = wanted.pidns_pid == 0 && wanted.pidns_inum == 0;
+    let no_list = wanted.pidns_list == 0 && wanted.pidns_count == 0;
+    let one = with(wanted, abi::FILTER_PIDNS, no_one)?;
+    let list = with(wanted, abi::FILTER_PIDNS_LIST, no_list)?;
+    let mut all = KVec::new();
+    match (one, list) {
+        (None, None) => (),
+        (Some(()), None) => {
+            let one = namespace(wanted.pidns_pid, wanted.pidns_inum)?;
+            all.push(one, GFP_KERNEL_ACCOUNT)?;
+        }
+        (None, Some(())) => {
+            let (bytes, max) = (size_of::<abi::PidNamespace>(), abi::FILTER_PIDNS_MAX);
+            let at = Array::new(wanted.pidns_list, bytes as u32, wanted.pidns_count, max)?;
+            for one in at.read_all::<abi::PidNamespace>()? {
+                all.push(namespace(one.pid, one.inum)?, GFP_KERNEL_ACCOUNT)?;
+            }
+        }
+        (Some(()), Some(())) => return Err(EINVAL),
     }
-    let process = Process::find(wanted.pidns_pid)?;
-    let namespace = process.namespace().ok_or(ESRCH)?;
-    match namespace.inum() == wanted.pidns_inum {
-        true => Ok(Some(namespace)),
+    Ok(all)
+}
+
+/// The pid namespace of a process, when it is that of this inode number.
+fn namespace(pid: u32, inum: u32) -> Result<Namespace> {
+    let namespace = Process::find(pid)?.namespace().ok_or(ESRCH)?;
+    match namespace.inum() == inum {
+        true => Ok(namespace),
         false => Err(estale()),
     }
 }

@@ -80,7 +80,8 @@ pub(crate) fn structs() -> Vec<Layout> {
             release }
         Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
         Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved, tids, tid_count,
-            uid, comm, cgroup_id, cgroup_fd, reserved2 }
+            uid, comm, cgroup_id, cgroup_fd, reserved2, pidns_list, pidns_count,
+            reserved3 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
             entry_program, return_program, table, span, max_writes, every, rate,
             burst, runaway, reserved }
@@ -90,6 +91,8 @@ pub(crate) fn structs() -> Vec<Layout> {
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
             write_withheld, skipped, limited, off, too_deep, frozen }
         Freeze { size, flags, frozen, reserved }
+        File { size, flags, fd, reserved, identity }
+        PidNamespace { pid, inum }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
@@ -133,6 +136,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_TABLE,
         NR_ROWS,
         NR_FREEZE,
+        NR_FILE,
         INFO,
         SETUP,
         FILTER,
@@ -144,6 +148,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         TABLE,
         ROWS,
         FREEZE,
+        FILE,
         FEATURE_ENTRY,
         FEATURE_STACK_FP,
         FEATURE_FILTER_PID,
@@ -157,6 +162,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_MODIFY,
         FEATURE_LIMITS,
         FEATURE_FLIGHT,
+        FEATURE_FOLLOW,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -165,6 +171,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FRAMES_MAX,
         FILTER_PIDS_MAX,
         FILTER_CHILDREN_MAX,
+        FILTER_PIDNS_MAX,
         OBJECTS_MAX,
         BUILD_ID_MAX,
         SETUP_TEXT,
@@ -180,6 +187,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FILTER_COMM,
         FILTER_CGROUP,
         FILTER_CHILDREN,
+        FILTER_PIDNS_LIST,
         PROBE_ENTRY,
         PROBE_RETURN,
         PROBE_CALL,

@@ -132,7 +132,13 @@ impl Running {
     }
 
     /// Asks it to end, as Ctrl-C does, and waits; its exit status and stderr.
-    pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
+    pub(crate) fn interrupt(self) -> (Option<i32>, String) {
+        let (code, _, errors) = self.finish();
+        (code, errors)
+    }
+
+    /// The same, with the lines of stdout that nobody has waited for.
+    pub(crate) fn finish(mut self) -> (Option<i32>, Vec<String>, String) {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         // To its end first: whoever has much to say waits for the reader.
@@ -141,7 +147,7 @@ impl Running {
             let _ = stderr.read_to_string(&mut errors);
         }
         let status = self.child.wait().expect("the child is ours");
-        (status.code(), errors)
+        (status.code(), self.lines.iter().collect(), errors)
     }
 }
 

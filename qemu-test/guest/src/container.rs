@@ -77,6 +77,11 @@ impl Container {
         podman(&arguments)
     }
 
+    /// Ends what runs in it; the container is still there.
+    pub(crate) fn stop(&self) {
+        podman(&["stop", "-t", "0", &self.name]).expect("it runs");
+    }
+
     /// The removal that a person would try.
     pub(crate) fn remove(self) -> Result<(), String> {
         let removed = podman(&["rm", "-f", "-t", "0", &self.name]);
@@ -108,7 +113,12 @@ pub(crate) struct Root {
 impl Root {
     /// A root in which a (static) victim lies at a path.
     pub(crate) fn with(victim: &str, at: &str) -> Root {
-        let folder = PathBuf::from(format!("/var/tmp/root-{}", std::process::id()));
+        Root::called("root", victim, at)
+    }
+
+    /// The same for tests that need several, which are told apart by a name.
+    pub(crate) fn called(name: &str, victim: &str, at: &str) -> Root {
+        let folder = PathBuf::from(format!("/var/tmp/{name}-{}", std::process::id()));
         let program = folder.join(at.trim_start_matches('/'));
         for part in ["proc", "sys", "dev", "etc", "run", "tmp"] {
             fs::create_dir_all(folder.join(part)).expect("/var/tmp is writable");

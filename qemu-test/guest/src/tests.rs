@@ -9,6 +9,7 @@ mod containers;
 mod fetching;
 mod filters;
 mod flight;
+mod follow;
 mod garbage;
 pub(crate) mod harness;
 mod lifetime;
@@ -77,6 +78,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         program::TESTS,
         specs::TESTS,
         containers::TESTS,
+        follow::TESTS,
         witness::TESTS,
         volume::TESTS,
     ]

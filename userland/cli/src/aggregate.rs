@@ -32,10 +32,10 @@ const RING_BYTES: u64 = 64 << 10;
 /// Counts.
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
-    let target = Target::find(&options.who)?;
+    let target = Target::find(&options.who, options.timeout)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
-    let how = |keys| How {
+    let how_by = |keys| How {
         sink: match counts_only {
             true => nsprobe_plan::Sink::Count,
             false => nsprobe_plan::Sink::Table { keys, value },
@@ -48,14 +48,18 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         changes: &[],
         returns: options.returns,
     };
-    let mut planned = run::plan(&target, options, &how(&plan.by))?;
+    let mut planned = run::plan(&target, options, &how_by(&plan.by))?;
+    let mut how = how_by(&plan.by);
     let tells_functions =
         plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
     // A table of its own for each probe needs no key, but more memory on many CPUs.
-    let one_each = tells_functions && planned.probes.len() <= OWN_TABLES_MAX;
+    let is_small = planned.probes.len() <= OWN_TABLES_MAX;
+    // Probes that come later belong to functions that are counted already.
+    let one_each = tells_functions && is_small && !options.follow;
     let by_function = [by_function()];
     if tells_functions && !one_each {
-        planned = run::plan(&target, options, &how(&by_function))?;
+        how = how_by(&by_function);
+        planned = run::plan(&target, options, &how)?;
     }
     let max_frames = match plan.what {
         Aggregate::Stacks { max_frames, .. } => max_frames,
@@ -63,6 +67,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     };
     let wanted = Wanted {
         options,
+        how,
         setup: SetupOptions::with_ring_bytes(RING_BYTES),
         stack: max_frames != 0,
         max_frames,
@@ -84,7 +89,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         (false, true) => planned.probes.len(),
         (false, false) => 1,
     };
-    let mut run = Run::begin(&wanted, &target, planned, |session| {
+    let mut run = Run::begin(wanted, &target, planned, |session| {
         for _ in 0..count {
             tables.push(session.table(&spec)?);
         }
@@ -138,6 +143,13 @@ impl Counting {
     fn follow(&mut self, plan: &AggregatePlan, mut run: Run<'_>) -> anyhow::Result<ExitCode> {
         let mut next = plan.interval.map(|interval| run.begun + interval);
         let ended = run.follow(PAUSE, |run| {
+            if let Some(added) = run.take_added() {
+                self.exits.add(&added.labels);
+                self.printer.add(&added.labels);
+                if matches!(plan.what, Aggregate::Stacks { .. }) {
+                    self.names.add(added.files);
+                }
+            }
             self.announcements(run, Reader::settled())?;
             if let (Some(at), Some(interval)) = (next, plan.interval) {
                 if std::time::Instant::now() >= at {

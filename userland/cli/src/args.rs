@@ -97,7 +97,12 @@ struct TraceArguments {
     #[arg(long, conflicts_with = "count")]
     flight: bool,
     /// End a --flight when this probe is hit, whose condition must hold
-    #[arg(long, value_name = "PROBE", requires = "flight")]
+    #[arg(
+        long,
+        value_name = "PROBE",
+        requires = "flight",
+        conflicts_with = "follow"
+    )]
     trigger: Vec<String>,
     /// Bytes of each CPU's ring: a power of two; K and M are understood. Without it all rings
     /// together take 4M, each 256K to 2M
@@ -156,6 +161,11 @@ struct ProbeArguments {
     probes: Vec<String>,
     #[command(flatten)]
     limits: LimitArguments,
+    /// Also in containers that start later: where they have a file at the same path, or with the
+    /// same build-id. With -c, which then may be a glob, only in containers of that name, and when
+    /// there is none, wait for the first
+    #[arg(long, conflicts_with_all = ["pid", "tid", "command"])]
+    follow: bool,
     #[command(flatten)]
     run: RunArguments,
 }
@@ -328,6 +338,7 @@ impl VerifyArguments {
             timeout: None,
             json: self.json,
             quiet: false,
+            follow: false,
             max_probes: self.max_probes as usize,
             inlined: false,
             exact: false,
@@ -407,9 +418,15 @@ impl TraceArguments {
 impl ProbeArguments {
     fn plan(self) -> Result<ProbeOptions, clap::Error> {
         let limits = self.limits.plan();
+        let options = self.run.plan(&self.probes)?;
         Ok(ProbeOptions {
             limits,
-            ..self.run.plan(&self.probes)?
+            follow: self.follow,
+            who: match options.who {
+                Who::Container(pattern) if self.follow => Who::Group(pattern),
+                who => who,
+            },
+            ..options
         })
     }
 }
@@ -426,6 +443,7 @@ impl RunArguments {
             timeout: self.timeout,
             json: self.json,
             quiet: self.quiet,
+            follow: false,
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
             exact: self.exact,

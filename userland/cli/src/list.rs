@@ -36,7 +36,7 @@ struct UsdtLine<'a> {
 
 /// Lists.
 pub(crate) fn run(plan: &ListPlan) -> anyhow::Result<ExitCode> {
-    let target = Target::find(&plan.who)?;
+    let target = Target::find(&plan.who, None)?;
     target.within(list(plan, &target))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -76,6 +76,11 @@ impl Names {
         }
     }
 
+    /// These files are probed, too.
+    pub(crate) fn add(&mut self, probed: Vec<ProbedFile>) {
+        self.probed.extend(probed);
+    }
+
     /// Takes an announcement: the file is secured at once.
     pub(crate) fn announce(&mut self, session: &Session, record: &ObjectRecord) {
         self.objects.note(record);

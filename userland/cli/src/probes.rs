@@ -94,6 +94,8 @@ pub(crate) struct Planned {
     pub(crate) notes: Vec<String>,
     /// The parts of the keys that hits are counted by.
     pub(crate) keys: Vec<FieldFormat>,
+    /// Which file each binary is.
+    pub(crate) opened: Vec<(BinaryName, usize)>,
     places: HashSet<(usize, FileOffset, bool)>,
     /// Programs are shared: those of most functions are alike.
     programs: HashSet<Rc<Code>>,
@@ -150,23 +152,13 @@ impl Planned {
         how: &How<'_>,
     ) -> anyhow::Result<Planned> {
         let mut planned = Planned::default();
-        let mut opened: Vec<(&BinaryName, Vec<usize>)> = Vec::new();
         let all = specs.iter().map(|spec| (spec, false));
         for (spec, is_trigger) in all.chain(triggers.iter().map(|spec| (spec, true))) {
             if is_trigger {
                 // A place may be probed for its hits, and as a trigger.
                 planned.places.clear();
             }
-            let known = opened.iter().find(|(name, _)| *name == &spec.binary);
-            let files = match known {
-                Some((_, files)) => files.clone(),
-                None => {
-                    let files = planned.open(target, &spec.binary)?;
-                    opened.push((&spec.binary, files.clone()));
-                    files
-                }
-            };
-            for file in files {
+            for file in planned.open(target, &spec.binary)? {
                 let before = planned.probes.len();
                 planned.add(target, file, spec, how)?;
                 let new = planned.probes.iter_mut().skip(before);
@@ -176,8 +168,28 @@ impl Planned {
         Ok(planned)
     }
 
-    /// Opens the files of a binary, and gives their indices.
+    /// Finds what specs mean in files that are open; `target` has the debug information.
+    pub(crate) fn in_files(
+        target: &Target,
+        files: Vec<(&ProbeSpec, OpenedFile)>,
+        how: &How<'_>,
+    ) -> anyhow::Result<Planned> {
+        let mut planned = Planned::default();
+        for (spec, file) in files {
+            let index = planned.add_file(file)?;
+            planned.opened.push((spec.binary.clone(), index));
+            planned.add(target, index, spec, how)?;
+        }
+        Ok(planned)
+    }
+
+    /// Opens the files of a binary, unless they are open, and gives their indices.
     fn open(&mut self, target: &Target, name: &BinaryName) -> anyhow::Result<Vec<usize>> {
+        let known = self.opened.iter().filter(|(known, _)| known == name);
+        let known: Vec<usize> = known.map(|(_, index)| *index).collect();
+        if !known.is_empty() {
+            return Ok(known);
+        }
         let files = target.open(name)?;
         if files.len() > 1 {
             self.notes.push(format!(
@@ -186,7 +198,15 @@ impl Planned {
                 files.len()
             ));
         }
-        files.into_iter().map(|file| self.add_file(file)).collect()
+        let mut indices = Vec::new();
+        for file in files {
+            let index = self.add_file(file)?;
+            if !indices.contains(&index) {
+                indices.push(index);
+                self.opened.push((name.clone(), index));
+            }
+        }
+        Ok(indices)
     }
 
     fn add_file(&mut self, opened: OpenedFile) -> anyhow::Result<usize> {

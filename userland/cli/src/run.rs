@@ -4,18 +4,20 @@
 
 mod attach;
 mod events;
+mod newcomers;
 
 pub(crate) use attach::{Attached, Role, Sinks};
 
 use crate::args::{ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
-use crate::probes::{How, Planned};
+use crate::probes::{How, Planned, ProbedFile};
 use crate::summary::ProbeLabel;
 use crate::target::Target;
 use anyhow::{bail, Context};
 use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions};
+use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions, Table};
+use newcomers::Newcomers;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::escaped;
@@ -27,9 +29,12 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How the probes of a run are made.
+#[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     /// What and whom the user named.
     pub(crate) options: &'a ProbeOptions,
+    /// How places are found and compiled.
+    pub(crate) how: How<'a>,
     /// The session's rings.
     pub(crate) setup: SetupOptions,
     /// Whether the user stack is taken.
@@ -42,9 +47,16 @@ pub(crate) struct Wanted<'a> {
 
 /// A run: probes that are attached, and the command when there is one.
 pub(crate) struct Run<'a> {
-    options: &'a ProbeOptions,
+    wanted: Wanted<'a>,
     target: &'a Target,
     events: Events,
+    newcomers: Option<Newcomers<'a>>,
+    sinks: Sinks,
+    spans: Option<Table>,
+    /// How many probes of the user's there are.
+    planned_count: usize,
+    /// What was added while it ran, until the verb takes it.
+    added: Option<Added>,
     command: Option<Started>,
     attached: Vec<Attached>,
     /// The session.
@@ -59,6 +71,15 @@ pub(crate) struct Run<'a> {
     pub(crate) start_ns: u64,
     /// The same, for time spans.
     pub(crate) begun: Instant,
+}
+
+/// Probes that were added while a run goes on.
+#[derive(Default)]
+pub(crate) struct Added {
+    /// What they are called.
+    pub(crate) labels: Vec<ProbeLabel>,
+    /// Their files.
+    pub(crate) files: Vec<ProbedFile>,
 }
 
 /// What a verb does while it waits.
@@ -106,7 +127,7 @@ impl<'a> Run<'a> {
     /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
     /// into.
     pub(crate) fn begin(
-        wanted: &Wanted<'a>,
+        wanted: Wanted<'a>,
         target: &'a Target,
         mut planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
@@ -125,7 +146,9 @@ impl<'a> Run<'a> {
         let sinks = sinks(&mut session)?;
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let attached = attach(&mut session, &planned, wanted, &sinks)?;
+        let newcomers = Newcomers::new(&wanted, target, &planned, &session)?;
+        let mut spans = None;
+        let attached = attach(&mut session, &planned, &wanted, &sinks, &mut spans)?;
         let options = wanted.options;
         for text in &planned.notes {
             options.note(text);
@@ -134,9 +157,14 @@ impl<'a> Run<'a> {
         let labels = ProbeLabel::all(&planned, &attached);
         let command = stopped.map(Stopped::release).transpose()?;
         Ok(Run {
-            options,
+            wanted,
             target,
             events,
+            newcomers,
+            sinks,
+            spans,
+            planned_count: planned.probes.len(),
+            added: None,
             command,
             attached,
             session,
@@ -155,13 +183,20 @@ impl<'a> Run<'a> {
         pause: Duration,
         mut step: impl FnMut(&mut Run<'a>) -> anyhow::Result<Pace>,
     ) -> anyhow::Result<Ended> {
-        let deadline = self.options.timeout.map(|timeout| self.begun + timeout);
+        let deadline = self
+            .wanted
+            .options
+            .timeout
+            .map(|timeout| self.begun + timeout);
         let mut grace: Option<Instant> = None;
         let mut is_busy = false;
         let ended_by = loop {
             let pause = if is_busy { Duration::ZERO } else { pause };
-            let wait = next_wait(pause, deadline, grace);
-            match self.events.wait(&self.session, self.target.pidfd(), wait)? {
+            let due = self.newcomers.as_ref().and_then(Newcomers::due);
+            let wait = next_wait(pause, [deadline, grace, due]);
+            let newcomers = self.newcomers.as_ref().map(Newcomers::fd);
+            let target = self.target.pidfd();
+            match self.events.wait(&self.session, target, newcomers, wait)? {
                 Event::Signal { signal, by_process } => {
                     if self.command.is_none() || grace.is_some() {
                         break format!("interrupted by {signal}");
@@ -173,6 +208,7 @@ impl<'a> Run<'a> {
                 Event::ReaderGone => return Ok(Ended::ReaderGone),
                 Event::Records | Event::Nothing => {}
             }
+            self.add_newcomers()?;
             is_busy = match step(self)? {
                 Pace::Wait => false,
                 Pace::Again => true,
@@ -187,6 +223,47 @@ impl<'a> Run<'a> {
             }
         };
         Ok(Ended::Because(ended_by))
+    }
+
+    /// Probes what containers have that came lately.
+    fn add_newcomers(&mut self) -> anyhow::Result<()> {
+        let Some(newcomers) = &mut self.newcomers else {
+            return Ok(());
+        };
+        let found = newcomers.look(&self.session)?;
+        if let Some(filter) = found.filter {
+            if let Err(error) = self.session.filter(&filter) {
+                // Somebody has ended meanwhile, or its number is another's by now.
+                let again = newcomers.filter()?;
+                self.session.filter(&again).map_err(|_| error)?;
+            }
+        }
+        for planned in found.planned {
+            let (session, spans) = (&mut self.session, &mut self.spans);
+            match attach(session, &planned, &self.wanted, &self.sinks, spans) {
+                Ok(attached) => self.add(planned, &attached),
+                Err(error) => self.wanted.options.note(&format!("{error:#}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, planned: Planned, attached: &[Attached]) {
+        let mut labels = ProbeLabel::all(&planned, attached);
+        for label in &mut labels {
+            label.planned += self.planned_count;
+        }
+        self.planned_count += planned.probes.len();
+        self.attached.extend(attached);
+        self.labels.extend(labels.iter().cloned());
+        let added = self.added.get_or_insert_default();
+        added.labels.extend(labels);
+        added.files.extend(planned.files);
+    }
+
+    /// What was added since it was asked for last.
+    pub(crate) fn take_added(&mut self) -> Option<Added> {
+        self.added.take()
     }
 
     /// A signal for us is one for the command. The terminal sends its own to
@@ -282,10 +359,10 @@ fn announcement(planned: &Planned, target: &Target) -> String {
     }
 }
 
-fn next_wait(pause: Duration, deadline: Option<Instant>, grace: Option<Instant>) -> Duration {
+fn next_wait(pause: Duration, limits: [Option<Instant>; 3]) -> Duration {
     let now = Instant::now();
     let left = |limit: Instant| limit.saturating_duration_since(now);
-    let limits = deadline.into_iter().chain(grace).map(left);
+    let limits = limits.into_iter().flatten().map(left);
     limits.fold(pause, Duration::min)
 }
 

@@ -7,13 +7,19 @@ use crate::spec::BinaryName;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::FILTER_PIDS_MAX;
 use libnsprobe::Filter;
-use nsprobe_target::{open_here, open_in, Container, Library, OpenedFile, Process};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nsprobe_symbolize::{escaped, glob_fits};
+use nsprobe_target::{open_here, open_in, Container, Execs, Library, OpenedFile, Process};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often we look at the clock while we wait for a container, in milliseconds.
+const WAIT: u8 = 100;
 
 /// Where libraries lie that a command has not mapped yet, behind
 /// `$LD_LIBRARY_PATH`.
@@ -43,17 +49,108 @@ pub(crate) enum Target {
     Host,
     /// A running container.
     Container(Container),
+    /// Running containers, more of which may come.
+    Group(Group),
     /// A living process.
     Process(Process),
     /// A command that is not yet started.
     Command(Program),
 }
 
+/// Containers whose names fit.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// What they are called, with `*` and `?`.
+    pub(crate) pattern: String,
+    /// Those that run; never empty.
+    pub(crate) members: Vec<Container>,
+}
+
+impl Group {
+    /// The containers that run, or the first one that starts before the deadline.
+    fn find(pattern: &str, limit: Option<Duration>) -> anyhow::Result<Group> {
+        let fits = |name: &str| glob_fits(pattern, name);
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let execs = Execs::new()?;
+        let mut members = Container::all(fits)?;
+        if members.is_empty() {
+            eprintln!(
+                "nsprobe: no container {} runs: waiting for one",
+                escaped(pattern)
+            );
+        }
+        while members.is_empty() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                bail!("no container {pattern} has started");
+            }
+            let mut fds = [PollFd::new(execs.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::from(WAIT))?;
+            let executed = execs.take();
+            let started = executed.pids.into_iter();
+            let started = started.filter_map(|pid| Process::open(pid).ok());
+            for container in started.filter_map(|process| Container::of(process).ok().flatten()) {
+                if container.is_called(fits) {
+                    members.push(container);
+                    break;
+                }
+            }
+            if executed.missed && members.is_empty() {
+                members = Container::all(fits)?;
+            }
+        }
+        Ok(Group {
+            pattern: pattern.to_owned(),
+            members,
+        })
+    }
+
+    /// Opens a binary in all of them that have it.
+    fn open(&self, binary: &BinaryName) -> anyhow::Result<Vec<OpenedFile>> {
+        let mut files = Vec::new();
+        let mut why = None;
+        for container in &self.members {
+            let opened = match binary {
+                BinaryName::Path(path) => open_in(&container.init, path).map(|file| vec![file]),
+                BinaryName::Bare(name) => match container.find_library(name) {
+                    Ok(libraries) => {
+                        let opened = libraries.iter().map(open_library);
+                        files.extend(opened.collect::<anyhow::Result<Vec<_>>>()?);
+                        continue;
+                    }
+                    Err(error) => open_somewhere(&container.init, name)
+                        .map(|file| vec![file])
+                        .ok_or(error),
+                },
+            };
+            match opened {
+                Ok(opened) => files.extend(opened),
+                Err(error) => why = why.or(Some((container, error))),
+            }
+        }
+        match (files.is_empty(), why) {
+            (true, Some((container, error))) => {
+                Err(error).with_context(|| format!("in container {}", container.name))
+            }
+            _ => Ok(files),
+        }
+    }
+
+    /// Their pid namespaces, each with a process in it.
+    fn filter(&self) -> anyhow::Result<Filter> {
+        let mut all = Vec::new();
+        for container in &self.members {
+            all.push((container.init.pid(), container.pid_namespace()?));
+        }
+        Ok(Filter::any_pid_namespace(all))
+    }
+}
+
 impl Target {
-    /// Finds whom the user means.
-    pub(crate) fn find(who: &Who) -> anyhow::Result<Target> {
+    /// Finds whom the user means; waits no longer than `limit` for who does not run yet.
+    pub(crate) fn find(who: &Who, limit: Option<Duration>) -> anyhow::Result<Target> {
         Ok(match who {
             Who::Host => Target::Host,
+            Who::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
             Who::Container(spec) => Target::Container(Container::find(spec)?),
             Who::Process(pid) => Target::Process(Process::open(*pid)?),
             Who::Command(words) => Target::Command(Program::find(words)?),
@@ -66,6 +163,7 @@ impl Target {
         let path = binary.as_path();
         match (self, binary) {
             (Target::Host | Target::Command(_), BinaryName::Path(_)) => Ok(vec![open_here(path)?]),
+            (Target::Group(group), _) => group.open(binary),
             (Target::Process(process), BinaryName::Path(_)) => Ok(vec![open_in(process, path)?]),
             (Target::Container(container), BinaryName::Path(_)) => {
                 Ok(vec![open_in(&container.init, path)?])
@@ -121,6 +219,7 @@ impl Target {
     ) -> anyhow::Result<Option<Filter>> {
         Ok(match self {
             Target::Host => None,
+            Target::Group(group) => Some(group.filter()?),
             Target::Process(process) => Some(Filter::pids([process.pid()])),
             Target::Command(_) => started.map(|pid| Filter::pids([pid])),
             Target::Container(container) if container.has_own_pid_namespace()? => {
@@ -135,7 +234,7 @@ impl Target {
     /// may be for another one of the same number.
     pub(crate) fn check_alive(&self) -> anyhow::Result<()> {
         let process = match self {
-            Target::Host | Target::Command(_) => return Ok(()),
+            Target::Host | Target::Command(_) | Target::Group(_) => return Ok(()),
             Target::Process(process) => process,
             Target::Container(container) => &container.init,
         };
@@ -148,7 +247,7 @@ impl Target {
     /// The process whose end is the end of the trace.
     pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Target::Host | Target::Command(_) => None,
+            Target::Host | Target::Command(_) | Target::Group(_) => None,
             Target::Process(process) => Some(process.pidfd()),
             Target::Container(container) => Some(container.init.pidfd()),
         }
@@ -157,7 +256,7 @@ impl Target {
     /// Says in an error where it happened.
     pub(crate) fn within<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
         match self {
-            Target::Host | Target::Command(_) => result,
+            Target::Host | Target::Command(_) | Target::Group(_) => result,
             target => result.with_context(|| format!("in {}", target.describe())),
         }
     }
@@ -166,6 +265,10 @@ impl Target {
     pub(crate) fn describe(&self) -> String {
         match self {
             Target::Host => "all processes".to_owned(),
+            Target::Group(group) => match group.members.as_slice() {
+                [one] => format!("container {}", one.name),
+                all => format!("{} containers {}", all.len(), group.pattern),
+            },
             Target::Process(process) => format!("process {}", process.pid()),
             Target::Container(container) => format!("container {}", container.name),
             Target::Command(program) => format!("command {}", program.path.display()),
@@ -204,12 +307,27 @@ fn open_program(
     if !matches!(error, nsprobe_target::Error::NoSuchLibrary { .. }) {
         return Err(error.into());
     }
-    for directory in PROGRAM_DIRECTORIES {
-        if let Ok(opened) = open_in(process, &Path::new(directory).join(name)) {
-            return Ok(vec![opened]);
-        }
-    }
-    Err(error.into())
+    let program = open_in_one_of(&PROGRAM_DIRECTORIES, process, name);
+    Ok(vec![program.ok_or(error)?])
+}
+
+/// Opens a library, or else a program, by its bare name where a process may have nothing
+/// mapped yet.
+pub(crate) fn open_somewhere(process: &Process, name: &str) -> Option<OpenedFile> {
+    open_in_one_of(&LIBRARY_DIRECTORIES, process, name)
+        .or_else(|| open_in_one_of(&PROGRAM_DIRECTORIES, process, name))
+}
+
+fn open_in_one_of(directories: &[&str], process: &Process, name: &str) -> Option<OpenedFile> {
+    let path = |directory: &&str| Path::new(*directory).join(name);
+    directories
+        .iter()
+        .find_map(|directory| open_in(process, &path(directory)).ok())
+}
+
+/// Opens a library that a process has mapped.
+pub(crate) fn open_library_of(process: &Process, name: &str) -> anyhow::Result<OpenedFile> {
+    open_mapped(process, &process.find_library(name)?)
 }
 
 /// Opens a library through the first process that has it mapped.

@@ -11,7 +11,7 @@ use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::summary::{self, Summary};
 use crate::target::Target;
 use backlog::Backlog;
-use libnsprobe::{Reader, Sink};
+use libnsprobe::{Reader, Session, Sink};
 use printer::Printer;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const FLUSH: Duration = Duration::from_millis(50);
 /// Traces.
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
-    let target = Target::find(&options.who)?;
+    let target = Target::find(&options.who, options.timeout)?;
     let how = How {
         sink: nsprobe_plan::Sink::Record,
         at_return: false,
@@ -35,12 +35,14 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {
         options,
+        how,
         setup: plan.setup,
         stack: plan.stack,
         max_frames: 0,
         max_writes: plan.max_writes,
     };
-    let mut run = Run::begin(&wanted, &target, planned, |_| Ok(Sinks::All(Sink::Record)))?;
+    let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
+    let mut run = Run::begin(wanted, &target, planned, record)?;
     // Without stacks nothing more is needed of the files.
     let files = match plan.stack {
         true => std::mem::take(&mut run.planned.files),
@@ -50,6 +52,9 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let mut printer = Printer::new(plan, run.labels.clone(), Names::new(files), run.start_ns);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
+        if let Some(added) = run.take_added() {
+            printer.add(added);
+        }
         if plan.setup.overwrite {
             return Ok(match run.session.is_frozen()? {
                 true => Pace::Enough("the trigger was hit".to_owned()),

@@ -27,7 +27,7 @@ const EXAMPLES: usize = 5;
 
 /// Verifies.
 pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
-    let target = Target::find(&options.who)?;
+    let target = Target::find(&options.who, None)?;
     let how = How {
         sink: nsprobe_plan::Sink::Count,
         at_return: false,
@@ -40,12 +40,13 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {
         options,
+        how,
         setup: SetupOptions::default(),
         stack: false,
         max_frames: 0,
         max_writes: 0,
     };
-    let mut run = Run::begin(&wanted, &target, planned, |_| Ok(Sinks::All(Sink::Count)))?;
+    let mut run = Run::begin(wanted, &target, planned, |_| Ok(Sinks::All(Sink::Count)))?;
     let seen = look::everywhere(&run.planned, &target);
     run.detach()?;
     let reports = reports(&run.planned, &seen.context("cannot look at all processes")?);

@@ -4,7 +4,8 @@
 
 use nix::errno::Errno;
 use nsprobe_common::abi::{
-    Refusal, Version, DEVICE, FILTER_PIDS_MAX, RING_BYTES_MAX, RING_BYTES_MIN, RING_BYTES_TOTAL_MAX,
+    Refusal, Version, DEVICE, FILTER_PIDNS_MAX, FILTER_PIDS_MAX, RING_BYTES_MAX, RING_BYTES_MIN,
+    RING_BYTES_TOTAL_MAX,
 };
 use nsprobe_common::program::Flaw;
 use nsprobe_common::record::Corrupt;
@@ -74,6 +75,9 @@ pub enum Error {
     /// A filter that no session can have.
     #[error("a filter takes 1 to {FILTER_PIDS_MAX} processes, not {0}")]
     FilterSize(usize),
+    /// The same.
+    #[error("a filter takes at most {FILTER_PIDNS_MAX} pid namespaces, not {0}")]
+    FilterNamespaces(usize),
     /// The process to be traced does not exist.
     #[error("no such process: it has ended, or its number is not one of this pid namespace")]
     NoProcess,

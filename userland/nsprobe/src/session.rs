@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
     self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_CGROUP, FILTER_CHILDREN,
-    FILTER_COMM, FILTER_PIDNS, FILTER_PIDS, FILTER_PIDS_MAX, FILTER_SELF, FILTER_TIDS, FILTER_UID,
-    FREEZE_NOW,
+    FILTER_COMM, FILTER_PIDNS, FILTER_PIDNS_LIST, FILTER_PIDNS_MAX, FILTER_PIDS, FILTER_PIDS_MAX,
+    FILTER_SELF, FILTER_TIDS, FILTER_UID, FREEZE_NOW,
 };
 use nsprobe_common::program::Step;
 use std::fs::File;
@@ -33,7 +33,7 @@ pub struct ProbeId(pub u32);
 pub struct Filter {
     pub(crate) pids: Vec<u32>,
     pub(crate) tids: Vec<u32>,
-    pid_namespace: Option<(u32, u32)>,
+    pub(crate) pid_namespaces: Vec<abi::PidNamespace>,
     cgroup_id: Option<u64>,
     uid: Option<u32>,
     comm: Option<[u8; 16]>,
@@ -53,8 +53,16 @@ impl Filter {
     /// Only the pid namespace `inum`, found through its member `pid`, and those
     /// below it.
     pub fn pid_namespace(pid: u32, inum: u32) -> Filter {
+        Filter::any_pid_namespace([(pid, inum)])
+    }
+
+    /// The same for several: each is a member's pid, and the inode number.
+    pub fn any_pid_namespace(all: impl IntoIterator<Item = (u32, u32)>) -> Filter {
+        let all = all.into_iter();
         Filter {
-            pid_namespace: Some((pid, inum)),
+            pid_namespaces: all
+                .map(|(pid, inum)| abi::PidNamespace { pid, inum })
+                .collect(),
             ..Filter::default()
         }
     }
@@ -107,19 +115,26 @@ impl Filter {
         if listed > FILTER_PIDS_MAX as usize {
             return Err(Error::FilterSize(listed));
         }
-        let (pidns_pid, pidns_inum) = self.pid_namespace.unwrap_or_default();
+        if self.pid_namespaces.len() > FILTER_PIDNS_MAX as usize {
+            return Err(Error::FilterNamespaces(self.pid_namespaces.len()));
+        }
+        let (one, is_list) = match self.pid_namespaces.as_slice() {
+            [one] => (*one, false),
+            all => (abi::PidNamespace::default(), !all.is_empty()),
+        };
         let flag = |set, flag| if set { flag } else { 0 };
         Ok(abi::Filter {
             flags: flag(!self.pids.is_empty(), FILTER_PIDS)
-                | flag(self.pid_namespace.is_some(), FILTER_PIDNS)
+                | flag(one.inum != 0, FILTER_PIDNS)
+                | flag(is_list, FILTER_PIDNS_LIST)
                 | flag(!self.tids.is_empty(), FILTER_TIDS)
                 | flag(self.children, FILTER_CHILDREN)
                 | flag(self.cgroup_id.is_some(), FILTER_CGROUP)
                 | flag(self.uid.is_some(), FILTER_UID)
                 | flag(self.comm.is_some(), FILTER_COMM)
                 | flag(self.own_process, FILTER_SELF),
-            pidns_pid,
-            pidns_inum,
+            pidns_pid: one.pid,
+            pidns_inum: one.inum,
             cgroup_id: self.cgroup_id.unwrap_or_default(),
             uid: self.uid.unwrap_or_default(),
             comm: self.comm.unwrap_or_default(),
@@ -335,6 +350,11 @@ impl Session {
         }
     }
 
+    /// Which file a probe by this descriptor goes into: on overlayfs the one beneath.
+    pub fn identify(&self, file: &File) -> Result<ObjectIdentity> {
+        sys::identify(self.file.as_fd(), file.as_fd()).map_err(failed("FILE"))
+    }
+
     /// The very file that was mapped, opened from the kernel's own reference,
     /// which is dropped by this: a second claim gives `None`.
     pub fn claim(&self, id: u32) -> Result<Option<File>> {
@@ -376,6 +396,11 @@ mod tests {
         assert_eq!(request.flags, FILTER_PIDNS);
         assert_eq!((request.pidns_pid, request.pidns_inum), (9, 4026532111));
         assert!(Filter::pids(0..65).request().is_err());
+        let several = |count| Filter::any_pid_namespace((1..=count).map(|pid| (pid, pid)));
+        let request = several(2).request().unwrap();
+        assert_eq!(request.flags, FILTER_PIDNS_LIST);
+        assert_eq!((request.pidns_pid, request.pidns_inum), (0, 0));
+        assert!(several(257).request().is_err());
     }
 
     #[test]

@@ -84,13 +84,18 @@ pub(crate) fn filter(
     mut filter: abi::Filter,
     lists: &crate::Filter,
 ) -> Result<()> {
-    let list = |ids: &[u32]| match ids {
-        [] => (0, 0),
-        ids => (ids.as_ptr() as u64, ids.len() as u32),
-    };
+    fn list<T>(all: &[T]) -> (u64, u32) {
+        match all {
+            [] => (0, 0),
+            all => (all.as_ptr() as u64, all.len() as u32),
+        }
+    }
     filter.size = size::<abi::Filter>();
     (filter.pids, filter.pid_count) = list(&lists.pids);
     (filter.tids, filter.tid_count) = list(&lists.tids);
+    if filter.flags & abi::FILTER_PIDNS_LIST != 0 {
+        (filter.pidns_list, filter.pidns_count) = list(&lists.pid_namespaces);
+    }
     // SAFETY: the struct is that of FILTER; its addresses are those of lists that the
     // kernel only reads, and its counts are theirs.
     unsafe { request(fd, abi::FILTER, &mut filter) }
@@ -188,6 +193,18 @@ pub(crate) fn rows(
     // exclusively borrowed and may hold any words, and at least as long as it says.
     unsafe { request(fd, abi::ROWS, &mut rows) }?;
     Ok(rows)
+}
+
+/// Which file a descriptor stands for.
+pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectIdentity> {
+    let mut file = abi::File {
+        size: size::<abi::File>(),
+        fd: of.as_raw_fd(),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of FILE and holds no address.
+    unsafe { request(fd, abi::FILE, &mut file) }?;
+    Ok(file.identity)
 }
 
 /// Freezes the rings, or asks (`flags` is zero): whether they are frozen.

@@ -8,6 +8,7 @@ use crate::nearest::nearest;
 use crate::process::all_processes;
 use crate::{mappings, processes_in_pid_namespace, Error, Library, Process, Result};
 use podman::{Known, Store};
+use std::collections::HashSet;
 
 /// Most names that an error lists.
 const NAMES_MAX: usize = 5;
@@ -73,6 +74,43 @@ impl Container {
         })
     }
 
+    /// All running containers with a pid namespace of their own that have a name, an id
+    /// or an inode number (of that namespace) that `fits`, the oldest first.
+    pub fn all(fits: impl Fn(&str) -> bool) -> Result<Vec<Container>> {
+        let census = Census::take()?;
+        let mut seen = HashSet::new();
+        let mut all = Vec::new();
+        for pid in all_processes()? {
+            // Those that end meanwhile are none.
+            let Ok(process) = Process::open(pid) else {
+                continue;
+            };
+            let is_new = process.pid_namespace().is_ok_and(|inum| seen.insert(inum));
+            if is_new {
+                all.extend(
+                    census
+                        .container_of(process)
+                        .filter(|one| one.is_called(&fits)),
+                );
+            }
+        }
+        Ok(all)
+    }
+
+    /// The container that a process is in, unless it is in our own pid namespace.
+    pub fn of(process: Process) -> Result<Option<Container>> {
+        Ok(Census::take()?.container_of(process))
+    }
+
+    /// Whether its name, id or the inode number of its pid namespace `fits`.
+    pub fn is_called(&self, fits: impl Fn(&str) -> bool) -> bool {
+        fits(&self.name)
+            || self.id.as_deref().is_some_and(&fits)
+            || self
+                .pid_namespace()
+                .is_ok_and(|inum| fits(&inum.to_string()))
+    }
+
     /// Whatever runs in a pid namespace.
     fn of_namespace(inum: u32) -> Result<Container> {
         let is_first = |process: &Process| {
@@ -94,7 +132,7 @@ impl Container {
             oldest = oldest.or(Some(process));
         }
         Ok(Container {
-            name: format!("pid:[{inum}]"),
+            name: bare_name(inum),
             id: None,
             runtime: Runtime::Bare,
             init: oldest.ok_or(Error::EmptyNamespace { inum })?,
@@ -136,6 +174,47 @@ impl Container {
         });
         mappings::find_library(mappings::files(mapped), name)
     }
+}
+
+/// What the runtimes know of their containers.
+struct Census {
+    known: Vec<Known>,
+    /// Our own pid namespace.
+    ours: u32,
+}
+
+impl Census {
+    fn take() -> Result<Census> {
+        let stores = podman::stores();
+        // What cannot be read names nothing; the containers are there nevertheless.
+        let known = stores.iter().flat_map(|store| store.containers().0);
+        Ok(Census {
+            known: known.collect(),
+            ours: Process::open(std::process::id())?.pid_namespace()?,
+        })
+    }
+
+    /// The container of a process, with the process in place of its first one; none
+    /// when it has ended, or is in our own pid namespace.
+    fn container_of(&self, process: Process) -> Option<Container> {
+        let inum = process.pid_namespace().ok()?;
+        if inum == self.ours {
+            return None;
+        }
+        let belongs = |known: &&Known| podman::belongs(&process, &known.id).unwrap_or(false);
+        let known = self.known.iter().find(belongs);
+        Some(Container {
+            name: known.map_or_else(|| bare_name(inum), |known| known.name().to_owned()),
+            id: known.map(|known| known.id.clone()),
+            runtime: known.map_or(Runtime::Bare, |_| Runtime::Podman),
+            init: process,
+        })
+    }
+}
+
+/// What a container is called of which only the pid namespace is known.
+fn bare_name(inum: u32) -> String {
+    format!("pid:[{inum}]")
 }
 
 /// The known container that `spec` names, if any.

@@ -46,6 +46,15 @@ impl fmt::Display for FileKind {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Nobody tells which programs start.
+    #[error(
+        "cannot learn which programs start ({source}): that needs root in the host's own user and \
+         pid namespaces"
+    )]
+    NoExecs {
+        /// Why.
+        source: io::Error,
+    },
     /// No container has this name or id.
     #[error(
         "no container `{spec}`{}",

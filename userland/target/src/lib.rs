@@ -12,6 +12,7 @@
 
 pub mod container;
 mod error;
+mod execs;
 pub mod mappings;
 pub mod namespace;
 mod nearest;
@@ -20,9 +21,10 @@ mod view;
 
 pub use container::Container;
 pub use error::{Error, FileKind};
+pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use namespace::{open_here, open_in, OpenedFile, Opener};
-pub use process::{all_processes, processes_in_pid_namespace, Process};
+pub use process::{all_processes, processes_in_pid_namespace, Process, RootId};
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -90,6 +90,12 @@ impl Process {
         self.stat_of("ns/mnt").map(|stat| stat.st_ino)
     }
 
+    /// The file system it sees, told from all others, also from those that are gone.
+    pub fn root(&self) -> Result<RootId> {
+        let root = self.open_at("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        RootId::of(&root).map_err(|source| self.failed("root", source))
+    }
+
     /// Its numbers in each pid namespace, ours first, its own last.
     pub fn namespace_pids(&self) -> Result<Vec<u32>> {
         let status = self.read("status")?;
@@ -173,6 +179,40 @@ impl Process {
         Error::ProcessUnreadable { pid, what, source }
     }
 }
+
+/// A root directory: the number of its mount, which is never used again
+/// (`STATX_MNT_ID_UNIQUE`), and its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RootId {
+    mount: u64,
+    ino: u64,
+}
+
+impl RootId {
+    /// That of the calling process.
+    pub fn ours() -> io::Result<RootId> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        RootId::of(&open("/", flags, Mode::empty())?)
+    }
+
+    fn of(directory: &OwnedFd) -> io::Result<RootId> {
+        use rustix::fs::{statx, AtFlags, StatxFlags};
+        let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+        let told = statx(
+            directory,
+            c"",
+            AtFlags::EMPTY_PATH,
+            unique | StatxFlags::INO,
+        )?;
+        Ok(RootId {
+            mount: told.stx_mnt_id,
+            ino: told.stx_ino,
+        })
+    }
+}
+
+/// `include/uapi/linux/stat.h`, since Linux 6.8.
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 /// What `/proc/PID/stat` tells.
 struct Stat {

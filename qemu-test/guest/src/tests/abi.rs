@@ -14,7 +14,7 @@ use nsprobe_common::abi::{
 };
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 use zerocopy::{Immutable, IntoBytes};
@@ -332,7 +332,7 @@ fn unknown_commands_are_refused() {
         ..Info::default()
     };
     for command in [
-        abi::iowr(abi::NR_FREEZE + 1, 72),
+        abi::iowr(abi::NR_FILE + 1, 72),
         abi::iowr(0xff, 72),
         abi::INFO ^ 0x100,
         abi::INFO ^ 0xff00,
@@ -564,10 +564,26 @@ fn only_regular_files_can_be_probed() {
             Refusal::from_u32(reply.reason),
         )
     };
+    let identify = |fd: i32| {
+        let mut request = abi::File {
+            size: size::<abi::File>(),
+            fd,
+            ..abi::File::default()
+        };
+        let done = sys::ioctl(session, abi::FILE, &mut request);
+        done.map(|_| request.identity)
+    };
     for (name, fd, wanted, reason) in &cases {
         let got = attach(fd.as_raw_fd(), 0);
         assert_eq!(got, (*wanted, Some(*reason)), "{name}");
+        assert_eq!(errno(identify(fd.as_raw_fd()), name), *wanted);
     }
+    assert_eq!(errno(identify(-1), "no descriptor"), libc::EBADF);
+    let file = File::open(&prepared.file).expect("the victim is there");
+    let told = identify(file.as_raw_fd()).expect("a regular file");
+    let metadata = file.metadata().expect("it is open");
+    assert_eq!((told.dev, told.ino), (metadata.dev(), metadata.ino()));
+    assert_eq!((told.pid, told.build_id_len), (0, 0));
     for fd in [-1, 1000, i32::MAX, i32::MIN, -100] {
         assert_eq!(
             attach(fd, 0),

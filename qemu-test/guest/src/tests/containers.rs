@@ -26,6 +26,7 @@ tests![
     a_container_is_removable_right_after_and_while_another_is_traced: 120,
     a_filter_on_one_of_two_containers_of_one_file_records_only_that_one: 120,
     a_container_that_ends_ends_the_trace: 120,
+    a_container_that_has_ended_is_told: 120,
     a_program_of_debian_in_a_container_is_named: 120,
     processes_that_start_later_in_a_container_count: 120,
     a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace: 120,
@@ -280,6 +281,21 @@ fn a_container_that_ends_ends_the_trace() {
     let (code, errors) = running.interrupt();
     println!("{code:?} after {:?}: {errors}", started.elapsed());
     assert_eq!(code, Some(0));
+}
+
+fn a_container_that_has_ended_is_told() {
+    let _module = Module::load();
+    let root = served();
+    let container = Container::over("served", &root.folder, &[PROGRAM]);
+    let space = pid_namespace(container.pid()).to_string();
+    container.stop();
+    let spec = format!("{PROGRAM}:real_function");
+    let got = command::run(&["trace", "-c", "served", &spec]);
+    got.refused(&["served", "is not running"]);
+    let got = command::run(&["trace", "-c", &space, &spec]);
+    got.refused(&[&space]);
+    let status = command::run(&["status", "--json"]).succeeded();
+    assert!(status.stdout.contains("\"sessions\":[]"), "{status:#?}");
 }
 
 fn a_program_of_debian_in_a_container_is_named() {

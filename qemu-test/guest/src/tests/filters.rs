@@ -3,6 +3,7 @@
 //! returns; who is left out carries no breakpoint where that can be known.
 
 use super::tests;
+use crate::container::pid_namespace;
 use crate::module::Module;
 use crate::session::{errno, size, Session, RING_BYTES};
 use crate::victim::{self, Victim};
@@ -370,6 +371,15 @@ fn wrong_filters_change_nothing() {
             ..filter(abi::FILTER_COMM)
         }
     };
+    let inum = pid_namespace(std::process::id());
+    let member = |pid, inum| abi::PidNamespace { pid, inum };
+    let here = member(std::process::id(), inum);
+    let (elsewhere, gone) = (member(here.pid, inum + 1), member(dead[0], inum));
+    let namespaces = |all: &[abi::PidNamespace]| Filter {
+        pidns_list: all.as_ptr() as u64,
+        pidns_count: all.len() as u32,
+        ..filter(abi::FILTER_PIDNS_LIST)
+    };
     let both = Filter {
         flags: abi::FILTER_PIDS | abi::FILTER_TIDS,
         tids: good.pids,
@@ -414,6 +424,26 @@ fn wrong_filters_change_nothing() {
             Filter {
                 reserved2: 1,
                 ..good
+            },
+            libc::EINVAL,
+        ),
+        (namespaces(&[]), libc::EINVAL),
+        (namespaces(&[here, elsewhere]), libc::ESTALE),
+        (namespaces(&[here, gone]), libc::ESRCH),
+        (namespaces(&[here; 257]), libc::EINVAL),
+        (
+            Filter {
+                pidns_pid: here.pid,
+                pidns_inum: here.inum,
+                flags: abi::FILTER_PIDNS | abi::FILTER_PIDNS_LIST,
+                ..namespaces(&[here])
+            },
+            libc::EINVAL,
+        ),
+        (
+            Filter {
+                reserved3: 1,
+                ..namespaces(&[here])
             },
             libc::EINVAL,
         ),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of a function's exits as rows of the function.
+//! The rows of a function's exits as rows of the function, and those of one function in
+//! several containers as of one.
 
 use crate::run::Role;
 use crate::summary::ProbeLabel;
 use libnsprobe::Rows;
 use nsprobe_plan::decode::FieldFormat;
+use nsprobe_symbolize::FileOffset;
 use std::collections::HashMap;
 
 /// How rows of exits come together.
@@ -12,8 +14,11 @@ use std::collections::HashMap;
 pub(super) struct ExitRows {
     /// The words of a key that name a probe.
     places: Vec<usize>,
-    /// The first exit of a function, by each of them.
+    /// The probe in whose place another one is shown: the first exit of a function, or
+    /// the one that was there first.
     first: HashMap<u64, u64>,
+    /// The first probe of each function at an offset.
+    known: HashMap<(String, FileOffset), u64>,
 }
 
 impl ExitRows {
@@ -30,13 +35,36 @@ impl ExitRows {
         if by_probe {
             places.push(0);
         }
-        let mut firsts: HashMap<usize, u64> = HashMap::new();
-        let mut first = HashMap::new();
-        for label in labels.iter().filter(|label| label.role == Role::Exit) {
-            let id = u64::from(label.id.0);
-            first.insert(id, *firsts.entry(label.planned).or_insert(id));
+        let mut all = ExitRows {
+            places,
+            ..ExitRows::default()
+        };
+        all.note(labels);
+        all
+    }
+
+    /// There are more probes, of other files.
+    pub(super) fn add(&mut self, labels: &[ProbeLabel]) {
+        let before = self.known.clone();
+        self.note(labels);
+        for label in labels.iter().filter(|label| label.role != Role::Begin) {
+            if let Some(known) = before.get(&(label.label.clone(), label.offset)) {
+                self.first.insert(label.id.0.into(), *known);
+            }
         }
-        ExitRows { places, first }
+    }
+
+    fn note(&mut self, labels: &[ProbeLabel]) {
+        let mut firsts: HashMap<usize, u64> = HashMap::new();
+        for label in labels.iter().filter(|label| label.role != Role::Begin) {
+            let id = u64::from(label.id.0);
+            let first = *firsts.entry(label.planned).or_insert(id);
+            if first != id {
+                self.first.insert(id, first);
+            }
+            let place = (label.label.clone(), label.offset);
+            self.known.entry(place).or_insert(first);
+        }
     }
 
     /// Adds up the rows of one function's exits.
@@ -75,7 +103,8 @@ mod tests {
     fn exits_of_one_function_are_one_row() {
         let exits = ExitRows {
             places: vec![1],
-            first: HashMap::from([(4, 4), (5, 4), (7, 7)]),
+            first: HashMap::from([(5, 4)]),
+            ..ExitRows::default()
         };
         let rows = vec![
             row(&[9, 4], 1, 30),

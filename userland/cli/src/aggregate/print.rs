@@ -61,6 +61,12 @@ impl Printer {
         }
     }
 
+    /// There are more probes.
+    pub(super) fn add(&mut self, labels: &[ProbeLabel]) {
+        let labels = labels.iter().cloned();
+        self.labels.extend(labels.map(|label| (label.id.0, label)));
+    }
+
     /// Prints what was added lately.
     pub(super) fn interval(
         &mut self,

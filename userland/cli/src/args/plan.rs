@@ -34,6 +34,8 @@ pub(crate) enum Who {
     Host,
     /// A container, by name, id or namespace.
     Container(String),
+    /// Containers whose name, id or namespace fits this glob, also those that come later.
+    Group(String),
     /// A process.
     Process(u32),
     /// A command that we start: its words, never empty.
@@ -51,6 +53,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
+    /// Whether containers that come later are traced, too.
+    pub(crate) follow: bool,
     pub(crate) max_probes: usize,
     pub(crate) inlined: bool,
     pub(crate) exact: bool,

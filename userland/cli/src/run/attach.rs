@@ -4,7 +4,7 @@
 use super::Wanted;
 use crate::probes::{Planned, PlannedProbe};
 use anyhow::Context;
-use libnsprobe::{Error, Probe, ProbeId, ProgramId, Session, Sink, TableKind, TableSpec};
+use libnsprobe::{Error, Probe, ProbeId, ProgramId, Session, Sink, Table, TableKind, TableSpec};
 use nsprobe_plan::Code;
 use std::collections::HashMap;
 use std::fs::File;
@@ -51,26 +51,27 @@ pub(crate) struct Attached {
 /// Calls that may be under way between a function's entry and its exits.
 const SPANS_MAX: u32 = 1 << 14;
 
-/// Attaches all that was planned, or nothing.
+/// Attaches all that was planned, or nothing. `spans` is where calls are that are under
+/// way, once it is needed.
 pub(super) fn attach(
     session: &mut Session,
     planned: &Planned,
     wanted: &Wanted<'_>,
     sinks: &Sinks,
+    spans: &mut Option<Table>,
 ) -> anyhow::Result<Vec<Attached>> {
     let mut programs = HashMap::new();
     let mut requests = Vec::with_capacity(planned.probes.len());
     let mut roles = Vec::with_capacity(planned.probes.len());
     let has_spans = |probe: &PlannedProbe| probe.exits.as_ref().is_some_and(|e| e.begin.is_some());
-    let spans = match planned.probes.iter().any(has_spans) {
-        true => Some(session.table(&TableSpec {
+    if spans.is_none() && planned.probes.iter().any(has_spans) {
+        *spans = Some(session.table(&TableSpec {
             kind: TableKind::Spans,
             key_words: nsprobe_plan::SPAN_KEY_WORDS,
             max_frames: 0,
             rows: SPANS_MAX,
-        })?),
-        false => None,
-    };
+        })?);
+    }
     for (index, probe) in planned.probes.iter().enumerate() {
         let file = planned.files.get(probe.file);
         let file = &file.context("a probe has no file")?.file;

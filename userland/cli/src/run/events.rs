@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) enum Event {
     /// A ring has reached its watermark.
     Records,
-    /// The time is over.
+    /// The time is over, or somebody may have come.
     Nothing,
     /// A signal that asks us to end.
     Signal {
@@ -56,6 +56,7 @@ impl Events {
         &self,
         session: &Session,
         target: Option<BorrowedFd<'_>>,
+        newcomers: Option<BorrowedFd<'_>>,
         limit: Duration,
     ) -> anyhow::Result<Event> {
         let stdout = io::stdout();
@@ -66,7 +67,8 @@ impl Events {
             PollFd::new(stdout.as_fd(), PollFlags::empty()),
         ];
         let ends = target.or(self.command.as_ref().map(Process::pidfd));
-        fds.extend(ends.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let others = ends.into_iter().chain(newcomers);
+        fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         // Rounded up, so that a deadline is over when its wait is.
         let limit = limit + Duration::from_micros(999);
         match poll(&mut fds, PollTimeout::try_from(limit)?) {
@@ -79,12 +81,14 @@ impl Events {
                 return Ok(event);
             }
         }
-        Ok(match (is_ready(2), is_ready(3), is_ready(1)) {
-            (true, ..) => Event::ReaderGone,
-            (_, true, _) => Event::TargetEnded,
-            (_, _, true) => Event::Records,
-            _ => Event::Nothing,
-        })
+        Ok(
+            match (is_ready(2), ends.is_some() && is_ready(3), is_ready(1)) {
+                (true, ..) => Event::ReaderGone,
+                (_, true, _) => Event::TargetEnded,
+                (_, _, true) => Event::Records,
+                _ => Event::Nothing,
+            },
+        )
     }
 
     fn signal(&self) -> anyhow::Result<Option<Event>> {

@@ -6,7 +6,7 @@ use crate::fields;
 use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
-use crate::run::Role;
+use crate::run::{Added, Role};
 use crate::summary::{ProbeLabel, Summary};
 use libnsprobe::common::record::{Details, Hit, OffRecord, Record, WriteRecord};
 use libnsprobe::{Batch, Session};
@@ -49,6 +49,13 @@ impl Printer {
             received: 0,
             frames: Vec::new(),
         }
+    }
+
+    /// There are more probes.
+    pub(super) fn add(&mut self, added: Added) {
+        let labels = added.labels.into_iter();
+        self.labels.extend(labels.map(|label| (label.id.0, label)));
+        self.names.add(added.files);
     }
 
     /// Hits that were printed.

@@ -95,6 +95,13 @@ impl Traced {
         Ok(match target {
             Target::Host | Target::Command(_) => Traced::All,
             Target::Process(process) => Traced::These(HashSet::from([process.pid()])),
+            Target::Group(group) => {
+                let mut pids = HashSet::new();
+                for container in &group.members {
+                    pids.extend(container.processes()?);
+                }
+                Traced::These(pids)
+            }
             Target::Container(container) => {
                 Traced::These(container.processes()?.into_iter().collect())
             }

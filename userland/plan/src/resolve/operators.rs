@@ -160,6 +160,9 @@ impl Resolver<'_> {
 
     /// Where a string is.
     pub(crate) fn text_address(&self, of: &Expression) -> Result<Value> {
+        if matches!(of.kind, Kind::Number(_)) {
+            return error(&of.span, "a number is no string");
+        }
         let thing = self.thing(of)?;
         if thing.of_entry && matches!(thing.of.shape(), Some(Shape::Array { .. })) {
             return error(

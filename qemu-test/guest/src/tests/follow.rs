@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: with --follow, containers that start while a trace runs are traced as those
+//! that ran before, and no others.
+
+use super::tests;
+use crate::command::{self, Running};
+use crate::container::{pid_namespace, Container, Root};
+use crate::module::Module;
+use crate::victim;
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+tests![
+    files_of_later_containers_are_found_by_path_and_build_id: 120,
+    later_containers_of_a_name_are_counted_and_no_others: 120,
+    calls_in_later_containers_are_timed: 120,
+    following_nobody_is_refused,
+];
+
+const PROGRAM: &str = "/usr/local/bin/served";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A copy of a victim at the path that is probed, on the host.
+struct OnHost;
+
+impl OnHost {
+    fn new() -> OnHost {
+        fs::create_dir_all("/usr/local/bin").expect("the root is writable");
+        fs::copy(victim::path("served"), PROGRAM).expect("the victim is there");
+        OnHost
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(PROGRAM);
+    }
+}
+
+/// The text by which a hit in the container is known.
+fn of(container: &Container) -> String {
+    format!("\"pid_namespace\":{}", pid_namespace(container.pid()))
+}
+
+fn files_of_later_containers_are_found_by_path_and_build_id() {
+    let _module = Module::load();
+    let _on_host = OnHost::new();
+    let spec = format!("{PROGRAM}:real_function");
+    let mut trace = Running::start(&["trace", "--json", "--stack", "--follow", &spec]);
+    // Nobody calls it on the host: what comes is of the containers.
+    let elsewhere = "/opt/another/name";
+    let root = Root::called("same", "served", PROGRAM);
+    let other_path = Root::called("elsewhere", "served", elsewhere);
+    let other_program = Root::called("other", "served_on_host", PROGRAM);
+    let first = Container::over("first", &root.folder, &[PROGRAM]);
+    let line = trace.wait_for(&of(&first), LIMIT);
+    assert!(line.contains("real_caller"), "{line}");
+    let second = Container::over("second", &other_path.folder, &[elsewhere]);
+    trace.wait_for(&of(&second), LIMIT);
+    let third = Container::over("third", &other_program.folder, &[PROGRAM]);
+    let again = Container::over("again", &root.folder, &[PROGRAM]);
+    trace.wait_for(&of(&again), LIMIT);
+    let (code, errors) = trace.interrupt();
+    println!("{errors}");
+    assert_eq!(code, Some(0), "{errors}");
+    for part in [
+        "container first: 1 function is traced there, too",
+        "container second: 1 function is",
+        "container third is not probed: no function real_function",
+    ] {
+        assert!(errors.contains(part), "no {part:?}: {errors}");
+    }
+    // Its image is probed already, in the file that it shares with the first.
+    assert!(!errors.contains("container again"), "{errors}");
+    drop((first, second, third, again));
+}
+
+fn later_containers_of_a_name_are_counted_and_no_others() {
+    let _module = Module::load();
+    let root = Root::with("served", PROGRAM);
+    let copy = Root::called("copy", "served", PROGRAM);
+    let spec = format!("{PROGRAM}:real_function");
+    let words = ["count", "--json", "-c", "web-?", "--follow", "-i", "0.3"];
+    let by = [spec.as_str(), "--by", "container,func"];
+    let mut count = Running::start(&[&words[..], &by].concat());
+    let other = Container::over("other", &root.folder, &[PROGRAM]);
+    let first = Container::over("web-1", &root.folder, &[PROGRAM]);
+    let space = |container: &Container| pid_namespace(container.pid()).to_string();
+    count.wait_for(&space(&first), LIMIT);
+    // One that shares the file, and one with a file of its own.
+    let second = Container::over("web-2", &root.folder, &[PROGRAM]);
+    count.wait_for(&space(&second), LIMIT);
+    let third = Container::over("web-3", &copy.folder, &[PROGRAM]);
+    count.wait_for(&space(&third), LIMIT);
+    let wanted = [&first, &second, &third].map(|one| pid_namespace(one.pid()));
+    // The first goes, and the others are counted on.
+    first.remove().expect("nothing holds it");
+    count.wait_for(&wanted[2].to_string(), LIMIT);
+    let other_space = pid_namespace(other.pid());
+    let (objects, errors) = ended(count);
+    let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
+    let mut spaces: Vec<u32> = rows.iter().filter_map(|row| container_of(row)).collect();
+    spaces.sort_unstable();
+    let mut wanted = wanted;
+    wanted.sort_unstable();
+    assert_eq!(spaces, wanted, "not {other_space}: {rows:?}");
+    assert!(
+        errors.contains("no container web-? runs: waiting"),
+        "{errors}"
+    );
+    let summary = objects.last().expect("the last line");
+    assert_eq!(summary["balanced"], true, "{summary}");
+    drop((other, second, third));
+}
+
+/// The rest of its output, once it was interrupted.
+fn ended(running: Running) -> (Vec<Value>, String) {
+    let (code, lines, errors) = running.finish();
+    println!("{errors}");
+    assert_eq!(code, Some(0), "{errors}");
+    let objects = lines
+        .iter()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    (objects.collect(), errors)
+}
+
+/// The pid namespace in a row's key.
+fn container_of(row: &Value) -> Option<u32> {
+    let number = &row["key"]["container"];
+    number
+        .as_u64()
+        .and_then(|number| u32::try_from(number).ok())
+}
+
+fn calls_in_later_containers_are_timed() {
+    let _module = Module::load();
+    let copy = Root::called("copy", "served", PROGRAM);
+    let root = Root::with("served", PROGRAM);
+    let first = Container::over("timed-1", &root.folder, &[PROGRAM]);
+    let spec = format!("{PROGRAM}:real_caller");
+    for how in ["uretprobe", "ret"] {
+        let words = [
+            "hist", "--json", "-c", "timed-*", "--follow", "--return", how,
+        ];
+        let mut hist = Running::start(&[&words[..], &["-i", "0.3", &spec]].concat());
+        hist.wait_for("\"row\"", LIMIT);
+        let second = Container::over("timed-2", &copy.folder, &[PROGRAM]);
+        std::thread::sleep(Duration::from_secs(2));
+        let (objects, errors) = ended(hist);
+        assert!(
+            errors.contains("container timed-2: 1 function is traced"),
+            "{errors}"
+        );
+        // The function of both files is one row; its count is that of both probes.
+        let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
+        assert_eq!(rows.len(), 1, "{how}: {rows:?}");
+        let summary = objects.last().expect("the last line");
+        let probes = summary["probes"].as_array().expect("an array");
+        let hits: Vec<u64> = probes
+            .iter()
+            .filter_map(|probe| probe["hits"].as_u64())
+            .collect();
+        assert!(
+            hits.len() == 2 && hits.iter().all(|hits| *hits > 0),
+            "{summary}"
+        );
+        assert_eq!(summary["balanced"], true, "{summary}");
+        second.remove().expect("nothing holds it");
+    }
+    drop(first);
+}
+
+fn following_nobody_is_refused() {
+    let _module = Module::load();
+    let spec = format!("{PROGRAM}:real_function");
+    let words = ["trace", "--follow", "-c", "nobody-*", "-t", "0.5", &spec];
+    let got = command::run(&words);
+    assert_eq!(got.code, 1, "{got:#?}");
+    got.refused(&[
+        "no container nobody-* runs: waiting",
+        "no container nobody-* has started",
+    ]);
+    let got = command::run(&["trace", "--follow", "-p", "1", &spec]);
+    assert_eq!(got.code, 2, "{got:#?}");
+    let got = command::run(&["trace", "--follow", &spec, "--", "/bin/true"]);
+    assert_eq!(got.code, 2, "{got:#?}");
+}
