@@ -126,6 +126,11 @@ impl Running {
         }
     }
 
+    /// The next line of stdout, unless none comes in time.
+    pub(crate) fn next_line(&mut self, limit: Duration) -> Option<String> {
+        self.lines.recv_timeout(limit).ok()
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

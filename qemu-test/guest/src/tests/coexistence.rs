@@ -3,6 +3,7 @@
 //! whatever order all come and go, and the program does not notice.
 
 use super::tests;
+use crate::command::Running;
 use crate::module::Module;
 use crate::session::{probe_at, Session, RING_BYTES};
 use crate::victim::Victim;
@@ -12,10 +13,12 @@ use nix::unistd::Pid;
 use nsprobe_common::abi::{self, Probe};
 use std::io::Read;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 tests![
     four_tracers_come_and_go_in_every_order: 60,
     a_debugger_at_the_same_instruction_does_no_harm: 120,
+    bpftrace_at_the_same_instruction_counts_the_same: 240,
 ];
 
 const FUNCTION: &str = "begins_with_push";
@@ -130,7 +133,7 @@ impl Debugger {
             .stderr(Stdio::null());
         let mut gdb = command.spawn().expect("gdb is in the guest");
         let stdout = gdb.stdout.take().expect("piped");
-        let pause = || std::thread::sleep(std::time::Duration::from_millis(10));
+        let pause = || std::thread::sleep(Duration::from_millis(10));
         while std::fs::remove_file(&told).is_err() {
             let ended = gdb.try_wait().expect("it is ours");
             assert!(ended.is_none(), "gdb has ended");
@@ -208,5 +211,88 @@ fn a_debugger_at_the_same_instruction_does_no_harm() {
         drop(again);
         assert_eq!(victim.call(5), before + 135);
         assert!(victim.text_is_restored(offset));
+    }
+}
+
+fn bpftrace_at_the_same_instruction_counts_the_same() {
+    let _module = Module::load();
+    let mut called = 0;
+    let mut victim = Victim::caller(FUNCTION);
+    let offset = victim.function(FUNCTION).offset;
+    for (first, last) in [
+        ("ours", "theirs"),
+        ("ours", "ours"),
+        ("theirs", "ours"),
+        ("theirs", "theirs"),
+    ] {
+        let before = called;
+        let early = (first == "ours").then(|| Party::new(0, &victim));
+        let bpftrace = Bpftrace::new(&mut victim, &mut called);
+        // Those that it took bpftrace to begin were ours, too.
+        let missed = if early.is_some() { called - before } else { 0 };
+        let ours = early.unwrap_or_else(|| Party::new(0, &victim));
+        let returns = Party::new(1, &victim);
+        let seen = bpftrace.hits;
+        let mut call = |count| {
+            called += count;
+            assert_eq!(victim.call(count), called);
+        };
+        call(100);
+        assert_eq!((ours.hits(), returns.hits()), (missed + 100, 100));
+        if last == "ours" {
+            drop(returns);
+            assert_eq!(bpftrace.leave(), seen + 100, "{first} first");
+            call(10);
+            assert_eq!(ours.hits(), missed + 110);
+            drop(ours);
+        } else {
+            drop((ours, returns));
+            call(10);
+            assert_eq!(bpftrace.leave(), seen + 110, "{first} first");
+        }
+        call(5);
+        assert!(
+            victim.text_is_restored(offset),
+            "{first} first, {last} last"
+        );
+    }
+}
+
+/// bpftrace, which counts calls and tells of each.
+struct Bpftrace {
+    running: Running,
+    /// Calls that it has seen.
+    hits: u64,
+}
+
+impl Bpftrace {
+    /// Starts it; `called` counts the calls that it took to see that it is there.
+    fn new(victim: &mut Victim, called: &mut u64) -> Bpftrace {
+        let place = format!("uprobe:{}:{FUNCTION}", victim.file().display());
+        let program = format!("{place} {{ printf(\"hit\\n\"); @ = count(); }}");
+        let mut running = Running::start_command(Command::new("bpftrace").args(["-e", &program]));
+        let (mut hits, mut tries) = (0, 100);
+        while hits == 0 {
+            *called += 1;
+            assert_eq!(victim.call(1), *called);
+            // What it prints comes late: until there is nothing more.
+            let pause = Duration::from_millis(700);
+            while let Some(line) = running.next_line(pause) {
+                hits += u64::from(line == "hit");
+            }
+            if tries == 0 {
+                panic!("bpftrace does not begin: {:?}", running.finish());
+            }
+            tries -= 1;
+        }
+        Bpftrace { running, hits }
+    }
+
+    /// Has it leave; calls that it has counted.
+    fn leave(self) -> u64 {
+        let (code, lines, errors) = self.running.finish();
+        assert_eq!(code, Some(0), "{errors}");
+        let count = lines.iter().find_map(|line| line.strip_prefix("@: "));
+        count.and_then(|count| count.parse().ok()).expect("a count")
     }
 }
