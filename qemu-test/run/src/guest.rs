@@ -84,6 +84,20 @@ impl Guest {
         self.boot(command, &mut terminal)
     }
 
+    /// Whether the kernel died since QEMU's TCG lost a race that real processors do not
+    /// have. The kernel patches its text (here: to switch tracepoints) by a breakpoint
+    /// that it takes away when every CPU has been told; a CPU of TCG's may run a stale
+    /// translation after that. Its console is kept.
+    pub(crate) fn died_of_patching(&self, outcome: &Outcome) -> Result<bool> {
+        let console = self.folder.join("kernel.log");
+        let text = String::from_utf8_lossy(&fs::read(&console)?).into_owned();
+        let died = outcome.running && trouble::is_stale_breakpoint(&text);
+        if died {
+            fs::copy(&console, console.with_extension("patching.log"))?;
+        }
+        Ok(died)
+    }
+
     fn boot(&self, command: &str, terminal: &mut Terminal<'_>) -> Result<Outcome> {
         let out = self.folder.join("out");
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
