@@ -7,6 +7,34 @@
 //! crate in as a module by `#[path]`); it compiles with rustc 1.85.1.
 #![cfg_attr(not(MODULE), no_std)]
 
+/// Enumerations whose items have numbers that are never used for another.
+macro_rules! numbered {
+    ($(#[$doc:meta])* pub enum $name:ident {
+        $($(#[$item_doc:meta])* $item:ident = $number:literal,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$item_doc])* $item = $number,)*
+        }
+
+        impl $name {
+            /// The one with this number.
+            #[inline]
+            pub const fn from_u8(number: u8) -> Option<Self> {
+                // Looked up, as a hit does it for each step.
+                const ALL: [Option<$name>; 256] = {
+                    let mut all = [None; 256];
+                    $(all[$number] = Some($name::$item);)*
+                    all
+                };
+                ALL[number as usize]
+            }
+        }
+    };
+}
+
 pub mod abi;
 pub mod elf_note;
 pub mod histogram;
@@ -16,3 +44,4 @@ pub mod record;
 pub mod ring;
 pub mod table;
 pub mod text;
+pub mod unwind;

@@ -54,33 +54,6 @@ pub struct Step {
 }
 const _: () = assert!(size_of::<Step>() == 16);
 
-macro_rules! numbered {
-    ($(#[$doc:meta])* pub enum $name:ident {
-        $($(#[$item_doc:meta])* $item:ident = $number:literal,)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum $name {
-            $($(#[$item_doc])* $item = $number,)*
-        }
-
-        impl $name {
-            /// The one with this number.
-            #[inline]
-            pub const fn from_u8(number: u8) -> Option<Self> {
-                // Looked up, as a hit does it for each step.
-                const ALL: [Option<$name>; 256] = {
-                    let mut all = [None; 256];
-                    $(all[$number] = Some($name::$item);)*
-                    all
-                };
-                ALL[number as usize]
-            }
-        }
-    };
-}
-
 numbered! {
     /// What a step does. Numbers are never reused.
     pub enum Operation {

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! What a table must be like before it is used.
+
+use super::{offset_of, rule_of, Base, Row, Rule, Saved, Table, BLOCK_BITS, RULES_MAX};
+use crate::record::OFFSET_BITS;
+
+numbered! {
+    /// What is wrong with a table.
+    pub enum Flaw {
+        /// There is nothing in it.
+        Empty = 1,
+        /// It has too many rules.
+        TooManyRules = 2,
+        /// Its blocks reach beyond what a file offset may be.
+        TooFar = 3,
+        /// The blocks do not divide the rows.
+        Blocks = 4,
+        /// A block's first row is not that of its begin.
+        NoFirstRow = 5,
+        /// Rows are not sorted.
+        Unsorted = 6,
+        /// A row names a rule that is not there.
+        NoRule = 7,
+        /// A rule is none.
+        BadRule = 8,
+    }
+}
+
+impl<'a> Table<'a> {
+    /// Checks the parts of a table.
+    pub fn check(
+        first: u64,
+        blocks: &'a [u32],
+        rows: &'a [Row],
+        rules: &'a [Rule],
+    ) -> Result<Table<'a>, Flaw> {
+        let table = Table::kept(first, blocks, rows, rules);
+        if blocks.len() < 2 || rows.is_empty() || rules.is_empty() {
+            return Err(Flaw::Empty);
+        }
+        if rules.len() > RULES_MAX {
+            return Err(Flaw::TooManyRules);
+        }
+        let last = first.checked_add(blocks.len() as u64);
+        if last.is_none_or(|last| last > 1 << (OFFSET_BITS - BLOCK_BITS)) {
+            return Err(Flaw::TooFar);
+        }
+        if !rules.iter().all(Rule::is_sound) {
+            return Err(Flaw::BadRule);
+        }
+        if blocks.first() != Some(&0) || blocks.last().map(|end| *end as usize) != Some(rows.len())
+        {
+            return Err(Flaw::Blocks);
+        }
+        for pair in blocks.windows(2) {
+            table.check_block(pair)?;
+        }
+        Ok(table)
+    }
+
+    fn check_block(&self, ends: &[u32]) -> Result<(), Flaw> {
+        let &[from, to] = ends else {
+            return Err(Flaw::Blocks);
+        };
+        let rows = self.rows.get(from as usize..to as usize);
+        let rows = rows.ok_or(Flaw::Blocks)?;
+        if rows.first().is_none_or(|row| offset_of(*row) != 0) {
+            return Err(Flaw::NoFirstRow);
+        }
+        let mut before = None;
+        for row in rows {
+            if before.is_some_and(|before| before >= offset_of(*row)) {
+                return Err(Flaw::Unsorted);
+            }
+            before = Some(offset_of(*row));
+            if usize::from(rule_of(*row)) >= self.rules.len() {
+                return Err(Flaw::NoRule);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn is_sound(&self) -> bool {
+        let Some(base) = Base::from_u8(self.base) else {
+            return false;
+        };
+        let more_counts = matches!(
+            base,
+            Base::AtRsp | Base::AtRbp | Base::Register | Base::Linkage
+        );
+        Saved::from_u8(self.saved).is_some()
+            && self.reserved == 0
+            && (more_counts || self.more == 0)
+            && (base != Base::Register || (0..16).contains(&self.more))
+    }
+}

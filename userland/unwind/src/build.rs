@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranges as a table: sorted, without overlaps, the gaps told, in blocks.
+
+use crate::cfi::Ranges;
+use crate::rule::bare;
+use crate::{Error, LeftOut, UnwindTable};
+use nsprobe_common::record::OFFSET_BITS;
+use nsprobe_common::unwind::{row, Base, BLOCK_BITS, RULES_MAX};
+
+/// Most blocks: of a file of 16 GiB.
+const BLOCKS_MAX: u64 = 1 << 18;
+
+/// Makes the table of ranges that are file offsets.
+pub(crate) fn build(mut ranges: Ranges) -> Result<UnwindTable, Error> {
+    let unknown = ranges.number(bare(Base::Unknown));
+    ranges.ranges.retain(|range| range.to <= 1 << OFFSET_BITS);
+    // Stable: of two for one offset, the one that was read first stays first.
+    ranges.ranges.sort_by_key(|range| range.from);
+    let (Some(first), Some(last)) = (ranges.ranges.first(), ranges.ranges.last()) else {
+        return Err(Error::Nothing);
+    };
+    let blocks = (last.to >> BLOCK_BITS).saturating_sub(first.from >> BLOCK_BITS);
+    if ranges.rules.len() > RULES_MAX || blocks > BLOCKS_MAX {
+        return Err(Error::TooBig);
+    }
+    let mut writer = Writer::new(first.from >> BLOCK_BITS, unknown);
+    let behind = last.to;
+    let mut at = 0;
+    for range in &ranges.ranges {
+        // What overlaps begins where the one before ends.
+        let from = range.from.max(at);
+        if from >= range.to {
+            continue;
+        }
+        if from > at {
+            writer.begin(at, unknown);
+        }
+        writer.begin(from, range.rule);
+        at = range.to;
+    }
+    writer.begin(at.max(behind), unknown);
+    let (blocks, rows) = writer.finish(at.max(behind));
+    Ok(UnwindTable {
+        first: first.from >> BLOCK_BITS,
+        blocks,
+        rows,
+        rules: ranges.rules,
+        left_out: LeftOut::default(),
+    })
+}
+
+/// Writes rows by rising offset.
+struct Writer {
+    first: u64,
+    blocks: Vec<u32>,
+    rows: Vec<u32>,
+    /// The rule that goes on.
+    rule: u32,
+}
+
+impl Writer {
+    fn new(first: u64, unknown: u32) -> Writer {
+        Writer {
+            first,
+            blocks: Vec::new(),
+            rows: Vec::new(),
+            rule: unknown,
+        }
+    }
+
+    /// From here on another rule holds.
+    fn begin(&mut self, offset: u64, rule: u32) {
+        let Some(block) = (offset >> BLOCK_BITS).checked_sub(self.first) else {
+            return;
+        };
+        self.up_to(block);
+        if rule == self.rule {
+            return;
+        }
+        self.rule = rule;
+        let new = row(offset as u16, rule as u16);
+        // A row that begins where the block does takes the place of its first.
+        match self.rows.last_mut() {
+            Some(last) if *last >> 16 == new >> 16 => *last = new,
+            _ => self.rows.push(new),
+        }
+    }
+
+    /// Makes all blocks up to this one; each begins with the rule that goes on.
+    fn up_to(&mut self, block: u64) {
+        while (self.blocks.len() as u64) <= block {
+            self.blocks.push(self.rows.len() as u32);
+            self.rows.push(row(0, self.rule as u16));
+        }
+    }
+
+    fn finish(mut self, behind: u64) -> (Vec<u32>, Vec<u32>) {
+        let last = behind.saturating_sub(1) >> BLOCK_BITS;
+        self.up_to(last.saturating_sub(self.first));
+        self.blocks.push(self.rows.len() as u32);
+        (self.blocks, self.rows)
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All rows that a file's sections describe, with the addresses they are for.
+
+use crate::rule::{rule_of, Bytes};
+use crate::{Error, LeftOut};
+use gimli::{
+    BaseAddresses, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, UnwindContext,
+    UnwindOffset, UnwindSection,
+};
+use nsprobe_common::unwind::{Base, Rule};
+use nsprobe_symbolize::{Address, Binary, UnwindSections};
+use std::collections::HashMap;
+
+/// Most rows of a file: libraries of 130 MB have one million.
+const ROWS_MAX: usize = 32 << 20;
+
+/// A rule, and what it is for: addresses or file offsets, from `from` up to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) rule: u32,
+}
+
+/// Ranges, in no order.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    pub(crate) ranges: Vec<Range>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) left_out: LeftOut,
+    numbers: HashMap<Rule, u32>,
+}
+
+/// Reads what a file describes. Of two descriptions of an address, that of `.eh_frame`
+/// counts: it is what exceptions go by.
+pub(crate) fn read(binary: &Binary) -> Result<Ranges, Error> {
+    let sections = binary.unwind_sections()?;
+    let bases = BaseAddresses::default()
+        .set_eh_frame(sections.eh_frame.address.0)
+        .set_text(sections.text.0)
+        .set_got(sections.got.0);
+    let mut ranges = Ranges::default();
+    ranges.read(&eh_frame(&sections), &bases)?;
+    ranges.read(&debug_frame(&sections), &bases)?;
+    match ranges.ranges.is_empty() {
+        true => Err(Error::Nothing),
+        false => Ok(ranges),
+    }
+}
+
+fn eh_frame(sections: &UnwindSections) -> EhFrame<Bytes<'_>> {
+    let mut section = EhFrame::from(EndianSlice::new(&sections.eh_frame.data, LittleEndian));
+    section.set_address_size(8);
+    section
+}
+
+fn debug_frame(sections: &UnwindSections) -> DebugFrame<Bytes<'_>> {
+    let mut section = DebugFrame::from(EndianSlice::new(&sections.debug_frame, LittleEndian));
+    section.set_address_size(8);
+    section
+}
+
+impl Ranges {
+    /// The number of a rule.
+    pub(crate) fn number(&mut self, rule: Rule) -> u32 {
+        let next = self.rules.len() as u32;
+        let number = *self.numbers.entry(rule).or_insert(next);
+        if number == next {
+            self.rules.push(rule);
+        }
+        number
+    }
+
+    fn read<'s, S>(&mut self, section: &S, bases: &BaseAddresses) -> Result<(), Error>
+    where
+        S: UnwindSection<Bytes<'s>>,
+        S::Offset: UnwindOffset<usize>,
+    {
+        let mut context = UnwindContext::new();
+        let mut entries = section.entries(bases);
+        // A section that is damaged from some place on is used up to there.
+        while let Ok(Some(entry)) = entries.next() {
+            let CieOrFde::Fde(partial) = entry else {
+                continue;
+            };
+            let Ok(fde) = partial.parse(S::cie_from_offset) else {
+                self.left_out.unreadable += 1;
+                continue;
+            };
+            let Ok(mut rows) = fde.rows(section, bases, &mut context) else {
+                self.left_out.unreadable += 1;
+                continue;
+            };
+            let is_signal = fde.is_signal_trampoline();
+            loop {
+                let row = match rows.next_row() {
+                    Ok(Some(row)) => row,
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.left_out.unreadable += 1;
+                        break;
+                    }
+                };
+                let rule = rule_of(section, row, is_signal);
+                let (from, to) = (row.start_address(), row.end_address());
+                if from >= to {
+                    continue;
+                }
+                if self.ranges.len() == ROWS_MAX {
+                    return Err(Error::TooBig);
+                }
+                self.left_out.unsupported += u64::from(rule.base == Base::Unsupported as u8);
+                let rule = self.number(rule);
+                self.ranges.push(Range { from, to, rule });
+            }
+        }
+        Ok(())
+    }
+
+    /// The ranges by offsets in the file: what is not in code that is loaded falls away.
+    pub(crate) fn in_file(&mut self, binary: &Binary) -> Ranges {
+        let ranges = self.ranges.iter().filter_map(|range| {
+            let from = binary.offset_of(Address(range.from))?.0;
+            // Its last byte must be in the same piece of the file.
+            let last = binary.offset_of(Address(range.to.checked_sub(1)?))?.0;
+            let bytes = range.to - range.from;
+            (last.wrapping_sub(from) == bytes - 1).then_some(Range {
+                from,
+                to: last + 1,
+                ..*range
+            })
+        });
+        Ranges {
+            ranges: ranges.collect(),
+            ..std::mem::take(self)
+        }
+    }
+}

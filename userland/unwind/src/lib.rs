@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unwind rows of a file, compiled from what its compiler says of its frames.
+//!
+//! `.eh_frame` and `.debug_frame` are programs that build a table (DWARF 5, section
+//! 6.4.1). This crate runs them once for a whole file and keeps of each row what is
+//! needed to find the caller: the [`Table`] of `nsprobe_common::unwind`, which the kernel
+//! module takes as it is.
+//!
+//! The bytes are hostile: what cannot be read ends the section, what cannot be expressed
+//! is marked and counted, and the sizes are bounded.
+#![forbid(unsafe_code)]
+
+mod build;
+mod cfi;
+mod rule;
+
+use nsprobe_common::unwind::{Row, Rule, Table};
+use nsprobe_symbolize::Binary;
+
+/// The rows of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwindTable {
+    /// The number of the first block of 64 KiB.
+    pub first: u64,
+    /// Where the rows of each block begin, and where the last ones end.
+    pub blocks: Vec<u32>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// The rules that rows name.
+    pub rules: Vec<Rule>,
+    /// What could not be expressed.
+    pub left_out: LeftOut,
+}
+
+/// What a table lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Rows whose rule has no expression here; they are in the table, as such.
+    pub unsupported: u64,
+    /// Functions whose description cannot be read.
+    pub unreadable: u64,
+}
+
+/// Why a file has no table.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its sections cannot be read.
+    #[error(transparent)]
+    Sections(#[from] nsprobe_symbolize::Error),
+    /// There is nothing that describes frames.
+    #[error("the file has no .eh_frame and no .debug_frame that describes its code")]
+    Nothing,
+    /// It has more than a table takes.
+    #[error("the file describes too many frames")]
+    TooBig,
+}
+
+impl UnwindTable {
+    /// Compiles the table of a file.
+    pub fn of(binary: &Binary) -> Result<UnwindTable, Error> {
+        let mut ranges = cfi::read(binary)?;
+        let left_out = ranges.left_out;
+        build::build(ranges.in_file(binary)).map(|table| UnwindTable { left_out, ..table })
+    }
+
+    /// For lookups.
+    pub fn table(&self) -> Table<'_> {
+        Table::kept(self.first, &self.blocks, &self.rows, &self.rules)
+    }
+
+    /// How much memory it takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.blocks) + size_of_val(&*self.rows) + size_of_val(&*self.rules)
+    }
+}
