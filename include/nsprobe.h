@@ -118,6 +118,9 @@ enum nsprobe_version {
 /* Number of struct nsprobe_file. */
 #define NSPROBE_NR_FILE 11
 
+/* Number of struct nsprobe_unwind. */
+#define NSPROBE_NR_UNWIND 12
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -153,6 +156,9 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_file. */
 #define NSPROBE_IOC_FILE _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_FILE, struct nsprobe_file)
+
+/* Command of struct nsprobe_unwind. */
+#define NSPROBE_IOC_UNWIND _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_UNWIND, struct nsprobe_unwind)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -207,6 +213,9 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: struct nsprobe_file and NSPROBE_FILTER_PIDNS_LIST. */
 #define NSPROBE_FEATURE_FOLLOW (1ULL << 13)
+
+/* nsprobe_info.features: struct nsprobe_unwind. */
+#define NSPROBE_FEATURE_UNWIND (1ULL << 14)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -979,6 +988,66 @@ struct nsprobe_file {
 	struct nsprobe_object_identity identity;
 };
 
+/* Most blocks of struct nsprobe_unwind, and one. */
+#define NSPROBE_UNWIND_BLOCKS_MAX ((1U << 18) + 1)
+
+/* Most rows of struct nsprobe_unwind. */
+#define NSPROBE_UNWIND_ROWS_MAX (1U << 25)
+
+/* Most rules of struct nsprobe_unwind. */
+#define NSPROBE_UNWIND_RULES_MAX (1U << 16)
+
+/* Most bytes of all rows of a session. */
+#define NSPROBE_UNWIND_BYTES_MAX (512ULL << 20)
+
+/*
+ * Gives the session the unwind rows of a file: how its functions' callers are
+ * found without frame pointers (common/src/unwind.rs has the format). Stacks
+ * use them from then on, for this very file as it is now; when it is written
+ * to, it is another one. The session keeps them until it ends, and no other one
+ * uses them.
+ *
+ * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file,
+ * or defect tells what is wrong with the rows; NSPROBE_EEXIST the file has rows
+ * already; ENOSPC more than NSPROBE_UNWIND_BYTES_MAX, or too many objects;
+ * NSPROBE_ENOMEM.
+ */
+struct nsprobe_unwind {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* A descriptor of the file. */
+	__s32 fd;
+	/*
+	 * How many u32 are at blocks: one more than there are blocks of 64 KiB.
+	 */
+	__u32 block_count;
+	/* The number of the first block. */
+	__u64 first;
+	/*
+	 * Address of the places where each block's rows begin, and the last
+	 * ones end.
+	 */
+	__u64 blocks;
+	/* Address of the rows, u32 each. */
+	__u64 rows;
+	/* Address of the rules, 16 bytes each. */
+	__u64 rules;
+	/* How many rows. */
+	__u32 row_count;
+	/* How many rules. */
+	__u32 rule_count;
+	/* Answer: the object's id. */
+	__u32 object;
+	/*
+	 * Answer: what is wrong with the rows (struct nsprobe_defect), or zero.
+	 */
+	__u32 defect;
+	/* Answer: bytes of all rows of the session. */
+	__u64 bytes;
+};
+
 /* nsprobe_freeze.flags: nothing is recorded any more; hits count as frozen. */
 #define NSPROBE_FREEZE_NOW (1U << 0)
 
@@ -1458,6 +1527,15 @@ enum nsprobe_stack_end {
 	 * keep a frame pointer.
 	 */
 	NSPROBE_STACK_END_NOT_CODE = 5,
+	/*
+	 * The unwind rows of the next frame have no rule that can be carried
+	 * out.
+	 */
+	NSPROBE_STACK_END_UNSUPPORTED = 6,
+	/*
+	 * By its unwind row, the next frame does not lie above the one before.
+	 */
+	NSPROBE_STACK_END_BAD_ROW = 7,
 };
 
 /* How a frame's address was found. */
@@ -1468,6 +1546,10 @@ enum nsprobe_method {
 	NSPROBE_METHOD_STACK_TOP = 1,
 	/* The return address behind a saved frame pointer. */
 	NSPROBE_METHOD_FRAME_POINTER = 2,
+	/* The return address that an unwind row leads to. */
+	NSPROBE_METHOD_ROW = 3,
+	/* The instruction that a signal has interrupted. */
+	NSPROBE_METHOD_SIGNAL = 4,
 };
 
 /* Why a frame is a bare address. */
@@ -1569,6 +1651,99 @@ struct nsprobe_producer_page {
 	 * NSPROBE_SETUP_OVERWRITE.
 	 */
 	__u64 overwritten;
+};
+
+/* Bits of a file offset that tell the place in its block. */
+#define NSPROBE_BLOCK_BITS 16
+
+/* Most rules of one table: a row names one by 16 bits. */
+#define NSPROBE_RULES_MAX (1U << 16)
+
+/*
+ * Where the canonical frame address (the stack pointer before the call that
+ * made the frame) is.
+ */
+enum nsprobe_base {
+	/* Nobody knows: this is in no function, or in one that says nothing. */
+	NSPROBE_BASE_UNKNOWN = 0,
+	/* There is no caller: the outermost frame. */
+	NSPROBE_BASE_OUTERMOST = 1,
+	/* It is known in a way that has no rule here. */
+	NSPROBE_BASE_UNSUPPORTED = 2,
+	/* rsp + offset. */
+	NSPROBE_BASE_RSP = 3,
+	/* rbp + offset. */
+	NSPROBE_BASE_RBP = 4,
+	/* *(rsp + offset) + more. */
+	NSPROBE_BASE_AT_RSP = 5,
+	/* *(rbp + offset) + more. */
+	NSPROBE_BASE_AT_RBP = 6,
+	/*
+	 * register + offset, where more is the register's DWARF number: known
+	 * in the innermost frame only.
+	 */
+	NSPROBE_BASE_REGISTER = 7,
+	/*
+	 * rsp + offset + 8, and 8 less where the low four bits of the address
+	 * are less than more: the entries of a procedure linkage table.
+	 */
+	NSPROBE_BASE_LINKAGE = 8,
+	/*
+	 * A frame of a signal: the registers are in a struct rt_sigframe of
+	 * arch/x86/include/asm/sigframe.h, whose uc is at rsp + offset.
+	 */
+	NSPROBE_BASE_SIGNAL = 9,
+};
+
+/* Where the caller's rbp is. */
+enum nsprobe_saved {
+	/* In rbp. */
+	NSPROBE_SAVED_SAME = 0,
+	/* At the canonical frame address + saved_at. */
+	NSPROBE_SAVED_AT_FRAME = 1,
+	/* At rbp + saved_at. */
+	NSPROBE_SAVED_AT_RBP = 2,
+	/* Nobody knows. */
+	NSPROBE_SAVED_LOST = 3,
+};
+
+/*
+ * How the caller is found from some instructions. The return address always
+ * lies right below the canonical frame address.
+ */
+struct nsprobe_rule {
+	/* A struct nsprobe_base. */
+	__u8 base;
+	/* A struct nsprobe_saved. */
+	__u8 saved;
+	/* What the base says. */
+	__s16 more;
+	/* Bytes. */
+	__s32 offset;
+	/* Bytes. */
+	__s32 saved_at;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/* What is wrong with a table. */
+enum nsprobe_defect {
+	/* There is nothing in it. */
+	NSPROBE_DEFECT_EMPTY = 1,
+	/* It has too many rules. */
+	NSPROBE_DEFECT_TOO_MANY_RULES = 2,
+	/* Its blocks reach beyond what a file offset may be. */
+	NSPROBE_DEFECT_TOO_FAR = 3,
+	/* The blocks do not divide the rows. */
+	NSPROBE_DEFECT_BLOCKS = 4,
+	/* A block's first row is not that of its begin. */
+	NSPROBE_DEFECT_NO_FIRST_ROW = 5,
+	/* Rows are not sorted. */
+	NSPROBE_DEFECT_UNSORTED = 6,
+	/* A row names a rule that is not there. */
+	NSPROBE_DEFECT_NO_RULE = 7,
+	/* A rule is none. */
+	NSPROBE_DEFECT_BAD_RULE = 8,
 };
 
 /* Parts of a frame's word; an object of 0: the next word is a bare address. */

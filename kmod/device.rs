@@ -33,6 +33,7 @@ use crate::{
         },
     },
     table::Table,
+    unwind::{self, Rows},
 };
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
@@ -97,6 +98,7 @@ impl Driver for Device {
             abi::NR_ROWS => rows(&self.session, arg),
             abi::NR_FREEZE => freeze(&self.session, arg),
             abi::NR_FILE => file(arg),
+            abi::NR_UNWIND => unwind(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -149,7 +151,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_MODIFY
             | abi::FEATURE_LIMITS
             | abi::FEATURE_FLIGHT
-            | abi::FEATURE_FOLLOW,
+            | abi::FEATURE_FOLLOW
+            | abi::FEATURE_UNWIND,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -364,6 +367,30 @@ fn file(arg: UserPtr) -> Result {
     let inode = PinnedInode::from_fd(file.fd).map_err(|unusable| Refused::from(unusable).0)?;
     file.identity = inode.key().identity();
     request.write_back()
+}
+
+fn unwind(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = Request::<abi::Unwind>::read(arg)?;
+    let unwind = &mut request.value;
+    if unwind.flags != 0 {
+        return Err(EINVAL);
+    }
+    let inode = PinnedInode::from_fd(unwind.fd).map_err(|unusable| Refused::from(unusable).0)?;
+    match Rows::read(unwind) {
+        Ok(rows) => {
+            let objects = &session.shared().objects;
+            unwind.object = objects.give_rows(inode.key(), rows)?;
+            unwind.bytes = objects.row_bytes();
+            request.write_back()
+        }
+        Err(unwind::Refused::Request(error)) => Err(error),
+        Err(unwind::Refused::Defect(defect)) => {
+            unwind.defect = defect as u32;
+            request.write_back()?;
+            Err(EINVAL)
+        }
+    }
 }
 
 fn object(session: &Session, arg: UserPtr) -> Result {

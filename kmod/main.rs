@@ -47,6 +47,8 @@ mod stack;
 #[forbid(unsafe_code)]
 mod table;
 #[forbid(unsafe_code)]
+mod unwind;
+#[forbid(unsafe_code)]
 mod write;
 
 mod sys;

@@ -10,19 +10,22 @@
 
 use crate::{
     common::{
-        abi::{ObjectIdentity, OBJECTS_MAX},
+        abi::{ObjectIdentity, OBJECTS_MAX, UNWIND_BYTES_MAX},
         elf_note::{self, BuildId},
-        record::Unmapped, //
+        record::Unmapped,
+        unwind::Table, //
     },
     sys::{
         lock::RawLock,
         user_mem,
         vma::{look_up, FileKey, HeldFile, MappedFile, Mapping}, //
     },
+    unwind::Rows,
 };
 use core::sync::atomic::{
     AtomicU32,
-    Ordering::{Acquire, Release}, //
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release}, //
 };
 use kernel::{
     prelude::*,
@@ -50,16 +53,29 @@ const PROBES_MAX: usize = 64;
 /// Mappings of one file below its code that are looked at for the ELF header.
 const HEADER_SEARCH_MAX: usize = 8;
 
-/// One mapped file.
-struct Object {
-    key: FileKey,
+/// What a mapping of a file told when it was first seen.
+struct Sight {
     build_id: Option<BuildId>,
     pid: u32,
 }
 
+/// A file. One that rows were given for may not have been seen in a stack yet.
 struct Slot {
-    object: SetOnce<Object>,
+    key: SetOnce<FileKey>,
+    sight: SetOnce<Sight>,
+    rows: SetOnce<KBox<Rows>>,
     file: RawLock<Option<HeldFile>>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Slot {
+            key: SetOnce::new(),
+            sight: SetOnce::new(),
+            rows: SetOnce::new(),
+            file: RawLock::new(None),
+        }
+    }
 }
 
 /// A session's objects. An object's id is its place in `slots`, counted from one;
@@ -69,6 +85,8 @@ pub(crate) struct Objects {
     index: KVVec<AtomicU32>,
     /// How many there are; held while one is added.
     count: RawLock<u32>,
+    /// Bytes of all rows.
+    row_bytes: AtomicU64,
 }
 
 /// An object's id, and whether it was given just now.
@@ -82,13 +100,7 @@ impl Objects {
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVVec::with_capacity(OBJECTS_MAX as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..OBJECTS_MAX {
-            slots.push(
-                Slot {
-                    object: SetOnce::new(),
-                    file: RawLock::new(None),
-                },
-                GFP_KERNEL_ACCOUNT,
-            )?;
+            slots.push(Slot::new(), GFP_KERNEL_ACCOUNT)?;
         }
         let mut index = KVVec::with_capacity(PLACES, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..PLACES {
@@ -98,6 +110,7 @@ impl Objects {
             slots,
             index,
             count: RawLock::new(0),
+            row_bytes: AtomicU64::new(0),
         })
     }
 
@@ -110,9 +123,9 @@ impl Objects {
         let file = mapping.file().ok_or(Unmapped::Anonymous)?;
         let key = file.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
-            Found::Known(id) => Ok(Identified { id, is_new: false }),
-            Found::Free(_) => self.add(mapping, &file, key, pid()),
+            Found::Known(id) if self.sight(id).is_some() => Ok(Identified { id, is_new: false }),
             Found::Full => Err(Unmapped::TableFull),
+            _ => self.see(mapping, &file, key, pid()),
         }
     }
 
@@ -124,7 +137,7 @@ impl Objects {
             };
             match place.load(Acquire) {
                 0 => return Found::Free(place),
-                id if self.slot(id).is_some_and(|(_, object)| object.key == *key) => {
+                id if self.slot(id).and_then(|slot| slot.key.as_ref()) == Some(key) => {
                     return Found::Known(id)
                 }
                 _ => {}
@@ -134,61 +147,112 @@ impl Objects {
     }
 
     #[cold]
-    fn add(
+    fn see(
         &self,
         mapping: &Mapping<'_>,
         file: &MappedFile<'_>,
         key: FileKey,
         pid: u32,
     ) -> Result<Identified, Unmapped> {
-        let object = Object {
-            key,
+        let sight = Sight {
             build_id: build_id(mapping, &key),
             pid,
         };
         let held = file.hold();
         let mut count = self.count.lock();
+        let id = self.add(&mut count, key)?;
+        let slot = self.slot(id).ok_or(Unmapped::TableFull)?;
         // Another task may have been faster.
+        let is_new = slot.sight.as_ref().is_none();
+        if is_new {
+            *slot.file.lock() = Some(held);
+            slot.sight.populate(sight);
+        }
+        Ok(Identified { id, is_new })
+    }
+
+    /// The id of a file, which gets one when it has none; `count` is locked.
+    fn add(&self, count: &mut u32, key: FileKey) -> Result<u32, Unmapped> {
         let place = match self.find(&key) {
-            Found::Known(id) => return Ok(Identified { id, is_new: false }),
+            Found::Known(id) => return Ok(id),
             Found::Free(place) => place,
             Found::Full => return Err(Unmapped::TableFull),
         };
         let slot = self.slots.get(*count as usize).ok_or(Unmapped::TableFull)?;
-        *slot.file.lock() = Some(held);
-        slot.object.populate(object);
+        slot.key.populate(key);
         let id = count.wrapping_add(1);
         *count = id;
         place.store(id, Release);
-        Ok(Identified { id, is_new: true })
+        Ok(id)
     }
 
-    fn slot(&self, id: u32) -> Option<(&Slot, &Object)> {
-        let slot = self.slots.get((id as usize).checked_sub(1)?)?;
-        Some((slot, slot.object.as_ref()?))
+    fn slot(&self, id: u32) -> Option<&Slot> {
+        self.slots.get((id as usize).checked_sub(1)?)
+    }
+
+    fn sight(&self, id: u32) -> Option<&Sight> {
+        self.slot(id)?.sight.as_ref()
+    }
+
+    /// Keeps the rows of a file; its id. Task context.
+    pub(crate) fn give_rows(&self, key: FileKey, rows: Rows) -> Result<u32> {
+        let bytes = rows.bytes();
+        let rows = KBox::new(rows, GFP_KERNEL_ACCOUNT)?;
+        let id = {
+            let mut count = self.count.lock();
+            self.add(&mut count, key).map_err(|_| ENOSPC)?
+        };
+        let slot = self.slot(id).ok_or(ENOSPC)?;
+        if slot.rows.as_ref().is_some() {
+            return Err(EEXIST);
+        }
+        let before = self.row_bytes.fetch_add(bytes, Relaxed);
+        let fits = before.saturating_add(bytes) <= UNWIND_BYTES_MAX;
+        if fits && slot.rows.populate(rows) {
+            return Ok(id);
+        }
+        self.row_bytes.fetch_sub(bytes, Relaxed);
+        Err(if fits { EEXIST } else { ENOSPC })
+    }
+
+    /// Bytes of all rows.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.row_bytes.load(Relaxed)
+    }
+
+    /// Whether there are any rows.
+    #[inline(always)]
+    pub(crate) fn has_rows(&self) -> bool {
+        self.row_bytes() != 0
+    }
+
+    /// The rows of an object.
+    #[inline(always)]
+    pub(crate) fn rows(&self, id: u32) -> Option<Table<'_>> {
+        Some(self.slot(id)?.rows.as_ref()?.table())
     }
 
     /// What the object with this id is.
     pub(crate) fn identity(&self, id: u32) -> Option<ObjectIdentity> {
-        let (_, object) = self.slot(id)?;
-        let build_id = object.build_id.as_ref();
+        let slot = self.slot(id)?;
+        let sight = slot.sight.as_ref()?;
+        let build_id = sight.build_id.as_ref();
         Some(ObjectIdentity {
             build_id_len: build_id.map_or(0, BuildId::len),
             build_id: build_id.map_or([0; 20], BuildId::padded),
-            pid: object.pid,
-            ..object.key.identity()
+            pid: sight.pid,
+            ..slot.key.as_ref()?.identity()
         })
     }
 
     /// Takes the object's file out of the table.
     pub(crate) fn take_file(&self, id: u32) -> Option<HeldFile> {
-        let (slot, _) = self.slot(id)?;
-        slot.file.lock().take()
+        self.slot(id)?.file.lock().take()
     }
 
     /// Puts a file back that [`take_file`](Self::take_file) gave.
     pub(crate) fn put_file(&self, id: u32, file: HeldFile) {
-        if let Some((slot, _)) = self.slot(id) {
+        if let Some(slot) = self.slot(id) {
             let previous = slot.file.lock().replace(file);
             drop(previous);
         }

@@ -3,9 +3,13 @@
 //! `copy_struct_from_user`: a shorter one is filled up with zeroes, a longer one
 //! may only have zeroes behind what we know.
 
-use crate::common::{
-    abi,
-    program::Step, //
+use crate::{
+    common::{
+        abi,
+        program::Step,
+        unwind::Rule, //
+    },
+    sys::cond_resched,
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -14,8 +18,11 @@ use kernel::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// Bytes that are copied from user space before others may run.
+const CHUNK_BYTES: usize = 1 << 20;
+
 /// A type that requests are made of.
-pub(crate) trait Plain: FromBytes + IntoBytes + Immutable + Default {
+pub(crate) trait Plain: FromBytes + IntoBytes + Immutable + Default + Copy {
     /// Bytes of its first version: the least that a caller must know.
     const BYTES_V1: usize = size_of::<Self>();
 }
@@ -35,6 +42,8 @@ impl Plain for abi::Program {}
 impl Plain for abi::Table {}
 impl Plain for abi::Rows {}
 impl Plain for abi::Freeze {}
+impl Plain for abi::Unwind {}
+impl Plain for Rule {}
 impl Plain for abi::File {}
 impl Plain for abi::PidNamespace {}
 impl Plain for abi::Probe {
@@ -130,6 +139,23 @@ impl Array {
         let mut all = KVVec::with_capacity(self.count as usize, GFP_KERNEL_ACCOUNT)?;
         for index in 0..self.count {
             all.push(self.read(index)?, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(all)
+    }
+
+    /// All of them, of a type that the caller knows as we do.
+    pub(crate) fn read_plain<T: Plain>(&self) -> Result<KVVec<T>> {
+        if self.stride != size_of::<T>() {
+            return Err(EINVAL);
+        }
+        let count = self.count as usize;
+        let mut all = KVVec::from_elem(T::default(), count, GFP_KERNEL_ACCOUNT)?;
+        let mut at = self.at;
+        for chunk in all.chunks_mut(CHUNK_BYTES / size_of::<T>()) {
+            let bytes = chunk.as_mut_bytes();
+            UserSlice::new(at, bytes.len()).reader().read_slice(bytes)?;
+            at = at.wrapping_byte_add(bytes.len());
+            cond_resched();
         }
         Ok(all)
     }

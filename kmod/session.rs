@@ -292,6 +292,7 @@ impl Session {
             }
         });
         let probes = self.probes.lock();
+        seq_print!(out, "unwind-bytes:\t{}\n", self.shared.objects.row_bytes());
         seq_print!(out, "probes:\t{}\n", probes.attached_count());
         for known in probes.attached() {
             let counts = known.counters.total();

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The user stack of the current task, as objects and file offsets.
+//! The user stack of the current task, as objects and file offsets: by the unwind rows of
+//! its files, and by frame pointers where there are none.
 //!
 //! Runs in handlers. Every read is non-faulting, every step goes up the stack,
 //! and a frame whose address is not in executable memory ends the walk: a stack
 //! may be short, with the reason, but it does not go on with a guess.
 
 use crate::{
-    common::record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
+    common::{
+        program::Register,
+        record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
+        unwind::{At, Memory, Registers, Stop}, //
+    },
     mapping_cache::{Known, Mappings},
     object::Objects,
     sys::{
@@ -100,6 +105,9 @@ struct Walk<'a, A, P> {
 impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     fn run(&mut self, regs: &Regs<'_>, request: &Request) -> Result<StackEnd, StackEnd> {
         self.first(regs.ip(), request.ahead)?;
+        if self.word == 8 && self.resolver.objects.has_rows() {
+            return self.rows(regs, request.at_entry);
+        }
         let mut floor = regs.sp();
         if request.at_entry {
             let caller = self.read_word(floor)?;
@@ -160,6 +168,86 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         }
     }
 
+    /// Follows unwind rows; where there are none, the frame pointer.
+    fn rows(&mut self, regs: &Regs<'_>, at_entry: bool) -> Result<StackEnd, StackEnd> {
+        let mut at = Registers {
+            rip: regs.ip(),
+            rsp: regs.sp(),
+            rbp: regs.bp(),
+            knows_rbp: true,
+            at: At::Innermost,
+        };
+        loop {
+            let inside = at.inside();
+            let known = self.resolver.last;
+            let offset = inside.wrapping_add(known.delta);
+            let rule = match known.holds(inside) {
+                true => self.resolver.objects.rows(known.object),
+                false => None,
+            }
+            .and_then(|table| table.find(offset));
+            let memory = OfTask {
+                memory: &self.memory,
+                regs,
+            };
+            let stepped = match rule {
+                Some(rule) => rule.step(&mut at, &memory),
+                None => Err(Stop::Unknown),
+            };
+            let (slot, method) = match stepped {
+                Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
+                Ok(slot) => (slot, Method::Row),
+                Err(Stop::Unknown) => self.without_row(&mut at, at_entry)?,
+                Err(Stop::Outermost) => return Ok(StackEnd::Outermost),
+                Err(Stop::Fault) => return Err(StackEnd::Fault),
+                Err(Stop::Unsupported) => return Err(StackEnd::Unsupported),
+                Err(Stop::NotAbove) => return Err(StackEnd::BadRow),
+            };
+            if may_be_trampoline(at.rip) {
+                at.rip = real_address(slot).unwrap_or(at.rip);
+            }
+            if at.rip == 0 {
+                return Ok(StackEnd::Outermost);
+            }
+            let frame = self.resolver.resolve(at.inside(), at.rip, method);
+            self.push(frame.ok_or(StackEnd::NotCode)?)?;
+        }
+    }
+
+    /// Steps where no row says how: tells where the return address was, and the way.
+    #[cold]
+    fn without_row(
+        &mut self,
+        at: &mut Registers,
+        at_entry: bool,
+    ) -> Result<(u64, Method), StackEnd> {
+        let (slot, rip, rbp, method) = match at.at {
+            At::Innermost if at_entry => {
+                let rip = self.read_word(at.rsp)?;
+                (at.rsp, rip, at.rbp, Method::StackTop)
+            }
+            _ => {
+                let fp = at.rbp;
+                if !at.knows_rbp || fp & 7 != 0 || fp < at.rsp {
+                    return Err(match fp {
+                        0 if at.knows_rbp => StackEnd::Outermost,
+                        _ => StackEnd::BadFramePointer,
+                    });
+                }
+                let [rbp, rip] = self.memory.pair(fp).map_err(|Fault| StackEnd::Fault)?;
+                (fp.saturating_add(8), rip, rbp, Method::FramePointer)
+            }
+        };
+        *at = Registers {
+            rip,
+            rsp: slot.saturating_add(8),
+            rbp,
+            knows_rbp: true,
+            at: At::Call,
+        };
+        Ok((slot, method))
+    }
+
     /// Frame 0: the function that was probed.
     fn first(&mut self, ip: u64, ahead: u64) -> Result<(), StackEnd> {
         let frame = match self.resolver.resolve(ip, ip, Method::Registers) {
@@ -206,6 +294,28 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             _ => user_mem::read_value::<u32>(address).map(u64::from),
         };
         value.map_err(|Fault| StackEnd::Fault)
+    }
+}
+
+/// What rules read of the current task.
+struct OfTask<'a> {
+    memory: &'a NoFaults,
+    regs: &'a Regs<'a>,
+}
+
+impl Memory for OfTask<'_> {
+    #[inline(always)]
+    fn word(&self, address: u64) -> Option<u64> {
+        self.memory.word(address).ok()
+    }
+
+    #[inline(always)]
+    fn pair(&self, address: u64) -> Option<[u64; 2]> {
+        self.memory.pair(address).ok()
+    }
+
+    fn register(&self, number: u8) -> Option<u64> {
+        self.regs.get(Register::from_u8(number)?)
     }
 }
 

@@ -66,6 +66,8 @@ pub const NR_FREEZE: u32 = 10;
 
 /// Number of [`File`].
 pub const NR_FILE: u32 = 11;
+/// Number of [`Unwind`].
+pub const NR_UNWIND: u32 = 12;
 
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
@@ -107,6 +109,8 @@ pub const FREEZE: u32 = iowr(NR_FREEZE, size_of::<Freeze>());
 
 /// Command of [`File`].
 pub const FILE: u32 = iowr(NR_FILE, size_of::<File>());
+/// Command of [`Unwind`].
+pub const UNWIND: u32 = iowr(NR_UNWIND, size_of::<Unwind>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -137,6 +141,8 @@ pub const FEATURE_LIMITS: u64 = 1 << 11;
 pub const FEATURE_FLIGHT: u64 = 1 << 12;
 /// [`Info::features`]: [`File`] and [`FILTER_PIDNS_LIST`].
 pub const FEATURE_FOLLOW: u64 = 1 << 13;
+/// [`Info::features`]: [`Unwind`].
+pub const FEATURE_UNWIND: u64 = 1 << 14;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -791,6 +797,55 @@ pub struct File {
     pub identity: ObjectIdentity,
 }
 const _: () = assert!(size_of::<File>() == 88);
+
+/// Most blocks of [`Unwind`], and one.
+pub const UNWIND_BLOCKS_MAX: u32 = (1 << 18) + 1;
+/// Most rows of [`Unwind`].
+pub const UNWIND_ROWS_MAX: u32 = 1 << 25;
+/// Most rules of [`Unwind`].
+pub const UNWIND_RULES_MAX: u32 = 1 << 16;
+/// Most bytes of all rows of a session.
+pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
+
+/// Gives the session the unwind rows of a file: how its functions' callers are found
+/// without frame pointers (`common/src/unwind.rs` has the format). Stacks use them from
+/// then on, for this very file as it is now; when it is written to, it is another one.
+/// The session keeps them until it ends, and no other one uses them.
+///
+/// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file, or
+/// `defect` tells what is wrong with the rows; `EEXIST` the file has rows already;
+/// `ENOSPC` more than [`UNWIND_BYTES_MAX`], or too many objects; `ENOMEM`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Unwind {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// A descriptor of the file.
+    pub fd: i32,
+    /// How many u32 are at `blocks`: one more than there are blocks of 64 KiB.
+    pub block_count: u32,
+    /// The number of the first block.
+    pub first: u64,
+    /// Address of the places where each block's rows begin, and the last ones end.
+    pub blocks: u64,
+    /// Address of the rows, u32 each.
+    pub rows: u64,
+    /// Address of the rules, 16 bytes each.
+    pub rules: u64,
+    /// How many rows.
+    pub row_count: u32,
+    /// How many rules.
+    pub rule_count: u32,
+    /// Answer: the object's id.
+    pub object: u32,
+    /// Answer: what is wrong with the rows ([`Defect`](super::unwind::Defect)), or zero.
+    pub defect: u32,
+    /// Answer: bytes of all rows of the session.
+    pub bytes: u64,
+}
+const _: () = assert!(size_of::<Unwind>() == 72);
 
 /// [`Freeze::flags`]: nothing is recorded any more; hits count as frozen.
 pub const FREEZE_NOW: u32 = 1 << 0;

@@ -151,6 +151,10 @@ pub enum StackEnd {
     /// The return address is not in executable memory: the function does not
     /// keep a frame pointer.
     NotCode = 5,
+    /// The unwind rows of the next frame have no rule that can be carried out.
+    Unsupported = 6,
+    /// By its unwind row, the next frame does not lie above the one before.
+    BadRow = 7,
 }
 
 impl StackEnd {
@@ -163,6 +167,8 @@ impl StackEnd {
             3 => StackEnd::Fault,
             4 => StackEnd::BadFramePointer,
             5 => StackEnd::NotCode,
+            6 => StackEnd::Unsupported,
+            7 => StackEnd::BadRow,
             _ => return None,
         })
     }
@@ -171,7 +177,11 @@ impl StackEnd {
     pub const fn is_cut(self) -> bool {
         matches!(
             self,
-            StackEnd::Fault | StackEnd::BadFramePointer | StackEnd::NotCode
+            StackEnd::Fault
+                | StackEnd::BadFramePointer
+                | StackEnd::NotCode
+                | StackEnd::Unsupported
+                | StackEnd::BadRow
         )
     }
 }
@@ -186,6 +196,10 @@ pub enum Method {
     StackTop = 1,
     /// The return address behind a saved frame pointer.
     FramePointer = 2,
+    /// The return address that an unwind row leads to.
+    Row = 3,
+    /// The instruction that a signal has interrupted.
+    Signal = 4,
 }
 
 /// Why a frame is a bare address.
@@ -211,8 +225,9 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 /// offset`; an object of 0 means a bare address in the word that follows, and
 /// the offset is then an [`Unmapped`].
 ///
-/// The offset is that of the instruction pointer for [`Method::Registers`], and
-/// of the return address for all others: subtract one to be inside the call.
+/// The offset is that of the instruction pointer for [`Method::Registers`] and
+/// [`Method::Signal`], and of the return address for all others: subtract one to be
+/// inside the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A place in a mapped file.

@@ -17,7 +17,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use check::Flaw;
+pub use check::Defect;
 pub use step::{At, Memory, Registers, Stop};
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};

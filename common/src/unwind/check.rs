@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! What a table must be like before it is used.
 
+use super::super::record::OFFSET_BITS;
 use super::{offset_of, rule_of, Base, Row, Rule, Saved, Table, BLOCK_BITS, RULES_MAX};
-use crate::record::OFFSET_BITS;
 
 numbered! {
     /// What is wrong with a table.
-    pub enum Flaw {
+    pub enum Defect {
         /// There is nothing in it.
         Empty = 1,
         /// It has too many rules.
@@ -33,24 +33,24 @@ impl<'a> Table<'a> {
         blocks: &'a [u32],
         rows: &'a [Row],
         rules: &'a [Rule],
-    ) -> Result<Table<'a>, Flaw> {
+    ) -> Result<Table<'a>, Defect> {
         let table = Table::kept(first, blocks, rows, rules);
         if blocks.len() < 2 || rows.is_empty() || rules.is_empty() {
-            return Err(Flaw::Empty);
+            return Err(Defect::Empty);
         }
         if rules.len() > RULES_MAX {
-            return Err(Flaw::TooManyRules);
+            return Err(Defect::TooManyRules);
         }
         let last = first.checked_add(blocks.len() as u64);
         if last.is_none_or(|last| last > 1 << (OFFSET_BITS - BLOCK_BITS)) {
-            return Err(Flaw::TooFar);
+            return Err(Defect::TooFar);
         }
         if !rules.iter().all(Rule::is_sound) {
-            return Err(Flaw::BadRule);
+            return Err(Defect::BadRule);
         }
         if blocks.first() != Some(&0) || blocks.last().map(|end| *end as usize) != Some(rows.len())
         {
-            return Err(Flaw::Blocks);
+            return Err(Defect::Blocks);
         }
         for pair in blocks.windows(2) {
             table.check_block(pair)?;
@@ -58,23 +58,23 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    fn check_block(&self, ends: &[u32]) -> Result<(), Flaw> {
+    fn check_block(&self, ends: &[u32]) -> Result<(), Defect> {
         let &[from, to] = ends else {
-            return Err(Flaw::Blocks);
+            return Err(Defect::Blocks);
         };
         let rows = self.rows.get(from as usize..to as usize);
-        let rows = rows.ok_or(Flaw::Blocks)?;
+        let rows = rows.ok_or(Defect::Blocks)?;
         if rows.first().is_none_or(|row| offset_of(*row) != 0) {
-            return Err(Flaw::NoFirstRow);
+            return Err(Defect::NoFirstRow);
         }
         let mut before = None;
         for row in rows {
             if before.is_some_and(|before| before >= offset_of(*row)) {
-                return Err(Flaw::Unsorted);
+                return Err(Defect::Unsorted);
             }
             before = Some(offset_of(*row));
             if usize::from(rule_of(*row)) >= self.rules.len() {
-                return Err(Flaw::NoRule);
+                return Err(Defect::NoRule);
             }
         }
         Ok(())

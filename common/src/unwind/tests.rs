@@ -174,31 +174,43 @@ fn what_is_not_known_ends_the_walk() {
 }
 
 #[test]
-fn each_flaw_is_found() {
+fn each_defect_is_found() {
     let rules = [rule(Base::Rsp, 8), rule(Base::Rbp, 16)];
     let rows = [row(0, 0), row(9, 1), row(0, 1)];
     let check = |first, blocks: &[u32], rows: &[Row], rules: &[Rule]| {
         Table::check(first, blocks, rows, rules).map(|_| ()).err()
     };
     assert_eq!(check(0, &[0, 2, 3], &rows, &rules), None);
-    assert_eq!(check(0, &[0], &rows, &rules), Some(Flaw::Empty));
-    assert_eq!(check(0, &[0, 2, 3], &[], &rules), Some(Flaw::Empty));
-    assert_eq!(check(0, &[0, 2, 3], &rows, &[]), Some(Flaw::Empty));
+    assert_eq!(check(0, &[0], &rows, &rules), Some(Defect::Empty));
+    assert_eq!(check(0, &[0, 2, 3], &[], &rules), Some(Defect::Empty));
+    assert_eq!(check(0, &[0, 2, 3], &rows, &[]), Some(Defect::Empty));
     assert_eq!(
         check(1 << 24, &[0, 2, 3], &rows, &rules),
-        Some(Flaw::TooFar)
+        Some(Defect::TooFar)
     );
     assert_eq!(
         check(u64::MAX, &[0, 2, 3], &rows, &rules),
-        Some(Flaw::TooFar)
+        Some(Defect::TooFar)
     );
-    assert_eq!(check(0, &[0, 2], &rows, &rules), Some(Flaw::Blocks));
-    assert_eq!(check(0, &[1, 3], &rows, &rules), Some(Flaw::Blocks));
-    assert_eq!(check(0, &[0, 3, 2, 3], &rows, &rules), Some(Flaw::Unsorted));
-    assert_eq!(check(0, &[0, 1, 3], &rows, &rules), Some(Flaw::NoFirstRow));
-    assert_eq!(check(0, &[0, 0, 3], &rows, &rules), Some(Flaw::NoFirstRow));
-    assert_eq!(check(0, &[0, 3], &rows, &rules), Some(Flaw::Unsorted));
-    assert_eq!(check(0, &[0, 2, 3], &rows, &rules[..1]), Some(Flaw::NoRule));
+    assert_eq!(check(0, &[0, 2], &rows, &rules), Some(Defect::Blocks));
+    assert_eq!(check(0, &[1, 3], &rows, &rules), Some(Defect::Blocks));
+    assert_eq!(
+        check(0, &[0, 3, 2, 3], &rows, &rules),
+        Some(Defect::Unsorted)
+    );
+    assert_eq!(
+        check(0, &[0, 1, 3], &rows, &rules),
+        Some(Defect::NoFirstRow)
+    );
+    assert_eq!(
+        check(0, &[0, 0, 3], &rows, &rules),
+        Some(Defect::NoFirstRow)
+    );
+    assert_eq!(check(0, &[0, 3], &rows, &rules), Some(Defect::Unsorted));
+    assert_eq!(
+        check(0, &[0, 2, 3], &rows, &rules[..1]),
+        Some(Defect::NoRule)
+    );
     for bad in [
         Rule {
             base: 99,
@@ -229,7 +241,7 @@ fn each_flaw_is_found() {
     ] {
         assert_eq!(
             check(0, &[0, 2, 3], &rows, &[rules[0], bad]),
-            Some(Flaw::BadRule)
+            Some(Defect::BadRule)
         );
     }
 }

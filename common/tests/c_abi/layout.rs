@@ -9,6 +9,7 @@ use nsprobe_common::program::{
 };
 use nsprobe_common::record::*;
 use nsprobe_common::ring::*;
+use nsprobe_common::unwind::{Base, Defect, Rule, Saved, BLOCK_BITS, RULES_MAX};
 use std::mem::{offset_of, size_of};
 
 /// A struct.
@@ -93,6 +94,9 @@ pub(crate) fn structs() -> Vec<Layout> {
         Freeze { size, flags, frozen, reserved }
         File { size, flags, fd, reserved, identity }
         PidNamespace { pid, inum }
+        Unwind { size, flags, fd, block_count, first, blocks, rows, rules, row_count, rule_count,
+            object, defect, bytes }
+        Rule { base, saved, more, offset, saved_at, reserved }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
         Table { size, flags, kind, rows, key_words, max_frames, scale, log_bits, low, step, buckets,
@@ -137,6 +141,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_ROWS,
         NR_FREEZE,
         NR_FILE,
+        NR_UNWIND,
         INFO,
         SETUP,
         FILTER,
@@ -149,6 +154,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         ROWS,
         FREEZE,
         FILE,
+        UNWIND,
         FEATURE_ENTRY,
         FEATURE_STACK_FP,
         FEATURE_FILTER_PID,
@@ -163,6 +169,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_LIMITS,
         FEATURE_FLIGHT,
         FEATURE_FOLLOW,
+        FEATURE_UNWIND,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -252,9 +259,13 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         StackEnd::Fault,
         StackEnd::BadFramePointer,
         StackEnd::NotCode,
+        StackEnd::Unsupported,
+        StackEnd::BadRow,
         Method::Registers,
         Method::StackTop,
         Method::FramePointer,
+        Method::Row,
+        Method::Signal,
         Unmapped::Anonymous,
         Unmapped::TableFull,
         Unmapped::NoMapping,
@@ -354,6 +365,34 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Flaw::TooMuchOutput,
         Flaw::Repeated,
         Flaw::NotWritable,
+        UNWIND_BLOCKS_MAX,
+        UNWIND_ROWS_MAX,
+        UNWIND_RULES_MAX,
+        UNWIND_BYTES_MAX,
+        BLOCK_BITS,
+        RULES_MAX,
+        Base::Unknown,
+        Base::Outermost,
+        Base::Unsupported,
+        Base::Rsp,
+        Base::Rbp,
+        Base::AtRsp,
+        Base::AtRbp,
+        Base::Register,
+        Base::Linkage,
+        Base::Signal,
+        Saved::Same,
+        Saved::AtFrame,
+        Saved::AtRbp,
+        Saved::Lost,
+        Defect::Empty,
+        Defect::TooManyRules,
+        Defect::TooFar,
+        Defect::Blocks,
+        Defect::NoFirstRow,
+        Defect::Unsorted,
+        Defect::NoRule,
+        Defect::BadRule,
     ]
 }
 

@@ -45,7 +45,14 @@ const RUST_ONLY: [&str; 1] = ["LINE_BYTES_MAX"];
 pub(crate) fn read() -> Vec<Item> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut items = Vec::new();
-    for file in ["abi.rs", "program.rs", "record.rs", "ring.rs"] {
+    for file in [
+        "abi.rs",
+        "program.rs",
+        "record.rs",
+        "ring.rs",
+        "unwind.rs",
+        "unwind/check.rs",
+    ] {
         let text = fs::read_to_string(folder.join(file)).unwrap();
         let file = syn::parse_file(&text).unwrap();
         items.extend(file.items.into_iter().filter_map(item));
@@ -157,7 +164,7 @@ fn c_type(rust: &Type) -> (String, String) {
             let name = type_name(rust);
             let c = match name.as_str() {
                 "u8" | "u16" | "u32" | "u64" => format!("__{name}"),
-                "i32" | "i64" => name.replace('i', "__s"),
+                "i16" | "i32" | "i64" => name.replace('i', "__s"),
                 _ => format!("struct nsprobe_{}", super::write::snake(&name)),
             };
             (c, String::new())

@@ -108,7 +108,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
         before: HashMap::new(),
-        names: Names::new(files),
+        names: Names::new(files, run.wishes()),
         printer: Printer::new(plan, &run.planned.keys, one_each, run.labels.clone()),
     };
     counting.follow(plan, run)
@@ -245,6 +245,7 @@ impl Counting {
         self.announcements(&mut run, u64::MAX)?;
         let rows = self.rows(&run.session, &run.labels)?;
         let failure = run.end_command();
+        let unwind_rows = run.end_rows();
         self.printer
             .total(&run.session, &mut self.names, &rows, elapsed)?;
         let summary = Summary {
@@ -256,6 +257,7 @@ impl Counting {
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
             names: self.names.sources(),
+            rows: unwind_rows,
         };
         self.printer.summary(&summary)?;
         summary.tell(plan.options.quiet, failure)

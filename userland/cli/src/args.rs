@@ -161,6 +161,10 @@ struct ProbeArguments {
     probes: Vec<String>,
     #[command(flatten)]
     limits: LimitArguments,
+    /// Follow frame pointers in stacks, and do not look into the files for how their functions are
+    /// left
+    #[arg(long)]
+    frame_pointers: bool,
     /// Also in containers that start later: where they have a file at the same path, or with the
     /// same build-id. With -c, which then may be a glob, only in containers of that name, and when
     /// there is none, wait for the first
@@ -338,6 +342,7 @@ impl VerifyArguments {
             timeout: None,
             json: self.json,
             quiet: false,
+            frame_pointers: false,
             follow: false,
             max_probes: self.max_probes as usize,
             inlined: false,
@@ -421,6 +426,7 @@ impl ProbeArguments {
         let options = self.run.plan(&self.probes)?;
         Ok(ProbeOptions {
             limits,
+            frame_pointers: self.frame_pointers,
             follow: self.follow,
             who: match options.who {
                 Who::Container(pattern) if self.follow => Who::Group(pattern),
@@ -443,6 +449,7 @@ impl RunArguments {
             timeout: self.timeout,
             json: self.json,
             quiet: self.quiet,
+            frame_pointers: false,
             follow: false,
             max_probes: self.max_probes as usize,
             inlined: self.inlined,

@@ -150,6 +150,8 @@ fn end_name(end: Option<StackEnd>) -> &'static str {
         Some(StackEnd::Fault) => "fault",
         Some(StackEnd::BadFramePointer) => "bad-frame-pointer",
         Some(StackEnd::NotCode) => "not-code",
+        Some(StackEnd::Unsupported) => "unsupported",
+        Some(StackEnd::BadRow) => "bad-row",
         None => "unknown",
     }
 }
@@ -197,6 +199,8 @@ fn method_name(method: u8) -> &'static str {
         (Method::Registers, "registers"),
         (Method::StackTop, "stack-top"),
         (Method::FramePointer, "frame-pointer"),
+        (Method::Row, "unwind-row"),
+        (Method::Signal, "signal"),
     ];
     let known = names.iter().find(|(known, _)| *known as u8 == method);
     known.map_or("unknown", |(_, name)| name)

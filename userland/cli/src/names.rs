@@ -7,6 +7,7 @@
 
 use crate::origin::{self, Found, Origin};
 use crate::probes::ProbedFile;
+use crate::rows::Wishes;
 use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
@@ -61,16 +62,19 @@ enum State {
 pub(crate) struct Names {
     objects: Objects,
     probed: Vec<ProbedFile>,
+    /// Where the unwind rows of files are asked for.
+    rows: Option<Wishes>,
     known: BTreeMap<u32, Known>,
     names: HashMap<(u32, u64, u8), Rc<Named>>,
 }
 
 impl Names {
-    /// Names for a session that probes these files.
-    pub(crate) fn new(probed: Vec<ProbedFile>) -> Names {
+    /// Names for a session that probes these files; the files of stacks get unwind rows.
+    pub(crate) fn new(probed: Vec<ProbedFile>, rows: Option<Wishes>) -> Names {
         Names {
             objects: Objects::default(),
             probed,
+            rows,
             known: BTreeMap::new(),
             names: HashMap::new(),
         }
@@ -127,6 +131,12 @@ impl Names {
             ),
             Err(error) => (String::new(), Err(error.to_string())),
         };
+        if let (Some(rows), Ok(found)) = (&self.rows, &found) {
+            if let (false, Ok(file)) = (self.known.contains_key(&id), found.binary.try_clone_file())
+            {
+                rows.give(file, &found.path);
+            }
+        }
         self.known.insert(id, Known::new(build_id, found));
     }
 
@@ -175,8 +185,7 @@ impl Known {
                 return named;
             }
         };
-        named.doubtful =
-            method != Method::Registers as u8 && binary.is_after_call(offset) == Some(false);
+        named.doubtful = !is_exact(method) && binary.is_after_call(offset) == Some(false);
         match resolve(binary, offset, method) {
             Ok(resolution) => {
                 self.dwarf |= resolution.source == Source::Dwarf;
@@ -225,14 +234,20 @@ fn resolve(
     offset: FileOffset,
     method: u8,
 ) -> Result<nsprobe_symbolize::Resolution, String> {
-    let lookup = if method == Method::Registers as u8 {
-        Lookup::Instruction
-    } else {
-        Lookup::ReturnAddress
+    let lookup = match is_exact(method) {
+        true => Lookup::Instruction,
+        false => Lookup::ReturnAddress,
     };
     binary
         .resolve(offset, lookup)
         .map_err(|why| why.to_string())
+}
+
+/// Whether a frame's offset is that of the instruction itself, not of what follows a call.
+fn is_exact(method: u8) -> bool {
+    [Method::Registers, Method::Signal]
+        .iter()
+        .any(|exact| *exact as u8 == method)
 }
 
 fn without_object(why: u8) -> Named {

@@ -84,6 +84,10 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
         Some(StackEnd::NotCode) => {
             Some("what follows is no return address: the last function keeps no frame pointer")
         }
+        Some(StackEnd::Unsupported) => {
+            Some("how the last function is left is described in a way that is not understood")
+        }
+        Some(StackEnd::BadRow) => Some("the last function is not as its file describes it"),
         None => Some("for a reason that this version does not know"),
     }
 }

@@ -11,6 +11,7 @@ pub(crate) use attach::{Attached, Role, Sinks};
 use crate::args::{ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
 use crate::probes::{How, Planned, ProbedFile};
+use crate::rows::{Loader, Wishes};
 use crate::summary::ProbeLabel;
 use crate::target::Target;
 use anyhow::{bail, Context};
@@ -55,6 +56,8 @@ pub(crate) struct Run<'a> {
     spans: Option<Table>,
     /// How many probes of the user's there are.
     planned_count: usize,
+    /// Compiles unwind rows, when stacks are taken.
+    rows: Option<Loader>,
     /// What was added while it ran, until the verb takes it.
     added: Option<Added>,
     command: Option<Started>,
@@ -144,6 +147,13 @@ impl<'a> Run<'a> {
             target.check_alive()?;
         }
         let sinks = sinks(&mut session)?;
+        let rows = match wanted.stack && !wanted.options.frame_pointers {
+            true => Some(Loader::start(&session)?),
+            false => None,
+        };
+        if let Some(rows) = &rows {
+            rows.first(&planned, target);
+        }
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
         let newcomers = Newcomers::new(&wanted, target, &planned, &session)?;
@@ -163,6 +173,7 @@ impl<'a> Run<'a> {
             newcomers,
             sinks,
             spans,
+            rows,
             planned_count: planned.probes.len(),
             added: None,
             command,
@@ -259,6 +270,16 @@ impl<'a> Run<'a> {
         let added = self.added.get_or_insert_default();
         added.labels.extend(labels);
         added.files.extend(planned.files);
+    }
+
+    /// Where unwind rows are asked for.
+    pub(crate) fn wishes(&self) -> Option<Wishes> {
+        self.rows.as_ref().map(Loader::wishes)
+    }
+
+    /// Ends the compiling of rows; a line about it.
+    pub(crate) fn end_rows(&mut self) -> Option<String> {
+        self.rows.take()?.end().describe()
     }
 
     /// What was added since it was asked for last.

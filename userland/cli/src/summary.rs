@@ -33,6 +33,8 @@ pub(crate) struct Summary {
     pub(crate) probes: Vec<ProbeSummary>,
     /// Where names came from, a line for each file.
     pub(crate) names: Vec<String>,
+    /// What there was of unwind rows.
+    pub(crate) rows: Option<String>,
 }
 
 /// The end of a probe.
@@ -269,6 +271,9 @@ impl Summary {
         if self.has_stacks && total.stacks_cut > 0 {
             writeln!(out, "nsprobe: {} stacks are cut", total.stacks_cut)?;
         }
+        if let Some(line) = &self.rows {
+            writeln!(out, "nsprobe: {}", escaped(line))?;
+        }
         for line in &self.names {
             writeln!(out, "nsprobe: names: {}", escaped(line))?;
         }
@@ -333,6 +338,7 @@ mod tests {
                 },
                 unfollowed: 0,
             }],
+            rows: None,
             names: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@ use anyhow::{bail, Context};
 use libnsprobe::common::abi::FILTER_PIDS_MAX;
 use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nsprobe_symbolize::{escaped, glob_fits};
+use nsprobe_symbolize::{escaped, glob_fits, Binary};
 use nsprobe_target::{open_here, open_in, Container, Execs, Library, OpenedFile, Process};
 use std::env;
 use std::ffi::OsStr;
@@ -31,6 +31,11 @@ const LIBRARY_DIRECTORIES: [&str; 6] = [
     "/lib",
     "/usr/lib",
 ];
+
+/// What maps the libraries.
+const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
+/// Most files of a command that are looked at before it begins.
+const FILES_MAX: usize = 256;
 
 /// Where programs lie in a container; its own `$PATH` is not ours to trust.
 const PROGRAM_DIRECTORIES: [&str; 6] = [
@@ -242,6 +247,28 @@ impl Target {
             bail!("{} has ended before it could be traced", self.describe());
         }
         Ok(())
+    }
+
+    /// The files of this machine that a command will map, as far as they say so: the
+    /// program, its libraries, and theirs.
+    pub(crate) fn will_map(&self) -> Vec<PathBuf> {
+        let Target::Command(program) = self else {
+            return Vec::new();
+        };
+        let mut paths = vec![program.path.clone()];
+        paths.extend(self.search(DYNAMIC_LINKER).ok());
+        let mut next = 0;
+        while let Some(path) = paths.get(next).filter(|_| next < FILES_MAX) {
+            next += 1;
+            let file = File::open(path).ok();
+            let binary = file.and_then(|file| Binary::open_sections(file, path).ok());
+            for name in binary.map_or(Vec::new(), |binary| binary.needed()) {
+                // What is found in other ways (DT_RUNPATH) is met when it is mapped.
+                let found = self.search(&name).ok();
+                paths.extend(found.filter(|found| !paths.contains(found)));
+            }
+        }
+        paths
     }
 
     /// The process whose end is the end of the trace.

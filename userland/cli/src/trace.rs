@@ -49,7 +49,12 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let mut printer = Printer::new(plan, run.labels.clone(), Names::new(files), run.start_ns);
+    let mut printer = Printer::new(
+        plan,
+        run.labels.clone(),
+        Names::new(files, run.wishes()),
+        run.start_ns,
+    );
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
@@ -93,6 +98,7 @@ fn end(
     backlog.empty(&mut run, &mut printer)?;
     printer.rest()?;
     let failure = run.end_command();
+    let rows = run.end_rows();
     let summary = Summary {
         elapsed,
         ended_by,
@@ -102,6 +108,7 @@ fn end(
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: printer.sources(),
+        rows,
     };
     printer.summary(&summary)?;
     summary.tell(plan.options.quiet, failure)

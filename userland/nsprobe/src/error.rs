@@ -75,6 +75,9 @@ pub enum Error {
     /// A filter that no session can have.
     #[error("a filter takes 1 to {FILTER_PIDS_MAX} processes, not {0}")]
     FilterSize(usize),
+    /// Unwind rows that are none.
+    #[error("the module refuses unwind rows: defect {0}")]
+    UnwindRows(u32),
     /// The same.
     #[error("a filter takes at most {FILTER_PIDNS_MAX} pid namespaces, not {0}")]
     FilterNamespaces(usize),

@@ -32,6 +32,7 @@ mod reader;
 mod session;
 mod sys;
 mod table;
+mod unwind;
 
 pub use device::{Device, Features, Info, SetupOptions};
 pub use error::{Error, Result};
@@ -42,3 +43,4 @@ pub use probe::{Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Reader, SETTLE_NS};
 pub use session::{Counters, Filter, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};
+pub use unwind::{UnwindRows, Unwinder};

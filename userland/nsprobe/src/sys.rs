@@ -207,6 +207,30 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectI
     Ok(file.identity)
 }
 
+/// Gives rows for the file `of`; an error tells what is wrong with them, or zero.
+pub(crate) fn unwind(
+    fd: BorrowedFd<'_>,
+    of: BorrowedFd<'_>,
+    rows: &crate::UnwindRows<'_>,
+) -> std::result::Result<(), (Errno, u32)> {
+    let mut unwind = abi::Unwind {
+        size: size::<abi::Unwind>(),
+        fd: of.as_raw_fd(),
+        first: rows.first,
+        blocks: rows.blocks.as_ptr() as u64,
+        block_count: rows.blocks.len() as u32,
+        rows: rows.rows.as_ptr() as u64,
+        row_count: rows.rows.len() as u32,
+        rules: rows.rules.as_ptr() as u64,
+        rule_count: rows.rules.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of UNWIND; its addresses are those of slices that the
+    // kernel only reads, and its counts are theirs (or less, when they are longer than
+    // any request may be).
+    unsafe { request(fd, abi::UNWIND, &mut unwind) }.map_err(|errno| (errno, unwind.defect))
+}
+
 /// Freezes the rings, or asks (`flags` is zero): whether they are frozen.
 pub(crate) fn freeze(fd: BorrowedFd<'_>, flags: u32) -> Result<bool> {
     let mut freeze = abi::Freeze {

@@ -109,6 +109,17 @@ impl Binary {
         Binary::new(elf, Functions::default(), build_id)
     }
 
+    /// Reads the headers alone, for who wants the sections: it has no functions.
+    pub fn open_sections(file: File, label: &Path) -> Result<Binary> {
+        let elf = Elf::open(file, label, false)?;
+        Binary::new(elf, Functions::default(), None)
+    }
+
+    /// Another handle of the file.
+    pub fn try_clone_file(&self) -> std::io::Result<File> {
+        self.elf.try_clone_file()
+    }
+
     fn new(elf: Elf, functions: Functions, build_id: Option<Vec<u8>>) -> Result<Binary> {
         elf.check_unchanged()?;
         Ok(Binary {

@@ -133,6 +133,10 @@ impl Elf {
         Ok(elf)
     }
 
+    pub(crate) fn try_clone_file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// The file's length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.stamp.bytes

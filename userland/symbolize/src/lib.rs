@@ -22,6 +22,7 @@ mod glob;
 // One definition for both crates, of which neither may use the other.
 #[path = "../../target/src/nearest.rs"]
 mod nearest;
+mod needed;
 mod plt;
 mod resolve;
 mod runtime;

@@ -149,7 +149,7 @@ fn compare(path: &Path) -> Option<(u64, u64)> {
     let binary = Binary::open(File::open(path).ok()?, path).ok()?;
     let table = UnwindTable::of(&binary).ok()?;
     nsprobe_common::unwind::Table::check(table.first, &table.blocks, &table.rows, &table.rules)
-        .unwrap_or_else(|flaw| panic!("{}: {flaw:?}", path.display()));
+        .unwrap_or_else(|defect| panic!("{}: {defect:?}", path.display()));
     let sections = binary.unwind_sections().ok()?;
     let mut section = EhFrame::from(EndianSlice::new(&sections.eh_frame.data, LittleEndian));
     section.set_address_size(8);

@@ -53,6 +53,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
+    /// Whether stacks follow frame pointers alone.
+    pub(crate) frame_pointers: bool,
     /// Whether containers that come later are traced, too.
     pub(crate) follow: bool,
     pub(crate) max_probes: usize,

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The libraries that a file asks the dynamic linker for (gABI, "Dynamic Section").
+
+use crate::elf::{text_at, u64_at};
+use crate::Binary;
+use object::elf;
+
+/// Most libraries of one file.
+const NEEDED_MAX: usize = 1024;
+/// Longest name of a library, in bytes.
+const NAME_BYTES_MAX: usize = 4096;
+const ENTRY_BYTES: usize = 16;
+
+impl Binary {
+    /// The names of the libraries that it needs, as it has them; none when they cannot
+    /// be read.
+    pub fn needed(&self) -> Vec<String> {
+        let is_dynamic = |section: &&crate::elf::Section| section.kind == elf::SHT_DYNAMIC.0;
+        let Some(dynamic) = self.elf.sections.iter().find(is_dynamic) else {
+            return Vec::new();
+        };
+        let strings = self.elf.sections.get(dynamic.link as usize);
+        let (Ok(entries), Some(Ok(strings))) = (
+            self.elf.data(dynamic),
+            strings.map(|strings| self.elf.data(strings)),
+        ) else {
+            return Vec::new();
+        };
+        let names = entries.chunks_exact(ENTRY_BYTES).filter_map(|entry| {
+            let is_needed = u64_at(entry, 0)? == elf::DT_NEEDED.0 as u64;
+            let at = u32::try_from(u64_at(entry, 8)?).ok()?;
+            let name = text_at(&strings, at, NAME_BYTES_MAX).filter(|_| is_needed)?;
+            Some(String::from_utf8_lossy(name).into_owned())
+        });
+        names.take(NEEDED_MAX).collect()
+    }
+}
