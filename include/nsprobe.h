@@ -1536,6 +1536,8 @@ enum nsprobe_stack_end {
 	 * By its unwind row, the next frame does not lie above the one before.
 	 */
 	NSPROBE_STACK_END_BAD_ROW = 7,
+	/* The next frame's file has unwind rows, but none for this code. */
+	NSPROBE_STACK_END_NO_ROW = 8,
 };
 
 /* How a frame's address was found. */

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The mappings that stacks went through last, on each CPU.
+//! The mappings, and the unwind rules, that stacks went through last, on each CPU.
 //!
 //! Looking up a mapping takes hundreds of instructions, and stack after stack goes
 //! through the same few. What is kept is of one address space, and holds as long as
 //! that has the same layout; the layout's count comes round after 2^31 changes, and a
 //! file may be written under its mappings, so nothing is kept for long.
 
-use crate::sys::vma::Layout;
+use crate::{
+    common::{
+        record::{Frame, Method, OFFSET_BITS},
+        unwind::{Base, Rule, Saved}, //
+    },
+    sys::vma::Layout,
+};
 use core::sync::atomic::{
     AtomicBool,
     AtomicU64,
@@ -20,7 +26,10 @@ use kernel::{
 
 /// Mappings kept for each CPU.
 const MAPPINGS: usize = 8;
-/// How long they are kept.
+/// Rules kept for each CPU: a power of two.
+const RULES: usize = 512;
+const RULE_BITS: u32 = RULES.ilog2();
+/// How long mappings are kept.
 const KEPT_NS: u64 = 100_000_000;
 
 /// A mapping of code: addresses from `start` for `bytes` are `object` at
@@ -34,10 +43,110 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Whether offsets in it do not fit into a frame's word.
+    pub(crate) fn is_far(&self) -> bool {
+        let end = self.start.wrapping_add(self.bytes);
+        end.wrapping_add(self.delta) >> OFFSET_BITS != 0
+    }
+
+    /// What makes the key of a kept rule of an address in it.
+    pub(crate) fn key_base(&self) -> u64 {
+        self.delta.wrapping_add(key_of(self.object, 0))
+    }
+
+    /// What makes the word of a frame of an address in it.
+    pub(crate) fn word_base(&self, method: Method) -> u64 {
+        self.delta.wrapping_add(Frame::place(self.object, method))
+    }
+
     /// Whether the address lies in it.
+    #[inline(always)]
     pub(crate) fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.start) < self.bytes
     }
+}
+
+/// A rule of the simple kind, in one word: nearly all are.
+///
+/// Bits 0 to 31 are the frame's offset, 32 to 47 where `rbp` is saved, the others as
+/// the constants say.
+#[derive(Clone, Copy)]
+pub(crate) struct SimpleRule(u64);
+
+impl SimpleRule {
+    /// The frame is found by `rbp`, not `rsp`.
+    const BY_RBP: u64 = 1 << 48;
+    /// `rbp` was saved, and is where the bits say.
+    const SAVES: u64 = 1 << 49;
+    /// It is right below the return address.
+    const SAVES_BELOW: u64 = 1 << 50;
+    /// There is no caller.
+    const OUTERMOST: u64 = 1 << 51;
+
+    /// That of a rule, if it is simple.
+    fn of(rule: &Rule) -> Option<Self> {
+        let by_rbp = match Base::from_u8(rule.base)? {
+            Base::Rsp => 0,
+            Base::Rbp => Self::BY_RBP,
+            // An offset of zero leads to no frame, which is where it is asked for.
+            Base::Outermost => return Some(SimpleRule(Self::OUTERMOST)),
+            _ => return None,
+        };
+        let saved = match Saved::from_u8(rule.saved)? {
+            Saved::Same => 0,
+            Saved::AtFrame if rule.saved_at == -16 => Self::SAVES_BELOW,
+            Saved::AtFrame => {
+                let at = i16::try_from(rule.saved_at).ok()?;
+                Self::SAVES | u64::from(at as u16) << 32
+            }
+            _ => return None,
+        };
+        Some(SimpleRule(u64::from(rule.offset as u32) | by_rbp | saved))
+    }
+
+    /// Whether there is no caller.
+    #[inline(always)]
+    pub(crate) fn is_outermost(self) -> bool {
+        self.0 == Self::OUTERMOST
+    }
+
+    /// Whether the frame is found by `rbp`.
+    #[inline(always)]
+    pub(crate) fn by_rbp(self) -> bool {
+        self.0 & Self::BY_RBP != 0
+    }
+
+    /// Bytes from there to the frame.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> u64 {
+        i64::from(self.0 as i32) as u64
+    }
+
+    /// Whether `rbp` is right below the return address.
+    #[inline(always)]
+    pub(crate) fn saves_below(self) -> bool {
+        self.0 & Self::SAVES_BELOW != 0
+    }
+
+    /// Bytes from the frame to where `rbp` is.
+    #[inline(always)]
+    pub(crate) fn saved_at(self) -> Option<u64> {
+        let at = i64::from((self.0 >> 32) as i16) as u64;
+        (self.0 & Self::SAVES != 0).then_some(at)
+    }
+}
+
+/// What a place in an object is called.
+fn key_of(object: u32, offset: u64) -> u64 {
+    (u64::from(object) << OFFSET_BITS).wrapping_add(offset)
+}
+
+/// Rules never change, nor do the objects that they are of.
+#[derive(Default)]
+struct KeptRule {
+    /// Object and offset; zero for none.
+    key: AtomicU64,
+    rule: AtomicU64,
 }
 
 #[derive(Default)]
@@ -58,6 +167,7 @@ struct OnCpu {
     since_ns: AtomicU64,
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
+    rules: KVVec<KeptRule>,
 }
 
 /// The mappings of a session.
@@ -69,7 +179,15 @@ impl MappingCache {
         let count = nr_cpu_ids() as usize;
         let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
-            all.push(OnCpu::default(), GFP_KERNEL_ACCOUNT)?;
+            let mut rules = KVVec::with_capacity(RULES, GFP_KERNEL_ACCOUNT)?;
+            for _ in 0..RULES {
+                rules.push(KeptRule::default(), GFP_KERNEL_ACCOUNT)?;
+            }
+            let on = OnCpu {
+                rules,
+                ..OnCpu::default()
+            };
+            all.push(on, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(MappingCache(all))
     }
@@ -127,6 +245,28 @@ impl Mappings<'_> {
             delta: entry.delta.load(Relaxed),
             object: entry.object.load(Relaxed) as u32,
         })
+    }
+
+    #[inline(always)]
+    fn place(&self, key: u64) -> Option<&KeptRule> {
+        let index = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RULE_BITS);
+        self.on.rules.get(index as usize)
+    }
+
+    /// The kept rule of a place in an object.
+    #[inline(always)]
+    pub(crate) fn rule(&self, key: u64) -> Option<SimpleRule> {
+        let kept = self.place(key)?;
+        (kept.key.load(Relaxed) == key).then(|| SimpleRule(kept.rule.load(Relaxed)))
+    }
+
+    /// Keeps a rule, if it is simple.
+    pub(crate) fn keep_rule(&self, object: u32, offset: u64, rule: &Rule) {
+        let key = key_of(object, offset);
+        if let (Some(rule), Some(kept)) = (SimpleRule::of(rule), self.place(key)) {
+            kept.key.store(key, Relaxed);
+            kept.rule.store(rule.0, Relaxed);
+        }
     }
 
     /// Keeps a mapping that was looked up since the cache was taken, if the layout is

@@ -57,7 +57,7 @@ bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequenc
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence) { return mmap_lock_speculate_retry(mm, sequence); }
 void nsprobe_pagefault_disable(void) { pagefault_disable(); }
 void nsprobe_pagefault_enable(void) { pagefault_enable(); }
-bool nsprobe_read_word(u64 *word, const u64 __user *from) { return access_ok(from, sizeof(*from)) && !__get_user(*word, from); }
+bool nsprobe_read_word(u64 *word, const u64 __user *from) { if (!user_access_begin(from, sizeof(*from))) return false; unsafe_get_user(*word, from, fault); user_access_end(); return true; fault: user_access_end(); return false; }
 bool nsprobe_read_pair(u64 *pair, const u64 __user *from) { if (!user_access_begin(from, 2 * sizeof(*from))) return false; unsafe_get_user(pair[0], from, fault); unsafe_get_user(pair[1], from + 1, fault); user_access_end(); return true; fault: user_access_end(); return false; }
 void nsprobe_forked_fits(nsprobe_forked *probe) { check_trace_callback_type_sched_process_fork(probe); }
 bool nsprobe_allows_modify(void) { return allow_modify; }

@@ -12,7 +12,7 @@ use crate::{
         record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
         unwind::{At, Memory, Registers, Stop}, //
     },
-    mapping_cache::{Known, Mappings},
+    mapping_cache::{Known, Mappings, SimpleRule},
     object::Objects,
     sys::{
         returns::{may_be_trampoline, real_address},
@@ -178,26 +178,37 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             at: At::Innermost,
         };
         loop {
+            self.kept_rows(&mut at)?;
             let inside = at.inside();
             let known = self.resolver.last;
             let offset = inside.wrapping_add(known.delta);
-            let rule = match known.holds(inside) {
+            let table = match known.holds(inside) {
                 true => self.resolver.objects.rows(known.object),
                 false => None,
-            }
-            .and_then(|table| table.find(offset));
+            };
+            let rule = table.and_then(|table| table.find(offset));
             let memory = OfTask {
                 memory: &self.memory,
                 regs,
             };
             let stepped = match rule {
-                Some(rule) => rule.step(&mut at, &memory),
+                Some(rule) => {
+                    if let Some(kept) = &self.resolver.mappings {
+                        kept.keep_rule(known.object, offset, rule);
+                    }
+                    rule.step(&mut at, &memory)
+                }
                 None => Err(Stop::Unknown),
             };
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
-                Err(Stop::Unknown) => self.without_row(&mut at, at_entry)?,
+                Err(Stop::Unknown) => match table {
+                    // The file says of its code how it is left, but not of this: a frame
+                    // pointer would be a guess.
+                    Some(_) if at.at != At::Innermost => return Err(StackEnd::NoRow),
+                    _ => self.without_row(&mut at, at_entry)?,
+                },
                 Err(Stop::Outermost) => return Ok(StackEnd::Outermost),
                 Err(Stop::Fault) => return Err(StackEnd::Fault),
                 Err(Stop::Unsupported) => return Err(StackEnd::Unsupported),
@@ -212,6 +223,23 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let frame = self.resolver.resolve(at.inside(), at.rip, method);
             self.push(frame.ok_or(StackEnd::NotCode)?)?;
         }
+    }
+
+    /// Follows rules that are kept, as far as there are some.
+    fn kept_rows(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
+        let Some(kept) = self.resolver.mappings.as_ref().filter(|_| at.knows_rbp) else {
+            return Ok(());
+        };
+        let mut hot = Hot {
+            kept,
+            memory: &self.memory,
+            last: self.resolver.last,
+            stack: &mut *self.stack,
+            max_frames: self.max_frames,
+        };
+        let end = hot.follow(at);
+        self.resolver.last = hot.last;
+        end
     }
 
     /// Steps where no row says how: tells where the return address was, and the way.
@@ -294,6 +322,96 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             _ => user_mem::read_value::<u32>(address).map(u64::from),
         };
         value.map_err(|Fault| StackEnd::Fault)
+    }
+}
+
+/// What the hot loop over kept rules needs. A type of its own, for few live variables.
+struct Hot<'a> {
+    kept: &'a Mappings<'a>,
+    memory: &'a NoFaults,
+    last: Known,
+    stack: &'a mut Stack,
+    max_frames: u32,
+}
+
+impl Hot<'_> {
+    /// Goes on from `at`, whose `rbp` is known, until something is not kept.
+    #[inline(never)]
+    fn follow(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
+        let mut inside = at.inside();
+        if !self.last.holds(inside) || self.last.is_far() {
+            return Ok(());
+        }
+        let Registers {
+            mut rsp, mut rbp, ..
+        } = *at;
+        let mut base = self.last.key_base();
+        let mut place = self.last.word_base(Method::Row);
+        let mut room = self.max_frames.saturating_sub(self.stack.frames);
+        let full = room;
+        let end = loop {
+            let Some(rule) = self.kept.rule(inside.wrapping_add(base)) else {
+                break Ok(());
+            };
+            let from = match rule.by_rbp() {
+                true => rbp,
+                false => rsp,
+            };
+            let frame = from.wrapping_add(rule.offset());
+            if frame <= rsp || frame & 7 != 0 {
+                break match rule.is_outermost() {
+                    true => Err(StackEnd::Outermost),
+                    false => Err(StackEnd::BadRow),
+                };
+            }
+            let read = match rule.saves_below() {
+                true => self.memory.pair(frame.wrapping_sub(16)),
+                false => self.apart(frame, rule, rbp),
+            };
+            let Ok([saved, rip]) = read else {
+                break Err(StackEnd::Fault);
+            };
+            if may_be_trampoline(rip) {
+                break Ok(());
+            }
+            let caller = rip.wrapping_sub(1);
+            if !self.last.holds(caller) {
+                match self.kept.find(caller) {
+                    Some(known) if !known.is_far() => self.last = known,
+                    _ => break Ok(()),
+                }
+                base = self.last.key_base();
+                place = self.last.word_base(Method::Row);
+            }
+            if room == 0 || !self.stack.words.push(rip.wrapping_add(place)) {
+                break Err(StackEnd::Limit);
+            }
+            room = room.wrapping_sub(1);
+            (inside, rsp, rbp) = (caller, frame, saved);
+        };
+        let walked = full.wrapping_sub(room);
+        if walked != 0 {
+            *at = Registers {
+                rip: inside.wrapping_add(1),
+                rsp,
+                rbp,
+                knows_rbp: true,
+                at: At::Call,
+            };
+            self.stack.frames = self.stack.frames.wrapping_add(walked);
+        }
+        end
+    }
+
+    /// The caller's `rbp`, and the return address, which are not side by side.
+    #[inline(always)]
+    fn apart(&self, frame: u64, rule: SimpleRule, rbp: u64) -> Result<[u64; 2], Fault> {
+        let rip = self.memory.word(frame.wrapping_sub(8))?;
+        let rbp = match rule.saved_at() {
+            Some(at) => self.memory.word(frame.wrapping_add(at))?,
+            None => rbp,
+        };
+        Ok([rbp, rip])
     }
 }
 

@@ -155,6 +155,8 @@ pub enum StackEnd {
     Unsupported = 6,
     /// By its unwind row, the next frame does not lie above the one before.
     BadRow = 7,
+    /// The next frame's file has unwind rows, but none for this code.
+    NoRow = 8,
 }
 
 impl StackEnd {
@@ -169,6 +171,7 @@ impl StackEnd {
             5 => StackEnd::NotCode,
             6 => StackEnd::Unsupported,
             7 => StackEnd::BadRow,
+            8 => StackEnd::NoRow,
             _ => return None,
         })
     }
@@ -182,6 +185,7 @@ impl StackEnd {
                 | StackEnd::NotCode
                 | StackEnd::Unsupported
                 | StackEnd::BadRow
+                | StackEnd::NoRow
         )
     }
 }

@@ -116,6 +116,7 @@ fn write_stack(out: &mut impl Write, frames: Frames<'_>, end: u8) -> Result {
         Some(StackEnd::Fault) => out.write_str(" (cut: page not present)"),
         Some(StackEnd::BadFramePointer) => out.write_str(" (cut: no frame pointer)"),
         Some(StackEnd::Unsupported) => out.write_str(" (cut: no rule for the frame)"),
+        Some(StackEnd::NoRow) => out.write_str(" (cut: no unwind row)"),
         Some(StackEnd::BadRow) => out.write_str(" (cut: the unwind row is wrong)"),
         Some(StackEnd::NotCode) => out.write_str(" (cut: not a return address)"),
         None => write!(out, " (cut: reason {end})"),

@@ -261,6 +261,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         StackEnd::NotCode,
         StackEnd::Unsupported,
         StackEnd::BadRow,
+        StackEnd::NoRow,
         Method::Registers,
         Method::StackTop,
         Method::FramePointer,

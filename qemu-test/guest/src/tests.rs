@@ -24,6 +24,7 @@ mod semaphores;
 mod sinks;
 mod specs;
 mod stacks;
+mod unwind;
 mod verify;
 mod volume;
 mod witness;
@@ -70,6 +71,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,
+        unwind::TESTS,
         returns::TESTS,
         fetching::TESTS,
         sinks::TESTS,

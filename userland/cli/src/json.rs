@@ -152,6 +152,7 @@ fn end_name(end: Option<StackEnd>) -> &'static str {
         Some(StackEnd::NotCode) => "not-code",
         Some(StackEnd::Unsupported) => "unsupported",
         Some(StackEnd::BadRow) => "bad-row",
+        Some(StackEnd::NoRow) => "no-row",
         None => "unknown",
     }
 }

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: stacks are whole without frame pointers, from the first hit on, as a debugger
+//! shows them; and rows that are wrong do no harm.
+
+use super::tests;
+use crate::command::{self, Output};
+use crate::module::Module;
+use crate::session::{errno, size, Session, RING_BYTES};
+use crate::sys;
+use crate::victim::{self, Victim};
+use nix::libc;
+use nsprobe_common::abi::{self, Unwind};
+use nsprobe_common::unwind::{row, Base, Defect, Rule};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::Command;
+
+tests![
+    frames_of_all_kinds_are_followed,
+    a_debugger_sees_the_same_stacks_of_debians_programs: 240,
+    wrong_rows_are_refused_and_change_nothing,
+    rows_are_for_the_file_as_it_is,
+    many_rows_are_bounded: 120,
+];
+
+/// A frame of a stack in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Frame {
+    path: String,
+    offset: u64,
+    /// The function, without what was inlined into it.
+    name: String,
+    how: String,
+}
+
+/// The stacks that a command line prints, and why each ends.
+fn stacks(words: &[&str]) -> (Vec<(Vec<Frame>, String)>, Output) {
+    let got = command::run(words).succeeded();
+    let hits = got
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let stacks = hits.filter(|line| line["type"] == "hit").map(|hit| {
+        let frames = hit["stack"].as_array().expect("a stack").iter().map(frame);
+        let end = hit["stack_end"].as_str().expect("a reason").to_owned();
+        (frames.collect(), end)
+    });
+    (stacks.collect(), got)
+}
+
+fn frame(frame: &Value) -> Frame {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let offset = text(&frame["file_offset"]);
+    let functions = frame["functions"].as_array().expect("an array");
+    Frame {
+        path: text(&frame["path"]),
+        offset: u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap_or(0),
+        name: functions
+            .last()
+            .map_or("?".into(), |last| text(&last["name"])),
+        how: text(&frame["how"]),
+    }
+}
+
+fn frames_of_all_kinds_are_followed() {
+    let _module = Module::load();
+    let path = victim::path("no_frame_pointers");
+    let path = path.to_str().expect("a plain name");
+    let spec = format!("{path}:leaf");
+    let outer = &["chosen", "main", "_start"][..];
+    for (how, inner, outer) in [
+        ("plain", &[][..], outer),
+        ("vla", &["with_vla"], outer),
+        ("aligned", &["with_alignment", "with_both"], outer),
+        ("sort", &["compare", "with_sort"], outer),
+        ("signal", &["on_signal", "with_signal"], outer),
+        ("thread", &["in_thread"], &[]),
+        ("vfork", &["with_vfork"], outer),
+        ("context", &["coroutine"], &[]),
+    ] {
+        let words = [
+            "trace",
+            "--json",
+            "--stack",
+            "--children",
+            &spec,
+            "--",
+            path,
+            how,
+            "3",
+        ];
+        let (stacks, got) = stacks(&words);
+        assert!(stacks.len() >= 3, "{how}: {got:#?}");
+        let wanted = [&["leaf", "plain"], inner, outer].concat();
+        for (frames, end) in &stacks {
+            let own = frames.iter().filter(|frame| frame.path == path);
+            let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
+            assert_eq!(names, wanted, "{how}: {frames:#?}");
+            // Nothing says of the C library's first code on a new stack how it is left.
+            let wanted = if how == "context" {
+                "no-row"
+            } else {
+                "outermost"
+            };
+            assert_eq!(end, wanted, "{how}: {frames:#?}");
+            let by_rows = frames
+                .iter()
+                .skip(1)
+                .all(|frame| ["unwind-row", "signal"].contains(&frame.how.as_str()));
+            assert!(by_rows, "{how}: {frames:#?}");
+        }
+        let signals = stacks.iter().flat_map(|(frames, _)| frames);
+        let signals = signals.filter(|frame| frame.how == "signal").count();
+        assert_eq!(
+            signals,
+            if how == "signal" { stacks.len() } else { 0 },
+            "{how}"
+        );
+    }
+    // By frame pointers alone nothing of it is seen.
+    let words = [
+        "trace",
+        "--json",
+        "--stack",
+        "--frame-pointers",
+        &spec,
+        "--",
+        path,
+        "vla",
+        "3",
+    ];
+    let (stacks, _) = self::stacks(&words);
+    assert!(stacks
+        .iter()
+        .all(|(frames, end)| frames.len() < 5 || end != "outermost"));
+}
+
+/// Has gdb stop at an instruction of the C library, and print each stack as lines of file
+/// and offset behind a line `stop`.
+const GDB: &str = r#"
+import gdb
+OFFSET, COUNT = int(gdb.convenience_variable("offset")), int(gdb.convenience_variable("count"))
+for setting in ("pagination off", "confirm off", "debuginfod enabled off", "height 0",
+                "backtrace past-main on", "backtrace past-entry on", "startup-with-shell off",
+                "disable-randomization on"):
+    gdb.execute("set " + setting)
+def maps():
+    found = []
+    for line in open("/proc/%d/maps" % gdb.selected_inferior().pid):
+        words = line.split(None, 5)
+        if len(words) == 6 and words[5].startswith("/"):
+            start, end = (int(number, 16) for number in words[0].split("-"))
+            found.append((start, end, int(words[2], 16), words[5].strip(), words[1]))
+    return found
+gdb.execute("catch load libc.so")
+gdb.execute("run")
+gdb.execute("delete")
+at = [start - offset + OFFSET for start, end, offset, path, kind in maps()
+      if path.endswith("/libc.so.6") and "x" in kind and offset <= OFFSET < offset + end - start]
+gdb.Breakpoint("*%#x" % at[0])
+for stop in range(COUNT):
+    gdb.execute("continue", to_string=True)
+    if gdb.selected_inferior().pid == 0:
+        break
+    print("stop")
+    known, frame = maps(), gdb.newest_frame()
+    while frame is not None:
+        pc = frame.pc()
+        if frame.type() != gdb.INLINE_FRAME:
+            for start, end, offset, path, kind in known:
+                if start <= pc < end:
+                    print("frame %s %#x" % (path, pc - start + offset))
+                    break
+            else:
+                print("frame ? %#x" % pc)
+        frame = frame.older()
+gdb.execute("kill")
+"#;
+
+/// The stacks that gdb sees at the first calls of a function of the C library.
+fn debugger(offset: u64, count: usize, program: &[&str]) -> Vec<Vec<(String, u64)>> {
+    let script = format!("/var/tmp/stacks-{}.py", std::process::id());
+    fs::write(&script, GDB).expect("/var/tmp is writable");
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch"])
+        .args(["-iex", &format!("set $offset = {offset}")])
+        .args(["-iex", &format!("set $count = {count}")])
+        .args(["-x", &script, "--args"])
+        .args(program);
+    let output = gdb.output().expect("gdb is in the guest");
+    let _ = fs::remove_file(&script);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut stacks: Vec<Vec<(String, u64)>> = Vec::new();
+    for line in text.lines() {
+        if line == "stop" {
+            stacks.push(Vec::new());
+        }
+        let frame = line
+            .strip_prefix("frame ")
+            .and_then(|rest| rest.rsplit_once(' '));
+        if let (Some((path, offset)), Some(stack)) = (frame, stacks.last_mut()) {
+            let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16);
+            stack.push((path.to_owned(), offset.expect("a number")));
+        }
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!stacks.is_empty(), "gdb: {text} {errors}");
+    stacks
+}
+
+/// Where a function of a library is.
+fn offset_of(library: &str, function: &str) -> u64 {
+    let listed = command::run(&["list", "--json", &format!("{library}:{function}")]).succeeded();
+    let lines = listed
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found = lines.into_iter().find(|line| line["name"] == function);
+    let offset = found.expect("it is there")["file_offset"].clone();
+    let digits = offset
+        .as_str()
+        .expect("text")
+        .trim_start_matches("0x")
+        .to_owned();
+    u64::from_str_radix(&digits, 16).expect("a number")
+}
+
+fn a_debugger_sees_the_same_stacks_of_debians_programs() {
+    let _module = Module::load();
+    let offset = offset_of("/usr/lib/x86_64-linux-gnu/libc.so.6", "malloc");
+    let sql = "create table t(a, b); with recursive c(n) as (select 1 union all select n + 1 \
+               from c where n < 40) insert into t select n, hex(n) from c; create table u as \
+               select sum(a), group_concat(b) from t where b like '3%' group by a % 7;";
+    let read = victim::path("requests");
+    let read = read.to_str().expect("a plain name");
+    // What programs print goes where the stacks go: these print nothing.
+    let made = format!("/var/tmp/made-{}", std::process::id());
+    let (mut compared, mut frames) = (0, 0);
+    for program in [
+        &["/usr/bin/sqlite3", ":memory:", sql][..],
+        &["/usr/bin/objcopy", "--compress-debug-sections", read, &made],
+        &["/usr/bin/strip", "-o", &made, read],
+        &["/usr/bin/gdb", "-nx", "-batch", "-ex", "set var $x = 6 * 7"],
+    ] {
+        let count = 150;
+        let wanted = debugger(offset, count, program);
+        let limit = wanted.len().to_string();
+        let words = [
+            "trace",
+            "--json",
+            "--stack",
+            "-n",
+            &limit,
+            "libc.so.6:malloc",
+            "--",
+        ];
+        let (got, output) = stacks(&[&words[..], program].concat());
+        assert_eq!(got.len(), wanted.len(), "{program:?}: {}", output.stderr);
+        for (number, ((stack, end), wanted)) in got.iter().zip(&wanted).enumerate() {
+            let stack: Vec<(String, u64)> = stack
+                .iter()
+                .map(|frame| {
+                    let path = fs::canonicalize(&frame.path).unwrap_or_default();
+                    (path.display().to_string(), frame.offset)
+                })
+                .collect();
+            // In the dynamic linker's first code, of which nothing tells how it is left,
+            // gdb goes on into the program's arguments.
+            let known = wanted.iter().take_while(|(path, _)| path != "?").count();
+            let wanted_end = if known < wanted.len() {
+                "no-row"
+            } else {
+                "outermost"
+            };
+            assert_eq!(stack, wanted[..known], "{program:?}: call {number}, {end}");
+            assert_eq!(end, wanted_end, "{program:?}: call {number}");
+            frames += stack.len();
+        }
+        compared += got.len();
+    }
+    let _ = fs::remove_file(&made);
+    println!("{compared} stacks of {frames} frames are those of gdb");
+    assert!(compared >= 300, "{compared}");
+}
+
+/// A file of a victim, and a session.
+fn prepared() -> (Session, File) {
+    let session = Session::with_rings(RING_BYTES);
+    let file = File::open(victim::path("no_frame_pointers")).expect("the victim is there");
+    (session, file)
+}
+
+fn rule(base: Base, offset: i32) -> Rule {
+    Rule {
+        base: base as u8,
+        offset,
+        ..Rule::default()
+    }
+}
+
+/// Gives rows; the defect that is told.
+fn give(
+    session: &Session,
+    fd: i32,
+    blocks: &[u32],
+    rows: &[u32],
+    rules: &[Rule],
+) -> (Result<i64, std::io::Error>, u32) {
+    let mut unwind = Unwind {
+        size: size::<Unwind>(),
+        fd,
+        blocks: blocks.as_ptr() as u64,
+        block_count: blocks.len() as u32,
+        rows: rows.as_ptr() as u64,
+        row_count: rows.len() as u32,
+        rules: rules.as_ptr() as u64,
+        rule_count: rules.len() as u32,
+        ..Unwind::default()
+    };
+    let given = sys::ioctl(session, abi::UNWIND, &mut unwind);
+    (given, unwind.defect)
+}
+
+fn wrong_rows_are_refused_and_change_nothing() {
+    let _module = Module::load();
+    let (session, file) = prepared();
+    let good = [rule(Base::Rsp, 8)];
+    let fd = file.as_raw_fd();
+    for (blocks, rows, rules, defect) in [
+        (
+            &[0, 2][..],
+            &[row(0, 0), row(0, 0)][..],
+            &good[..],
+            Defect::Unsorted,
+        ),
+        (&[0, 2], &[row(0, 0), row(9, 1)], &good, Defect::NoRule),
+        (&[0, 1], &[row(1, 0)], &good, Defect::NoFirstRow),
+        (&[0, 2], &[row(0, 0)], &good, Defect::Blocks),
+        (&[0], &[row(0, 0)], &good, Defect::Empty),
+        (
+            &[0, 1],
+            &[row(0, 0)],
+            &[Rule {
+                base: 77,
+                ..good[0]
+            }],
+            Defect::BadRule,
+        ),
+    ] {
+        let (given, told) = give(&session, fd, blocks, rows, rules);
+        assert_eq!(errno(given, "UNWIND"), libc::EINVAL, "{defect:?}");
+        assert_eq!(told, defect as u32);
+    }
+    let sound = |fd| give(&session, fd, &[0, 1], &[row(0, 0)], &good).0;
+    assert_eq!(errno(sound(-1), "no descriptor"), libc::EBADF);
+    let null = File::open("/dev/null").expect("it is there");
+    assert_eq!(errno(sound(null.as_raw_fd()), "a device"), libc::EINVAL);
+    let (none, _) = give(&session, fd, &[], &[], &[]);
+    assert_eq!(errno(none, "nothing"), libc::EINVAL);
+    let mut unmapped = Unwind {
+        size: size::<Unwind>(),
+        fd,
+        blocks: 8,
+        block_count: 2,
+        rows: u64::MAX - 4,
+        row_count: 1,
+        rules: 1 << 47,
+        rule_count: 1,
+        ..Unwind::default()
+    };
+    let given = sys::ioctl(&session, abi::UNWIND, &mut unmapped);
+    assert_eq!(errno(given, "no memory there"), libc::EFAULT);
+    sound(fd).expect("nothing of it is kept");
+    assert_eq!(errno(sound(fd), "once more"), libc::EEXIST);
+}
+
+/// Rows that lead astray: each step goes up by one word, whatever is there.
+fn rows_are_for_the_file_as_it_is() {
+    let _module = Module::load();
+    let copy = format!("/var/tmp/unwind-{}", std::process::id());
+    fs::copy(victim::path("call_in_loop"), &copy).expect("/var/tmp is writable");
+    let path = Path::new(&copy);
+    let start = || {
+        let mut command = Command::new(path);
+        Victim::start_command(command.args(["begins_with_push"]), path)
+    };
+    let mut victim = start();
+    let place = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let file = File::open(path).expect("it is there");
+    let astray = [rule(Base::Outermost, 0)];
+    let (given, _) = give(&session, file.as_raw_fd(), &[0, 1], &[row(0, 0)], &astray);
+    given.expect("they are sound");
+    session.probe(victim.file(), &place, abi::PROBE_STACK);
+    victim.call(1);
+    let ends = |count: usize| {
+        let records = crate::records::Records::of(&session);
+        assert_eq!(records.hits.len(), count);
+        let ends = records.hits.iter();
+        ends.map(|(hit, frames)| (hit.stack_end, frames.len()))
+            .collect::<Vec<_>>()
+    };
+    let outermost = nsprobe_common::record::StackEnd::Outermost as u8;
+    assert_eq!(ends(1), [(outermost, 1)]);
+    // Another file comes into its place: these rows are not its own.
+    drop(victim);
+    let again = format!("{copy}.new");
+    fs::copy(victim::path("call_in_loop"), &again).expect("writable");
+    fs::rename(&again, &copy).expect("writable");
+    let mut victim = start();
+    session.probe(
+        victim.file(),
+        &place,
+        abi::PROBE_STACK | abi::PROBE_AT_ENTRY,
+    );
+    victim.call(1);
+    let ends = ends(1);
+    assert!(ends[0].1 > 1, "{ends:?}");
+    drop(victim);
+    let _ = fs::remove_file(&copy);
+}
+
+/// The greatest tables, until there is no room: it ends with an error, and another
+/// session does not notice.
+fn many_rows_are_bounded() {
+    let _module = Module::load();
+    let (session, _) = prepared();
+    let rules = [rule(Base::Rsp, 8)];
+    // 32 MB of rows: each block full.
+    let block: Vec<u32> = (0..=u16::MAX).map(|offset| row(offset, 0)).collect();
+    let rows: Vec<u32> = block
+        .iter()
+        .cycle()
+        .take(block.len() << 7)
+        .copied()
+        .collect();
+    let blocks: Vec<u32> = (0..=1u32 << 7).map(|block| block << 16).collect();
+    let path = |number: u32| format!("/var/tmp/rows-{}-{number}", std::process::id());
+    let mut given = 0;
+    let refused = loop {
+        assert!(given < 64, "there is no bound");
+        fs::write(path(given), "anything").expect("/var/tmp is writable");
+        let file = File::open(path(given)).expect("it is there");
+        match give(&session, file.as_raw_fd(), &blocks, &rows, &rules).0 {
+            Ok(_) => given += 1,
+            Err(error) => break errno(Err::<i64, _>(error), "too much"),
+        }
+    };
+    println!("{given} tables of {} bytes", rows.len() * 4);
+    assert_eq!((refused, given), (libc::ENOSPC, 15));
+    let (other, file) = prepared();
+    let (small, _) = give(&other, file.as_raw_fd(), &[0, 1], &[row(0, 0)], &rules);
+    small.expect("another session has its own");
+    for number in 0..=given {
+        let _ = fs::remove_file(path(number));
+    }
+}
