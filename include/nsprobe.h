@@ -1666,7 +1666,11 @@ struct nsprobe_producer_page {
  * made the frame) is.
  */
 enum nsprobe_base {
-	/* Nobody knows: this is in no function, or in one that says nothing. */
+	/*
+	 * Nobody knows: this is in no function, or in one that says nothing.
+	 * When more is one, most of the file says nothing, and frame pointers
+	 * may lead on.
+	 */
 	NSPROBE_BASE_UNKNOWN = 0,
 	/* There is no caller: the outermost frame. */
 	NSPROBE_BASE_OUTERMOST = 1,

@@ -203,12 +203,18 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
-                Err(Stop::Unknown) => match table {
-                    // The file says of its code how it is left, but not of this: a frame
-                    // pointer would be a guess.
-                    Some(_) if at.at != At::Innermost => return Err(StackEnd::NoRow),
-                    _ => self.without_row(&mut at, at_entry)?,
-                },
+                Err(Stop::Unknown) => {
+                    // Where a file says of its code how it is left, but not of this, a
+                    // frame pointer would be a guess.
+                    let guesses = match rule {
+                        Some(rule) => !rule.leads_by_frame_pointer(),
+                        None => table.is_some(),
+                    };
+                    if guesses && at.at != At::Innermost {
+                        return Err(StackEnd::NoRow);
+                    }
+                    self.without_row(&mut at, at_entry)?
+                }
                 Err(Stop::Outermost) => return Ok(StackEnd::Outermost),
                 Err(Stop::Fault) => return Err(StackEnd::Fault),
                 Err(Stop::Unsupported) => return Err(StackEnd::Unsupported),

@@ -47,7 +47,8 @@ numbered! {
     /// Where the canonical frame address (the stack pointer before the call that made
     /// the frame) is.
     pub enum Base {
-        /// Nobody knows: this is in no function, or in one that says nothing.
+        /// Nobody knows: this is in no function, or in one that says nothing. When `more`
+        /// is one, most of the file says nothing, and frame pointers may lead on.
         Unknown = 0,
         /// There is no caller: the outermost frame.
         Outermost = 1,

@@ -82,6 +82,11 @@ impl<'a> Table<'a> {
 }
 
 impl Rule {
+    /// Whether nothing is known, and frame pointers may lead on.
+    pub fn leads_by_frame_pointer(&self) -> bool {
+        self.base == Base::Unknown as u8 && self.more == 1
+    }
+
     fn is_sound(&self) -> bool {
         let Some(base) = Base::from_u8(self.base) else {
             return false;
@@ -92,7 +97,7 @@ impl Rule {
         );
         Saved::from_u8(self.saved).is_some()
             && self.reserved == 0
-            && (more_counts || self.more == 0)
+            && (more_counts || self.more == 0 || self.leads_by_frame_pointer())
             && (base != Base::Register || (0..16).contains(&self.more))
     }
 }

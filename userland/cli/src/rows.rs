@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How long a trace waits for the first rows before it begins without the rest.
 const WAIT: Duration = Duration::from_secs(1);
+/// The same when nothing happens before it begins.
+const WAIT_STOPPED: Duration = Duration::from_secs(30);
 /// Most files that are looked for in processes when a trace begins.
 const FIRST_FILES_MAX: usize = 1024;
 
@@ -95,7 +97,10 @@ impl Loader {
         for (file, path) in mapped(planned, target) {
             wishes.give(file, &path);
         }
-        wishes.left.wait(WAIT);
+        wishes.left.wait(match target {
+            Target::Command(_) => WAIT_STOPPED,
+            _ => WAIT,
+        });
     }
 
     /// Ends the thread once it has done what was asked for so far; what it has done.

@@ -76,11 +76,14 @@ impl Section {
         Some((u32_at(header, 0)?, section))
     }
 
+    pub(crate) fn is_code(&self) -> bool {
+        self.flags & elf::SHF_EXECINSTR.0 != 0
+    }
+
     /// Where the section ends, if it holds code and the address.
     pub(crate) fn code_end(&self, address: u64) -> Option<u64> {
-        let code = self.flags & elf::SHF_EXECINSTR.0 != 0;
         let end = self.address.checked_add(self.bytes)?;
-        (code && (self.address..end).contains(&address)).then_some(end)
+        (self.is_code() && (self.address..end).contains(&address)).then_some(end)
     }
 }
 

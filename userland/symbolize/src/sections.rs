@@ -70,6 +70,12 @@ impl Binary {
         loaded.as_ref().map_err(String::as_str)
     }
 
+    /// Bytes of all sections with code.
+    pub fn code_bytes(&self) -> u64 {
+        let code = self.elf.sections.iter().filter(|section| section.is_code());
+        code.fold(0, |sum, section| sum.saturating_add(section.bytes))
+    }
+
     /// The sections that describe frames.
     pub fn unwind_sections(&self) -> Result<UnwindSections> {
         let address = |name| {

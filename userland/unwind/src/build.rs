@@ -5,15 +5,22 @@ use crate::cfi::Ranges;
 use crate::rule::bare;
 use crate::{Error, LeftOut, UnwindTable};
 use nsprobe_common::record::OFFSET_BITS;
-use nsprobe_common::unwind::{row, Base, BLOCK_BITS, RULES_MAX};
+use nsprobe_common::unwind::{row, Base, Rule, BLOCK_BITS, RULES_MAX};
 
 /// Most blocks: of a file of 16 GiB.
 const BLOCKS_MAX: u64 = 1 << 18;
 
-/// Makes the table of ranges that are file offsets.
-pub(crate) fn build(mut ranges: Ranges) -> Result<UnwindTable, Error> {
-    let unknown = ranges.number(bare(Base::Unknown));
+/// Makes the table of ranges that are file offsets, of a file with so much code.
+pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, Error> {
     ranges.ranges.retain(|range| range.to <= 1 << OFFSET_BITS);
+    let told = ranges.ranges.iter();
+    let told = told.fold(0u64, |sum, range| sum.saturating_add(range.to - range.from));
+    // Some files tell of the start-up code and the like alone: Go's, or those whose
+    // builder has turned it off. Their code has frame pointers, or nothing.
+    let unknown = ranges.number(Rule {
+        more: i16::from(told < code_bytes / 2),
+        ..bare(Base::Unknown)
+    });
     // Stable: of two for one offset, the one that was read first stays first.
     ranges.ranges.sort_by_key(|range| range.from);
     let (Some(first), Some(last)) = (ranges.ranges.first(), ranges.ranges.last()) else {

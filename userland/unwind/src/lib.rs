@@ -60,7 +60,8 @@ impl UnwindTable {
     pub fn of(binary: &Binary) -> Result<UnwindTable, Error> {
         let mut ranges = cfi::read(binary)?;
         let left_out = ranges.left_out;
-        build::build(ranges.in_file(binary)).map(|table| UnwindTable { left_out, ..table })
+        build::build(ranges.in_file(binary), binary.code_bytes())
+            .map(|table| UnwindTable { left_out, ..table })
     }
 
     /// For lookups.

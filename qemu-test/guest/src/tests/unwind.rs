@@ -19,6 +19,7 @@ use std::process::Command;
 
 tests![
     frames_of_all_kinds_are_followed,
+    frame_pointers_lead_where_a_file_says_little,
     a_debugger_sees_the_same_stacks_of_debians_programs: 240,
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
@@ -134,6 +135,40 @@ fn frames_of_all_kinds_are_followed() {
     assert!(stacks
         .iter()
         .all(|(frames, end)| frames.len() < 5 || end != "outermost"));
+}
+
+fn frame_pointers_lead_where_a_file_says_little() {
+    let _module = Module::load();
+    let path = victim::path("few_rows");
+    let bare = format!("/var/tmp/few-rows-{}", std::process::id());
+    let mut objcopy = Command::new("objcopy");
+    let made = objcopy
+        .args(["-R", ".debug_frame"])
+        .arg(&path)
+        .arg(&bare)
+        .status();
+    assert!(made.expect("binutils is in the guest").success());
+    // The debug information tells of all frames; without it, what keeps a frame pointer.
+    for (path, how) in [
+        (path.to_str().expect("a plain name"), "unwind-row"),
+        (&bare, "frame-pointer"),
+    ] {
+        let spec = format!("{path}:few_leaf");
+        let (stacks, got) = stacks(&["trace", "--json", "--stack", &spec, "--", path, "3"]);
+        assert_eq!(stacks.len(), 3, "{got:#?}");
+        for (frames, end) in stacks {
+            let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
+            assert_eq!(
+                names[..3],
+                ["few_leaf", "few_middle", "main"],
+                "{frames:#?}"
+            );
+            // The C library's own have rows in any case.
+            assert_eq!(frames.last().map(|last| last.name.as_str()), Some("_start"));
+            assert_eq!((frames[2].how.as_str(), end.as_str()), (how, "outermost"));
+        }
+    }
+    let _ = fs::remove_file(&bare);
 }
 
 /// Has gdb stop at an instruction of the C library, and print each stack as lines of file
