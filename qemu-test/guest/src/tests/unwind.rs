@@ -10,7 +10,8 @@ use crate::sys;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Unwind};
-use nsprobe_common::unwind::{row, Base, Defect, Rule};
+use nsprobe_common::record::StackEnd;
+use nsprobe_common::unwind::{row, Base, Defect, Rule, Saved};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -23,6 +24,7 @@ tests![
     a_debugger_sees_the_same_stacks_of_debians_programs: 240,
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
+    rows_that_lie_end_the_stack: 120,
     many_rows_are_bounded: 120,
 ];
 
@@ -435,7 +437,7 @@ fn rows_are_for_the_file_as_it_is() {
         ends.map(|(hit, frames)| (hit.stack_end, frames.len()))
             .collect::<Vec<_>>()
     };
-    let outermost = nsprobe_common::record::StackEnd::Outermost as u8;
+    let outermost = StackEnd::Outermost as u8;
     assert_eq!(ends(1), [(outermost, 1)]);
     // Another file comes into its place: these rows are not its own.
     drop(victim);
@@ -453,6 +455,81 @@ fn rows_are_for_the_file_as_it_is() {
     assert!(ends[0].1 > 1, "{ends:?}");
     drop(victim);
     let _ = fs::remove_file(&copy);
+}
+
+/// Sound rows that say wrong things, on a program whose registers are wild: each walk
+/// ends, within bounds, and shows nothing of the kernel's.
+fn rows_that_lie_end_the_stack() {
+    let _module = Module::load();
+    let mut victim = Victim::start("wild_frame_pointer", &[]);
+    let place = victim.function("with_wild_frame_pointer");
+    let file = File::open(victim.file()).expect("it is there");
+    let bases = [
+        Base::Unknown,
+        Base::Outermost,
+        Base::Unsupported,
+        Base::Rsp,
+        Base::Rbp,
+        Base::AtRsp,
+        Base::AtRbp,
+        Base::Register,
+        Base::Linkage,
+        Base::Signal,
+    ];
+    let offsets = [0, 8, 16, -8, 4096, i32::MAX];
+    let saved = [
+        (Saved::Same, 0),
+        (Saved::AtFrame, -16),
+        (Saved::AtFrame, i32::MIN),
+        (Saved::AtRbp, 0),
+        (Saved::Lost, 0),
+    ];
+    let (mut called, mut walked) = (0, 0);
+    for base in bases {
+        for (offset, (saved, saved_at)) in offsets
+            .iter()
+            .flat_map(|offset| saved.map(|saved| (offset, saved)))
+        {
+            let lie = Rule {
+                saved: saved as u8,
+                saved_at,
+                more: match base {
+                    Base::AtRsp | Base::AtRbp => i16::MIN,
+                    Base::Register => 6,
+                    Base::Linkage => 7,
+                    _ => 0,
+                },
+                ..rule(base, *offset)
+            };
+            let session = Session::with_rings(1 << 20);
+            let (given, _) = give(&session, file.as_raw_fd(), &[0, 1], &[row(0, 0)], &[lie]);
+            given.unwrap_or_else(|error| panic!("{lie:?}: {error}"));
+            let id = session.probe(victim.file(), &place, abi::PROBE_STACK);
+            let calls = victim.call(1) - called;
+            called += calls;
+            let counters = session.counters(id);
+            assert_eq!(
+                (counters.hits, counters.recorded),
+                (calls, calls),
+                "{lie:?}"
+            );
+            for (hit, frames) in crate::records::Records::of(&session).hits {
+                assert!(StackEnd::from_u8(hit.stack_end).is_some(), "{lie:?}");
+                assert!(
+                    (1..=abi::FRAMES_MAX as usize).contains(&frames.len()),
+                    "{lie:?}"
+                );
+                for frame in &frames {
+                    if let nsprobe_common::record::Frame::Address { address, .. } = frame {
+                        assert!(*address < 1 << 47, "{lie:?}: {address:#x}");
+                    }
+                }
+                walked += frames.len() as u64;
+            }
+        }
+    }
+    println!("{called} hits, {walked} frames");
+    assert!(called > 1000 && walked > called + 100, "{called}, {walked}");
 }
 
 /// The greatest tables, until there is no room: it ends with an error, and another
