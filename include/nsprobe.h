@@ -516,6 +516,20 @@ struct nsprobe_pid_namespace {
  */
 #define NSPROBE_PROBE_FREEZES (1U << 3)
 
+/*
+ * nsprobe_probe.flags: with NSPROBE_PROBE_STACK and NSPROBE_SINK_RECORD: where
+ * a stack goes through a file that has no unwind rows, a struct
+ * nsprobe_stack_copy record precedes the hit's, which then ends with
+ * NSPROBE_STACK_END_COPIED.
+ */
+#define NSPROBE_PROBE_COPIES (1U << 4)
+
+/* Most words of a stack's memory in a copy. */
+#define NSPROBE_STACK_COPY_WORDS_MAX 2048
+
+/* Most mappings in a copy. */
+#define NSPROBE_CODE_MAPPINGS_MAX 128
+
 /* One probe of an struct nsprobe_attach. */
 struct nsprobe_probe {
 	/*
@@ -1406,6 +1420,9 @@ enum nsprobe_flaw {
 /* nsprobe_header.kind of an struct nsprobe_off_record. */
 #define NSPROBE_KIND_OFF 5
 
+/* nsprobe_header.kind of a struct nsprobe_stack_copy. */
+#define NSPROBE_KIND_STACK_COPY 6
+
 /*
  * Most words of frames in one hit: a stack with many bare addresses, which take
  * two words each, ends before NSPROBE_FRAMES_MAX.
@@ -1413,7 +1430,10 @@ enum nsprobe_flaw {
 #define NSPROBE_WORDS_MAX 128
 
 /* Longest record that the module writes, in bytes. */
-#define NSPROBE_RECORD_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * ((1 + NSPROBE_WORDS_MAX) + NSPROBE_OUTPUT_WORDS_MAX)))
+#define NSPROBE_RECORD_BYTES_MAX ((sizeof(struct nsprobe_stack_copy) + (NSPROBE_CODE_MAPPINGS_MAX * sizeof(struct nsprobe_code_mapping))) + (8 * NSPROBE_STACK_COPY_WORDS_MAX))
+
+/* Longest record of a hit, in bytes: a ring is at least as large. */
+#define NSPROBE_HIT_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * ((1 + NSPROBE_WORDS_MAX) + NSPROBE_OUTPUT_WORDS_MAX)))
 
 /* What every record begins with. */
 struct nsprobe_header {
@@ -1481,6 +1501,59 @@ struct nsprobe_hit {
 /* The word behind a return's struct nsprobe_hit when its entry was not seen. */
 #define NSPROBE_ELAPSED_UNKNOWN 0xffffffffffffffffULL
 
+/*
+ * The stack of a hit from some frame on, and what is needed to follow it. It
+ * precedes the struct nsprobe_hit of the same probe, thread and time. Behind it
+ * are mappings struct nsprobe_code_mappings, and words words of memory from rsp
+ * on.
+ */
+struct nsprobe_stack_copy {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC of the hit, in nanoseconds. */
+	__u64 time_ns;
+	/* The probe's id. */
+	__u32 probe;
+	/* Thread id in the opener's pid namespace. */
+	__u32 tid;
+	/*
+	 * The instruction, or the return address, of the last frame of the hit.
+	 */
+	__u64 rip;
+	/* Its stack pointer. */
+	__u64 rsp;
+	/* Its frame pointer. */
+	__u64 rbp;
+	/* NSPROBE_COPY_* bits. */
+	__u32 flags;
+	/* How many mappings follow. */
+	__u32 mappings;
+	/* How many words of memory follow these. */
+	__u32 words;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/* nsprobe_stack_copy.flags: rip is behind a call. */
+#define NSPROBE_COPY_BEHIND_CALL (1U << 0)
+
+/* nsprobe_stack_copy.flags: rbp is not known. */
+#define NSPROBE_COPY_WITHOUT_RBP (1U << 1)
+
+/* Code that a process has mapped. */
+struct nsprobe_code_mapping {
+	/* First address. */
+	__u64 start;
+	/* How many bytes. */
+	__u64 bytes;
+	/* What an address plus this is as an offset in the file. */
+	__u64 delta;
+	/* The file's object. */
+	__u32 object;
+	/* Zero. */
+	__u32 reserved;
+};
+
 /* An object that frames of this session name from now on. */
 struct nsprobe_object_record {
 	/* Length and kind. */
@@ -1538,6 +1611,11 @@ enum nsprobe_stack_end {
 	NSPROBE_STACK_END_BAD_ROW = 7,
 	/* The next frame's file has unwind rows, but none for this code. */
 	NSPROBE_STACK_END_NO_ROW = 8,
+	/*
+	 * The last frame's file has no unwind rows yet; the struct
+	 * nsprobe_stack_copy in front of the hit has what is needed to go on.
+	 */
+	NSPROBE_STACK_END_COPIED = 9,
 };
 
 /* How a frame's address was found. */

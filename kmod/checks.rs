@@ -9,11 +9,13 @@ use crate::{
             FRAMES_MAX,
             PROBE_AT_ENTRY,
             PROBE_CALL,
+            PROBE_COPIES,
             PROBE_ENTRY,
             PROBE_FREEZES,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
-            PROBE_STACK, //
+            PROBE_STACK,
+            SINK_RECORD, //
         },
         program::Summary,
         table::Kind, //
@@ -107,7 +109,8 @@ pub(crate) fn fits(
 
 /// Checks what a request for a probe says by itself.
 pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
-    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES;
+    let known_flags =
+        PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | PROBE_COPIES;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let ends = match request.kind {
         PROBE_ENTRY => Ends::Entry,
@@ -120,6 +123,8 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
     if runs_never
         || request.flags & !known_flags != 0
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
+        || request.flags & PROBE_COPIES != 0
+            && (request.flags & PROBE_STACK == 0 || request.sink != SINK_RECORD)
         || request.max_frames > FRAMES_MAX
         || request.report_offset > request.offset
         || request.reserved != 0

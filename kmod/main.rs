@@ -17,6 +17,8 @@ mod call;
 #[forbid(unsafe_code)]
 mod checks;
 #[forbid(unsafe_code)]
+mod copy;
+#[forbid(unsafe_code)]
 mod counters;
 #[forbid(unsafe_code)]
 mod device;

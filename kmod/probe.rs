@@ -9,20 +9,24 @@
 use crate::{
     call::{Call, Calls, Values},
     common::{
-        abi::{PROBE_AT_ENTRY, PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
+        abi::{PROBE_AT_ENTRY, PROBE_COPIES, PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
         record::{
             Hit,
             ObjectRecord,
             OffRecord,
+            StackCopy,
             StackEnd,
             ELAPSED_UNKNOWN,
             HIT_COMPAT,
             HIT_RETURN,
             KIND_HIT,
             KIND_OBJECT,
-            KIND_OFF, //
+            KIND_OFF,
+            KIND_STACK_COPY, //
         },
+        unwind::Registers,
     },
+    copy::{Copies, Subject},
     counters::{Counters, End, Here},
     filter::{Filter, Ids, Opener},
     limits::{LeftOut, Limits},
@@ -67,6 +71,8 @@ pub(crate) struct Shared {
     mappings: MappingCache,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
+    /// There once a probe copies stacks.
+    pub(crate) copies: SetOnce<Copies>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
@@ -86,6 +92,7 @@ impl Shared {
                 objects,
                 mappings,
                 calls: SetOnce::new(),
+                copies: SetOnce::new(),
                 waiter <- Waiter::new(),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -589,7 +596,7 @@ impl Probe {
     #[inline(never)]
     fn put_with_stack(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> bool {
         let mut stack = Stack::new();
-        let end = self.capture(&mut stack, event);
+        let end = self.capture(&mut stack, event, false);
         let key = Key {
             words,
             stack: stack.words(),
@@ -602,7 +609,7 @@ impl Probe {
         put
     }
 
-    fn capture(&self, stack: &mut Stack, event: &Event<'_>) -> StackEnd {
+    fn capture(&self, stack: &mut Stack, event: &Event<'_>, copies: bool) -> StackEnd {
         let request = Request {
             // At a return the caller is where the instruction pointer is.
             at_entry: self.flags & PROBE_AT_ENTRY != 0 && event.ended.is_none(),
@@ -611,6 +618,7 @@ impl Probe {
                 Some(_) => 0,
             },
             max_frames: self.max_frames,
+            copies,
         };
         let shared = &*self.shared;
         let (cpu, now_ns) = (event.here.cpu, event.now_ns);
@@ -639,12 +647,44 @@ impl Probe {
     #[inline(never)]
     fn record_with_stack(&self, event: &Event<'_>, fields: &[u64]) -> bool {
         let mut stack = Stack::new();
-        let end = self.capture(&mut stack, event);
+        let mut end = self.capture(&mut stack, event, self.flags & PROBE_COPIES != 0);
+        if let Some(rest) = stack.rest() {
+            if !self.copy_rest(event, rest) {
+                end = StackEnd::NoRow;
+            }
+        }
         let recorded = self.append(event, [stack.words(), fields], end);
         if recorded && end.is_cut() {
             event.here.stack_cut();
         }
         recorded
+    }
+
+    /// Puts what is needed to go on with a stack into the ring.
+    #[cold]
+    #[inline(never)]
+    fn copy_rest(&self, event: &Event<'_>, at: Registers) -> bool {
+        let shared = &*self.shared;
+        let (cpu, now_ns) = (event.here.cpu, event.now_ns);
+        let Some(copies) = shared.copies.as_ref() else {
+            return false;
+        };
+        let ids = event.ids();
+        let subject = Subject {
+            at,
+            objects: &shared.objects,
+            pid: &|| ids.pid,
+            announce: &|id| shared.announce(cpu, id, now_ns),
+            head: StackCopy {
+                time_ns: now_ns,
+                probe: self.id,
+                tid: ids.tid,
+                ..StackCopy::default()
+            },
+        };
+        copies.copy(cpu, &subject, |parts| {
+            shared.append(cpu, KIND_STACK_COPY, parts, now_ns)
+        })
     }
 
     /// Appends the record of the hit and what follows it.

@@ -20,6 +20,7 @@ use crate::{
             Refusal,
             FRAMES_MAX,
             PROBES_MAX,
+            PROBE_COPIES,
             PROBE_FREEZES,
             PROBE_RETURN_ONLY,
             SINK_COUNT,
@@ -29,6 +30,7 @@ use crate::{
         },
         table::Kind, //
     },
+    copy::Copies,
     counters::Counters,
     filter::Filter,
     limits::Limits,
@@ -255,6 +257,9 @@ impl Probes {
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         prepare_calls(shared, ends, at_entry.as_ref())?;
+        if request.flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
+            shared.copies.populate(Copies::new()?);
+        }
         let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
         let report = match request.report_offset {
             0 => request.offset,

@@ -8,7 +8,16 @@
 
 use crate::{
     common::{
-        record::{Header, Lost, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENGTH},
+        record::{
+            Header,
+            Lost,
+            BUSY,
+            KIND_HIT,
+            KIND_LOST,
+            KIND_OBJECT,
+            KIND_STACK_COPY,
+            LENGTH, //
+        },
         ring::{Geometry, Reservation}, //
     },
     sys::{self, lock::RawLock, pages::RingPages},
@@ -76,7 +85,7 @@ impl Ring {
         let length = size_of::<Header>().wrapping_add(body) as u64;
         let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
         // An announcement that is lost loses nothing: the reader can ask.
-        let counts = kind != KIND_OBJECT;
+        let counts = kind != KIND_OBJECT && kind != KIND_STACK_COPY;
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
         let body = at.start.wrapping_add(size_of::<Header>() as u64);
         self.pages.write_parts(body, parts);

@@ -31,12 +31,16 @@ pub(crate) struct Request {
     pub(crate) ahead: u64,
     /// Most frames.
     pub(crate) max_frames: u32,
+    /// Where a file has no rows, the walk ends, to be gone on with from a copy.
+    pub(crate) copies: bool,
 }
 
 /// A captured stack.
 pub(crate) struct Stack {
     words: Words<WORDS_MAX>,
     frames: u32,
+    /// Where a walk has ended that is to be gone on with.
+    rest: Option<Registers>,
 }
 
 impl Stack {
@@ -45,12 +49,18 @@ impl Stack {
         Stack {
             words: Words::new(),
             frames: 0,
+            rest: None,
         }
     }
 
     /// The frames' words.
     pub(crate) fn words(&self) -> &[u64] {
         self.words.as_slice()
+    }
+
+    /// The registers of the last frame, when the walk is to be gone on with.
+    pub(crate) fn rest(&self) -> Option<Registers> {
+        self.rest
     }
 
     /// Appends a frame; false when there is no room.
@@ -86,6 +96,7 @@ impl Stack {
             },
             memory: NoFaults::new(),
             max_frames: request.max_frames,
+            copies: request.copies,
             word: if regs.is_64bit() { 8 } else { 4 },
         };
         match walk.run(regs, request) {
@@ -99,13 +110,14 @@ struct Walk<'a, A, P> {
     resolver: Resolver<'a, A, P>,
     memory: NoFaults,
     max_frames: u32,
+    copies: bool,
     word: u64,
 }
 
 impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     fn run(&mut self, regs: &Regs<'_>, request: &Request) -> Result<StackEnd, StackEnd> {
         self.first(regs.ip(), request.ahead)?;
-        if self.word == 8 && self.resolver.objects.has_rows() {
+        if self.word == 8 && (self.copies || self.resolver.objects.has_rows()) {
             return self.rows(regs, request.at_entry);
         }
         let mut floor = regs.sp();
@@ -203,6 +215,10 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
+                Err(Stop::Unknown) if self.copies && table.is_none() && known.holds(inside) => {
+                    self.stack.rest = Some(at);
+                    return Err(StackEnd::Copied);
+                }
                 Err(Stop::Unknown) => {
                     // Where a file says of its code how it is left, but not of this, a
                     // frame pointer would be a guess.

@@ -372,6 +372,15 @@ pub const SINK_SPAN: u32 = 3;
 /// [`Probe::flags`]: a hit that is delivered freezes the rings, with its own record in
 /// them. Only in a session with [`SETUP_OVERWRITE`].
 pub const PROBE_FREEZES: u32 = 1 << 3;
+/// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a stack goes through a
+/// file that has no unwind rows, a [`StackCopy`](super::record::StackCopy) record precedes
+/// the hit's, which then ends with [`StackEnd::Copied`](super::record::StackEnd::Copied).
+pub const PROBE_COPIES: u32 = 1 << 4;
+
+/// Most words of a stack's memory in a copy.
+pub const STACK_COPY_WORDS_MAX: usize = 2048;
+/// Most mappings in a copy.
+pub const CODE_MAPPINGS_MAX: usize = 128;
 
 /// One probe of an [`Attach`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -6,7 +6,7 @@
 //! CLOCK_MONOTONIC in nanoseconds), whatever the kind. A reader skips kinds that
 //! it does not know.
 
-use super::abi::ObjectIdentity;
+use super::abi::{ObjectIdentity, CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -30,12 +30,20 @@ pub const KIND_WRITE: u16 = 4;
 /// [`Header::kind`] of an [`OffRecord`].
 pub const KIND_OFF: u16 = 5;
 
+/// [`Header::kind`] of a [`StackCopy`].
+pub const KIND_STACK_COPY: u16 = 6;
+
 /// Most words of frames in one hit: a stack with many bare addresses, which
 /// take two words each, ends before [`FRAMES_MAX`](super::abi::FRAMES_MAX).
 pub const WORDS_MAX: usize = 128;
 
 /// Longest record that the module writes, in bytes.
-pub const RECORD_BYTES_MAX: usize =
+pub const RECORD_BYTES_MAX: usize = size_of::<StackCopy>()
+    + CODE_MAPPINGS_MAX * size_of::<CodeMapping>()
+    + 8 * STACK_COPY_WORDS_MAX;
+
+/// Longest record of a hit, in bytes: a ring is at least as large.
+pub const HIT_BYTES_MAX: usize =
     size_of::<Hit>() + 8 * (1 + WORDS_MAX + super::program::OUTPUT_WORDS_MAX);
 
 /// What every record begins with.
@@ -101,6 +109,59 @@ pub const HIT_RETURN: u8 = 1 << 1;
 /// The word behind a return's [`Hit`] when its entry was not seen.
 pub const ELAPSED_UNKNOWN: u64 = u64::MAX;
 
+/// The stack of a hit from some frame on, and what is needed to follow it. It precedes the
+/// [`Hit`] of the same probe, thread and time. Behind it are `mappings`
+/// [`CodeMapping`]s, and `words` words of memory from `rsp` on.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StackCopy {
+    /// Length and kind.
+    pub header: Header,
+    /// CLOCK_MONOTONIC of the hit, in nanoseconds.
+    pub time_ns: u64,
+    /// The probe's id.
+    pub probe: u32,
+    /// Thread id in the opener's pid namespace.
+    pub tid: u32,
+    /// The instruction, or the return address, of the last frame of the hit.
+    pub rip: u64,
+    /// Its stack pointer.
+    pub rsp: u64,
+    /// Its frame pointer.
+    pub rbp: u64,
+    /// `COPY_*` bits.
+    pub flags: u32,
+    /// How many mappings follow.
+    pub mappings: u32,
+    /// How many words of memory follow these.
+    pub words: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<StackCopy>() == 64);
+
+/// [`StackCopy::flags`]: `rip` is behind a call.
+pub const COPY_BEHIND_CALL: u32 = 1 << 0;
+/// [`StackCopy::flags`]: `rbp` is not known.
+pub const COPY_WITHOUT_RBP: u32 = 1 << 1;
+
+/// Code that a process has mapped.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CodeMapping {
+    /// First address.
+    pub start: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// What an address plus this is as an offset in the file.
+    pub delta: u64,
+    /// The file's object.
+    pub object: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<CodeMapping>() == 32);
+
 /// An object that frames of this session name from now on.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -157,6 +218,9 @@ pub enum StackEnd {
     BadRow = 7,
     /// The next frame's file has unwind rows, but none for this code.
     NoRow = 8,
+    /// The last frame's file has no unwind rows yet; the [`StackCopy`] in front of the hit
+    /// has what is needed to go on.
+    Copied = 9,
 }
 
 impl StackEnd {
@@ -172,6 +236,7 @@ impl StackEnd {
             6 => StackEnd::Unsupported,
             7 => StackEnd::BadRow,
             8 => StackEnd::NoRow,
+            9 => StackEnd::Copied,
             _ => return None,
         })
     }
@@ -419,6 +484,8 @@ pub enum Record<'a> {
     Write(&'a WriteRecord),
     /// The end of a probe.
     Off(&'a OffRecord),
+    /// What is needed to go on with a stack: the code that is mapped, and memory.
+    StackCopy(&'a StackCopy, &'a [CodeMapping], &'a [u64]),
     /// A kind that this version does not know: kind and body.
     Unknown(u16, &'a [u8]),
 }
@@ -434,6 +501,13 @@ pub enum Corrupt {
 
 fn fixed<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(&T, &[u8]), Corrupt> {
     T::ref_from_prefix(bytes).map_err(|_| Corrupt::Length(bytes.len() as u32))
+}
+
+fn stack_copy<'a>(copy: &StackCopy, rest: &'a [u8]) -> Option<(&'a [CodeMapping], &'a [u64])> {
+    let (mappings, rest) =
+        <[CodeMapping]>::ref_from_prefix_with_elems(rest, copy.mappings as usize).ok()?;
+    let words = <[u64]>::ref_from_bytes(rest).ok()?;
+    (words.len() == copy.words as usize).then_some((mappings, words))
 }
 
 impl<'a> Record<'a> {
@@ -473,6 +547,12 @@ impl<'a> Record<'a> {
             KIND_LOST => Record::Lost(fixed(body)?.0),
             KIND_WRITE => Record::Write(fixed(body)?.0),
             KIND_OFF => Record::Off(fixed(body)?.0),
+            KIND_STACK_COPY => {
+                let (copy, rest) = fixed::<StackCopy>(body)?;
+                let (mappings, words) =
+                    stack_copy(copy, rest).ok_or(Corrupt::Length(header.word))?;
+                Record::StackCopy(copy, mappings, words)
+            }
             kind => Record::Unknown(kind, body.get(size_of::<Header>()..).unwrap_or(&[])),
         };
         Ok(Some((Some(record), length)))

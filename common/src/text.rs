@@ -62,6 +62,13 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
             write_time(out, off.time_ns)?;
             write!(out, " off probe {} limit {}", off.probe, off.limit)?;
         }
+        Record::StackCopy(copy, mappings, words) => write!(
+            out,
+            "stack copy of thread {}: {} words, {} mappings",
+            copy.tid,
+            words.len(),
+            mappings.len()
+        )?,
         Record::Unknown(kind, _) => write!(out, "unknown record kind {kind}")?,
     }
     out.write_str("\n")
@@ -116,6 +123,7 @@ fn write_stack(out: &mut impl Write, frames: Frames<'_>, end: u8) -> Result {
         Some(StackEnd::Fault) => out.write_str(" (cut: page not present)"),
         Some(StackEnd::BadFramePointer) => out.write_str(" (cut: no frame pointer)"),
         Some(StackEnd::Unsupported) => out.write_str(" (cut: no rule for the frame)"),
+        Some(StackEnd::Copied) => out.write_str(" (copied from there on)"),
         Some(StackEnd::NoRow) => out.write_str(" (cut: no unwind row)"),
         Some(StackEnd::BadRow) => out.write_str(" (cut: the unwind row is wrong)"),
         Some(StackEnd::NotCode) => out.write_str(" (cut: not a return address)"),

@@ -36,20 +36,34 @@ pub(crate) fn is_full() -> bool {
 /// `slot`, when a tracer waits for that return. Any context of a user task.
 #[cold]
 pub(crate) fn real_address(slot: u64) -> Option<u64> {
+    let mut found = None;
+    each(|kept_at, real| {
+        if kept_at == slot && found.is_none() {
+            found = Some(real);
+        }
+    });
+    found
+}
+
+/// Tells of each call of the current task whose return some tracer waits for: where its
+/// return address is kept, and what it was. Any context of a user task.
+pub(crate) fn each(mut tell: impl FnMut(u64, u64)) {
     let current = kernel::current!();
     // SAFETY: The current task's own list is changed by itself alone, in exception and
     // fork paths, none of which runs here; its elements are freed after that only. The
     // timer that also looks at them (`ri_timer`) touches no field that is read here.
     unsafe {
-        let utask = NonNull::new((*current.as_ptr()).utask)?;
+        let Some(utask) = NonNull::new((*current.as_ptr()).utask) else {
+            return;
+        };
         let mut next = NonNull::new((*utask.as_ptr()).return_instances);
         for _ in 0..DEPTH_MAX {
-            let call = next?.as_ptr();
-            if (*call).stack as u64 == slot {
-                return Some((*call).orig_ret_vaddr as u64);
-            }
+            let Some(call) = next else {
+                return;
+            };
+            let call = call.as_ptr();
+            tell((*call).stack as u64, (*call).orig_ret_vaddr as u64);
             next = NonNull::new((*call).next);
         }
     }
-    None
 }

@@ -2,7 +2,15 @@
 //! A list of words on the stack that is not zeroed first: a hit should pay for
 //! the words it writes, not for those that it could.
 
-use core::mem::MaybeUninit;
+use core::{
+    cell::UnsafeCell,
+    mem::MaybeUninit,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release}, //
+    },
+};
+use kernel::prelude::*;
 
 /// Up to `N` words.
 ///
@@ -62,5 +70,56 @@ impl<const N: usize> Words<N> {
         // SAFETY: By the invariant these are initialised; `MaybeUninit<u64>` has the
         // layout of u64.
         unsafe { &*(core::ptr::from_ref(words) as *const [u64]) }
+    }
+}
+
+/// Words that one context at a time may use; whoever comes meanwhile does without them.
+///
+/// # Invariants
+///
+/// The words are used by who has set `taken`, and by nobody else.
+pub(crate) struct Desk {
+    taken: AtomicBool,
+    words: UnsafeCell<KVVec<u64>>,
+}
+
+// SAFETY: By the invariant one context at a time uses the words.
+unsafe impl Sync for Desk {}
+// SAFETY: Nothing in it belongs to a task.
+unsafe impl Send for Desk {}
+
+impl Desk {
+    /// So many words. Task context.
+    pub(crate) fn new(count: usize) -> Result<Self> {
+        // INVARIANT: Nobody has taken it.
+        Ok(Desk {
+            taken: AtomicBool::new(false),
+            words: UnsafeCell::new(KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?),
+        })
+    }
+
+    /// The right to use it, unless somebody has it. Any context.
+    pub(crate) fn take(&self) -> Option<AtDesk<'_>> {
+        // INVARIANT: We have set it.
+        (!self.taken.swap(true, Acquire)).then_some(AtDesk(self))
+    }
+}
+
+/// The right to use the words of a [`Desk`].
+pub(crate) struct AtDesk<'a>(&'a Desk);
+
+impl AtDesk<'_> {
+    /// The words, with whatever is on them.
+    pub(crate) fn words(&mut self) -> &mut [u64] {
+        // SAFETY: By the desk's invariant nobody else uses them as long as `self` lives,
+        // which is borrowed as long as the slice.
+        unsafe { &mut *self.0.words.get() }
+    }
+}
+
+impl Drop for AtDesk<'_> {
+    fn drop(&mut self) {
+        // INVARIANT: The words are not used any more.
+        self.0.taken.store(false, Release);
     }
 }

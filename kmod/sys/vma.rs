@@ -212,3 +212,33 @@ impl Layout {
         unsafe { !shim::nsprobe_mm_changed(mm.as_raw(), self.sequence) }
     }
 }
+
+/// Most mappings that [`each_code`] looks at.
+const EACH_MAX: usize = 4096;
+
+/// Hands each mapping of the current task's that may be run to `look`, by rising address,
+/// until that says no. Nothing when the mappings are being changed.
+pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) {
+    let current = kernel::current!();
+    let Some(mm) = current.mm() else {
+        return;
+    };
+    let Some(_locked) = mm.mmap_read_trylock() else {
+        return;
+    };
+    let mut address = 0;
+    for _ in 0..EACH_MAX {
+        // SAFETY: The mmap lock is held for reading; what is found is valid as long as
+        // that is, and `mapping` does not outlive the guard.
+        let mapping = unsafe {
+            let Some(vma) = NonNull::new(bindings::find_vma(mm.as_raw(), address)) else {
+                return;
+            };
+            Mapping(VmaRef::from_raw(vma.as_ptr()))
+        };
+        address = mapping.end() as usize;
+        if mapping.is_executable() && !look(mapping) {
+            return;
+        }
+    }
+}

@@ -8,8 +8,9 @@
 //
 // HOW is `plain`, `vla` (a frame of a size that is not known before), `aligned` (a frame
 // on a boundary of 64 bytes), `sort` (a callback from the C library), `signal` (a handler
-// on a stack of its own), `thread`, `vfork` (a child that shares the memory) or `context`
-// (a coroutine on a stack of its own). Prints "called N" in the end.
+// on a stack of its own), `thread`, `vfork` (a child that shares the memory), `context`
+// (a coroutine on a stack of its own) or `write` (which calls the C library instead).
+// Prints "called N" in the end.
 #include <signal.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -120,6 +121,17 @@ __attribute__((noipa)) static long with_vfork(long n)
 	return n;
 }
 
+/* Calls the C library, in place of `leaf`. */
+__attribute__((noipa)) static long with_write(long n)
+{
+	volatile char room[n % 50 + 1];
+
+	room[n % 50] = 1;
+	if (write(STDOUT_FILENO, "written\n", 8) != 8)
+		abort();
+	return n + room[n % 50];
+}
+
 static ucontext_t outside, inside;
 
 static void coroutine(void)
@@ -150,7 +162,7 @@ __attribute__((noipa)) static long chosen(const char *how, long n)
 	} ALL[] = {
 		{ "vla", with_vla }, { "aligned", with_both }, { "sort", with_sort },
 		{ "signal", with_signal }, { "thread", with_thread }, { "vfork", with_vfork },
-		{ "context", with_context },
+		{ "context", with_context }, { "write", with_write },
 	};
 
 	for (size_t i = 0; i < sizeof(ALL) / sizeof(*ALL); i++)

@@ -96,6 +96,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         PidNamespace { pid, inum }
         Unwind { size, flags, fd, block_count, first, blocks, rows, rules, row_count, rule_count,
             object, defect, bytes }
+        StackCopy { header, time_ns, probe, tid, rip, rsp, rbp, flags, mappings, words, reserved }
+        CodeMapping { start, bytes, delta, object, reserved }
         Rule { base, saved, more, offset, saved_at, reserved }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
@@ -262,6 +264,14 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         StackEnd::Unsupported,
         StackEnd::BadRow,
         StackEnd::NoRow,
+        StackEnd::Copied,
+        COPY_BEHIND_CALL,
+        COPY_WITHOUT_RBP,
+        KIND_STACK_COPY,
+        HIT_BYTES_MAX,
+        PROBE_COPIES,
+        STACK_COPY_WORDS_MAX,
+        CODE_MAPPINGS_MAX,
         Method::Registers,
         Method::StackTop,
         Method::FramePointer,

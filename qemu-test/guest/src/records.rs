@@ -2,7 +2,9 @@
 //! What a session's rings held, record by record.
 
 use crate::session::{Ring, Session};
-use nsprobe_common::record::{Frame, Hit, Lost, ObjectRecord, OffRecord, Record, WriteRecord};
+use nsprobe_common::record::{
+    Frame, Hit, Lost, ObjectRecord, OffRecord, Record, StackCopy, WriteRecord,
+};
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
@@ -19,6 +21,8 @@ pub(crate) struct Records {
     pub(crate) writes: Vec<WriteRecord>,
     /// Probes that were turned off.
     pub(crate) off: Vec<OffRecord>,
+    /// Copies of stacks.
+    pub(crate) copies: Vec<StackCopy>,
     /// Announced losses.
     pub(crate) lost: Vec<Lost>,
 }
@@ -40,6 +44,7 @@ impl Records {
                 }
                 Some(Record::Write(write)) => self.writes.push(*write),
                 Some(Record::Off(off)) => self.off.push(*off),
+                Some(Record::StackCopy(copy, ..)) => self.copies.push(*copy),
                 Some(Record::Lost(lost)) => self.lost.push(*lost),
                 Some(Record::Unknown(kind, _)) => panic!("a record of unknown kind {kind}"),
                 None => {}

@@ -70,6 +70,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         how,
         setup: SetupOptions::with_ring_bytes(RING_BYTES),
         stack: max_frames != 0,
+        copies: false,
         max_frames,
         max_writes: 0,
     };
@@ -257,6 +258,7 @@ impl Counting {
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
             names: self.names.sources(),
+            finished: 0,
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;

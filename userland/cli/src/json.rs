@@ -153,6 +153,7 @@ fn end_name(end: Option<StackEnd>) -> &'static str {
         Some(StackEnd::Unsupported) => "unsupported",
         Some(StackEnd::BadRow) => "bad-row",
         Some(StackEnd::NoRow) => "no-row",
+        Some(StackEnd::Copied) => "copied",
         None => "unknown",
     }
 }

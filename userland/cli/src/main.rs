@@ -19,6 +19,7 @@ mod names;
 mod origin;
 mod probes;
 mod render;
+mod rest;
 mod rows;
 mod run;
 mod spec;

@@ -12,6 +12,7 @@ use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -110,6 +111,15 @@ impl Names {
         }
         self.names.insert((id, offset, method), Rc::clone(&named));
         named
+    }
+
+    /// The file of an object, and its path.
+    pub(crate) fn file(&mut self, session: &Session, id: u32) -> Option<(File, PathBuf)> {
+        self.open(session, id);
+        match &self.known.get(&id)?.file {
+            State::Open(found) => Some((found.binary.try_clone_file().ok()?, found.path.clone())),
+            State::Closed | State::Unusable(_) => None,
+        }
     }
 
     /// Makes sure that the object's file is open, if it can be.

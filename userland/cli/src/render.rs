@@ -88,6 +88,7 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
             Some("how the last function is left is described in a way that is not understood")
         }
         Some(StackEnd::BadRow) => Some("the last function is not as its file describes it"),
+        Some(StackEnd::Copied) => Some("the copy of its memory is gone"),
         Some(StackEnd::NoRow) => Some("nothing in its file says how the last function is left"),
         None => Some("for a reason that this version does not know"),
     }

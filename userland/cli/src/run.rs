@@ -40,6 +40,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) setup: SetupOptions,
     /// Whether the user stack is taken.
     pub(crate) stack: bool,
+    /// Whether stacks may be copied, to be finished later.
+    pub(crate) copies: bool,
     /// Most frames of a stack; zero for the most that there can be.
     pub(crate) max_frames: u32,
     /// Most changes that each probe makes.

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Most probes that people are told of one by one.
 const PROBES_SHOWN: usize = 20;
 
+/// Most files that people are told of one by one.
+const FILES_SHOWN: usize = 20;
+
 /// The end of a trace.
 #[derive(Debug)]
 pub(crate) struct Summary {
@@ -33,6 +36,8 @@ pub(crate) struct Summary {
     pub(crate) probes: Vec<ProbeSummary>,
     /// Where names came from, a line for each file.
     pub(crate) names: Vec<String>,
+    /// Stacks that were finished from copies.
+    pub(crate) finished: u64,
     /// What there was of unwind rows.
     pub(crate) rows: Option<String>,
 }
@@ -271,11 +276,21 @@ impl Summary {
         if self.has_stacks && total.stacks_cut > 0 {
             writeln!(out, "nsprobe: {} stacks are cut", total.stacks_cut)?;
         }
+        if self.finished > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} stacks met files without unwind rows, and were finished from copies",
+                self.finished
+            )?;
+        }
         if let Some(line) = &self.rows {
             writeln!(out, "nsprobe: {}", escaped(line))?;
         }
-        for line in &self.names {
+        for line in self.names.iter().take(FILES_SHOWN) {
             writeln!(out, "nsprobe: names: {}", escaped(line))?;
+        }
+        if let Some(more @ 1..) = self.names.len().checked_sub(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: and {more} more files")?;
         }
         Ok(())
     }
@@ -338,6 +353,7 @@ mod tests {
                 },
                 unfollowed: 0,
             }],
+            finished: 0,
             rows: None,
             names: Vec::new(),
         }

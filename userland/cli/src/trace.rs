@@ -38,6 +38,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         how,
         setup: plan.setup,
         stack: plan.stack,
+        copies: plan.stack && !options.frame_pointers,
         max_frames: 0,
         max_writes: plan.max_writes,
     };
@@ -108,6 +109,7 @@ fn end(
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: printer.sources(),
+        finished: printer.finished(),
         rows,
     };
     printer.summary(&summary)?;

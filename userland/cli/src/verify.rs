@@ -43,6 +43,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         how,
         setup: SetupOptions::default(),
         stack: false,
+        copies: false,
         max_frames: 0,
         max_writes: 0,
     };

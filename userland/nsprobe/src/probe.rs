@@ -3,8 +3,8 @@
 
 use crate::table::TableId;
 use nsprobe_common::abi::{
-    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_ENTRY, PROBE_FREEZES, PROBE_RETURN, PROBE_RETURN_ONLY,
-    PROBE_STACK, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_COPIES, PROBE_ENTRY, PROBE_FREEZES, PROBE_RETURN,
+    PROBE_RETURN_ONLY, PROBE_STACK, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -99,6 +99,13 @@ impl<'a> Probe<'a> {
     /// every process with the breakpoint.
     pub fn with_semaphore(mut self, offset: u64) -> Probe<'a> {
         self.semaphore = offset;
+        self
+    }
+
+    /// Where the stack goes through a file without unwind rows, a copy of the rest comes
+    /// in front of the hit.
+    pub fn with_copies(mut self) -> Self {
+        self.flags |= PROBE_COPIES;
         self
     }
 

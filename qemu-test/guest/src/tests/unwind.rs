@@ -3,7 +3,7 @@
 //! shows them; and rows that are wrong do no harm.
 
 use super::tests;
-use crate::command::{self, Output};
+use crate::command::{self, Output, Running};
 use crate::module::Module;
 use crate::session::{errno, size, Session, RING_BYTES};
 use crate::sys;
@@ -17,9 +17,11 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 tests![
     frames_of_all_kinds_are_followed,
+    first_stacks_through_new_files_are_whole: 180,
     frame_pointers_lead_where_a_file_says_little,
     a_debugger_sees_the_same_stacks_of_debians_programs: 240,
     wrong_rows_are_refused_and_change_nothing,
@@ -137,6 +139,65 @@ fn frames_of_all_kinds_are_followed() {
     assert!(stacks
         .iter()
         .all(|(frames, end)| frames.len() < 5 || end != "outermost"));
+}
+
+/// Two hundred programs that nobody has seen before, each of which makes one call and ends
+/// at once: the C library is known, the program is not.
+fn first_stacks_through_new_files_are_whole() {
+    const PROGRAMS: usize = 200;
+    let _module = Module::load();
+    let folder = format!("/var/tmp/fresh-{}", std::process::id());
+    fs::create_dir(&folder).expect("/var/tmp is writable");
+    let words = [
+        "trace",
+        "--json",
+        "--stack",
+        "--comm",
+        "fresh",
+        "libc.so.6:write",
+    ];
+    let mut trace = Running::start(&words);
+    // It traces once its own first line could be seen: the first program shows that.
+    let program = |number: usize| {
+        let place = format!("{folder}/{number}");
+        fs::create_dir(&place).expect("it is new");
+        let path = format!("{place}/fresh");
+        fs::copy(victim::path("no_frame_pointers"), &path).expect("writable");
+        let ran = Command::new(&path).args(["write", "1"]).output();
+        assert!(ran.expect("it runs").status.success());
+        fs::remove_dir_all(&place).expect("it is ours");
+    };
+    let mut number = 0;
+    while trace.next_line(Duration::from_millis(100)).is_none() {
+        program(number);
+        number += 1;
+        assert!(number < 100, "nothing is traced");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    while trace.next_line(Duration::from_millis(100)).is_some() {}
+    for number in number..number + PROGRAMS {
+        program(number);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let (code, lines, errors) = trace.finish();
+    println!("{errors}");
+    assert_eq!(code, Some(0));
+    let _ = fs::remove_dir_all(&folder);
+    let hits = lines
+        .iter()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut whole = 0;
+    for hit in hits.filter(|line| line["type"] == "hit") {
+        let frames = hit["stack"].as_array().expect("a stack").iter().map(frame);
+        let frames: Vec<Frame> = frames.collect();
+        assert_eq!(hit["stack_end"], "outermost", "{frames:#?}");
+        let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
+        assert_eq!(names.last(), Some(&"_start"), "{frames:#?}");
+        // The other call is that of the C library itself at the end.
+        whole += usize::from(names[1..4] == ["with_write", "chosen", "main"]);
+    }
+    assert_eq!(whole, PROGRAMS);
+    assert!(errors.contains("finished from copies"), "{errors}");
 }
 
 fn frame_pointers_lead_where_a_file_says_little() {

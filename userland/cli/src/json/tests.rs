@@ -103,6 +103,7 @@ fn a_summary() -> Value {
             counters: Counters::default(),
             unfollowed: 0,
         }],
+        finished: 0,
         rows: None,
         names: vec!["/x: DWARF".into()],
     };

@@ -148,6 +148,9 @@ fn common<'f>(mut request: Probe<'f>, wanted: &Wanted<'_>) -> Probe<'f> {
     if wanted.stack {
         request = request.with_stack().with_max_frames(wanted.max_frames);
     }
+    if wanted.copies {
+        request = request.with_copies();
+    }
     request.with_limits(wanted.options.limits)
 }
 

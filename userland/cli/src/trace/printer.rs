@@ -6,9 +6,10 @@ use crate::fields;
 use crate::json;
 use crate::names::Names;
 use crate::render::{self, FrameView, HitView};
+use crate::rest::Rests;
 use crate::run::{Added, Role};
 use crate::summary::{ProbeLabel, Summary};
-use libnsprobe::common::record::{Details, Hit, OffRecord, Record, WriteRecord};
+use libnsprobe::common::record::{Details, Frame, Hit, OffRecord, Record, StackEnd, WriteRecord};
 use libnsprobe::{Batch, Session};
 use nsprobe_plan::decode;
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ pub(super) struct Printer {
     count: Option<u64>,
     labels: HashMap<u32, ProbeLabel>,
     names: Names,
+    rests: Rests,
     start_ns: u64,
     printed: u64,
     received: u64,
@@ -44,6 +46,7 @@ impl Printer {
                 .map(|label| (label.id.0, label))
                 .collect(),
             names,
+            rests: Rests::default(),
             start_ns,
             printed: 0,
             received: 0,
@@ -73,6 +76,11 @@ impl Printer {
         self.count.is_some_and(|count| self.printed >= count)
     }
 
+    /// Stacks that were finished from copies.
+    pub(super) fn finished(&self) -> u64 {
+        self.rests.finished()
+    }
+
     /// Where names came from, a line for each file.
     pub(super) fn sources(&self) -> Vec<String> {
         self.names.sources()
@@ -97,6 +105,10 @@ impl Printer {
             Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns),
             Record::Write(write) => self.write(write),
             Record::Off(off) => self.off(off),
+            Record::StackCopy(head, mappings, words) => {
+                self.rests.note(head, mappings, words);
+                Ok(())
+            }
             Record::Object(_) | Record::Unknown(..) => Ok(()),
         }
     }
@@ -135,8 +147,18 @@ impl Printer {
         if self.is_full() {
             return Ok(());
         }
+        let mut frames: Vec<Frame> = details.frames.collect();
+        let mut hit = *hit;
+        if hit.stack_end == StackEnd::Copied as u8 {
+            let count = frames.len();
+            if let Some((rest, end)) = self.rests.finish(session, &mut self.names, &hit, count) {
+                frames.extend(rest);
+                hit.stack_end = end as u8;
+            }
+        }
+        let hit = &hit;
         self.frames.clear();
-        for frame in details.frames {
+        for frame in frames {
             let named = self.names.name(session, frame);
             self.frames.push(FrameView { frame, named });
         }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Copies of stacks that go through files without unwind rows, for the reader to finish.
+//!
+//! A file's rows come from user space, so the first stack through a file that nobody had
+//! mapped before finds none. Then the record is preceded by one with the registers, the
+//! code that is mapped, and the stack's memory up to a bound: all that is needed to go on
+//! with the same rows later. It costs thousands of instructions, once or a few times for
+//! each file.
+
+use crate::{
+    common::{
+        abi::{CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX},
+        record::{CodeMapping, StackCopy, COPY_BEHIND_CALL, COPY_WITHOUT_RBP},
+        unwind::{At, Registers}, //
+    },
+    object::{Identified, Objects},
+    sys::{
+        returns,
+        scratch::Desk,
+        user_mem::NoFaults,
+        vma::each_code, //
+    },
+};
+use kernel::{
+    cpu::nr_cpu_ids,
+    prelude::*, //
+};
+use zerocopy::transmute_ref;
+
+const COPY_WORDS: usize = size_of::<StackCopy>() / 8;
+const MAPPING_WORDS: usize = size_of::<CodeMapping>() / 8;
+const MAPPINGS_WORDS: usize = MAPPING_WORDS * CODE_MAPPINGS_MAX;
+
+/// Room for one copy on each CPU.
+pub(crate) struct Copies(KVVec<Desk>);
+
+/// Who is copied, and for whom.
+pub(crate) struct Subject<'a> {
+    pub(crate) at: Registers,
+    pub(crate) objects: &'a Objects,
+    pub(crate) pid: &'a dyn Fn() -> u32,
+    pub(crate) announce: &'a dyn Fn(u32),
+    pub(crate) head: StackCopy,
+}
+
+impl Copies {
+    /// Nothing copied.
+    pub(crate) fn new() -> Result<Self> {
+        let count = nr_cpu_ids() as usize;
+        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            let desk = Desk::new(MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX))?;
+            all.push(desk, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Copies(all))
+    }
+
+    /// Copies the current task's stack, and hands the record's parts to `put`; false
+    /// when nothing could be copied. In a handler.
+    #[cold]
+    pub(crate) fn copy(
+        &self,
+        cpu: u32,
+        subject: &Subject<'_>,
+        put: impl FnOnce(&[&[u64]; 4]) -> bool,
+    ) -> bool {
+        let Some(mut desk) = self.0.get(cpu as usize).and_then(Desk::take) else {
+            return false;
+        };
+        let Some((mappings, stack)) = desk.words().split_at_mut_checked(MAPPINGS_WORDS) else {
+            return false;
+        };
+        let mapping_count = code(mappings, subject);
+        let stack_words = memory(stack, subject.at.rsp);
+        let flags = |is_set, flag| if is_set { flag } else { 0 };
+        let head = StackCopy {
+            rip: subject.at.rip,
+            rsp: subject.at.rsp,
+            rbp: subject.at.rbp,
+            flags: flags(subject.at.at == At::Call, COPY_BEHIND_CALL)
+                | flags(!subject.at.knows_rbp, COPY_WITHOUT_RBP),
+            mappings: mapping_count as u32,
+            words: stack_words as u32,
+            ..subject.head
+        };
+        let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
+        let mappings = mappings.get(..mapping_count.wrapping_mul(MAPPING_WORDS));
+        put(&[
+            crate::probe::body_of(head),
+            mappings.unwrap_or(&[]),
+            stack.get(..stack_words).unwrap_or(&[]),
+            &[],
+        ])
+    }
+}
+
+/// Writes the files whose code is mapped; how many.
+fn code(out: &mut [u64], subject: &Subject<'_>) -> usize {
+    let mut places = out.chunks_exact_mut(MAPPING_WORDS);
+    let mut count = 0usize;
+    each_code(|mapping| {
+        let Ok(Identified { id, is_new }) = subject.objects.identify(&mapping, &subject.pid) else {
+            return true;
+        };
+        if is_new {
+            (subject.announce)(id);
+        }
+        let Some(place) = places.next() else {
+            return false;
+        };
+        let told = CodeMapping {
+            start: mapping.start(),
+            bytes: mapping.end().saturating_sub(mapping.start()),
+            delta: mapping.file_offset().wrapping_sub(mapping.start()),
+            object: id,
+            reserved: 0,
+        };
+        let words: &[u64; MAPPING_WORDS] = transmute_ref!(&told);
+        for (to, from) in place.iter_mut().zip(words) {
+            *to = *from;
+        }
+        count = count.wrapping_add(1);
+        true
+    });
+    count
+}
+
+/// Copies memory from `rsp` up, as far as it is there; how many words. Return addresses
+/// that some tracer has replaced are put right.
+fn memory(out: &mut [u64], rsp: u64) -> usize {
+    let memory = NoFaults::new();
+    let mut count = 0usize;
+    let mut address = rsp;
+    for place in out.iter_mut() {
+        let Ok(word) = memory.word(address) else {
+            break;
+        };
+        *place = word;
+        count = count.wrapping_add(1);
+        address = address.wrapping_add(8);
+    }
+    returns::each(|slot, real| {
+        let index = slot.wrapping_sub(rsp) / 8;
+        if let Some(place) = out
+            .get_mut(..count)
+            .and_then(|out| out.get_mut(index as usize))
+        {
+            *place = real;
+        }
+    });
+    count
+}
