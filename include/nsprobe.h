@@ -1011,6 +1011,19 @@ struct nsprobe_file {
 /* Most rules of struct nsprobe_unwind. */
 #define NSPROBE_UNWIND_RULES_MAX (1U << 16)
 
+/*
+ * nsprobe_unwind.flags: the file has no rows, and never will: its frames are
+ * left by the frame pointer, and nothing is copied for them. The arrays are
+ * empty.
+ */
+#define NSPROBE_UNWIND_NONE (1U << 0)
+
+/*
+ * Copies of stacks that are made for one object; then it counts as one without
+ * rows.
+ */
+#define NSPROBE_OBJECT_COPIES_MAX 256
+
 /* Most bytes of all rows of a session. */
 #define NSPROBE_UNWIND_BYTES_MAX (512ULL << 20)
 
@@ -1029,7 +1042,7 @@ struct nsprobe_file {
 struct nsprobe_unwind {
 	/* Bytes of this struct. */
 	__u32 size;
-	/* Zero. */
+	/* Zero, or NSPROBE_UNWIND_NONE. */
 	__u32 flags;
 	/* A descriptor of the file. */
 	__s32 fd;

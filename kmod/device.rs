@@ -373,7 +373,7 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let mut request = Request::<abi::Unwind>::read(arg)?;
     let unwind = &mut request.value;
-    if unwind.flags != 0 {
+    if unwind.flags & !abi::UNWIND_NONE != 0 {
         return Err(EINVAL);
     }
     let inode = PinnedInode::from_fd(unwind.fd).map_err(|unusable| Refused::from(unusable).0)?;

@@ -10,7 +10,7 @@
 
 use crate::{
     common::{
-        abi::{ObjectIdentity, OBJECTS_MAX, UNWIND_BYTES_MAX},
+        abi::{ObjectIdentity, OBJECTS_MAX, OBJECT_COPIES_MAX, UNWIND_BYTES_MAX},
         elf_note::{self, BuildId},
         record::Unmapped,
         unwind::Table, //
@@ -64,6 +64,8 @@ struct Slot {
     key: SetOnce<FileKey>,
     sight: SetOnce<Sight>,
     rows: SetOnce<KBox<Rows>>,
+    /// Copies of stacks that ended here.
+    copies: AtomicU32,
     file: RawLock<Option<HeldFile>>,
 }
 
@@ -73,6 +75,7 @@ impl Slot {
             key: SetOnce::new(),
             sight: SetOnce::new(),
             rows: SetOnce::new(),
+            copies: AtomicU32::new(0),
             file: RawLock::new(None),
         }
     }
@@ -224,6 +227,14 @@ impl Objects {
     #[inline(always)]
     pub(crate) fn has_rows(&self) -> bool {
         self.row_bytes() != 0
+    }
+
+    /// Whether a stack that ends in an object without rows may be copied; counts it.
+    pub(crate) fn may_copy(&self, id: u32) -> bool {
+        self.slot(id).is_some_and(|slot| {
+            slot.copies.load(Relaxed) < OBJECT_COPIES_MAX
+                && slot.copies.fetch_add(1, Relaxed) < OBJECT_COPIES_MAX
+        })
     }
 
     /// The rows of an object.

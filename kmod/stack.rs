@@ -215,7 +215,12 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
-                Err(Stop::Unknown) if self.copies && table.is_none() && known.holds(inside) => {
+                Err(Stop::Unknown)
+                    if self.copies
+                        && table.is_none()
+                        && known.holds(inside)
+                        && self.resolver.objects.may_copy(known.object) =>
+                {
                     self.stack.rest = Some(at);
                     return Err(StackEnd::Copied);
                 }
@@ -224,7 +229,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                     // frame pointer would be a guess.
                     let guesses = match rule {
                         Some(rule) => !rule.leads_by_frame_pointer(),
-                        None => table.is_some(),
+                        None => table.is_some_and(|table| !table.is_empty()),
                     };
                     if guesses && at.at != At::Innermost {
                         return Err(StackEnd::NoRow);

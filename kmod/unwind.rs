@@ -38,6 +38,9 @@ impl From<Error> for Refused {
 impl Rows {
     /// Reads and checks the rows of a request. Task context.
     pub(crate) fn read(request: &abi::Unwind) -> Result<Self, Refused> {
+        if request.flags & abi::UNWIND_NONE != 0 {
+            return Rows::none(request);
+        }
         let read_words = |at, count, max| Array::new(at, 4, count, max)?.read_plain::<u32>();
         let blocks = read_words(request.blocks, request.block_count, abi::UNWIND_BLOCKS_MAX)?;
         let all = read_words(request.rows, request.row_count, abi::UNWIND_ROWS_MAX)?;
@@ -58,6 +61,20 @@ impl Rows {
             Ok(_) => Ok(rows),
             Err(defect) => Err(Refused::Defect(defect)),
         }
+    }
+
+    /// Those of a file that has none.
+    fn none(request: &abi::Unwind) -> Result<Self, Refused> {
+        let counts = [request.block_count, request.row_count, request.rule_count];
+        if counts != [0; 3] || request.first != 0 {
+            return Err(Refused::Request(EINVAL));
+        }
+        Ok(Rows {
+            first: 0,
+            blocks: KVVec::new(),
+            rows: KVVec::new(),
+            rules: KVVec::new(),
+        })
     }
 
     /// For lookups.

@@ -813,6 +813,11 @@ pub const UNWIND_BLOCKS_MAX: u32 = (1 << 18) + 1;
 pub const UNWIND_ROWS_MAX: u32 = 1 << 25;
 /// Most rules of [`Unwind`].
 pub const UNWIND_RULES_MAX: u32 = 1 << 16;
+/// [`Unwind::flags`]: the file has no rows, and never will: its frames are left by the
+/// frame pointer, and nothing is copied for them. The arrays are empty.
+pub const UNWIND_NONE: u32 = 1 << 0;
+/// Copies of stacks that are made for one object; then it counts as one without rows.
+pub const OBJECT_COPIES_MAX: u32 = 256;
 /// Most bytes of all rows of a session.
 pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 
@@ -829,7 +834,7 @@ pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 pub struct Unwind {
     /// Bytes of this struct.
     pub size: u32,
-    /// Zero.
+    /// Zero, or [`UNWIND_NONE`].
     pub flags: u32,
     /// A descriptor of the file.
     pub fd: i32,

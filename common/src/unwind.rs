@@ -133,6 +133,11 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Whether it is that of a file without rows.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
     /// The rule of an instruction; `None` outside of all blocks.
     #[inline]
     pub fn find(&self, file_offset: u64) -> Option<&'a Rule> {

@@ -376,6 +376,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Flaw::TooMuchOutput,
         Flaw::Repeated,
         Flaw::NotWritable,
+        UNWIND_NONE,
+        OBJECT_COPIES_MAX,
         UNWIND_BLOCKS_MAX,
         UNWIND_ROWS_MAX,
         UNWIND_RULES_MAX,

@@ -155,7 +155,10 @@ fn work(unwinder: &Unwinder, jobs: &Receiver<Option<(File, PathBuf)>>, left: &Le
     for (file, path) in jobs.iter().map_while(|job| job) {
         let is_new = key(&file).is_none_or(|key| seen.insert(key));
         if is_new {
-            if let Err(why) = compile(unwinder, file, &path, &mut report) {
+            if let Err(why) = compile(unwinder, &file, &path, &mut report) {
+                // So that its stacks are not copied again and again. Who cannot be told
+                // so is copied no more after a while.
+                let _ = unwinder.give_none(&file);
                 let shown = escaped(&path.display().to_string()).to_string();
                 report.without.push(format!("{shown}: {why:#}"));
             }
@@ -177,7 +180,7 @@ fn key(file: &File) -> Option<(u64, u64, i64, i64)> {
 
 fn compile(
     unwinder: &Unwinder,
-    file: File,
+    file: &File,
     path: &Path,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -189,7 +192,7 @@ fn compile(
         rows: &table.rows,
         rules: &table.rules,
     };
-    if unwinder.give(&file, &rows)? {
+    if unwinder.give(file, &rows)? {
         report.files += 1;
         report.bytes += table.bytes() as u64;
         report.unsupported += table.left_out.unsupported;

@@ -215,6 +215,10 @@ pub(crate) fn unwind(
 ) -> std::result::Result<(), (Errno, u32)> {
     let mut unwind = abi::Unwind {
         size: size::<abi::Unwind>(),
+        flags: match rows.blocks {
+            [] => abi::UNWIND_NONE,
+            _ => 0,
+        },
         fd: of.as_raw_fd(),
         first: rows.first,
         blocks: rows.blocks.as_ptr() as u64,

@@ -41,6 +41,17 @@ impl Session {
 }
 
 impl Unwinder {
+    /// Says that a file, as it is now, has no rows; false when it has some already.
+    pub fn give_none(&self, file: &File) -> Result<bool> {
+        let none = UnwindRows {
+            first: 0,
+            blocks: &[],
+            rows: &[],
+            rules: &[],
+        };
+        self.give(file, &none)
+    }
+
     /// Gives the rows of a file, as it is now; false when it has some already.
     pub fn give(&self, file: &File, rows: &UnwindRows<'_>) -> Result<bool> {
         match sys::unwind(self.file.as_fd(), file.as_fd(), rows) {

@@ -5,7 +5,7 @@
 use super::tests;
 use crate::command::{self, Output, Running};
 use crate::module::Module;
-use crate::session::{errno, size, Session, RING_BYTES};
+use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::sys;
 use crate::victim::{self, Victim};
 use nix::libc;
@@ -27,6 +27,7 @@ tests![
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
     rows_that_lie_end_the_stack: 120,
+    copies_are_bounded_and_end_with_the_rows,
     many_rows_are_bounded: 120,
 ];
 
@@ -455,6 +456,18 @@ fn wrong_rows_are_refused_and_change_nothing() {
     assert_eq!(errno(sound(null.as_raw_fd()), "a device"), libc::EINVAL);
     let (none, _) = give(&session, fd, &[], &[], &[]);
     assert_eq!(errno(none, "nothing"), libc::EINVAL);
+    let mut none = Unwind {
+        size: size::<Unwind>(),
+        flags: abi::UNWIND_NONE,
+        fd,
+        row_count: 1,
+        ..Unwind::default()
+    };
+    let given = sys::ioctl(&session, abi::UNWIND, &mut none);
+    assert_eq!(errno(given, "none, but one"), libc::EINVAL);
+    none.flags = abi::UNWIND_NONE << 1;
+    let given = sys::ioctl(&session, abi::UNWIND, &mut none);
+    assert_eq!(errno(given, "an unknown flag"), libc::EINVAL);
     let mut unmapped = Unwind {
         size: size::<Unwind>(),
         fd,
@@ -591,6 +604,75 @@ fn rows_that_lie_end_the_stack() {
     }
     println!("{called} hits, {walked} frames");
     assert!(called > 1000 && walked > called + 100, "{called}, {walked}");
+}
+
+fn copies_are_bounded_and_end_with_the_rows() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let place = victim.function("begins_with_push");
+    let flags = abi::PROBE_STACK | abi::PROBE_COPIES;
+    let session = Session::with_rings(16 << 20);
+    session.only(&[victim.pid()]).expect("it lives");
+    let id = session.probe(victim.file(), &place, flags);
+    let of = |calls: u64, victim: &mut Victim| {
+        victim.call(calls);
+        let records = crate::records::Records::of(&session);
+        assert_eq!(records.hits.len() as u64, calls);
+        let copied = records.hits.iter().filter(|(hit, _)| {
+            let is_copied = hit.stack_end == StackEnd::Copied as u8;
+            assert!(
+                is_copied
+                    == records
+                        .copies
+                        .iter()
+                        .any(|copy| copy.time_ns == hit.time_ns)
+            );
+            is_copied
+        });
+        copied.count() as u64
+    };
+    // Nobody gives rows: so many are copied for each file of the stack, and no more.
+    let max = u64::from(abi::OBJECT_COPIES_MAX);
+    assert_eq!(of(1, &mut victim), 1);
+    let copied: u64 = (0..20).map(|_| of(100, &mut victim)).sum();
+    println!("{copied} copies");
+    assert!(copied >= max - 1 && copied < 4 * max, "{copied}");
+    assert_eq!(of(100, &mut victim), 0);
+    assert_eq!(session.counters(id).lost_full, 0);
+    drop(session);
+    // A file that has none is not copied at all; rows of the victim's end the copies.
+    let session = Session::with_rings(16 << 20);
+    let file = File::open(victim.file()).expect("it is there");
+    let mut none = Unwind {
+        size: size::<Unwind>(),
+        flags: abi::UNWIND_NONE,
+        fd: file.as_raw_fd(),
+        ..Unwind::default()
+    };
+    sys::ioctl(&session, abi::UNWIND, &mut none).expect("it is a file");
+    session.probe(victim.file(), &place, flags | abi::PROBE_AT_ENTRY);
+    victim.call(10);
+    let records = crate::records::Records::of(&session);
+    assert_eq!((records.hits.len(), records.copies.len()), (10, 0));
+    // A ring that has no room for a copy loses no hit by it.
+    let small = Session::with_rings(4096);
+    let id = small.probe(victim.file(), &place, flags);
+    victim.call(10);
+    let counters = small.counters(id);
+    assert_eq!((counters.recorded, counters.lost_full), (10, 0));
+    // What cannot be: copies without a stack, or into a table.
+    for wrong in [
+        abi::Probe {
+            sink: abi::SINK_COUNT,
+            ..probe_at(place.offset, flags)
+        },
+        probe_at(place.offset, abi::PROBE_COPIES),
+    ] {
+        let refused = small
+            .attach(victim.file(), wrong)
+            .map_err(|(error, _)| error);
+        assert_eq!(errno(refused, "a wrong probe"), libc::EINVAL);
+    }
 }
 
 /// The greatest tables, until there is no room: it ends with an error, and another
