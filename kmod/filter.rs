@@ -124,6 +124,24 @@ impl Opener {
         .unwrap_or(false)
     }
 
+    /// Whether the current task is traced, when that takes a few instructions and no call.
+    #[inline(always)]
+    pub(crate) fn admits_at_once(
+        &self,
+        filter: Option<&Filter>,
+        current: &Current,
+    ) -> Option<bool> {
+        let process = current.process()?;
+        if let Some(filter) = filter {
+            match filter.lists_at_once(process) {
+                Some(false) => return Some(false),
+                Some(true) if filter.is_plain() => {}
+                _ => return None,
+            }
+        }
+        Some(self.sees(filter, process))
+    }
+
     /// Whether the current task is traced. Every hit asks this first.
     #[inline(always)]
     pub(crate) fn admits(&self, filter: Option<&Filter>, current: &Current) -> bool {

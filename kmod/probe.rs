@@ -184,6 +184,8 @@ pub(crate) struct Probe {
     pub(crate) sink: Sink,
     /// Hits are counted, and nothing else.
     pub(crate) counts_only: bool,
+    /// It has no limits, and its entries count.
+    pub(crate) is_plain: bool,
     /// The table whose spans the programs end.
     pub(crate) spans: Option<Arc<Table>>,
     /// Writes that its programs may still make.
@@ -196,44 +198,33 @@ pub(crate) struct Probe {
 }
 
 impl Hook for Probe {
+    /// What most hits need first, without a call: who is traced, and a count.
+    #[inline(always)]
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict {
         let current = Current::get();
         let Some(here) = self.counters.here(current.cpu_hint()) else {
             return Verdict::Keep;
         };
-        let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
-        let sequence = match is_quiet {
-            true => 0,
-            false => here.begin(),
-        };
-        if self.is_off(&here, sequence) {
-            self.turn_away(&here, End::Off);
-            return Verdict::Remove;
-        }
         let shared = &*self.shared;
         let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, &current) {
-            self.turn_away(&here, End::Filtered);
+        let admits = shared.opener.admits_at_once(filter, &current);
+        let Some(admits) = admits.filter(|_| self.is_plain) else {
+            return self.hit_with_care(regs, &current, here, call);
+        };
+        let sequence = here.begin();
+        if !admits {
+            here.end(End::Filtered);
             return Verdict::Remove;
         }
         if self.counts_only {
             here.end(End::Aggregated);
             return Verdict::Keep;
         }
-        match &self.at_entry {
-            Some(program) if program.rejects(regs) => {
-                self.turn_away(&here, End::Rejected);
+        if let Some(program) = &self.at_entry {
+            if program.rejects(regs) {
+                here.end(End::Rejected);
                 return Verdict::Ignore;
             }
-            // The return wants to know when, and no more.
-            None if is_quiet => {
-                if returns::is_full() {
-                    here.too_deep();
-                }
-                *call = sys::now_ns();
-                return Verdict::Keep;
-            }
-            _ => {}
         }
         self.entered(regs, &current, here, sequence as u32, call)
     }
@@ -329,6 +320,53 @@ struct Found<'a> {
 }
 
 impl Probe {
+    /// A hit of a probe that may be off, of whose calls only the returns count, or whose
+    /// filter has to look further.
+    #[cold]
+    #[inline(never)]
+    fn hit_with_care(
+        &self,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        call: &mut u64,
+    ) -> Verdict {
+        let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
+        let sequence = match is_quiet {
+            true => 0,
+            false => here.begin(),
+        };
+        if self.is_off(&here, sequence) {
+            self.turn_away(&here, End::Off);
+            return Verdict::Remove;
+        }
+        let shared = &*self.shared;
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, current) {
+            self.turn_away(&here, End::Filtered);
+            return Verdict::Remove;
+        }
+        if self.counts_only {
+            here.end(End::Aggregated);
+            return Verdict::Keep;
+        }
+        match &self.at_entry {
+            Some(program) if program.rejects(regs) => {
+                self.turn_away(&here, End::Rejected);
+                Verdict::Ignore
+            }
+            // The return wants to know when, and no more.
+            None if is_quiet => {
+                if returns::is_full() {
+                    here.too_deep();
+                }
+                *call = sys::now_ns();
+                Verdict::Keep
+            }
+            _ => self.entered(regs, current, here, sequence as u32, call),
+        }
+    }
+
     /// What is left to do at an entry whose task is traced. Out of line, so that hits
     /// that only count do not pay for its variables.
     #[inline(never)]

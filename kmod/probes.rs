@@ -276,6 +276,7 @@ impl Probes {
             file: inode.key(),
             offset: request.offset,
             ends,
+            is_plain: limits.is_none() && request.flags & PROBE_RETURN_ONLY == 0,
             counts_only: matches!(sink, Sink::Count)
                 && ends == Ends::Entry
                 && at_entry.is_none()

@@ -191,11 +191,26 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// The current task.
+    /// The current task. The kernel crate's `current!` is a call, which every hit would pay
+    /// for; this is `get_current` of `arch/x86/include/asm/current.h`.
+    #[inline(always)]
     pub(crate) fn get() -> Self {
-        Current {
-            task: kernel::current!().as_ptr(),
+        extern "C" {
+            /// The per-CPU variable; never read by its address.
+            static const_current_task: usize;
         }
+        let task: *mut bindings::task_struct;
+        // SAFETY: A read of the per-CPU variable in which the kernel keeps the running
+        // task; whatever CPU this runs on, and when, the value is the task itself.
+        unsafe {
+            core::arch::asm!(
+                "mov {task}, qword ptr gs:[rip + {variable}]",
+                task = lateout(reg) task,
+                variable = sym const_current_task,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        Current { task }
     }
 
     /// # Safety

@@ -341,12 +341,10 @@ unsafe extern "C" fn handler<H: Hook>(
     // SAFETY: `raw` is the first field of a `Consumer<H>` (`repr(C)`), which lives
     // until a grace period after it was unregistered; the reference is shared only.
     let consumer = unsafe { &*consumer.cast::<Consumer<H>>() };
-    let Some(regs) = NonNull::new(regs) else {
+    // SAFETY: The uprobe core gives a word of its own stack.
+    let (Some(regs), Some(call)) = (NonNull::new(regs), unsafe { call.as_mut() }) else {
         return 0;
     };
-    let mut unused = 0;
-    // SAFETY: The uprobe core gives a word of its own stack.
-    let call = unsafe { call.as_mut() }.unwrap_or(&mut unused);
     // SAFETY: The uprobe core gives the current task's registers, and does not touch
     // them before this returns.
     let regs = unsafe { Regs::from_ptr(regs) };
