@@ -37,6 +37,19 @@ pub(crate) struct Filter {
     pub(crate) comm: Option<[u8; 16]>,
     /// Whether the opener's own process counts.
     pub(crate) include_self: bool,
+    /// What can be told at once; see [`Filter::ready`].
+    pub(crate) at_once: AtOnce,
+}
+
+/// What can be told of a task in a few instructions.
+#[derive(Clone, Copy)]
+pub(crate) enum AtOnce {
+    /// Nothing.
+    Nothing,
+    /// It is listed, whoever it is.
+    Anybody,
+    /// It is listed when this is its process's address.
+    Only(usize),
 }
 
 /// The tasks that a filter lists.
@@ -133,10 +146,12 @@ impl Opener {
     ) -> Option<bool> {
         let process = current.process()?;
         if let Some(filter) = filter {
-            match filter.lists_at_once(process) {
-                Some(false) => return Some(false),
-                Some(true) if filter.is_plain() => {}
-                _ => return None,
+            match filter.at_once {
+                AtOnce::Only(address) if address != core::ptr::from_ref(process) as usize => {
+                    return Some(false)
+                }
+                AtOnce::Only(_) | AtOnce::Anybody => {}
+                AtOnce::Nothing => return None,
             }
         }
         Some(self.sees(filter, process))
@@ -188,6 +203,20 @@ impl Opener {
 }
 
 impl Filter {
+    /// Finds out what can be told at once.
+    pub(crate) fn ready(mut self) -> Self {
+        self.at_once = match &self.tasks {
+            _ if !self.is_plain() || self.followed.is_some() => AtOnce::Nothing,
+            Tasks::All => AtOnce::Anybody,
+            Tasks::Processes(all) => match all.as_slice() {
+                [one] => AtOnce::Only(core::ptr::from_ref(one.pid()) as usize),
+                _ => AtOnce::Nothing,
+            },
+            Tasks::Threads(_) => AtOnce::Nothing,
+        };
+        self
+    }
+
     /// Whether a thread of `process` may count.
     fn may_admit(&self, process: &Pid) -> bool {
         let is_listed = match &self.tasks {

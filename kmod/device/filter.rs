@@ -4,7 +4,7 @@
 use super::require_capabilities;
 use crate::{
     common::abi,
-    filter::{Filter, Followed, Tasks},
+    filter::{AtOnce, Filter, Followed, Tasks},
     request::{Array, Request},
     session::Session,
     sys::{
@@ -37,7 +37,7 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     if wanted.flags & !KNOWN != 0 || reserved != [0; 3] {
         return Err(EINVAL);
     }
-    session.set_filter(Filter {
+    let filter = Filter {
         tasks: tasks(&wanted)?,
         followed: followed(&wanted)?,
         namespaces: namespaces(&wanted)?,
@@ -45,7 +45,9 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
         uid: uid(&wanted)?,
         comm: comm(&wanted)?,
         include_self: wanted.flags & abi::FILTER_SELF != 0,
-    })
+        at_once: AtOnce::Nothing,
+    };
+    session.set_filter(filter.ready())
 }
 
 /// `Some` with the flag; without it the fields that go with it are zero.
