@@ -72,7 +72,7 @@ function baseline(run, name,    f) {
 
 END {
     functions = split("push endbr64 mov nop10", function_names)
-    rows = split("count record stack hist predicate filter", row_names)
+    rows = split("count record stack unwind hist predicate filter", row_names)
     peers = split("nsprobe nsprobe-exact bpftrace bcc perf tracefs systemtap lttng", peer_names)
     print "<!-- Written by UPDATE=1 make bench; bench/README.md says how to read it. -->"
     print "# What nsprobe and its peers cost\n"

@@ -8,14 +8,15 @@ TRACEFS=/sys/kernel/tracing
 
 # The rows of the table of costs; each peer has those that it can do.
 PEERS='nsprobe nsprobe-exact perf tracefs bpftrace systemtap bcc lttng'
-ROWS='count record stack hist predicate filter'
+ROWS='count record stack unwind hist predicate filter'
 
 # Prints the shell command of PEER for ROW; nothing when it cannot do that.
 command_of() { # peer row
     case $1-$2 in
     nsprobe-count) echo "exec nsprobe count '$UNDER:begins_with_*'" ;;
     nsprobe-record) echo "exec nsprobe trace '$UNDER:begins_with_*'" ;;
-    nsprobe-stack) echo "exec nsprobe trace --stack '$UNDER:begins_with_*'" ;;
+    nsprobe-stack) echo "exec nsprobe trace --stack --frame-pointers '$UNDER:begins_with_*'" ;;
+    nsprobe-unwind) echo "exec nsprobe trace --stack '$UNDER:begins_with_*'" ;;
     nsprobe-hist) echo "exec nsprobe hist '$UNDER:begins_with_*'" ;;
     nsprobe-predicate) echo "exec nsprobe count '$UNDER:begins_with_* if arg1 == 1'" ;;
     nsprobe-filter) echo "exec nsprobe count -p \$OTHER '$UNDER:begins_with_*'" ;;
@@ -31,9 +32,12 @@ command_of() { # peer row
     perf-count) echo "exec perf stat -a -e 'bench:*'" ;;
     perf-record) echo "exec perf record -q -a -e 'bench:*' -o /tmp/perf.data" ;;
     perf-stack) echo "exec perf record -q -a -g --user-callchains -e 'bench:*' -o /tmp/perf.data" ;;
+    perf-unwind)
+        echo "exec perf record -q -a --call-graph dwarf -e 'bench:*' -o /tmp/perf.data"
+        ;;
     perf-predicate) echo "exec perf stat -a -e 'bench:*' --filter 'a == 1'" ;;
     perf-filter) echo "exec perf stat -p \$OTHER -e 'bench:*'" ;;
-    tracefs-hist) ;;
+    tracefs-hist | tracefs-unwind) ;;
     tracefs-*) echo "exec /payload/bench/tracefs.sh $2" ;;
     systemtap-*) [ ! -e "/payload/bench/bench_$2.ko" ] ||
         echo "exec staprun -x \$OTHER /payload/bench/bench_$2.ko"
@@ -61,6 +65,7 @@ bpftrace_of() { # row
         @ = hist(nsecs - @s[tid]); delete(@s, tid); }" ;;
     predicate) script="$at /arg0 == 1/ { @ = count(); }" ;;
     filter) options="-p \$OTHER" script="$at { @ = count(); }" ;;
+    *) return ;;
     esac
     printf '%s\n' "exec bpftrace $options -e '$script'" # dash's echo takes \\n apart
 }
