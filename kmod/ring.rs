@@ -34,6 +34,8 @@ use kernel::{
 };
 use zerocopy::transmute_ref;
 
+/// The part of a ring that one copy of a stack may take.
+const COPY_SHARE: u64 = 8;
 const LOST_BYTES: u64 = size_of::<Lost>() as u64;
 
 /// Records that found no room since the last one that did.
@@ -84,6 +86,10 @@ impl Ring {
             .fold(0usize, |sum, part| sum.wrapping_add(size_of_val(*part)));
         let length = size_of::<Header>().wrapping_add(body) as u64;
         let header = u64::from(kind) << 32 | (length & u64::from(LENGTH));
+        // In a small ring a copy would take the room of many hits.
+        if kind == KIND_STACK_COPY && length > self.geometry.data_bytes() / COPY_SHARE {
+            return None;
+        }
         // An announcement that is lost loses nothing: the reader can ask.
         let counts = kind != KIND_OBJECT && kind != KIND_STACK_COPY;
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
