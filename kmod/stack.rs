@@ -225,11 +225,13 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                     return Err(StackEnd::Copied);
                 }
                 Err(Stop::Unknown) => {
-                    // Where a file says of its code how it is left, but not of this, a
-                    // frame pointer would be a guess.
-                    let guesses = match rule {
-                        Some(rule) => !rule.leads_by_frame_pointer(),
-                        None => table.is_some_and(|table| !table.is_empty()),
+                    // Where a file says of its code how it is left, but not of this, or
+                    // nobody has asked it yet, a frame pointer would be a guess.
+                    let objects = self.resolver.objects;
+                    let guesses = match (rule, table) {
+                        (Some(rule), _) => !rule.leads_by_frame_pointer(),
+                        (None, Some(table)) => !table.is_empty(),
+                        (None, None) => known.holds(inside) && objects.has_rows(),
                     };
                     if guesses && at.at != At::Innermost {
                         return Err(StackEnd::NoRow);

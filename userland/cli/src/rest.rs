@@ -22,9 +22,19 @@ const COPIES_MAX: usize = 1024;
 pub(crate) struct Rests {
     /// By thread and probe: the hit comes next.
     copies: HashMap<(u32, u32), Copied>,
-    /// By object; none for a file without rows.
-    tables: HashMap<u32, Option<Rc<UnwindTable>>>,
+    /// By object.
+    tables: HashMap<u32, Rows>,
     finished: u64,
+}
+
+/// What a file says of its frames.
+#[derive(Clone, Debug)]
+enum Rows {
+    Table(Rc<UnwindTable>),
+    /// Nothing.
+    None,
+    /// The file cannot be had.
+    Unavailable,
 }
 
 #[derive(Debug)]
@@ -48,10 +58,58 @@ impl Memory for Copied {
 }
 
 impl Copied {
+    /// The registers of the hit's last frame.
+    fn registers(&self) -> Registers {
+        let head = &self.head;
+        Registers {
+            rip: head.rip,
+            rsp: head.rsp,
+            rbp: head.rbp,
+            knows_rbp: head.flags & COPY_WITHOUT_RBP == 0,
+            at: match head.flags & COPY_BEHIND_CALL {
+                0 => At::Interrupted,
+                _ => At::Call,
+            },
+        }
+    }
+
     /// The mapping that holds an address.
     fn mapping(&self, address: u64) -> Option<&CodeMapping> {
         let holds = |mapping: &&CodeMapping| address.wrapping_sub(mapping.start) < mapping.bytes;
         self.mappings.iter().find(holds)
+    }
+}
+
+impl Rows {
+    /// Steps from a place in the file to its caller, as the module does; tells how.
+    fn step(&self, offset: u64, at: &mut Registers, copied: &Copied) -> Result<Method, StackEnd> {
+        let rule = match self {
+            Rows::Table(table) => table.table().find(offset).copied(),
+            Rows::None | Rows::Unavailable => None,
+        };
+        let stepped = match &rule {
+            Some(rule) => rule.step(at, copied),
+            None => Err(Stop::Unknown),
+        };
+        match stepped {
+            Ok(_) if at.at == At::Interrupted => Ok(Method::Signal),
+            Ok(_) => Ok(Method::Row),
+            Err(Stop::Unknown) => {
+                // No guess where a file tells of its code, or cannot be asked.
+                let leads = match rule {
+                    Some(rule) => rule.leads_by_frame_pointer(),
+                    None => matches!(self, Rows::None),
+                };
+                if !leads {
+                    return Err(StackEnd::NoRow);
+                }
+                by_frame_pointer(at, copied).map(|()| Method::FramePointer)
+            }
+            Err(Stop::Outermost) => Err(StackEnd::Outermost),
+            Err(Stop::Fault) => Err(StackEnd::Fault),
+            Err(Stop::Unsupported) => Err(StackEnd::Unsupported),
+            Err(Stop::NotAbove) => Err(StackEnd::BadRow),
+        }
     }
 }
 
@@ -96,6 +154,7 @@ impl Rests {
         Some((frames, end))
     }
 
+    /// Follows a copy to its end; `push` says whether there is room for more frames.
     fn follow(
         &mut self,
         session: &Session,
@@ -103,50 +162,17 @@ impl Rests {
         copied: &Copied,
         push: &mut dyn FnMut(Frame) -> bool,
     ) -> StackEnd {
-        let head = &copied.head;
-        let mut at = Registers {
-            rip: head.rip,
-            rsp: head.rsp,
-            rbp: head.rbp,
-            knows_rbp: head.flags & COPY_WITHOUT_RBP == 0,
-            at: match head.flags & COPY_BEHIND_CALL {
-                0 => At::Interrupted,
-                _ => At::Call,
-            },
-        };
+        let mut at = copied.registers();
         loop {
             let inside = at.inside();
             let Some(mapping) = copied.mapping(inside) else {
                 return StackEnd::NotCode;
             };
-            let table = self.table(session, names, mapping.object);
+            let rows = self.rows(session, names, mapping.object);
             let offset = inside.wrapping_add(mapping.delta);
-            let rule = table
-                .as_ref()
-                .and_then(|table| table.table().find(offset).copied());
-            let stepped = match &rule {
-                Some(rule) => rule.step(&mut at, copied),
-                None => Err(Stop::Unknown),
-            };
-            let method = match stepped {
-                Ok(_) if at.at == At::Interrupted => Method::Signal,
-                Ok(_) => Method::Row,
-                Err(Stop::Unknown) => {
-                    // As in the module: no guess where a file tells of its code.
-                    let guesses = match rule {
-                        Some(rule) => !rule.leads_by_frame_pointer(),
-                        None => table.is_some(),
-                    };
-                    match by_frame_pointer(&mut at, copied) {
-                        _ if guesses => return StackEnd::NoRow,
-                        Ok(()) => Method::FramePointer,
-                        Err(end) => return end,
-                    }
-                }
-                Err(Stop::Outermost) => return StackEnd::Outermost,
-                Err(Stop::Fault) => return StackEnd::Fault,
-                Err(Stop::Unsupported) => return StackEnd::Unsupported,
-                Err(Stop::NotAbove) => return StackEnd::BadRow,
+            let method = match rows.step(offset, &mut at, copied) {
+                Ok(method) => method,
+                Err(end) => return end,
             };
             if at.rip == 0 {
                 return StackEnd::Outermost;
@@ -166,19 +192,18 @@ impl Rests {
     }
 
     /// The rows of an object.
-    fn table(
-        &mut self,
-        session: &Session,
-        names: &mut Names,
-        object: u32,
-    ) -> Option<Rc<UnwindTable>> {
+    fn rows(&mut self, session: &Session, names: &mut Names, object: u32) -> Rows {
         let known = self.tables.entry(object);
-        let table = known.or_insert_with(|| {
-            let (file, path) = names.file(session, object)?;
-            let binary = Binary::open_sections(file, &path).ok()?;
-            UnwindTable::of(&binary).ok().map(Rc::new)
+        let rows = known.or_insert_with(|| {
+            let file = names.file(session, object);
+            let binary = file.and_then(|(file, path)| Binary::open_sections(file, &path).ok());
+            match binary.map(|binary| UnwindTable::of(&binary)) {
+                Some(Ok(table)) => Rows::Table(Rc::new(table)),
+                Some(Err(_)) => Rows::None,
+                None => Rows::Unavailable,
+            }
         });
-        table.clone()
+        rows.clone()
     }
 }
 
