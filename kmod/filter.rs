@@ -157,23 +157,15 @@ impl Opener {
         Some(self.sees(filter, process))
     }
 
-    /// Whether the current task is traced. Every hit asks this first.
-    #[inline(always)]
+    /// Whether the current task is traced.
     pub(crate) fn admits(&self, filter: Option<&Filter>, current: &Current) -> bool {
-        let Some(process) = current.process() else {
-            return false;
-        };
-        if let Some(filter) = filter {
-            let admits = match filter.lists_at_once(process) {
-                Some(false) => false,
-                Some(true) if filter.is_plain() => true,
-                _ => filter.admits(current, process),
-            };
-            if !admits {
-                return false;
-            }
+        if let Some(admits) = self.admits_at_once(filter, current) {
+            return admits;
         }
-        self.sees(filter, process)
+        current.process().is_some_and(|process| {
+            filter.is_none_or(|filter| filter.admits(current, process))
+                && self.sees(filter, process)
+        })
     }
 
     /// The numbers of the current task; zero where this namespace does not see it.
@@ -227,20 +219,7 @@ impl Filter {
         (is_listed || self.follows(process)) && self.is_inside(process)
     }
 
-    /// Whether it lists threads of `process`, when that needs no further look.
-    #[inline(always)]
-    fn lists_at_once(&self, process: &Pid) -> Option<bool> {
-        match &self.tasks {
-            Tasks::All => Some(true),
-            Tasks::Processes(all) if self.followed.is_none() => {
-                Some(all.iter().any(|wanted| wanted.is(process)))
-            }
-            _ => None,
-        }
-    }
-
     /// Whether it leaves out nobody whom it lists.
-    #[inline(always)]
     fn is_plain(&self) -> bool {
         self.namespaces.is_empty()
             && self.cgroup.is_none()
