@@ -215,8 +215,10 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
+                // At an entry the caller is on top of the stack, whatever is known.
                 Err(Stop::Unknown)
                     if self.copies
+                        && !(at_entry && at.at == At::Innermost)
                         && table.is_none()
                         && known.holds(inside)
                         && self.resolver.objects.may_copy(known.object) =>

@@ -648,6 +648,13 @@ fn copies_are_bounded_and_end_with_the_rows() {
     assert_eq!(of(100, &mut victim), 0);
     assert_eq!(session.counters(id).lost_full, 0);
     drop(session);
+    // At a function's entry the caller is in the hit, and the copy begins there.
+    let session = Session::with_rings(16 << 20);
+    session.probe(victim.file(), &place, flags | abi::PROBE_AT_ENTRY);
+    victim.call(1);
+    let records = crate::records::Records::of(&session);
+    let (hit, frames) = &records.hits[0];
+    assert_eq!((hit.stack_end, frames.len()), (StackEnd::Copied as u8, 2));
     // A file that has none is not where copies begin: its frames are there.
     let session = Session::with_rings(16 << 20);
     let file = File::open(victim.file()).expect("it is there");
