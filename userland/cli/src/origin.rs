@@ -8,14 +8,14 @@
 //! files without one, when it is the same inode.
 
 use crate::probes::ProbedFile;
-use crate::rows::path_of;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Session;
 use nsprobe_symbolize::Binary;
 use nsprobe_target::{open_in, Process};
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -121,6 +121,13 @@ fn from_kernel(file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
         path,
         origin: Origin::Kernel,
     })
+}
+
+/// The path by which the kernel knows an open file. For one of another mount
+/// namespace that is the path in there.
+fn path_of(file: &File) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"))
 }
 
 fn verify(binary: &Binary, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {

@@ -9,8 +9,7 @@ use nsprobe_symbolize::{escaped, Binary};
 use nsprobe_target::{all_processes, Process};
 use nsprobe_unwind::UnwindTable;
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -84,11 +83,7 @@ impl Loader {
     /// run them have mapped. Returns when that is there, or takes too long.
     pub(crate) fn first(&self, planned: &Planned, target: &Target) {
         let wishes = &self.wishes;
-        for file in &planned.files {
-            if let Ok(copy) = file.file.try_clone() {
-                wishes.give(copy, &file.path);
-            }
-        }
+        wishes.give_all(planned);
         for path in target.will_map() {
             if let Ok(file) = File::open(&path) {
                 wishes.give(file, &path);
@@ -112,6 +107,15 @@ impl Loader {
 }
 
 impl Wishes {
+    /// Wishes for the rows of all probed files.
+    pub(crate) fn give_all(&self, planned: &Planned) {
+        for file in &planned.files {
+            if let Ok(copy) = file.file.try_clone() {
+                self.give(copy, &file.path);
+            }
+        }
+    }
+
     /// Wishes for the rows of a file.
     pub(crate) fn give(&self, file: File, path: &Path) {
         self.left.add(1);
@@ -259,10 +263,4 @@ impl Report {
         }
         Some(text)
     }
-}
-
-/// The path by which the kernel knows an open file.
-pub(crate) fn path_of(file: &File) -> PathBuf {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"))
 }

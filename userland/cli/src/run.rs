@@ -252,6 +252,9 @@ impl<'a> Run<'a> {
             }
         }
         for planned in found.planned {
+            if let Some(rows) = &self.rows {
+                rows.wishes().give_all(&planned);
+            }
             let (session, spans) = (&mut self.session, &mut self.spans);
             match attach(session, &planned, &self.wanted, &self.sinks, spans) {
                 Ok(attached) => self.add(planned, &attached),
