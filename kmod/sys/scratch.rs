@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A list of words on the stack that is not zeroed first: a hit should pay for
-//! the words it writes, not for those that it could.
+//! Room for words without an allocation: on the stack, not zeroed first (a hit should pay
+//! for the words it writes, not for those that it could), or kept for one context at a time.
 
 use core::{
     cell::UnsafeCell,
