@@ -59,18 +59,27 @@ static double now_ns(void)
 
 /* Calls `function` from `depth` frames down, each with a frame pointer. */
 __attribute__((noipa, optimize("no-omit-frame-pointer", "no-optimize-sibling-calls")))
-static double descend(int depth, void (*function)(void), long calls)
+static double descend(int depth, void (*function)(void), long calls, int turns)
 {
 	double spent;
 
 	if (depth > 0) {
-		spent = descend(depth - 1, function, calls);
+		spent = descend(depth - 1, function, calls, turns);
 		asm volatile("" : "+m"(spent));
 		return spent;
 	}
 	spent = now_ns();
-	for (long i = 0; i < calls; i++)
-		function();
+	if (!turns) {
+		for (long i = 0; i < calls; i++)
+			function();
+	} else {
+		/* From two places in turn: no stack is the one before. */
+		for (long i = 0; i < calls; i += 2) {
+			function();
+			asm volatile("");
+			function();
+		}
+	}
 	return now_ns() - spent;
 }
 
@@ -79,10 +88,24 @@ struct subject {
 	void (*function)(void);
 };
 
-enum consumer { NONE, BARE, COUNT, RECORD, STACK, PREDICATE, REJECTED, CONSUMERS };
-static const char *const NAMES[] = {
-	"none", "bare", "count", "record", "record-stack16", "predicate", "bare+rejected",
+enum consumer {
+	NONE, BARE, COUNT, RECORD, STACK, STACK_TURNS, STACK_ID, STACK_ID_TURNS, PREDICATE,
+	REJECTED, CONSUMERS
 };
+static const char *const NAMES[] = {
+	"none", "bare", "count", "record", "record-stack16", "record-stack16-turns",
+	"record-stack16-id", "record-stack16-id-turns", "predicate", "bare+rejected",
+};
+
+static int has_stack(enum consumer consumer)
+{
+	return consumer >= STACK && consumer <= STACK_ID_TURNS;
+}
+
+static int by_id(enum consumer consumer)
+{
+	return consumer == STACK_ID || consumer == STACK_ID_TURNS;
+}
 
 /* The session's ring bytes in use, over all CPUs. */
 static unsigned long long session_used(int fd, const struct nsprobe_setup *setup)
@@ -116,7 +139,9 @@ static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
 	};
 	struct nsprobe_probe probe = {
 		.fd = file, .kind = NSPROBE_PROBE_ENTRY, .offset = offset, .max_frames = 17,
-		.flags = NSPROBE_PROBE_AT_ENTRY | (consumer == STACK ? NSPROBE_PROBE_STACK : 0),
+		.flags = NSPROBE_PROBE_AT_ENTRY |
+			 (has_stack(consumer) ? NSPROBE_PROBE_STACK : 0) |
+			 (by_id(consumer) ? NSPROBE_PROBE_STACK_IDS : 0),
 	};
 	/* `if %sp == 1`: never. */
 	struct nsprobe_step steps[] = {
@@ -178,15 +203,18 @@ static double round_of(const struct subject *subject, enum consumer consumer, lo
 		nsprobe = attach_nsprobe(file, offset, consumer, &setup);
 	must(pipe(pipes), "pipe");
 	if (must(fork(), "fork") == 0) {
-		descend(15, subject->function, 100); /* the first hit of a place costs more */
-		spent = descend(15, subject->function, calls);
+		int turns = consumer == STACK_TURNS || consumer == STACK_ID_TURNS;
+
+		/* The first hit of a place costs more. */
+		descend(15, subject->function, 100, turns);
+		spent = descend(15, subject->function, calls, turns);
 		must(write(pipes[1], &spent, sizeof(spent)), "write");
 		_exit(0);
 	}
 	must(read(pipes[0], &spent, sizeof(spent)), "read");
 	wait(NULL);
 	*bytes = 0;
-	if (consumer == RECORD || consumer == STACK)
+	if (consumer == RECORD || has_stack(consumer))
 		*bytes = (double)session_used(nsprobe, &setup) / (calls + 100);
 	close(pipes[0]);
 	close(pipes[1]);

@@ -18,7 +18,7 @@
  */
 #define NSPROBE_BUILD_ID_MAX 20
 
-/* The identity of a mapped file. */
+/* The identity of a mapped file. Of the vDSO, dev and ino are zero. */
 struct nsprobe_object_identity {
 	/*
 	 * Device of the file's file system, as new_encode_dev and stat(2) give
@@ -121,6 +121,9 @@ enum nsprobe_version {
 /* Number of struct nsprobe_unwind. */
 #define NSPROBE_NR_UNWIND 12
 
+/* Number of struct nsprobe_stack. */
+#define NSPROBE_NR_STACK 13
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -159,6 +162,9 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_unwind. */
 #define NSPROBE_IOC_UNWIND _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_UNWIND, struct nsprobe_unwind)
+
+/* Command of struct nsprobe_stack. */
+#define NSPROBE_IOC_STACK _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_STACK, struct nsprobe_stack)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -216,6 +222,12 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: struct nsprobe_unwind. */
 #define NSPROBE_FEATURE_UNWIND (1ULL << 14)
+
+/*
+ * nsprobe_info.features: NSPROBE_PROBE_STACK_IDS, NSPROBE_PROBE_KERNEL_STACK,
+ * NSPROBE_PROBE_LATE, struct nsprobe_stack and NSPROBE_UNWIND_VDSO.
+ */
+#define NSPROBE_FEATURE_STACKS (1ULL << 15)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -523,6 +535,42 @@ struct nsprobe_pid_namespace {
  * NSPROBE_STACK_END_COPIED.
  */
 #define NSPROBE_PROBE_COPIES (1U << 4)
+
+/*
+ * nsprobe_probe.flags: with NSPROBE_PROBE_STACK and NSPROBE_SINK_RECORD: equal
+ * stacks are kept once, and records name them by an id (nsprobe_hit.stack).
+ * When there is no room for more, the frames are in the record, as without
+ * this.
+ */
+#define NSPROBE_PROBE_STACK_IDS (1U << 5)
+
+/*
+ * nsprobe_probe.flags: with NSPROBE_SINK_RECORD: take the kernel's stack, too.
+ * Needs CAP_SYSLOG in the initial user namespace
+ * (NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL).
+ */
+#define NSPROBE_PROBE_KERNEL_STACK (1U << 6)
+
+/*
+ * nsprobe_probe.flags: with NSPROBE_PROBE_STACK and NSPROBE_SINK_RECORD: where
+ * a page of a stack in private memory is not there (paged out), the hit's
+ * record ends with NSPROBE_STACK_END_LATE, and a struct nsprobe_late_stack
+ * follows. The page is fetched before the task goes on, when the breakpoint's
+ * handlers are done. Not for memory of files, nor for what a userfaultfd
+ * serves: there the stack ends with a fault.
+ */
+#define NSPROBE_PROBE_LATE (1U << 7)
+
+/*
+ * Words of all stacks that a session keeps with NSPROBE_PROBE_STACK_IDS, each
+ * with one more.
+ */
+#define NSPROBE_STACK_TABLE_WORDS (1U << 19)
+
+/*
+ * Most stacks that wait for a page at one time; further ones end with a fault.
+ */
+#define NSPROBE_LATE_MAX 64
 
 /* Most words of a stack's memory in a copy. */
 #define NSPROBE_STACK_COPY_WORDS_MAX 2048
@@ -883,6 +931,11 @@ enum nsprobe_refusal {
 	 * too large, or there is a burst without a rate.
 	 */
 	NSPROBE_REFUSAL_BAD_LIMIT = 16,
+	/*
+	 * NSPROBE_PROBE_KERNEL_STACK of somebody who may not see the kernel's
+	 * addresses.
+	 */
+	NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL = 17,
 };
 
 /*
@@ -1019,6 +1072,12 @@ struct nsprobe_file {
 #define NSPROBE_UNWIND_NONE (1U << 0)
 
 /*
+ * nsprobe_unwind.flags: the rows are those of the vDSO, the code that the
+ * kernel maps into each program: of the kind that the caller has. fd is zero.
+ */
+#define NSPROBE_UNWIND_VDSO (1U << 1)
+
+/*
  * Copies of stacks that are made for one object; then it counts as one without
  * rows.
  */
@@ -1042,7 +1101,7 @@ struct nsprobe_file {
 struct nsprobe_unwind {
 	/* Bytes of this struct. */
 	__u32 size;
-	/* Zero, or NSPROBE_UNWIND_NONE. */
+	/* Zero, or NSPROBE_UNWIND_NONE, or NSPROBE_UNWIND_VDSO. */
 	__u32 flags;
 	/* A descriptor of the file. */
 	__s32 fd;
@@ -1073,6 +1132,33 @@ struct nsprobe_unwind {
 	__u32 defect;
 	/* Answer: bytes of all rows of the session. */
 	__u64 bytes;
+};
+
+/*
+ * The frames of a stack that records name by its id. Ids hold as long as the
+ * session.
+ *
+ * Errors: ENOENT no such stack; EINVAL too little room: words then tells how
+ * much is needed.
+ */
+struct nsprobe_stack {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* In: the stack's id. */
+	__u32 id;
+	/* In: words that there is room for. Out: words of frames. */
+	__u32 words;
+	/* In: address of the room. */
+	__u64 frames;
+	/*
+	 * Out: words that all stacks of the session take, of
+	 * NSPROBE_STACK_TABLE_WORDS.
+	 */
+	__u32 used;
+	/* Zero. */
+	__u32 reserved;
 };
 
 /* nsprobe_freeze.flags: nothing is recorded any more; hits count as frozen. */
@@ -1402,6 +1488,78 @@ enum nsprobe_flaw {
 	NSPROBE_FLAW_NOT_WRITABLE = 8,
 };
 
+/* Why a stack has no further frames. */
+enum nsprobe_stack_end {
+	/* No stack was asked for. */
+	NSPROBE_STACK_END_NONE = 0,
+	/* The outermost frame: a frame pointer of zero, as the ABI has it. */
+	NSPROBE_STACK_END_OUTERMOST = 1,
+	/* The probe's limit of frames. */
+	NSPROBE_STACK_END_LIMIT = 2,
+	/* The next frame's memory cannot be read without a page fault. */
+	NSPROBE_STACK_END_FAULT = 3,
+	/*
+	 * The frame pointer is misaligned, not a user address or does not
+	 * advance: the function does not keep one.
+	 */
+	NSPROBE_STACK_END_BAD_FRAME_POINTER = 4,
+	/*
+	 * The return address is not in executable memory: the function does not
+	 * keep a frame pointer.
+	 */
+	NSPROBE_STACK_END_NOT_CODE = 5,
+	/*
+	 * The unwind rows of the next frame have no rule that can be carried
+	 * out.
+	 */
+	NSPROBE_STACK_END_UNSUPPORTED = 6,
+	/*
+	 * By its unwind row, the next frame does not lie above the one before.
+	 */
+	NSPROBE_STACK_END_BAD_ROW = 7,
+	/* The next frame's file has unwind rows, but none for this code. */
+	NSPROBE_STACK_END_NO_ROW = 8,
+	/*
+	 * The last frame's file has no unwind rows yet; the struct
+	 * nsprobe_stack_copy in front of the hit has what is needed to go on.
+	 */
+	NSPROBE_STACK_END_COPIED = 9,
+	/*
+	 * The next frame's page is not there; a struct nsprobe_late_stack with
+	 * all frames follows.
+	 */
+	NSPROBE_STACK_END_LATE = 10,
+};
+
+/* How a frame's address was found. */
+enum nsprobe_method {
+	/* The instruction pointer of the hit. */
+	NSPROBE_METHOD_REGISTERS = 0,
+	/* The return address on top of the stack at a function's entry. */
+	NSPROBE_METHOD_STACK_TOP = 1,
+	/* The return address behind a saved frame pointer. */
+	NSPROBE_METHOD_FRAME_POINTER = 2,
+	/* The return address that an unwind row leads to. */
+	NSPROBE_METHOD_ROW = 3,
+	/* The instruction that a signal has interrupted. */
+	NSPROBE_METHOD_SIGNAL = 4,
+};
+
+/* Why a frame is a bare address. */
+enum nsprobe_unmapped {
+	/* The mapping has no file: generated code. */
+	NSPROBE_UNMAPPED_ANONYMOUS = 1,
+	/* The session's table of objects is full. */
+	NSPROBE_UNMAPPED_TABLE_FULL = 2,
+	/* The mapping could not be looked up. */
+	NSPROBE_UNMAPPED_NO_MAPPING = 3,
+	/* The file offset does not fit into NSPROBE_OFFSET_BITS. */
+	NSPROBE_UNMAPPED_HUGE_OFFSET = 4,
+};
+
+/* Bits of a frame's word that hold the file offset. */
+#define NSPROBE_OFFSET_BITS 40
+
 /*
  * Bit of nsprobe_header.word: the record is being written; the reader stops
  * here.
@@ -1436,6 +1594,9 @@ enum nsprobe_flaw {
 /* nsprobe_header.kind of a struct nsprobe_stack_copy. */
 #define NSPROBE_KIND_STACK_COPY 6
 
+/* nsprobe_header.kind of a struct nsprobe_late_stack. */
+#define NSPROBE_KIND_LATE_STACK 7
+
 /*
  * Most words of frames in one hit: a stack with many bare addresses, which take
  * two words each, ends before NSPROBE_FRAMES_MAX.
@@ -1445,8 +1606,11 @@ enum nsprobe_flaw {
 /* Longest record that the module writes, in bytes. */
 #define NSPROBE_RECORD_BYTES_MAX ((sizeof(struct nsprobe_stack_copy) + (NSPROBE_CODE_MAPPINGS_MAX * sizeof(struct nsprobe_code_mapping))) + (8 * NSPROBE_STACK_COPY_WORDS_MAX))
 
+/* Most addresses of a kernel stack. */
+#define NSPROBE_KERNEL_WORDS_MAX 64
+
 /* Longest record of a hit, in bytes: a ring is at least as large. */
-#define NSPROBE_HIT_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * ((1 + NSPROBE_WORDS_MAX) + NSPROBE_OUTPUT_WORDS_MAX)))
+#define NSPROBE_HIT_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * (((1 + NSPROBE_WORDS_MAX) + NSPROBE_KERNEL_WORDS_MAX) + NSPROBE_OUTPUT_WORDS_MAX)))
 
 /* What every record begins with. */
 struct nsprobe_header {
@@ -1462,8 +1626,9 @@ struct nsprobe_header {
  * A probe was hit. Words follow: with NSPROBE_HIT_RETURN one with the
  * nanoseconds since the call's entry (NSPROBE_ELAPSED_UNKNOWN when that was not
  * seen); then words words of frames (see NSPROBE_FRAME_OBJECT), innermost
- * first; then field_words words of the program's fields (see struct
- * nsprobe_output).
+ * first; then the addresses of the kernel's stack, innermost first, with
+ * NSPROBE_PROBE_KERNEL_STACK, a word each; and at the end field_words words of
+ * the program's fields (see struct nsprobe_output).
  */
 struct nsprobe_hit {
 	/* Length and kind. */
@@ -1499,8 +1664,12 @@ struct nsprobe_hit {
 	__u32 ns_tid;
 	/* Inode number of the task's pid namespace. */
 	__u32 pidns_inum;
-	/* Zero. */
-	__u32 reserved2;
+	/*
+	 * With NSPROBE_PROBE_STACK_IDS: the id of the stack, whose frames
+	 * struct nsprobe_stack gives; words is then zero. Zero: the frames, if
+	 * any, are here.
+	 */
+	__u32 stack;
 	/* Name of the thread, NUL-padded. */
 	__u8 comm[16];
 };
@@ -1553,6 +1722,33 @@ struct nsprobe_stack_copy {
 /* nsprobe_stack_copy.flags: rbp is not known. */
 #define NSPROBE_COPY_WITHOUT_RBP (1U << 1)
 
+/*
+ * The stack of a hit that ended with NSPROBE_STACK_END_LATE, taken once the
+ * missing pages were there, before the task went on. words words of frames
+ * follow. After a struct nsprobe_stack_copy of the same probe, thread and time
+ * it ends with NSPROBE_STACK_END_COPIED.
+ */
+struct nsprobe_late_stack {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* When it was taken, CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* When the hit was. */
+	__u64 hit_ns;
+	/* The hit's probe. */
+	__u32 probe;
+	/* The hit's thread, in the opener's pid namespace. */
+	__u32 tid;
+	/* As nsprobe_hit.stack. */
+	__u32 stack;
+	/* 8-byte words of frames behind this struct. */
+	__u16 words;
+	/* An enum nsprobe_stack_end. */
+	__u8 stack_end;
+	/* How often a page had to be fetched. */
+	__u8 pages;
+};
+
 /* Code that a process has mapped. */
 struct nsprobe_code_mapping {
 	/* First address. */
@@ -1592,73 +1788,6 @@ struct nsprobe_lost {
 	/* CLOCK_MONOTONIC of the first of them, in nanoseconds. */
 	__u64 first_ns;
 };
-
-/* Why a stack has no further frames. */
-enum nsprobe_stack_end {
-	/* No stack was asked for. */
-	NSPROBE_STACK_END_NONE = 0,
-	/* The outermost frame: a frame pointer of zero, as the ABI has it. */
-	NSPROBE_STACK_END_OUTERMOST = 1,
-	/* The probe's limit of frames. */
-	NSPROBE_STACK_END_LIMIT = 2,
-	/* The next frame's memory cannot be read without a page fault. */
-	NSPROBE_STACK_END_FAULT = 3,
-	/*
-	 * The frame pointer is misaligned, not a user address or does not
-	 * advance: the function does not keep one.
-	 */
-	NSPROBE_STACK_END_BAD_FRAME_POINTER = 4,
-	/*
-	 * The return address is not in executable memory: the function does not
-	 * keep a frame pointer.
-	 */
-	NSPROBE_STACK_END_NOT_CODE = 5,
-	/*
-	 * The unwind rows of the next frame have no rule that can be carried
-	 * out.
-	 */
-	NSPROBE_STACK_END_UNSUPPORTED = 6,
-	/*
-	 * By its unwind row, the next frame does not lie above the one before.
-	 */
-	NSPROBE_STACK_END_BAD_ROW = 7,
-	/* The next frame's file has unwind rows, but none for this code. */
-	NSPROBE_STACK_END_NO_ROW = 8,
-	/*
-	 * The last frame's file has no unwind rows yet; the struct
-	 * nsprobe_stack_copy in front of the hit has what is needed to go on.
-	 */
-	NSPROBE_STACK_END_COPIED = 9,
-};
-
-/* How a frame's address was found. */
-enum nsprobe_method {
-	/* The instruction pointer of the hit. */
-	NSPROBE_METHOD_REGISTERS = 0,
-	/* The return address on top of the stack at a function's entry. */
-	NSPROBE_METHOD_STACK_TOP = 1,
-	/* The return address behind a saved frame pointer. */
-	NSPROBE_METHOD_FRAME_POINTER = 2,
-	/* The return address that an unwind row leads to. */
-	NSPROBE_METHOD_ROW = 3,
-	/* The instruction that a signal has interrupted. */
-	NSPROBE_METHOD_SIGNAL = 4,
-};
-
-/* Why a frame is a bare address. */
-enum nsprobe_unmapped {
-	/* The mapping has no file: generated code, the vDSO. */
-	NSPROBE_UNMAPPED_ANONYMOUS = 1,
-	/* The session's table of objects is full. */
-	NSPROBE_UNMAPPED_TABLE_FULL = 2,
-	/* The mapping could not be looked up. */
-	NSPROBE_UNMAPPED_NO_MAPPING = 3,
-	/* The file offset does not fit into NSPROBE_OFFSET_BITS. */
-	NSPROBE_UNMAPPED_HUGE_OFFSET = 4,
-};
-
-/* Bits of a frame's word that hold the file offset. */
-#define NSPROBE_OFFSET_BITS 40
 
 /* nsprobe_write_record.what: a register; its place is its DWARF number. */
 #define NSPROBE_WRITE_REGISTER 1

@@ -12,9 +12,12 @@ use crate::{
             PROBE_COPIES,
             PROBE_ENTRY,
             PROBE_FREEZES,
+            PROBE_KERNEL_STACK,
+            PROBE_LATE,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
             PROBE_STACK,
+            PROBE_STACK_IDS,
             SINK_RECORD, //
         },
         program::Summary,
@@ -24,7 +27,7 @@ use crate::{
     program::Program,
     sys::{
         inode::Unusable,
-        task::{is_capable, CAP_SYS_ADMIN},
+        task::{is_capable, CAP_SYSLOG, CAP_SYS_ADMIN},
         uprobe::Ends, //
     },
     table::Table,
@@ -109,8 +112,9 @@ pub(crate) fn fits(
 
 /// Checks what a request for a probe says by itself.
 pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
-    let known_flags =
-        PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | PROBE_COPIES;
+    let of_stacks = PROBE_COPIES | PROBE_STACK_IDS | PROBE_LATE;
+    let of_records = of_stacks | PROBE_KERNEL_STACK;
+    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_records;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let ends = match request.kind {
         PROBE_ENTRY => Ends::Entry,
@@ -123,13 +127,16 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
     if runs_never
         || request.flags & !known_flags != 0
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
-        || request.flags & PROBE_COPIES != 0
-            && (request.flags & PROBE_STACK == 0 || request.sink != SINK_RECORD)
+        || request.flags & of_stacks != 0 && request.flags & PROBE_STACK == 0
+        || request.flags & of_records != 0 && request.sink != SINK_RECORD
         || request.max_frames > FRAMES_MAX
         || request.report_offset > request.offset
         || request.reserved != 0
     {
         return Err(unknown);
+    }
+    if request.flags & PROBE_KERNEL_STACK != 0 && !is_capable(CAP_SYSLOG) {
+        return Err(Refused(EPERM, Refusal::MayNotSeeKernel));
     }
     Ok(ends)
 }

@@ -19,7 +19,8 @@ use crate::{
     request::{Array, Request},
     session::{Session, PROBES, SESSIONS},
     sys::{
-        cond_resched, estale,
+        cond_resched,
+        estale,
         fops::Driver,
         inode::PinnedInode,
         task::{
@@ -31,6 +32,7 @@ use crate::{
             CAP_SYS_ADMIN,
             CAP_SYS_PTRACE, //
         },
+        vma::FileKey, //
     },
     table::Table,
     unwind::{self, Rows},
@@ -99,6 +101,7 @@ impl Driver for Device {
             abi::NR_FREEZE => freeze(&self.session, arg),
             abi::NR_FILE => file(arg),
             abi::NR_UNWIND => unwind(&self.session, arg),
+            abi::NR_STACK => stack(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -152,7 +155,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_LIMITS
             | abi::FEATURE_FLIGHT
             | abi::FEATURE_FOLLOW
-            | abi::FEATURE_UNWIND,
+            | abi::FEATURE_UNWIND
+            | abi::FEATURE_STACKS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -373,14 +377,18 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let mut request = Request::<abi::Unwind>::read(arg)?;
     let unwind = &mut request.value;
-    if unwind.flags & !abi::UNWIND_NONE != 0 {
-        return Err(EINVAL);
-    }
-    let inode = PinnedInode::from_fd(unwind.fd).map_err(|unusable| Refused::from(unusable).0)?;
+    let key = match unwind.flags {
+        0 | abi::UNWIND_NONE => {
+            let inode = PinnedInode::from_fd(unwind.fd);
+            inode.map_err(|unusable| Refused::from(unusable).0)?.key()
+        }
+        abi::UNWIND_VDSO if unwind.fd == 0 => FileKey::of_own_vdso().ok_or(ENOENT)?,
+        _ => return Err(EINVAL),
+    };
     match Rows::read(unwind) {
         Ok(rows) => {
             let objects = &session.shared().objects;
-            unwind.object = objects.give_rows(inode.key(), rows)?;
+            unwind.object = objects.give_rows(key, rows)?;
             unwind.bytes = objects.row_bytes();
             request.write_back()
         }
@@ -391,6 +399,28 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
             Err(EINVAL)
         }
     }
+}
+
+fn stack(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<abi::Stack>::read(arg)?;
+    let stack = &mut request.value;
+    if stack.flags != 0 || stack.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let stacks = session.shared().stacks.as_ref().ok_or(ENOENT)?;
+    let frames = stacks.frames(stack.id).ok_or(ENOENT)?;
+    let room = core::mem::replace(&mut stack.words, frames.len() as u32);
+    stack.used = stacks.used();
+    if room < stack.words {
+        request.write_back()?;
+        return Err(EINVAL);
+    }
+    let at = UserPtr::from_addr(usize::try_from(stack.frames)?);
+    let mut writer = UserSlice::new(at, frames.len().wrapping_mul(8)).writer();
+    for frame in frames {
+        writer.write_slice(&frame.to_ne_bytes())?;
+    }
+    request.write_back()
 }
 
 fn object(session: &Session, arg: UserPtr) -> Result {

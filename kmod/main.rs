@@ -25,9 +25,15 @@ mod device;
 #[forbid(unsafe_code)]
 mod filter;
 #[forbid(unsafe_code)]
+mod hit_record;
+#[forbid(unsafe_code)]
+mod late;
+#[forbid(unsafe_code)]
 mod limits;
 #[forbid(unsafe_code)]
 mod mapping_cache;
+#[forbid(unsafe_code)]
+mod memo;
 #[forbid(unsafe_code)]
 mod object;
 #[forbid(unsafe_code)]
@@ -47,9 +53,13 @@ mod session;
 #[forbid(unsafe_code)]
 mod stack;
 #[forbid(unsafe_code)]
+mod stacks;
+#[forbid(unsafe_code)]
 mod table;
 #[forbid(unsafe_code)]
 mod unwind;
+#[forbid(unsafe_code)]
+mod walk;
 #[forbid(unsafe_code)]
 mod write;
 
@@ -63,15 +73,17 @@ module! {
     license: "GPL v2",
 }
 
-/// The loaded module: the device, as long as it lives.
+/// The loaded module: the device, as long as it lives; then what its jobs leave behind.
 struct Nsprobe {
     _device: sys::fops::Registration<device::Device>,
+    _tails: sys::later::Tails,
 }
 
 impl kernel::Module for Nsprobe {
     fn init(module: &'static ThisModule) -> Result<Self> {
         Ok(Nsprobe {
             _device: sys::fops::Registration::new(module, c"nsprobe")?,
+            _tails: sys::later::Tails::new(),
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
+    memo::Memo,
     sys::vma::Layout,
 };
 use core::sync::atomic::{
@@ -84,7 +85,7 @@ impl SimpleRule {
     const OUTERMOST: u64 = 1 << 51;
 
     /// That of a rule, if it is simple.
-    fn of(rule: &Rule) -> Option<Self> {
+    pub(crate) fn of(rule: &Rule) -> Option<Self> {
         let by_rbp = match Base::from_u8(rule.base)? {
             Base::Rsp => 0,
             Base::Rbp => Self::BY_RBP,
@@ -128,6 +129,16 @@ impl SimpleRule {
         self.0 & Self::SAVES_BELOW != 0
     }
 
+    /// Where `rbp` is saved, of a frame at `frame`; zero when it is not.
+    #[inline(always)]
+    pub(crate) fn saved_slot(self, frame: u64) -> u64 {
+        match (self.saves_below(), self.saved_at()) {
+            (true, _) => frame.wrapping_sub(16),
+            (false, Some(at)) => frame.wrapping_add(at),
+            (false, None) => 0,
+        }
+    }
+
     /// Bytes from the frame to where `rbp` is.
     #[inline(always)]
     pub(crate) fn saved_at(self) -> Option<u64> {
@@ -168,6 +179,7 @@ struct OnCpu {
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
     rules: KVVec<KeptRule>,
+    memo: Memo,
 }
 
 /// The mappings of a session.
@@ -185,6 +197,7 @@ impl MappingCache {
             }
             let on = OnCpu {
                 rules,
+                memo: Memo::new()?,
                 ..OnCpu::default()
             };
             all.push(on, GFP_KERNEL_ACCOUNT)?;
@@ -220,6 +233,7 @@ impl OnCpu {
         for entry in &self.entries {
             entry.bytes.store(0, Relaxed);
         }
+        self.memo.forget();
         self.context.store(layout.context, Relaxed);
         self.sequence.store(layout.sequence.into(), Relaxed);
         self.since_ns.store(now_ns, Relaxed);
@@ -232,7 +246,12 @@ pub(crate) struct Mappings<'a> {
     layout: Layout,
 }
 
-impl Mappings<'_> {
+impl<'a> Mappings<'a> {
+    /// The stack that was walked last.
+    pub(crate) fn memo(&self) -> &'a Memo {
+        &self.on.memo
+    }
+
     /// The kept mapping that holds the address.
     pub(crate) fn find(&self, address: u64) -> Option<Known> {
         let holds = |entry: &&Entry| {
@@ -260,10 +279,10 @@ impl Mappings<'_> {
         (kept.key.load(Relaxed) == key).then(|| SimpleRule(kept.rule.load(Relaxed)))
     }
 
-    /// Keeps a rule, if it is simple.
-    pub(crate) fn keep_rule(&self, object: u32, offset: u64, rule: &Rule) {
+    /// Keeps a rule.
+    pub(crate) fn keep_rule(&self, object: u32, offset: u64, rule: SimpleRule) {
         let key = key_of(object, offset);
-        if let (Some(rule), Some(kept)) = (SimpleRule::of(rule), self.place(key)) {
+        if let Some(kept) = self.place(key) {
             kept.key.store(key, Relaxed);
             kept.rule.store(rule.0, Relaxed);
         }

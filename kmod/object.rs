@@ -18,7 +18,7 @@ use crate::{
     sys::{
         lock::RawLock,
         user_mem,
-        vma::{look_up, FileKey, HeldFile, MappedFile, Mapping}, //
+        vma::{look_up, FileKey, HeldFile, Mapping}, //
     },
     unwind::Rows,
 };
@@ -123,12 +123,11 @@ impl Objects {
         mapping: &Mapping<'_>,
         pid: &impl Fn() -> u32,
     ) -> Result<Identified, Unmapped> {
-        let file = mapping.file().ok_or(Unmapped::Anonymous)?;
-        let key = file.key().ok_or(Unmapped::Anonymous)?;
+        let key = mapping.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
             Found::Known(id) if self.sight(id).is_some() => Ok(Identified { id, is_new: false }),
             Found::Full => Err(Unmapped::TableFull),
-            _ => self.see(mapping, &file, key, pid()),
+            _ => self.see(mapping, key, pid()),
         }
     }
 
@@ -150,25 +149,19 @@ impl Objects {
     }
 
     #[cold]
-    fn see(
-        &self,
-        mapping: &Mapping<'_>,
-        file: &MappedFile<'_>,
-        key: FileKey,
-        pid: u32,
-    ) -> Result<Identified, Unmapped> {
+    fn see(&self, mapping: &Mapping<'_>, key: FileKey, pid: u32) -> Result<Identified, Unmapped> {
         let sight = Sight {
             build_id: build_id(mapping, &key),
             pid,
         };
-        let held = file.hold();
+        let held = mapping.file().map(|file| file.hold());
         let mut count = self.count.lock();
         let id = self.add(&mut count, key)?;
         let slot = self.slot(id).ok_or(Unmapped::TableFull)?;
         // Another task may have been faster.
         let is_new = slot.sight.as_ref().is_none();
         if is_new {
-            *slot.file.lock() = Some(held);
+            *slot.file.lock() = held;
             slot.sight.populate(sight);
         }
         Ok(Identified { id, is_new })
@@ -301,7 +294,7 @@ fn header_mapping(mapping: &Mapping<'_>, key: &FileKey) -> Option<(u64, u64)> {
             return Some((start, end));
         }
         let below = look_up(start.checked_sub(1)?, |below| {
-            let same = below.file()?.key()? == *key;
+            let same = below.key()? == *key;
             same.then(|| (below.start(), below.end(), below.file_offset()))
         })??;
         (start, end, offset) = below;

@@ -9,24 +9,10 @@
 use crate::{
     call::{Call, Calls, Values},
     common::{
-        abi::{PROBE_AT_ENTRY, PROBE_COPIES, PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
-        record::{
-            Hit,
-            ObjectRecord,
-            OffRecord,
-            StackCopy,
-            StackEnd,
-            ELAPSED_UNKNOWN,
-            HIT_COMPAT,
-            HIT_RETURN,
-            KIND_HIT,
-            KIND_OBJECT,
-            KIND_OFF,
-            KIND_STACK_COPY, //
-        },
-        unwind::Registers,
+        abi::{PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
+        record::{ObjectRecord, OffRecord, KIND_OBJECT, KIND_OFF}, //
     },
-    copy::{Copies, Subject},
+    copy::Copies,
     counters::{Counters, End, Here},
     filter::{Filter, Ids, Opener},
     limits::{LeftOut, Limits},
@@ -34,9 +20,11 @@ use crate::{
     object::Objects,
     program::{Fields, Program, Task},
     ring::{Rings, Waiter},
-    stack::{Request, Stack},
+    stack::Stack,
+    stacks::Stacks,
     sys::{
         self,
+        later::Slots,
         returns,
         scratch::Words,
         swap::Swap,
@@ -55,7 +43,6 @@ use kernel::{
 };
 use zerocopy::transmute_ref;
 
-const HIT_WORDS: usize = size_of::<Hit>() / 8;
 const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 const OFF_WORDS: usize = size_of::<OffRecord>() / 8;
 
@@ -68,11 +55,15 @@ pub(crate) struct Shared {
     /// Whether programs may write.
     pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
-    mappings: MappingCache,
+    pub(crate) mappings: MappingCache,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
     /// There once a probe copies stacks.
     pub(crate) copies: SetOnce<Copies>,
+    /// There once a probe's records name stacks.
+    pub(crate) stacks: SetOnce<Stacks>,
+    /// There once a probe's stacks may be taken late.
+    pub(crate) late: SetOnce<Arc<Slots<Shared>>>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
@@ -93,6 +84,8 @@ impl Shared {
                 mappings,
                 calls: SetOnce::new(),
                 copies: SetOnce::new(),
+                stacks: SetOnce::new(),
+                late: SetOnce::new(),
                 waiter <- Waiter::new(),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -122,7 +115,7 @@ impl Shared {
 
     /// Tells the reader what object `id` is.
     #[cold]
-    fn announce(&self, cpu: u32, id: u32, now_ns: u64) {
+    pub(crate) fn announce(&self, cpu: u32, id: u32, now_ns: u64) {
         if let Some(identity) = self.objects.identity(id) {
             let record = ObjectRecord {
                 time_ns: now_ns,
@@ -283,29 +276,29 @@ impl Hook for Probe {
 }
 
 /// A hit of a task that is traced.
-struct Event<'a> {
-    regs: &'a Regs<'a>,
+pub(crate) struct Event<'a> {
+    pub(crate) regs: &'a Regs<'a>,
     opener: &'a Opener,
-    current: &'a Current,
-    here: Here<'a>,
-    sequence: u32,
+    pub(crate) current: &'a Current,
+    pub(crate) here: Here<'a>,
+    pub(crate) sequence: u32,
     /// When.
-    now_ns: u64,
+    pub(crate) now_ns: u64,
     /// The address of the reported place.
     address: u64,
     /// The call that ends here, for a return; its time is zero when its entry was
     /// not seen.
-    ended: Option<Call>,
+    pub(crate) ended: Option<Call>,
 }
 
 impl Event<'_> {
     /// The numbers of the task.
-    fn ids(&self) -> Ids {
+    pub(crate) fn ids(&self) -> Ids {
         self.opener.ids(self.current)
     }
 
     /// Nanoseconds since the entry of the call that ends here.
-    fn elapsed_ns(&self) -> Option<u64> {
+    pub(crate) fn elapsed_ns(&self) -> Option<u64> {
         let began_ns = self.ended?.time_ns;
         (began_ns != 0).then(|| self.now_ns.saturating_sub(began_ns))
     }
@@ -634,7 +627,7 @@ impl Probe {
     #[inline(never)]
     fn put_with_stack(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> bool {
         let mut stack = Stack::new();
-        let end = self.capture(&mut stack, event, false);
+        let end = self.capture(&mut stack, event);
         let key = Key {
             words,
             stack: stack.words(),
@@ -645,119 +638,5 @@ impl Probe {
             event.here.stack_cut();
         }
         put
-    }
-
-    fn capture(&self, stack: &mut Stack, event: &Event<'_>, copies: bool) -> StackEnd {
-        let request = Request {
-            // At a return the caller is where the instruction pointer is.
-            at_entry: self.flags & PROBE_AT_ENTRY != 0 && event.ended.is_none(),
-            ahead: match event.ended {
-                None => self.ahead,
-                Some(_) => 0,
-            },
-            max_frames: self.max_frames,
-            copies,
-        };
-        let shared = &*self.shared;
-        let (cpu, now_ns) = (event.here.cpu, event.now_ns);
-        let mappings = shared.mappings.take(cpu, now_ns);
-        let pid = || event.ids().pid;
-        let announce = |id| shared.announce(cpu, id, now_ns);
-        stack.capture(
-            event.regs,
-            &request,
-            &shared.objects,
-            mappings,
-            pid,
-            announce,
-        )
-    }
-
-    /// Puts the hit into the ring, with its stack when that is wanted.
-    fn record(&self, event: &Event<'_>, fields: &[u64]) -> bool {
-        match self.flags & PROBE_STACK {
-            0 => self.append(event, [&[], fields], StackEnd::None),
-            _ => self.record_with_stack(event, fields),
-        }
-    }
-
-    /// Out of line, so that hits without a stack do not pay for its kilobyte.
-    #[inline(never)]
-    fn record_with_stack(&self, event: &Event<'_>, fields: &[u64]) -> bool {
-        let mut stack = Stack::new();
-        let mut end = self.capture(&mut stack, event, self.flags & PROBE_COPIES != 0);
-        if let Some(rest) = stack.rest() {
-            if !self.copy_rest(event, rest) {
-                end = StackEnd::NoRow;
-            }
-        }
-        let recorded = self.append(event, [stack.words(), fields], end);
-        if recorded && end.is_cut() {
-            event.here.stack_cut();
-        }
-        recorded
-    }
-
-    /// Puts what is needed to go on with a stack into the ring.
-    #[cold]
-    #[inline(never)]
-    fn copy_rest(&self, event: &Event<'_>, at: Registers) -> bool {
-        let shared = &*self.shared;
-        let (cpu, now_ns) = (event.here.cpu, event.now_ns);
-        let Some(copies) = shared.copies.as_ref() else {
-            return false;
-        };
-        let ids = event.ids();
-        let subject = Subject {
-            at,
-            objects: &shared.objects,
-            pid: &|| ids.pid,
-            announce: &|id| shared.announce(cpu, id, now_ns),
-            head: StackCopy {
-                time_ns: now_ns,
-                probe: self.id,
-                tid: ids.tid,
-                ..StackCopy::default()
-            },
-        };
-        copies.copy(cpu, &subject, |parts| {
-            shared.append(cpu, KIND_STACK_COPY, parts, now_ns)
-        })
-    }
-
-    /// Appends the record of the hit and what follows it.
-    fn append(
-        &self,
-        event: &Event<'_>,
-        [frames, fields]: [&[u64]; 2],
-        stack_end: StackEnd,
-    ) -> bool {
-        let (ids, cpu) = (event.ids(), event.here.cpu);
-        let compat = if event.regs.is_64bit() { 0 } else { HIT_COMPAT };
-        let elapsed = [event.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
-        let (returned, elapsed): (u8, &[u64]) = match event.ended {
-            Some(_) => (HIT_RETURN, &elapsed),
-            None => (0, &[]),
-        };
-        let hit = Hit {
-            time_ns: event.now_ns,
-            probe: self.id,
-            sequence: event.sequence,
-            cpu: cpu as u16,
-            words: frames.len() as u16,
-            stack_end: stack_end as u8,
-            flags: compat | returned,
-            field_words: fields.len() as u16,
-            pid: ids.pid,
-            tid: ids.tid,
-            ns_pid: ids.ns_pid,
-            ns_tid: ids.ns_tid,
-            pidns_inum: ids.pidns_inum,
-            comm: event.current.comm(),
-            ..Hit::default()
-        };
-        let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
-        let parts = [body_of(words), elapsed, frames, fields];
-        self.shared.append(cpu, KIND_HIT, &parts, event.now_ns)
     }
 }

@@ -19,10 +19,13 @@ use crate::{
             Probe as ProbeRequest,
             Refusal,
             FRAMES_MAX,
+            LATE_MAX,
             PROBES_MAX,
             PROBE_COPIES,
             PROBE_FREEZES,
+            PROBE_LATE,
             PROBE_RETURN_ONLY,
+            PROBE_STACK_IDS,
             SINK_COUNT,
             SINK_RECORD,
             SINK_SPAN,
@@ -38,9 +41,11 @@ use crate::{
     program::Program,
     ring::Rings,
     session::PROBES,
+    stacks::Stacks,
     sys::{
         cond_resched,
         inode::PinnedInode,
+        later::Slots,
         tracepoint::Forks,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
@@ -257,9 +262,7 @@ impl Probes {
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         prepare_calls(shared, ends, at_entry.as_ref())?;
-        if request.flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
-            shared.copies.populate(Copies::new()?);
-        }
+        prepare_stacks(shared, request.flags)?;
         let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
         let report = match request.report_offset {
             0 => request.offset,
@@ -395,6 +398,20 @@ fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> R
     let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
     if ends == Ends::Both && keeps && shared.calls.as_ref().is_none() {
         shared.calls.populate(Calls::new()?);
+    }
+    Ok(())
+}
+
+/// Makes room for what the stacks of a probe with these flags need.
+fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
+    if flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
+        shared.copies.populate(Copies::new()?);
+    }
+    if flags & PROBE_STACK_IDS != 0 && shared.stacks.as_ref().is_none() {
+        shared.stacks.populate(Stacks::new()?);
+    }
+    if flags & PROBE_LATE != 0 && shared.late.as_ref().is_none() {
+        shared.late.populate(Slots::new(LATE_MAX)?);
     }
     Ok(())
 }

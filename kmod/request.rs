@@ -43,6 +43,7 @@ impl Plain for abi::Table {}
 impl Plain for abi::Rows {}
 impl Plain for abi::Freeze {}
 impl Plain for abi::Unwind {}
+impl Plain for abi::Stack {}
 impl Plain for Rule {}
 impl Plain for abi::File {}
 impl Plain for abi::PidNamespace {}

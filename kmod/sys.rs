@@ -5,6 +5,8 @@
 //! - [`cgroup`]: control groups, held;
 //! - [`fops`]: the device node and its file operations, with an owner;
 //! - [`inode`]: a probed file that stays, without pinning a mount;
+//! - [`kernel_stack`]: the kernel's own stack of the current task;
+//! - [`later`]: what a task does on its way back to user space;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`pages`]: the memory of a ring, and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
@@ -29,6 +31,8 @@
 pub(crate) mod cgroup;
 pub(crate) mod fops;
 pub(crate) mod inode;
+pub(crate) mod kernel_stack;
+pub(crate) mod later;
 pub(crate) mod lock;
 pub(crate) mod pages;
 pub(crate) mod pid_set;

@@ -17,7 +17,7 @@ GUEST=$GUEST,redis-server,redis-tools,sqlite3
 GUEST=$GUEST,gdb,linux-perf,bpftrace,binutils,strace,procps,iproute2,kmod
 CONTAINER=redis-server,redis-tools,procps
 BOOT_MODULES='virtio_blk ext4 9p 9pnet_virtio overlay'
-GUEST_MODULES='loop veth tun'
+GUEST_MODULES='loop veth tun fuse'
 
 image=$PROJECT/qemu-test/image
 key=$(cat "$0" "$image"/* | digest)

@@ -11,7 +11,7 @@
 # handler's part (probe, filter, stack, object, ring, common, sys) is left.
 set -eu
 object=${1:?"usage: $0 main.o"}
-tracer_only='6deviceNt|6device6filter|7requestN|6probes|5Batch.*(7prepare|register|9ask_again)|6PidSet3new|10tracepoint7look_at|8Counters3new|6Copies3new|6readerNtB|7sessionN|4kvecI|drop_in_place'
+tracer_only='6deviceNt|6device6filter|7requestN|6probes|5Batch.*(7prepare|register|9ask_again)|6PidSet3new|10tracepoint7look_at|8Counters3new|6Copies3new|4memo5steps|6readerNtB|7sessionN|4kvecI|drop_in_place'
 bad=$(objdump -dr --no-show-raw-insn "$object" |
     awk '/^[0-9a-f]+ <.*>:$/ { name = $2 } /core9panicking/ { print name }' |
     sort -u | grep -Ev "$tracer_only" || true)

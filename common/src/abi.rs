@@ -68,6 +68,8 @@ pub const NR_FREEZE: u32 = 10;
 pub const NR_FILE: u32 = 11;
 /// Number of [`Unwind`].
 pub const NR_UNWIND: u32 = 12;
+/// Number of [`Stack`].
+pub const NR_STACK: u32 = 13;
 
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
@@ -111,6 +113,8 @@ pub const FREEZE: u32 = iowr(NR_FREEZE, size_of::<Freeze>());
 pub const FILE: u32 = iowr(NR_FILE, size_of::<File>());
 /// Command of [`Unwind`].
 pub const UNWIND: u32 = iowr(NR_UNWIND, size_of::<Unwind>());
+/// Command of [`Stack`].
+pub const STACK: u32 = iowr(NR_STACK, size_of::<Stack>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -143,6 +147,9 @@ pub const FEATURE_FLIGHT: u64 = 1 << 12;
 pub const FEATURE_FOLLOW: u64 = 1 << 13;
 /// [`Info::features`]: [`Unwind`].
 pub const FEATURE_UNWIND: u64 = 1 << 14;
+/// [`Info::features`]: [`PROBE_STACK_IDS`], [`PROBE_KERNEL_STACK`], [`PROBE_LATE`], [`Stack`]
+/// and [`UNWIND_VDSO`].
+pub const FEATURE_STACKS: u64 = 1 << 15;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -376,6 +383,26 @@ pub const PROBE_FREEZES: u32 = 1 << 3;
 /// file that has no unwind rows, a [`StackCopy`](super::record::StackCopy) record precedes
 /// the hit's, which then ends with [`StackEnd::Copied`](super::record::StackEnd::Copied).
 pub const PROBE_COPIES: u32 = 1 << 4;
+
+/// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: equal stacks are kept once,
+/// and records name them by an id ([`Hit::stack`](super::record::Hit::stack)). When there is
+/// no room for more, the frames are in the record, as without this.
+pub const PROBE_STACK_IDS: u32 = 1 << 5;
+/// [`Probe::flags`]: with [`SINK_RECORD`]: take the kernel's stack, too. Needs CAP_SYSLOG in
+/// the initial user namespace ([`Refusal::MayNotSeeKernel`]).
+pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
+/// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a page of a stack in
+/// private memory is not there (paged out), the hit's record ends with
+/// [`StackEnd::Late`](super::frame::StackEnd::Late), and a
+/// [`LateStack`](super::record::LateStack) follows. The page is fetched before the task goes
+/// on, when the breakpoint's handlers are done. Not for memory of files, nor for what a
+/// userfaultfd serves: there the stack ends with a fault.
+pub const PROBE_LATE: u32 = 1 << 7;
+
+/// Words of all stacks that a session keeps with [`PROBE_STACK_IDS`], each with one more.
+pub const STACK_TABLE_WORDS: usize = 1 << 19;
+/// Most stacks that wait for a page at one time; further ones end with a fault.
+pub const LATE_MAX: usize = 64;
 
 /// Most words of a stack's memory in a copy.
 pub const STACK_COPY_WORDS_MAX: usize = 2048;
@@ -676,6 +703,8 @@ pub enum Refusal {
     /// [`Probe::rate`], [`Probe::burst`] or [`Probe::runaway`] is too large, or there is a
     /// burst without a rate.
     BadLimit = 16,
+    /// [`PROBE_KERNEL_STACK`] of somebody who may not see the kernel's addresses.
+    MayNotSeeKernel = 17,
 }
 
 impl Refusal {
@@ -699,6 +728,7 @@ impl Refusal {
             14 => Refusal::NotAtEntry,
             15 => Refusal::NoWriteLimit,
             16 => Refusal::BadLimit,
+            17 => Refusal::MayNotSeeKernel,
             _ => return None,
         })
     }
@@ -816,6 +846,9 @@ pub const UNWIND_RULES_MAX: u32 = 1 << 16;
 /// [`Unwind::flags`]: the file has no rows, and never will: its frames are left by the
 /// frame pointer, and nothing is copied for them. The arrays are empty.
 pub const UNWIND_NONE: u32 = 1 << 0;
+/// [`Unwind::flags`]: the rows are those of the vDSO, the code that the kernel maps into
+/// each program: of the kind that the caller has. `fd` is zero.
+pub const UNWIND_VDSO: u32 = 1 << 1;
 /// Copies of stacks that are made for one object; then it counts as one without rows.
 pub const OBJECT_COPIES_MAX: u32 = 256;
 /// Most bytes of all rows of a session.
@@ -834,7 +867,7 @@ pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 pub struct Unwind {
     /// Bytes of this struct.
     pub size: u32,
-    /// Zero, or [`UNWIND_NONE`].
+    /// Zero, or [`UNWIND_NONE`], or [`UNWIND_VDSO`].
     pub flags: u32,
     /// A descriptor of the file.
     pub fd: i32,
@@ -860,6 +893,30 @@ pub struct Unwind {
     pub bytes: u64,
 }
 const _: () = assert!(size_of::<Unwind>() == 72);
+
+/// The frames of a stack that records name by its id. Ids hold as long as the session.
+///
+/// Errors: `ENOENT` no such stack; `EINVAL` too little room: `words` then tells how much is
+/// needed.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Stack {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the stack's id.
+    pub id: u32,
+    /// In: words that there is room for. Out: words of frames.
+    pub words: u32,
+    /// In: address of the room.
+    pub frames: u64,
+    /// Out: words that all stacks of the session take, of [`STACK_TABLE_WORDS`].
+    pub used: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Stack>() == 32);
 
 /// [`Freeze::flags`]: nothing is recorded any more; hits count as frozen.
 pub const FREEZE_NOW: u32 = 1 << 0;
@@ -906,7 +963,7 @@ pub struct Object {
 }
 const _: () = assert!(size_of::<Object>() == 88);
 
-/// The identity of a mapped file.
+/// The identity of a mapped file. Of the vDSO, `dev` and `ino` are zero.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]

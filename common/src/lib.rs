@@ -37,6 +37,7 @@ macro_rules! numbered {
 
 pub mod abi;
 pub mod elf_note;
+pub mod frame;
 pub mod histogram;
 pub mod limit;
 pub mod program;

@@ -7,6 +7,7 @@
 //! it does not know.
 
 use super::abi::{ObjectIdentity, CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX};
+pub use super::frame::{Frame, Frames, Method, StackEnd, Unmapped, OFFSET_BITS};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -33,6 +34,9 @@ pub const KIND_OFF: u16 = 5;
 /// [`Header::kind`] of a [`StackCopy`].
 pub const KIND_STACK_COPY: u16 = 6;
 
+/// [`Header::kind`] of a [`LateStack`].
+pub const KIND_LATE_STACK: u16 = 7;
+
 /// Most words of frames in one hit: a stack with many bare addresses, which
 /// take two words each, ends before [`FRAMES_MAX`](super::abi::FRAMES_MAX).
 pub const WORDS_MAX: usize = 128;
@@ -42,9 +46,12 @@ pub const RECORD_BYTES_MAX: usize = size_of::<StackCopy>()
     + CODE_MAPPINGS_MAX * size_of::<CodeMapping>()
     + 8 * STACK_COPY_WORDS_MAX;
 
+/// Most addresses of a kernel stack.
+pub const KERNEL_WORDS_MAX: usize = 64;
+
 /// Longest record of a hit, in bytes: a ring is at least as large.
 pub const HIT_BYTES_MAX: usize =
-    size_of::<Hit>() + 8 * (1 + WORDS_MAX + super::program::OUTPUT_WORDS_MAX);
+    size_of::<Hit>() + 8 * (1 + WORDS_MAX + KERNEL_WORDS_MAX + super::program::OUTPUT_WORDS_MAX);
 
 /// What every record begins with.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -60,8 +67,10 @@ pub struct Header {
 
 /// A probe was hit. Words follow: with [`HIT_RETURN`] one with the nanoseconds
 /// since the call's entry ([`ELAPSED_UNKNOWN`] when that was not seen); then
-/// `words` words of frames (see [`Frame`]), innermost first; then `field_words`
-/// words of the program's fields (see [`Output`](super::program::Output)).
+/// `words` words of frames (see [`Frame`]), innermost first; then the addresses of the
+/// kernel's stack, innermost first, with [`PROBE_KERNEL_STACK`](super::abi::PROBE_KERNEL_STACK),
+/// a word each; and at the end `field_words` words of the program's fields (see
+/// [`Output`](super::program::Output)).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hit {
@@ -94,8 +103,10 @@ pub struct Hit {
     pub ns_tid: u32,
     /// Inode number of the task's pid namespace.
     pub pidns_inum: u32,
-    /// Zero.
-    pub reserved2: u32,
+    /// With [`PROBE_STACK_IDS`](super::abi::PROBE_STACK_IDS): the id of the stack, whose
+    /// frames [`Stack`](super::abi::Stack) gives; `words` is then zero. Zero: the frames, if
+    /// any, are here.
+    pub stack: u32,
     /// Name of the thread, NUL-padded.
     pub comm: [u8; 16],
 }
@@ -144,6 +155,33 @@ const _: () = assert!(size_of::<StackCopy>() == 64);
 pub const COPY_BEHIND_CALL: u32 = 1 << 0;
 /// [`StackCopy::flags`]: `rbp` is not known.
 pub const COPY_WITHOUT_RBP: u32 = 1 << 1;
+
+/// The stack of a hit that ended with [`StackEnd::Late`], taken once the missing pages were
+/// there, before the task went on. `words` words of frames follow. After a [`StackCopy`] of
+/// the same probe, thread and time it ends with [`StackEnd::Copied`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LateStack {
+    /// Length and kind.
+    pub header: Header,
+    /// When it was taken, CLOCK_MONOTONIC in nanoseconds.
+    pub time_ns: u64,
+    /// When the hit was.
+    pub hit_ns: u64,
+    /// The hit's probe.
+    pub probe: u32,
+    /// The hit's thread, in the opener's pid namespace.
+    pub tid: u32,
+    /// As [`Hit::stack`].
+    pub stack: u32,
+    /// 8-byte words of frames behind this struct.
+    pub words: u16,
+    /// A [`StackEnd`].
+    pub stack_end: u8,
+    /// How often a page had to be fetched.
+    pub pages: u8,
+}
+const _: () = assert!(size_of::<LateStack>() == 40);
 
 /// Code that a process has mapped.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -194,194 +232,6 @@ pub struct Lost {
 }
 const _: () = assert!(size_of::<Lost>() == 32);
 
-/// Why a stack has no further frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum StackEnd {
-    /// No stack was asked for.
-    None = 0,
-    /// The outermost frame: a frame pointer of zero, as the ABI has it.
-    Outermost = 1,
-    /// The probe's limit of frames.
-    Limit = 2,
-    /// The next frame's memory cannot be read without a page fault.
-    Fault = 3,
-    /// The frame pointer is misaligned, not a user address or does not advance:
-    /// the function does not keep one.
-    BadFramePointer = 4,
-    /// The return address is not in executable memory: the function does not
-    /// keep a frame pointer.
-    NotCode = 5,
-    /// The unwind rows of the next frame have no rule that can be carried out.
-    Unsupported = 6,
-    /// By its unwind row, the next frame does not lie above the one before.
-    BadRow = 7,
-    /// The next frame's file has unwind rows, but none for this code.
-    NoRow = 8,
-    /// The last frame's file has no unwind rows yet; the [`StackCopy`] in front of the hit
-    /// has what is needed to go on.
-    Copied = 9,
-}
-
-impl StackEnd {
-    /// The reason with this number.
-    pub const fn from_u8(end: u8) -> Option<StackEnd> {
-        Some(match end {
-            0 => StackEnd::None,
-            1 => StackEnd::Outermost,
-            2 => StackEnd::Limit,
-            3 => StackEnd::Fault,
-            4 => StackEnd::BadFramePointer,
-            5 => StackEnd::NotCode,
-            6 => StackEnd::Unsupported,
-            7 => StackEnd::BadRow,
-            8 => StackEnd::NoRow,
-            9 => StackEnd::Copied,
-            _ => return None,
-        })
-    }
-
-    /// Whether frames may be missing.
-    pub const fn is_cut(self) -> bool {
-        matches!(
-            self,
-            StackEnd::Fault
-                | StackEnd::BadFramePointer
-                | StackEnd::NotCode
-                | StackEnd::Unsupported
-                | StackEnd::BadRow
-                | StackEnd::NoRow
-        )
-    }
-}
-
-/// How a frame's address was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Method {
-    /// The instruction pointer of the hit.
-    Registers = 0,
-    /// The return address on top of the stack at a function's entry.
-    StackTop = 1,
-    /// The return address behind a saved frame pointer.
-    FramePointer = 2,
-    /// The return address that an unwind row leads to.
-    Row = 3,
-    /// The instruction that a signal has interrupted.
-    Signal = 4,
-}
-
-/// Why a frame is a bare address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Unmapped {
-    /// The mapping has no file: generated code, the vDSO.
-    Anonymous = 1,
-    /// The session's table of objects is full.
-    TableFull = 2,
-    /// The mapping could not be looked up.
-    NoMapping = 3,
-    /// The file offset does not fit into [`OFFSET_BITS`].
-    HugeOffset = 4,
-}
-
-/// Bits of a frame's word that hold the file offset.
-pub const OFFSET_BITS: u32 = 40;
-const METHOD_BITS: u32 = 4;
-const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
-
-/// One frame. In a record it is one word, `object << 44 | method << 40 |
-/// offset`; an object of 0 means a bare address in the word that follows, and
-/// the offset is then an [`Unmapped`].
-///
-/// The offset is that of the instruction pointer for [`Method::Registers`] and
-/// [`Method::Signal`], and of the return address for all others: subtract one to be
-/// inside the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
-    /// A place in a mapped file.
-    Object {
-        /// The object's id.
-        id: u32,
-        /// Offset in the file, in bytes.
-        offset: u64,
-        /// How it was found.
-        method: u8,
-    },
-    /// An address that belongs to no object.
-    Address {
-        /// The virtual address.
-        address: u64,
-        /// An [`Unmapped`].
-        why: u8,
-        /// How it was found.
-        method: u8,
-    },
-}
-
-impl Frame {
-    /// The word of frames in an object, but for their offset, which is less than
-    /// `1 << OFFSET_BITS`.
-    pub const fn place(id: u32, method: Method) -> u64 {
-        (id as u64) << (OFFSET_BITS + METHOD_BITS) | (method as u64) << OFFSET_BITS
-    }
-
-    /// The words of the frame, and how many of the two count.
-    pub const fn encode(self) -> ([u64; 2], usize) {
-        match self {
-            Frame::Object { id, offset, method } => {
-                let place = (id as u64) << (OFFSET_BITS + METHOD_BITS);
-                let method = (method as u64 & 0xf) << OFFSET_BITS;
-                ([place | method | (offset & OFFSET_MASK), 0], 1)
-            }
-            Frame::Address {
-                address,
-                why,
-                method,
-            } => (
-                [(method as u64 & 0xf) << OFFSET_BITS | why as u64, address],
-                2,
-            ),
-        }
-    }
-
-    /// The first frame of `words`, and the words behind it.
-    pub fn decode(words: &[u64]) -> Option<(Frame, &[u64])> {
-        let (&word, rest) = words.split_first()?;
-        let method = (word >> OFFSET_BITS) as u8 & 0xf;
-        let offset = word & OFFSET_MASK;
-        match (word >> (OFFSET_BITS + METHOD_BITS)) as u32 {
-            0 => {
-                let (&address, rest) = rest.split_first()?;
-                let why = offset as u8;
-                Some((
-                    Frame::Address {
-                        address,
-                        why,
-                        method,
-                    },
-                    rest,
-                ))
-            }
-            id => Some((Frame::Object { id, offset, method }, rest)),
-        }
-    }
-}
-
-/// The frames of a hit, from their words.
-#[derive(Clone, Copy, Debug)]
-pub struct Frames<'a>(pub &'a [u64]);
-
-impl Iterator for Frames<'_> {
-    type Item = Frame;
-
-    fn next(&mut self) -> Option<Frame> {
-        let (frame, rest) = Frame::decode(self.0)?;
-        self.0 = rest;
-        Some(frame)
-    }
-}
-
 /// What follows a [`Hit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Details<'a> {
@@ -389,6 +239,8 @@ pub struct Details<'a> {
     pub elapsed_ns: Option<u64>,
     /// The frames.
     pub frames: Frames<'a>,
+    /// The addresses of the kernel's stack.
+    pub kernel: &'a [u64],
     /// The program's fields.
     pub fields: &'a [u64],
 }
@@ -403,10 +255,13 @@ impl<'a> Details<'a> {
             }
         };
         let (frames, words) = words.split_at_checked(hit.words.into())?;
+        let kernel_words = words.len().checked_sub(hit.field_words.into())?;
+        let (kernel, fields) = words.split_at_checked(kernel_words)?;
         Some(Details {
             elapsed_ns,
             frames: Frames(frames),
-            fields: words.get(..hit.field_words.into())?,
+            kernel,
+            fields,
         })
     }
 }
@@ -486,6 +341,8 @@ pub enum Record<'a> {
     Off(&'a OffRecord),
     /// What is needed to go on with a stack: the code that is mapped, and memory.
     StackCopy(&'a StackCopy, &'a [CodeMapping], &'a [u64]),
+    /// A stack that was taken late, and its frames.
+    LateStack(&'a LateStack, Frames<'a>),
     /// A kind that this version does not know: kind and body.
     Unknown(u16, &'a [u8]),
 }
@@ -553,6 +410,14 @@ impl<'a> Record<'a> {
                     stack_copy(copy, rest).ok_or(Corrupt::Length(header.word))?;
                 Record::StackCopy(copy, mappings, words)
             }
+            KIND_LATE_STACK => {
+                let (late, rest) = fixed::<LateStack>(body)?;
+                let frames = <[u64]>::ref_from_bytes(rest)
+                    .ok()
+                    .and_then(|words| words.get(..late.words.into()))
+                    .ok_or(Corrupt::Length(header.word))?;
+                Record::LateStack(late, Frames(frames))
+            }
             kind => Record::Unknown(kind, body.get(size_of::<Header>()..).unwrap_or(&[])),
         };
         Ok(Some((Some(record), length)))
@@ -607,7 +472,7 @@ mod tests {
             },
             Frame::Object {
                 id: 0xfffff,
-                offset: OFFSET_MASK,
+                offset: (1 << OFFSET_BITS) - 1,
                 method: 15,
             },
         ];
@@ -659,7 +524,7 @@ mod tests {
         }
 
         #[test]
-        fn every_frame_comes_back(id in 1u32..1 << 20, offset in 0..=OFFSET_MASK, method in 0u8..16) {
+        fn every_frame_comes_back(id in 1u32..1 << 20, offset in 0..1u64 << OFFSET_BITS, method in 0u8..16) {
             let frame = Frame::Object { id, offset, method };
             let (words, count) = frame.encode();
             prop_assert_eq!(Frame::decode(&words[..count]).unwrap().0, frame);

@@ -14,8 +14,10 @@ use core::fmt::{Result, Write};
 /// Longest line that [`write_line`] writes for one record, in bytes: a hit of
 /// [`FRAMES_MAX`](super::abi::FRAMES_MAX) frames of at most 32 characters, and the
 /// words of its fields.
-pub const LINE_BYTES_MAX: usize =
-    320 + 32 * super::abi::FRAMES_MAX as usize + 18 * super::program::OUTPUT_WORDS_MAX;
+pub const LINE_BYTES_MAX: usize = 320
+    + 32 * super::abi::FRAMES_MAX as usize
+    + 20 * super::record::KERNEL_WORDS_MAX
+    + 18 * super::program::OUTPUT_WORDS_MAX;
 
 /// Writes one record as one line, newline included.
 pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
@@ -45,7 +47,11 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
                 .fields
                 .iter()
                 .try_for_each(|word| write!(out, " #{word:x}"))?;
-            write_stack(out, details.frames, hit.stack_end)?;
+            write_stack(out, hit.stack, details.frames, hit.stack_end)?;
+            details
+                .kernel
+                .iter()
+                .try_for_each(|address| write!(out, " k0x{address:x}"))?;
         }
         Record::Object(object) => {
             write_time(out, object.time_ns)?;
@@ -69,6 +75,12 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
             words.len(),
             mappings.len()
         )?,
+        Record::LateStack(late, frames) => {
+            write_time(out, late.time_ns)?;
+            write!(out, " stack of probe {} tid {} at ", late.probe, late.tid)?;
+            write_time(out, late.hit_ns)?;
+            write_stack(out, late.stack, *frames, late.stack_end)?;
+        }
         Record::Unknown(kind, _) => write!(out, "unknown record kind {kind}")?,
     }
     out.write_str("\n")
@@ -110,7 +122,10 @@ fn write_escaped(out: &mut impl Write, name: &[u8]) -> Result {
     Ok(())
 }
 
-fn write_stack(out: &mut impl Write, frames: Frames<'_>, end: u8) -> Result {
+fn write_stack(out: &mut impl Write, id: u32, frames: Frames<'_>, end: u8) -> Result {
+    if id != 0 {
+        write!(out, " stack {id}")?;
+    }
     for frame in frames {
         match frame {
             Frame::Object { id, offset, .. } => write!(out, " {id}+0x{offset:x}")?,
@@ -124,6 +139,7 @@ fn write_stack(out: &mut impl Write, frames: Frames<'_>, end: u8) -> Result {
         Some(StackEnd::BadFramePointer) => out.write_str(" (cut: no frame pointer)"),
         Some(StackEnd::Unsupported) => out.write_str(" (cut: no rule for the frame)"),
         Some(StackEnd::Copied) => out.write_str(" (copied from there on)"),
+        Some(StackEnd::Late) => out.write_str(" (the stack follows)"),
         Some(StackEnd::NoRow) => out.write_str(" (cut: no unwind row)"),
         Some(StackEnd::BadRow) => out.write_str(" (cut: the unwind row is wrong)"),
         Some(StackEnd::NotCode) => out.write_str(" (cut: not a return address)"),
@@ -155,6 +171,7 @@ mod tests {
         Details {
             elapsed_ns: None,
             frames: Frames(frames),
+            kernel: &[],
             fields,
         }
     }

@@ -5,27 +5,23 @@ use super::shim;
 use crate::common::program::Register;
 use core::{
     marker::PhantomData,
+    ops::Deref,
     ptr::NonNull, //
 };
 use kernel::{bindings, types::Opaque};
 
-/// The registers of the current task at a hit, as long as its handler runs.
-///
-/// # Invariants
-///
-/// Nothing else uses them during `'a`.
+/// The registers of a task, to be read.
 #[repr(transparent)]
-pub(crate) struct Regs<'a>(Opaque<bindings::pt_regs>, PhantomData<&'a ()>);
+pub(crate) struct RegisterFile(Opaque<bindings::pt_regs>);
 
-impl Regs<'_> {
-    /// # Safety
-    ///
-    /// `regs` must be those of the current task, used by nobody else during the
-    /// lifetime that is chosen.
-    pub(super) unsafe fn from_ptr<'a>(regs: NonNull<bindings::pt_regs>) -> &'a Regs<'a> {
-        // SAFETY: `Regs` is a transparent wrapper, and the caller promises the rest.
-        // INVARIANT: So does he the invariant.
-        unsafe { regs.cast().as_ref() }
+// SAFETY: Plain numbers, which belong to no task.
+unsafe impl Send for RegisterFile {}
+
+impl RegisterFile {
+    /// As they are now.
+    pub(crate) fn copy(&self) -> RegisterFile {
+        // SAFETY: The registers are valid as long as `self`.
+        RegisterFile(Opaque::new(unsafe { *self.0.get() }))
     }
 
     /// Instruction pointer.
@@ -77,12 +73,41 @@ impl Regs<'_> {
         // SAFETY: As for `ip`.
         unsafe { shim::nsprobe_user_64bit(self.0.get()) }
     }
+}
+
+/// The registers of the current task at a hit, as long as its handler runs.
+///
+/// # Invariants
+///
+/// Nothing else uses them during `'a`.
+#[repr(transparent)]
+pub(crate) struct Regs<'a>(RegisterFile, PhantomData<&'a ()>);
+
+impl Deref for Regs<'_> {
+    type Target = RegisterFile;
+
+    #[inline(always)]
+    fn deref(&self) -> &RegisterFile {
+        &self.0
+    }
+}
+
+impl Regs<'_> {
+    /// # Safety
+    ///
+    /// `regs` must be those of the current task, used by nobody else during the
+    /// lifetime that is chosen.
+    pub(super) unsafe fn from_ptr<'a>(regs: NonNull<bindings::pt_regs>) -> &'a Regs<'a> {
+        // SAFETY: `Regs` is a transparent wrapper, and the caller promises the rest.
+        // INVARIANT: So does he the invariant.
+        unsafe { regs.cast().as_ref() }
+    }
 
     /// Sets a general register, or the arithmetic flags. False for a register that a
     /// task of this kind has not, and for the stack and instruction pointers: the
     /// kernel has noted where the stack is for pending returns, and where to go on.
     pub(crate) fn set(&self, register: Register, value: u64) -> bool {
-        let raw = self.0.get();
+        let raw = self.0 .0.get();
         let value = value as usize;
         if !self.is_64bit() && is_64bit_only(register) {
             return false;
@@ -122,7 +147,7 @@ impl Regs<'_> {
     /// instruction there out (`handle_swbp` of `kernel/events/uprobes.c`).
     pub(crate) fn go_to(&self, address: u64) {
         // SAFETY: As in `set`.
-        unsafe { (*self.0.get()).ip = address as usize };
+        unsafe { (*self.0 .0.get()).ip = address as usize };
     }
 }
 

@@ -6,7 +6,11 @@
     reason = "kernel structs hold empty structs; they go by pointer only"
 )]
 
-use kernel::bindings::{cgroup, inode, mm_struct, pid, pt_regs, super_block, task_struct};
+use super::user_mem::Step;
+use core::ffi::{c_ulong, c_void};
+use kernel::bindings::{
+    cgroup, inode, mm_struct, pid, pt_regs, super_block, task_struct, vm_area_struct,
+};
 
 extern "C" {
     /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
@@ -48,6 +52,18 @@ extern "C" {
     pub(super) fn nsprobe_read_pair(pair: *mut [u64; 2], from: *const u64) -> bool;
     /// The module parameter `allow_modify`.
     pub(super) fn nsprobe_allows_modify() -> bool;
+    /// How many of `count` steps read what they did before. With page faults disabled it
+    /// does not sleep. The addresses must have been checked.
+    pub(super) fn nsprobe_matching(steps: *const Step, count: u32) -> u32;
+    /// `__module_get()` of this module, which must be in use.
+    pub(super) fn nsprobe_module_get();
+    /// `module_put()` of this module.
+    pub(super) fn nsprobe_module_put();
+    /// `vma_is_anonymous()`, and no userfaultfd serves it; the mapping must be locked.
+    pub(super) fn nsprobe_is_private_memory(vma: *mut vm_area_struct) -> bool;
+    /// Which vDSO an address space has, as the address of its `struct vdso_image`, and where
+    /// it is mapped; NULL for none.
+    pub(super) fn nsprobe_vdso(mm: *mut mm_struct, start: *mut c_ulong) -> *const c_void;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
 }

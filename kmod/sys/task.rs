@@ -322,6 +322,8 @@ pub(crate) fn is_capable(capability: u32) -> bool {
 pub(crate) const CAP_PERFMON: u32 = bindings::CAP_PERFMON;
 /// `CAP_SYS_PTRACE`.
 pub(crate) const CAP_SYS_PTRACE: u32 = bindings::CAP_SYS_PTRACE;
+/// `CAP_SYSLOG`.
+pub(crate) const CAP_SYSLOG: u32 = bindings::CAP_SYSLOG;
 /// `CAP_SYS_ADMIN`.
 pub(crate) const CAP_SYS_ADMIN: u32 = bindings::CAP_SYS_ADMIN;
 

@@ -7,7 +7,11 @@
 //! -EFAULT for a page that is not there.
 
 use super::shim;
-use core::mem::MaybeUninit;
+use core::{
+    cell::Cell,
+    mem::MaybeUninit,
+    sync::atomic::{AtomicU64, Ordering::Relaxed}, //
+};
 use kernel::{
     bindings,
     types::NotThreadSafe, //
@@ -19,14 +23,40 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) struct Fault;
 
 /// Page faults of this task are off while it lives: for many short reads.
-pub(crate) struct NoFaults(NotThreadSafe);
+pub(crate) struct NoFaults {
+    /// Where nothing could be read last.
+    missed: Cell<Option<u64>>,
+    _of_this_task: NotThreadSafe,
+}
 
 impl NoFaults {
     /// Turns them off.
     pub(crate) fn new() -> Self {
         // SAFETY: Counted per task; `drop` gives it back, in the same task.
         unsafe { shim::nsprobe_pagefault_disable() };
-        NoFaults(NotThreadSafe)
+        NoFaults {
+            missed: Cell::new(None),
+            _of_this_task: NotThreadSafe,
+        }
+    }
+
+    /// How many of these steps, from the first on, read the same words now. Their slots are
+    /// addresses that were read before.
+    pub(crate) fn matching(&self, steps: &[Step]) -> usize {
+        // SAFETY: There are so many steps, of the layout that `nsprobe_matching` knows;
+        // their addresses are the user's, as they were checked when they were first read.
+        unsafe { shim::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
+    }
+
+    /// The address of the last read that failed.
+    pub(crate) fn missed(&self) -> Option<u64> {
+        self.missed.get()
+    }
+
+    #[cold]
+    fn miss(&self, address: u64) -> Fault {
+        self.missed.set(Some(address));
+        Fault
     }
 
     /// The word at user address `address`.
@@ -35,7 +65,10 @@ impl NoFaults {
         // SAFETY: `word` is valid for writes; the address is checked, may be any, and a
         // page that is not there is an error, as page faults are off.
         let read = unsafe { shim::nsprobe_read_word(&mut word, address as *const u64) };
-        read.then_some(word).ok_or(Fault)
+        match read {
+            true => Ok(word),
+            false => Err(self.miss(address)),
+        }
     }
 
     /// The two words at user address `address`.
@@ -47,7 +80,7 @@ impl NoFaults {
         match read {
             // SAFETY: Both words were written.
             true => Ok(unsafe { pair.assume_init() }),
-            false => Err(Fault),
+            false => Err(self.miss(address)),
         }
     }
 }
@@ -56,6 +89,39 @@ impl Drop for NoFaults {
     fn drop(&mut self) {
         // SAFETY: `new` has disabled them once for this.
         unsafe { shim::nsprobe_pagefault_enable() };
+    }
+}
+
+/// What a step from a frame to its caller has read, and the word of the frame that it led
+/// to: `struct nsprobe_step` of `shim.c`.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct Step {
+    /// Where the return address is.
+    pub(crate) slot: AtomicU64,
+    /// The return address.
+    pub(crate) rip: AtomicU64,
+    /// Where the caller's `rbp` is, or zero when it is in its register still.
+    pub(crate) rbp_slot: AtomicU64,
+    /// The caller's `rbp`.
+    pub(crate) rbp: AtomicU64,
+    /// The frame's word.
+    pub(crate) word: AtomicU64,
+}
+
+impl Step {
+    /// Becomes another one.
+    pub(crate) fn set(&self, other: &Step) {
+        let pairs = [
+            (&self.slot, &other.slot),
+            (&self.rip, &other.rip),
+            (&self.rbp_slot, &other.rbp_slot),
+            (&self.rbp, &other.rbp),
+            (&self.word, &other.word),
+        ];
+        for (to, from) in pairs {
+            to.store(from.load(Relaxed), Relaxed);
+        }
     }
 }
 
@@ -74,6 +140,31 @@ pub(crate) fn read(address: u64, out: &mut [u8]) -> Result<(), Fault> {
         0 => Ok(()),
         _ => Err(Fault),
     }
+}
+
+/// The first and the last byte of what [`NoFaults::pair`] reads at `address`.
+pub(crate) fn ends_of_read(address: u64) -> [u64; 2] {
+    [address, address.wrapping_add(15)]
+}
+
+/// Makes what is read by [`NoFaults::pair`] at `address` be there, as far as it can be. Task
+/// context of a user task, outside of handlers: it sleeps until the pages are there.
+pub(crate) fn fetch(address: u64) -> Result<(), Fault> {
+    for at in ends_of_read(address) {
+        let mut byte = 0u8;
+        // SAFETY: `byte` is valid for writes; the address is checked, and may be any.
+        let left = unsafe {
+            bindings::_copy_from_user(
+                core::ptr::from_mut(&mut byte).cast(),
+                at as *const core::ffi::c_void,
+                1,
+            )
+        };
+        if left != 0 {
+            return Err(Fault);
+        }
+    }
+    Ok(())
 }
 
 /// Writes `bytes` to user address `address`. A page that is not there, not writable,

@@ -5,7 +5,7 @@
 //! when that is contended under a trylock of the mmap lock.
 
 use super::shim;
-use core::ptr::NonNull;
+use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,
     cred::Credential,
@@ -62,6 +62,23 @@ impl FileKey {
         }
     }
 
+    /// The key of a vDSO: of its image in the kernel, which it tells of by its address.
+    fn of_vdso(image: NonNull<c_void>) -> Self {
+        FileKey {
+            address: image.as_ptr() as usize,
+            dev: 0,
+            ino: 0,
+            generation: 0,
+            bytes: 0,
+            ctime_ns: 0,
+        }
+    }
+
+    /// The key of the current task's vDSO.
+    pub(crate) fn of_own_vdso() -> Option<Self> {
+        vdso().map(|(image, _)| FileKey::of_vdso(image))
+    }
+
     /// A number to spread keys by.
     pub(crate) fn hash(&self) -> u64 {
         let mixed = (self.address as u64 >> 4) ^ self.ctime_ns.rotate_left(32) ^ self.bytes;
@@ -93,6 +110,22 @@ impl<'a> Mapping<'a> {
         // SAFETY: The mapping is locked; `vm_pgoff` is written under the write lock only.
         let pages = unsafe { (*self.0.as_ptr()).vm_pgoff };
         (pages as u64) << bindings::PAGE_SHIFT
+    }
+
+    /// What is mapped: a file, or the vDSO.
+    pub(crate) fn key(&self) -> Option<FileKey> {
+        match self.file() {
+            Some(file) => file.key(),
+            None => vdso()
+                .filter(|(_, start)| *start == self.start())
+                .map(|(image, _)| FileKey::of_vdso(image)),
+        }
+    }
+
+    /// Whether it is memory of the process's own, and no userfaultfd serves it.
+    pub(crate) fn is_private_memory(&self) -> bool {
+        // SAFETY: The mapping is locked.
+        unsafe { shim::nsprobe_is_private_memory(self.0.as_ptr()) }
     }
 
     /// The mapped file: on overlayfs the real one below.
@@ -165,6 +198,16 @@ impl HeldFile {
         // `fdget_pos` can be active.
         Ok(unsafe { ARef::from_raw(file.cast()) })
     }
+}
+
+/// The vDSO that the current task has: its image, and where that is mapped.
+fn vdso() -> Option<(NonNull<c_void>, u64)> {
+    let current = kernel::current!();
+    let mm = current.mm()?.as_raw();
+    let mut start = 0;
+    // SAFETY: The current task keeps its address space; the number is ours.
+    let image = unsafe { shim::nsprobe_vdso(mm, &mut start) };
+    Some((NonNull::new(image.cast_mut())?, start))
 }
 
 /// Looks up the mapping of the current task at `address` and hands it to `look`.

@@ -9,13 +9,15 @@
 // HOW is `plain`, `vla` (a frame of a size that is not known before), `aligned` (a frame
 // on a boundary of 64 bytes), `sort` (a callback from the C library), `signal` (a handler
 // on a stack of its own), `thread`, `vfork` (a child that shares the memory), `context`
-// (a coroutine on a stack of its own) or `write` (which calls the C library instead).
+// (a coroutine on a stack of its own), `generated` (code in no file, with a frame pointer)
+// or `write` (which calls the C library instead).
 // Prints "called N" in the end.
 #include <signal.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -154,6 +156,27 @@ __attribute__((noipa)) static long with_context(long n)
 	return n;
 }
 
+/* push %rbp; mov %rsp, %rbp; call *%rdx; pop %rbp; ret */
+static const unsigned char CODE[] = {
+	0x55, 0x48, 0x89, 0xe5, 0xff, 0xd2, 0x5d, 0xc3,
+};
+
+__attribute__((noipa)) static long with_generated(long n)
+{
+	static long (*generated)(long, long, long (*)(long, long));
+
+	if (generated == NULL) {
+		void *room = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (room == MAP_FAILED)
+			abort();
+		memcpy(room, CODE, sizeof(CODE));
+		generated = (long (*)(long, long, long (*)(long, long)))room;
+	}
+	return generated(n, 9, plain) + 1;
+}
+
 __attribute__((noipa)) static long chosen(const char *how, long n)
 {
 	static const struct {
@@ -163,6 +186,7 @@ __attribute__((noipa)) static long chosen(const char *how, long n)
 		{ "vla", with_vla }, { "aligned", with_both }, { "sort", with_sort },
 		{ "signal", with_signal }, { "thread", with_thread }, { "vfork", with_vfork },
 		{ "context", with_context }, { "write", with_write },
+		{ "generated", with_generated },
 	};
 
 	for (size_t i = 0; i < sizeof(ALL) / sizeof(*ALL); i++)

@@ -97,6 +97,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         Unwind { size, flags, fd, block_count, first, blocks, rows, rules, row_count, rule_count,
             object, defect, bytes }
         StackCopy { header, time_ns, probe, tid, rip, rsp, rbp, flags, mappings, words, reserved }
+        LateStack { header, time_ns, hit_ns, probe, tid, stack, words, stack_end, pages }
+        Stack { size, flags, id, words, frames, used, reserved }
         CodeMapping { start, bytes, delta, object, reserved }
         Rule { base, saved, more, offset, saved_at, reserved }
         Object { size, flags, id, fd, identity }
@@ -111,7 +113,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             reserved }
         Header { word, kind, reserved }
         Hit { header, time_ns, probe, sequence, cpu, words, stack_end, flags, field_words, pid, tid,
-            ns_pid, ns_tid, pidns_inum, reserved2, comm }
+            ns_pid, ns_tid, pidns_inum, stack, comm }
         ObjectRecord { header, time_ns, id, reserved, identity }
         Lost { header, time_ns, count, first_ns }
         WriteRecord { header, time_ns, probe, sequence, pid, tid, what, done, bytes, reserved, cpu,
@@ -144,6 +146,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_FREEZE,
         NR_FILE,
         NR_UNWIND,
+        NR_STACK,
         INFO,
         SETUP,
         FILTER,
@@ -157,6 +160,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FREEZE,
         FILE,
         UNWIND,
+        STACK,
         FEATURE_ENTRY,
         FEATURE_STACK_FP,
         FEATURE_FILTER_PID,
@@ -172,6 +176,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_FLIGHT,
         FEATURE_FOLLOW,
         FEATURE_UNWIND,
+        FEATURE_STACKS,
         RING_BYTES_MIN,
         RING_BYTES_MAX,
         RING_BYTES_TOTAL_MAX,
@@ -235,6 +240,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::NotAtEntry,
         Refusal::NoWriteLimit,
         Refusal::BadLimit,
+        Refusal::MayNotSeeKernel,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,
@@ -265,9 +271,18 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         StackEnd::BadRow,
         StackEnd::NoRow,
         StackEnd::Copied,
+        StackEnd::Late,
         COPY_BEHIND_CALL,
         COPY_WITHOUT_RBP,
         KIND_STACK_COPY,
+        KIND_LATE_STACK,
+        KERNEL_WORDS_MAX,
+        PROBE_STACK_IDS,
+        PROBE_KERNEL_STACK,
+        PROBE_LATE,
+        STACK_TABLE_WORDS,
+        LATE_MAX,
+        UNWIND_VDSO,
         HIT_BYTES_MAX,
         PROBE_COPIES,
         STACK_COPY_WORDS_MAX,

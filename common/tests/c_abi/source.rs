@@ -48,6 +48,7 @@ pub(crate) fn read() -> Vec<Item> {
     for file in [
         "abi.rs",
         "program.rs",
+        "frame.rs",
         "record.rs",
         "ring.rs",
         "unwind.rs",

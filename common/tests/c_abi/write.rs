@@ -79,9 +79,9 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 13] = [
+pub(crate) const COMMANDS: [&str; 14] = [
     "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM", "TABLE",
-    "ROWS", "FREEZE", "FILE", "UNWIND",
+    "ROWS", "FREEZE", "FILE", "UNWIND", "STACK",
 ];
 
 /// A constant's name in C.

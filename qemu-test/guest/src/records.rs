@@ -3,7 +3,7 @@
 
 use crate::session::{Ring, Session};
 use nsprobe_common::record::{
-    Frame, Hit, Lost, ObjectRecord, OffRecord, Record, StackCopy, WriteRecord,
+    Frame, Hit, LateStack, Lost, ObjectRecord, OffRecord, Record, StackCopy, WriteRecord,
 };
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
@@ -23,6 +23,8 @@ pub(crate) struct Records {
     pub(crate) off: Vec<OffRecord>,
     /// Copies of stacks.
     pub(crate) copies: Vec<StackCopy>,
+    /// Stacks that came late, with their frames.
+    pub(crate) late: Vec<(LateStack, Vec<Frame>)>,
     /// Announced losses.
     pub(crate) lost: Vec<Lost>,
 }
@@ -45,6 +47,7 @@ impl Records {
                 Some(Record::Write(write)) => self.writes.push(*write),
                 Some(Record::Off(off)) => self.off.push(*off),
                 Some(Record::StackCopy(copy, ..)) => self.copies.push(*copy),
+                Some(Record::LateStack(late, frames)) => self.late.push((*late, frames.collect())),
                 Some(Record::Lost(lost)) => self.lost.push(*lost),
                 Some(Record::Unknown(kind, _)) => panic!("a record of unknown kind {kind}"),
                 None => {}

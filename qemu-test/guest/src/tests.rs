@@ -12,6 +12,7 @@ mod flight;
 mod follow;
 mod garbage;
 pub(crate) mod harness;
+mod hostile_stacks;
 mod lifetime;
 mod limits;
 mod mappings;
@@ -23,6 +24,8 @@ mod returns;
 mod semaphores;
 mod sinks;
 mod specs;
+mod stack_ids;
+mod stack_kinds;
 mod stacks;
 mod unwind;
 mod verify;
@@ -71,6 +74,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,
+        stack_ids::TESTS,
+        stack_kinds::TESTS,
+        hostile_stacks::TESTS,
         unwind::TESTS,
         returns::TESTS,
         fetching::TESTS,
@@ -96,6 +102,7 @@ pub(crate) fn play(words: &[String]) -> ExitCode {
         ["attach-many", pid] => batches::attach_for_ever(pid),
         ["open"] => permissions::open(),
         ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
+        ["take-kernel-stack"] => permissions::take_kernel_stack(),
         _ => ExitCode::from(2),
     }
 }

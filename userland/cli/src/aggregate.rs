@@ -70,7 +70,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         how,
         setup: SetupOptions::with_ring_bytes(RING_BYTES),
         stack: max_frames != 0,
-        copies: false,
+        records: false,
+        kernel_stack: false,
         max_frames,
         max_writes: 0,
     };
@@ -259,6 +260,7 @@ impl Counting {
             probes: summary::probes(&run.session, &run.labels)?,
             names: self.names.sources(),
             finished: 0,
+            late: 0,
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;

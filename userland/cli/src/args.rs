@@ -89,6 +89,9 @@ struct TraceArguments {
     /// Print the stack of each call
     #[arg(short, long)]
     stack: bool,
+    /// Print the kernel's stack of each call, too: where the program was stopped
+    #[arg(long)]
+    kernel_stack: bool,
     /// End after N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -407,6 +410,7 @@ impl TraceArguments {
                 ..self.common.plan()?
             },
             stack: self.stack,
+            kernel_stack: self.kernel_stack,
             count: self.count,
             setup: SetupOptions {
                 overwrite: self.flight,
@@ -471,6 +475,7 @@ impl SetArguments {
         Ok(TracePlan {
             options: self.run.plan(&[self.probe])?,
             stack: false,
+            kernel_stack: false,
             count: None,
             setup: SetupOptions {
                 modify: true,

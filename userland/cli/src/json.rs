@@ -4,7 +4,7 @@
 
 use crate::fields;
 use crate::names::Named;
-use crate::render::{self, FrameView, HitView};
+use crate::render::{self, FrameView, HitView, KernelFrame};
 use crate::summary::Summary;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Lost, Method, OffRecord, StackEnd, WriteRecord};
@@ -74,6 +74,31 @@ struct HitLine<'a> {
     stack: Option<Vec<FrameLine<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack_end: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_stack: Option<Vec<KernelLine<'a>>>,
+}
+
+#[derive(Serialize)]
+struct KernelLine<'a> {
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<&'a str>,
+}
+
+impl<'a> KernelLine<'a> {
+    fn new(frame: &'a KernelFrame<'_>) -> KernelLine<'a> {
+        let symbol = frame.symbol;
+        KernelLine {
+            address: format!("{:#x}", frame.address),
+            name: symbol.map(|symbol| symbol.name.as_str()),
+            offset: symbol.map(|symbol| frame.address.wrapping_sub(symbol.address)),
+            module: symbol.and_then(|symbol| symbol.module.as_deref()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -138,6 +163,8 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
             }),
             stack: has_stack.then(|| view.frames.iter().map(FrameLine::new).collect()),
             stack_end: has_stack.then(|| end_name(end)),
+            kernel_stack: (!view.kernel.is_empty())
+                .then(|| view.kernel.iter().map(KernelLine::new).collect()),
         },
     )
 }
@@ -154,6 +181,7 @@ fn end_name(end: Option<StackEnd>) -> &'static str {
         Some(StackEnd::BadRow) => "bad-row",
         Some(StackEnd::NoRow) => "no-row",
         Some(StackEnd::Copied) => "copied",
+        Some(StackEnd::Late) => "late",
         None => "unknown",
     }
 }
@@ -431,8 +459,32 @@ struct SummaryLine<'a> {
     #[serde(flatten)]
     total: CountersLine,
     balanced: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<StacksLine>,
     probes: Vec<ProbeLine<'a>>,
     names: &'a [String],
+}
+
+#[derive(Serialize)]
+struct StacksLine {
+    cut: u64,
+    finished_from_copies: u64,
+    taken_late: u64,
+    unwind_files: u64,
+    unwind_bytes: u64,
+}
+
+impl StacksLine {
+    fn new(summary: &Summary) -> StacksLine {
+        let rows = summary.rows.as_ref();
+        StacksLine {
+            cut: summary.total().stacks_cut,
+            finished_from_copies: summary.finished,
+            taken_late: summary.late,
+            unwind_files: rows.map_or(0, |rows| rows.files),
+            unwind_bytes: rows.map_or(0, |rows| rows.bytes),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -456,6 +508,7 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
             printed: summary.printed,
             total: summary.total().into(),
             balanced: summary.problem().is_none(),
+            stacks: summary.has_stacks.then(|| StacksLine::new(summary)),
             probes: summary
                 .probes
                 .iter()

@@ -142,8 +142,8 @@ impl Names {
             Err(error) => (String::new(), Err(error.to_string())),
         };
         if let (Some(rows), Ok(found)) = (&self.rows, &found) {
-            if let (false, Ok(file)) = (self.known.contains_key(&id), found.binary.try_clone_file())
-            {
+            let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
+            if let (true, Ok(file)) = (is_new, found.binary.try_clone_file()) {
                 rows.give(file, &found.path);
             }
         }
@@ -231,6 +231,7 @@ impl Known {
             Origin::Probed => "the probed file",
             Origin::Kernel => "the mapped file, from the kernel",
             Origin::Mapping => "the file of a living mapping",
+            Origin::Vdso => "the kernel's own code in each program",
         };
         match &self.note {
             Some(note) => format!("{names} of {file} ({note})"),
@@ -262,10 +263,7 @@ fn is_exact(method: u8) -> bool {
 
 fn without_object(why: u8) -> Named {
     let reasons = [
-        (
-            Unmapped::Anonymous,
-            "not in a file: generated code or the vDSO",
-        ),
+        (Unmapped::Anonymous, "not in a file: generated code"),
         (Unmapped::TableFull, "the session has too many files"),
         (Unmapped::NoMapping, "the mapping could not be looked up"),
         (Unmapped::HugeOffset, "too far into its file"),

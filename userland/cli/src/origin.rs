@@ -11,7 +11,7 @@ use crate::probes::ProbedFile;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Session;
-use nsprobe_symbolize::Binary;
+use nsprobe_symbolize::{own_vdso, Binary, VDSO};
 use nsprobe_target::{open_in, Process};
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -29,6 +29,8 @@ pub(crate) enum Origin {
     Kernel,
     /// A living process has it mapped.
     Mapping,
+    /// It is the vDSO, of which this process has one of its own.
+    Vdso,
 }
 
 impl fmt::Display for Origin {
@@ -37,6 +39,7 @@ impl fmt::Display for Origin {
             Origin::Probed => "probed",
             Origin::Kernel => "kernel",
             Origin::Mapping => "mapping",
+            Origin::Vdso => "vdso",
         })
     }
 }
@@ -56,6 +59,9 @@ pub(crate) fn find(
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
 ) -> anyhow::Result<Found> {
+    if (identity.dev, identity.ino) == (0, 0) {
+        return from_vdso(identity);
+    }
     // Claimed in any case: the kernel shall not keep a container's file open.
     let claimed = session.claim(id);
     let same = probed
@@ -120,6 +126,18 @@ fn from_kernel(file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
         binary: Rc::new(binary),
         path,
         origin: Origin::Kernel,
+    })
+}
+
+/// The vDSO of another kind of program (a 32-bit one) has another build-id.
+fn from_vdso(identity: &ObjectIdentity) -> anyhow::Result<Found> {
+    let path = PathBuf::from(VDSO);
+    let binary = Binary::open(own_vdso()?, &path)?;
+    verify(&binary, &path, identity)?;
+    Ok(Found {
+        binary: Rc::new(binary),
+        path,
+        origin: Origin::Vdso,
     })
 }
 

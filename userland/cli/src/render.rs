@@ -10,7 +10,7 @@ use libnsprobe::common::record::{
     Hit, Lost, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
 };
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::{escaped, SourceFrame};
+use nsprobe_symbolize::{escaped, KernelSymbol, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;
 
@@ -36,6 +36,17 @@ pub(crate) struct HitView<'a> {
     pub(crate) values: &'a [FieldValue],
     /// The stack, innermost first; none when none was asked for.
     pub(crate) frames: &'a [FrameView],
+    /// The kernel's stack, innermost first.
+    pub(crate) kernel: &'a [KernelFrame<'a>],
+}
+
+/// A frame of the kernel's stack, and its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelFrame<'a> {
+    /// The return address.
+    pub(crate) address: u64,
+    /// The function; none when the kernel hides its addresses.
+    pub(crate) symbol: Option<&'a KernelSymbol>,
 }
 
 /// A frame and its name.
@@ -89,6 +100,7 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
         }
         Some(StackEnd::BadRow) => Some("the last function is not as its file describes it"),
         Some(StackEnd::Copied) => Some("the copy of its memory is gone"),
+        Some(StackEnd::Late) => Some("the next frame's memory did not come back in time"),
         Some(StackEnd::NoRow) => Some("nothing in its file says how the last function is left"),
         None => Some("for a reason that this version does not know"),
     }
@@ -117,9 +129,29 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     out.write_all(b"\n")?;
     frames(out, view.frames)?;
     match view.cut() {
-        Some(why) if !view.frames.is_empty() => writeln!(out, "  stack cut: {why}"),
-        _ => Ok(()),
+        Some(why) if !view.frames.is_empty() => writeln!(out, "  stack cut: {why}")?,
+        _ => {}
     }
+    kernel(out, view.kernel)
+}
+
+/// Writes the frames of the kernel's stack.
+fn kernel(out: &mut impl Write, frames: &[KernelFrame<'_>]) -> Result<()> {
+    for (number, frame) in frames.iter().enumerate() {
+        write!(out, "  k{number:<3} ")?;
+        match frame.symbol {
+            Some(symbol) => {
+                let offset = frame.address.wrapping_sub(symbol.address);
+                write!(out, "{}+{offset:#x}", escaped(&symbol.name))?;
+                match &symbol.module {
+                    Some(module) => writeln!(out, "  [{}]", escaped(module))?,
+                    None => writeln!(out)?,
+                }
+            }
+            None => writeln!(out, "{:#x}", frame.address)?,
+        }
+    }
+    Ok(())
 }
 
 /// Writes the frames of a stack.
@@ -331,6 +363,7 @@ mod tests {
             formats: &[],
             values: &[],
             frames,
+            kernel: &[],
         };
         let mut out = Vec::new();
         self::hit(&mut out, &view).unwrap();

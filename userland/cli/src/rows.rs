@@ -5,7 +5,7 @@
 use crate::probes::Planned;
 use crate::target::Target;
 use libnsprobe::{Session, UnwindRows, Unwinder};
-use nsprobe_symbolize::{escaped, Binary};
+use nsprobe_symbolize::{escaped, own_vdso, Binary, VDSO};
 use nsprobe_target::{all_processes, Process};
 use nsprobe_unwind::UnwindTable;
 use std::collections::{BTreeSet, HashSet};
@@ -63,6 +63,8 @@ impl Loader {
     /// Starts it.
     pub(crate) fn start(session: &Session) -> anyhow::Result<Loader> {
         let unwinder = session.unwinder()?;
+        // Stacks that go through it end there without them, and say so.
+        let _ = give_vdso(&unwinder);
         let (jobs, receiver) = mpsc::channel();
         let left = Arc::new(Left::default());
         let wishes = Wishes {
@@ -182,6 +184,22 @@ fn key(file: &File) -> Option<(u64, u64, i64, i64)> {
     ))
 }
 
+/// Gives the rows of the code that the kernel maps into each program.
+fn give_vdso(unwinder: &Unwinder) -> anyhow::Result<()> {
+    let binary = Binary::open_sections(own_vdso()?, Path::new(VDSO))?;
+    unwinder.give_vdso(&rows_of(&UnwindTable::of(&binary)?))?;
+    Ok(())
+}
+
+fn rows_of(table: &UnwindTable) -> UnwindRows<'_> {
+    UnwindRows {
+        first: table.first,
+        blocks: &table.blocks,
+        rows: &table.rows,
+        rules: &table.rules,
+    }
+}
+
 fn compile(
     unwinder: &Unwinder,
     file: &File,
@@ -190,13 +208,7 @@ fn compile(
 ) -> anyhow::Result<()> {
     let binary = Binary::open_sections(file.try_clone()?, path)?;
     let table = UnwindTable::of(&binary)?;
-    let rows = UnwindRows {
-        first: table.first,
-        blocks: &table.blocks,
-        rows: &table.rows,
-        rules: &table.rules,
-    };
-    if unwinder.give(file, &rows)? {
+    if unwinder.give(file, &rows_of(&table))? {
         report.files += 1;
         report.bytes += table.bytes() as u64;
         report.unsupported += table.left_out.unsupported;

@@ -11,7 +11,7 @@ pub(crate) use attach::{Attached, Role, Sinks};
 use crate::args::{ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
 use crate::probes::{How, Planned, ProbedFile};
-use crate::rows::{Loader, Wishes};
+use crate::rows::{Loader, Report as RowsReport, Wishes};
 use crate::summary::ProbeLabel;
 use crate::target::Target;
 use anyhow::{bail, Context};
@@ -40,8 +40,10 @@ pub(crate) struct Wanted<'a> {
     pub(crate) setup: SetupOptions,
     /// Whether the user stack is taken.
     pub(crate) stack: bool,
-    /// Whether stacks may be copied, to be finished later.
-    pub(crate) copies: bool,
+    /// Whether hits are recorded one by one.
+    pub(crate) records: bool,
+    /// Whether the kernel's stack is taken.
+    pub(crate) kernel_stack: bool,
     /// Most frames of a stack; zero for the most that there can be.
     pub(crate) max_frames: u32,
     /// Most changes that each probe makes.
@@ -282,9 +284,9 @@ impl<'a> Run<'a> {
         self.rows.as_ref().map(Loader::wishes)
     }
 
-    /// Ends the compiling of rows; a line about it.
-    pub(crate) fn end_rows(&mut self) -> Option<String> {
-        self.rows.take()?.end().describe()
+    /// Ends the compiling of rows; what has become of it.
+    pub(crate) fn end_rows(&mut self) -> Option<RowsReport> {
+        Some(self.rows.take()?.end())
     }
 
     /// What was added since it was asked for last.

@@ -2,6 +2,7 @@
 //! What a trace comes to: its counters, and whether they add up.
 
 use crate::probes::Planned;
+use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
@@ -38,8 +39,10 @@ pub(crate) struct Summary {
     pub(crate) names: Vec<String>,
     /// Stacks that were finished from copies.
     pub(crate) finished: u64,
+    /// Stacks that were taken late, as a page was not there.
+    pub(crate) late: u64,
     /// What there was of unwind rows.
-    pub(crate) rows: Option<String>,
+    pub(crate) rows: Option<Report>,
 }
 
 /// The end of a probe.
@@ -283,8 +286,15 @@ impl Summary {
                 self.finished
             )?;
         }
-        if let Some(line) = &self.rows {
-            writeln!(out, "nsprobe: {}", escaped(line))?;
+        if self.late > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} stacks were taken once their pages were there again",
+                self.late
+            )?;
+        }
+        if let Some(line) = self.rows.as_ref().and_then(Report::describe) {
+            writeln!(out, "nsprobe: {}", escaped(&line))?;
         }
         for line in self.names.iter().take(FILES_SHOWN) {
             writeln!(out, "nsprobe: names: {}", escaped(line))?;
@@ -354,6 +364,7 @@ mod tests {
                 unfollowed: 0,
             }],
             finished: 0,
+            late: 0,
             rows: None,
             names: Vec::new(),
         }

@@ -3,6 +3,7 @@
 
 mod backlog;
 mod printer;
+mod waiting;
 
 use crate::args::TracePlan;
 use crate::names::Names;
@@ -38,7 +39,8 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         how,
         setup: plan.setup,
         stack: plan.stack,
-        copies: plan.stack && !options.frame_pointers,
+        records: true,
+        kernel_stack: plan.kernel_stack,
         max_frames: 0,
         max_writes: plan.max_writes,
     };
@@ -97,6 +99,7 @@ fn end(
     run.detach()?;
     let elapsed = run.begun.elapsed();
     backlog.empty(&mut run, &mut printer)?;
+    printer.print_waiting(&run.session)?;
     printer.rest()?;
     let failure = run.end_command();
     let rows = run.end_rows();
@@ -110,6 +113,7 @@ fn end(
         probes: summary::probes(&run.session, &run.labels)?,
         names: printer.sources(),
         finished: printer.finished(),
+        late: printer.late(),
         rows,
     };
     printer.summary(&summary)?;

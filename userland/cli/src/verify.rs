@@ -43,7 +43,8 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         how,
         setup: SetupOptions::default(),
         stack: false,
-        copies: false,
+        records: false,
+        kernel_stack: false,
         max_frames: 0,
         max_writes: 0,
     };

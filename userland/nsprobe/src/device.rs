@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 13] = [
+    const NAMES: [(u64, &'static str); 16] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -58,6 +58,9 @@ impl Features {
         (abi::FEATURE_MODIFY, "modify"),
         (abi::FEATURE_LIMITS, "limits"),
         (abi::FEATURE_FLIGHT, "flight"),
+        (abi::FEATURE_FOLLOW, "follow"),
+        (abi::FEATURE_UNWIND, "unwind"),
+        (abi::FEATURE_STACKS, "stacks"),
     ];
 
     /// The names of the bits that this version knows.

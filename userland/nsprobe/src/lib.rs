@@ -38,7 +38,7 @@ pub use device::{Device, Features, Info, SetupOptions};
 pub use error::{Error, Result};
 pub use fdinfo::{sessions, ProbeStatus, SessionStatus};
 pub use nsprobe_common as common;
-pub use objects::Objects;
+pub use objects::{Objects, Stacks};
 pub use probe::{Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Reader, SETTLE_NS};
 pub use session::{Counters, Filter, ProbeId, Session};

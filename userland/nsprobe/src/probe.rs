@@ -3,8 +3,9 @@
 
 use crate::table::TableId;
 use nsprobe_common::abi::{
-    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_COPIES, PROBE_ENTRY, PROBE_FREEZES, PROBE_RETURN,
-    PROBE_RETURN_ONLY, PROBE_STACK, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_COPIES, PROBE_ENTRY, PROBE_FREEZES, PROBE_KERNEL_STACK,
+    PROBE_LATE, PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT,
+    SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -106,6 +107,25 @@ impl<'a> Probe<'a> {
     /// in front of the hit.
     pub fn with_copies(mut self) -> Self {
         self.flags |= PROBE_COPIES;
+        self
+    }
+
+    /// Equal stacks are kept once, and records name them by an id.
+    pub fn with_stack_ids(mut self) -> Self {
+        self.flags |= PROBE_STACK_IDS;
+        self
+    }
+
+    /// Where a page of a stack is not there, the stack comes in a record of its own, once
+    /// the task has fetched the page.
+    pub fn with_late_stacks(mut self) -> Self {
+        self.flags |= PROBE_LATE;
+        self
+    }
+
+    /// Take the kernel's stack.
+    pub fn with_kernel_stack(mut self) -> Self {
+        self.flags |= PROBE_KERNEL_STACK;
         self
     }
 

@@ -180,6 +180,7 @@ fn time_of(record: &Record<'_>) -> u64 {
         Record::Write(write) => write.time_ns,
         Record::Off(off) => off.time_ns,
         Record::StackCopy(copy, ..) => copy.time_ns,
+        Record::LateStack(late, _) => late.time_ns,
         // Every kind's body begins with its time.
         Record::Unknown(_, body) => {
             let bytes = body.first_chunk().copied().unwrap_or_default();

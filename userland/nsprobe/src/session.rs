@@ -350,6 +350,15 @@ impl Session {
         }
     }
 
+    /// The frames' words of a stack that records name by its id; `None` for no such stack.
+    pub fn stack(&self, id: u32) -> Result<Option<Vec<u64>>> {
+        match sys::stack(self.file.as_fd(), id) {
+            Ok(words) => Ok(Some(words)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(failed("STACK")(errno)),
+        }
+    }
+
     /// Which file a probe by this descriptor goes into: on overlayfs the one beneath.
     pub fn identify(&self, file: &File) -> Result<ObjectIdentity> {
         sys::identify(self.file.as_fd(), file.as_fd()).map_err(failed("FILE"))

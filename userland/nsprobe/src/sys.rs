@@ -208,18 +208,20 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectI
 }
 
 /// Gives rows for the file `of`; an error tells what is wrong with them, or zero.
+/// Rows of a file, or of the vDSO.
 pub(crate) fn unwind(
     fd: BorrowedFd<'_>,
-    of: BorrowedFd<'_>,
+    of: Option<BorrowedFd<'_>>,
     rows: &crate::UnwindRows<'_>,
 ) -> std::result::Result<(), (Errno, u32)> {
     let mut unwind = abi::Unwind {
         size: size::<abi::Unwind>(),
-        flags: match rows.blocks {
-            [] => abi::UNWIND_NONE,
-            _ => 0,
+        flags: match (of, rows.blocks) {
+            (None, _) => abi::UNWIND_VDSO,
+            (Some(_), []) => abi::UNWIND_NONE,
+            (Some(_), _) => 0,
         },
-        fd: of.as_raw_fd(),
+        fd: of.map_or(0, |of| of.as_raw_fd()),
         first: rows.first,
         blocks: rows.blocks.as_ptr() as u64,
         block_count: rows.blocks.len() as u32,
@@ -361,4 +363,21 @@ impl Drop for Mapping {
         // borrow the owner that is being dropped.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
+}
+
+/// The frames' words of a stack that records name by its id.
+pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<Vec<u64>> {
+    let mut words = vec![0u64; nsprobe_common::record::WORDS_MAX];
+    let mut stack = abi::Stack {
+        size: size::<abi::Stack>(),
+        id,
+        words: words.len() as u32,
+        frames: words.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of STACK; its address is that of a vector that the kernel
+    // may write to, and its count is that vector's.
+    unsafe { request(fd, abi::STACK, &mut stack) }?;
+    words.truncate(stack.words as usize);
+    Ok(words)
 }

@@ -54,7 +54,16 @@ impl Unwinder {
 
     /// Gives the rows of a file, as it is now; false when it has some already.
     pub fn give(&self, file: &File, rows: &UnwindRows<'_>) -> Result<bool> {
-        match sys::unwind(self.file.as_fd(), file.as_fd(), rows) {
+        self.give_of(Some(file), rows)
+    }
+
+    /// Gives the rows of the vDSO; false when it has some already.
+    pub fn give_vdso(&self, rows: &UnwindRows<'_>) -> Result<bool> {
+        self.give_of(None, rows)
+    }
+
+    fn give_of(&self, file: Option<&File>, rows: &UnwindRows<'_>) -> Result<bool> {
+        match sys::unwind(self.file.as_fd(), file.map(File::as_fd), rows) {
             Ok(()) => Ok(true),
             Err((Errno::EEXIST, _)) => Ok(false),
             Err((errno, 0)) => Err(Error::Request {

@@ -19,6 +19,7 @@ mod error;
 mod escape;
 mod function;
 mod glob;
+mod kernel;
 // One definition for both crates, of which neither may use the other.
 #[path = "../../target/src/nearest.rs"]
 mod nearest;
@@ -35,6 +36,7 @@ pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use glob::glob_fits;
+pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
 pub use runtime::Runtime;
 pub use sections::{LoadedSection, SectionData, UnwindSections};

@@ -332,7 +332,7 @@ fn unknown_commands_are_refused() {
         ..Info::default()
     };
     for command in [
-        abi::iowr(abi::NR_UNWIND + 1, 72),
+        abi::iowr(abi::NR_STACK + 1, 72),
         abi::iowr(0xff, 72),
         abi::INFO ^ 0x100,
         abi::INFO ^ 0xff00,

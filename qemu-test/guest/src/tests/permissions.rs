@@ -9,7 +9,7 @@ use crate::session::{errno, open_device, probe_at, Session};
 use crate::sys::{self, Forked};
 use crate::victim;
 use nix::libc;
-use nsprobe_common::abi;
+use nsprobe_common::abi::{self, Refusal};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, ExitCode};
@@ -20,6 +20,7 @@ tests![
     root_of_a_user_namespace_cannot_open,
     root_without_capabilities_cannot_open,
     a_descriptor_does_not_carry_rights_to_a_user,
+    the_kernels_stack_is_for_those_who_may_see_it,
 ];
 
 const NOBODY: u32 = 65534;
@@ -34,6 +35,16 @@ pub(super) fn open() -> ExitCode {
 pub(super) fn open_in_user_namespace() -> ExitCode {
     sys::become_root_of_user_namespace().expect("user namespaces are there");
     open()
+}
+
+/// Exits with the number of the refusal to take the kernel's stack, 0 for none.
+pub(super) fn take_kernel_stack() -> ExitCode {
+    let file = victim::path("exit_soon");
+    let function = crate::binary::function(&file, "short_work");
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    let probe = probe_at(function.offset, abi::PROBE_KERNEL_STACK);
+    let refused = session.attach(&file, probe).err();
+    ExitCode::from(refused.map_or(0, |(_, reply)| reply.reason as u8))
 }
 
 /// The error number that a helper process gets.
@@ -116,4 +127,16 @@ fn a_descriptor_does_not_carry_rights_to_a_user() {
         errno(session.detach(&[1]), "nothing is attached"),
         libc::ENOENT
     );
+}
+
+/// CAP_SYSLOG is 34.
+fn the_kernels_stack_is_for_those_who_may_see_it() {
+    let _module = Module::load();
+    let by = |capabilities: &'static [u32]| {
+        opened_by("take-kernel-stack", |c| {
+            sys::without_capabilities(c, capabilities)
+        })
+    };
+    assert_eq!(by(&[]), 0);
+    assert_eq!(by(&[34]), Refusal::MayNotSeeKernel as i32);
 }

@@ -34,16 +34,16 @@ tests![
 
 /// A frame of a stack in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Frame {
-    path: String,
+pub(super) struct Frame {
+    pub(super) path: String,
     offset: u64,
     /// The function, without what was inlined into it.
-    name: String,
-    how: String,
+    pub(super) name: String,
+    pub(super) how: String,
 }
 
 /// The stacks that a command line prints (perl's hashes are the same in each run), and why each ends.
-fn stacks(words: &[&str]) -> (Vec<(Vec<Frame>, String)>, Output) {
+pub(super) fn stacks(words: &[&str]) -> (Vec<(Vec<Frame>, String)>, Output) {
     let got = command::output(nsprobe(words).env("PERL_HASH_SEED", "0")).succeeded();
     let hits = got
         .lines()
@@ -473,7 +473,7 @@ fn wrong_rows_are_refused_and_change_nothing() {
     };
     let given = sys::ioctl(&session, abi::UNWIND, &mut none);
     assert_eq!(errno(given, "none, but one"), libc::EINVAL);
-    none.flags = abi::UNWIND_NONE << 1;
+    none.flags = abi::UNWIND_VDSO << 1;
     let given = sys::ioctl(&session, abi::UNWIND, &mut none);
     assert_eq!(errno(given, "an unknown flag"), libc::EINVAL);
     let mut unmapped = Unwind {

@@ -94,6 +94,8 @@ pub(crate) struct Tasks {
 pub(crate) struct TracePlan {
     pub(crate) options: ProbeOptions,
     pub(crate) stack: bool,
+    /// Whether the kernel's stacks are printed.
+    pub(crate) kernel_stack: bool,
     pub(crate) count: Option<u64>,
     pub(crate) setup: SetupOptions,
     /// What is changed at each hit, and how often at most.

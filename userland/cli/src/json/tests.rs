@@ -82,6 +82,7 @@ fn a_hit() -> Value {
         binary: "/x",
         function: "f",
         frames: &frames(),
+        kernel: &[],
     };
     parsed(|out| hit(out, &view))
 }
@@ -103,6 +104,7 @@ fn a_summary() -> Value {
             counters: Counters::default(),
             unfollowed: 0,
         }],
+        late: 0,
         finished: 0,
         rows: None,
         names: vec!["/x: DWARF".into()],

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
+use super::waiting::{Waiting, WaitingHits};
 use crate::args::TracePlan;
 use crate::fields;
 use crate::json;
 use crate::names::Names;
-use crate::render::{self, FrameView, HitView};
+use crate::render::{self, FrameView, HitView, KernelFrame};
 use crate::rest::Rests;
 use crate::run::{Added, Role};
 use crate::summary::{ProbeLabel, Summary};
-use libnsprobe::common::record::{Details, Frame, Hit, OffRecord, Record, StackEnd, WriteRecord};
-use libnsprobe::{Batch, Session};
+use libnsprobe::common::record::{
+    Details, Frame, Frames, Hit, OffRecord, Record, StackEnd, WriteRecord,
+};
+use libnsprobe::{Batch, Session, Stacks};
 use nsprobe_plan::decode;
+use nsprobe_symbolize::KernelSymbols;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Stdout, Write};
 
@@ -23,6 +27,11 @@ pub(super) struct Printer {
     labels: HashMap<u32, ProbeLabel>,
     names: Names,
     rests: Rests,
+    stacks: Stacks,
+    waiting: WaitingHits,
+    /// Stacks that came late.
+    late: u64,
+    kernel: KernelSymbols,
     start_ns: u64,
     printed: u64,
     received: u64,
@@ -47,6 +56,14 @@ impl Printer {
                 .collect(),
             names,
             rests: Rests::default(),
+            stacks: Stacks::default(),
+            waiting: WaitingHits::default(),
+            late: 0,
+            kernel: match plan.kernel_stack {
+                // Without them, addresses are printed.
+                true => KernelSymbols::read().unwrap_or_default(),
+                false => KernelSymbols::default(),
+            },
             start_ns,
             printed: 0,
             received: 0,
@@ -81,6 +98,11 @@ impl Printer {
         self.rests.finished()
     }
 
+    /// Stacks that came late.
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
     /// Where names came from, a line for each file.
     pub(super) fn sources(&self) -> Vec<String> {
         self.names.sources()
@@ -100,7 +122,15 @@ impl Printer {
     /// Prints a record.
     pub(super) fn print(&mut self, session: &Session, record: Record<'_>) -> io::Result<()> {
         match record {
-            Record::Hit(hit, details) => self.hit(session, hit, &details),
+            Record::Hit(hit, details) => self.receive(session, hit, &details),
+            Record::LateStack(late, frames) => match self.waiting.take(late) {
+                Some(mut waiting) => {
+                    waiting.take_stack(late, frames);
+                    self.late += 1;
+                    self.hit(session, &waiting.hit, &waiting.details())
+                }
+                None => Ok(()),
+            },
             Record::Lost(lost) if self.json => json::lost(&mut self.out, lost, self.start_ns),
             Record::Lost(lost) => render::lost(&mut self.out, lost, self.start_ns),
             Record::Write(write) => self.write(write),
@@ -142,12 +172,43 @@ impl Printer {
         Ok(())
     }
 
-    fn hit(&mut self, session: &Session, hit: &Hit, details: &Details<'_>) -> io::Result<()> {
+    /// Prints the hits whose stacks did not come, at the end.
+    pub(super) fn print_waiting(&mut self, session: &Session) -> io::Result<()> {
+        while let Some(waiting) = self.waiting.pop() {
+            self.hit(session, &waiting.hit, &waiting.details())?;
+        }
+        Ok(())
+    }
+
+    /// Prints a hit, or keeps it until its stack comes.
+    fn receive(&mut self, session: &Session, hit: &Hit, details: &Details<'_>) -> io::Result<()> {
         self.received += 1;
+        if hit.stack_end != StackEnd::Late as u8 {
+            return self.hit(session, hit, details);
+        }
+        match self.waiting.push(Waiting::new(hit, details)) {
+            Some(waiting) => self.hit(session, &waiting.hit, &waiting.details()),
+            None => Ok(()),
+        }
+    }
+
+    /// The frames of a hit, out of its record or by their stack's id.
+    fn frames(&mut self, session: &Session, hit: &Hit, details: &Details<'_>) -> Vec<Frame> {
+        match hit.stack {
+            0 => details.frames.collect(),
+            // A session that is asked for its own stacks has them.
+            id => match self.stacks.frames(session, id) {
+                Ok(Some(words)) => Frames(&words).collect(),
+                Ok(None) | Err(_) => Vec::new(),
+            },
+        }
+    }
+
+    fn hit(&mut self, session: &Session, hit: &Hit, details: &Details<'_>) -> io::Result<()> {
         if self.is_full() {
             return Ok(());
         }
-        let mut frames: Vec<Frame> = details.frames.collect();
+        let mut frames = self.frames(session, hit, details);
         let mut hit = *hit;
         if hit.stack_end == StackEnd::Copied as u8 {
             let count = frames.len();
@@ -177,6 +238,7 @@ impl Printer {
         if let Some(binary) = label.and_then(|label| label.symbols.as_deref()) {
             fields::name_symbols(&mut values, binary);
         }
+        let kernel = kernel_frames(&self.kernel, details.kernel);
         let view = HitView {
             hit,
             start_ns: self.start_ns,
@@ -188,6 +250,7 @@ impl Printer {
             formats,
             values: &values,
             frames: &self.frames,
+            kernel: &kernel,
         };
         self.printed += 1;
         if self.json {
@@ -204,4 +267,17 @@ impl Printer {
         }
         self.out.flush()
     }
+}
+
+/// The kernel's frames with their names, but for the module's own in front.
+fn kernel_frames<'a>(symbols: &'a KernelSymbols, addresses: &[u64]) -> Vec<KernelFrame<'a>> {
+    let frame = |&address: &u64| KernelFrame {
+        address,
+        symbol: symbols.find(address),
+    };
+    let is_own = |frame: &KernelFrame<'_>| {
+        let module = frame.symbol.and_then(|symbol| symbol.module.as_deref());
+        module == Some("nsprobe")
+    };
+    addresses.iter().map(frame).skip_while(is_own).collect()
 }

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The record of a hit, with its stacks.
+
+use crate::{
+    common::{
+        abi::{
+            PROBE_AT_ENTRY,
+            PROBE_COPIES,
+            PROBE_KERNEL_STACK,
+            PROBE_LATE,
+            PROBE_STACK,
+            PROBE_STACK_IDS, //
+        },
+        program::OUTPUT_WORDS_MAX,
+        record::{
+            Hit,
+            StackCopy,
+            StackEnd,
+            ELAPSED_UNKNOWN,
+            HIT_COMPAT,
+            HIT_RETURN,
+            KERNEL_WORDS_MAX,
+            KIND_HIT,
+            KIND_STACK_COPY, //
+        },
+        unwind::Registers,
+    },
+    copy::Subject,
+    late::{may_be_fetched, LateJob},
+    probe::{body_of, Event, Probe, Shared},
+    stack::{Maps, Request, Stack},
+    sys::{
+        kernel_stack,
+        later::Ticket,
+        regs::RegisterFile,
+        scratch::Words, //
+    },
+};
+use zerocopy::transmute_ref;
+
+const HIT_WORDS: usize = size_of::<Hit>() / 8;
+
+/// The stack of a record: its frames, or its id.
+#[derive(Clone, Copy)]
+pub(crate) struct Frames<'a> {
+    pub(crate) words: &'a [u64],
+    pub(crate) id: u32,
+    pub(crate) end: StackEnd,
+}
+
+const NO_FRAMES: Frames<'_> = Frames {
+    words: &[],
+    id: 0,
+    end: StackEnd::None,
+};
+
+/// What follows the frames of a record.
+#[derive(Clone, Copy)]
+struct Tail<'a> {
+    /// The kernel's stack, and the fields.
+    words: &'a [u64],
+    field_words: usize,
+}
+
+impl<'a> Tail<'a> {
+    fn of(fields: &'a [u64]) -> Self {
+        Tail {
+            words: fields,
+            field_words: fields.len(),
+        }
+    }
+}
+
+/// Who a stack is of, and where what is told of it goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Of {
+    pub(crate) probe: u32,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) cpu: u32,
+    /// When the hit was.
+    pub(crate) hit_ns: u64,
+}
+
+impl Shared {
+    /// Takes the current task's stack.
+    pub(crate) fn capture(
+        &self,
+        stack: &mut Stack,
+        regs: &RegisterFile,
+        request: &Request,
+        (cpu, now_ns): (u32, u64),
+        pid: impl Fn() -> u32,
+    ) -> StackEnd {
+        let maps = Maps {
+            objects: &self.objects,
+            kept: self.mappings.take(cpu, now_ns),
+            stacks: self.stacks.as_ref(),
+        };
+        let announce = |id| self.announce(cpu, id, now_ns);
+        stack.capture(regs, request, maps, pid, announce)
+    }
+
+    /// Puts what is needed to go on with a stack into the ring.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn copy_rest(&self, of: &Of, at: Registers, now_ns: u64) -> bool {
+        let Some(copies) = self.copies.as_ref() else {
+            return false;
+        };
+        let subject = Subject {
+            at,
+            objects: &self.objects,
+            pid: &|| of.pid,
+            announce: &|id| self.announce(of.cpu, id, now_ns),
+            head: StackCopy {
+                time_ns: of.hit_ns,
+                probe: of.probe,
+                tid: of.tid,
+                ..StackCopy::default()
+            },
+        };
+        copies.copy(of.cpu, &subject, |parts| {
+            self.append(of.cpu, KIND_STACK_COPY, parts, now_ns)
+        })
+    }
+}
+
+impl<'a> Frames<'a> {
+    /// Those of a stack that ends so: an id, when there is one.
+    pub(crate) fn of(stack: &'a Stack, end: StackEnd) -> Self {
+        let (words, id) = match stack.id() {
+            Some(id) => (&[][..], id),
+            None => (stack.words(), 0),
+        };
+        Frames { words, id, end }
+    }
+}
+
+impl Probe {
+    /// Takes the stack of a hit.
+    pub(crate) fn capture(&self, stack: &mut Stack, event: &Event<'_>) -> StackEnd {
+        let request = self.request(event);
+        let at = (event.here.cpu, event.now_ns);
+        self.shared
+            .capture(stack, event.regs, &request, at, || event.ids().pid)
+    }
+
+    fn request(&self, event: &Event<'_>) -> Request {
+        Request {
+            // At a return the caller is where the instruction pointer is.
+            at_entry: self.flags & PROBE_AT_ENTRY != 0 && event.ended.is_none(),
+            ahead: match event.ended {
+                None => self.ahead,
+                Some(_) => 0,
+            },
+            max_frames: self.max_frames,
+            copies: self.flags & PROBE_COPIES != 0,
+            by_id: self.flags & PROBE_STACK_IDS != 0,
+        }
+    }
+
+    /// Puts the hit into the ring, with its stacks when they are wanted.
+    pub(crate) fn record(&self, event: &Event<'_>, fields: &[u64]) -> bool {
+        match self.flags & (PROBE_STACK | PROBE_KERNEL_STACK) {
+            0 => self.append(event, &NO_FRAMES, &Tail::of(fields)),
+            PROBE_STACK => self.record_with_stack(event, &Tail::of(fields)),
+            _ => self.record_with_kernel_stack(event, fields),
+        }
+    }
+
+    /// Out of line, so that other hits do not pay for its kilobyte.
+    #[cold]
+    #[inline(never)]
+    fn record_with_kernel_stack(&self, event: &Event<'_>, fields: &[u64]) -> bool {
+        let mut words = Words::<{ KERNEL_WORDS_MAX + OUTPUT_WORDS_MAX }>::new();
+        kernel_stack::append(&mut words);
+        words.extend(fields);
+        let tail = Tail {
+            words: words.as_slice(),
+            field_words: fields.len(),
+        };
+        match self.flags & PROBE_STACK {
+            0 => self.append(event, &NO_FRAMES, &tail),
+            _ => self.record_with_stack(event, &tail),
+        }
+    }
+
+    /// Out of line, so that hits without a stack do not pay for its kilobyte.
+    #[inline(never)]
+    fn record_with_stack(&self, event: &Event<'_>, tail: &Tail<'_>) -> bool {
+        let shared = &*self.shared;
+        let mut stack = Stack::new();
+        let mut end = self.capture(&mut stack, event);
+        if let Some(rest) = stack.rest() {
+            if !shared.copy_rest(&self.of(event), rest, event.now_ns) {
+                end = StackEnd::NoRow;
+            }
+        }
+        let ticket = match stack.missed() {
+            Some(address) => self.ticket(address),
+            None => None,
+        };
+        if ticket.is_some() {
+            end = StackEnd::Late;
+        }
+        let frames = Frames::of(&stack, end);
+        let recorded = self.append(event, &frames, tail);
+        if recorded && end.is_cut() {
+            event.here.stack_cut();
+        }
+        if let (Some(ticket), true) = (ticket, recorded) {
+            let job = LateJob {
+                regs: event.regs.copy(),
+                request: self.request(event),
+                of: self.of(event),
+                counters: self.counters.clone(),
+            };
+            if !ticket.leave(self.shared.clone(), job) {
+                event.here.stack_cut();
+            }
+        }
+        recorded
+    }
+
+    fn of(&self, event: &Event<'_>) -> Of {
+        let ids = event.ids();
+        Of {
+            probe: self.id,
+            pid: ids.pid,
+            tid: ids.tid,
+            cpu: event.here.cpu,
+            hit_ns: event.now_ns,
+        }
+    }
+
+    /// The right to take a stack late, as nothing can be read at `address`, when waiting may
+    /// help and can do no harm.
+    #[cold]
+    fn ticket(&self, address: u64) -> Option<Ticket<'_, Shared>> {
+        if self.flags & PROBE_LATE == 0 {
+            return None;
+        }
+        let slots = self
+            .shared
+            .late
+            .as_ref()
+            .filter(|_| may_be_fetched(address))?;
+        slots.take()
+    }
+
+    /// Appends the record of the hit and what follows it.
+    fn append(&self, event: &Event<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
+        let (ids, cpu) = (event.ids(), event.here.cpu);
+        let compat = if event.regs.is_64bit() { 0 } else { HIT_COMPAT };
+        let elapsed = [event.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
+        let (returned, elapsed): (u8, &[u64]) = match event.ended {
+            Some(_) => (HIT_RETURN, &elapsed),
+            None => (0, &[]),
+        };
+        let hit = Hit {
+            time_ns: event.now_ns,
+            probe: self.id,
+            sequence: event.sequence,
+            cpu: cpu as u16,
+            words: frames.words.len() as u16,
+            stack_end: frames.end as u8,
+            flags: compat | returned,
+            field_words: tail.field_words as u16,
+            pid: ids.pid,
+            tid: ids.tid,
+            ns_pid: ids.ns_pid,
+            ns_tid: ids.ns_tid,
+            pidns_inum: ids.pidns_inum,
+            stack: frames.id,
+            comm: event.current.comm(),
+            ..Hit::default()
+        };
+        let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
+        let parts = [body_of(words), elapsed, frames.words, tail.words];
+        self.shared.append(cpu, KIND_HIT, &parts, event.now_ns)
+    }
+}

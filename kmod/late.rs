@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Stacks that are taken late: a page of the stack was not there, and a handler must not
+//! wait for one.
+//!
+//! The task fetches the page on its way back to user space, when its stack is still as it
+//! was above the place of the hit, and takes the stack then. What is emulated of the probed
+//! instruction meanwhile writes below that place, if anywhere.
+
+use crate::{
+    common::record::{LateStack, StackEnd, KIND_LATE_STACK},
+    counters::Counters,
+    hit_record::{Frames, Of},
+    probe::{body_of, Shared},
+    stack::{Request, Stack},
+    sys::{
+        self,
+        later::Later,
+        regs::RegisterFile,
+        user_mem,
+        vma::look_up, //
+    },
+};
+use kernel::sync::Arc;
+use zerocopy::transmute_ref;
+
+/// Most pages that are fetched for one stack.
+const PAGES_MAX: u8 = 32;
+
+const LATE_WORDS: usize = size_of::<LateStack>() / 8;
+
+/// A stack that is to be taken.
+pub(crate) struct LateJob {
+    /// The registers at the hit.
+    pub(crate) regs: RegisterFile,
+    pub(crate) request: Request,
+    pub(crate) of: Of,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Later for Shared {
+    type Job = LateJob;
+
+    fn run(&self, job: &LateJob) {
+        let mut stack = Stack::new();
+        let (mut end, pages) = self.capture_late(&mut stack, job);
+        let now_ns = sys::now_ns();
+        if let Some(rest) = stack.rest() {
+            if !self.copy_rest(&job.of, rest, now_ns) {
+                end = StackEnd::NoRow;
+            }
+        }
+        let frames = Frames::of(&stack, end);
+        let record = LateStack {
+            time_ns: now_ns,
+            hit_ns: job.of.hit_ns,
+            probe: job.of.probe,
+            tid: job.of.tid,
+            stack: frames.id,
+            words: frames.words.len() as u16,
+            stack_end: end as u8,
+            pages,
+            ..LateStack::default()
+        };
+        let words: &[u64; LATE_WORDS] = transmute_ref!(&record);
+        let parts = [body_of(words), frames.words, &[], &[]];
+        let told = self.append(job.of.cpu, KIND_LATE_STACK, &parts, now_ns);
+        if let Some(here) = job.counters.here(job.of.cpu) {
+            if !told || end.is_cut() {
+                here.stack_cut();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Takes the stack, and fetches what is missing until it is whole, or something cannot
+    /// be had; how often.
+    fn capture_late(&self, stack: &mut Stack, job: &LateJob) -> (StackEnd, u8) {
+        let mut pages = 0;
+        let mut last = None;
+        loop {
+            *stack = Stack::new();
+            let at = (job.of.cpu, sys::now_ns());
+            let end = self.capture(stack, &job.regs, &job.request, at, || job.of.pid);
+            let Some(address) = stack.missed().filter(|_| pages < PAGES_MAX) else {
+                return (end, pages);
+            };
+            let is_same = last == Some(address);
+            if is_same || !may_be_fetched(address) || user_mem::fetch(address).is_err() {
+                return (end, pages);
+            }
+            last = Some(address);
+            pages = pages.wrapping_add(1);
+        }
+    }
+}
+
+/// Whether fetching what could not be read at `address`, which may reach into another
+/// mapping, can keep nobody waiting but for a disk.
+pub(crate) fn may_be_fetched(address: u64) -> bool {
+    user_mem::ends_of_read(address)
+        .iter()
+        .all(|&end| look_up(end, |mapping| mapping.is_private_memory()) == Some(true))
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Stacks that records name by an id: each is kept once, as long as the session.
+//!
+//! All memory is taken at once. A stack is found by its hash and its frames; a new one
+//! takes the next words of the arena, is written there, and then shows up in the index by
+//! one compare-and-exchange. Nobody waits, and nothing ever moves or goes: an id, which is
+//! the place in the arena, holds for good.
+
+use crate::{
+    common::{abi::STACK_TABLE_WORDS, table::hash},
+    sys,
+};
+use core::sync::atomic::{
+    AtomicU32,
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed}, //
+};
+use kernel::prelude::*;
+
+/// Places of the index: a power of two, and more than there can be stacks of four frames.
+const PLACES: usize = STACK_TABLE_WORDS / 4;
+const PLACE_BITS: u32 = PLACES.ilog2();
+/// Places that are looked at before there counts as no room.
+const WAYS: usize = 8;
+/// Bits of a stack's first word that hold how many follow.
+const LENGTH_BITS: u32 = 16;
+
+/// The stacks of a session.
+pub(crate) struct Stacks {
+    seed: u64,
+    /// Ids, or zero where nothing is yet.
+    index: KVVec<AtomicU32>,
+    /// Each stack is a word of its hash and length, and its frames.
+    arena: KVVec<AtomicU64>,
+    /// Words that are taken. The first word is nobody's, so that no id is zero.
+    used: AtomicU32,
+}
+
+impl Stacks {
+    /// None.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Stacks {
+            seed: sys::random(),
+            index: zeroed(PLACES, || AtomicU32::new(0))?,
+            arena: zeroed(STACK_TABLE_WORDS, || AtomicU64::new(0))?,
+            used: AtomicU32::new(1),
+        })
+    }
+
+    /// The id of the stack with these frames, which are fewer than 2^16 words. `None` when
+    /// there is no room for it. Runs in handlers.
+    pub(crate) fn id_of(&self, frames: &[u64]) -> Option<u32> {
+        let hash = hash(self.seed, frames.iter());
+        let head = hash >> LENGTH_BITS << LENGTH_BITS | frames.len() as u64;
+        let first = (hash >> (u64::BITS - PLACE_BITS)) as usize;
+        let mut own = None;
+        for way in 0..WAYS {
+            let place = self.index.get(first.wrapping_add(way) % PLACES)?;
+            let mut id = place.load(Acquire);
+            if id == 0 {
+                let new = match own {
+                    Some(new) => new,
+                    None => self.write(head, frames)?,
+                };
+                own = Some(new);
+                match place.compare_exchange(0, new, AcqRel, Acquire) {
+                    Ok(_) => return Some(new),
+                    // Somebody was faster, maybe with the same stack.
+                    Err(theirs) => id = theirs,
+                }
+            }
+            if self.is(id, head, frames) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn is(&self, id: u32, head: u64, frames: &[u64]) -> bool {
+        let start = id as usize;
+        let kept = start
+            .checked_add(1)
+            .and_then(|first| self.arena.get(start..first.checked_add(frames.len())?));
+        let Some((kept_head, kept)) = kept.and_then(|kept| kept.split_first()) else {
+            return false;
+        };
+        kept_head.load(Relaxed) == head
+            && kept
+                .iter()
+                .zip(frames)
+                .all(|(kept, frame)| kept.load(Relaxed) == *frame)
+    }
+
+    /// Writes a stack to words of its own.
+    #[cold]
+    fn write(&self, head: u64, frames: &[u64]) -> Option<u32> {
+        let words = u32::try_from(frames.len()).ok()?.checked_add(1)?;
+        let take = |used: u32| {
+            let end = used.checked_add(words)?;
+            (end as usize <= STACK_TABLE_WORDS).then_some(end)
+        };
+        let start = self.used.fetch_update(Relaxed, Relaxed, take).ok()?;
+        let room = self.arena.get(start as usize..)?;
+        let all = Iterator::chain(core::iter::once(&head), frames);
+        for (to, word) in room.iter().zip(all) {
+            to.store(*word, Relaxed);
+        }
+        Some(start)
+    }
+
+    /// The frames of a stack; none of what is no id.
+    pub(crate) fn frames(&self, id: u32) -> Option<impl ExactSizeIterator<Item = u64> + '_> {
+        let start = id as usize;
+        let used = self.used.load(Acquire) as usize;
+        if start == 0 || start >= used || !self.is_known(id) {
+            return None;
+        }
+        let words = self.arena.get(start..used)?;
+        let (head, rest) = words.split_first()?;
+        let length = head.load(Relaxed) as usize & ((1 << LENGTH_BITS) - 1);
+        let frames = rest.get(..length)?;
+        Some(frames.iter().map(|word| word.load(Relaxed)))
+    }
+
+    /// Whether the index has this id: then it is complete.
+    fn is_known(&self, id: u32) -> bool {
+        let Some(head) = self.arena.get(id as usize) else {
+            return false;
+        };
+        let first = (head.load(Relaxed) >> (u64::BITS - PLACE_BITS)) as usize;
+        (0..WAYS).any(|way| {
+            let place = self.index.get(first.wrapping_add(way) % PLACES);
+            place.is_some_and(|place| place.load(Acquire) == id)
+        })
+    }
+
+    /// Words that are taken.
+    pub(crate) fn used(&self) -> u32 {
+        self.used.load(Relaxed)
+    }
+}
+
+fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Result<KVVec<T>> {
+    let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+    for _ in 0..count {
+        all.push(zero(), GFP_KERNEL_ACCOUNT)?;
+    }
+    Ok(all)
+}

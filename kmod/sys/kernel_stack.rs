@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The kernel's own stack of the current task.
+
+use super::scratch::Words;
+use crate::common::record::KERNEL_WORDS_MAX;
+use core::ffi::{c_uint, c_ulong};
+
+extern "C" {
+    /// `include/linux/stacktrace.h`: writes the return addresses of the current task's
+    /// kernel stack, innermost first; how many.
+    fn stack_trace_save(store: *mut c_ulong, size: c_uint, skip: c_uint) -> c_uint;
+}
+
+/// Appends its addresses, innermost first. Any context.
+pub(crate) fn append<const N: usize>(words: &mut Words<N>) {
+    let mut all = [0u64; KERNEL_WORDS_MAX];
+    // SAFETY: There is room for so many; an unsigned long is a u64 on the machines that
+    // this is for.
+    let count = unsafe { stack_trace_save(all.as_mut_ptr().cast(), KERNEL_WORDS_MAX as c_uint, 0) };
+    let taken = all.get(..count as usize).unwrap_or(&[]);
+    // Without room for it, there is none.
+    let _ = words.extend(taken);
+}

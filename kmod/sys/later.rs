@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a task does on its way back to user space, after the handlers of its breakpoint:
+//! there it may sleep and fault, and holds up nobody but itself.
+//!
+//! Task works cannot be taken back. So each holds what it needs, and the module: a task
+//! that is stuck in one keeps them, and no session waits for it. When the module goes no
+//! work is left but maybe its last instructions, which [`Tails`] waits for.
+
+use super::shim;
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release}, //
+    },
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
+
+/// Does jobs.
+pub(crate) trait Later: Send + Sync + Sized + 'static {
+    /// What there is to be done.
+    type Job: Send + 'static;
+
+    /// Does one, in the task that it was left for. May sleep and fault.
+    fn run(&self, job: &Self::Job);
+}
+
+/// Room for jobs that are not done yet; taken in handlers, which cannot allocate.
+pub(crate) struct Slots<O: Later>(KVVec<Slot<O>>);
+
+/// # Invariants
+///
+/// Who has set `taken` has the other fields to himself: a [`Ticket`], then the task work.
+#[repr(C)]
+struct Slot<O: Later> {
+    head: Opaque<bindings::callback_head>,
+    taken: AtomicBool,
+    left: UnsafeCell<Option<Left<O>>>,
+}
+
+/// A job, and all that it needs until it is done.
+struct Left<O: Later> {
+    slots: Arc<Slots<O>>,
+    owner: Arc<O>,
+    job: O::Job,
+}
+
+// SAFETY: By the invariant one context at a time uses the fields; what is in them may go
+// from one to the other.
+unsafe impl<O: Later> Sync for Slot<O> {}
+// SAFETY: As above; a callback head belongs to no task while it is not queued.
+unsafe impl<O: Later> Send for Slot<O> {}
+
+/// The right to leave one job.
+pub(crate) struct Ticket<'a, O: Later> {
+    slots: &'a Arc<Slots<O>>,
+    slot: &'a Slot<O>,
+}
+
+impl<O: Later> Slots<O> {
+    /// Room for so many.
+    pub(crate) fn new(count: usize) -> Result<Arc<Self>> {
+        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            // INVARIANT: Nobody has taken it.
+            let slot = Slot {
+                head: Opaque::zeroed(),
+                taken: AtomicBool::new(false),
+                left: UnsafeCell::new(None),
+            };
+            all.push(slot, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(Arc::new(Slots(all), GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// The right to leave a job, when there is room. Any context.
+    pub(crate) fn take<'a>(self: &'a Arc<Self>) -> Option<Ticket<'a, O>> {
+        // INVARIANT: We have set it.
+        let slot = self.0.iter().find(|slot| !slot.taken.swap(true, Acquire))?;
+        Some(Ticket { slots: self, slot })
+    }
+}
+
+impl<O: Later> Ticket<'_, O> {
+    /// Has `owner` do the job in the current task, before that goes on. False when the task
+    /// is at its end. In a handler of ours.
+    pub(crate) fn leave(self, owner: Arc<O>, job: O::Job) -> bool {
+        let left = Left {
+            slots: self.slots.clone(),
+            owner,
+            job,
+        };
+        // SAFETY: By the slot's invariant the fields are the ticket's. The slot's memory
+        // stays as long as `left`, which is dropped by the work, or here. The module is
+        // loaded, as its handler runs, and stays until the work has given its reference
+        // back.
+        unsafe {
+            *self.slot.left.get() = Some(left);
+            shim::nsprobe_module_get();
+            let head = self.slot.head.get();
+            (*head).func = Some(run_left::<O>);
+            let how = bindings::task_work_notify_mode_TWA_RESUME;
+            if bindings::task_work_add(kernel::current!().as_ptr(), head, how) == 0 {
+                // The slot is the work's from here on.
+                core::mem::forget(self);
+                return true;
+            }
+            shim::nsprobe_module_put();
+            let left = (*self.slot.left.get()).take();
+            drop(left);
+        }
+        false
+    }
+}
+
+impl<O: Later> Drop for Ticket<'_, O> {
+    fn drop(&mut self) {
+        // INVARIANT: The fields are not used any more.
+        self.slot.taken.store(false, Release);
+    }
+}
+
+/// # Safety
+///
+/// `head` is the first field of a [`Slot`] that a ticket has left a job in. In the task it
+/// was left for.
+unsafe extern "C" fn run_left<O: Later>(head: *mut bindings::callback_head) {
+    let slot = head.cast::<Slot<O>>();
+    // SAFETY: The slot is valid until `left` is dropped, and its fields are ours.
+    let left = unsafe { (*(*slot).left.get()).take() };
+    if let Some(Left { slots, owner, job }) = left {
+        owner.run(&job);
+        drop(job);
+        // SAFETY: `slots` keeps the slot.
+        // INVARIANT: We do not use its fields any more.
+        unsafe { (*slot).taken.store(false, Release) };
+        drop(owner);
+        drop(slots);
+    }
+    // SAFETY: `Ticket::leave` took this reference. Nothing of ours is used afterwards but
+    // the code up to the end of this function, which `Tails` waits for.
+    unsafe { shim::nsprobe_module_put() };
+}
+
+/// Dropped with the module: waits until no task is in the last instructions of a job.
+pub(crate) struct Tails(PhantomData<()>);
+
+impl Tails {
+    /// For the module.
+    pub(crate) fn new() -> Self {
+        Tails(PhantomData)
+    }
+}
+
+impl Drop for Tails {
+    fn drop(&mut self) {
+        extern "C" {
+            /// `kernel/rcu/tasks.h`; waits until each task has given up the CPU by itself,
+            /// or was in user space, once.
+            fn synchronize_rcu_tasks();
+        }
+        // SAFETY: Task context; no locks are held.
+        unsafe { synchronize_rcu_tasks() };
+    }
+}
