@@ -94,7 +94,10 @@ impl Shared {
     ) -> StackEnd {
         let maps = Maps {
             objects: &self.objects,
-            kept: self.mappings.take(cpu, now_ns),
+            kept: match self.mappings.as_ref() {
+                Some(mappings) => mappings.take(cpu, now_ns),
+                None => None,
+            },
             stacks: self.stacks.as_ref(),
         };
         let announce = |id| self.announce(cpu, id, now_ns);

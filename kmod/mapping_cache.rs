@@ -11,7 +11,7 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
-    memo::Memo,
+    memo::{Memo, MEMOS},
     sys::vma::Layout,
 };
 use core::sync::atomic::{
@@ -179,7 +179,7 @@ struct OnCpu {
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
     rules: KVVec<KeptRule>,
-    memo: Memo,
+    memos: [Memo; MEMOS],
 }
 
 /// The mappings of a session.
@@ -195,11 +195,13 @@ impl MappingCache {
             for _ in 0..RULES {
                 rules.push(KeptRule::default(), GFP_KERNEL_ACCOUNT)?;
             }
-            let on = OnCpu {
+            let mut on = OnCpu {
                 rules,
-                memo: Memo::new()?,
                 ..OnCpu::default()
             };
+            for memo in &mut on.memos {
+                *memo = Memo::new()?;
+            }
             all.push(on, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(MappingCache(all))
@@ -233,7 +235,7 @@ impl OnCpu {
         for entry in &self.entries {
             entry.bytes.store(0, Relaxed);
         }
-        self.memo.forget();
+        self.memos.iter().for_each(Memo::forget);
         self.context.store(layout.context, Relaxed);
         self.sequence.store(layout.sequence.into(), Relaxed);
         self.since_ns.store(now_ns, Relaxed);
@@ -247,9 +249,10 @@ pub(crate) struct Mappings<'a> {
 }
 
 impl<'a> Mappings<'a> {
-    /// The stack that was walked last.
-    pub(crate) fn memo(&self) -> &'a Memo {
-        &self.on.memo
+    /// The stacks that were walked lately.
+    #[inline(always)]
+    pub(crate) fn memos(&self) -> &'a [Memo; MEMOS] {
+        &self.on.memos
     }
 
     /// The kept mapping that holds the address.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The stack that was walked last on each CPU, to be compared instead of walked again.
+//! Stacks that were walked lately on each CPU, to be compared instead of walked again.
 //!
 //! Stack after stack shares its outer frames, and often all of them. What a step to the
 //! caller gives is a function of the registers in front of it, of the words that it reads,
@@ -12,7 +12,12 @@
 
 use crate::{
     common::record::StackEnd,
-    sys::user_mem::{NoFaults, Step},
+    stack::Request,
+    sys::{
+        regs::RegisterFile,
+        user_mem::{NoFaults, Step},
+        zeroed::zeroed, //
+    },
 };
 use core::sync::atomic::{
     AtomicU32,
@@ -29,17 +34,78 @@ const STEPS: usize = 256;
 /// Steps of one walk.
 const FRESH: usize = 128;
 
+/// Stacks that are kept for each CPU.
+pub(crate) const MEMOS: usize = 8;
+
 /// What a walk begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start {
-    pub(crate) rip: u64,
-    pub(crate) rsp: u64,
-    pub(crate) rbp: u64,
+    rip: u64,
+    rsp: u64,
+    rbp: u64,
     /// Bytes that frame 0 lies in front of `rip`.
-    pub(crate) ahead: u64,
+    ahead: u64,
+    /// The word on top of the stack, where that is the return address: it tells callers apart.
+    top: u64,
     /// Everything else that matters: never zero.
-    pub(crate) how: u64,
+    how: u64,
 }
+
+impl Start {
+    /// Of a walk from these registers on.
+    #[inline(always)]
+    pub(crate) fn new(regs: &RegisterFile, request: &Request, by_rows: bool) -> Self {
+        let top = match request.at_entry {
+            true => NoFaults::new().word(regs.sp()).unwrap_or(0),
+            false => 0,
+        };
+        let flag = |set: bool, bit: u32| u64::from(set) << bit;
+        Start {
+            rip: regs.ip(),
+            rsp: regs.sp(),
+            rbp: regs.bp(),
+            ahead: request.ahead,
+            top,
+            how: 1
+                | flag(request.at_entry, 1)
+                | flag(request.copies, 2)
+                | flag(by_rows, 3)
+                | u64::from(request.max_frames) << 8,
+        }
+    }
+
+    /// The kept stack that begins so; else the one that is to make room for it.
+    #[inline(always)]
+    pub(crate) fn pick<'a>(&self, memos: &'a [Memo; MEMOS]) -> &'a Memo {
+        let mixed = (self.rip ^ self.rsp.rotate_left(32) ^ self.top.rotate_left(16))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let which = (mixed >> (u64::BITS - MEMOS.ilog2())) as usize;
+        let [default, ..] = memos;
+        let first = memos.get(which).unwrap_or(default);
+        if first.starts_with(self) {
+            return first;
+        }
+        let second = memos.get(which ^ 1).unwrap_or(default);
+        if second.starts_with(self) || second.age.load(Relaxed) < first.age.load(Relaxed) {
+            return second;
+        }
+        first
+    }
+
+    fn words(&self) -> [u64; START_WORDS] {
+        let Start {
+            rip,
+            rsp,
+            rbp,
+            ahead,
+            top,
+            how,
+        } = *self;
+        [top, rip, rsp, rbp, ahead, how]
+    }
+}
+
+const START_WORDS: usize = 6;
 
 /// A stack. Whoever uses it has it to himself; it is atomic as it is shared.
 #[derive(Default)]
@@ -50,7 +116,9 @@ pub(crate) struct Memo {
     /// The innermost step that is kept; `STEPS` for none.
     first: AtomicUsize,
     /// A [`Start`]; all zero when the first step is not the walk's first.
-    start: [AtomicU64; 5],
+    start: [AtomicU64; START_WORDS],
+    /// How many stacks were kept here.
+    age: AtomicU32,
     /// Whether the steps are those of unwind rows.
     by_rows: AtomicU8,
     /// The [`StackEnd`] behind the last step.
@@ -64,8 +132,8 @@ impl Memo {
     /// Nothing kept.
     pub(crate) fn new() -> Result<Self> {
         Ok(Memo {
-            steps: steps(STEPS)?,
-            fresh: steps(FRESH)?,
+            steps: zeroed(STEPS)?,
+            fresh: zeroed(FRESH)?,
             first: AtomicUsize::new(STEPS),
             ..Memo::default()
         })
@@ -78,19 +146,28 @@ impl Memo {
     }
 
     fn set_start(&self, start: Option<&Start>) {
-        let words = match start {
-            Some(start) => [start.rip, start.rsp, start.rbp, start.ahead, start.how],
-            None => [0; 5],
-        };
+        let words = start.map_or([0; START_WORDS], Start::words);
         for (to, word) in self.start.iter().zip(words) {
             to.store(word, Relaxed);
         }
     }
 
+    #[inline(always)]
     fn starts_with(&self, start: &Start) -> bool {
-        let words = [start.rip, start.rsp, start.rbp, start.ahead, start.how];
-        let mut pairs = self.start.iter().zip(words);
+        let mut pairs = self.start.iter().zip(start.words());
         pairs.all(|(kept, word)| kept.load(Relaxed) == word)
+    }
+
+    /// The id of the whole stack, when a walk that begins so would find the one that is kept.
+    #[inline(always)]
+    pub(crate) fn known_id(&self, start: &Start, memory: &NoFaults) -> Option<(u32, StackEnd)> {
+        let id = self.id.load(Relaxed);
+        if id == 0 || !self.starts_with(start) {
+            return None;
+        }
+        let steps = self.from(self.first.load(Relaxed));
+        let end = StackEnd::from_u8(self.id_end.load(Relaxed))?;
+        (memory.matching(steps) == steps.len()).then_some((id, end))
     }
 
     /// The steps from `from` on.
@@ -102,14 +179,6 @@ impl Memo {
     fn end(&self) -> Option<StackEnd> {
         StackEnd::from_u8(self.end.load(Relaxed))
     }
-}
-
-fn steps(count: usize) -> Result<KVVec<Step>> {
-    let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-    for _ in 0..count {
-        all.push(Step::default(), GFP_KERNEL_ACCOUNT)?;
-    }
-    Ok(all)
 }
 
 /// A step that was just made.
@@ -171,17 +240,6 @@ impl<'a> Walked<'a> {
         self.next = next;
         let step = self.memo.steps.get(next);
         self.next_slot = step.map_or(u64::MAX, |step| step.slot.load(Relaxed));
-    }
-
-    /// The id of the whole stack, when it is the one that is kept.
-    pub(crate) fn known_id(&self, memory: &NoFaults) -> Option<(u32, StackEnd)> {
-        let memo = self.memo;
-        let id = memo.id.load(Relaxed);
-        let end = StackEnd::from_u8(memo.id_end.load(Relaxed))?;
-        let steps = memo.from(memo.first.load(Relaxed));
-        let is_same =
-            id != 0 && memo.starts_with(&self.start) && memory.matching(steps) == steps.len();
-        is_same.then_some((id, end))
     }
 
     /// What is known of a walk that has just begun.
@@ -297,6 +355,8 @@ impl<'a> Walked<'a> {
         memo.first.store(first, Relaxed);
         memo.set_start(Some(&self.start).filter(|_| self.from_start));
         memo.id.store(0, Relaxed);
+        let age = memo.age.load(Relaxed);
+        memo.age.store(age.wrapping_add(1), Relaxed);
     }
 
     /// The stack that was kept has this id, and ends so.

@@ -55,7 +55,8 @@ pub(crate) struct Shared {
     /// Whether programs may write.
     pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
-    pub(crate) mappings: MappingCache,
+    /// There once a probe takes stacks.
+    pub(crate) mappings: SetOnce<MappingCache>,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
     /// There once a probe copies stacks.
@@ -73,7 +74,6 @@ impl Shared {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let opener = Opener::current()?;
         let objects = Objects::new()?;
-        let mappings = MappingCache::new()?;
         Arc::pin_init(
             pin_init!(Shared {
                 opener,
@@ -81,7 +81,7 @@ impl Shared {
                 rings: SetOnce::new(),
                 may_modify: SetOnce::new(),
                 objects,
-                mappings,
+                mappings: SetOnce::new(),
                 calls: SetOnce::new(),
                 copies: SetOnce::new(),
                 stacks: SetOnce::new(),

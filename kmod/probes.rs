@@ -25,6 +25,7 @@ use crate::{
             PROBE_FREEZES,
             PROBE_LATE,
             PROBE_RETURN_ONLY,
+            PROBE_STACK,
             PROBE_STACK_IDS,
             SINK_COUNT,
             SINK_RECORD,
@@ -37,6 +38,7 @@ use crate::{
     counters::Counters,
     filter::Filter,
     limits::Limits,
+    mapping_cache::MappingCache,
     probe::{Follower, Probe, Shared, Sink},
     program::Program,
     ring::Rings,
@@ -404,6 +406,9 @@ fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> R
 
 /// Makes room for what the stacks of a probe with these flags need.
 fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
+    if flags & PROBE_STACK != 0 && shared.mappings.as_ref().is_none() {
+        shared.mappings.populate(MappingCache::new()?);
+    }
     if flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
         shared.copies.populate(Copies::new()?);
     }

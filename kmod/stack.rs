@@ -9,11 +9,13 @@ use crate::{
         unwind::Registers, //
     },
     mapping_cache::{Known, Mappings},
+    memo::{Memo, Start},
     object::Objects,
     stacks::Stacks,
     sys::{
         regs::RegisterFile,
         scratch::Words,
+        user_mem::NoFaults,
         vma::{look_up, Mapping}, //
     },
     walk::Walk,
@@ -108,6 +110,31 @@ impl Stack {
         pid: impl Fn() -> u32,
         announce: impl FnMut(u32),
     ) -> StackEnd {
+        let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
+        let memo = match &maps.kept {
+            Some(kept) if regs.is_64bit() => Some(memo(kept, regs, request, by_rows)),
+            _ => None,
+        };
+        if let (Some((memo, start)), true) = (&memo, request.by_id) {
+            if let Some((id, end)) = memo.known_id(start, &NoFaults::new()) {
+                self.id = Some(id);
+                return end;
+            }
+        }
+        self.walk(regs, request, maps, by_rows, memo, (pid, announce))
+    }
+
+    /// Out of line, as most stacks that are told by an id are known.
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        regs: &RegisterFile,
+        request: &Request,
+        maps: Maps<'_>,
+        by_rows: bool,
+        memo: Option<(&Memo, Start)>,
+        (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
+    ) -> StackEnd {
         let resolver = Resolver {
             objects: maps.objects,
             pid,
@@ -115,12 +142,7 @@ impl Stack {
             mappings: maps.kept,
             last: Known::default(),
         };
-        let mut walk = Walk::new(self, resolver, regs, request);
-        if let Some((id, end)) = walk.known_id() {
-            drop(walk);
-            self.id = Some(id);
-            return end;
-        }
+        let mut walk = Walk::new(self, resolver, regs, request, by_rows, memo);
         let (Ok(end) | Err(end)) = walk.run();
         walk.keep(end);
         let missed = walk.missed().filter(|_| end == StackEnd::Fault);
@@ -133,6 +155,18 @@ impl Stack {
         (self.id, self.missed) = (id, missed);
         end
     }
+}
+
+/// The kept stack that this one may be equal to, and what its walk begins with.
+#[inline(always)]
+fn memo<'a>(
+    kept: &Mappings<'a>,
+    regs: &RegisterFile,
+    request: &Request,
+    by_rows: bool,
+) -> (&'a Memo, Start) {
+    let start = Start::new(regs, request, by_rows);
+    (start.pick(kept.memos()), start)
 }
 
 /// Finds which files addresses belong to.

@@ -8,7 +8,7 @@
 
 use crate::{
     common::{abi::STACK_TABLE_WORDS, table::hash},
-    sys,
+    sys::{self, zeroed::zeroed},
 };
 use core::sync::atomic::{
     AtomicU32,
@@ -41,8 +41,8 @@ impl Stacks {
     pub(crate) fn new() -> Result<Self> {
         Ok(Stacks {
             seed: sys::random(),
-            index: zeroed(PLACES, || AtomicU32::new(0))?,
-            arena: zeroed(STACK_TABLE_WORDS, || AtomicU64::new(0))?,
+            index: zeroed(PLACES)?,
+            arena: zeroed(STACK_TABLE_WORDS)?,
             used: AtomicU32::new(1),
         })
     }
@@ -139,12 +139,4 @@ impl Stacks {
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Relaxed)
     }
-}
-
-fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Result<KVVec<T>> {
-    let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-    for _ in 0..count {
-        all.push(zero(), GFP_KERNEL_ACCOUNT)?;
-    }
-    Ok(all)
 }

@@ -20,7 +20,8 @@
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: user memory, without ever faulting;
 //! - [`vma`]: mappings of the current task, and the files behind them;
-//! - [`worker`]: work that no signal of the caller disturbs.
+//! - [`worker`]: work that no signal of the caller disturbs;
+//! - [`zeroed`]: vectors of zeroes, as the allocator gives them.
 //!
 //! Counters and ring positions use `core::sync::atomic`: the kernel crate's
 //! `Atomic` calls an out-of-line C helper for each operation (no
@@ -48,6 +49,7 @@ pub(crate) mod uprobe;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
 pub(crate) mod worker;
+pub(crate) mod zeroed;
 
 use kernel::{
     bindings,

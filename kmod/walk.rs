@@ -12,7 +12,7 @@ use crate::{
         unwind::{At, Memory, Registers, Stop}, //
     },
     mapping_cache::{Known, Mappings, SimpleRule},
-    memo::{self, Made, Start, Walked},
+    memo::{self, Made, Memo, Start, Walked},
     stack::{Request, Resolver, Stack},
     sys::{
         regs::RegisterFile,
@@ -37,29 +37,18 @@ pub(crate) struct Walk<'a, A, P> {
 }
 
 impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
-    /// A walk from these registers of the current task's on.
+    /// A walk from these registers of the current task's on, by rows or not; `memo` has what
+    /// may be the same.
     pub(crate) fn new(
         stack: &'a mut Stack,
         resolver: Resolver<'a, A, P>,
         regs: &'a RegisterFile,
         request: &'a Request,
+        by_rows: bool,
+        memo: Option<(&'a Memo, Start)>,
     ) -> Self {
-        let is_64bit = regs.is_64bit();
-        let by_rows = is_64bit && (request.copies || resolver.objects.has_rows());
-        let flag = |set: bool, bit: u32| u64::from(set) << bit;
-        let start = Start {
-            rip: regs.ip(),
-            rsp: regs.sp(),
-            rbp: regs.bp(),
-            ahead: request.ahead,
-            how: 1
-                | flag(request.at_entry, 1)
-                | flag(request.copies, 2)
-                | u64::from(request.max_frames) << 8,
-        };
-        let kept = resolver.mappings.as_ref().filter(|_| is_64bit);
         Walk {
-            walked: kept.map(|kept| Walked::new(kept.memo(), start, by_rows)),
+            walked: memo.map(|(memo, start)| Walked::new(memo, start, by_rows)),
             stack,
             resolver,
             regs,
@@ -68,12 +57,6 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             by_rows,
             ends_for_good: false,
         }
-    }
-
-    /// The id of the stack, when it is the one that was walked last.
-    pub(crate) fn known_id(&self) -> Option<(u32, StackEnd)> {
-        let walked = self.walked.as_ref().filter(|_| self.request.by_id)?;
-        walked.known_id(&self.memory)
     }
 
     /// The words of its frames.
@@ -141,6 +124,9 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
 
     /// Takes steps that are known.
     fn take(&mut self, known: &memo::Known<'_>, at: &mut Registers) -> Result<(), StackEnd> {
+        if known.steps.is_empty() && known.end.is_none() {
+            return Ok(());
+        }
         let room = self.room();
         for step in known.steps.iter().take(room) {
             if !self.stack.words.push(step.word.load(Relaxed)) {
