@@ -92,6 +92,8 @@ struct TraceArguments {
     /// Print the kernel's stack of each call, too: where the program was stopped
     #[arg(long)]
     kernel_stack: bool,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// End after N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -111,6 +113,15 @@ struct TraceArguments {
     /// together take 4M, each 256K to 2M
     #[arg(long, value_name = "BYTES", value_parser = ring_bytes)]
     ring_size: Option<u64>,
+}
+
+/// What goes with stacks.
+#[derive(Debug, Args)]
+struct CacheArguments {
+    /// Compile how functions are left from each file anew. Without it that is kept for later runs
+    /// in the directory that NSPROBE_CACHE names, else, for root, in /var/cache/nsprobe/rows
+    #[arg(long)]
+    no_cache: bool,
 }
 
 /// What all verbs that probe have in common, but for the probes.
@@ -299,6 +310,8 @@ struct StacksArguments {
     /// graphs are made of
     #[arg(long, conflicts_with = "json")]
     folded: bool,
+    #[command(flatten)]
+    cache: CacheArguments,
 }
 
 #[derive(Debug, Args)]
@@ -346,6 +359,7 @@ impl VerifyArguments {
             json: self.json,
             quiet: false,
             frame_pointers: false,
+            cache: false,
             follow: false,
             max_probes: self.max_probes as usize,
             inlined: false,
@@ -407,6 +421,7 @@ impl TraceArguments {
         Ok(TracePlan {
             options: ProbeOptions {
                 triggers,
+                cache: !self.cache.no_cache,
                 ..self.common.plan()?
             },
             stack: self.stack,
@@ -454,6 +469,7 @@ impl RunArguments {
             json: self.json,
             quiet: self.quiet,
             frame_pointers: false,
+            cache: false,
             follow: false,
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
@@ -590,7 +606,9 @@ impl StacksArguments {
             max_frames: self.max_frames,
             folded: self.folded,
         };
-        self.table.plan(self.common, what, self.sum.as_deref())
+        let mut plan = self.table.plan(self.common, what, self.sum.as_deref())?;
+        plan.options.cache = !self.cache.no_cache;
+        Ok(plan)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::rows::Wishes;
 use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
+use nsprobe_unwind::UnwindTable;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -114,12 +115,27 @@ impl Names {
     }
 
     /// The file of an object, and its path.
-    pub(crate) fn file(&mut self, session: &Session, id: u32) -> Option<(File, PathBuf)> {
+    fn file(&mut self, session: &Session, id: u32) -> Option<(File, PathBuf)> {
         self.open(session, id);
         match &self.known.get(&id)?.file {
             State::Open(found) => Some((found.binary.try_clone_file().ok()?, found.path.clone())),
             State::Closed | State::Unusable(_) => None,
         }
+    }
+
+    /// The unwind rows of an object; an error when it has none, and none when its file
+    /// cannot be had.
+    pub(crate) fn table(
+        &mut self,
+        session: &Session,
+        id: u32,
+    ) -> Option<anyhow::Result<UnwindTable>> {
+        let (file, path) = self.file(session, id)?;
+        let binary = Binary::open_sections(file, &path).ok()?;
+        Some(match &self.rows {
+            Some(rows) => rows.table(&binary),
+            None => UnwindTable::of(&binary).map_err(Into::into),
+        })
     }
 
     /// Makes sure that the object's file is open, if it can be.

@@ -9,7 +9,6 @@ use libnsprobe::common::record::{
 };
 use libnsprobe::common::unwind::{At, Memory, Registers, Stop};
 use libnsprobe::Session;
-use nsprobe_symbolize::Binary;
 use nsprobe_unwind::UnwindTable;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -194,14 +193,10 @@ impl Rests {
     /// The rows of an object.
     fn rows(&mut self, session: &Session, names: &mut Names, object: u32) -> Rows {
         let known = self.tables.entry(object);
-        let rows = known.or_insert_with(|| {
-            let file = names.file(session, object);
-            let binary = file.and_then(|(file, path)| Binary::open_sections(file, &path).ok());
-            match binary.map(|binary| UnwindTable::of(&binary)) {
-                Some(Ok(table)) => Rows::Table(Rc::new(table)),
-                Some(Err(_)) => Rows::None,
-                None => Rows::Unavailable,
-            }
+        let rows = known.or_insert_with(|| match names.table(session, object) {
+            Some(Ok(table)) => Rows::Table(Rc::new(table)),
+            Some(Err(_)) => Rows::None,
+            None => Rows::Unavailable,
         });
         rows.clone()
     }

@@ -7,7 +7,7 @@ use crate::target::Target;
 use libnsprobe::{Session, UnwindRows, Unwinder};
 use nsprobe_symbolize::{escaped, own_vdso, Binary, VDSO};
 use nsprobe_target::{all_processes, Process};
-use nsprobe_unwind::UnwindTable;
+use nsprobe_unwind::{Cache, Input, UnwindTable};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -30,6 +30,7 @@ pub(crate) struct Wishes {
     /// None asks the thread to end.
     jobs: Sender<Option<(File, PathBuf)>>,
     left: Arc<Left>,
+    cache: Option<Arc<Cache>>,
 }
 
 /// What is still to be done.
@@ -46,6 +47,8 @@ pub(crate) struct Report {
     pub(crate) files: u64,
     /// Bytes of these.
     pub(crate) bytes: u64,
+    /// How many of them were compiled by an earlier run.
+    pub(crate) cached: u64,
     /// Rows in them that have no rule.
     pub(crate) unsupported: u64,
     /// Files without rows, and why.
@@ -60,8 +63,8 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Starts it.
-    pub(crate) fn start(session: &Session) -> anyhow::Result<Loader> {
+    /// Starts it. Tables are taken from the cache, and kept there.
+    pub(crate) fn start(session: &Session, cache: Option<Cache>) -> anyhow::Result<Loader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
         let _ = give_vdso(&unwinder);
@@ -70,9 +73,11 @@ impl Loader {
         let wishes = Wishes {
             jobs,
             left: Arc::clone(&left),
+            cache: cache.map(Arc::new),
         };
         let thread = thread::Builder::new().name("nsprobe-rows".to_owned());
-        let thread = thread.spawn(move || work(&unwinder, &receiver, &left))?;
+        let cache = wishes.cache.clone();
+        let thread = thread.spawn(move || work(&unwinder, cache.as_deref(), &receiver, &left))?;
         Ok(Loader { wishes, thread })
     }
 
@@ -118,6 +123,11 @@ impl Wishes {
         }
     }
 
+    /// The rows of a file, for who needs them here.
+    pub(crate) fn table(&self, binary: &Binary) -> anyhow::Result<UnwindTable> {
+        Ok(table_of(binary, self.cache.as_deref())?.0)
+    }
+
     /// Wishes for the rows of a file.
     pub(crate) fn give(&self, file: File, path: &Path) {
         self.left.add(1);
@@ -155,13 +165,18 @@ impl Left {
 }
 
 /// Compiles until it is asked to end.
-fn work(unwinder: &Unwinder, jobs: &Receiver<Option<(File, PathBuf)>>, left: &Left) -> Report {
+fn work(
+    unwinder: &Unwinder,
+    cache: Option<&Cache>,
+    jobs: &Receiver<Option<(File, PathBuf)>>,
+    left: &Left,
+) -> Report {
     let mut report = Report::default();
     let mut seen = HashSet::new();
     for (file, path) in jobs.iter().map_while(|job| job) {
         let is_new = key(&file).is_none_or(|key| seen.insert(key));
         if is_new {
-            if let Err(why) = compile(unwinder, &file, &path, &mut report) {
+            if let Err(why) = give(unwinder, cache, &file, &path, &mut report) {
                 // So that its stacks are not copied again and again. Who cannot be told
                 // so is copied no more after a while.
                 let _ = unwinder.give_none(&file);
@@ -200,16 +215,29 @@ fn rows_of(table: &UnwindTable) -> UnwindRows<'_> {
     }
 }
 
-fn compile(
+/// The rows of a file, and whether an earlier run has compiled them.
+fn table_of(
+    binary: &Binary,
+    cache: Option<&Cache>,
+) -> Result<(UnwindTable, bool), nsprobe_unwind::Error> {
+    match cache {
+        Some(cache) => cache.table(&Input::of(binary)?),
+        None => Ok((UnwindTable::of(binary)?, false)),
+    }
+}
+
+fn give(
     unwinder: &Unwinder,
+    cache: Option<&Cache>,
     file: &File,
     path: &Path,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let binary = Binary::open_sections(file.try_clone()?, path)?;
-    let table = UnwindTable::of(&binary)?;
+    let (table, is_cached) = table_of(&binary, cache)?;
     if unwinder.give(file, &rows_of(&table))? {
         report.files += 1;
+        report.cached += u64::from(is_cached);
         report.bytes += table.bytes() as u64;
         report.unsupported += table.left_out.unsupported;
     }
@@ -269,7 +297,11 @@ impl Report {
             files => format!("{files} files"),
         };
         let kilobytes = self.bytes.div_ceil(1024);
-        let mut text = format!("unwind rows of {files}: {kilobytes} KB in the kernel");
+        let cached = match self.cached {
+            0 => String::new(),
+            cached => format!(" ({cached} from the cache)"),
+        };
+        let mut text = format!("unwind rows of {files}{cached}: {kilobytes} KB in the kernel");
         if let Some(first) = self.without.first() {
             text += &format!("; {} without, such as {first}", self.without.len());
         }

@@ -22,6 +22,7 @@ use newcomers::Newcomers;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::escaped;
+use nsprobe_unwind::Cache;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -152,7 +153,7 @@ impl<'a> Run<'a> {
         }
         let sinks = sinks(&mut session)?;
         let rows = match wanted.stack && !wanted.options.frame_pointers {
-            true => Some(Loader::start(&session)?),
+            true => Some(Loader::start(&session, wanted.options.open_cache())?),
             false => None,
         };
         if let Some(rows) = &rows {
@@ -370,6 +371,17 @@ fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
 }
 
 impl ProbeOptions {
+    /// The tables of earlier runs, when they are wanted and can be had.
+    fn open_cache(&self) -> Option<Cache> {
+        if !self.cache {
+            return None;
+        }
+        Cache::usual().unwrap_or_else(|error| {
+            self.note(&format!("no cache of unwind rows: {error}"));
+            None
+        })
+    }
+
     /// Tells the user something that is no error.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {

@@ -220,6 +220,11 @@ impl Binary {
         self.elf.segment_of(offset)
     }
 
+    /// All parts that are loaded into memory, in the file's order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.elf.segments
+    }
+
     /// The offset of an address that the file loads.
     pub fn offset_of(&self, address: Address) -> Option<FileOffset> {
         let mut segments = self.elf.segments.iter();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All rows that a file's sections describe, with the addresses they are for.
 
+use crate::input::Input;
 use crate::rule::{rule_of, Bytes};
 use crate::{Error, LeftOut};
 use gimli::{
@@ -8,7 +9,7 @@ use gimli::{
     UnwindOffset, UnwindSection,
 };
 use nsprobe_common::unwind::{Base, Rule};
-use nsprobe_symbolize::{Address, Binary, UnwindSections};
+use nsprobe_symbolize::{Address, UnwindSections};
 use std::collections::HashMap;
 
 /// Most rows of a file: libraries of 130 MB have one million.
@@ -33,15 +34,15 @@ pub(crate) struct Ranges {
 
 /// Reads what a file describes. Of two descriptions of an address, that of `.eh_frame`
 /// counts: it is what exceptions go by.
-pub(crate) fn read(binary: &Binary) -> Result<Ranges, Error> {
-    let sections = binary.unwind_sections()?;
+pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
+    let sections = &input.sections;
     let bases = BaseAddresses::default()
         .set_eh_frame(sections.eh_frame.address.0)
         .set_text(sections.text.0)
         .set_got(sections.got.0);
     let mut ranges = Ranges::default();
-    ranges.read(&eh_frame(&sections), &bases)?;
-    ranges.read(&debug_frame(&sections), &bases)?;
+    ranges.read(&eh_frame(sections), &bases)?;
+    ranges.read(&debug_frame(sections), &bases)?;
     match ranges.ranges.is_empty() {
         true => Err(Error::Nothing),
         false => Ok(ranges),
@@ -106,23 +107,28 @@ impl Ranges {
                 if from >= to {
                     continue;
                 }
-                if self.ranges.len() == ROWS_MAX {
-                    return Err(Error::TooBig);
-                }
                 self.left_out.unsupported += u64::from(rule.base == Base::Unsupported as u8);
-                let rule = self.number(rule);
-                self.ranges.push(Range { from, to, rule });
+                self.push(from, to, rule)?;
             }
         }
         Ok(())
     }
 
+    fn push(&mut self, from: u64, to: u64, rule: Rule) -> Result<(), Error> {
+        if self.ranges.len() == ROWS_MAX {
+            return Err(Error::TooBig);
+        }
+        let rule = self.number(rule);
+        self.ranges.push(Range { from, to, rule });
+        Ok(())
+    }
+
     /// The ranges by offsets in the file: what is not in code that is loaded falls away.
-    pub(crate) fn in_file(&mut self, binary: &Binary) -> Ranges {
+    pub(crate) fn in_file(&mut self, input: &Input) -> Ranges {
         let ranges = self.ranges.iter().filter_map(|range| {
-            let from = binary.offset_of(Address(range.from))?.0;
+            let from = input.offset_of(Address(range.from))?.0;
             // Its last byte must be in the same piece of the file.
-            let last = binary.offset_of(Address(range.to.checked_sub(1)?))?.0;
+            let last = input.offset_of(Address(range.to.checked_sub(1)?))?.0;
             let bytes = range.to - range.from;
             (last.wrapping_sub(from) == bytes - 1).then_some(Range {
                 from,

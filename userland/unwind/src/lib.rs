@@ -6,13 +6,20 @@
 //! needed to find the caller: the [`Table`] of `nsprobe_common::unwind`, which the kernel
 //! module takes as it is.
 //!
+//! A [`Cache`] keeps tables on disk, by a digest of all that they were computed from.
+//!
 //! The bytes are hostile: what cannot be read ends the section, what cannot be expressed
 //! is marked and counted, and the sizes are bounded.
 #![forbid(unsafe_code)]
 
 mod build;
+mod cache;
 mod cfi;
+mod input;
 mod rule;
+
+pub use cache::{Cache, CacheError};
+pub use input::{Digest, Input};
 
 use nsprobe_common::unwind::{Row, Rule, Table};
 use nsprobe_symbolize::Binary;
@@ -58,10 +65,7 @@ pub enum Error {
 impl UnwindTable {
     /// Compiles the table of a file.
     pub fn of(binary: &Binary) -> Result<UnwindTable, Error> {
-        let mut ranges = cfi::read(binary)?;
-        let left_out = ranges.left_out;
-        build::build(ranges.in_file(binary), binary.code_bytes())
-            .map(|table| UnwindTable { left_out, ..table })
+        Input::of(binary)?.compile()
     }
 
     /// For lookups.

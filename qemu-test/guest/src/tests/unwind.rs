@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -24,6 +25,7 @@ tests![
     frames_of_all_kinds_are_followed,
     first_stacks_through_new_files_are_whole: 180,
     frame_pointers_lead_where_a_file_says_little,
+    rows_are_compiled_once_and_a_forged_entry_changes_nothing,
     a_debugger_sees_the_same_stacks_of_debians_programs: 240,
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
@@ -235,6 +237,48 @@ fn frame_pointers_lead_where_a_file_says_little() {
         }
     }
     let _ = fs::remove_file(&bare);
+}
+
+/// What is in the cache is used, when it is right and nobody else could write it.
+fn rows_are_compiled_once_and_a_forged_entry_changes_nothing() {
+    let _module = Module::load();
+    let path = victim::path("no_frame_pointers");
+    let path = path.to_str().expect("a plain name");
+    let spec = format!("{path}:leaf");
+    let folder = format!("/var/tmp/rows-{}", std::process::id());
+    let run = |more: &[&str]| {
+        let words = ["trace", "--json", "--stack"].iter().chain(more);
+        let rest = [&spec, "--", path, "plain", "3"];
+        let words: Vec<&str> = words.copied().chain(rest).collect();
+        let got = command::output(nsprobe(&words).env("NSPROBE_CACHE", &folder)).succeeded();
+        let hits = got.lines().filter(|line| line.contains("\"type\":\"hit\""));
+        let whole = hits.filter(|line| line.contains("\"stack_end\":\"outermost\""));
+        assert_eq!(whole.count(), 3, "{got:#?}");
+        got.stderr
+    };
+    let entries = || -> Vec<_> {
+        let found = fs::read_dir(&folder).into_iter().flatten();
+        found.map(|entry| entry.expect("readable").path()).collect()
+    };
+    assert!(!run(&["--no-cache"]).contains("from the cache"));
+    assert!(!Path::new(&folder).exists());
+    assert!(!run(&[]).contains("from the cache"));
+    assert!(!entries().is_empty(), "the C library is large enough");
+    let errors = run(&[]);
+    assert!(errors.contains("from the cache"), "{errors}");
+    for entry in entries() {
+        let mut bytes = fs::read(&entry).expect("it is ours");
+        let last = bytes.last_mut().expect("an entry has bytes");
+        *last ^= 1;
+        fs::write(&entry, bytes).expect("it is ours");
+    }
+    assert!(!run(&[]).contains("from the cache"));
+    assert!(run(&[]).contains("from the cache"), "written anew");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let errors = run(&[]);
+    assert!(errors.contains("can be written to by others"), "{errors}");
+    assert!(!errors.contains("from the cache"), "{errors}");
+    fs::remove_dir_all(&folder).expect("it is ours");
 }
 
 /// Has gdb stop at an instruction of the C library, and print each stack as lines of file

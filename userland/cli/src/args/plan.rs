@@ -55,6 +55,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) quiet: bool,
     /// Whether stacks follow frame pointers alone.
     pub(crate) frame_pointers: bool,
+    /// Whether unwind rows of earlier runs are used, and kept for later ones.
+    pub(crate) cache: bool,
     /// Whether containers that come later are traced, too.
     pub(crate) follow: bool,
     pub(crate) max_probes: usize,

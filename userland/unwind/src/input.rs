@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the rows of a file are computed from.
+
+use crate::{build, cfi, Error, UnwindTable};
+use nsprobe_common::unwind::Rule;
+use nsprobe_symbolize::{Address, Binary, FileOffset, LoadedSection, Segment, UnwindSections};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// The number of this compiler. It must be raised when other rows come of the same input,
+/// or an [`UnwindTable`] means something else: tables on disk are told apart by it.
+const COMPILER: u32 = 1;
+
+/// All that rows are computed from: who has this needs no file. So its digest names the
+/// rows, whatever the file says of itself.
+#[derive(Clone, Debug)]
+pub struct Input {
+    pub(crate) sections: UnwindSections,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) code_bytes: u64,
+}
+
+/// The SHA-256 of an [`Input`] and of what compiles it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest(pub(crate) [u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Input {
+    /// Reads that of a file.
+    pub fn of(binary: &Binary) -> Result<Input, Error> {
+        Ok(Input {
+            sections: binary.unwind_sections()?,
+            segments: binary.segments().to_vec(),
+            code_bytes: binary.code_bytes(),
+        })
+    }
+
+    /// Compiles the table.
+    pub fn compile(&self) -> Result<UnwindTable, Error> {
+        let mut ranges = cfi::read(self)?;
+        let left_out = ranges.left_out;
+        build::build(ranges.in_file(self), self.code_bytes)
+            .map(|table| UnwindTable { left_out, ..table })
+    }
+
+    /// Bytes that describe frames.
+    pub fn bytes(&self) -> u64 {
+        let UnwindSections {
+            eh_frame,
+            debug_frame,
+            ..
+        } = &self.sections;
+        (eh_frame.data.len() + debug_frame.len()) as u64
+    }
+
+    /// Names the table. Every field of everything is in it, each with its length where that
+    /// may differ: the patterns have no `..`, so that one more field is not forgotten.
+    pub fn digest(&self) -> Digest {
+        let Input {
+            sections,
+            segments,
+            code_bytes,
+        } = self;
+        let UnwindSections {
+            eh_frame,
+            debug_frame,
+            text,
+            got,
+        } = sections;
+        let mut hash = Hash(Sha256::new());
+        hash.bytes(b"nsprobe unwind rows");
+        hash.number(COMPILER.into());
+        hash.number(size_of::<Rule>() as u64);
+        hash.section(eh_frame);
+        hash.bytes(debug_frame);
+        hash.number(text.0);
+        hash.number(got.0);
+        hash.number(*code_bytes);
+        hash.number(segments.len() as u64);
+        for segment in segments {
+            hash.segment(segment);
+        }
+        Digest(hash.0.finalize().into())
+    }
+
+    /// The offset of an address that the file loads.
+    pub(crate) fn offset_of(&self, address: Address) -> Option<FileOffset> {
+        let mut segments = self.segments.iter();
+        segments.find_map(|segment| segment.offset_of(address))
+    }
+}
+
+struct Hash(Sha256);
+
+impl Hash {
+    fn number(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
+    }
+
+    fn section(&mut self, LoadedSection { data, address }: &LoadedSection) {
+        self.number(address.0);
+        self.bytes(data);
+    }
+
+    fn segment(&mut self, segment: &Segment) {
+        let &Segment {
+            file_offset,
+            address,
+            file_bytes,
+            executable,
+        } = segment;
+        for number in [file_offset.0, address.0, file_bytes, executable.into()] {
+            self.number(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
