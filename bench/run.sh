@@ -33,10 +33,13 @@ guest tcg turns costs
 sessions='one many burst'
 for what in $sessions; do guest "$what" turns "$what"; done
 
+say "unwind rows (this host)"
+bench/rows.sh "$peers" | tee "$results/rows.txt" >&2
+
 cp "$peers/versions" "$results/versions.txt"
 table() {
     (cd "$results" && awk -v KVER="$KVER" -f "$PROJECT/bench/table.awk" \
-        versions.txt icount.txt tcg.txt one.txt many.txt burst.txt) | sed "s|$PROJECT/||g"
+        versions.txt icount.txt tcg.txt one.txt many.txt burst.txt rows.txt) | sed "s|$PROJECT/||g"
 }
 table
 [ -z "${UPDATE:-}" ] || table >bench/RESULTS.md

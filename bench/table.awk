@@ -13,6 +13,7 @@ $1 == "many" { attach[$2, $3] = $4; detach[$2, $3] = $6 }
 $1 == "undefine" { detach[$2, $3] += $4 / 1e9 }
 $1 == "burst" { burst[$2] = $3; wall[$2] = $4 }
 $1 == "kept" { kept[$2] = $3; said = $2 ":"; $1 = $2 = $3 = ""; said_of[++kept_rows] = said $0 }
+$1 == "rows" { rows_lines[++rows_files] = sprintf("| %s | %.1f | %.2f | %.2f | %.1f | %.1f |", $2, $3 / 1e6, $4 / 1e6, $5 / 1e6, $6, $7) }
 $1 == "failed" { peer = $3; verb = $2; $1 = $2 = ""; failure[verb, peer] = $0; failures[++failed] = verb $0 }
 
 function add(key, value) { samples[key, ++count[key]] = value }
@@ -97,6 +98,12 @@ END {
     }
     if (kept_rows) print "\nWhat was said of the rest of the burst (in the order above; empty: nothing):\n"
     for (i = 1; i <= kept_rows; i++) print "- `" said_of[i] "`"
+    if (rows_files) {
+        print "\n## Unwind rows of a file (nsprobe, on the host itself)\n"
+        print "| file | MB | of it on frames, MB | as rows, MB | compiled, ms | from the cache, ms |"
+        print "| --- | ---: | ---: | ---: | ---: | ---: |"
+    }
+    for (i = 1; i <= rows_files; i++) print rows_lines[i]
     if (failed) print "\n## What did not work, and the tools' last words\n"
     for (i = 1; i <= failed; i++) { gsub(/`/, "'", failures[i]); print "- `" failures[i] "`" }
 }
