@@ -20,6 +20,12 @@ if command -v shellcheck >/dev/null; then
     say "shell scripts"
     shellcheck -x scripts/*.sh bench/*.sh bench/guest/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh
 fi
+# Older assemblers than that of the kernel's toolchain write no such .sframe.
+mkdir -p build/check
+"$PROJECT/scripts/enter.sh" "$("$PROJECT/scripts/sdk.sh" root)/root" "$PROJECT" "$PROJECT" \
+    gcc-14 -O2 -Wl,-z,lazy -Wa,--gsframe -o build/check/sframe qemu-test/victims/only_sframe.c
+export NSPROBE_SFRAME="$PROJECT/build/check/sframe"
+
 say "userland: format, lints, tests"
 $cargo fmt --all --check
 $cargo clippy --quiet --workspace --all-targets -- -D warnings

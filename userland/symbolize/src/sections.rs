@@ -24,13 +24,15 @@ pub struct LoadedSection {
     pub address: Address,
 }
 
-/// What describes the frames of the file's functions (DWARF 5, section 6.4).
+/// What describes the frames of the file's functions (DWARF 5, section 6.4, and others).
 #[derive(Clone, Debug)]
 pub struct UnwindSections {
     /// `.eh_frame`.
     pub eh_frame: LoadedSection,
     /// `.debug_frame`.
     pub debug_frame: SectionData,
+    /// `.sframe` (The SFrame Format, binutils' `libsframe/doc/sframe-spec.texi`).
+    pub sframe: LoadedSection,
     /// Where `.text` is loaded.
     pub text: Address,
     /// Where `.got` is loaded.
@@ -82,12 +84,16 @@ impl Binary {
             let section = self.elf.section(name);
             Address(section.map_or(0, |section| section.address))
         };
+        let loaded = |name| -> Result<LoadedSection> {
+            Ok(LoadedSection {
+                data: data_of(&self.elf, name)?,
+                address: address(name),
+            })
+        };
         let sections = UnwindSections {
-            eh_frame: LoadedSection {
-                data: data_of(&self.elf, ".eh_frame")?,
-                address: address(".eh_frame"),
-            },
+            eh_frame: loaded(".eh_frame")?,
             debug_frame: data_of(&self.elf, ".debug_frame")?,
+            sframe: loaded(".sframe")?,
             text: address(".text"),
             got: address(".got"),
         };

@@ -3,6 +3,7 @@
 
 use crate::input::Input;
 use crate::rule::{rule_of, Bytes};
+use crate::sframe::{self, Described};
 use crate::{Error, LeftOut};
 use gimli::{
     BaseAddresses, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, UnwindContext,
@@ -33,7 +34,7 @@ pub(crate) struct Ranges {
 }
 
 /// Reads what a file describes. Of two descriptions of an address, that of `.eh_frame`
-/// counts: it is what exceptions go by.
+/// counts: it is what exceptions go by. `.sframe` tells the least.
 pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     let sections = &input.sections;
     let bases = BaseAddresses::default()
@@ -43,6 +44,9 @@ pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     let mut ranges = Ranges::default();
     ranges.read(&eh_frame(sections), &bases)?;
     ranges.read(&debug_frame(sections), &bases)?;
+    let (described, unreadable) = sframe::read(&sections.sframe);
+    ranges.left_out.unreadable += unreadable;
+    ranges.fill(&described)?;
     match ranges.ranges.is_empty() {
         true => Err(Error::Nothing),
         false => Ok(ranges),
@@ -121,6 +125,42 @@ impl Ranges {
         let rule = self.number(rule);
         self.ranges.push(Range { from, to, rule });
         Ok(())
+    }
+
+    /// Adds what nothing is known of yet, of descriptions by rising address.
+    fn fill(&mut self, described: &[Described]) -> Result<(), Error> {
+        if described.is_empty() {
+            return Ok(());
+        }
+        let mut known = self.known().into_iter().peekable();
+        for &Described { from, to, rule } in described {
+            let mut at = from;
+            while at < to {
+                while known.next_if(|known| known.end <= at).is_some() {}
+                let next = known.peek().filter(|known| known.start < to);
+                let (until, behind) = next.map_or((to, to), |known| (known.start, known.end));
+                if at < until {
+                    self.push(at, until, rule)?;
+                }
+                at = behind;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that is described: by rising address, with something between each two.
+    fn known(&self) -> Vec<std::ops::Range<u64>> {
+        let ranges = self.ranges.iter().map(|range| range.from..range.to);
+        let mut known: Vec<_> = ranges.collect();
+        known.sort_unstable_by_key(|range| range.start);
+        known.dedup_by(|next, before| {
+            let touches = next.start <= before.end;
+            if touches {
+                before.end = before.end.max(next.end);
+            }
+            touches
+        });
+        known
     }
 
     /// The ranges by offsets in the file: what is not in code that is loaded falls away.

@@ -53,9 +53,10 @@ impl Input {
         let UnwindSections {
             eh_frame,
             debug_frame,
+            sframe,
             ..
         } = &self.sections;
-        (eh_frame.data.len() + debug_frame.len()) as u64
+        (eh_frame.data.len() + debug_frame.len() + sframe.data.len()) as u64
     }
 
     /// Names the table. Every field of everything is in it, each with its length where that
@@ -69,6 +70,7 @@ impl Input {
         let UnwindSections {
             eh_frame,
             debug_frame,
+            sframe,
             text,
             got,
         } = sections;
@@ -78,6 +80,7 @@ impl Input {
         hash.number(size_of::<Rule>() as u64);
         hash.section(eh_frame);
         hash.bytes(debug_frame);
+        hash.section(sframe);
         hash.number(text.0);
         hash.number(got.0);
         hash.number(*code_bytes);

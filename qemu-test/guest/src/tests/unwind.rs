@@ -25,6 +25,7 @@ tests![
     frames_of_all_kinds_are_followed,
     first_stacks_through_new_files_are_whole: 180,
     frame_pointers_lead_where_a_file_says_little,
+    sframe_leads_where_there_is_nothing_else,
     rows_are_compiled_once_and_a_forged_entry_changes_nothing,
     a_debugger_sees_the_same_stacks_of_debians_programs: 240,
     wrong_rows_are_refused_and_change_nothing,
@@ -235,6 +236,29 @@ fn frame_pointers_lead_where_a_file_says_little() {
             assert_eq!(frames.last().map(|last| last.name.as_str()), Some("_start"));
             assert_eq!((frames[2].how.as_str(), end.as_str()), (how, "outermost"));
         }
+    }
+    let _ = fs::remove_file(&bare);
+}
+
+fn sframe_leads_where_there_is_nothing_else() {
+    let _module = Module::load();
+    let path = victim::path("only_sframe");
+    let bare = format!("/var/tmp/only-sframe-{}", std::process::id());
+    let mut objcopy = Command::new("objcopy");
+    let removed = ["-R", ".eh_frame", "-R", ".eh_frame_hdr"];
+    let made = objcopy.args(removed).arg(&path).arg(&bare).status();
+    assert!(made.expect("binutils is in the guest").success());
+    let spec = format!("{bare}:sframe_leaf");
+    let (stacks, got) = stacks(&["trace", "--json", "--stack", &spec, "--", &bare, "3"]);
+    assert_eq!(stacks.len(), 3, "{got:#?}");
+    for (frames, _) in stacks {
+        let own = frames.iter().filter(|frame| frame.path == bare);
+        let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
+        let wanted = ["sframe_leaf", "sframe_plain", "sframe_with_vla", "main"];
+        // The start-up code is not from that assembler.
+        assert_eq!(names, [&wanted[..], &["_start"]].concat(), "{frames:#?}");
+        let by_rows = frames.iter().skip(1).all(|frame| frame.how == "unwind-row");
+        assert!(by_rows, "{frames:#?}");
     }
     let _ = fs::remove_file(&bare);
 }

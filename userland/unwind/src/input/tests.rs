@@ -35,11 +35,22 @@ fn section(data: Vec<u8>) -> LoadedSection {
     }
 }
 
+/// `.sframe` of one function at 0x1010, of 0x100 bytes, with its frame at rsp + 32.
+fn sframe() -> Vec<u8> {
+    let mut bytes = vec![0xe2, 0xde, 2, 0, 3, 0, 0xf8, 0];
+    for word in [1u32, 1, 3, 0, 20, 0x1010 - 0x100, 0x100, 0, 1, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend([0, 3, 32]);
+    bytes
+}
+
 fn input(functions: u64) -> Input {
     Input {
         sections: UnwindSections {
             eh_frame: section(eh_frame(functions)),
             debug_frame: Arc::from([]),
+            sframe: section(sframe()),
             text: Address(0x1000),
             got: Address(0x9000),
         },
@@ -69,26 +80,32 @@ fn rows_have_not_changed_without_a_new_number() {
         })
         .collect();
     assert_eq!(COMPILER, 1);
-    assert_eq!(rules, ["3+8 0+0", "3+16 1+-16", "4+16 1+-16", "0+0 0+0"]);
-    assert_eq!((table.first, table.blocks.as_slice()), (0, &[0, 8][..]));
+    assert_eq!(
+        rules,
+        ["3+8 0+0", "3+16 1+-16", "4+16 1+-16", "3+32 0+0", "0+0 0+0"]
+    );
+    assert_eq!((table.first, table.blocks.as_slice()), (0, &[0, 9][..]));
     let rows: Vec<(u32, u32)> = table
         .rows
         .iter()
         .map(|row| (row >> 16, row & 0xffff))
         .collect();
-    let first = [(0, 3), (0x200, 0), (0x201, 1), (0x204, 2)];
+    let first = [(0, 4), (0x200, 0), (0x201, 1), (0x204, 2)];
     let second = [(0x240, 0), (0x241, 1), (0x244, 2)];
-    let behind = [(0x280, 3)];
+    // .sframe counts where .eh_frame has ended.
+    let behind = [(0x280, 3), (0x310, 4)];
     assert_eq!(rows, [&first[..], &second, &behind].concat());
 }
 
 #[test]
 fn every_part_changes_the_name() {
-    let changes: [fn(&mut Input); 11] = [
+    let changes: [fn(&mut Input); 13] = [
         |_| (),
         |input| input.sections.eh_frame.data = Arc::from(eh_frame(3)),
         |input| input.sections.eh_frame.address.0 += 1,
         |input| input.sections.debug_frame = Arc::from([0]),
+        |input| input.sections.sframe.data = Arc::from([]),
+        |input| input.sections.sframe.address.0 += 1,
         |input| input.sections.text.0 += 1,
         |input| input.sections.got.0 += 1,
         |input| input.segments[0].file_offset.0 += 1,
