@@ -3,8 +3,9 @@
 # Collects what the guest sees as /payload. It builds nothing but the victims:
 # what is not built yet is left out.
 #
-# Inputs:  build/kmod/nsprobe.ko; the newest built nsprobe, nsprobe-guest-test and
-#          nsprobe-victim-panics; qemu-test/{init,demo,victims}.
+# Inputs:  build/kmod/nsprobe.ko; nsprobe, nsprobe-guest-test and nsprobe-victim-panics
+#          as `make userland` builds them, or those of PROFILE=debug;
+#          qemu-test/{init,demo,victims}.
 # Outputs: build/payload, whose path is printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -23,17 +24,14 @@ collect() { # from name
     fi
 }
 
-# A developer builds without --release, make with it: the newer is meant.
-newest() {
-    # shellcheck disable=SC2012 # the paths are ours
-    ls -t "build/cargo/x86_64-unknown-linux-gnu/debug/$1" \
-        "build/cargo/x86_64-unknown-linux-gnu/release/$1" 2>/dev/null | head -n 1
-}
+# Never the newer of two: a test's build with its checks, taken for the program, would be
+# measured.
+programs=build/cargo/x86_64-unknown-linux-gnu/${PROFILE:-release}
 
 collect build/kmod/nsprobe.ko nsprobe.ko
-collect "$(newest nsprobe)" nsprobe
-collect "$(newest nsprobe-guest-test)" nsprobe-guest-test
-collect "$(newest nsprobe-victim-panics)" victims/panics
+collect "$programs/nsprobe" nsprobe
+collect "$programs/nsprobe-guest-test" nsprobe-guest-test
+collect "$programs/nsprobe-victim-panics" victims/panics
 collect qemu-test/init init
 collect qemu-test/demo demo
 
