@@ -11,7 +11,7 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
-    memo::{Memo, MEMOS},
+    memo::{Fresh, Memo, MEMOS},
     sys::vma::Layout,
 };
 use core::sync::atomic::{
@@ -180,6 +180,7 @@ struct OnCpu {
     entries: [Entry; MAPPINGS],
     rules: KVVec<KeptRule>,
     memos: [Memo; MEMOS],
+    fresh: Fresh,
 }
 
 /// The mappings of a session.
@@ -197,6 +198,7 @@ impl MappingCache {
             }
             let mut on = OnCpu {
                 rules,
+                fresh: Fresh::new()?,
                 ..OnCpu::default()
             };
             for memo in &mut on.memos {
@@ -253,6 +255,11 @@ impl<'a> Mappings<'a> {
     #[inline(always)]
     pub(crate) fn memos(&self) -> &'a [Memo; MEMOS] {
         &self.on.memos
+    }
+
+    /// Room for the steps of a walk.
+    pub(crate) fn fresh(&self) -> &'a Fresh {
+        &self.on.fresh
     }
 
     /// The kept mapping that holds the address.

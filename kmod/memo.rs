@@ -111,8 +111,6 @@ const START_WORDS: usize = 6;
 #[derive(Default)]
 pub(crate) struct Memo {
     steps: KVVec<Step>,
-    /// Steps of the walk that is under way.
-    fresh: KVVec<Step>,
     /// The innermost step that is kept; `STEPS` for none.
     first: AtomicUsize,
     /// A [`Start`]; all zero when the first step is not the walk's first.
@@ -133,7 +131,6 @@ impl Memo {
     pub(crate) fn new() -> Result<Self> {
         Ok(Memo {
             steps: zeroed(STEPS)?,
-            fresh: zeroed(FRESH)?,
             first: AtomicUsize::new(STEPS),
             ..Memo::default()
         })
@@ -194,9 +191,22 @@ pub(crate) struct Made {
     pub(crate) word: u64,
 }
 
+/// Room for the steps of the walk that is under way.
+#[derive(Default)]
+pub(crate) struct Fresh(KVVec<Step>);
+
+impl Fresh {
+    /// None.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Fresh(zeroed(FRESH)?))
+    }
+}
+
 /// A walk, as it is compared with the one that is kept.
 pub(crate) struct Walked<'a> {
     memo: &'a Memo,
+    /// The steps of this walk that are not kept yet.
+    steps: &'a Fresh,
     start: Start,
     /// How many steps of this walk are fresh.
     fresh: usize,
@@ -219,12 +229,13 @@ pub(crate) struct Known<'a> {
 
 impl<'a> Walked<'a> {
     /// A walk that begins.
-    pub(crate) fn new(memo: &'a Memo, start: Start, by_rows: bool) -> Self {
+    pub(crate) fn new(memo: &'a Memo, steps: &'a Fresh, start: Start, by_rows: bool) -> Self {
         if memo.by_rows.swap(by_rows.into(), Relaxed) != u8::from(by_rows) {
             memo.forget();
         }
         let mut walked = Walked {
             memo,
+            steps,
             start,
             fresh: 0,
             from_start: true,
@@ -256,7 +267,7 @@ impl<'a> Walked<'a> {
         if made.slot >= self.next_slot && self.comes_to(made) {
             return true;
         }
-        if let Some(fresh) = self.memo.fresh.get(self.fresh) {
+        if let Some(fresh) = self.steps.0.get(self.fresh) {
             fresh.slot.store(made.slot, Relaxed);
             fresh.rip.store(made.rip, Relaxed);
             fresh.rbp_slot.store(made.rbp_slot, Relaxed);
@@ -317,7 +328,7 @@ impl<'a> Walked<'a> {
     /// Makes the kept steps of these places fresh ones.
     fn take_over(&mut self, from: usize, to: usize) {
         for kept in self.memo.steps.get(from..to).unwrap_or(&[]) {
-            if let Some(fresh) = self.memo.fresh.get(self.fresh) {
+            if let Some(fresh) = self.steps.0.get(self.fresh) {
                 fresh.set(kept);
             }
             self.fresh = self.fresh.wrapping_add(1);
@@ -345,7 +356,7 @@ impl<'a> Walked<'a> {
         if !is_new && memo.starts_with(&self.start) {
             return;
         }
-        let fresh = memo.fresh.get(..self.fresh);
+        let fresh = self.steps.0.get(..self.fresh);
         let (Some(fresh), Some(first)) = (fresh, behind.checked_sub(self.fresh)) else {
             return memo.forget();
         };

@@ -13,6 +13,7 @@ use crate::{
             Lost,
             BUSY,
             KIND_HIT,
+            KIND_LATE_STACK,
             KIND_LOST,
             KIND_OBJECT,
             KIND_STACK_COPY,
@@ -90,9 +91,10 @@ impl Ring {
         if kind == KIND_STACK_COPY && length > self.geometry.data_bytes() / COPY_SHARE {
             return None;
         }
-        // An announcement that is lost loses nothing: the reader can ask.
-        let counts = kind != KIND_OBJECT && kind != KIND_STACK_COPY;
-        let at = self.reserve(length, header | u64::from(BUSY), now_ns, counts)?;
+        // An announcement that is lost loses nothing: the reader can ask. What is told of a
+        // stack is missed where it was.
+        let is_hit = !matches!(kind, KIND_OBJECT | KIND_STACK_COPY | KIND_LATE_STACK);
+        let at = self.reserve(length, header | u64::from(BUSY), now_ns, is_hit)?;
         let body = at.start.wrapping_add(size_of::<Header>() as u64);
         self.pages.write_parts(body, parts);
         self.pages.set_header(at.start, header);

@@ -112,7 +112,10 @@ impl Stack {
     ) -> StackEnd {
         let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
         let memo = match &maps.kept {
-            Some(kept) if regs.is_64bit() => Some(memo(kept, regs, request, by_rows)),
+            Some(kept) if regs.is_64bit() => {
+                let start = Start::new(regs, request, by_rows);
+                Some((start.pick(kept.memos()), start))
+            }
             _ => None,
         };
         if let (Some((memo, start)), true) = (&memo, request.by_id) {
@@ -155,18 +158,6 @@ impl Stack {
         (self.id, self.missed) = (id, missed);
         end
     }
-}
-
-/// The kept stack that this one may be equal to, and what its walk begins with.
-#[inline(always)]
-fn memo<'a>(
-    kept: &Mappings<'a>,
-    regs: &RegisterFile,
-    request: &Request,
-    by_rows: bool,
-) -> (&'a Memo, Start) {
-    let start = Start::new(regs, request, by_rows);
-    (start.pick(kept.memos()), start)
 }
 
 /// Finds which files addresses belong to.

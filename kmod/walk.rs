@@ -48,7 +48,12 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         memo: Option<(&'a Memo, Start)>,
     ) -> Self {
         Walk {
-            walked: memo.map(|(memo, start)| Walked::new(memo, start, by_rows)),
+            walked: match (memo, &resolver.mappings) {
+                (Some((memo, start)), Some(kept)) => {
+                    Some(Walked::new(memo, kept.fresh(), start, by_rows))
+                }
+                _ => None,
+            },
             stack,
             resolver,
             regs,
