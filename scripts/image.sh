@@ -13,7 +13,7 @@
 
 # Containers; programs to trace; witnesses and tools of the tests.
 GUEST=podman,crun,fuse-overlayfs,systemd-container
-GUEST=$GUEST,redis-server,redis-tools,sqlite3
+GUEST=$GUEST,redis-server,redis-tools,sqlite3,openssl,postgresql-17,sd,shfmt
 GUEST=$GUEST,gdb,linux-perf,bpftrace,binutils,strace,procps,iproute2,kmod
 CONTAINER=redis-server,redis-tools,procps
 BOOT_MODULES='virtio_blk ext4 9p 9pnet_virtio overlay'

@@ -12,11 +12,14 @@
 mod binary;
 mod command;
 mod container;
+mod debugger;
+mod instructions;
 mod module;
 mod oracle;
 mod records;
 mod run;
 mod session;
+mod stack;
 mod steps;
 mod sys;
 mod tests;

@@ -2,6 +2,7 @@
 //! The list of all tests: one file a promise, one function a test.
 
 mod abi;
+mod agreement;
 mod batches;
 mod coexistence;
 mod conservation;
@@ -78,6 +79,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         stack_kinds::TESTS,
         hostile_stacks::TESTS,
         unwind::TESTS,
+        agreement::TESTS,
         returns::TESTS,
         fetching::TESTS,
         sinks::TESTS,

@@ -93,6 +93,8 @@ pub(crate) struct Elf {
     file: File,
     path: PathBuf,
     stamp: Stamp,
+    /// Address of the first instruction that runs; zero when there is none.
+    pub(crate) entry: u64,
     pub(crate) segments: Vec<Segment>,
     pub(crate) sections: Vec<Section>,
 }
@@ -126,11 +128,13 @@ impl Elf {
             file,
             path,
             stamp,
+            entry: 0,
             segments: Vec::new(),
             sections: Vec::new(),
         };
         elf.check_size("the file", stamp.bytes, FILE_BYTES_MAX)?;
         let header = elf.header(objects)?;
+        elf.entry = u64_at(&header, 24).unwrap_or(0);
         elf.segments = elf.read_segments(&header)?;
         elf.sections = elf.read_sections(&header)?;
         Ok(elf)

@@ -33,10 +33,14 @@ pub struct UnwindSections {
     pub debug_frame: SectionData,
     /// `.sframe` (The SFrame Format, binutils' `libsframe/doc/sframe-spec.texi`).
     pub sframe: LoadedSection,
+    /// `.gopclntab`, which Go's linker writes.
+    pub go: SectionData,
     /// Where `.text` is loaded.
     pub text: Address,
     /// Where `.got` is loaded.
     pub got: Address,
+    /// The first instruction that runs; zero in a file that is no program.
+    pub entry: Address,
 }
 
 /// The sections, or why they cannot be read.
@@ -94,8 +98,10 @@ impl Binary {
             eh_frame: loaded(".eh_frame")?,
             debug_frame: data_of(&self.elf, ".debug_frame")?,
             sframe: loaded(".sframe")?,
+            go: data_of(&self.elf, ".gopclntab")?,
             text: address(".text"),
             got: address(".got"),
+            entry: Address(self.elf.entry),
         };
         self.elf.check_unchanged()?;
         Ok(sections)

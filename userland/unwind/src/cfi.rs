@@ -2,9 +2,9 @@
 //! All rows that a file's sections describe, with the addresses they are for.
 
 use crate::input::Input;
-use crate::rule::{rule_of, Bytes};
+use crate::rule::{bare, rule_of, Bytes};
 use crate::sframe::{self, Described};
-use crate::{Error, LeftOut};
+use crate::{go, Error, LeftOut};
 use gimli::{
     BaseAddresses, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, UnwindContext,
     UnwindOffset, UnwindSection,
@@ -15,6 +15,9 @@ use std::collections::HashMap;
 
 /// Most rows of a file: libraries of 130 MB have one million.
 const ROWS_MAX: usize = 32 << 20;
+
+/// Longest code that a program begins with, in bytes: that of Debian's dynamic linker has 64.
+const ENTRY_BYTES_MAX: u64 = 256;
 
 /// A rule, and what it is for: addresses or file offsets, from `from` up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub(crate) struct Ranges {
     numbers: HashMap<Rule, u32>,
 }
 
-/// Reads what a file describes. Of two descriptions of an address, that of `.eh_frame`
+/// Reads what a file describes. Of several descriptions of an address, that of `.eh_frame`
 /// counts: it is what exceptions go by. `.sframe` tells the least.
 pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     let sections = &input.sections;
@@ -44,9 +47,11 @@ pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     let mut ranges = Ranges::default();
     ranges.read(&eh_frame(sections), &bases)?;
     ranges.read(&debug_frame(sections), &bases)?;
+    go::read(&sections.go, &mut ranges)?;
     let (described, unreadable) = sframe::read(&sections.sframe);
     ranges.left_out.unreadable += unreadable;
     ranges.fill(&described)?;
+    ranges.add_entry(sections.entry)?;
     match ranges.ranges.is_empty() {
         true => Err(Error::Nothing),
         false => Ok(ranges),
@@ -107,21 +112,21 @@ impl Ranges {
                     }
                 };
                 let rule = rule_of(section, row, is_signal);
-                let (from, to) = (row.start_address(), row.end_address());
-                if from >= to {
-                    continue;
-                }
-                self.left_out.unsupported += u64::from(rule.base == Base::Unsupported as u8);
-                self.push(from, to, rule)?;
+                self.add(row.start_address(), row.end_address(), rule)?;
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, from: u64, to: u64, rule: Rule) -> Result<(), Error> {
+    /// Adds what holds from an address up to another.
+    pub(crate) fn add(&mut self, from: u64, to: u64, rule: Rule) -> Result<(), Error> {
+        if from >= to {
+            return Ok(());
+        }
         if self.ranges.len() == ROWS_MAX {
             return Err(Error::TooBig);
         }
+        self.left_out.unsupported += u64::from(rule.base == Base::Unsupported as u8);
         let rule = self.number(rule);
         self.ranges.push(Range { from, to, rule });
         Ok(())
@@ -140,7 +145,7 @@ impl Ranges {
                 let next = known.peek().filter(|known| known.start < to);
                 let (until, behind) = next.map_or((to, to), |known| (known.start, known.end));
                 if at < until {
-                    self.push(at, until, rule)?;
+                    self.add(at, until, rule)?;
                 }
                 at = behind;
             }
@@ -163,6 +168,27 @@ impl Ranges {
         known
     }
 
+    /// What a process begins with has no caller. C libraries write it in assembly language,
+    /// and some do not say so: it is all that nothing is said of, from the first instruction
+    /// on. When that is long, it is more than the beginning.
+    fn add_entry(&mut self, entry: Address) -> Result<(), Error> {
+        let Address(from) = entry;
+        let mut behind = u64::MAX;
+        for range in &self.ranges {
+            if (range.from..range.to).contains(&from) {
+                return Ok(());
+            }
+            if range.from > from {
+                behind = behind.min(range.from);
+            }
+        }
+        let is_short = from != 0 && behind - from <= ENTRY_BYTES_MAX;
+        match is_short {
+            true => self.add(from, behind, bare(Base::Outermost)),
+            false => Ok(()),
+        }
+    }
+
     /// The ranges by offsets in the file: what is not in code that is loaded falls away.
     pub(crate) fn in_file(&mut self, input: &Input) -> Ranges {
         let ranges = self.ranges.iter().filter_map(|range| {
@@ -180,5 +206,36 @@ impl Ranges {
             ranges: ranges.collect(),
             ..std::mem::take(self)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of the first instruction at 0x100, when functions are told of from
+    /// these addresses on, each of 16 bytes.
+    fn entry(functions: &[u64]) -> Option<(u64, u8)> {
+        let mut ranges = Ranges::default();
+        for from in functions {
+            let rule = bare(Base::Rsp);
+            ranges.add(*from, from + 16, rule).expect("few ranges");
+        }
+        ranges.add_entry(Address(0x100)).expect("few ranges");
+        let mut ranges_there = ranges.ranges.iter();
+        let found = ranges_there.find(|range| (range.from..range.to).contains(&0x100))?;
+        Some((found.to, ranges.rules[found.rule as usize].base))
+    }
+
+    #[test]
+    fn a_program_begins_without_a_caller() {
+        let outermost = Base::Outermost as u8;
+        assert_eq!(entry(&[0x20, 0x140, 0x180]), Some((0x140, outermost)));
+        assert_eq!(entry(&[0x180, 0x140, 0x20]), Some((0x140, outermost)));
+        // The file says itself what is there.
+        assert_eq!(entry(&[0xf8, 0x140]), Some((0x108, Base::Rsp as u8)));
+        // More than the beginning.
+        assert_eq!(entry(&[0x20, 0x240]), None);
+        assert_eq!(entry(&[0x20]), None);
     }
 }

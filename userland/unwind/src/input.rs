@@ -54,9 +54,10 @@ impl Input {
             eh_frame,
             debug_frame,
             sframe,
+            go,
             ..
         } = &self.sections;
-        (eh_frame.data.len() + debug_frame.len() + sframe.data.len()) as u64
+        (eh_frame.data.len() + debug_frame.len() + sframe.data.len() + go.len()) as u64
     }
 
     /// Names the table. Every field of everything is in it, each with its length where that
@@ -71,8 +72,10 @@ impl Input {
             eh_frame,
             debug_frame,
             sframe,
+            go,
             text,
             got,
+            entry,
         } = sections;
         let mut hash = Hash(Sha256::new());
         hash.bytes(b"nsprobe unwind rows");
@@ -81,8 +84,10 @@ impl Input {
         hash.section(eh_frame);
         hash.bytes(debug_frame);
         hash.section(sframe);
+        hash.bytes(go);
         hash.number(text.0);
         hash.number(got.0);
+        hash.number(entry.0);
         hash.number(*code_bytes);
         hash.number(segments.len() as u64);
         for segment in segments {

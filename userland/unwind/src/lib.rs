@@ -4,7 +4,8 @@
 //! `.eh_frame` and `.debug_frame` are programs that build a table (DWARF 5, section
 //! 6.4.1). This crate runs them once for a whole file and keeps of each row what is
 //! needed to find the caller: the [`Table`] of `nsprobe_common::unwind`, which the kernel
-//! module takes as it is. Where they say nothing, `.sframe` may.
+//! module takes as it is. Go's compiler writes tables of its own instead, which are read
+//! as well; where all these say nothing, `.sframe` may.
 //!
 //! A [`Cache`] keeps tables on disk, by a digest of all that they were computed from.
 //!
@@ -15,6 +16,7 @@
 mod build;
 mod cache;
 mod cfi;
+mod go;
 mod input;
 mod rule;
 mod sframe;
@@ -56,7 +58,9 @@ pub enum Error {
     #[error(transparent)]
     Sections(#[from] nsprobe_symbolize::Error),
     /// There is nothing that describes frames.
-    #[error("the file has no .eh_frame, .debug_frame or .sframe that describes its code")]
+    #[error(
+        "the file has no .eh_frame, .debug_frame, .sframe or .gopclntab that describes its code"
+    )]
     Nothing,
     /// It has more than a table takes.
     #[error("the file describes too many frames")]

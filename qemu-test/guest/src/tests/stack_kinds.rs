@@ -7,6 +7,7 @@ use super::tests;
 use super::unwind::stacks;
 use crate::command;
 use crate::module::Module;
+use crate::stack::Stack;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
@@ -77,7 +78,7 @@ fn stacks_in_the_swap_are_taken_late() {
         .chain((1..=8).map(|level| format!("level_{level:02}")))
         .chain(["main".to_owned()])
         .collect();
-    for (frames, end) in &stacks {
+    for Stack { frames, end } in &stacks {
         let own = frames.iter().filter(|frame| frame.path == path);
         let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
         assert_eq!(names[..11], wanted, "{frames:#?}");
@@ -108,7 +109,7 @@ fn stacks_go_through_the_vdso() {
     let (stacks, got) = stacks(&["trace", "--json", "--stack", &spec, "--", path, "300"]);
     assert!(stacks.len() >= 300, "{}", got.stderr);
     let mut through = 0;
-    for (frames, end) in &stacks {
+    for Stack { frames, end } in &stacks {
         assert_eq!(end, "outermost", "{frames:#?}");
         let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
         assert_eq!(names.last(), Some(&"_start"), "{frames:#?}");
@@ -148,7 +149,7 @@ fn stacks_go_through_generated_code() {
     ];
     let (stacks, got) = stacks(&words);
     assert_eq!(stacks.len(), 20, "{got:#?}");
-    for (frames, end) in stacks {
+    for Stack { frames, end } in stacks {
         let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
         let wanted = ["leaf", "plain", "?", "with_generated", "chosen", "main"];
         assert_eq!(names[..6], wanted, "{frames:#?}");

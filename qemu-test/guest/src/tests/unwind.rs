@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: stacks are whole without frame pointers, from the first hit on, as a debugger
-//! shows them; and rows that are wrong do no harm.
+//! Promise: stacks are whole without frame pointers, from the first hit on; and rows that
+//! are wrong do no harm.
 
 use super::tests;
 use crate::command::{self, nsprobe, Output, Running};
 use crate::module::Module;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::stack::{self, Stack};
 use crate::sys;
 use crate::victim::{self, Victim};
 use nix::libc;
@@ -27,7 +28,6 @@ tests![
     frame_pointers_lead_where_a_file_says_little,
     sframe_leads_where_there_is_nothing_else,
     rows_are_compiled_once_and_a_forged_entry_changes_nothing,
-    a_debugger_sees_the_same_stacks_of_debians_programs: 240,
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
     rows_that_lie_end_the_stack: 120,
@@ -35,42 +35,10 @@ tests![
     many_rows_are_bounded: 120,
 ];
 
-/// A frame of a stack in JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) path: String,
-    offset: u64,
-    /// The function, without what was inlined into it.
-    pub(super) name: String,
-    pub(super) how: String,
-}
-
-/// The stacks that a command line prints (perl's hashes are the same in each run), and why each ends.
-pub(super) fn stacks(words: &[&str]) -> (Vec<(Vec<Frame>, String)>, Output) {
-    let got = command::output(nsprobe(words).env("PERL_HASH_SEED", "0")).succeeded();
-    let hits = got
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let stacks = hits.filter(|line| line["type"] == "hit").map(|hit| {
-        let frames = hit["stack"].as_array().expect("a stack").iter().map(frame);
-        let end = hit["stack_end"].as_str().expect("a reason").to_owned();
-        (frames.collect(), end)
-    });
-    (stacks.collect(), got)
-}
-
-fn frame(frame: &Value) -> Frame {
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let offset = text(&frame["file_offset"]);
-    let functions = frame["functions"].as_array().expect("an array");
-    Frame {
-        path: text(&frame["path"]),
-        offset: u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap_or(0),
-        name: functions
-            .last()
-            .map_or("?".into(), |last| text(&last["name"])),
-        how: text(&frame["how"]),
-    }
+/// The stacks that a command line prints.
+pub(super) fn stacks(words: &[&str]) -> (Vec<Stack>, Output) {
+    let got = command::run(words).succeeded();
+    (stack::all(&got), got)
 }
 
 fn frames_of_all_kinds_are_followed() {
@@ -103,7 +71,7 @@ fn frames_of_all_kinds_are_followed() {
         let (stacks, got) = stacks(&words);
         assert!(stacks.len() >= 3, "{how}: {got:#?}");
         let wanted = [&["leaf", "plain"], inner, outer].concat();
-        for (frames, end) in &stacks {
+        for Stack { frames, end } in &stacks {
             let own = frames.iter().filter(|frame| frame.path == path);
             let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
             assert_eq!(names, wanted, "{how}: {frames:#?}");
@@ -120,7 +88,7 @@ fn frames_of_all_kinds_are_followed() {
                 .all(|frame| ["unwind-row", "signal"].contains(&frame.how.as_str()));
             assert!(by_rows, "{how}: {frames:#?}");
         }
-        let signals = stacks.iter().flat_map(|(frames, _)| frames);
+        let signals = stacks.iter().flat_map(|stack| &stack.frames);
         let signals = signals.filter(|frame| frame.how == "signal").count();
         assert_eq!(
             signals,
@@ -143,7 +111,7 @@ fn frames_of_all_kinds_are_followed() {
     let (stacks, _) = self::stacks(&words);
     assert!(stacks
         .iter()
-        .all(|(frames, end)| frames.len() < 5 || end != "outermost"));
+        .all(|stack| stack.frames.len() < 5 || stack.end != "outermost"));
 }
 
 /// Two hundred programs that nobody has seen before, each of which makes one call and ends
@@ -189,9 +157,8 @@ fn first_stacks_through_new_files_are_whole() {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut whole = BTreeSet::new();
     for hit in hits.filter(|line| line["type"] == "hit") {
-        let frames = hit["stack"].as_array().expect("a stack").iter().map(frame);
-        let frames: Vec<Frame> = frames.collect();
-        assert_eq!(hit["stack_end"], "outermost", "{frames:#?}");
+        let Stack { frames, end } = Stack::of(&hit);
+        assert_eq!(end, "outermost", "{frames:#?}");
         let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
         assert_eq!(names.last(), Some(&"_start"), "{frames:#?}");
         // The other call is that of the C library itself at the end.
@@ -225,7 +192,7 @@ fn frame_pointers_lead_where_a_file_says_little() {
         let spec = format!("{path}:few_leaf");
         let (stacks, got) = stacks(&["trace", "--json", "--stack", &spec, "--", path, "3"]);
         assert_eq!(stacks.len(), 3, "{got:#?}");
-        for (frames, end) in stacks {
+        for Stack { frames, end } in stacks {
             let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
             assert_eq!(
                 names[..3],
@@ -251,7 +218,7 @@ fn sframe_leads_where_there_is_nothing_else() {
     let spec = format!("{bare}:sframe_leaf");
     let (stacks, got) = stacks(&["trace", "--json", "--stack", &spec, "--", &bare, "3"]);
     assert_eq!(stacks.len(), 3, "{got:#?}");
-    for (frames, _) in stacks {
+    for Stack { frames, .. } in stacks {
         let own = frames.iter().filter(|frame| frame.path == bare);
         let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
         let wanted = ["sframe_leaf", "sframe_plain", "sframe_with_vla", "main"];
@@ -303,159 +270,6 @@ fn rows_are_compiled_once_and_a_forged_entry_changes_nothing() {
     assert!(errors.contains("can be written to by others"), "{errors}");
     assert!(!errors.contains("from the cache"), "{errors}");
     fs::remove_dir_all(&folder).expect("it is ours");
-}
-
-/// Has gdb stop at an instruction of the C library, and print each stack as lines of file
-/// and offset behind a line `stop`.
-const GDB: &str = r#"
-import gdb
-OFFSET, COUNT = int(gdb.convenience_variable("offset")), int(gdb.convenience_variable("count"))
-for setting in ("pagination off", "confirm off", "debuginfod enabled off", "height 0",
-                "backtrace past-main on", "backtrace past-entry on", "startup-with-shell off",
-                "disable-randomization on"):
-    gdb.execute("set " + setting)
-def maps():
-    found = []
-    for line in open("/proc/%d/maps" % gdb.selected_inferior().pid):
-        words = line.split(None, 5)
-        if len(words) == 6 and words[5].startswith("/"):
-            start, end = (int(number, 16) for number in words[0].split("-"))
-            found.append((start, end, int(words[2], 16), words[5].strip(), words[1]))
-    return found
-for name in ("LINES", "COLUMNS"):
-    gdb.execute("unset environment " + name)
-gdb.execute("catch load libc.so")
-gdb.execute("run")
-gdb.execute("delete")
-at = [start - offset + OFFSET for start, end, offset, path, kind in maps()
-      if path.endswith("/libc.so.6") and "x" in kind and offset <= OFFSET < offset + end - start]
-gdb.Breakpoint("*%#x" % at[0])
-for stop in range(COUNT):
-    gdb.execute("continue", to_string=True)
-    if gdb.selected_inferior().pid == 0:
-        break
-    print("stop")
-    known, frame = maps(), gdb.newest_frame()
-    while frame is not None:
-        pc = frame.pc()
-        if frame.type() != gdb.INLINE_FRAME:
-            for start, end, offset, path, kind in known:
-                if start <= pc < end:
-                    print("frame %s %#x" % (path, pc - start + offset))
-                    break
-            else:
-                print("frame ? %#x" % pc)
-        frame = frame.older()
-gdb.execute("kill")
-"#;
-
-/// The stacks that gdb sees at the first calls of a function of the C library.
-fn debugger(offset: u64, count: usize, program: &[&str]) -> Vec<Vec<(String, u64)>> {
-    let script = format!("/var/tmp/stacks-{}.py", std::process::id());
-    fs::write(&script, GDB).expect("/var/tmp is writable");
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-nx", "-batch"])
-        .args(["-iex", &format!("set $offset = {offset}")])
-        .args(["-iex", &format!("set $count = {count}")])
-        .env("PERL_HASH_SEED", "0")
-        .args(["-x", &script, "--args"])
-        .args(program);
-    let output = gdb.output().expect("gdb is in the guest");
-    let _ = fs::remove_file(&script);
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut stacks: Vec<Vec<(String, u64)>> = Vec::new();
-    for line in text.lines() {
-        if line == "stop" {
-            stacks.push(Vec::new());
-        }
-        let frame = line
-            .strip_prefix("frame ")
-            .and_then(|rest| rest.rsplit_once(' '));
-        if let (Some((path, offset)), Some(stack)) = (frame, stacks.last_mut()) {
-            let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16);
-            stack.push((path.to_owned(), offset.expect("a number")));
-        }
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(!stacks.is_empty(), "gdb: {text} {errors}");
-    stacks
-}
-
-/// Where a function of a library is.
-fn offset_of(library: &str, function: &str) -> u64 {
-    let listed = command::run(&["list", "--json", &format!("{library}:{function}")]).succeeded();
-    let lines = listed
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let found = lines.into_iter().find(|line| line["name"] == function);
-    let offset = found.expect("it is there")["file_offset"].clone();
-    let digits = offset
-        .as_str()
-        .expect("text")
-        .trim_start_matches("0x")
-        .to_owned();
-    u64::from_str_radix(&digits, 16).expect("a number")
-}
-
-fn a_debugger_sees_the_same_stacks_of_debians_programs() {
-    let _module = Module::load();
-    let offset = offset_of("/usr/lib/x86_64-linux-gnu/libc.so.6", "malloc");
-    let sql = "create table t(a, b); with recursive c(n) as (select 1 union all select n + 1 \
-               from c where n < 40) insert into t select n, hex(n) from c; create table u as \
-               select sum(a), group_concat(b) from t where b like '3%' group by a % 7;";
-    let perl = "my %h; for my $i (1..300) { push @{$h{$i % 7}}, join(\",\", map { $_ * $i } \
-                1..9) =~ s/3/x/gr; } my @s = sort { $a <=> $b } map { length } @{$h{3}};";
-    let read = victim::path("requests");
-    let read = read.to_str().expect("a plain name");
-    // What programs print goes where the stacks go: these print nothing.
-    let made = format!("/var/tmp/made-{}", std::process::id());
-    let (mut compared, mut frames) = (0, 0);
-    for program in [
-        &["/usr/bin/sqlite3", ":memory:", sql][..],
-        &["/usr/bin/objcopy", "--compress-debug-sections", read, &made],
-        &["/usr/bin/strip", "-o", &made, read],
-        &["/usr/bin/perl", "-e", perl],
-        &["/usr/bin/gdb", "-nx", "-batch", "-ex", "set var $x = 6 * 7"],
-    ] {
-        let count = 150;
-        let wanted = debugger(offset, count, program);
-        let limit = wanted.len().to_string();
-        let words = [
-            "trace",
-            "--json",
-            "--stack",
-            "-n",
-            &limit,
-            "libc.so.6:malloc",
-            "--",
-        ];
-        let (got, output) = stacks(&[&words[..], program].concat());
-        assert_eq!(got.len(), wanted.len(), "{program:?}: {}", output.stderr);
-        for (number, ((stack, end), wanted)) in got.iter().zip(&wanted).enumerate() {
-            let stack: Vec<(String, u64)> = stack
-                .iter()
-                .map(|frame| {
-                    let path = fs::canonicalize(&frame.path).unwrap_or_default();
-                    (path.display().to_string(), frame.offset)
-                })
-                .collect();
-            // In the dynamic linker's first code, of which nothing tells how it is left,
-            // gdb goes on into the program's arguments.
-            let known = wanted.iter().take_while(|(path, _)| path != "?").count();
-            let wanted_end = if known < wanted.len() {
-                "no-row"
-            } else {
-                "outermost"
-            };
-            assert_eq!(stack, wanted[..known], "{program:?}: call {number}, {end}");
-            assert_eq!(end, wanted_end, "{program:?}: call {number}");
-            frames += stack.len();
-        }
-        compared += got.len();
-    }
-    let _ = fs::remove_file(&made);
-    println!("{compared} stacks of {frames} frames are those of gdb");
-    assert!(compared >= 600, "{compared}");
 }
 
 /// A file of a victim, and a session.

@@ -51,8 +51,10 @@ fn input(functions: u64) -> Input {
             eh_frame: section(eh_frame(functions)),
             debug_frame: Arc::from([]),
             sframe: section(sframe()),
+            go: Arc::from([]),
             text: Address(0x1000),
             got: Address(0x9000),
+            entry: Address(0),
         },
         segments: vec![Segment {
             file_offset: FileOffset(0x200),
@@ -99,15 +101,17 @@ fn rows_have_not_changed_without_a_new_number() {
 
 #[test]
 fn every_part_changes_the_name() {
-    let changes: [fn(&mut Input); 13] = [
+    let changes: [fn(&mut Input); 15] = [
         |_| (),
         |input| input.sections.eh_frame.data = Arc::from(eh_frame(3)),
         |input| input.sections.eh_frame.address.0 += 1,
         |input| input.sections.debug_frame = Arc::from([0]),
         |input| input.sections.sframe.data = Arc::from([]),
         |input| input.sections.sframe.address.0 += 1,
+        |input| input.sections.go = Arc::from([0]),
         |input| input.sections.text.0 += 1,
         |input| input.sections.got.0 += 1,
+        |input| input.sections.entry.0 += 1,
         |input| input.segments[0].file_offset.0 += 1,
         |input| input.segments[0].address.0 += 1,
         |input| input.segments[0].file_bytes += 1,
