@@ -348,6 +348,8 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                         (None, None) => known.holds(inside) && objects.has_rows(),
                     };
                     if guesses && at.at != At::Innermost {
+                        // A table never changes; where there is none yet, one may come.
+                        self.ends_for_good = table.is_some();
                         return Err(StackEnd::NoRow);
                     }
                     self.without_row(at, at_entry)?

@@ -96,7 +96,8 @@ fn forty_eight_hostile_stacks_end() {
         "{:?} for {STACKS} stacks x {ROUNDS}; a detach took {longest:?}",
         begun.elapsed()
     );
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    // Who had to wait for one of these pages would wait for ever.
+    assert!(longest < Duration::from_secs(30), "{longest:?}");
     for probe in [id, other] {
         let counters = session.counters(probe);
         assert_eq!(

@@ -27,10 +27,10 @@ pub(super) const TOOLS: &[Program] = &[
     Program {
         words: &["/usr/bin/sqlite3", ":memory:", SQL],
         files: &[
-            ("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0", 4000),
+            ("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0", 3500),
             (LIBC, 1500),
         ],
-        least: 860,
+        least: 760,
         ..PLAIN
     },
     Program {
@@ -153,9 +153,9 @@ pub(super) const SERVERS: &[Program] = &[
         // It counts what it does whenever some time has gone by.
         is_random: true,
         times: 20,
-        files: &[("/usr/lib/postgresql/17/bin/postgres", 8000)],
+        files: &[("/usr/lib/postgresql/17/bin/postgres", 6500)],
         prepare: cluster_of_postgres,
-        least: 940,
+        least: 750,
         ..PLAIN
     },
 ];
@@ -276,8 +276,8 @@ pub(super) const GO: &[Program] = &[Program {
     // The runtime's threads come in between.
     is_random: true,
     times: 20,
-    files: &[("/usr/bin/shfmt", 10000)],
-    least: 850,
+    files: &[("/usr/bin/shfmt", 5000)],
+    least: 600,
     ..PLAIN
 }];
 
