@@ -229,6 +229,9 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_STACKS (1ULL << 15)
 
+/* nsprobe_info.features: NSPROBE_UNWIND_DROP. */
+#define NSPROBE_FEATURE_DROP (1ULL << 16)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -1078,6 +1081,14 @@ struct nsprobe_file {
 #define NSPROBE_UNWIND_VDSO (1U << 1)
 
 /*
+ * nsprobe_unwind.flags: no rows are given, but those are dropped whose files no
+ * stack has gone through for first nanoseconds (nor were they given later).
+ * When a stack goes through such a file again, that is announced anew. All else
+ * is zero.
+ */
+#define NSPROBE_UNWIND_DROP (1U << 2)
+
+/*
  * Copies of stacks that are made for one object; then it counts as one without
  * rows.
  */
@@ -1090,8 +1101,8 @@ struct nsprobe_file {
  * Gives the session the unwind rows of a file: how its functions' callers are
  * found without frame pointers (common/src/unwind.rs has the format). Stacks
  * use them from then on, for this very file as it is now; when it is written
- * to, it is another one. The session keeps them until it ends, and no other one
- * uses them.
+ * to, it is another one. The session keeps them until it ends or drops them
+ * (NSPROBE_UNWIND_DROP), and no other one uses them.
  *
  * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file,
  * or defect tells what is wrong with the rows; NSPROBE_EEXIST the file has rows
@@ -1101,7 +1112,10 @@ struct nsprobe_file {
 struct nsprobe_unwind {
 	/* Bytes of this struct. */
 	__u32 size;
-	/* Zero, or NSPROBE_UNWIND_NONE, or NSPROBE_UNWIND_VDSO. */
+	/*
+	 * Zero, or NSPROBE_UNWIND_NONE, NSPROBE_UNWIND_VDSO or
+	 * NSPROBE_UNWIND_DROP.
+	 */
 	__u32 flags;
 	/* A descriptor of the file. */
 	__s32 fd;
@@ -1109,7 +1123,9 @@ struct nsprobe_unwind {
 	 * How many u32 are at blocks: one more than there are blocks of 64 KiB.
 	 */
 	__u32 block_count;
-	/* The number of the first block. */
+	/*
+	 * The number of the first block; with NSPROBE_UNWIND_DROP nanoseconds.
+	 */
 	__u64 first;
 	/*
 	 * Address of the places where each block's rows begin, and the last
@@ -1130,7 +1146,10 @@ struct nsprobe_unwind {
 	 * Answer: what is wrong with the rows (struct nsprobe_defect), or zero.
 	 */
 	__u32 defect;
-	/* Answer: bytes of all rows of the session. */
+	/*
+	 * Answer: bytes of all rows of the session; with NSPROBE_UNWIND_DROP,
+	 * of those dropped.
+	 */
 	__u64 bytes;
 };
 

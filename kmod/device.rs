@@ -14,6 +14,7 @@ use crate::{
         abi::{self, Counters, Detach, Info, Object, Setup, Version},
         program::{Step, DATA_MAX, STEPS_MAX}, //
     },
+    object::Objects,
     probes::RefusedAt,
     program::Program,
     request::{Array, Request},
@@ -48,6 +49,7 @@ use kernel::{
     sync::poll::PollTable,
     uaccess::{UserPtr, UserSlice, UserSliceWriter}, //
 };
+use zerocopy::IntoBytes;
 
 /// One open file of the device.
 pub(crate) struct Device {
@@ -156,7 +158,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_FLIGHT
             | abi::FEATURE_FOLLOW
             | abi::FEATURE_UNWIND
-            | abi::FEATURE_STACKS,
+            | abi::FEATURE_STACKS
+            | abi::FEATURE_DROP,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -377,6 +380,10 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let mut request = Request::<abi::Unwind>::read(arg)?;
     let unwind = &mut request.value;
+    if unwind.flags & abi::UNWIND_DROP != 0 {
+        drop_rows(&session.shared().objects, unwind)?;
+        return request.write_back();
+    }
     let key = match unwind.flags {
         0 | abi::UNWIND_NONE => {
             let inode = PinnedInode::from_fd(unwind.fd);
@@ -399,6 +406,20 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
             Err(EINVAL)
         }
     }
+}
+
+fn drop_rows(objects: &Objects, unwind: &mut abi::Unwind) -> Result {
+    let wanted = abi::Unwind {
+        size: unwind.size,
+        flags: abi::UNWIND_DROP,
+        first: unwind.first,
+        ..abi::Unwind::default()
+    };
+    if unwind.as_bytes() != wanted.as_bytes() {
+        return Err(EINVAL);
+    }
+    unwind.bytes = objects.drop_unused(unwind.first);
+    Ok(())
 }
 
 fn stack(session: &Session, arg: UserPtr) -> Result {

@@ -33,7 +33,8 @@ use crate::{
         kernel_stack,
         later::Ticket,
         regs::RegisterFile,
-        scratch::Words, //
+        scratch::Words,
+        swap::Reading, //
     },
 };
 use zerocopy::transmute_ref;
@@ -82,6 +83,13 @@ pub(crate) struct Of {
     pub(crate) hit_ns: u64,
 }
 
+/// Where and when a stack is taken.
+pub(crate) struct Moment<'a> {
+    pub(crate) cpu: u32,
+    pub(crate) now_ns: u64,
+    pub(crate) reading: Reading<'a>,
+}
+
 impl Shared {
     /// Takes the current task's stack.
     pub(crate) fn capture(
@@ -89,13 +97,18 @@ impl Shared {
         stack: &mut Stack,
         regs: &RegisterFile,
         request: &Request,
-        (cpu, now_ns): (u32, u64),
+        Moment {
+            cpu,
+            now_ns,
+            reading,
+        }: Moment<'_>,
         pid: impl Fn() -> u32,
     ) -> StackEnd {
         let maps = Maps {
             objects: &self.objects,
+            reading,
             kept: match self.mappings.as_ref() {
-                Some(mappings) => mappings.take(cpu, now_ns),
+                Some(mappings) => mappings.take(cpu, now_ns, self.objects.rows_version()),
                 None => None,
             },
             stacks: self.stacks.as_ref(),
@@ -144,7 +157,11 @@ impl Probe {
     /// Takes the stack of a hit.
     pub(crate) fn capture(&self, stack: &mut Stack, event: &Event<'_>) -> StackEnd {
         let request = self.request(event);
-        let at = (event.here.cpu, event.now_ns);
+        let at = Moment {
+            cpu: event.here.cpu,
+            now_ns: event.now_ns,
+            reading: Reading::in_handler(event.regs),
+        };
         self.shared
             .capture(stack, event.regs, &request, at, || event.ids().pid)
     }

@@ -9,18 +9,22 @@
 use crate::{
     common::record::{LateStack, StackEnd, KIND_LATE_STACK},
     counters::Counters,
-    hit_record::{Frames, Of},
+    hit_record::{Frames, Moment, Of},
     probe::{body_of, Shared},
     stack::{Request, Stack},
     sys::{
         self,
         later::Later,
         regs::RegisterFile,
+        swap::Reading,
         user_mem,
         vma::look_up, //
     },
 };
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
 use zerocopy::transmute_ref;
 
 /// Most pages that are fetched for one stack.
@@ -73,6 +77,17 @@ impl Later for Shared {
 }
 
 impl Shared {
+    /// Takes what is there of the stack.
+    fn capture_now(&self, stack: &mut Stack, job: &LateJob) -> StackEnd {
+        let guard = rcu::read_lock();
+        let at = Moment {
+            cpu: job.of.cpu,
+            now_ns: sys::now_ns(),
+            reading: Reading::under_rcu(&guard),
+        };
+        self.capture(stack, &job.regs, &job.request, at, || job.of.pid)
+    }
+
     /// Takes the stack, and fetches what is missing until it is whole, or something cannot
     /// be had; how often.
     fn capture_late(&self, stack: &mut Stack, job: &LateJob) -> (StackEnd, u8) {
@@ -80,8 +95,7 @@ impl Shared {
         let mut last = None;
         loop {
             *stack = Stack::new();
-            let at = (job.of.cpu, sys::now_ns());
-            let end = self.capture(stack, &job.regs, &job.request, at, || job.of.pid);
+            let end = self.capture_now(stack, job);
             let Some(address) = stack.missed().filter(|_| pages < PAGES_MAX) else {
                 return (end, pages);
             };

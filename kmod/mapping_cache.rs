@@ -16,6 +16,7 @@ use crate::{
 };
 use core::sync::atomic::{
     AtomicBool,
+    AtomicU32,
     AtomicU64,
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release}, //
@@ -152,7 +153,7 @@ fn key_of(object: u32, offset: u64) -> u64 {
     (u64::from(object) << OFFSET_BITS).wrapping_add(offset)
 }
 
-/// Rules never change, nor do the objects that they are of.
+/// The rules of an object do not change as long as the rows' version is the same.
 #[derive(Default)]
 struct KeptRule {
     /// Object and offset; zero for none.
@@ -176,6 +177,8 @@ struct OnCpu {
     context: AtomicU64,
     sequence: AtomicU64,
     since_ns: AtomicU64,
+    /// Of the rows that the rules are of.
+    version: AtomicU32,
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
     rules: KVVec<KeptRule>,
@@ -211,13 +214,16 @@ impl MappingCache {
 
     /// The mappings of the current task that are kept on `cpu`, for this caller alone.
     /// `None` when they are in use, or the task's mappings are being changed.
-    pub(crate) fn take(&self, cpu: u32, now_ns: u64) -> Option<Mappings<'_>> {
+    pub(crate) fn take(&self, cpu: u32, now_ns: u64, version: u32) -> Option<Mappings<'_>> {
         let on = self.0.get(cpu as usize)?;
         let layout = Layout::current()?;
         if on.busy.swap(true, Acquire) {
             return None;
         }
         let mappings = Mappings { on, layout };
+        if on.version.load(Relaxed) != version {
+            on.forget_rules(version);
+        }
         if !on.is_of(layout, now_ns) {
             on.forget(layout, now_ns);
         }
@@ -226,6 +232,15 @@ impl MappingCache {
 }
 
 impl OnCpu {
+    #[cold]
+    fn forget_rules(&self, version: u32) {
+        for kept in &self.rules {
+            kept.key.store(0, Relaxed);
+        }
+        self.since_ns.store(0, Relaxed);
+        self.version.store(version, Relaxed);
+    }
+
     fn is_of(&self, layout: Layout, now_ns: u64) -> bool {
         self.context.load(Relaxed) == layout.context
             && self.sequence.load(Relaxed) == u64::from(layout.sequence)

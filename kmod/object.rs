@@ -16,13 +16,16 @@ use crate::{
         unwind::Table, //
     },
     sys::{
+        self,
         lock::RawLock,
+        swap::{self, Reading, Swap},
         user_mem,
         vma::{look_up, FileKey, HeldFile, Mapping}, //
     },
     unwind::Rows,
 };
 use core::sync::atomic::{
+    AtomicBool,
     AtomicU32,
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release}, //
@@ -63,7 +66,11 @@ struct Sight {
 struct Slot {
     key: SetOnce<FileKey>,
     sight: SetOnce<Sight>,
-    rows: SetOnce<KBox<Rows>>,
+    /// Whether the reader was told of it, and has not lost its rows since.
+    told: AtomicBool,
+    rows: Swap<Rows>,
+    /// When a stack last went through it, to some tenths of a second, or its rows were given.
+    used_ns: AtomicU64,
     /// Copies of stacks that ended here.
     copies: AtomicU32,
     file: RawLock<Option<HeldFile>>,
@@ -74,7 +81,9 @@ impl Slot {
         Slot {
             key: SetOnce::new(),
             sight: SetOnce::new(),
-            rows: SetOnce::new(),
+            told: AtomicBool::new(false),
+            rows: Swap::new(),
+            used_ns: AtomicU64::new(0),
             copies: AtomicU32::new(0),
             file: RawLock::new(None),
         }
@@ -90,6 +99,8 @@ pub(crate) struct Objects {
     count: RawLock<u32>,
     /// Bytes of all rows.
     row_bytes: AtomicU64,
+    /// How many times rows were dropped.
+    dropped: AtomicU32,
 }
 
 /// An object's id, and whether it was given just now.
@@ -114,6 +125,7 @@ impl Objects {
             index,
             count: RawLock::new(0),
             row_bytes: AtomicU64::new(0),
+            dropped: AtomicU32::new(0),
         })
     }
 
@@ -125,7 +137,7 @@ impl Objects {
     ) -> Result<Identified, Unmapped> {
         let key = mapping.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
-            Found::Known(id) if self.sight(id).is_some() => Ok(Identified { id, is_new: false }),
+            Found::Known(id) if self.is_in_use(id) => Ok(Identified { id, is_new: false }),
             Found::Full => Err(Unmapped::TableFull),
             _ => self.see(mapping, key, pid()),
         }
@@ -158,13 +170,23 @@ impl Objects {
         let mut count = self.count.lock();
         let id = self.add(&mut count, key)?;
         let slot = self.slot(id).ok_or(Unmapped::TableFull)?;
+        slot.sight.populate(sight);
         // Another task may have been faster.
-        let is_new = slot.sight.as_ref().is_none();
+        let is_new = !slot.told.swap(true, Relaxed);
         if is_new {
             *slot.file.lock() = held;
-            slot.sight.populate(sight);
         }
+        slot.use_now();
         Ok(Identified { id, is_new })
+    }
+
+    /// Notes that a stack goes through an object; false when the reader has to be told of it.
+    fn is_in_use(&self, id: u32) -> bool {
+        let slot = self.slot(id).filter(|slot| slot.told.load(Relaxed));
+        if let Some(slot) = slot {
+            slot.use_now();
+        }
+        slot.is_some()
     }
 
     /// The id of a file, which gets one when it has none; `count` is locked.
@@ -186,10 +208,6 @@ impl Objects {
         self.slots.get((id as usize).checked_sub(1)?)
     }
 
-    fn sight(&self, id: u32) -> Option<&Sight> {
-        self.slot(id)?.sight.as_ref()
-    }
-
     /// Keeps the rows of a file; its id. Task context.
     pub(crate) fn give_rows(&self, key: FileKey, rows: Rows) -> Result<u32> {
         let bytes = rows.bytes();
@@ -199,21 +217,53 @@ impl Objects {
             self.add(&mut count, key).map_err(|_| ENOSPC)?
         };
         let slot = self.slot(id).ok_or(ENOSPC)?;
-        if slot.rows.as_ref().is_some() {
+        if slot.rows.with(|rows| rows.is_some()) {
             return Err(EEXIST);
         }
         let before = self.row_bytes.fetch_add(bytes, Relaxed);
         let fits = before.saturating_add(bytes) <= UNWIND_BYTES_MAX;
-        if fits && slot.rows.populate(rows) {
+        slot.use_now();
+        if fits && slot.rows.fill(rows).is_ok() {
             return Ok(id);
         }
         self.row_bytes.fetch_sub(bytes, Relaxed);
         Err(if fits { EEXIST } else { ENOSPC })
     }
 
+    /// Drops the rows of the files that no stack has gone through for so long. Who has such
+    /// a file in a stack later tells the reader of it again. How many bytes. Task context,
+    /// sleeps.
+    pub(crate) fn drop_unused(&self, unused_ns: u64) -> u64 {
+        let mut dropped = 0u64;
+        let until_ns = sys::now_ns().saturating_sub(unused_ns);
+        let is_unused = |slot: &&Slot| slot.used_ns.load(Relaxed) <= until_ns;
+        let unused = self.slots.iter().filter(is_unused);
+        swap::drop_all(unused.filter_map(|slot| {
+            let rows = slot.rows.take_out()?;
+            dropped = dropped.saturating_add(rows.bytes());
+            self.row_bytes.fetch_sub(rows.bytes(), Relaxed);
+            // Only now: who is told gives rows when there are none.
+            slot.copies.store(0, Relaxed);
+            slot.told.store(false, Relaxed);
+            Some(rows)
+        }));
+        if dropped != 0 {
+            // Whoever has seen one of them is done, and has kept its rules under this number.
+            self.dropped.fetch_add(1, Relaxed);
+        }
+        dropped
+    }
+
     /// Bytes of all rows.
     pub(crate) fn row_bytes(&self) -> u64 {
         self.row_bytes.load(Relaxed)
+    }
+
+    /// Another number after rows were dropped: rules that were kept before are not theirs who
+    /// come now.
+    #[inline(always)]
+    pub(crate) fn rows_version(&self) -> u32 {
+        self.dropped.load(Relaxed)
     }
 
     /// Whether there are any rows.
@@ -232,8 +282,8 @@ impl Objects {
 
     /// The rows of an object.
     #[inline(always)]
-    pub(crate) fn rows(&self, id: u32) -> Option<Table<'_>> {
-        Some(self.slot(id)?.rows.as_ref()?.table())
+    pub(crate) fn rows<'a>(&'a self, id: u32, reading: Reading<'a>) -> Option<Table<'a>> {
+        Some(self.slot(id)?.rows.get(reading)?.table())
     }
 
     /// What the object with this id is.
@@ -260,6 +310,12 @@ impl Objects {
             let previous = slot.file.lock().replace(file);
             drop(previous);
         }
+    }
+}
+
+impl Slot {
+    fn use_now(&self) {
+        self.used_ns.store(sys::now_ns(), Relaxed);
     }
 }
 

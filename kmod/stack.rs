@@ -6,7 +6,7 @@
 use crate::{
     common::{
         record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
-        unwind::Registers, //
+        unwind::{Registers, Table}, //
     },
     mapping_cache::{Known, Mappings},
     memo::{Memo, Start},
@@ -15,6 +15,7 @@ use crate::{
     sys::{
         regs::RegisterFile,
         scratch::Words,
+        swap::Reading,
         user_mem::NoFaults,
         vma::{look_up, Mapping}, //
     },
@@ -39,6 +40,8 @@ pub(crate) struct Request {
 /// Where frames are looked up.
 pub(crate) struct Maps<'a> {
     pub(crate) objects: &'a Objects,
+    /// What keeps their rows.
+    pub(crate) reading: Reading<'a>,
     /// What was looked up for earlier stacks.
     pub(crate) kept: Option<Mappings<'a>>,
     /// Where stacks get ids.
@@ -140,6 +143,7 @@ impl Stack {
     ) -> StackEnd {
         let resolver = Resolver {
             objects: maps.objects,
+            reading: maps.reading,
             pid,
             announce,
             mappings: maps.kept,
@@ -162,7 +166,8 @@ impl Stack {
 
 /// Finds which files addresses belong to.
 pub(crate) struct Resolver<'a, A, P> {
-    pub(crate) objects: &'a Objects,
+    objects: &'a Objects,
+    reading: Reading<'a>,
     /// The process, as the opener numbers it.
     pid: P,
     announce: A,
@@ -172,7 +177,17 @@ pub(crate) struct Resolver<'a, A, P> {
     pub(crate) last: Known,
 }
 
-impl<A: FnMut(u32), P: Fn() -> u32> Resolver<'_, A, P> {
+impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
+    /// The files.
+    pub(crate) fn objects(&self) -> &'a Objects {
+        self.objects
+    }
+
+    /// The unwind rows of the file that the last address was in.
+    pub(crate) fn rows(&self) -> Option<Table<'a>> {
+        self.objects.rows(self.last.object, self.reading)
+    }
+
     /// The frame of `address`, when `inside` lies in executable memory.
     pub(crate) fn resolve(&mut self, inside: u64, address: u64, method: Method) -> Option<Frame> {
         if !self.last.holds(inside) {

@@ -304,7 +304,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             let known = self.resolver.last;
             let offset = inside.wrapping_add(known.delta);
             let table = match known.holds(inside) {
-                true => self.resolver.objects.rows(known.object),
+                true => self.resolver.rows(),
                 false => None,
             };
             let rule = table.and_then(|table| table.find(offset));
@@ -333,7 +333,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                         && !at_entry
                         && table.is_none()
                         && known.holds(inside)
-                        && self.resolver.objects.may_copy(known.object) =>
+                        && self.resolver.objects().may_copy(known.object) =>
                 {
                     self.stack.rest = Some(*at);
                     return Err(StackEnd::Copied);
@@ -341,7 +341,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                 Err(Stop::Unknown) => {
                     // Where a file says of its code how it is left, but not of this, or
                     // nobody has asked it yet, a frame pointer would be a guess.
-                    let objects = self.resolver.objects;
+                    let objects = self.resolver.objects();
                     let guesses = match (rule, table) {
                         (Some(rule), _) => !rule.leads_by_frame_pointer(),
                         (None, Some(table)) => !table.is_empty(),

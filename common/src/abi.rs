@@ -150,6 +150,8 @@ pub const FEATURE_UNWIND: u64 = 1 << 14;
 /// [`Info::features`]: [`PROBE_STACK_IDS`], [`PROBE_KERNEL_STACK`], [`PROBE_LATE`], [`Stack`]
 /// and [`UNWIND_VDSO`].
 pub const FEATURE_STACKS: u64 = 1 << 15;
+/// [`Info::features`]: [`UNWIND_DROP`].
+pub const FEATURE_DROP: u64 = 1 << 16;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;
@@ -849,6 +851,10 @@ pub const UNWIND_NONE: u32 = 1 << 0;
 /// [`Unwind::flags`]: the rows are those of the vDSO, the code that the kernel maps into
 /// each program: of the kind that the caller has. `fd` is zero.
 pub const UNWIND_VDSO: u32 = 1 << 1;
+/// [`Unwind::flags`]: no rows are given, but those are dropped whose files no stack has gone
+/// through for `first` nanoseconds (nor were they given later). When a stack goes through
+/// such a file again, that is announced anew. All else is zero.
+pub const UNWIND_DROP: u32 = 1 << 2;
 /// Copies of stacks that are made for one object; then it counts as one without rows.
 pub const OBJECT_COPIES_MAX: u32 = 256;
 /// Most bytes of all rows of a session.
@@ -857,7 +863,8 @@ pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 /// Gives the session the unwind rows of a file: how its functions' callers are found
 /// without frame pointers (`common/src/unwind.rs` has the format). Stacks use them from
 /// then on, for this very file as it is now; when it is written to, it is another one.
-/// The session keeps them until it ends, and no other one uses them.
+/// The session keeps them until it ends or drops them ([`UNWIND_DROP`]), and no other one
+/// uses them.
 ///
 /// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file, or
 /// `defect` tells what is wrong with the rows; `EEXIST` the file has rows already;
@@ -867,13 +874,13 @@ pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 pub struct Unwind {
     /// Bytes of this struct.
     pub size: u32,
-    /// Zero, or [`UNWIND_NONE`], or [`UNWIND_VDSO`].
+    /// Zero, or [`UNWIND_NONE`], [`UNWIND_VDSO`] or [`UNWIND_DROP`].
     pub flags: u32,
     /// A descriptor of the file.
     pub fd: i32,
     /// How many u32 are at `blocks`: one more than there are blocks of 64 KiB.
     pub block_count: u32,
-    /// The number of the first block.
+    /// The number of the first block; with [`UNWIND_DROP`] nanoseconds.
     pub first: u64,
     /// Address of the places where each block's rows begin, and the last ones end.
     pub blocks: u64,
@@ -889,7 +896,7 @@ pub struct Unwind {
     pub object: u32,
     /// Answer: what is wrong with the rows ([`Defect`](super::unwind::Defect)), or zero.
     pub defect: u32,
-    /// Answer: bytes of all rows of the session.
+    /// Answer: bytes of all rows of the session; with [`UNWIND_DROP`], of those dropped.
     pub bytes: u64,
 }
 const _: () = assert!(size_of::<Unwind>() == 72);

@@ -2,11 +2,13 @@
 //! A value that handlers read without a lock and that may be replaced.
 //!
 //! Readers in a uprobe handler are protected by the tasks-trace read section that
-//! every handler runs in, all others by RCU; who replaces the value waits for both.
+//! every handler runs in, all others by RCU; who takes a value out waits for both.
 
 use super::uprobe::Regs;
 use core::{
     marker::PhantomData,
+    mem::ManuallyDrop,
+    ops::Deref,
     ptr::NonNull,
     sync::atomic::{
         AtomicPtr,
@@ -19,11 +21,31 @@ use kernel::{
     sync::rcu, //
 };
 
+/// A read section that values are not freed in: of a handler, or of RCU.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a>(PhantomData<&'a ()>);
+
+impl<'a> Reading<'a> {
+    /// That of a handler: whoever has a handler's registers is in one.
+    #[inline(always)]
+    pub(crate) fn in_handler(_handler: &'a Regs<'_>) -> Self {
+        Reading(PhantomData)
+    }
+
+    /// That of a guard.
+    pub(crate) fn under_rcu(_guard: &'a rcu::Guard) -> Self {
+        Reading(PhantomData)
+    }
+}
+
+/// Values that are waited for together.
+const BATCH: usize = 64;
+
 /// A value that may be replaced, or none yet.
 ///
 /// # Invariants
 ///
-/// The pointer is NULL or comes from a box that this owns. A value that was replaced
+/// The pointer is NULL or comes from a box that this owns. A value that was taken out
 /// is not freed before every reader that may have seen it is done.
 pub(crate) struct Swap<T>(AtomicPtr<T>, PhantomData<KBox<T>>);
 
@@ -34,22 +56,43 @@ impl<T: Send + Sync> Swap<T> {
         Swap(AtomicPtr::new(core::ptr::null_mut()), PhantomData)
     }
 
-    /// The value, in a handler: whoever has a handler's registers is in one.
-    pub(crate) fn in_handler<'a>(&'a self, _handler: &'a Regs<'_>) -> Option<&'a T> {
+    /// The value.
+    #[inline(always)]
+    pub(crate) fn get<'a>(&'a self, _reading: Reading<'a>) -> Option<&'a T> {
         let value = NonNull::new(self.0.load(Acquire))?;
         // SAFETY: By the invariant the value is valid until the readers that may see it
-        // are done, and this one is not before the handler whose registers live as long
+        // are done, and this one is not before its read section ends, which lasts as long
         // as the reference.
         Some(unsafe { value.as_ref() })
     }
 
+    /// The value, in a handler.
+    pub(crate) fn in_handler<'a>(&'a self, handler: &'a Regs<'_>) -> Option<&'a T> {
+        self.get(Reading::in_handler(handler))
+    }
+
     /// Hands the value to `look`, which must not sleep. Any context but NMI.
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<&T>) -> R) -> R {
-        let _guard = rcu::read_lock();
-        let value = NonNull::new(self.0.load(Acquire));
-        // SAFETY: By the invariant the value is valid until the readers that may see it
-        // are done, and this one is not before the guard is dropped.
-        look(value.map(|value| unsafe { value.as_ref() }))
+        let guard = rcu::read_lock();
+        look(self.get(Reading::under_rcu(&guard)))
+    }
+
+    /// Puts the value in when there is none; else gives it back.
+    pub(crate) fn fill(&self, new: KBox<T>) -> Result<(), KBox<T>> {
+        let new = KBox::into_raw(new);
+        let none = core::ptr::null_mut();
+        // INVARIANT: The pointer comes from a box.
+        match self.0.compare_exchange(none, new, AcqRel, Acquire) {
+            Ok(_) => Ok(()),
+            // SAFETY: It comes from a box, and nobody else has seen it.
+            Err(_) => Err(unsafe { KBox::from_raw(new) }),
+        }
+    }
+
+    /// Takes the value out.
+    pub(crate) fn take_out(&self) -> Option<Taken<T>> {
+        // INVARIANT: By that of the swap it came from a box; we alone have it now.
+        NonNull::new(self.0.swap(core::ptr::null_mut(), AcqRel)).map(Taken)
     }
 
     /// Puts another value in place, does `then`, waits until nobody sees the value
@@ -66,15 +109,63 @@ impl<T: Send + Sync> Swap<T> {
         if old.is_null() {
             return (None, result);
         }
-        // SAFETY: We are in task context, hold no RCU lock, and are in no handler.
-        // `uprobe_unregister_sync` waits for the handlers' tasks-trace read sections.
-        unsafe {
-            bindings::synchronize_rcu();
-            bindings::uprobe_unregister_sync();
-        }
+        wait_for_readers();
         // SAFETY: By the invariant it came from a box; nobody can see it any more, and
         // the swap gave it to us alone.
         (Some(unsafe { KBox::from_raw(old) }), result)
+    }
+}
+
+/// A value that was taken out, and that readers may still see. It is dropped when they are
+/// done: in task context, which sleeps; never in a handler.
+///
+/// # Invariants
+///
+/// The pointer comes from a box, and nobody can come to see it any more.
+pub(crate) struct Taken<T>(NonNull<T>);
+
+impl<T> Deref for Taken<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: By the invariant it is valid until this is dropped; it is only read.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Drop for Taken<T> {
+    fn drop(&mut self) {
+        wait_for_readers();
+        // SAFETY: By the invariant it came from a box; those who saw it are done.
+        drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// Drops values that were taken out, many for one wait. Task context, sleeps.
+pub(crate) fn drop_all<T>(mut all: impl Iterator<Item = Taken<T>>) {
+    loop {
+        let mut batch = [const { None }; BATCH];
+        for (place, value) in batch.iter_mut().zip(&mut all) {
+            *place = Some(ManuallyDrop::new(value));
+        }
+        let [Some(_), ..] = batch else {
+            return;
+        };
+        wait_for_readers();
+        for value in batch.into_iter().flatten() {
+            // SAFETY: As when it is dropped, which it is not.
+            drop(unsafe { KBox::from_raw(value.0.as_ptr()) });
+        }
+    }
+}
+
+/// Waits for the read sections that have begun. Task context, sleeps; never from a handler.
+fn wait_for_readers() {
+    // SAFETY: We are in task context, hold no RCU lock, and are in no handler.
+    // `uprobe_unregister_sync` waits for the handlers' tasks-trace read sections.
+    unsafe {
+        bindings::synchronize_rcu();
+        bindings::uprobe_unregister_sync();
     }
 }
 

@@ -22,6 +22,7 @@ mod program;
 mod readers;
 mod refusals;
 mod returns;
+mod rows;
 mod semaphores;
 mod sinks;
 mod specs;
@@ -79,6 +80,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         stack_kinds::TESTS,
         hostile_stacks::TESTS,
         unwind::TESTS,
+        rows::TESTS,
         agreement::TESTS,
         returns::TESTS,
         fetching::TESTS,

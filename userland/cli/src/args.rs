@@ -7,8 +7,8 @@ mod plan;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ListPlan, Plan, ProbeOptions, Returns, StatusPlan, Tasks, TracePlan,
-    Who,
+    Aggregate, AggregatePlan, ListPlan, Plan, ProbeOptions, Returns, RowsOptions, StatusPlan,
+    Tasks, TracePlan, Who,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -93,7 +93,7 @@ struct TraceArguments {
     #[arg(long)]
     kernel_stack: bool,
     #[command(flatten)]
-    cache: CacheArguments,
+    rows: RowsArguments,
     /// End after N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -117,11 +117,24 @@ struct TraceArguments {
 
 /// What goes with stacks.
 #[derive(Debug, Args)]
-struct CacheArguments {
+struct RowsArguments {
     /// Compile how functions are left from each file anew. Without it that is kept for later runs
     /// in the directory that NSPROBE_CACHE names, else, for root, in /var/cache/nsprobe/rows
     #[arg(long)]
     no_cache: bool,
+    /// Drop what the module has of a file for this when no stack has gone through it for S
+    /// seconds; it comes again when one does
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true, default_value = "300")]
+    keep_rows: Duration,
+}
+
+impl RowsArguments {
+    fn plan(&self) -> RowsOptions {
+        RowsOptions {
+            cache: !self.no_cache,
+            keep: self.keep_rows,
+        }
+    }
 }
 
 /// What all verbs that probe have in common, but for the probes.
@@ -311,7 +324,7 @@ struct StacksArguments {
     #[arg(long, conflicts_with = "json")]
     folded: bool,
     #[command(flatten)]
-    cache: CacheArguments,
+    rows: RowsArguments,
 }
 
 #[derive(Debug, Args)]
@@ -359,7 +372,7 @@ impl VerifyArguments {
             json: self.json,
             quiet: false,
             frame_pointers: false,
-            cache: false,
+            rows: RowsOptions::default(),
             follow: false,
             max_probes: self.max_probes as usize,
             inlined: false,
@@ -421,7 +434,7 @@ impl TraceArguments {
         Ok(TracePlan {
             options: ProbeOptions {
                 triggers,
-                cache: !self.cache.no_cache,
+                rows: self.rows.plan(),
                 ..self.common.plan()?
             },
             stack: self.stack,
@@ -469,7 +482,7 @@ impl RunArguments {
             json: self.json,
             quiet: self.quiet,
             frame_pointers: false,
-            cache: false,
+            rows: RowsOptions::default(),
             follow: false,
             max_probes: self.max_probes as usize,
             inlined: self.inlined,
@@ -606,8 +619,9 @@ impl StacksArguments {
             max_frames: self.max_frames,
             folded: self.folded,
         };
+        let rows = self.rows.plan();
         let mut plan = self.table.plan(self.common, what, self.sum.as_deref())?;
-        plan.options.cache = !self.cache.no_cache;
+        plan.options.rows = rows;
         Ok(plan)
     }
 }

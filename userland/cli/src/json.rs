@@ -472,6 +472,7 @@ struct StacksLine {
     taken_late: u64,
     unwind_files: u64,
     unwind_bytes: u64,
+    unwind_dropped_bytes: u64,
 }
 
 impl StacksLine {
@@ -483,6 +484,7 @@ impl StacksLine {
             taken_late: summary.late,
             unwind_files: rows.map_or(0, |rows| rows.files),
             unwind_bytes: rows.map_or(0, |rows| rows.bytes),
+            unwind_dropped_bytes: rows.map_or(0, |rows| rows.dropped_bytes),
         }
     }
 }

@@ -87,10 +87,33 @@ impl Names {
         self.probed.extend(probed);
     }
 
-    /// Takes an announcement: the file is secured at once.
+    /// Takes an announcement: the file is secured at once. One that is announced again has
+    /// lost its rows.
     pub(crate) fn announce(&mut self, session: &Session, record: &ObjectRecord) {
         self.objects.note(record);
+        let was_known = self.known.contains_key(&record.id);
         self.open(session, record.id);
+        if was_known {
+            self.give_rows(session, record.id);
+        }
+    }
+
+    /// Asks for the rows of a file once more.
+    fn give_rows(&mut self, session: &Session, id: u32) {
+        // Claimed in any case: the kernel shall not keep a container's file open.
+        let claimed = session.claim(id);
+        let (Some(rows), Some(known)) = (&self.rows, self.known.get(&id)) else {
+            return;
+        };
+        let opened = match &known.file {
+            State::Open(found) if found.origin != Origin::Vdso => {
+                found.binary.try_clone_file().ok()
+            }
+            _ => None,
+        };
+        if let (Some(file), Some(path)) = (opened.or(claimed.ok().flatten()), &known.path) {
+            rows.give(file, path);
+        }
     }
 
     /// What is known of `frame`.

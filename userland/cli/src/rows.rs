@@ -4,7 +4,8 @@
 
 use crate::probes::Planned;
 use crate::target::Target;
-use libnsprobe::{Session, UnwindRows, Unwinder};
+use libnsprobe::{Error, Session, UnwindRows, Unwinder};
+use nix::errno::Errno;
 use nsprobe_symbolize::{escaped, own_vdso, Binary, VDSO};
 use nsprobe_target::{all_processes, Process};
 use nsprobe_unwind::{Cache, Input, UnwindTable};
@@ -12,7 +13,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,14 +22,22 @@ use std::time::{Duration, Instant};
 const WAIT: Duration = Duration::from_secs(1);
 /// The same when nothing happens before it begins.
 const WAIT_STOPPED: Duration = Duration::from_secs(30);
+/// How often rows are looked for that are of no use: as often as they may be dropped, but
+/// within these.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// What is dropped to make room for rows, one after the other: what was of no use for so long.
+const MAKE_ROOM: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(5)];
 /// Most files that are looked for in processes when a trace begins.
 const FIRST_FILES_MAX: usize = 1024;
+
+type Job = Option<(File, PathBuf)>;
 
 /// Asks for the rows of files.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes {
     /// None asks the thread to end.
-    jobs: Sender<Option<(File, PathBuf)>>,
+    jobs: Sender<Job>,
     left: Arc<Left>,
     cache: Option<Arc<Cache>>,
 }
@@ -51,6 +60,8 @@ pub(crate) struct Report {
     pub(crate) cached: u64,
     /// Rows in them that have no rule.
     pub(crate) unsupported: u64,
+    /// Bytes that were dropped, as they were of no use.
+    pub(crate) dropped_bytes: u64,
     /// Files without rows, and why.
     pub(crate) without: Vec<String>,
 }
@@ -63,8 +74,13 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Starts it. Tables are taken from the cache, and kept there.
-    pub(crate) fn start(session: &Session, cache: Option<Cache>) -> anyhow::Result<Loader> {
+    /// Starts it. Tables are taken from the cache, and kept there; in the module those that
+    /// stacks go through stay, the others for as long as `keep`.
+    pub(crate) fn start(
+        session: &Session,
+        cache: Option<Cache>,
+        keep: Duration,
+    ) -> anyhow::Result<Loader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
         let _ = give_vdso(&unwinder);
@@ -76,8 +92,14 @@ impl Loader {
             cache: cache.map(Arc::new),
         };
         let thread = thread::Builder::new().name("nsprobe-rows".to_owned());
-        let cache = wishes.cache.clone();
-        let thread = thread.spawn(move || work(&unwinder, cache.as_deref(), &receiver, &left))?;
+        let worker = Worker {
+            unwinder,
+            cache: wishes.cache.clone(),
+            keep,
+            seen: HashSet::new(),
+            report: Report::default(),
+        };
+        let thread = thread.spawn(move || worker.work(&receiver, &left))?;
         Ok(Loader { wishes, thread })
     }
 
@@ -164,29 +186,87 @@ impl Left {
     }
 }
 
-/// Compiles until it is asked to end.
-fn work(
-    unwinder: &Unwinder,
-    cache: Option<&Cache>,
-    jobs: &Receiver<Option<(File, PathBuf)>>,
-    left: &Left,
-) -> Report {
-    let mut report = Report::default();
-    let mut seen = HashSet::new();
-    for (file, path) in jobs.iter().map_while(|job| job) {
-        let is_new = key(&file).is_none_or(|key| seen.insert(key));
-        if is_new {
-            if let Err(why) = give(unwinder, cache, &file, &path, &mut report) {
-                // So that its stacks are not copied again and again. Who cannot be told
-                // so is copied no more after a while.
-                let _ = unwinder.give_none(&file);
-                let shown = escaped(&path.display().to_string()).to_string();
-                report.without.push(format!("{shown}: {why:#}"));
+/// Who compiles.
+struct Worker {
+    unwinder: Unwinder,
+    cache: Option<Arc<Cache>>,
+    /// How long rows are kept that no stack goes through.
+    keep: Duration,
+    /// The files that rows were given for since the last ones were dropped.
+    seen: HashSet<(u64, u64, i64, i64)>,
+    report: Report,
+}
+
+impl Worker {
+    /// Compiles until it is asked to end.
+    fn work(mut self, jobs: &Receiver<Job>, left: &Left) -> Report {
+        let pause = self.keep.clamp(PAUSE_MIN, PAUSE_MAX);
+        let mut looked = Instant::now();
+        loop {
+            match jobs.recv_timeout(pause) {
+                Ok(Some((file, path))) => {
+                    self.give_or_none(&file, &path);
+                    left.done();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => return self.report,
+            }
+            if looked.elapsed() >= pause {
+                self.drop_unused(self.keep);
+                looked = Instant::now();
             }
         }
-        left.done();
     }
-    report
+
+    fn give_or_none(&mut self, file: &File, path: &Path) {
+        let is_new = key(file).is_none_or(|key| self.seen.insert(key));
+        if !is_new {
+            return;
+        }
+        if let Err(why) = self.give(file, path) {
+            // So that its stacks are not copied again and again. Who cannot be told so is
+            // copied no more after a while.
+            let _ = self.unwinder.give_none(file);
+            let shown = escaped(&path.display().to_string()).to_string();
+            self.report.without.push(format!("{shown}: {why:#}"));
+        }
+    }
+
+    fn give(&mut self, file: &File, path: &Path) -> anyhow::Result<()> {
+        let binary = Binary::open_sections(file.try_clone()?, path)?;
+        let (table, is_cached) = table_of(&binary, self.cache.as_deref())?;
+        if self.give_table(file, &table)? {
+            self.report.files += 1;
+            self.report.cached += u64::from(is_cached);
+            self.report.bytes += table.bytes() as u64;
+            self.report.unsupported += table.left_out.unsupported;
+        }
+        Ok(())
+    }
+
+    /// Gives rows; what is used least makes room for them when there is none.
+    fn give_table(&mut self, file: &File, table: &UnwindTable) -> libnsprobe::Result<bool> {
+        for unused in MAKE_ROOM {
+            match self.unwinder.give(file, &rows_of(table)) {
+                Err(Error::Request {
+                    errno: Errno::ENOSPC,
+                    ..
+                }) => self.drop_unused(unused),
+                given => return given,
+            }
+        }
+        self.unwinder.give(file, &rows_of(table))
+    }
+
+    /// Drops the rows that were of no use for so long. A module that cannot keeps them.
+    fn drop_unused(&mut self, unused: Duration) {
+        let dropped = self.unwinder.drop_unused(unused).unwrap_or_default();
+        if dropped > 0 {
+            self.report.dropped_bytes += dropped;
+            // Their files come again when they are of use.
+            self.seen.clear();
+        }
+    }
 }
 
 fn key(file: &File) -> Option<(u64, u64, i64, i64)> {
@@ -224,24 +304,6 @@ fn table_of(
         Some(cache) => cache.table(&Input::of(binary)?),
         None => Ok((UnwindTable::of(binary)?, false)),
     }
-}
-
-fn give(
-    unwinder: &Unwinder,
-    cache: Option<&Cache>,
-    file: &File,
-    path: &Path,
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    let binary = Binary::open_sections(file.try_clone()?, path)?;
-    let (table, is_cached) = table_of(&binary, cache)?;
-    if unwinder.give(file, &rows_of(&table))? {
-        report.files += 1;
-        report.cached += u64::from(is_cached);
-        report.bytes += table.bytes() as u64;
-        report.unsupported += table.left_out.unsupported;
-    }
-    Ok(())
 }
 
 /// The code that processes have mapped who may be hit first, each file once.
@@ -302,6 +364,10 @@ impl Report {
             cached => format!(" ({cached} from the cache)"),
         };
         let mut text = format!("unwind rows of {files}{cached}: {kilobytes} KB in the kernel");
+        if self.dropped_bytes > 0 {
+            let dropped = self.dropped_bytes.div_ceil(1024);
+            text += &format!(", of which {dropped} KB were dropped as no stack needed them");
+        }
         if let Some(first) = self.without.first() {
             text += &format!("; {} without, such as {first}", self.without.len());
         }

@@ -153,7 +153,10 @@ impl<'a> Run<'a> {
         }
         let sinks = sinks(&mut session)?;
         let rows = match wanted.stack && !wanted.options.frame_pointers {
-            true => Some(Loader::start(&session, wanted.options.open_cache())?),
+            true => {
+                let (cache, keep) = (wanted.options.open_cache(), wanted.options.rows.keep);
+                Some(Loader::start(&session, cache, keep)?)
+            }
             false => None,
         };
         if let Some(rows) = &rows {
@@ -373,7 +376,7 @@ fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
 impl ProbeOptions {
     /// The tables of earlier runs, when they are wanted and can be had.
     fn open_cache(&self) -> Option<Cache> {
-        if !self.cache {
+        if !self.rows.cache {
             return None;
         }
         Cache::usual().unwrap_or_else(|error| {

@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 16] = [
+    const NAMES: [(u64, &'static str); 17] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -61,6 +61,7 @@ impl Features {
         (abi::FEATURE_FOLLOW, "follow"),
         (abi::FEATURE_UNWIND, "unwind"),
         (abi::FEATURE_STACKS, "stacks"),
+        (abi::FEATURE_DROP, "drop"),
     ];
 
     /// The names of the bits that this version knows.

@@ -237,6 +237,19 @@ pub(crate) fn unwind(
     unsafe { request(fd, abi::UNWIND, &mut unwind) }.map_err(|errno| (errno, unwind.defect))
 }
 
+/// Drops the rows that were of no use for so long; how many bytes.
+pub(crate) fn drop_rows(fd: BorrowedFd<'_>, unused_ns: u64) -> Result<u64> {
+    let mut unwind = abi::Unwind {
+        size: size::<abi::Unwind>(),
+        flags: abi::UNWIND_DROP,
+        first: unused_ns,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of UNWIND and holds no address.
+    unsafe { request(fd, abi::UNWIND, &mut unwind) }?;
+    Ok(unwind.bytes)
+}
+
 /// Freezes the rings, or asks (`flags` is zero): whether they are frozen.
 pub(crate) fn freeze(fd: BorrowedFd<'_>, flags: u32) -> Result<bool> {
     let mut freeze = abi::Freeze {

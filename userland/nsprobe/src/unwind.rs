@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nsprobe_common::unwind::{Row, Rule};
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// The rows of a file, as `nsprobe_common::unwind` describes them.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,17 @@ impl Unwinder {
     /// Gives the rows of the vDSO; false when it has some already.
     pub fn give_vdso(&self, rows: &UnwindRows<'_>) -> Result<bool> {
         self.give_of(None, rows)
+    }
+
+    /// Drops the rows of files that no stack has gone through for so long, whose objects are
+    /// announced anew when one does; how many bytes these were.
+    pub fn drop_unused(&self, unused: Duration) -> Result<u64> {
+        let unused_ns = unused.as_nanos().try_into().unwrap_or(u64::MAX);
+        let dropped = sys::drop_rows(self.file.as_fd(), unused_ns);
+        dropped.map_err(|errno| Error::Request {
+            request: "UNWIND",
+            errno,
+        })
     }
 
     fn give_of(&self, file: Option<&File>, rows: &UnwindRows<'_>) -> Result<bool> {

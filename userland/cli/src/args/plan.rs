@@ -55,8 +55,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) quiet: bool,
     /// Whether stacks follow frame pointers alone.
     pub(crate) frame_pointers: bool,
-    /// Whether unwind rows of earlier runs are used, and kept for later ones.
-    pub(crate) cache: bool,
+    /// Of the unwind rows of files.
+    pub(crate) rows: RowsOptions,
     /// Whether containers that come later are traced, too.
     pub(crate) follow: bool,
     pub(crate) max_probes: usize,
@@ -146,4 +146,13 @@ pub(crate) struct ListPlan {
 #[derive(Debug)]
 pub(crate) struct StatusPlan {
     pub(crate) json: bool,
+}
+
+/// What becomes of unwind rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowsOptions {
+    /// They are kept for later runs.
+    pub(crate) cache: bool,
+    /// How long the module keeps those that no stack goes through.
+    pub(crate) keep: Duration,
 }
