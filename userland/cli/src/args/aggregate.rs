@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe count`, `hist` and `stacks`.
+
+use super::plan::{Aggregate, AggregatePlan};
+use super::probe::{ProbeArguments, RowsArguments};
+use super::value::{linear, seconds};
+use super::{pointing, raw};
+use clap::Args;
+use libnsprobe::common::abi::ROWS_MAX;
+use libnsprobe::common::histogram::Scale;
+use nsprobe_plan::syntax::Field;
+use std::time::Duration;
+
+/// What all verbs that count have in common.
+#[derive(Debug, Args)]
+pub(super) struct TableArguments {
+    /// Count by these, separated by commas: func, pid, tid, comm, uid, cpu, container (its pid
+    /// namespace), or any expression, such as arg1 or name=arg2:string[16]
+    #[arg(short, long, value_name = "KEYS")]
+    by: Option<String>,
+    /// Print what there is every S seconds, since the last time
+    #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    interval: Option<Duration>,
+    /// Print the N greatest only
+    #[arg(long, value_name = "N", default_value = "20",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    /// Rows that the kernel keeps; calls that find none are counted
+    #[arg(long, value_name = "N", default_value = "4096",
+          value_parser = clap::value_parser!(u32).range(1..=ROWS_MAX as i64))]
+    rows: u32,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+                  nsprobe count -c web 'libssl.so.3:SSL_*'\n  \
+                  nsprobe count libc.so.6:malloc --by comm,arg1 -t 5")]
+pub(super) struct CountArguments {
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    table: TableArguments,
+    /// Add up this, too
+    #[arg(long, value_name = "EXPRESSION")]
+    sum: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --of it is the time from the entry of a function to its return.\n\n\
+                  Examples:\n  \
+                  nsprobe hist -c web /usr/bin/redis-server:processCommand\n  \
+                  nsprobe hist libc.so.6:malloc --of arg1 --by comm"
+)]
+pub(super) struct HistArguments {
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    table: TableArguments,
+    /// Which value
+    #[arg(long, value_name = "EXPRESSION")]
+    of: Option<String>,
+    /// COUNT equal buckets of STEP each from LOW on, instead of powers of two
+    #[arg(long, value_name = "LOW:STEP:COUNT", value_parser = linear, allow_hyphen_values = true)]
+    linear: Option<Scale>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  \
+                  nsprobe stacks -c web libc.so.6:malloc --sum arg1 -t 10")]
+pub(super) struct StacksArguments {
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    table: TableArguments,
+    /// Add up this, too
+    #[arg(long, value_name = "EXPRESSION")]
+    sum: Option<String>,
+    /// Most frames of a stack
+    #[arg(long, value_name = "N", default_value = "64",
+          value_parser = clap::value_parser!(u32).range(1..=127))]
+    max_frames: u32,
+    /// Print one line for each stack, its functions from the outermost on and its count, as flame
+    /// graphs are made of
+    #[arg(long, conflicts_with = "json")]
+    folded: bool,
+    #[command(flatten)]
+    rows: RowsArguments,
+}
+
+impl TableArguments {
+    pub(super) fn plan(
+        self,
+        common: ProbeArguments,
+        what: Aggregate,
+        value: Option<&str>,
+    ) -> Result<AggregatePlan, clap::Error> {
+        let options = common.plan()?;
+        if let Some(spec) = options
+            .probes
+            .iter()
+            .find(|spec| !spec.spec.fields.is_empty())
+        {
+            let span = spec
+                .spec
+                .fields
+                .first()
+                .map_or(0..0, |field| field.span.clone());
+            let message = "fields are for `nsprobe trace`; to count by a value there is --by";
+            let error = spec.error(&nsprobe_plan::SpecError::new(span, message));
+            return Err(raw(&error.to_string()));
+        }
+        let by = self
+            .by
+            .as_deref()
+            .map(|text| fields(text, "--by"))
+            .transpose()?;
+        let mut value = value
+            .map(|text| fields(text, "this option"))
+            .transpose()?
+            .unwrap_or_default();
+        if value.len() > 1 {
+            return Err(raw("only one value can be added up"));
+        }
+        Ok(AggregatePlan {
+            options,
+            what,
+            by: by.unwrap_or_default(),
+            value: value.pop(),
+            interval: self.interval,
+            top: self.top as usize,
+            rows: self.rows,
+        })
+    }
+}
+
+impl CountArguments {
+    pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        self.table
+            .plan(self.common, Aggregate::Count, self.sum.as_deref())
+    }
+}
+
+impl HistArguments {
+    pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        let scale = self.linear.unwrap_or(Scale::Log { bits: 2 });
+        self.table
+            .plan(self.common, Aggregate::Histogram(scale), self.of.as_deref())
+    }
+}
+
+impl StacksArguments {
+    pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
+        let what = Aggregate::Stacks {
+            max_frames: self.max_frames,
+            folded: self.folded,
+        };
+        let rows = self.rows.plan();
+        let mut plan = self.table.plan(self.common, what, self.sum.as_deref())?;
+        plan.options.rows = rows;
+        Ok(plan)
+    }
+}
+
+/// Keys or values; a few have names that need no dollar sign.
+fn fields(text: &str, option: &str) -> Result<Vec<Field>, clap::Error> {
+    const PLAIN: [(&str, &str); 10] = [
+        ("func", "func=$probe"),
+        ("pid", "pid=$pid"),
+        ("tid", "tid=$tid"),
+        ("nspid", "nspid=$nspid"),
+        ("nstid", "nstid=$nstid"),
+        ("uid", "uid=$uid"),
+        ("cpu", "cpu=$cpu"),
+        ("comm", "comm=$comm"),
+        ("container", "container=$pidns"),
+        ("elapsed", "elapsed=$elapsed"),
+    ];
+    let words = text.split(',').map(|word| {
+        let known = PLAIN.iter().find(|(name, _)| *name == word.trim());
+        known.map_or(word, |(_, meaning)| meaning)
+    });
+    let meaning = words.collect::<Vec<_>>().join(",");
+    Field::parse_list(&meaning).map_err(|error| pointing(option, &meaning, &error))
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all verbs that probe have in common: whom, what, and for how long.
+
+use super::limits::LimitArguments;
+use super::plan::{ProbeOptions, Returns, RowsOptions, Tasks, Who};
+use super::value::seconds;
+use super::{raw, spec};
+use clap::Args;
+use libnsprobe::Limits;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(super) struct WhoArguments {
+    /// Only this container: a podman name or id, or a pid namespace's inode number
+    #[arg(short, long, value_name = "CONTAINER")]
+    container: Option<String>,
+    /// Only this process
+    #[arg(short, long, value_name = "PID", conflicts_with = "container",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+}
+
+/// What goes with stacks.
+#[derive(Debug, Args)]
+pub(super) struct RowsArguments {
+    /// Compile how functions are left from each file anew. Without it that is kept for later runs
+    /// in the directory that NSPROBE_CACHE names, else, for root, in /var/cache/nsprobe/rows
+    #[arg(long)]
+    no_cache: bool,
+    /// Drop what the module has of a file for this when no stack has gone through it for S
+    /// seconds; it comes again when one does
+    #[arg(
+        long,
+        value_name = "S",
+        value_parser = seconds,
+        allow_negative_numbers = true,
+        default_value = "300"
+    )]
+    keep_rows: Duration,
+}
+
+impl RowsArguments {
+    pub(super) fn plan(&self) -> RowsOptions {
+        RowsOptions {
+            cache: !self.no_cache,
+            keep: self.keep_rows,
+        }
+    }
+}
+
+/// What all verbs that probe have in common, but for the probes.
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    #[command(flatten)]
+    who: WhoArguments,
+    #[command(flatten)]
+    tasks: TaskArguments,
+    /// End after S seconds, such as 0.5
+    #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing on standard error but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Most places that one PROBE may stand for
+    #[arg(long, value_name = "N", default_value = "1000",
+          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_probes: u32,
+    /// Probe functions also where the compiler inlined them; needs debug information
+    #[arg(long)]
+    inlined: bool,
+    /// Put breakpoints at the very beginning of functions, not at a cheaper instruction behind it
+    /// that means the same
+    #[arg(long)]
+    exact: bool,
+    /// How the returns of functions are seen
+    #[arg(
+        long = "return",
+        value_name = "HOW",
+        value_enum,
+        default_value = "auto"
+    )]
+    returns: Returns,
+    /// Start this command, trace it alone, and end with it; a command that still runs at the end is
+    /// terminated
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
+    command: Vec<OsString>,
+}
+
+/// Probes, and what goes with them.
+#[derive(Debug, Args)]
+pub(super) struct ProbeArguments {
+    /// What to probe (docs/spec.md): BINARY:FUNCTION, where BINARY is a path as the target sees it,
+    /// or the name of a library that it has mapped, and FUNCTION a name, raw or readable, that may
+    /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
+    #[arg(value_name = "PROBE", required = true)]
+    probes: Vec<String>,
+    #[command(flatten)]
+    limits: LimitArguments,
+    /// Follow frame pointers in stacks, and do not look into the files for how their functions are
+    /// left
+    #[arg(long)]
+    frame_pointers: bool,
+    /// Also in containers that start later: where they have a file at the same path, or with the
+    /// same build-id. With -c, which then may be a glob, only in containers of that name, and when
+    /// there is none, wait for the first
+    #[arg(long, conflicts_with_all = ["pid", "tid", "command"])]
+    follow: bool,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+/// Which tasks of the target count.
+#[derive(Debug, Args)]
+pub(super) struct TaskArguments {
+    /// Only these threads
+    #[arg(long, value_name = "TID", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..))]
+    tid: Vec<u32>,
+    /// Also what the process, the threads or the command fork from now on
+    #[arg(long)]
+    children: bool,
+    /// Only threads of this name
+    #[arg(long, value_name = "NAME")]
+    comm: Option<OsString>,
+    /// Only this effective user
+    #[arg(long, value_name = "UID")]
+    uid: Option<u32>,
+    /// Only this control group and those below: a directory of the cgroup v2 file system
+    #[arg(long, value_name = "DIRECTORY")]
+    cgroup: Option<PathBuf>,
+}
+
+impl WhoArguments {
+    pub(super) fn plan(self, command: Vec<OsString>) -> Who {
+        match (self.container, self.pid) {
+            (Some(container), _) => Who::Container(container),
+            (None, Some(pid)) => Who::Process(pid),
+            (None, None) if !command.is_empty() => Who::Command(command),
+            (None, None) => Who::Host,
+        }
+    }
+}
+
+impl ProbeArguments {
+    pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
+        let limits = self.limits.plan();
+        let options = self.run.plan(&self.probes)?;
+        Ok(ProbeOptions {
+            limits,
+            frame_pointers: self.frame_pointers,
+            follow: self.follow,
+            who: match options.who {
+                Who::Container(pattern) if self.follow => Who::Group(pattern),
+                who => who,
+            },
+            ..options
+        })
+    }
+}
+
+impl RunArguments {
+    pub(super) fn plan(self, probes: &[String]) -> Result<ProbeOptions, clap::Error> {
+        let probes = probes.iter().map(|text| spec(text));
+        let who = self.who.plan(self.command);
+        let tasks = self.tasks.plan(&who)?;
+        Ok(ProbeOptions {
+            who,
+            tasks,
+            probes: probes.collect::<Result<_, _>>()?,
+            timeout: self.timeout,
+            json: self.json,
+            quiet: self.quiet,
+            frame_pointers: false,
+            rows: RowsOptions::default(),
+            follow: false,
+            max_probes: self.max_probes as usize,
+            inlined: self.inlined,
+            exact: self.exact,
+            limits: Limits::default(),
+            returns: self.returns,
+            triggers: Vec::new(),
+        })
+    }
+}
+
+impl TaskArguments {
+    pub(super) fn plan(self, who: &Who) -> Result<Tasks, clap::Error> {
+        let comm = self.comm.map(|name| name.into_encoded_bytes());
+        if comm
+            .as_ref()
+            .is_some_and(|name| !(1..=15).contains(&name.len()))
+        {
+            return Err(raw("--comm: a thread's name has 1 to 15 bytes"));
+        }
+        let lists = !self.tid.is_empty() || matches!(who, Who::Process(_) | Who::Command(_));
+        if self.children && !lists {
+            return Err(raw(
+                "--children: of what? It goes with -p, --tid or a command",
+            ));
+        }
+        Ok(Tasks {
+            tids: self.tid,
+            children: self.children,
+            comm,
+            uid: self.uid,
+            cgroup: self.cgroup,
+        })
+    }
+}
