@@ -6,6 +6,7 @@ mod exits;
 mod print;
 
 use crate::args::{Aggregate, AggregatePlan};
+use crate::lookup::NamesOf;
 use crate::names::Names;
 use crate::probes::How;
 use crate::run::{self, Ended, Pace, Role, Run, Sinks, Wanted};
@@ -158,12 +159,12 @@ impl Counting {
                     next = Some(at + interval);
                     let rows = self.rows(&run.session, &run.labels)?;
                     let since = self.since(&rows);
-                    self.printer.interval(
-                        &run.session,
-                        &mut self.names,
-                        &since,
-                        run.begun.elapsed(),
-                    )?;
+                    let mut names = NamesOf {
+                        session: &run.session,
+                        names: &mut self.names,
+                    };
+                    self.printer
+                        .interval(&mut names, &since, run.begun.elapsed())?;
                 }
             }
             Ok(Pace::Wait)
@@ -248,8 +249,11 @@ impl Counting {
         let rows = self.rows(&run.session, &run.labels)?;
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
-        self.printer
-            .total(&run.session, &mut self.names, &rows, elapsed)?;
+        let mut names = NamesOf {
+            session: &run.session,
+            names: &mut self.names,
+        };
+        self.printer.total(&mut names, &rows, elapsed)?;
         let summary = Summary {
             elapsed,
             ended_by,

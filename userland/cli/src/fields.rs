@@ -6,6 +6,7 @@ use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{escaped, Address, Binary, Place};
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
+use std::fmt;
 
 /// A value as text. What comes from the traced program is escaped.
 pub(crate) fn text(value: &FieldValue) -> String {
@@ -39,27 +40,35 @@ fn list(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// Puts the names of functions in place of their addresses, as far as `binary` has them.
-pub(crate) fn name_symbols(values: &mut [FieldValue], binary: &Binary) {
+/// Who knows the functions of a file by their addresses.
+pub(crate) trait FunctionNames: fmt::Debug {
+    /// The function that holds an address by the file's own count, and the distance from
+    /// its beginning.
+    fn function_at(&self, address: u64) -> Option<String>;
+}
+
+/// Puts the names of functions in place of their addresses, as far as they are known.
+pub(crate) fn name_symbols(values: &mut [FieldValue], functions: &dyn FunctionNames) {
     for value in values {
         if let FieldValue::Symbol { address, in_file } = *value {
-            if let Some(name) = function_at(binary, Address(in_file)) {
+            if let Some(name) = functions.function_at(in_file) {
                 *value = FieldValue::Named(name, address as i64);
             }
         }
     }
 }
 
-/// The function that holds an address, and the distance from its beginning.
-fn function_at(binary: &Binary, address: Address) -> Option<String> {
-    let Place::Function(function) = binary.code_at(binary.offset_of(address)?) else {
-        return None;
-    };
-    let name = demangle_without_parameters(&function.name);
-    Some(match address.0.checked_sub(function.address.0)? {
-        0 => name,
-        distance => format!("{name}+{distance:#x}"),
-    })
+impl FunctionNames for Binary {
+    fn function_at(&self, address: u64) -> Option<String> {
+        let Place::Function(function) = self.code_at(self.offset_of(Address(address))?) else {
+            return None;
+        };
+        let name = demangle_without_parameters(&function.name);
+        Some(match address.checked_sub(function.address.0)? {
+            0 => name,
+            distance => format!("{name}+{distance:#x}"),
+        })
+    }
 }
 
 /// Escaped, quotes too.

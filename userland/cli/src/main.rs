@@ -15,6 +15,7 @@ mod debug;
 mod fields;
 mod json;
 mod list;
+mod lookup;
 mod names;
 mod origin;
 mod probes;
@@ -28,6 +29,7 @@ mod summary;
 mod target;
 mod trace;
 mod verify;
+mod waiting;
 
 use args::Plan;
 use nsprobe_symbolize::escaped;

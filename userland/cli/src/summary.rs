@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace comes to: its counters, and whether they add up.
 
+use crate::fields::FunctionNames;
 use crate::probes::Planned;
 use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
-use nsprobe_symbolize::{escaped, Binary, FileOffset};
+use nsprobe_symbolize::{escaped, FileOffset};
 use std::io::{Result, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -108,8 +109,8 @@ pub(crate) struct ProbeLabel {
     pub(crate) offset: FileOffset,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,
-    /// The probed file, when fields are named by it.
-    pub(crate) symbols: Option<Rc<Binary>>,
+    /// The functions of the probed file, when fields are named by them.
+    pub(crate) symbols: Option<Rc<dyn FunctionNames>>,
     /// Which of the planned probes it belongs to, and as what.
     pub(crate) planned: usize,
     pub(crate) role: Role,
@@ -151,7 +152,7 @@ impl ProbeLabel {
                             .iter()
                             .any(|field| field.shape == Shape::Symbol)
                     })
-                    .map(|file| Rc::clone(&file.binary)),
+                    .map(|file| Rc::clone(&file.binary) as Rc<dyn FunctionNames>),
             })
         };
         attached.iter().filter_map(label).collect()

@@ -2,10 +2,10 @@
 //! `nsprobe trace` and `set`: a line for each hit, and for each change, as it comes.
 
 mod backlog;
-mod printer;
-mod waiting;
+pub(crate) mod printer;
 
 use crate::args::TracePlan;
+use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
 use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
@@ -52,16 +52,14 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let mut printer = Printer::new(
-        plan,
-        run.labels.clone(),
-        Names::new(files, run.wishes()),
-        run.start_ns,
-    );
+    let mut live = Live::new(Names::new(files, run.wishes()), plan.kernel_stack);
+    let labels = run.labels.clone();
+    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
-            printer.add(added);
+            live.names.add(added.files);
+            printer.add(added.labels);
         }
         if plan.setup.overwrite {
             return Ok(match run.session.is_frozen()? {
@@ -69,9 +67,9 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
                 false => Pace::Wait,
             });
         }
-        backlog.take(run, &mut printer, Reader::settled())?;
-        let more = backlog.print(run, &mut printer)?;
-        printer.rest()?;
+        backlog.take(run, &mut live, Reader::settled())?;
+        let more = backlog.print(run, &mut live, &mut printer)?;
+        live.names.close_idle();
         Ok(match (printer.is_full(), printer.printed()) {
             (false, _) if more => Pace::Again,
             (false, _) => Pace::Wait,
@@ -80,7 +78,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         })
     })?;
     match ended {
-        Ended::Because(why) => end(plan, run, printer, backlog, why),
+        Ended::Because(why) => end(plan, run, live, printer, backlog, why),
         Ended::ReaderGone => Ok(ExitCode::SUCCESS),
     }
 }
@@ -89,6 +87,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
 fn end(
     plan: &TracePlan,
     mut run: Run<'_>,
+    mut live: Live,
     mut printer: Printer,
     mut backlog: Backlog,
     ended_by: String,
@@ -98,9 +97,8 @@ fn end(
     }
     run.detach()?;
     let elapsed = run.begun.elapsed();
-    backlog.empty(&mut run, &mut printer)?;
-    printer.print_waiting(&run.session)?;
-    printer.rest()?;
+    backlog.empty(&mut run, &mut live, &mut printer)?;
+    printer.print_waiting(&mut live.of(&run.session))?;
     let failure = run.end_command();
     let rows = run.end_rows();
     let summary = Summary {
@@ -111,8 +109,8 @@ fn end(
         overwritten: run.reader.overwritten(),
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
-        names: printer.sources(),
-        finished: printer.finished(),
+        names: live.names.sources(),
+        finished: live.of(&run.session).finished(),
         late: printer.late(),
         rows,
     };

@@ -5,12 +5,12 @@ use super::probe_id;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::fields::{self, duration};
 use crate::json;
-use crate::names::Names;
+use crate::lookup::NameFrames;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frames, OffRecord, StackEnd};
-use libnsprobe::{Rows, Session, TableRow};
+use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::escaped;
 use std::collections::HashMap;
@@ -70,8 +70,7 @@ impl Printer {
     /// Prints what was added lately.
     pub(super) fn interval(
         &mut self,
-        session: &Session,
-        names: &mut Names,
+        names: &mut impl NameFrames,
         rows: &[TableRow],
         at: Duration,
     ) -> io::Result<()> {
@@ -82,24 +81,22 @@ impl Printer {
                 at.as_secs_f64()
             )?;
         }
-        self.rows(session, names, rows, at, "interval")
+        self.rows(names, rows, at, "interval")
     }
 
     /// Prints everything.
     pub(super) fn total(
         &mut self,
-        session: &Session,
-        names: &mut Names,
+        names: &mut impl NameFrames,
         rows: &Rows,
         at: Duration,
     ) -> io::Result<()> {
-        self.rows(session, names, &rows.rows, at, "total")
+        self.rows(names, &rows.rows, at, "total")
     }
 
     fn rows(
         &mut self,
-        session: &Session,
-        names: &mut Names,
+        names: &mut impl NameFrames,
         rows: &[TableRow],
         at: Duration,
         of: &'static str,
@@ -113,13 +110,13 @@ impl Printer {
         }
         for row in rows {
             match (self.json, self.what) {
-                (true, _) => self.json(session, names, row, at, of)?,
+                (true, _) => self.json(names, row, at, of)?,
                 (false, Aggregate::Count) => self.count(row)?,
                 (false, Aggregate::Histogram(scale)) => self.histogram(row, scale)?,
                 (false, Aggregate::Stacks { folded: true, .. }) => {
-                    self.folded(session, names, row)?;
+                    self.folded(names, row)?;
                 }
-                (false, Aggregate::Stacks { .. }) => self.stack(session, names, row)?,
+                (false, Aggregate::Stacks { .. }) => self.stack(names, row)?,
             }
         }
         if left > 0 && !self.json {
@@ -227,22 +224,22 @@ impl Printer {
         writeln!(self.out)
     }
 
-    fn frames(&self, session: &Session, names: &mut Names, row: &TableRow) -> Vec<FrameView> {
+    fn frames(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
         Frames(&row.stack)
             .map(|frame| FrameView {
                 frame,
-                named: names.name(session, frame),
+                named: names.name(frame),
             })
             .collect()
     }
 
-    fn stack(&mut self, session: &Session, names: &mut Names, row: &TableRow) -> io::Result<()> {
+    fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
         write!(self.out, "{} calls", row.count)?;
         if let Some(summed) = &self.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }
         writeln!(self.out, " {}", self.title(row))?;
-        let frames = self.frames(session, names, row);
+        let frames = self.frames(names, row);
         render::frames(&mut self.out, &frames)?;
         if let Some(why) = render::cut(StackEnd::from_u8(row.stack_end)) {
             writeln!(self.out, "  stack cut: {why}")?;
@@ -250,8 +247,8 @@ impl Printer {
         writeln!(self.out)
     }
 
-    fn folded(&mut self, session: &Session, names: &mut Names, row: &TableRow) -> io::Result<()> {
-        let frames = self.frames(session, names, row);
+    fn folded(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
+        let frames = self.frames(names, row);
         let mut words: Vec<String> = Vec::new();
         for frame in frames.iter().rev() {
             words.extend(render::functions(frame).into_iter().rev());
@@ -271,8 +268,7 @@ impl Printer {
 
     fn json(
         &mut self,
-        session: &Session,
-        names: &mut Names,
+        names: &mut impl NameFrames,
         row: &TableRow,
         at: Duration,
         of: &'static str,
@@ -283,7 +279,7 @@ impl Printer {
             _ => None,
         };
         let frames = match self.what {
-            Aggregate::Stacks { .. } => Some(self.frames(session, names, row)),
+            Aggregate::Stacks { .. } => Some(self.frames(names, row)),
             _ => None,
         };
         let key = fields::Json {

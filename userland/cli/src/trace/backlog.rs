@@ -3,8 +3,10 @@
 //! recording, and the rings must not wait for it.
 
 use super::printer::Printer;
+use crate::lookup::Live;
 use crate::run::Run;
-use libnsprobe::Copied;
+use libnsprobe::common::record::Record;
+use libnsprobe::{Batch, Copied, Session};
 use std::collections::VecDeque;
 
 /// Most bytes of records that wait; beyond, the rings fill up, and count what they lose.
@@ -24,14 +26,14 @@ impl Backlog {
     pub(super) fn take(
         &mut self,
         run: &mut Run<'_>,
-        printer: &mut Printer,
+        live: &mut Live,
         until_ns: u64,
     ) -> anyhow::Result<()> {
         let waiting: usize = self.batches.iter().map(Copied::bytes).sum();
         if waiting < BYTES_MAX {
             let batch = run.reader.collect(until_ns)?;
             if !batch.is_empty() {
-                printer.secure(&run.session, &batch);
+                secure(live, &run.session, &batch);
                 self.batches.push_back(batch.copy());
             }
         }
@@ -39,13 +41,19 @@ impl Backlog {
     }
 
     /// Prints some of them; whether there are more.
-    pub(super) fn print(&mut self, run: &Run<'_>, printer: &mut Printer) -> anyhow::Result<bool> {
+    pub(super) fn print(
+        &mut self,
+        run: &Run<'_>,
+        live: &mut Live,
+        printer: &mut Printer,
+    ) -> anyhow::Result<bool> {
+        let mut lookup = live.of(&run.session);
         for _ in 0..RECORDS_AT_ONCE {
             let Some(batch) = self.batches.front_mut() else {
                 break;
             };
             match batch.next_record() {
-                Some(record) => printer.print(&run.session, record)?,
+                Some(record) => printer.print(&mut lookup, record)?,
                 None => drop(self.batches.pop_front()),
             }
         }
@@ -54,10 +62,26 @@ impl Backlog {
     }
 
     /// Takes and prints everything.
-    pub(super) fn empty(&mut self, run: &mut Run<'_>, printer: &mut Printer) -> anyhow::Result<()> {
-        while self.print(run, printer)? {}
-        self.take(run, printer, u64::MAX)?;
-        while self.print(run, printer)? {}
+    pub(super) fn empty(
+        &mut self,
+        run: &mut Run<'_>,
+        live: &mut Live,
+        printer: &mut Printer,
+    ) -> anyhow::Result<()> {
+        while self.print(run, live, printer)? {}
+        self.take(run, live, u64::MAX)?;
+        while self.print(run, live, printer)? {}
         Ok(())
+    }
+}
+
+/// Secures the files that the stacks of a batch name, before they are gone.
+pub(crate) fn secure(live: &mut Live, session: &Session, batch: &Batch<'_>) {
+    for record in batch.records() {
+        match record {
+            Record::Object(object) => live.names.announce(session, object),
+            // They come first.
+            _ => break,
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hits whose stacks come later, in records of their own.
 
-use libnsprobe::common::record::{Details, Frames, Hit, LateStack};
+use libnsprobe::common::record::{Details, Frames, Hit, LateStack, Record, StackEnd};
 use std::collections::VecDeque;
 
 /// Most hits that wait; then the oldest is given up.
@@ -9,8 +9,8 @@ const WAITING_MAX: usize = 1024;
 
 /// A hit that waits for its stack, with all that its record had.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) hit: Hit,
+pub(crate) struct Waiting {
+    hit: Hit,
     elapsed_ns: Option<u64>,
     frames: Vec<u64>,
     kernel: Vec<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// A hit that waits.
-    pub(super) fn new(hit: &Hit, details: &Details<'_>) -> Waiting {
+    fn new(hit: &Hit, details: &Details<'_>) -> Waiting {
         Waiting {
             hit: *hit,
             elapsed_ns: details.elapsed_ns,
@@ -30,14 +30,14 @@ impl Waiting {
     }
 
     /// Its stack has come.
-    pub(super) fn take_stack(&mut self, late: &LateStack, frames: Frames<'_>) {
+    fn take_stack(&mut self, late: &LateStack, frames: Frames<'_>) {
         self.hit.stack = late.stack;
         self.hit.stack_end = late.stack_end;
         self.frames = frames.0.to_vec();
     }
 
     /// What its record had.
-    pub(super) fn details(&self) -> Details<'_> {
+    fn details(&self) -> Details<'_> {
         Details {
             elapsed_ns: self.elapsed_ns,
             frames: Frames(&self.frames),
@@ -51,26 +51,87 @@ impl Waiting {
     }
 }
 
+/// A hit that waits no longer.
+#[derive(Debug)]
+pub(crate) enum Ready<'a> {
+    /// It never did.
+    Now(&'a Hit, Details<'a>),
+    /// Its stack has come, or was given up.
+    Waited(Waiting),
+}
+
+impl Ready<'_> {
+    /// The hit.
+    pub(crate) fn hit(&self) -> &Hit {
+        match self {
+            Ready::Now(hit, _) => hit,
+            Ready::Waited(waiting) => &waiting.hit,
+        }
+    }
+
+    /// What its record had.
+    pub(crate) fn details(&self) -> Details<'_> {
+        match self {
+            Ready::Now(_, details) => *details,
+            Ready::Waited(waiting) => waiting.details(),
+        }
+    }
+}
+
 /// Hits that wait, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct WaitingHits(VecDeque<Waiting>);
+pub(crate) struct WaitingHits {
+    hits: VecDeque<Waiting>,
+    received: u64,
+    late: u64,
+}
 
 impl WaitingHits {
+    /// Hits that came, whether they wait or not.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Stacks that came late.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Takes a record; the hit, if any, that waits no longer.
+    pub(crate) fn receive<'a>(&mut self, record: Record<'a>) -> Option<Ready<'a>> {
+        match record {
+            Record::Hit(hit, details) => {
+                self.received += 1;
+                if hit.stack_end != StackEnd::Late as u8 {
+                    return Some(Ready::Now(hit, details));
+                }
+                self.push(Waiting::new(hit, &details)).map(Ready::Waited)
+            }
+            Record::LateStack(late, frames) => {
+                let mut waiting = self.take(late)?;
+                waiting.take_stack(late, frames);
+                self.late += 1;
+                Some(Ready::Waited(waiting))
+            }
+            _ => None,
+        }
+    }
+
     /// Keeps a hit; the one that is given up for it.
-    pub(super) fn push(&mut self, hit: Waiting) -> Option<Waiting> {
-        self.0.push_back(hit);
-        (self.0.len() > WAITING_MAX).then(|| self.0.pop_front())?
+    fn push(&mut self, hit: Waiting) -> Option<Waiting> {
+        self.hits.push_back(hit);
+        (self.hits.len() > WAITING_MAX).then(|| self.hits.pop_front())?
     }
 
     /// The hit that this stack is of.
-    pub(super) fn take(&mut self, late: &LateStack) -> Option<Waiting> {
-        let place = self.0.iter().position(|waiting| waiting.is_of(late))?;
-        self.0.remove(place)
+    fn take(&mut self, late: &LateStack) -> Option<Waiting> {
+        let place = self.hits.iter().position(|waiting| waiting.is_of(late))?;
+        self.hits.remove(place)
     }
 
     /// The oldest.
-    pub(super) fn pop(&mut self) -> Option<Waiting> {
-        self.0.pop_front()
+    pub(crate) fn pop(&mut self) -> Option<Waiting> {
+        self.hits.pop_front()
     }
 }
 

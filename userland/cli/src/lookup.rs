@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What output asks of whoever knows what frames are: a session, or a capsule.
+
+use crate::names::{Named, Names};
+use crate::rest::Rests;
+use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd};
+use libnsprobe::{Session, Stacks};
+use nsprobe_symbolize::{KernelSymbol, KernelSymbols};
+use std::rc::Rc;
+
+/// Who knows the names of frames.
+pub(crate) trait NameFrames {
+    /// What is known of `frame`.
+    fn name(&mut self, frame: Frame) -> Rc<Named>;
+}
+
+/// Who knows all that records do not say themselves.
+pub(crate) trait Lookup: NameFrames {
+    /// The words of a stack that records name by its id.
+    fn stack(&mut self, id: u32) -> Option<Rc<[u64]>>;
+
+    /// The frames behind the first `count` ones of a hit whose stack was copied, and why
+    /// there are no more; none when nothing is known of them.
+    fn rest(&mut self, hit: &Hit, count: usize) -> Option<(Vec<Frame>, StackEnd)>;
+
+    /// Keeps a copy of a stack for the hit that comes next.
+    fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]);
+
+    /// The kernel's function that a return address lies in.
+    fn kernel(&self, return_address: u64) -> Option<&KernelSymbol>;
+
+    /// Stacks that [`rest`](Self::rest) has finished.
+    fn finished(&self) -> u64;
+}
+
+/// A hit with all its frames, as far as they are known.
+pub(crate) fn whole_stack(
+    lookup: &mut impl Lookup,
+    hit: &Hit,
+    details: &Details<'_>,
+) -> (Hit, Vec<Frame>) {
+    let mut hit = *hit;
+    let mut frames: Vec<Frame> = match hit.stack {
+        0 => details.frames.collect(),
+        id => match lookup.stack(id) {
+            Some(words) => Frames(&words).collect(),
+            None => Vec::new(),
+        },
+    };
+    if hit.stack_end == StackEnd::Copied as u8 {
+        if let Some((rest, end)) = lookup.rest(&hit, frames.len()) {
+            frames.extend(rest);
+            hit.stack_end = end as u8;
+        }
+    }
+    (hit, frames)
+}
+
+/// The names of a session, while there is one.
+pub(crate) struct NamesOf<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) names: &'a mut Names,
+}
+
+impl NameFrames for NamesOf<'_> {
+    fn name(&mut self, frame: Frame) -> Rc<Named> {
+        self.names.name(self.session, frame)
+    }
+}
+
+/// What is known of the records of a session.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) names: Names,
+    rests: Rests,
+    stacks: Stacks,
+    kernel: KernelSymbols,
+}
+
+impl Live {
+    /// With these names, and with those of the kernel's functions if they are wanted.
+    pub(crate) fn new(names: Names, with_kernel: bool) -> Live {
+        Live {
+            names,
+            rests: Rests::default(),
+            stacks: Stacks::default(),
+            kernel: match with_kernel {
+                // Without them, addresses are printed.
+                true => KernelSymbols::read().unwrap_or_default(),
+                false => KernelSymbols::default(),
+            },
+        }
+    }
+
+    /// The same with the session, to ask.
+    pub(crate) fn of<'a>(&'a mut self, session: &'a Session) -> LiveOf<'a> {
+        LiveOf {
+            session,
+            live: self,
+        }
+    }
+}
+
+/// What is known of the records of a session, with the session.
+pub(crate) struct LiveOf<'a> {
+    session: &'a Session,
+    live: &'a mut Live,
+}
+
+impl NameFrames for LiveOf<'_> {
+    fn name(&mut self, frame: Frame) -> Rc<Named> {
+        self.live.names.name(self.session, frame)
+    }
+}
+
+impl Lookup for LiveOf<'_> {
+    fn stack(&mut self, id: u32) -> Option<Rc<[u64]>> {
+        // A session that is asked for its own stacks has them.
+        self.live.stacks.frames(self.session, id).ok().flatten()
+    }
+
+    fn rest(&mut self, hit: &Hit, count: usize) -> Option<(Vec<Frame>, StackEnd)> {
+        let Live { names, rests, .. } = &mut *self.live;
+        rests.finish(self.session, names, hit, count)
+    }
+
+    fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]) {
+        self.live.rests.note(head, mappings, words);
+    }
+
+    fn kernel(&self, return_address: u64) -> Option<&KernelSymbol> {
+        self.live.kernel.find(return_address)
+    }
+
+    fn finished(&self) -> u64 {
+        self.live.rests.finished()
+    }
+}
