@@ -535,7 +535,8 @@ struct nsprobe_pid_namespace {
  * nsprobe_probe.flags: with NSPROBE_PROBE_STACK and NSPROBE_SINK_RECORD: where
  * a stack goes through a file that has no unwind rows, a struct
  * nsprobe_stack_copy record precedes the hit's, which then ends with
- * NSPROBE_STACK_END_COPIED.
+ * NSPROBE_STACK_END_COPIED. With NSPROBE_SINK_TABLE such a hit is recorded, and
+ * in no row yet: the value and the key are its fields.
  */
 #define NSPROBE_PROBE_COPIES (1U << 4)
 
@@ -560,7 +561,8 @@ struct nsprobe_pid_namespace {
  * record ends with NSPROBE_STACK_END_LATE, and a struct nsprobe_late_stack
  * follows. The page is fetched before the task goes on, when the breakpoint's
  * handlers are done. Not for memory of files, nor for what a userfaultfd
- * serves: there the stack ends with a fault.
+ * serves: there the stack ends with a fault. With NSPROBE_SINK_TABLE as
+ * NSPROBE_PROBE_COPIES.
  */
 #define NSPROBE_PROBE_LATE (1U << 7)
 

@@ -18,7 +18,8 @@ use crate::{
             PROBE_RETURN_ONLY,
             PROBE_STACK,
             PROBE_STACK_IDS,
-            SINK_RECORD, //
+            SINK_RECORD,
+            SINK_TABLE, //
         },
         program::Summary,
         table::Kind, //
@@ -112,9 +113,12 @@ pub(crate) fn fits(
 
 /// Checks what a request for a probe says by itself.
 pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
-    let of_stacks = PROBE_COPIES | PROBE_STACK_IDS | PROBE_LATE;
-    let of_records = of_stacks | PROBE_KERNEL_STACK;
-    let known_flags = PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_records;
+    let finished_later = PROBE_COPIES | PROBE_LATE;
+    let of_stacks = finished_later | PROBE_STACK_IDS;
+    let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
+    let known_flags =
+        PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_stacks | of_records;
+    let is_recorded = request.sink == SINK_RECORD;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let ends = match request.kind {
         PROBE_ENTRY => Ends::Entry,
@@ -128,7 +132,8 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
         || request.flags & !known_flags != 0
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
         || request.flags & of_stacks != 0 && request.flags & PROBE_STACK == 0
-        || request.flags & of_records != 0 && request.sink != SINK_RECORD
+        || request.flags & of_records != 0 && !is_recorded
+        || request.flags & finished_later != 0 && !is_recorded && request.sink != SINK_TABLE
         || request.max_frames > FRAMES_MAX
         || request.report_offset > request.offset
         || request.reserved != 0

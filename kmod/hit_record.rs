@@ -11,7 +11,7 @@ use crate::{
             PROBE_STACK,
             PROBE_STACK_IDS, //
         },
-        program::OUTPUT_WORDS_MAX,
+        program::{KEY_WORDS_MAX, OUTPUT_WORDS_MAX},
         record::{
             Hit,
             StackCopy,
@@ -117,10 +117,24 @@ impl Shared {
         stack.capture(regs, request, maps, pid, announce)
     }
 
-    /// Puts what is needed to go on with a stack into the ring.
+    /// Puts what is needed to go on with a stack into the ring, when it is to be gone on
+    /// with; how it ends then.
+    pub(crate) fn copy_if_left(
+        &self,
+        stack: &Stack,
+        end: StackEnd,
+        of: &Of,
+        now_ns: u64,
+    ) -> StackEnd {
+        match stack.rest() {
+            Some(rest) if !self.copy_rest(of, rest, now_ns) => end.if_left(),
+            _ => end,
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub(crate) fn copy_rest(&self, of: &Of, at: Registers, now_ns: u64) -> bool {
+    fn copy_rest(&self, of: &Of, at: Registers, now_ns: u64) -> bool {
         let Some(copies) = self.copies.as_ref() else {
             return false;
         };
@@ -209,14 +223,42 @@ impl Probe {
     /// Out of line, so that hits without a stack do not pay for its kilobyte.
     #[inline(never)]
     fn record_with_stack(&self, event: &Event<'_>, tail: &Tail<'_>) -> bool {
-        let shared = &*self.shared;
         let mut stack = Stack::new();
-        let mut end = self.capture(&mut stack, event);
-        if let Some(rest) = stack.rest() {
-            if !shared.copy_rest(&self.of(event), rest, event.now_ns) {
-                end = StackEnd::NoRow;
-            }
+        let end = self.capture(&mut stack, event);
+        self.record_stack(event, &stack, end, tail)
+    }
+
+    /// Records a hit for a row of a table whose stack is to be gone on with: with the value
+    /// and the key as its fields. False when the stack is to be taken as it is.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn record_for_row(
+        &self,
+        event: &Event<'_>,
+        stack: &Stack,
+        end: StackEnd,
+        (value, key): (u64, &[u64]),
+    ) -> bool {
+        if stack.rest().is_none() && !stack.missed().is_some_and(|at| self.may_wait_for(at)) {
+            return false;
         }
+        let mut fields = Words::<{ KEY_WORDS_MAX + 1 }>::new();
+        fields.push(value);
+        fields.extend(key);
+        self.record_stack(event, stack, end, &Tail::of(fields.as_slice()))
+    }
+
+    /// Records a hit with a stack that ends so, and sees to what is missing of it.
+    fn record_stack(
+        &self,
+        event: &Event<'_>,
+        stack: &Stack,
+        mut end: StackEnd,
+        tail: &Tail<'_>,
+    ) -> bool {
+        end = self
+            .shared
+            .copy_if_left(stack, end, &self.of(event), event.now_ns);
         let ticket = match stack.missed() {
             Some(address) => self.ticket(address),
             None => None,
@@ -224,7 +266,7 @@ impl Probe {
         if ticket.is_some() {
             end = StackEnd::Late;
         }
-        let frames = Frames::of(&stack, end);
+        let frames = Frames::of(stack, end);
         let recorded = self.append(event, &frames, tail);
         if recorded && end.is_cut() {
             event.here.stack_cut();
@@ -258,15 +300,14 @@ impl Probe {
     /// help and can do no harm.
     #[cold]
     fn ticket(&self, address: u64) -> Option<Ticket<'_, Shared>> {
-        if self.flags & PROBE_LATE == 0 {
+        if !self.may_wait_for(address) {
             return None;
         }
-        let slots = self
-            .shared
-            .late
-            .as_ref()
-            .filter(|_| may_be_fetched(address))?;
-        slots.take()
+        self.shared.late.as_ref()?.take()
+    }
+
+    fn may_wait_for(&self, address: u64) -> bool {
+        self.flags & PROBE_LATE != 0 && may_be_fetched(address)
     }
 
     /// Appends the record of the hit and what follows it.

@@ -46,13 +46,9 @@ impl Later for Shared {
 
     fn run(&self, job: &LateJob) {
         let mut stack = Stack::new();
-        let (mut end, pages) = self.capture_late(&mut stack, job);
+        let (end, pages) = self.capture_late(&mut stack, job);
         let now_ns = sys::now_ns();
-        if let Some(rest) = stack.rest() {
-            if !self.copy_rest(&job.of, rest, now_ns) {
-                end = StackEnd::NoRow;
-            }
-        }
+        let end = self.copy_if_left(&stack, end, &job.of, now_ns);
         let frames = Frames::of(&stack, end);
         let record = LateStack {
             time_ns: now_ns,

@@ -10,7 +10,7 @@ use crate::{
     call::{Call, Calls, Values},
     common::{
         abi::{PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
-        record::{ObjectRecord, OffRecord, KIND_OBJECT, KIND_OFF}, //
+        record::{ObjectRecord, OffRecord, StackEnd, KIND_OBJECT, KIND_OFF}, //
     },
     copy::Copies,
     counters::{Counters, End, Here},
@@ -600,16 +600,21 @@ impl Probe {
 
     /// Puts the hit into a table, with its stack when that is wanted.
     fn aggregate(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> End {
-        let put = match self.flags & PROBE_STACK {
-            0 => {
-                let key = Key {
-                    words,
-                    stack: &[],
-                    stack_end: 0,
-                };
-                self.put(table, event, &key, value)
-            }
-            _ => self.put_with_stack(table, event, words, value),
+        if self.flags & PROBE_STACK != 0 {
+            return self.aggregate_with_stack(table, event, words, value);
+        }
+        let key = Key {
+            words,
+            stack: &[],
+            stack_end: 0,
+        };
+        self.put(table, event, &key, value)
+    }
+
+    fn put(&self, table: &Table, event: &Event<'_>, key: &Key<'_>, value: u64) -> End {
+        let put = match self.sink {
+            Sink::Span(_) => table.begin(key, event.now_ns, event.ids().tid, value),
+            _ => table.add(key, event.here.cpu, value),
         };
         match put {
             true => End::Aggregated,
@@ -617,24 +622,30 @@ impl Probe {
         }
     }
 
-    fn put(&self, table: &Table, event: &Event<'_>, key: &Key<'_>, value: u64) -> bool {
-        match self.sink {
-            Sink::Span(_) => table.begin(key, event.now_ns, event.ids().tid, value),
-            _ => table.add(key, event.here.cpu, value),
-        }
-    }
-
+    /// A stack that is to be gone on with is no row's yet, but recorded for the reader.
     #[inline(never)]
-    fn put_with_stack(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> bool {
+    fn aggregate_with_stack(
+        &self,
+        table: &Table,
+        event: &Event<'_>,
+        words: &[u64],
+        value: u64,
+    ) -> End {
         let mut stack = Stack::new();
-        let end = self.capture(&mut stack, event);
+        let mut end = self.capture(&mut stack, event);
+        if matches!(end, StackEnd::Copied | StackEnd::Fault) {
+            if self.record_for_row(event, &stack, end, (value, words)) {
+                return End::Recorded;
+            }
+            end = end.if_left();
+        }
         let key = Key {
             words,
             stack: stack.words(),
             stack_end: end as u8,
         };
         let put = self.put(table, event, &key, value);
-        if put && end.is_cut() {
+        if matches!(put, End::Aggregated) && end.is_cut() {
             event.here.stack_cut();
         }
         put

@@ -384,6 +384,8 @@ pub const PROBE_FREEZES: u32 = 1 << 3;
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a stack goes through a
 /// file that has no unwind rows, a [`StackCopy`](super::record::StackCopy) record precedes
 /// the hit's, which then ends with [`StackEnd::Copied`](super::record::StackEnd::Copied).
+/// With [`SINK_TABLE`] such a hit is recorded, and in no row yet: the value and the key are
+/// its fields.
 pub const PROBE_COPIES: u32 = 1 << 4;
 
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: equal stacks are kept once,
@@ -398,7 +400,8 @@ pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// [`StackEnd::Late`](super::frame::StackEnd::Late), and a
 /// [`LateStack`](super::record::LateStack) follows. The page is fetched before the task goes
 /// on, when the breakpoint's handlers are done. Not for memory of files, nor for what a
-/// userfaultfd serves: there the stack ends with a fault.
+/// userfaultfd serves: there the stack ends with a fault. With [`SINK_TABLE`] as
+/// [`PROBE_COPIES`].
 pub const PROBE_LATE: u32 = 1 << 7;
 
 /// Words of all stacks that a session keeps with [`PROBE_STACK_IDS`], each with one more.

@@ -54,6 +54,15 @@ impl StackEnd {
         })
     }
 
+    /// The reason when nobody goes on with the stack.
+    pub const fn if_left(self) -> StackEnd {
+        match self {
+            StackEnd::Copied => StackEnd::NoRow,
+            StackEnd::Late => StackEnd::Fault,
+            end => end,
+        }
+    }
+
     /// Whether frames may be missing.
     pub const fn is_cut(self) -> bool {
         matches!(

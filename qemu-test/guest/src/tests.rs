@@ -7,6 +7,7 @@ mod batches;
 mod coexistence;
 mod conservation;
 mod containers;
+mod counted_stacks;
 mod fetching;
 mod filters;
 mod flight;
@@ -77,6 +78,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         flight::TESTS,
         stacks::TESTS,
         stack_ids::TESTS,
+        counted_stacks::TESTS,
         stack_kinds::TESTS,
         hostile_stacks::TESTS,
         unwind::TESTS,

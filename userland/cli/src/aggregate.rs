@@ -3,16 +3,18 @@
 //! printed are its tables.
 
 mod exits;
+mod finished;
 mod print;
 
 use crate::args::{Aggregate, AggregatePlan};
-use crate::lookup::NamesOf;
+use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
 use crate::run::{self, Ended, Pace, Role, Run, Sinks, Wanted};
 use crate::summary::{self, ProbeLabel, Summary};
 use crate::target::Target;
 use exits::ExitRows;
+use finished::Finished;
 use libnsprobe::common::record::Record;
 use libnsprobe::{
     ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
@@ -27,8 +29,10 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most probes that get a table of their own.
 const OWN_TABLES_MAX: usize = 32;
-/// Bytes of a ring: only announcements of files go there.
+/// Bytes of a ring: announcements of files go there, ...
 const RING_BYTES: u64 = 64 << 10;
+/// ... and the stacks that the module leaves to us.
+const STACKS_RING_BYTES: u64 = 256 << 10;
 
 /// Counts.
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
@@ -69,7 +73,10 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let wanted = Wanted {
         options,
         how,
-        setup: SetupOptions::with_ring_bytes(RING_BYTES),
+        setup: SetupOptions::with_ring_bytes(match max_frames {
+            0 => RING_BYTES,
+            _ => STACKS_RING_BYTES,
+        }),
         stack: max_frames != 0,
         records: false,
         kernel_stack: false,
@@ -111,7 +118,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
         before: HashMap::new(),
-        names: Names::new(files, run.wishes()),
+        live: Live::new(Names::new(files, run.wishes()), false),
+        finished: Finished::default(),
         printer: Printer::new(plan, &run.planned.keys, one_each, run.labels.clone()),
     };
     counting.follow(plan, run)
@@ -138,7 +146,8 @@ struct Counting {
     exits: ExitRows,
     /// The rows as they were printed last.
     before: HashMap<(Vec<u64>, Vec<u64>), TableRow>,
-    names: Names,
+    live: Live,
+    finished: Finished,
     printer: Printer,
 }
 
@@ -150,19 +159,16 @@ impl Counting {
                 self.exits.add(&added.labels);
                 self.printer.add(&added.labels);
                 if matches!(plan.what, Aggregate::Stacks { .. }) {
-                    self.names.add(added.files);
+                    self.live.names.add(added.files);
                 }
             }
-            self.announcements(run, Reader::settled())?;
+            self.records(run, Reader::settled())?;
             if let (Some(at), Some(interval)) = (next, plan.interval) {
                 if std::time::Instant::now() >= at {
                     next = Some(at + interval);
                     let rows = self.rows(&run.session, &run.labels)?;
                     let since = self.since(&rows);
-                    let mut names = NamesOf {
-                        session: &run.session,
-                        names: &mut self.names,
-                    };
+                    let mut names = self.live.of(&run.session);
                     self.printer
                         .interval(&mut names, &since, run.begun.elapsed())?;
                 }
@@ -175,21 +181,21 @@ impl Counting {
         }
     }
 
-    /// Secures the files that stacks name.
-    fn announcements(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
+    /// Secures the files that stacks name, and takes the hits that the module leaves to us.
+    fn records(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
         let batch = run.reader.collect(until_ns)?;
         for record in batch.records() {
             match record {
-                Record::Object(object) => self.names.announce(&run.session, object),
+                Record::Object(object) => self.live.names.announce(&run.session, object),
                 Record::Off(off) => self.printer.off(off, run.start_ns)?,
-                _ => {}
+                record => self.finished.take(&mut self.live.of(&run.session), record),
             }
         }
         Ok(())
     }
 
     /// What there is: the table, or a row for each probe.
-    fn rows(&self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
+    fn rows(&mut self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
         match self.tables.as_slice() {
             [] => {
                 let rows = counting(labels).map(|label| count_of(session, label));
@@ -212,7 +218,10 @@ impl Counting {
                 }
                 Ok(all)
             }
-            [table, ..] => Ok(self.exits.join(session.rows(table)?)),
+            [table, ..] => {
+                let rows = self.finished.join(session.rows(table)?);
+                Ok(self.exits.join(rows))
+            }
         }
     }
 
@@ -245,26 +254,24 @@ impl Counting {
     ) -> anyhow::Result<ExitCode> {
         run.detach()?;
         let elapsed = run.begun.elapsed();
-        self.announcements(&mut run, u64::MAX)?;
+        self.records(&mut run, u64::MAX)?;
+        self.finished.end(&mut self.live.of(&run.session));
         let rows = self.rows(&run.session, &run.labels)?;
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
-        let mut names = NamesOf {
-            session: &run.session,
-            names: &mut self.names,
-        };
+        let mut names = self.live.of(&run.session);
         self.printer.total(&mut names, &rows, elapsed)?;
         let summary = Summary {
             elapsed,
             ended_by,
-            printed: 0,
-            received: 0,
+            printed: self.finished.received(),
+            received: self.finished.received(),
             overwritten: 0,
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
-            names: self.names.sources(),
-            finished: 0,
-            late: 0,
+            names: self.live.names.sources(),
+            finished: self.live.of(&run.session).finished(),
+            late: self.finished.late(),
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;

@@ -56,18 +56,6 @@ pub(crate) fn whole_stack(
     (hit, frames)
 }
 
-/// The names of a session, while there is one.
-pub(crate) struct NamesOf<'a> {
-    pub(crate) session: &'a Session,
-    pub(crate) names: &'a mut Names,
-}
-
-impl NameFrames for NamesOf<'_> {
-    fn name(&mut self, frame: Frame) -> Rc<Named> {
-        self.names.name(self.session, frame)
-    }
-}
-
 /// What is known of the records of a session.
 #[derive(Debug)]
 pub(crate) struct Live {

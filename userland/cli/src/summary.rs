@@ -26,7 +26,7 @@ pub(crate) struct Summary {
     pub(crate) elapsed: Duration,
     /// Why it ended.
     pub(crate) ended_by: String,
-    /// Hits that were printed.
+    /// Hits that were printed, or added to rows of what was counted.
     pub(crate) printed: u64,
     /// Hits that came out of the rings.
     pub(crate) received: u64,

@@ -8,10 +8,9 @@ use super::unwind::stacks;
 use crate::command;
 use crate::module::Module;
 use crate::stack::Stack;
+use crate::swap::Swap;
 use crate::victim;
 use serde_json::Value;
-use std::fs;
-use std::process::Command;
 
 tests![
     stacks_in_the_swap_are_taken_late: 180,
@@ -19,36 +18,6 @@ tests![
     stacks_go_through_generated_code,
     the_kernels_stack_is_there_on_request,
 ];
-
-/// A swap file; gone with the value.
-struct Swap(String);
-
-impl Swap {
-    fn on() -> Swap {
-        let path = format!("/var/tmp/swap-{}", std::process::id());
-        let zeroes = vec![0; 32 << 20];
-        fs::write(&path, zeroes).expect("/var/tmp is writable");
-        let run = |program: &str| {
-            let status = Command::new(program).arg(&path).status();
-            assert!(
-                status.expect("util-linux is in the guest").success(),
-                "{program}"
-            );
-        };
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .expect("it is ours");
-        run("mkswap");
-        run("swapon");
-        Swap(path)
-    }
-}
-
-impl Drop for Swap {
-    fn drop(&mut self) {
-        let _ = Command::new("swapoff").arg(&self.0).status();
-        let _ = fs::remove_file(&self.0);
-    }
-}
 
 fn stacks_in_the_swap_are_taken_late() {
     const CALLS: usize = 100;

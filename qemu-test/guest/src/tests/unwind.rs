@@ -4,6 +4,7 @@
 
 use super::tests;
 use crate::command::{self, nsprobe, Output, Running};
+use crate::fresh::Fresh;
 use crate::module::Module;
 use crate::stack::{self, Stack};
 use crate::victim::{self};
@@ -107,8 +108,7 @@ fn frames_of_all_kinds_are_followed() {
 fn first_stacks_of_fresh_containers_are_whole() {
     const PROGRAMS: usize = 200;
     let _module = Module::load();
-    let folder = format!("/var/tmp/fresh-{}", std::process::id());
-    fs::create_dir(&folder).expect("/var/tmp is writable");
+    let fresh = Fresh::new();
     let words = [
         "trace",
         "--json",
@@ -119,31 +119,17 @@ fn first_stacks_of_fresh_containers_are_whole() {
     ];
     let mut trace = Running::start(&words);
     // It traces once its own first line could be seen: the first program shows that.
-    let program = |number: usize| {
-        let place = format!("{folder}/{number}");
-        let made = format!(
-            "set -e; mkdir {place}; mount -t tmpfs none {place}; cd {place}; mkdir up work root
-            cp {} up/fresh; mount -t overlay -o lowerdir=/,upperdir=up,workdir=work none root
-            exec chroot root /fresh write 1",
-            victim::path("no_frame_pointers").display()
-        );
-        let mut ran = Command::new("unshare");
-        ran.args(["--mount", "--pid", "--fork", "sh", "-c", &made]);
-        let ran = ran.output().expect("it starts");
-        assert!(ran.status.success(), "{ran:?}");
-    };
     let mut first = 0;
     while trace.next_line(Duration::from_millis(100)).is_none() {
-        program(first);
+        fresh.run(&["write", "1"]);
         first += 1;
         assert!(first < 100, "nothing is traced");
     }
-    (first..first + PROGRAMS).for_each(program);
+    (0..PROGRAMS).for_each(|_| fresh.run(&["write", "1"]));
     std::thread::sleep(Duration::from_millis(500));
     let (code, lines, errors) = trace.finish();
     println!("{errors}");
     assert_eq!(code, Some(0));
-    let _ = fs::remove_dir_all(&folder);
     let hits = lines
         .iter()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());

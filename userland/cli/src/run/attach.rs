@@ -148,8 +148,11 @@ fn common<'f>(mut request: Probe<'f>, wanted: &Wanted<'_>) -> Probe<'f> {
     if wanted.stack {
         request = request.with_stack().with_max_frames(wanted.max_frames);
     }
-    if wanted.stack && wanted.records {
-        request = request.with_stack_ids().with_late_stacks();
+    if wanted.stack {
+        request = request.with_late_stacks();
+        if wanted.records {
+            request = request.with_stack_ids();
+        }
         if !wanted.options.frame_pointers {
             request = request.with_copies();
         }
