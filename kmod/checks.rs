@@ -24,8 +24,9 @@ use crate::{
         program::Summary,
         table::Kind, //
     },
-    probe::{Shared, Sink},
+    probe::Sink,
     program::Program,
+    shared::Shared,
     sys::{
         inode::Unusable,
         task::{is_capable, CAP_SYSLOG, CAP_SYS_ADMIN},

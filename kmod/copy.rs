@@ -86,7 +86,7 @@ impl Copies {
         let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
         let mappings = mappings.get(..mapping_count.wrapping_mul(MAPPING_WORDS));
         put(&[
-            crate::probe::body_of(head),
+            crate::shared::body_of(head),
             mappings.unwrap_or(&[]),
             stack.get(..stack_words).unwrap_or(&[]),
             &[],

@@ -26,8 +26,10 @@ use crate::{
         unwind::Registers,
     },
     copy::Subject,
+    event::Event,
     late::{may_be_fetched, LateJob},
-    probe::{body_of, Event, Probe, Shared},
+    probe::Probe,
+    shared::{body_of, Shared},
     stack::{Maps, Request, Stack},
     sys::{
         kernel_stack,

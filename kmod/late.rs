@@ -10,7 +10,7 @@ use crate::{
     common::record::{LateStack, StackEnd, KIND_LATE_STACK},
     counters::Counters,
     hit_record::{Frames, Moment, Of},
-    probe::{body_of, Shared},
+    shared::{body_of, Shared},
     stack::{Request, Stack},
     sys::{
         self,

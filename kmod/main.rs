@@ -23,6 +23,8 @@ mod counters;
 #[forbid(unsafe_code)]
 mod device;
 #[forbid(unsafe_code)]
+mod event;
+#[forbid(unsafe_code)]
 mod filter;
 #[forbid(unsafe_code)]
 mod hit_record;
@@ -50,6 +52,8 @@ mod request;
 mod ring;
 #[forbid(unsafe_code)]
 mod session;
+#[forbid(unsafe_code)]
+mod shared;
 #[forbid(unsafe_code)]
 mod stack;
 #[forbid(unsafe_code)]

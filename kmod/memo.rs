@@ -117,13 +117,10 @@ pub(crate) struct Memo {
     start: [AtomicU64; START_WORDS],
     /// How many stacks were kept here.
     age: AtomicU32,
-    /// Whether the steps are those of unwind rows.
-    by_rows: AtomicU8,
     /// The [`StackEnd`] behind the last step.
     end: AtomicU8,
-    /// The id of the whole stack, or zero; and how that ends.
+    /// The id of the whole stack, or zero.
     id: AtomicU32,
-    id_end: AtomicU8,
 }
 
 impl Memo {
@@ -163,7 +160,7 @@ impl Memo {
             return None;
         }
         let steps = self.from(self.first.load(Relaxed));
-        let end = StackEnd::from_u8(self.id_end.load(Relaxed))?;
+        let end = self.end()?;
         (memory.matching(steps) == steps.len()).then_some((id, end))
     }
 
@@ -187,7 +184,8 @@ pub(crate) struct Made {
     /// Where the caller's `rbp` was read, or zero, and what it is.
     pub(crate) rbp_slot: u64,
     pub(crate) rbp: u64,
-    /// The frame's word.
+    /// The frame's word. It has the method in it: a walk by frame pointers never comes to a
+    /// step of one by rows.
     pub(crate) word: u64,
 }
 
@@ -229,10 +227,7 @@ pub(crate) struct Known<'a> {
 
 impl<'a> Walked<'a> {
     /// A walk that begins.
-    pub(crate) fn new(memo: &'a Memo, steps: &'a Fresh, start: Start, by_rows: bool) -> Self {
-        if memo.by_rows.swap(by_rows.into(), Relaxed) != u8::from(by_rows) {
-            memo.forget();
-        }
+    pub(crate) fn new(memo: &'a Memo, steps: &'a Fresh, start: Start) -> Self {
         let mut walked = Walked {
             memo,
             steps,
@@ -370,11 +365,10 @@ impl<'a> Walked<'a> {
         memo.age.store(age.wrapping_add(1), Relaxed);
     }
 
-    /// The stack that was kept has this id, and ends so.
-    pub(crate) fn set_id(&self, id: u32, end: StackEnd) {
+    /// The stack that was kept has this id.
+    pub(crate) fn set_id(&self, id: u32) {
         if self.memo.starts_with(&self.start) {
             self.memo.id.store(id, Relaxed);
-            self.memo.id_end.store(end as u8, Relaxed);
         }
     }
 }

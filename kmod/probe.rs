@@ -7,29 +7,22 @@
 //! frozen + lost_full + turned_away` holds for each probe and CPU.
 
 use crate::{
-    call::{Call, Calls, Values},
+    call::{Call, Values},
     common::{
         abi::{PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
-        record::{ObjectRecord, OffRecord, StackEnd, KIND_OBJECT, KIND_OFF}, //
+        record::{OffRecord, StackEnd, KIND_OFF}, //
     },
-    copy::Copies,
     counters::{Counters, End, Here},
-    filter::{Filter, Ids, Opener},
+    event::Event,
     limits::{LeftOut, Limits},
-    mapping_cache::MappingCache,
-    object::Objects,
     program::{Fields, Program, Task},
-    ring::{Rings, Waiter},
+    shared::{body_of, Shared},
     stack::Stack,
-    stacks::Stacks,
     sys::{
         self,
-        later::Slots,
         returns,
         scratch::Words,
-        swap::Swap,
         task::{Current, Mm},
-        tracepoint::ForkHook,
         uprobe::{Ends, Hook, Regs, Verdict},
         vma::FileKey, //
     },
@@ -39,113 +32,11 @@ use crate::{
 use core::sync::atomic::AtomicU32;
 use kernel::{
     prelude::*,
-    sync::{Arc, SetOnce}, //
+    sync::Arc, //
 };
 use zerocopy::transmute_ref;
 
-const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 const OFF_WORDS: usize = size_of::<OffRecord>() / 8;
-
-/// What a session's probes share. Its handlers use it without locks.
-#[pin_data]
-pub(crate) struct Shared {
-    pub(crate) opener: Opener,
-    pub(crate) filter: Swap<Filter>,
-    pub(crate) rings: SetOnce<Rings>,
-    /// Whether programs may write.
-    pub(crate) may_modify: SetOnce<bool>,
-    pub(crate) objects: Objects,
-    /// There once a probe takes stacks.
-    pub(crate) mappings: SetOnce<MappingCache>,
-    /// There once a probe keeps values.
-    pub(crate) calls: SetOnce<Calls>,
-    /// There once a probe copies stacks.
-    pub(crate) copies: SetOnce<Copies>,
-    /// There once a probe's records name stacks.
-    pub(crate) stacks: SetOnce<Stacks>,
-    /// There once a probe's stacks may be taken late.
-    pub(crate) late: SetOnce<Arc<Slots<Shared>>>,
-    #[pin]
-    pub(crate) waiter: Waiter,
-}
-
-impl Shared {
-    /// For a session that the current task opens.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let opener = Opener::current()?;
-        let objects = Objects::new()?;
-        Arc::pin_init(
-            pin_init!(Shared {
-                opener,
-                filter: Swap::new(),
-                rings: SetOnce::new(),
-                may_modify: SetOnce::new(),
-                objects,
-                mappings: SetOnce::new(),
-                calls: SetOnce::new(),
-                copies: SetOnce::new(),
-                stacks: SetOnce::new(),
-                late: SetOnce::new(),
-                waiter <- Waiter::new(),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
-    }
-
-    /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
-    pub(crate) fn append(&self, cpu: u32, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> bool {
-        match self.rings.as_ref() {
-            Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
-            None => false,
-        }
-    }
-
-    /// Whether the rings are frozen.
-    fn is_frozen(&self) -> bool {
-        self.rings.as_ref().is_some_and(Rings::is_frozen)
-    }
-
-    /// Freezes rings that overwrite, once.
-    #[cold]
-    fn freeze(&self) {
-        if let Some(rings) = self.rings.as_ref().filter(|rings| !rings.is_frozen()) {
-            rings.freeze(true, &self.waiter);
-        }
-    }
-
-    /// Tells the reader what object `id` is.
-    #[cold]
-    pub(crate) fn announce(&self, cpu: u32, id: u32, now_ns: u64) {
-        if let Some(identity) = self.objects.identity(id) {
-            let record = ObjectRecord {
-                time_ns: now_ns,
-                id,
-                identity,
-                ..ObjectRecord::default()
-            };
-            let words: &[u64; OBJECT_WORDS] = transmute_ref!(&record);
-            self.append(cpu, KIND_OBJECT, &[body_of(words), &[], &[], &[]], now_ns);
-        }
-    }
-}
-
-/// Follows the children of those whom a session's filter lists.
-pub(crate) struct Follower(pub(crate) Arc<Shared>);
-
-impl ForkHook for Follower {
-    fn forked(&self, parent: &Current, child: &Current) {
-        self.0.filter.with(|filter| {
-            if let Some(filter) = filter {
-                filter.follow(parent, child);
-            }
-        });
-    }
-}
-
-/// A record without its header, which the ring writes.
-pub(crate) fn body_of(record: &[u64]) -> &[u64] {
-    record.get(1..).unwrap_or(&[])
-}
 
 /// What becomes of a hit that counts.
 pub(crate) enum Sink {
@@ -272,35 +163,6 @@ impl Hook for Probe {
         shared
             .filter
             .with(|filter| shared.opener.traces_mm(filter, mm))
-    }
-}
-
-/// A hit of a task that is traced.
-pub(crate) struct Event<'a> {
-    pub(crate) regs: &'a Regs<'a>,
-    opener: &'a Opener,
-    pub(crate) current: &'a Current,
-    pub(crate) here: Here<'a>,
-    pub(crate) sequence: u32,
-    /// When.
-    pub(crate) now_ns: u64,
-    /// The address of the reported place.
-    address: u64,
-    /// The call that ends here, for a return; its time is zero when its entry was
-    /// not seen.
-    pub(crate) ended: Option<Call>,
-}
-
-impl Event<'_> {
-    /// The numbers of the task.
-    pub(crate) fn ids(&self) -> Ids {
-        self.opener.ids(self.current)
-    }
-
-    /// Nanoseconds since the entry of the call that ends here.
-    pub(crate) fn elapsed_ns(&self) -> Option<u64> {
-        let began_ns = self.ended?.time_ns;
-        (began_ns != 0).then(|| self.now_ns.saturating_sub(began_ns))
     }
 }
 

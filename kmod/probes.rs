@@ -39,10 +39,11 @@ use crate::{
     filter::Filter,
     limits::Limits,
     mapping_cache::MappingCache,
-    probe::{Follower, Probe, Shared, Sink},
+    probe::{Probe, Sink},
     program::Program,
     ring::Rings,
     session::PROBES,
+    shared::{Follower, Shared},
     stacks::Stacks,
     sys::{
         cond_resched,

@@ -22,11 +22,11 @@ use crate::{
     },
     counters::Counts,
     filter::Filter,
-    probe::Shared,
     probes::{Probes, RefusedAt},
     program::Program,
     reader::Reader,
     ring::Rings,
+    shared::Shared,
     table::Table,
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -5,22 +5,26 @@
 //! Every step goes up the stack, and a frame whose address is not in executable memory ends
 //! the walk: a stack may be short, but it does not go on with a guess.
 
+mod hot;
+mod narrow;
+
 use crate::{
     common::{
         program::Register,
         record::{Frame, Method, StackEnd, Unmapped},
         unwind::{At, Memory, Registers, Stop}, //
     },
-    mapping_cache::{Known, Mappings, SimpleRule},
+    mapping_cache::SimpleRule,
     memo::{self, Made, Memo, Start, Walked},
     stack::{Request, Resolver, Stack},
     sys::{
         regs::RegisterFile,
         returns::{may_be_trampoline, real_address},
-        user_mem::{self, Fault, NoFaults}, //
+        user_mem::{Fault, NoFaults}, //
     },
 };
 use core::sync::atomic::Ordering::Relaxed;
+use hot::{Hot, Stopped};
 
 /// A walk that is under way.
 pub(crate) struct Walk<'a, A, P> {
@@ -49,9 +53,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     ) -> Self {
         Walk {
             walked: match (memo, &resolver.mappings) {
-                (Some((memo, start)), Some(kept)) => {
-                    Some(Walked::new(memo, kept.fresh(), start, by_rows))
-                }
+                (Some((memo, start)), Some(kept)) => Some(Walked::new(memo, kept.fresh(), start)),
                 _ => None,
             },
             stack,
@@ -96,7 +98,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     /// The stack has this id.
     pub(crate) fn set_id(&self, id: Option<u32>, end: StackEnd) {
         if let (Some(walked), true, Some(id)) = (&self.walked, self.is_final(end), id) {
-            walked.set_id(id, end);
+            walked.set_id(id);
         }
     }
 
@@ -489,156 +491,6 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             return Err(StackEnd::Limit);
         }
         Ok(())
-    }
-
-    /// Follows the frame pointers of a 32-bit task.
-    #[cold]
-    #[inline(never)]
-    fn narrow(&mut self, at: &Registers) -> Result<StackEnd, StackEnd> {
-        let mut floor = at.rsp;
-        if self.request.at_entry {
-            let caller = user_mem::read_value::<u32>(floor).map_err(|Fault| StackEnd::Fault)?;
-            self.narrow_caller(caller.into(), floor, Method::StackTop)?;
-            floor = floor.saturating_add(4);
-        }
-        let mut fp = at.rbp;
-        loop {
-            if fp == 0 {
-                return Ok(StackEnd::Outermost);
-            }
-            if fp & 3 != 0 || fp < floor {
-                return Err(StackEnd::BadFramePointer);
-            }
-            let pair = user_mem::read_value::<[u32; 2]>(fp).map_err(|Fault| StackEnd::Fault)?;
-            let [next, caller] = pair.map(u64::from);
-            if caller == 0 {
-                return Ok(StackEnd::Outermost);
-            }
-            self.narrow_caller(caller, fp.wrapping_add(4), Method::FramePointer)?;
-            floor = fp.saturating_add(8);
-            fp = next;
-        }
-    }
-
-    fn narrow_caller(&mut self, rip: u64, slot: u64, method: Method) -> Result<(), StackEnd> {
-        let rip = match may_be_trampoline(rip) {
-            true => real_address(slot).unwrap_or(rip),
-            false => rip,
-        };
-        let inside = rip.checked_sub(1).ok_or(StackEnd::NotCode)?;
-        let frame = self.resolver.resolve(inside, rip, method);
-        self.push(frame.ok_or(StackEnd::NotCode)?)
-    }
-}
-
-/// Why the hot loop stopped.
-enum Stopped {
-    /// The next rule, or mapping, is not kept.
-    NotKept,
-    /// The last step was one of the walk before.
-    MeetsKept,
-    /// The stack ends.
-    Ended(StackEnd),
-}
-
-/// What the hot loop over kept rules needs. A type of its own, for few live variables.
-struct Hot<'w, 'a> {
-    kept: &'w Mappings<'a>,
-    memory: &'w NoFaults,
-    last: Known,
-    stack: &'w mut Stack,
-    max_frames: u32,
-    walked: &'w mut Walked<'a>,
-}
-
-impl Hot<'_, '_> {
-    /// Goes on from `at`, whose `rbp` is known.
-    #[inline(never)]
-    fn follow(&mut self, at: &mut Registers) -> Stopped {
-        let mut inside = at.inside();
-        if !self.last.holds(inside) || self.last.is_far() {
-            return Stopped::NotKept;
-        }
-        let Registers {
-            mut rsp, mut rbp, ..
-        } = *at;
-        let mut base = self.last.key_base();
-        let mut place = self.last.word_base(Method::Row);
-        let mut room = self.max_frames.saturating_sub(self.stack.frames);
-        let full = room;
-        let stopped = loop {
-            let Some(rule) = self.kept.rule(inside.wrapping_add(base)) else {
-                break Stopped::NotKept;
-            };
-            let from = match rule.by_rbp() {
-                true => rbp,
-                false => rsp,
-            };
-            let frame = from.wrapping_add(rule.offset());
-            if frame <= rsp || frame & 7 != 0 {
-                break Stopped::Ended(match rule.is_outermost() {
-                    true => StackEnd::Outermost,
-                    false => StackEnd::BadRow,
-                });
-            }
-            let read = match rule.saves_below() {
-                true => self.memory.pair(frame.wrapping_sub(16)),
-                false => self.apart(frame, rule, rbp),
-            };
-            let Ok([saved, rip]) = read else {
-                break Stopped::Ended(StackEnd::Fault);
-            };
-            if may_be_trampoline(rip) {
-                break Stopped::NotKept;
-            }
-            let caller = rip.wrapping_sub(1);
-            if !self.last.holds(caller) {
-                match self.kept.find(caller) {
-                    Some(known) if !known.is_far() => self.last = known,
-                    _ => break Stopped::NotKept,
-                }
-                base = self.last.key_base();
-                place = self.last.word_base(Method::Row);
-            }
-            let made = Made {
-                slot: frame.wrapping_sub(8),
-                rip,
-                rbp_slot: rule.saved_slot(frame),
-                rbp: saved,
-                word: rip.wrapping_add(place),
-            };
-            if room == 0 || !self.stack.words.push(made.word) {
-                break Stopped::Ended(StackEnd::Limit);
-            }
-            room = room.wrapping_sub(1);
-            (inside, rsp, rbp) = (caller, frame, saved);
-            if self.walked.step(&made) {
-                break Stopped::MeetsKept;
-            }
-        };
-        let walked = full.wrapping_sub(room);
-        if walked != 0 {
-            *at = Registers {
-                rip: inside.wrapping_add(1),
-                rsp,
-                rbp,
-                knows_rbp: true,
-                at: At::Call,
-            };
-            self.stack.frames = self.stack.frames.wrapping_add(walked);
-        }
-        stopped
-    }
-
-    /// The caller's `rbp`, and the return address, which are not side by side.
-    #[inline(always)]
-    fn apart(&self, frame: u64, rule: SimpleRule, rbp: u64) -> Result<[u64; 2], Fault> {
-        let rip = self.memory.word(frame.wrapping_sub(8))?;
-        let rbp = match rule.saved_at() {
-            Some(at) => self.memory.word(frame.wrapping_add(at))?,
-            None => rbp,
-        };
-        Ok([rbp, rip])
     }
 }
 

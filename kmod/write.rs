@@ -11,7 +11,7 @@ use crate::{
         WRITE_REGISTER,
         WRITE_RETURN, //
     },
-    probe::{body_of, Shared},
+    shared::{body_of, Shared},
     sys::{task::Current, uprobe::Regs, user_mem},
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A hit, while it is handled.
+
+use crate::{
+    call::Call,
+    counters::Here,
+    filter::{Ids, Opener},
+    sys::{
+        task::Current,
+        uprobe::Regs, //
+    },
+};
+
+/// A hit of a task that is traced.
+pub(crate) struct Event<'a> {
+    pub(crate) regs: &'a Regs<'a>,
+    pub(crate) opener: &'a Opener,
+    pub(crate) current: &'a Current,
+    pub(crate) here: Here<'a>,
+    pub(crate) sequence: u32,
+    /// When.
+    pub(crate) now_ns: u64,
+    /// The address of the reported place.
+    pub(crate) address: u64,
+    /// The call that ends here, for a return; its time is zero when its entry was
+    /// not seen.
+    pub(crate) ended: Option<Call>,
+}
+
+impl Event<'_> {
+    /// The numbers of the task.
+    pub(crate) fn ids(&self) -> Ids {
+        self.opener.ids(self.current)
+    }
+
+    /// Nanoseconds since the entry of the call that ends here.
+    pub(crate) fn elapsed_ns(&self) -> Option<u64> {
+        let began_ns = self.ended?.time_ns;
+        (began_ns != 0).then(|| self.now_ns.saturating_sub(began_ns))
+    }
+}
