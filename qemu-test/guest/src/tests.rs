@@ -3,6 +3,7 @@
 
 mod abi;
 mod agreement;
+mod attach;
 mod batches;
 mod coexistence;
 mod conservation;
@@ -26,10 +27,12 @@ mod returns;
 mod rows;
 mod semaphores;
 mod sinks;
+mod spans;
 mod specs;
 mod stack_ids;
 mod stack_kinds;
 mod stacks;
+mod static_probes;
 mod unwind;
 mod verify;
 mod volume;
@@ -63,6 +66,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
     [
         harness::TESTS,
         abi::TESTS,
+        attach::TESTS,
         mappings::TESTS,
         garbage::TESTS,
         permissions::TESTS,
@@ -87,10 +91,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         returns::TESTS,
         fetching::TESTS,
         sinks::TESTS,
+        spans::TESTS,
         readers::TESTS,
         refusals::TESTS,
         program::TESTS,
         specs::TESTS,
+        static_probes::TESTS,
         containers::TESTS,
         follow::TESTS,
         witness::TESTS,

@@ -26,14 +26,12 @@ tests![
     threads_on_all_cpus_share_a_table,
     a_full_table_counts_what_it_turns_away,
     each_stack_has_its_row,
-    spans_end_on_another_function,
-    spans_that_do_not_end_are_left,
     tables_that_cannot_be_are_refused,
     probes_that_do_not_fit_their_table_are_refused,
 ];
 
 /// Rows by their keys; two rows of one key, which a race may make, are one.
-fn by_key(rows: Vec<TableRow>) -> BTreeMap<Vec<u64>, u64> {
+pub(super) fn by_key(rows: Vec<TableRow>) -> BTreeMap<Vec<u64>, u64> {
     let mut sums = BTreeMap::new();
     for row in rows {
         *sums.entry(row.key).or_default() += row.head.count;
@@ -42,14 +40,14 @@ fn by_key(rows: Vec<TableRow>) -> BTreeMap<Vec<u64>, u64> {
 }
 
 /// A session that traces the victim alone.
-fn session_on(victim: &Victim) -> Session {
+pub(super) fn session_on(victim: &Victim) -> Session {
     let session = Session::with_rings(RING_BYTES);
     session.only(&[victim.pid()]).expect("it lives");
     session
 }
 
 /// Attaches to the entry of a function.
-fn attach(session: &Session, victim: &Victim, function: &Function, probe: Probe) -> u32 {
+pub(super) fn attach(session: &Session, victim: &Victim, function: &Function, probe: Probe) -> u32 {
     let probe = Probe {
         kind: probe.kind.max(abi::PROBE_ENTRY),
         offset: function.offset,
@@ -60,12 +58,12 @@ fn attach(session: &Session, victim: &Victim, function: &Function, probe: Probe)
     attached.unwrap_or_else(|(error, reply)| panic!("{error} {reply:?}"))
 }
 
-fn program(session: &Session, steps: &[Step]) -> u32 {
+pub(super) fn program(session: &Session, steps: &[Step]) -> u32 {
     let uploaded = session.upload(steps, b"");
     uploaded.unwrap_or_else(|(error, reply)| panic!("{error} {reply:?}"))
 }
 
-const LOG: Table = Table {
+pub(super) const LOG: Table = Table {
     kind: abi::TABLE_HISTOGRAM,
     scale: abi::SCALE_LOG,
     log_bits: 2,
@@ -82,7 +80,7 @@ const LOG: Table = Table {
     capacity: 0,
 };
 
-const SUMS: Table = Table {
+pub(super) const SUMS: Table = Table {
     kind: abi::TABLE_SUMS,
     scale: 0,
     log_bits: 0,
@@ -373,165 +371,6 @@ fn each_stack_has_its_row() {
     for id in ids {
         assert_eq!(session.counters(id).aggregated, 40);
     }
-}
-
-/// The argument is the key at the entry, the result less one at the return.
-fn spans_end_on_another_function() {
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    let session = session_on(&victim);
-    let spans = session
-        .table(Table {
-            kind: abi::TABLE_SPANS,
-            key_words: 1,
-            rows: 16,
-            ..SUMS
-        })
-        .expect("a table");
-    let times = session.table(LOG).expect("a table");
-    let begin = [register(0, Register::Rdi), key(0), value(0)];
-    let begin = attach(
-        &session,
-        &victim,
-        &function,
-        Probe {
-            sink: abi::SINK_SPAN,
-            table: spans.id,
-            entry_program: program(&session, &begin),
-            ..Probe::default()
-        },
-    );
-    let ends = [
-        register(0, Register::Rax),
-        constant(1, 1),
-        step(Operation::Subtract, 2, 0, 1, 0, 0),
-        key(2),
-        step(Operation::EndSpan, 3, 0, 0, 0, 0),
-    ];
-    let ended = |last: &[Step]| program(&session, &[&ends, last].concat());
-    let returns = Probe {
-        kind: abi::PROBE_RETURN,
-        span: spans.id,
-        ..Probe::default()
-    };
-    let timed = attach(
-        &session,
-        &victim,
-        &function,
-        Probe {
-            sink: abi::SINK_TABLE,
-            table: times.id,
-            return_program: ended(&[value(3)]),
-            ..returns
-        },
-    );
-    victim.call(300);
-    assert_eq!(session.counters(begin).aggregated, 300);
-    assert_eq!(session.counters(timed).aggregated, 300);
-    let (left, answer) = session.rows(&spans, 4);
-    assert!(left.is_empty(), "{left:?}");
-    assert_eq!((answer.turned_away, answer.replaced), (0, 0));
-    let (rows, _) = session.rows(&times, 4);
-    let count: u64 = rows.iter().map(|row| row.head.count).sum();
-    assert_eq!(count, 300);
-    assert!(rows.iter().all(|row| row.head.least > 0));
-    session.detach(&[timed]).expect("it is attached");
-
-    // Recorded, with the value that each began with.
-    let fields = [
-        field(3),
-        step(Operation::SpanValue, 4, 0, 0, 0, 0),
-        field(4),
-    ];
-    let recorded = attach(
-        &session,
-        &victim,
-        &function,
-        Probe {
-            return_program: ended(&fields),
-            ..returns
-        },
-    );
-    victim.call(20);
-    assert_eq!(session.counters(recorded).recorded, 20);
-    let mut values: Vec<u64> = Records::of(&session)
-        .details
-        .iter()
-        .map(|(_, fields)| {
-            assert_eq!(fields[0], 0b11);
-            assert!(fields[1] > 0);
-            fields[2]
-        })
-        .collect();
-    values.sort_unstable();
-    assert_eq!(values, (0..20).collect::<Vec<u64>>());
-}
-
-fn spans_that_do_not_end_are_left() {
-    let _module = Module::load();
-    let mut victim = Victim::start("chain", &[]);
-    let session = session_on(&victim);
-    let spans = session
-        .table(Table {
-            kind: abi::TABLE_SPANS,
-            key_words: 1,
-            max_frames: 20,
-            rows: 1000,
-            ..SUMS
-        })
-        .expect("a table");
-    // The time is a new key at each call.
-    let begin = [
-        step(Operation::Context, 0, 0, 0, 0, Context::Time as u64),
-        key(0),
-        register(1, Register::Rdi),
-        value(1),
-    ];
-    let id = attach(
-        &session,
-        &victim,
-        &victim.function("bottom"),
-        Probe {
-            flags: abi::PROBE_STACK,
-            max_frames: 20,
-            sink: abi::SINK_SPAN,
-            table: spans.id,
-            entry_program: program(&session, &begin),
-            ..Probe::default()
-        },
-    );
-    victim.call(50);
-    assert_eq!(session.counters(id).aggregated, 50);
-    let (rows, answer) = session.rows(&spans, 7);
-    assert_eq!(rows.len(), 50);
-    for row in &rows {
-        assert_eq!((row.head.count, row.head.tid), (1, victim.pid()));
-        assert_eq!(row.head.time_ns, row.key[0]);
-        assert!(row.stack.len() >= 17, "{row:?}");
-    }
-    // A key that is there already replaces its span.
-    let again = [constant(0, 1), key(0)];
-    let id = attach(
-        &session,
-        &victim,
-        &victim.function("level_15"),
-        Probe {
-            flags: abi::PROBE_STACK,
-            max_frames: 4,
-            sink: abi::SINK_SPAN,
-            table: spans.id,
-            entry_program: program(&session, &again),
-            ..Probe::default()
-        },
-    );
-    victim.call(10);
-    assert_eq!(session.counters(id).aggregated, 10);
-    let (rows, after) = session.rows(&spans, 7);
-    assert_eq!(rows.len(), 61);
-    assert_eq!(after.replaced - answer.replaced, 9);
-    let replaced = rows.iter().find(|row| row.key == [1]).expect("it is there");
-    assert_eq!(replaced.stack.len(), 4);
 }
 
 fn tables_that_cannot_be_are_refused() {

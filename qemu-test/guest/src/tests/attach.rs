@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: what cannot be probed is refused with the reason, and leaves nothing; what was
+//! attached is known by its id alone.
+
+use super::abi::{prepared, refused};
+use super::tests;
+use crate::module::Module;
+use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::sys::{self};
+use crate::victim::Victim;
+use nix::libc::{self};
+use nsprobe_common::abi::{self, Attach, Probe, Refusal};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+tests![
+    only_regular_files_can_be_probed,
+    a_failed_attach_leaves_nothing,
+    detach_knows_its_probes,
+    counters_and_objects_know_their_ids,
+];
+
+fn only_regular_files_can_be_probed() {
+    let _module = Module::load();
+    let prepared = prepared();
+    let session = &prepared.session;
+    let fifo = format!("/tmp/fifo-{}", std::process::id());
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("/tmp is writable");
+    let open = |path: &str, flags: i32| -> OwnedFd {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags);
+        options
+            .open(path)
+            .unwrap_or_else(|e| panic!("{path}: {e}"))
+            .into()
+    };
+    let program = prepared.file.to_str().expect("a plain name");
+    let write_only = format!("/tmp/write-only-{}", std::process::id());
+    let cases: [(&str, OwnedFd, i32, Refusal); 7] = [
+        (
+            "folder",
+            open("/usr/bin", 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "device",
+            open("/dev/zero", 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "FIFO",
+            open(&fifo, libc::O_NONBLOCK),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "itself",
+            open(abi::DEVICE, 0),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+        (
+            "path only",
+            open(program, libc::O_PATH),
+            libc::EBADF,
+            Refusal::BadFd,
+        ),
+        (
+            "write only",
+            File::create(&write_only).expect("/tmp is writable").into(),
+            libc::EBADF,
+            Refusal::BadFd,
+        ),
+        (
+            "socket",
+            sys::duplicate(&socket()),
+            libc::EINVAL,
+            Refusal::NotRegular,
+        ),
+    ];
+    let attach = |fd: i32, offset: u64| {
+        let mut probes = [Probe {
+            fd,
+            ..probe_at(offset, 0)
+        }];
+        let (error, reply) = session.attach_all(&mut probes).expect_err("refused");
+        (
+            error.raw_os_error().unwrap_or(0),
+            Refusal::from_u32(reply.reason),
+        )
+    };
+    let identify = |fd: i32| {
+        let mut request = abi::File {
+            size: size::<abi::File>(),
+            fd,
+            ..abi::File::default()
+        };
+        let done = sys::ioctl(session, abi::FILE, &mut request);
+        done.map(|_| request.identity)
+    };
+    for (name, fd, wanted, reason) in &cases {
+        let got = attach(fd.as_raw_fd(), 0);
+        assert_eq!(got, (*wanted, Some(*reason)), "{name}");
+        assert_eq!(errno(identify(fd.as_raw_fd()), name), *wanted);
+    }
+    assert_eq!(errno(identify(-1), "no descriptor"), libc::EBADF);
+    let file = File::open(&prepared.file).expect("the victim is there");
+    let told = identify(file.as_raw_fd()).expect("a regular file");
+    let metadata = file.metadata().expect("it is open");
+    assert_eq!((told.dev, told.ino), (metadata.dev(), metadata.ino()));
+    assert_eq!((told.pid, told.build_id_len), (0, 0));
+    for fd in [-1, 1000, i32::MAX, i32::MIN, -100] {
+        assert_eq!(
+            attach(fd, 0),
+            (libc::EBADF, Some(Refusal::BadFd)),
+            "fd {fd}"
+        );
+    }
+    let length = fs::metadata(&prepared.file)
+        .expect("the victim is there")
+        .len();
+    for offset in [
+        length,
+        length + 1,
+        length + 4096,
+        1 << 40,
+        1 << 63,
+        u64::MAX,
+    ] {
+        let probe = probe_at(offset, 0);
+        refused(&prepared, probe, libc::ENOEXEC, Refusal::OutsideFile);
+    }
+    // No page cache that could carry a breakpoint.
+    let (errno, _) = attach(open("/proc/version", 0).as_raw_fd(), 0);
+    assert!(
+        [libc::EIO, libc::ENOEXEC].contains(&errno),
+        "procfs: {errno}"
+    );
+    assert_eq!(session.info().probes, 1);
+    let _ = fs::remove_file(fifo);
+    let _ = fs::remove_file(write_only);
+}
+
+fn socket() -> std::os::unix::net::UnixStream {
+    std::os::unix::net::UnixStream::pair().expect("a pair").0
+}
+
+fn a_failed_attach_leaves_nothing() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let file = File::open(victim.file()).expect("the victim is there");
+    let good = Probe {
+        fd: file.as_raw_fd(),
+        ..probe_at(function.offset, 0)
+    };
+    for (bad, reason) in [
+        (Probe { fd: -1, ..good }, Refusal::BadFd),
+        (
+            Probe {
+                offset: 1 << 40,
+                ..good
+            },
+            Refusal::OutsideFile,
+        ),
+        (Probe { kind: 9, ..good }, Refusal::UnknownValue),
+    ] {
+        let mut probes = [good, good, bad, good];
+        let (_, reply) = session
+            .attach_all(&mut probes)
+            .expect_err("the third is wrong");
+        assert_eq!(
+            (reply.failed, Refusal::from_u32(reply.reason)),
+            (2, Some(reason))
+        );
+        assert_eq!(session.info().probes, 0);
+        assert!(victim.text_is_restored(function.offset));
+    }
+    for (count, probe_size) in [
+        (0, size::<Probe>()),
+        (abi::ATTACH_MAX + 1, size::<Probe>()),
+        (u32::MAX, size::<Probe>()),
+        (1, 0),
+        (1, abi::PROBE_BYTES_V1 as u32 - 8),
+        (1, u32::MAX),
+    ] {
+        let mut attach = Attach {
+            size: size::<Attach>(),
+            probes: &good as *const Probe as u64,
+            count,
+            probe_size,
+            ..Attach::default()
+        };
+        errno(
+            sys::ioctl(&session, abi::ATTACH, &mut attach),
+            &format!("{count} probes of {probe_size} bytes"),
+        );
+        assert_eq!(session.info().probes, 0);
+    }
+    victim.call(10);
+    let id = session.probe(victim.file(), &function, 0);
+    victim.call(10);
+    assert_eq!(session.counters(id).hits, 10);
+}
+
+fn detach_knows_its_probes() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    let first = session.probe(victim.file(), &function, 0);
+    let second = session.probe(victim.file(), &function, 0);
+    assert_ne!(first, second);
+    assert_eq!(
+        errno(session.detach(&[first, 99]), "an unknown id"),
+        libc::ENOENT
+    );
+    assert_eq!(errno(session.detach(&[0]), "id 0"), libc::ENOENT);
+    assert_eq!(errno(session.detach(&[]), "no id"), libc::EINVAL);
+    assert_eq!(
+        errno(session.detach(&[first, first]), "an id twice"),
+        libc::EINVAL
+    );
+    assert_eq!(session.info().probes, 2, "some of them were detached");
+    victim.call(5);
+    session.detach(&[first]).expect("it is attached");
+    assert_eq!(errno(session.detach(&[first]), "again"), libc::ENOENT);
+    victim.call(5);
+    assert_eq!(session.counters(first).hits, 5, "kept behind DETACH");
+    assert_eq!(session.counters(second).hits, 10);
+    session.detach(&[second]).expect("it is attached");
+    assert!(victim.text_is_restored(function.offset));
+    let third = session.probe(victim.file(), &function, 0);
+    assert!(third > second, "an id was used again");
+}
+
+fn counters_and_objects_know_their_ids() {
+    let _module = Module::load();
+    let prepared = prepared();
+    let session = &prepared.session;
+    let rings = session.info().rings;
+    for cpu in 0..rings {
+        session.counters_on(prepared.id, cpu).expect("a CPU");
+    }
+    for probe in [0, prepared.id + 1, u32::MAX] {
+        let got = errno(session.counters_on(probe, abi::CPU_ALL), "another probe");
+        assert_eq!(got, libc::ENOENT, "probe {probe}");
+    }
+    for cpu in [rings, 4096, u32::MAX - 1] {
+        errno(session.counters_on(prepared.id, cpu), "another CPU");
+    }
+    for id in [0, 1, abi::OBJECTS_MAX, u32::MAX] {
+        assert_eq!(errno(session.object(id, 0), "an object"), libc::ENOENT);
+        assert_eq!(
+            errno(session.object(id, abi::OBJECT_FD), "an object"),
+            libc::ENOENT
+        );
+    }
+}
