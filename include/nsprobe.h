@@ -695,6 +695,171 @@ struct nsprobe_attach {
 	__u32 reason;
 };
 
+/*
+ * Why a request was refused (nsprobe_attach.reason). Numbers are never reused.
+ */
+enum nsprobe_refusal {
+	/* No reason beyond the error number. */
+	NSPROBE_REFUSAL_NONE = 0,
+	/* The session has no rings yet. */
+	NSPROBE_REFUSAL_NO_SETUP = 1,
+	/*
+	 * A flag, kind or reserved field has a value that this version does not
+	 * know.
+	 */
+	NSPROBE_REFUSAL_UNKNOWN_VALUE = 2,
+	/* The file descriptor is not open, or not for reading. */
+	NSPROBE_REFUSAL_BAD_FD = 3,
+	/* Not a regular file. */
+	NSPROBE_REFUSAL_NOT_REGULAR = 4,
+	/* The offset lies behind the end of the file. */
+	NSPROBE_REFUSAL_OUTSIDE_FILE = 5,
+	/* The session has too many probes. */
+	NSPROBE_REFUSAL_TOO_MANY = 6,
+	/*
+	 * The kernel's uprobe_register refused: the instruction cannot be
+	 * probed, or the file system cannot carry probes; the error number
+	 * tells which.
+	 */
+	NSPROBE_REFUSAL_KERNEL = 7,
+	/* Too little memory. */
+	NSPROBE_REFUSAL_NO_MEMORY = 8,
+	/* The session has no program or table of this id. */
+	NSPROBE_REFUSAL_NO_SUCH_ID = 9,
+	/*
+	 * A program of this probe writes, which this session, or who asks for
+	 * it, may not (NSPROBE_SETUP_MODIFY).
+	 */
+	NSPROBE_REFUSAL_MAY_NOT_WRITE = 10,
+	/*
+	 * Sink, table, span and programs do not fit together: a table that the
+	 * sink does not take, of another kind, or of another number of key
+	 * words.
+	 */
+	NSPROBE_REFUSAL_MISMATCH = 11,
+	/*
+	 * The semaphore is odd, lies outside the file, or overlaps the
+	 * instruction.
+	 */
+	NSPROBE_REFUSAL_BAD_SEMAPHORE = 12,
+	/* The instruction is probed with another semaphore, or without one. */
+	NSPROBE_REFUSAL_SEMAPHORE_CONFLICT = 13,
+	/*
+	 * A program returns at once and the probe is not
+	 * NSPROBE_PROBE_AT_ENTRY, or it is the program of the return.
+	 */
+	NSPROBE_REFUSAL_NOT_AT_ENTRY = 14,
+	/* A program writes and nsprobe_probe.max_writes is zero. */
+	NSPROBE_REFUSAL_NO_WRITE_LIMIT = 15,
+	/*
+	 * nsprobe_probe.rate, nsprobe_probe.burst or nsprobe_probe.runaway is
+	 * too large, or there is a burst without a rate.
+	 */
+	NSPROBE_REFUSAL_BAD_LIMIT = 16,
+	/*
+	 * NSPROBE_PROBE_KERNEL_STACK of somebody who may not see the kernel's
+	 * addresses.
+	 */
+	NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL = 17,
+};
+
+/*
+ * Detaches count probes and waits until no handler of theirs runs. ENOENT when
+ * an id is not attached, EINVAL when one is there twice; then none is detached.
+ */
+struct nsprobe_detach {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* Address of count ids (u32). */
+	__u64 ids;
+	/* 1 to NSPROBE_ATTACH_MAX. */
+	__u32 count;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/* Bytes of struct nsprobe_counters in NSPROBE_VERSION_V1. */
+#define NSPROBE_COUNTERS_BYTES_V1 64
+
+/* nsprobe_counters.cpu: the sum over all CPUs. */
+#define NSPROBE_CPU_ALL 0xffffffffU
+
+/*
+ * The counters of one probe. A hit is counted in hits when its handler begins,
+ * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
+ * off, frozen, turned_away and lost_full when it is done: the difference is the
+ * number of hits being handled at the moment, zero when no traced task is in a
+ * handler, and for good after struct nsprobe_detach, which waits for them.
+ */
+struct nsprobe_counters {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/*
+	 * In: the probe's id. A detached probe's counters are kept until the
+	 * session ends.
+	 */
+	__u32 probe;
+	/* In: a CPU, or NSPROBE_CPU_ALL. */
+	__u32 cpu;
+	/* Out: times the breakpoint was hit. */
+	__u64 hits;
+	/* Out: hits with a record in a ring. */
+	__u64 recorded;
+	/* Out: hits of tasks that the filter leaves out. */
+	__u64 filtered;
+	/* Out: hits lost because the ring was full. */
+	__u64 lost_full;
+	/* Out: hits that the program did not require. */
+	__u64 rejected;
+	/*
+	 * Out: recorded hits whose stack ended early for another reason than
+	 * its natural end or the frame limit.
+	 */
+	__u64 stacks_cut;
+	/*
+	 * Out: of the rejected hits, those where a required value could not be
+	 * read.
+	 */
+	__u64 undecided;
+	/* Out: hits that were counted or went into a table. */
+	__u64 aggregated;
+	/* Out: hits for which the table had no row left. */
+	__u64 turned_away;
+	/* Out: writes that its programs made. */
+	__u64 written;
+	/*
+	 * Out: writes that failed: a value was missing, or the place cannot be
+	 * written.
+	 */
+	__u64 write_failed;
+	/*
+	 * Out: writes that were withheld, as there were
+	 * nsprobe_probe.max_writes before.
+	 */
+	__u64 write_withheld;
+	/* Out: hits that were not the one in nsprobe_probe.every. */
+	__u64 skipped;
+	/* Out: hits beyond nsprobe_probe.rate. */
+	__u64 limited;
+	/*
+	 * Out: hits after the probe was turned off, for nsprobe_probe.runaway:
+	 * each process takes some until it has lost the breakpoint.
+	 */
+	__u64 off;
+	/*
+	 * Out: calls of a NSPROBE_PROBE_CALL whose returns the kernel does not
+	 * follow, as 64 of the thread's are pending already. They are no hits
+	 * of their own.
+	 */
+	__u64 too_deep;
+	/* Out: hits while the rings were frozen. */
+	__u64 frozen;
+};
+
 /* Most programs in one session. */
 #define NSPROBE_PROGRAMS_MAX (1U << 12)
 
@@ -873,171 +1038,6 @@ struct nsprobe_row {
 	 * else zero.
 	 */
 	__u32 tid;
-};
-
-/*
- * Why a request was refused (nsprobe_attach.reason). Numbers are never reused.
- */
-enum nsprobe_refusal {
-	/* No reason beyond the error number. */
-	NSPROBE_REFUSAL_NONE = 0,
-	/* The session has no rings yet. */
-	NSPROBE_REFUSAL_NO_SETUP = 1,
-	/*
-	 * A flag, kind or reserved field has a value that this version does not
-	 * know.
-	 */
-	NSPROBE_REFUSAL_UNKNOWN_VALUE = 2,
-	/* The file descriptor is not open, or not for reading. */
-	NSPROBE_REFUSAL_BAD_FD = 3,
-	/* Not a regular file. */
-	NSPROBE_REFUSAL_NOT_REGULAR = 4,
-	/* The offset lies behind the end of the file. */
-	NSPROBE_REFUSAL_OUTSIDE_FILE = 5,
-	/* The session has too many probes. */
-	NSPROBE_REFUSAL_TOO_MANY = 6,
-	/*
-	 * The kernel's uprobe_register refused: the instruction cannot be
-	 * probed, or the file system cannot carry probes; the error number
-	 * tells which.
-	 */
-	NSPROBE_REFUSAL_KERNEL = 7,
-	/* Too little memory. */
-	NSPROBE_REFUSAL_NO_MEMORY = 8,
-	/* The session has no program or table of this id. */
-	NSPROBE_REFUSAL_NO_SUCH_ID = 9,
-	/*
-	 * A program of this probe writes, which this session, or who asks for
-	 * it, may not (NSPROBE_SETUP_MODIFY).
-	 */
-	NSPROBE_REFUSAL_MAY_NOT_WRITE = 10,
-	/*
-	 * Sink, table, span and programs do not fit together: a table that the
-	 * sink does not take, of another kind, or of another number of key
-	 * words.
-	 */
-	NSPROBE_REFUSAL_MISMATCH = 11,
-	/*
-	 * The semaphore is odd, lies outside the file, or overlaps the
-	 * instruction.
-	 */
-	NSPROBE_REFUSAL_BAD_SEMAPHORE = 12,
-	/* The instruction is probed with another semaphore, or without one. */
-	NSPROBE_REFUSAL_SEMAPHORE_CONFLICT = 13,
-	/*
-	 * A program returns at once and the probe is not
-	 * NSPROBE_PROBE_AT_ENTRY, or it is the program of the return.
-	 */
-	NSPROBE_REFUSAL_NOT_AT_ENTRY = 14,
-	/* A program writes and nsprobe_probe.max_writes is zero. */
-	NSPROBE_REFUSAL_NO_WRITE_LIMIT = 15,
-	/*
-	 * nsprobe_probe.rate, nsprobe_probe.burst or nsprobe_probe.runaway is
-	 * too large, or there is a burst without a rate.
-	 */
-	NSPROBE_REFUSAL_BAD_LIMIT = 16,
-	/*
-	 * NSPROBE_PROBE_KERNEL_STACK of somebody who may not see the kernel's
-	 * addresses.
-	 */
-	NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL = 17,
-};
-
-/*
- * Detaches count probes and waits until no handler of theirs runs. ENOENT when
- * an id is not attached, EINVAL when one is there twice; then none is detached.
- */
-struct nsprobe_detach {
-	/* Bytes of this struct. */
-	__u32 size;
-	/* Zero. */
-	__u32 flags;
-	/* Address of count ids (u32). */
-	__u64 ids;
-	/* 1 to NSPROBE_ATTACH_MAX. */
-	__u32 count;
-	/* Zero. */
-	__u32 reserved;
-};
-
-/* Bytes of struct nsprobe_counters in NSPROBE_VERSION_V1. */
-#define NSPROBE_COUNTERS_BYTES_V1 64
-
-/* nsprobe_counters.cpu: the sum over all CPUs. */
-#define NSPROBE_CPU_ALL 0xffffffffU
-
-/*
- * The counters of one probe. A hit is counted in hits when its handler begins,
- * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
- * off, frozen, turned_away and lost_full when it is done: the difference is the
- * number of hits being handled at the moment, zero when no traced task is in a
- * handler, and for good after struct nsprobe_detach, which waits for them.
- */
-struct nsprobe_counters {
-	/* Bytes of this struct. */
-	__u32 size;
-	/* Zero. */
-	__u32 flags;
-	/*
-	 * In: the probe's id. A detached probe's counters are kept until the
-	 * session ends.
-	 */
-	__u32 probe;
-	/* In: a CPU, or NSPROBE_CPU_ALL. */
-	__u32 cpu;
-	/* Out: times the breakpoint was hit. */
-	__u64 hits;
-	/* Out: hits with a record in a ring. */
-	__u64 recorded;
-	/* Out: hits of tasks that the filter leaves out. */
-	__u64 filtered;
-	/* Out: hits lost because the ring was full. */
-	__u64 lost_full;
-	/* Out: hits that the program did not require. */
-	__u64 rejected;
-	/*
-	 * Out: recorded hits whose stack ended early for another reason than
-	 * its natural end or the frame limit.
-	 */
-	__u64 stacks_cut;
-	/*
-	 * Out: of the rejected hits, those where a required value could not be
-	 * read.
-	 */
-	__u64 undecided;
-	/* Out: hits that were counted or went into a table. */
-	__u64 aggregated;
-	/* Out: hits for which the table had no row left. */
-	__u64 turned_away;
-	/* Out: writes that its programs made. */
-	__u64 written;
-	/*
-	 * Out: writes that failed: a value was missing, or the place cannot be
-	 * written.
-	 */
-	__u64 write_failed;
-	/*
-	 * Out: writes that were withheld, as there were
-	 * nsprobe_probe.max_writes before.
-	 */
-	__u64 write_withheld;
-	/* Out: hits that were not the one in nsprobe_probe.every. */
-	__u64 skipped;
-	/* Out: hits beyond nsprobe_probe.rate. */
-	__u64 limited;
-	/*
-	 * Out: hits after the probe was turned off, for nsprobe_probe.runaway:
-	 * each process takes some until it has lost the breakpoint.
-	 */
-	__u64 off;
-	/*
-	 * Out: calls of a NSPROBE_PROBE_CALL whose returns the kernel does not
-	 * follow, as 64 of the thread's are pending already. They are no hits
-	 * of their own.
-	 */
-	__u64 too_deep;
-	/* Out: hits while the rings were frozen. */
-	__u64 frozen;
 };
 
 /*

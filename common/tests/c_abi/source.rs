@@ -47,6 +47,8 @@ pub(crate) fn read() -> Vec<Item> {
     let mut items = Vec::new();
     for file in [
         "abi.rs",
+        "abi/probe.rs",
+        "abi/kept.rs",
         "program.rs",
         "frame.rs",
         "record.rs",

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! Probes: what they are, how they are attached and detached, and what they count.
+
+use super::*;
+
+/// [`Probe::kind`]: before the instruction at `offset` runs.
+pub const PROBE_ENTRY: u32 = 1;
+/// [`Probe::kind`]: when the function that begins at `offset` returns. The kernel
+/// replaces its return address: not for functions that unwind through their
+/// callers (exceptions) or move their stack (Go). At most 64 calls of one thread
+/// can be waiting; further ones return unseen.
+pub const PROBE_RETURN: u32 = 2;
+/// [`Probe::kind`]: both. The return knows when its call began and what the entry
+/// program kept. A call whose entry the program rejects has no return.
+pub const PROBE_CALL: u32 = 3;
+
+/// [`Probe::flags`]: take the user stack.
+pub const PROBE_STACK: u32 = 1 << 0;
+/// [`Probe::flags`]: at the hit the return address is on top of the stack
+/// (nothing of the function's prologue that moves the stack pointer has run).
+/// User space knows it from the symbol table; without it the caller of the
+/// probed function is missing from frame-pointer stacks.
+pub const PROBE_AT_ENTRY: u32 = 1 << 1;
+/// [`Probe::flags`]: of a [`PROBE_CALL`], only the returns count. Entries run
+/// their program (which keeps values) and go nowhere; only one that the filter or
+/// the program turns away is counted, as a hit that was `filtered` or `rejected`.
+pub const PROBE_RETURN_ONLY: u32 = 1 << 2;
+
+/// [`Probe::sink`]: a record in the ring.
+pub const SINK_RECORD: u32 = 0;
+/// [`Probe::sink`]: nothing but the probe's counters.
+pub const SINK_COUNT: u32 = 1;
+/// [`Probe::sink`]: the row of [`Probe::table`] that the program's key steps name.
+/// What is added there is the program's value; without one, the nanoseconds since
+/// the call's entry at a return, and 1 elsewhere.
+pub const SINK_TABLE: u32 = 2;
+/// [`Probe::sink`]: begins a span in [`Probe::table`], under the program's key;
+/// a span of the same key that had begun before is replaced.
+pub const SINK_SPAN: u32 = 3;
+
+/// [`Probe::flags`]: a hit that is delivered freezes the rings, with its own record in
+/// them. Only in a session with [`SETUP_OVERWRITE`].
+pub const PROBE_FREEZES: u32 = 1 << 3;
+/// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a stack goes through a
+/// file that has no unwind rows, a [`StackCopy`](super::record::StackCopy) record precedes
+/// the hit's, which then ends with [`StackEnd::Copied`](super::record::StackEnd::Copied).
+/// With [`SINK_TABLE`] such a hit is recorded, and in no row yet: the value and the key are
+/// its fields.
+pub const PROBE_COPIES: u32 = 1 << 4;
+
+/// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: equal stacks are kept once,
+/// and records name them by an id ([`Hit::stack`](super::record::Hit::stack)). When there is
+/// no room for more, the frames are in the record, as without this.
+pub const PROBE_STACK_IDS: u32 = 1 << 5;
+/// [`Probe::flags`]: with [`SINK_RECORD`]: take the kernel's stack, too. Needs CAP_SYSLOG in
+/// the initial user namespace ([`Refusal::MayNotSeeKernel`]).
+pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
+/// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a page of a stack in
+/// private memory is not there (paged out), the hit's record ends with
+/// [`StackEnd::Late`](super::frame::StackEnd::Late), and a
+/// [`LateStack`](super::record::LateStack) follows. The page is fetched before the task goes
+/// on, when the breakpoint's handlers are done. Not for memory of files, nor for what a
+/// userfaultfd serves: there the stack ends with a fault. With [`SINK_TABLE`] as
+/// [`PROBE_COPIES`].
+pub const PROBE_LATE: u32 = 1 << 7;
+
+/// Words of all stacks that a session keeps with [`PROBE_STACK_IDS`], each with one more.
+pub const STACK_TABLE_WORDS: usize = 1 << 19;
+/// Most stacks that wait for a page at one time; further ones end with a fault.
+pub const LATE_MAX: usize = 64;
+
+/// Most words of a stack's memory in a copy.
+pub const STACK_COPY_WORDS_MAX: usize = 2048;
+/// Most mappings in a copy.
+pub const CODE_MAPPINGS_MAX: usize = 128;
+
+/// One probe of an [`Attach`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Probe {
+    /// A file descriptor open for reading: the file to probe. On overlayfs the
+    /// probe goes to the real file beneath.
+    pub fd: i32,
+    /// `PROBE_ENTRY`, `PROBE_RETURN` or `PROBE_CALL`.
+    pub kind: u32,
+    /// `PROBE_*` bits.
+    pub flags: u32,
+    /// Most frames of a stack, up to [`FRAMES_MAX`]; 0 means the most.
+    pub max_frames: u32,
+    /// File offset of the instruction that gets the breakpoint.
+    pub offset: u64,
+    /// File offset that records give as frame 0: the function's entry when the
+    /// breakpoint sits behind it. Zero: `offset`.
+    pub report_offset: u64,
+    /// File offset of the USDT semaphore: a `u16` in the program's data that the
+    /// kernel counts up in each process that has the breakpoint, and down again. Zero:
+    /// none. All probes of one instruction, those of other tracers too, must agree.
+    pub semaphore: u64,
+    /// Out: the probe's id in this session, from 1 on, never reused.
+    pub id: u32,
+    /// `SINK_*`: what becomes of a hit.
+    pub sink: u32,
+    /// Id of the [`Program`] that runs at the entry, or zero.
+    pub entry_program: u32,
+    /// Id of the [`Program`] that runs at the return, or zero.
+    pub return_program: u32,
+    /// Id of the [`Table`] of [`SINK_TABLE`] and [`SINK_SPAN`], or zero.
+    pub table: u32,
+    /// Id of the [`Table`] whose spans the program ends (`EndSpan`), or zero.
+    pub span: u32,
+    /// Most writes that the probe's programs may make, of all kinds and processes: from 1
+    /// on when they have such, else zero. Further ones are withheld, and counted.
+    pub max_writes: u32,
+    /// Deliver one in so many of the hits that the filter and the program let through,
+    /// counted on each CPU, beginning with the first. Zero and one: all.
+    pub every: u32,
+    /// Deliver at most so many hits a second, over all CPUs; further ones are counted as
+    /// limited. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: all.
+    pub rate: u32,
+    /// With `rate`: how many hits may come at once. Zero: as many as in a second.
+    pub burst: u32,
+    /// Turn the probe off for good when it is hit more than so many times a second, over
+    /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
+    /// tells it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
+    pub runaway: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Probe>() == 88);
+
+/// Bytes of [`Probe`] in [`Version::V1`]: the least that [`Attach`] takes.
+pub const PROBE_BYTES_V1: usize = 48;
+
+/// Attaches `count` probes, all or none.
+///
+/// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes),
+/// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
+/// `ENOSPC` (too many probes), `ENXIO` ([`Setup`] is missing); `failed` and
+/// `reason` tell which probe and why. All are checked before the first breakpoint is
+/// put in. A breakpoint may be hit before the call returns, and also when it fails in
+/// the end: ids under which there may be records are not used again.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Attach {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Address of `count` structs [`Probe`]; their ids are written back.
+    pub probes: u64,
+    /// 1 to [`ATTACH_MAX`].
+    pub count: u32,
+    /// Bytes of one struct [`Probe`] as the caller knows it.
+    pub probe_size: u32,
+    /// Out, on error: index of the probe that could not be attached.
+    pub failed: u32,
+    /// Out, on error: a [`Refusal`].
+    pub reason: u32,
+}
+const _: () = assert!(size_of::<Attach>() == 32);
+
+/// Why a request was refused ([`Attach::reason`]). Numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// No reason beyond the error number.
+    None = 0,
+    /// The session has no rings yet.
+    NoSetup = 1,
+    /// A flag, kind or reserved field has a value that this version does not know.
+    UnknownValue = 2,
+    /// The file descriptor is not open, or not for reading.
+    BadFd = 3,
+    /// Not a regular file.
+    NotRegular = 4,
+    /// The offset lies behind the end of the file.
+    OutsideFile = 5,
+    /// The session has too many probes.
+    TooMany = 6,
+    /// The kernel's `uprobe_register` refused: the instruction cannot be probed,
+    /// or the file system cannot carry probes; the error number tells which.
+    Kernel = 7,
+    /// Too little memory.
+    NoMemory = 8,
+    /// The session has no program or table of this id.
+    NoSuchId = 9,
+    /// A program of this probe writes, which this session, or who asks for it, may not
+    /// ([`SETUP_MODIFY`]).
+    MayNotWrite = 10,
+    /// Sink, table, span and programs do not fit together: a table that the sink
+    /// does not take, of another kind, or of another number of key words.
+    Mismatch = 11,
+    /// The semaphore is odd, lies outside the file, or overlaps the instruction.
+    BadSemaphore = 12,
+    /// The instruction is probed with another semaphore, or without one.
+    SemaphoreConflict = 13,
+    /// A program returns at once and the probe is not [`PROBE_AT_ENTRY`], or it is the
+    /// program of the return.
+    NotAtEntry = 14,
+    /// A program writes and [`Probe::max_writes`] is zero.
+    NoWriteLimit = 15,
+    /// [`Probe::rate`], [`Probe::burst`] or [`Probe::runaway`] is too large, or there is a
+    /// burst without a rate.
+    BadLimit = 16,
+    /// [`PROBE_KERNEL_STACK`] of somebody who may not see the kernel's addresses.
+    MayNotSeeKernel = 17,
+}
+
+impl Refusal {
+    /// The refusal with this number.
+    pub const fn from_u32(reason: u32) -> Option<Refusal> {
+        Some(match reason {
+            0 => Refusal::None,
+            1 => Refusal::NoSetup,
+            2 => Refusal::UnknownValue,
+            3 => Refusal::BadFd,
+            4 => Refusal::NotRegular,
+            5 => Refusal::OutsideFile,
+            6 => Refusal::TooMany,
+            7 => Refusal::Kernel,
+            8 => Refusal::NoMemory,
+            9 => Refusal::NoSuchId,
+            10 => Refusal::MayNotWrite,
+            11 => Refusal::Mismatch,
+            12 => Refusal::BadSemaphore,
+            13 => Refusal::SemaphoreConflict,
+            14 => Refusal::NotAtEntry,
+            15 => Refusal::NoWriteLimit,
+            16 => Refusal::BadLimit,
+            17 => Refusal::MayNotSeeKernel,
+            _ => return None,
+        })
+    }
+}
+
+/// Detaches `count` probes and waits until no handler of theirs runs. `ENOENT`
+/// when an id is not attached, `EINVAL` when one is there twice; then none is
+/// detached.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Detach {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Address of `count` ids (u32).
+    pub ids: u64,
+    /// 1 to [`ATTACH_MAX`].
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Detach>() == 24);
+
+/// Bytes of [`Counters`] in [`Version::V1`].
+pub const COUNTERS_BYTES_V1: usize = 64;
+
+/// [`Counters::cpu`]: the sum over all CPUs.
+pub const CPU_ALL: u32 = u32::MAX;
+
+/// The counters of one probe. A hit is counted in `hits` when its handler begins,
+/// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `skipped`, `limited`,
+/// `off`, `frozen`, `turned_away` and `lost_full` when it is done: the difference is the number of hits being
+/// handled at the moment, zero when no traced task is in a handler, and for good
+/// after [`Detach`], which waits for them.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Counters {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the probe's id. A detached probe's counters are kept until the
+    /// session ends.
+    pub probe: u32,
+    /// In: a CPU, or [`CPU_ALL`].
+    pub cpu: u32,
+    /// Out: times the breakpoint was hit.
+    pub hits: u64,
+    /// Out: hits with a record in a ring.
+    pub recorded: u64,
+    /// Out: hits of tasks that the filter leaves out.
+    pub filtered: u64,
+    /// Out: hits lost because the ring was full.
+    pub lost_full: u64,
+    /// Out: hits that the program did not require.
+    pub rejected: u64,
+    /// Out: recorded hits whose stack ended early for another reason than its
+    /// natural end or the frame limit.
+    pub stacks_cut: u64,
+    /// Out: of the rejected hits, those where a required value could not be read.
+    pub undecided: u64,
+    /// Out: hits that were counted or went into a table.
+    pub aggregated: u64,
+    /// Out: hits for which the table had no row left.
+    pub turned_away: u64,
+    /// Out: writes that its programs made.
+    pub written: u64,
+    /// Out: writes that failed: a value was missing, or the place cannot be written.
+    pub write_failed: u64,
+    /// Out: writes that were withheld, as there were [`Probe::max_writes`] before.
+    pub write_withheld: u64,
+    /// Out: hits that were not the one in [`Probe::every`].
+    pub skipped: u64,
+    /// Out: hits beyond [`Probe::rate`].
+    pub limited: u64,
+    /// Out: hits after the probe was turned off, for [`Probe::runaway`]: each process
+    /// takes some until it has lost the breakpoint.
+    pub off: u64,
+    /// Out: calls of a [`PROBE_CALL`] whose returns the kernel does not follow, as 64 of
+    /// the thread's are pending already. They are no hits of their own.
+    pub too_deep: u64,
+    /// Out: hits while the rings were frozen.
+    pub frozen: u64,
+}
+const _: () = assert!(size_of::<Counters>() == 152);
