@@ -38,6 +38,11 @@ impl Container {
         Container::start(name, &[IMAGE], command)
     }
 
+    /// Runs a command in a container of another image.
+    pub(crate) fn of_image(name: &str, image: &str, command: &[&str]) -> Container {
+        Container::start(name, &[image], command)
+    }
+
     /// Runs a command on an overlay over a folder of the guest's.
     pub(crate) fn over(name: &str, folder: &Path, command: &[&str]) -> Container {
         let lower = format!("{}:O", folder.display());
@@ -93,6 +98,32 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         let _ = podman(&["rm", "-f", "-t", "0", &self.name]);
+    }
+}
+
+/// An image with what is in a folder; removed with the value.
+pub(crate) struct Image {
+    id: String,
+}
+
+impl Image {
+    /// Makes it, and gives it the name, which an earlier one then has no longer.
+    pub(crate) fn of(name: &str, folder: &Path) -> Image {
+        let _ = fs::write(USED, "");
+        let archive = folder.with_extension("tar");
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(folder).arg("-cf").arg(&archive).arg(".");
+        assert!(tar.status().expect("tar is in the guest").success());
+        let path = archive.to_str().expect("a plain name");
+        let id = podman(&["import", "-q", path, name]).expect("there is room");
+        fs::remove_file(&archive).expect("it was written");
+        Image { id }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = podman(&["rmi", "-f", &self.id]);
     }
 }
 

@@ -34,6 +34,7 @@ mod stack_kinds;
 mod stacks;
 mod static_probes;
 mod unwind;
+mod updates;
 mod verify;
 mod volume;
 mod witness;
@@ -99,6 +100,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         static_probes::TESTS,
         containers::TESTS,
         follow::TESTS,
+        updates::TESTS,
         witness::TESTS,
         volume::TESTS,
     ]
