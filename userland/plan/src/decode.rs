@@ -3,10 +3,11 @@
 
 use crate::layout::Layout;
 use crate::syntax::Format;
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
 /// A field, and how it is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldFormat {
     /// Its name.
     pub name: String,
@@ -15,7 +16,8 @@ pub struct FieldFormat {
 }
 
 /// What the words of a field are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// A number of which nothing is known.
     Word,
@@ -105,6 +107,15 @@ impl FieldFormat {
         FieldFormat {
             name: name.to_owned(),
             shape,
+        }
+    }
+
+    /// Whether it has no more values than a compiled spec may ask for: one that was read
+    /// from a file can say anything.
+    pub fn is_bounded(&self) -> bool {
+        match &self.shape {
+            Shape::Object { layout, .. } => layout.is_bounded(),
+            _ => true,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::decode::{FieldValue, Shape};
 use crate::resolve::{Of, Resolver};
 use crate::syntax::{Span, SpecError};
 use crate::types::{self, Type, TypeId};
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
 /// Deepest nesting that is shown.
@@ -16,7 +17,8 @@ const PARTS_MAX: usize = 256;
 const VALUES_MAX: usize = 1024;
 
 /// What bytes are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// A number, or some bits of one.
     Number {
@@ -50,12 +52,20 @@ impl Layout {
     /// How many values it has.
     fn values(&self) -> usize {
         match self {
-            Layout::Array { count, of, .. } => usize::from(*count).saturating_mul(of.values()),
+            // An empty one is a value, too: a file may say that there are many of them.
+            Layout::Array { count, of, .. } => {
+                usize::from(*count).saturating_mul(of.values()).max(1)
+            }
             Layout::Struct(members) => members
                 .iter()
                 .fold(1, |sum: usize, (_, _, of)| sum.saturating_add(of.values())),
             Layout::Number { .. } | Layout::Text(_) | Layout::Bytes(_) => 1,
         }
+    }
+
+    /// Whether it has few enough values to be shown.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.values() <= VALUES_MAX
     }
 
     /// The value that bytes hold; what is missing of them is absent.
@@ -131,7 +141,7 @@ impl Resolver<'_> {
             parts: 0,
         };
         let layout = builder.of(kind, None, 0)?;
-        match layout.values() <= VALUES_MAX {
+        match layout.is_bounded() {
             true => Ok(layout),
             false => builder.error(TOO_MUCH),
         }

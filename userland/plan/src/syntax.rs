@@ -17,6 +17,7 @@ mod words;
 pub(crate) use words::known_register as register_of;
 
 use nsprobe_common::program::{Context, Register};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
@@ -128,7 +129,8 @@ pub enum Changed {
 }
 
 /// How a value is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Format {
     /// A decimal number of so many bytes.
     Decimal {

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All that a capsule has but its records: these may be many.
+
+use crate::blocks::{records, Rest, RestKey, Stack};
+use crate::chunk::Kind;
+use crate::error::{Damage, Error, Reason};
+use crate::model::{Container, End, FrameName, Header, KernelName, Names, Object, Probe, Summary};
+use crate::read::{Chunk, Reader};
+use crate::scan::Source;
+use nsprobe_common::record::{Frame, Frames, Record};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Chunks of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many there are.
+    pub chunks: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Things in them.
+    pub items: u64,
+}
+
+/// What a capsule has.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// What was recorded, when and where; none when that is damaged.
+    pub header: Option<Header>,
+    /// The probes, in their order.
+    pub probes: Vec<Probe>,
+    /// The mapped files, by their ids.
+    pub objects: BTreeMap<u32, Object>,
+    /// The words of the stacks that records name.
+    pub stacks: HashMap<u32, Box<[u64]>>,
+    /// What stacks lacked: why they end, and the words.
+    pub rests: HashMap<RestKey, (u8, Box<[u64]>)>,
+    /// Names, by object, offset and whether that is the instruction itself. Where there are
+    /// several, the last one that has functions.
+    pub names: HashMap<(u32, u64, bool), FrameName>,
+    /// Names of the kernel's functions, by return address.
+    pub kernel: HashMap<u64, KernelName>,
+    /// Names of functions that fields tell of, by probe and address.
+    pub symbols: HashMap<(u32, u64), String>,
+    /// Containers.
+    pub containers: Vec<Container>,
+    /// What it came to; none when it did not end orderly.
+    pub summary: Option<Summary>,
+    /// Whether it ended orderly.
+    pub end: Option<End>,
+    /// What there is of each kind, by its number.
+    pub tallies: BTreeMap<u16, Tally>,
+    /// Hits in it.
+    pub hits: u64,
+    /// Bytes of the records, hits and others.
+    pub record_bytes: u64,
+    /// Hits that found no room in the rings, as told in them.
+    pub lost: u64,
+    /// Places that hits' own records name: object, offset, exact.
+    pub places: BTreeSet<(u32, u64, bool)>,
+    /// What could not be read.
+    pub damages: Vec<Damage>,
+}
+
+impl Contents {
+    /// Reads a capsule from its beginning to its end.
+    pub fn read<S: Source>(reader: &mut Reader<S>) -> Result<Contents, Error> {
+        let mut contents = Contents::default();
+        while let Some(found) = reader.next_chunk()? {
+            match found {
+                Ok(chunk) => contents.take(&chunk)?,
+                Err(damage) => contents.damages.push(damage),
+            }
+        }
+        contents.name_places();
+        Ok(contents)
+    }
+
+    /// Whether a frame counts as that of an instruction itself, by how it was found.
+    pub fn is_exact(method: u8) -> bool {
+        use nsprobe_common::record::Method;
+        [Method::Registers as u8, Method::Signal as u8].contains(&method)
+    }
+
+    fn take(&mut self, chunk: &Chunk<'_>) -> Result<(), Error> {
+        let tally = self.tallies.entry(chunk.header.kind.get()).or_default();
+        tally.chunks += 1;
+        tally.bytes += chunk.body.len() as u64;
+        tally.items += u64::from(chunk.header.items.get());
+        let Some(kind) = chunk.kind() else {
+            return Ok(());
+        };
+        let taken = match kind {
+            Kind::Records => self.take_records(chunk.body)?,
+            kind => self.take_other(kind, chunk.body).err(),
+        };
+        if let Some(why) = taken {
+            self.damages.push(Damage {
+                at: chunk.at,
+                bytes: chunk.body.len() as u64,
+                reason: Reason::Content(why),
+            });
+        }
+        Ok(())
+    }
+
+    fn take_other(&mut self, kind: Kind, body: &[u8]) -> Result<(), String> {
+        match kind {
+            Kind::Header => self.header = self.header.take().or(Some(json(body)?)),
+            Kind::Probes => self.probes.append(&mut bounded(json(body)?)?),
+            Kind::Objects => {
+                let objects: Vec<Object> = json(body)?;
+                let objects = objects.into_iter().map(|object| (object.id, object));
+                self.objects.extend(objects);
+            }
+            Kind::Stacks => Stack::all(body, |stack| {
+                self.stacks.insert(stack.id, stack.words.into());
+            })?,
+            Kind::Rests => Rest::all(body, |rest| {
+                self.rests.insert(rest.of, (rest.end, rest.words.into()));
+            })?,
+            Kind::Names => self.take_names(json(body)?),
+            Kind::Containers => self.containers.append(&mut json(body)?),
+            Kind::Summary => self.summary = Some(json(body)?),
+            Kind::End => self.end = Some(json(body)?),
+            Kind::Processes | Kind::Records => {}
+        }
+        Ok(())
+    }
+
+    fn take_names(&mut self, names: Names) {
+        for name in names.frames {
+            let key = (name.object, name.offset, name.exact);
+            let known = self.names.get(&key);
+            if known.is_none_or(|known| known.functions.is_empty() || !name.functions.is_empty()) {
+                self.names.insert(key, name);
+            }
+        }
+        let kernel = names.kernel.into_iter();
+        self.kernel.extend(kernel.map(|name| (name.address, name)));
+        let symbols = names.symbols.into_iter();
+        self.symbols
+            .extend(symbols.map(|symbol| ((symbol.probe, symbol.address), symbol.name)));
+    }
+
+    /// Counts, and remembers what the frames in records are.
+    fn take_records(&mut self, body: &[u8]) -> Result<Option<String>, Error> {
+        self.record_bytes += body.len() as u64;
+        records(body, &mut |record| {
+            match record {
+                Record::Hit(_, details) => {
+                    self.hits += 1;
+                    note_places(&mut self.places, details.frames);
+                }
+                Record::LateStack(_, frames) => note_places(&mut self.places, frames),
+                Record::Lost(lost) => self.lost = self.lost.saturating_add(lost.count),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds the places that stacks and their rests name.
+    fn name_places(&mut self) {
+        let rests = self.rests.values().map(|(_, words)| words);
+        for words in self.stacks.values().chain(rests) {
+            note_places(&mut self.places, Frames(words));
+        }
+    }
+}
+
+fn note_places(places: &mut BTreeSet<(u32, u64, bool)>, frames: Frames<'_>) {
+    for frame in frames {
+        if let Frame::Object { id, offset, method } = frame {
+            places.insert((id, offset, Contents::is_exact(method)));
+        }
+    }
+}
+
+/// Probes whose fields can be shown.
+fn bounded(probes: Vec<Probe>) -> Result<Vec<Probe>, String> {
+    let mut fields = probes.iter().flat_map(|probe| &probe.fields);
+    match fields.all(|field| field.is_bounded()) {
+        true => Ok(probes),
+        false => Err("a field has too many parts".to_owned()),
+    }
+}
+
+fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}
