@@ -4,7 +4,7 @@
 
 mod exits;
 mod finished;
-mod print;
+pub(crate) mod print;
 
 use crate::args::{Aggregate, AggregatePlan};
 use crate::lookup::{Live, Lookup};
@@ -20,7 +20,7 @@ use libnsprobe::{
     ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
 use nsprobe_plan::syntax::{Expression, Field, Kind};
-use print::Printer;
+use print::{Printer, Style};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -120,7 +120,12 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         before: HashMap::new(),
         live: Live::new(Names::new(files, run.wishes()), false),
         finished: Finished::default(),
-        printer: Printer::new(plan, &run.planned.keys, one_each, run.labels.clone()),
+        printer: Printer::new(
+            Style::of(plan),
+            &run.planned.keys,
+            one_each,
+            run.labels.clone(),
+        ),
     };
     counting.follow(plan, run)
 }

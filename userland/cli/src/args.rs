@@ -3,6 +3,7 @@
 //! ([`Plan`]). Nothing below sees raw arguments.
 
 mod aggregate;
+mod capsule;
 mod limits;
 mod plan;
 mod probe;
@@ -10,11 +11,14 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ListPlan, Plan, ProbeOptions, Returns, RowsOptions, StatusPlan,
-    Tasks, TracePlan, Who,
+    Aggregate, AggregatePlan, InfoPlan, ListPlan, Plan, ProbeOptions, RecordPlan, ReportKey,
+    ReportPlan, Returns, RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TracePlan, Who,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};
+use capsule::{
+    InfoArguments, RecordArguments, ReportArguments, ScriptArguments, SymbolizeArguments,
+};
 use clap::{Args, Parser, Subcommand};
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
@@ -49,6 +53,16 @@ enum Verb {
     Hist(HistArguments),
     /// Count calls by their stacks
     Stacks(StacksArguments),
+    /// Record calls into a file, a capsule, that can be printed anywhere
+    Record(RecordArguments),
+    /// Print what a capsule has, as `trace` would have
+    Script(ScriptArguments),
+    /// Count what a capsule has, by stacks
+    Report(ReportArguments),
+    /// Show what a capsule is: where and when it was recorded, its probes, files and losses
+    Info(InfoArguments),
+    /// Name places in files, or in a capsule that was recorded without names
+    Symbolize(SymbolizeArguments),
     /// List the functions of a program or library that can be probed
     List(ListArguments),
     /// Attach probes, see in which processes they are really armed and why not in others, and detach
@@ -148,6 +162,11 @@ impl Plan {
             Verb::Count(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
+            Verb::Record(arguments) => Plan::Record(arguments.plan()?),
+            Verb::Script(arguments) => Plan::Script(arguments.plan()),
+            Verb::Report(arguments) => Plan::Report(arguments.plan()),
+            Verb::Info(arguments) => Plan::Info(arguments.plan()),
+            Verb::Symbolize(arguments) => Plan::Symbolize(arguments.plan()),
             Verb::List(arguments) => Plan::List(ListPlan {
                 who: arguments.who.plan(Vec::new()),
                 spec: spec(&arguments.binary)?,

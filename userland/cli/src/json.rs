@@ -123,7 +123,7 @@ struct FrameLine<'a> {
 }
 
 #[derive(Serialize)]
-struct FunctionLine<'a> {
+pub(crate) struct FunctionLine<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
@@ -213,7 +213,7 @@ impl<'a> FrameLine<'a> {
 }
 
 impl<'a> FunctionLine<'a> {
-    fn new(frame: &'a SourceFrame) -> FunctionLine<'a> {
+    pub(crate) fn new(frame: &'a SourceFrame) -> FunctionLine<'a> {
         FunctionLine {
             name: &frame.function,
             offset: frame.function_offset,
@@ -236,12 +236,22 @@ fn method_name(method: u8) -> &'static str {
     known.map_or("unknown", |(_, name)| name)
 }
 
-fn source_name(source: Source) -> &'static str {
-    match source {
-        Source::Dwarf => "dwarf",
-        Source::Symbols => "symbols",
-        Source::Plt => "plt",
-    }
+const SOURCES: [(Source, &str); 3] = [
+    (Source::Dwarf, "dwarf"),
+    (Source::Symbols, "symbols"),
+    (Source::Plt, "plt"),
+];
+
+/// What output calls a source of names.
+pub(crate) fn source_name(source: Source) -> &'static str {
+    let known = SOURCES.iter().find(|(known, _)| *known == source);
+    known.map_or("unknown", |(_, name)| name)
+}
+
+/// The source that output calls so.
+pub(crate) fn source_of(name: &str) -> Option<Source> {
+    let known = SOURCES.iter().find(|(_, known)| *known == name);
+    known.map(|(source, _)| *source)
 }
 
 #[derive(Serialize)]

@@ -33,6 +33,9 @@ pub(crate) trait Lookup: NameFrames {
     fn finished(&self) -> u64;
 }
 
+/// In place of a `StackEnd`: the stack is named by an id that nobody knows.
+const FRAMES_UNKNOWN: u8 = u8::MAX;
+
 /// A hit with all its frames, as far as they are known.
 pub(crate) fn whole_stack(
     lookup: &mut impl Lookup,
@@ -44,7 +47,10 @@ pub(crate) fn whole_stack(
         0 => details.frames.collect(),
         id => match lookup.stack(id) {
             Some(words) => Frames(&words).collect(),
-            None => Vec::new(),
+            None => {
+                hit.stack_end = FRAMES_UNKNOWN;
+                Vec::new()
+            }
         },
     };
     if hit.stack_end == StackEnd::Copied as u8 {
@@ -54,6 +60,16 @@ pub(crate) fn whole_stack(
         }
     }
     (hit, frames)
+}
+
+/// Frames as records and rows have them.
+pub(crate) fn words_of(frames: &[Frame]) -> Vec<u64> {
+    let mut words = Vec::with_capacity(frames.len());
+    for frame in frames {
+        let (encoded, count) = frame.encode();
+        words.extend(encoded.iter().take(count));
+    }
+    words
 }
 
 /// What is known of the records of a session.

@@ -10,22 +10,28 @@
 
 mod aggregate;
 mod args;
+mod capsule;
 mod command;
 mod debug;
 mod fields;
+mod info;
 mod json;
 mod list;
 mod lookup;
 mod names;
 mod origin;
 mod probes;
+mod record;
 mod render;
+mod report;
 mod rest;
 mod rows;
 mod run;
+mod script;
 mod spec;
 mod status;
 mod summary;
+mod symbolize;
 mod target;
 mod trace;
 mod verify;
@@ -62,6 +68,11 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     match plan {
         Plan::Trace(plan) => trace::run(&plan),
         Plan::Aggregate(plan) => aggregate::run(&plan),
+        Plan::Record(plan) => record::run(&plan),
+        Plan::Script(plan) => script::run(&plan),
+        Plan::Report(plan) => report::run(&plan),
+        Plan::Info(plan) => info::run(&plan),
+        Plan::Symbolize(plan) => symbolize::run(&plan),
         Plan::List(plan) => list::run(&plan),
         Plan::Verify(plan) => verify::run(&plan),
         Plan::Status(plan) => status::run(&plan),

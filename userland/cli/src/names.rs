@@ -59,6 +59,17 @@ enum State {
     Unusable(String),
 }
 
+/// Where an object's file was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed<'a> {
+    /// Its path.
+    pub(crate) path: &'a Path,
+    /// How it was found.
+    pub(crate) origin: Origin,
+    /// The build-id that it has itself.
+    pub(crate) build_id: &'a [u8],
+}
+
 /// The names of a session's frames.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -189,6 +200,22 @@ impl Names {
         self.known.insert(id, Known::new(build_id, found));
     }
 
+    /// Where an object's file was found; or why it cannot be read.
+    pub(crate) fn place(&self, id: u32) -> Option<Result<Placed<'_>, &str>> {
+        Some(match &self.known.get(&id)?.file {
+            State::Open(found) => {
+                let build_id = found.binary.build_id().unwrap_or_default();
+                Ok(Placed {
+                    path: &found.path,
+                    origin: found.origin,
+                    build_id,
+                })
+            }
+            State::Unusable(why) => Err(why),
+            State::Closed => return None,
+        })
+    }
+
     /// Closes files that were of no use lately.
     pub(crate) fn close_idle(&mut self) {
         for known in self.known.values_mut() {
@@ -300,7 +327,8 @@ fn is_exact(method: u8) -> bool {
         .any(|exact| *exact as u8 == method)
 }
 
-fn without_object(why: u8) -> Named {
+/// What is known of a frame that is in no file.
+pub(crate) fn without_object(why: u8) -> Named {
     let reasons = [
         (Unmapped::Anonymous, "not in a file: generated code"),
         (Unmapped::TableFull, "the session has too many files"),

@@ -79,6 +79,11 @@ impl HitView<'_> {
         self.at_exit || self.hit.flags & HIT_RETURN != 0
     }
 
+    /// Whether nothing is known of the stack's end.
+    fn has_unknown_end(&self) -> bool {
+        StackEnd::from_u8(self.hit.stack_end).is_none()
+    }
+
     /// Why the stack ends, when frames may be missing.
     pub(crate) fn cut(&self) -> Option<&'static str> {
         cut(StackEnd::from_u8(self.hit.stack_end))
@@ -102,7 +107,7 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
         Some(StackEnd::Copied) => Some("the copy of its memory is gone"),
         Some(StackEnd::Late) => Some("the next frame's memory did not come back in time"),
         Some(StackEnd::NoRow) => Some("nothing in its file says how the last function is left"),
-        None => Some("for a reason that this version does not know"),
+        None => Some("its frames are not known, or why there are no more"),
     }
 }
 
@@ -129,7 +134,9 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     out.write_all(b"\n")?;
     frames(out, view.frames)?;
     match view.cut() {
-        Some(why) if !view.frames.is_empty() => writeln!(out, "  stack cut: {why}")?,
+        Some(why) if !view.frames.is_empty() || view.has_unknown_end() => {
+            writeln!(out, "  stack cut: {why}")?
+        }
         _ => {}
     }
     kernel(out, view.kernel)

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nsprobe_symbolize::{escaped, own_vdso, Binary, VDSO};
 use nsprobe_target::{all_processes, Process};
 use nsprobe_unwind::{Cache, Input, UnwindTable};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -50,7 +51,8 @@ struct Left {
 }
 
 /// What has become of the wishes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(crate) struct Report {
     /// Files that the module has rows of.
     pub(crate) files: u64,

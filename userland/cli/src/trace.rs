@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe trace` and `set`: a line for each hit, and for each change, as it comes.
 
-mod backlog;
+pub(crate) mod backlog;
 pub(crate) mod printer;
 
 use crate::args::TracePlan;
@@ -24,26 +24,9 @@ const FLUSH: Duration = Duration::from_millis(50);
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let target = Target::find(&options.who, options.timeout)?;
-    let how = How {
-        sink: nsprobe_plan::Sink::Record,
-        at_return: false,
-        max_probes: options.max_probes,
-        inlined: options.inlined,
-        exact: options.exact,
-        changes: &plan.changes,
-        returns: plan.options.returns,
-    };
+    let how = how(plan);
     let planned = run::plan(&target, options, &how)?;
-    let wanted = Wanted {
-        options,
-        how,
-        setup: plan.setup,
-        stack: plan.stack,
-        records: true,
-        kernel_stack: plan.kernel_stack,
-        max_frames: 0,
-        max_writes: plan.max_writes,
-    };
+    let wanted = wanted(plan, how);
     let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
     let mut run = Run::begin(wanted, &target, planned, record)?;
     // Without stacks nothing more is needed of the files.
@@ -80,6 +63,34 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     match ended {
         Ended::Because(why) => end(plan, run, live, printer, backlog, why),
         Ended::ReaderGone => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// How the places of a trace are found and compiled.
+pub(crate) fn how(plan: &TracePlan) -> How<'_> {
+    let options = &plan.options;
+    How {
+        sink: nsprobe_plan::Sink::Record,
+        at_return: false,
+        max_probes: options.max_probes,
+        inlined: options.inlined,
+        exact: options.exact,
+        changes: &plan.changes,
+        returns: options.returns,
+    }
+}
+
+/// How the probes of a trace are made.
+pub(crate) fn wanted<'a>(plan: &'a TracePlan, how: How<'a>) -> Wanted<'a> {
+    Wanted {
+        options: &plan.options,
+        how,
+        setup: plan.setup,
+        stack: plan.stack,
+        records: true,
+        kernel_stack: plan.kernel_stack,
+        max_frames: 0,
+        max_writes: plan.max_writes,
     }
 }
 

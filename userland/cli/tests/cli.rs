@@ -4,11 +4,14 @@
 //! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes them anew.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod support;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use support::{check_golden, Scratch};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
 
@@ -30,17 +33,6 @@ fn transcript(arguments: &[&str]) -> String {
     text
 }
 
-fn check_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, text).unwrap();
-    }
-    let golden = fs::read_to_string(&path).unwrap();
-    assert_eq!(text, golden, "differs from {}", path.display());
-}
-
 /// Fails, exits with `code`, prints nothing on standard output, and says all of
 /// `parts` in one line.
 fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
@@ -57,33 +49,17 @@ fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
     }
 }
 
-/// A directory of this test's own, removed at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("nsprobe-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn help_is_as_written() {
     let mut text = String::new();
     for arguments in [
         &["--help"][..],
         &["trace", "--help"],
+        &["record", "--help"],
+        &["script", "--help"],
+        &["report", "--help"],
+        &["info", "--help"],
+        &["symbolize", "--help"],
         &["list", "--help"],
         &["status", "--help"],
     ] {
@@ -112,6 +88,11 @@ fn bad_command_lines_are_answered_with_code_2() {
         &["trace", "--ring-size", "5000", "a:f"],
         &["trace", "--ring-size", "1G", "a:f"],
         &["trace", "--ring-size", "1024M", "a:f"],
+        &["record", "a:f"],
+        &["record", "-o", "x", "--json", "a:f"],
+        &["script"],
+        &["report", "x", "--by", "size"],
+        &["symbolize", "--capsule", "x"],
         &["list", ":main"],
         &["trase"],
     ] {

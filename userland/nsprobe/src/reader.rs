@@ -239,6 +239,22 @@ impl Copied {
         self.words.extend(words.map(word));
     }
 
+    /// All records, those that were taken included, as the rings had them.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.words.as_bytes()
+    }
+
+    /// All records, those that were taken included.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut rest = self.as_bytes();
+        std::iter::from_fn(move || {
+            let (record, length) = Record::parse(rest).ok()??;
+            rest = rest.get(length..)?;
+            Some(record)
+        })
+        .flatten()
+    }
+
     /// Bytes that are left.
     pub fn bytes(&self) -> usize {
         size_of_val(self.words.get(self.at..).unwrap_or_default())

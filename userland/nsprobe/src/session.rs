@@ -14,6 +14,7 @@ use nsprobe_common::abi::{
     FILTER_SELF, FILTER_TIDS, FILTER_UID, FREEZE_NOW,
 };
 use nsprobe_common::program::Step;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -144,7 +145,8 @@ impl Filter {
 }
 
 /// What became of a probe's hits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Times the breakpoint was hit.
     pub hits: u64,

@@ -2,9 +2,9 @@
 //! Hits whose stacks the module could not take whole at once: it records them instead of
 //! counting them, and they are added to the rows here.
 
-use crate::lookup::{whole_stack, Lookup};
+use crate::lookup::{whole_stack, words_of, Lookup};
 use crate::waiting::{Ready, WaitingHits};
-use libnsprobe::common::record::{Frame, Record, StackEnd};
+use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
 
 /// Rows of such hits.
@@ -73,22 +73,14 @@ fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<TableRow> {
     })
 }
 
-/// Frames as the module's rows have them.
-fn words_of(frames: &[Frame]) -> Vec<u64> {
-    let mut words = Vec::with_capacity(frames.len());
-    for frame in frames {
-        let (encoded, count) = frame.encode();
-        words.extend(encoded.iter().take(count));
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lookup::NameFrames;
     use crate::names::Named;
-    use libnsprobe::common::record::{CodeMapping, Details, Frames, Hit, LateStack, StackCopy};
+    use libnsprobe::common::record::{
+        CodeMapping, Details, Frame, Frames, Hit, LateStack, StackCopy,
+    };
     use nsprobe_symbolize::KernelSymbol;
     use std::rc::Rc;
 

@@ -20,40 +20,55 @@ use std::time::Duration;
 /// Characters of the longest bar of a histogram.
 const BAR: usize = 50;
 
-/// The output of a verb that counts.
-pub(super) struct Printer {
-    out: BufWriter<Stdout>,
-    json: bool,
-    what: Aggregate,
+/// What a table shows, and how.
+pub(crate) struct Style {
+    pub(crate) json: bool,
+    pub(crate) what: Aggregate,
     /// Values are times.
-    timed: bool,
-    summed: Option<String>,
+    pub(crate) timed: bool,
+    /// What was added up.
+    pub(crate) summed: Option<String>,
+    /// Most rows.
+    pub(crate) top: usize,
+}
+
+impl Style {
+    pub(super) fn of(plan: &AggregatePlan) -> Style {
+        Style {
+            json: plan.options.json,
+            what: plan.what,
+            timed: plan.value.is_none(),
+            summed: plan.value.as_ref().map(|value| value.name.clone()),
+            top: plan.top,
+        }
+    }
+}
+
+/// The output of a verb that counts.
+pub(crate) struct Printer {
+    out: BufWriter<Stdout>,
+    style: Style,
     keys: Vec<FieldFormat>,
-    top: usize,
     labels: HashMap<u32, ProbeLabel>,
 }
 
 impl Printer {
-    pub(super) fn new(
-        plan: &AggregatePlan,
+    pub(crate) fn new(
+        style: Style,
         keys: &[FieldFormat],
         one_each: bool,
         labels: Vec<ProbeLabel>,
     ) -> Printer {
         let keys = match keys {
-            [] if one_each || plan.what == Aggregate::Count => {
+            [] if one_each || style.what == Aggregate::Count => {
                 vec![FieldFormat::new("func", Shape::Word)]
             }
             keys => keys.to_vec(),
         };
         Printer {
             out: BufWriter::with_capacity(1 << 16, io::stdout()),
-            json: plan.options.json,
-            what: plan.what,
-            timed: plan.value.is_none(),
-            summed: plan.value.as_ref().map(|value| value.name.clone()),
+            style,
             keys,
-            top: plan.top,
             labels: labels
                 .into_iter()
                 .map(|label| (label.id.0, label))
@@ -74,7 +89,7 @@ impl Printer {
         rows: &[TableRow],
         at: Duration,
     ) -> io::Result<()> {
-        if !self.json {
+        if !self.style.json {
             writeln!(
                 self.out,
                 "at {:.3} s, since the last time:",
@@ -85,7 +100,7 @@ impl Printer {
     }
 
     /// Prints everything.
-    pub(super) fn total(
+    pub(crate) fn total(
         &mut self,
         names: &mut impl NameFrames,
         rows: &Rows,
@@ -103,13 +118,15 @@ impl Printer {
     ) -> io::Result<()> {
         let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.key.clone()));
-        let left = rows.len().saturating_sub(self.top);
-        rows.truncate(self.top);
-        if let (Aggregate::Count, false, false) = (self.what, self.json, rows.is_empty()) {
+        let left = rows.len().saturating_sub(self.style.top);
+        rows.truncate(self.style.top);
+        if let (Aggregate::Count, false, false) =
+            (self.style.what, self.style.json, rows.is_empty())
+        {
             self.count_head()?;
         }
         for row in rows {
-            match (self.json, self.what) {
+            match (self.style.json, self.style.what) {
                 (true, _) => self.json(names, row, at, of)?,
                 (false, Aggregate::Count) => self.count(row)?,
                 (false, Aggregate::Histogram(scale)) => self.histogram(row, scale)?,
@@ -119,7 +136,7 @@ impl Printer {
                 (false, Aggregate::Stacks { .. }) => self.stack(names, row)?,
             }
         }
-        if left > 0 && !self.json {
+        if left > 0 && !self.style.json {
             writeln!(self.out, "... and {left} more, with smaller counts")?;
         }
         self.out.flush()
@@ -127,7 +144,7 @@ impl Printer {
 
     /// A probe was turned off: what is counted from here on lacks it.
     pub(super) fn off(&mut self, off: &OffRecord, start_ns: u64) -> io::Result<()> {
-        if self.json {
+        if self.style.json {
             return json::off(&mut self.out, off, start_ns);
         }
         let label = self.labels.get(&off.probe);
@@ -163,7 +180,7 @@ impl Printer {
 
     fn count_head(&mut self) -> io::Result<()> {
         write!(self.out, "{:>12}", "COUNT")?;
-        if let Some(summed) = &self.summed {
+        if let Some(summed) = &self.style.summed {
             write!(self.out, " {:>16}", format!("SUM({})", escaped(summed)))?;
         }
         let names: Vec<&str> = self.keys.iter().map(|field| field.name.as_str()).collect();
@@ -172,7 +189,7 @@ impl Printer {
 
     fn count(&mut self, row: &TableRow) -> io::Result<()> {
         write!(self.out, "{:>12}", row.count)?;
-        if self.summed.is_some() {
+        if self.style.summed.is_some() {
             write!(self.out, " {:>16}", row.sum)?;
         }
         let values = self.key(row);
@@ -183,7 +200,7 @@ impl Printer {
     /// A value as it is measured.
     fn value(&self, value: i64) -> String {
         match u64::try_from(value) {
-            Ok(ns) if self.timed => duration(ns),
+            Ok(ns) if self.style.timed => duration(ns),
             _ => value.to_string(),
         }
     }
@@ -235,7 +252,7 @@ impl Printer {
 
     fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
         write!(self.out, "{} calls", row.count)?;
-        if let Some(summed) = &self.summed {
+        if let Some(summed) = &self.style.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }
         writeln!(self.out, " {}", self.title(row))?;
@@ -259,7 +276,7 @@ impl Printer {
             .into_iter()
             .chain(words.iter().map(|word| word.replace(';', ":")))
             .collect();
-        let number = match &self.summed {
+        let number = match &self.style.summed {
             Some(_) => row.sum.to_string(),
             None => row.count.to_string(),
         };
@@ -274,11 +291,11 @@ impl Printer {
         of: &'static str,
     ) -> io::Result<()> {
         let values = self.key(row);
-        let scale = match self.what {
+        let scale = match self.style.what {
             Aggregate::Histogram(scale) => Some(scale),
             _ => None,
         };
-        let frames = match self.what {
+        let frames = match self.style.what {
             Aggregate::Stacks { .. } => Some(self.frames(names, row)),
             _ => None,
         };
@@ -286,7 +303,7 @@ impl Printer {
             formats: &self.keys,
             values: &values,
         };
-        let has_values = self.summed.is_some() || scale.is_some();
+        let has_values = self.style.summed.is_some() || scale.is_some();
         let view = json::RowView {
             of,
             at,
@@ -300,8 +317,8 @@ impl Printer {
     }
 
     /// The last line, for machines.
-    pub(super) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
-        if self.json {
+    pub(crate) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        if self.style.json {
             json::summary(&mut self.out, summary)?;
         }
         self.out.flush()

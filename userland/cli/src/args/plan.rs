@@ -14,6 +14,16 @@ use std::time::Duration;
 pub(crate) enum Plan {
     /// Trace.
     Trace(TracePlan),
+    /// Record into a capsule.
+    Record(RecordPlan),
+    /// Print what a capsule has.
+    Script(ScriptPlan),
+    /// Count what a capsule has.
+    Report(ReportPlan),
+    /// Tell what a capsule is.
+    Info(InfoPlan),
+    /// Name places in files.
+    Symbolize(SymbolizePlan),
     /// Count.
     Aggregate(AggregatePlan),
     /// List functions.
@@ -103,6 +113,77 @@ pub(crate) struct TracePlan {
     /// What is changed at each hit, and how often at most.
     pub(crate) changes: Vec<Assignment>,
     pub(crate) max_writes: u32,
+}
+
+/// How to record.
+#[derive(Debug)]
+pub(crate) struct RecordPlan {
+    pub(crate) trace: TracePlan,
+    /// The capsule; `-` for standard output.
+    pub(crate) output: PathBuf,
+    /// Whether it may take the place of another file.
+    pub(crate) force: bool,
+    /// Whether names are looked up.
+    pub(crate) names: bool,
+}
+
+/// How to print a capsule.
+#[derive(Debug)]
+pub(crate) struct ScriptPlan {
+    pub(crate) file: PathBuf,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+}
+
+/// How to count what a capsule has.
+#[derive(Debug)]
+pub(crate) struct ReportPlan {
+    pub(crate) file: PathBuf,
+    pub(crate) by: Vec<ReportKey>,
+    pub(crate) top: usize,
+    pub(crate) folded: bool,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+}
+
+/// What hits in a capsule are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ReportKey {
+    /// The probe
+    Func,
+    /// The process
+    Pid,
+    /// The thread
+    Tid,
+    /// The process, as its container numbers it
+    Nspid,
+    /// The thread, as its container numbers it
+    Nstid,
+    /// The thread's name
+    Comm,
+    /// The CPU
+    Cpu,
+    /// The pid namespace
+    Container,
+}
+
+/// How to tell what a capsule is.
+#[derive(Debug)]
+pub(crate) struct InfoPlan {
+    pub(crate) file: PathBuf,
+    pub(crate) json: bool,
+}
+
+/// How to name places in files.
+#[derive(Debug)]
+pub(crate) struct SymbolizePlan {
+    /// The capsule whose places are named; without it they come from standard input.
+    pub(crate) capsule: Option<PathBuf>,
+    /// Where files are.
+    pub(crate) directories: Vec<PathBuf>,
+    /// Whether offsets are those of what follows a call.
+    pub(crate) return_addresses: bool,
+    pub(crate) json: bool,
 }
 
 /// How to count.

@@ -22,6 +22,13 @@ use nsprobe_plan::syntax::Assignment;
 )]
 pub(super) struct TraceArguments {
     #[command(flatten)]
+    records: RecordsArguments,
+}
+
+/// What goes with records of hits, wherever they go.
+#[derive(Debug, Args)]
+pub(super) struct RecordsArguments {
+    #[command(flatten)]
     common: ProbeArguments,
     /// Print the stack of each call
     #[arg(short, long)]
@@ -81,6 +88,12 @@ pub(super) struct SetArguments {
 }
 
 impl TraceArguments {
+    pub(super) fn plan(self) -> Result<TracePlan, clap::Error> {
+        self.records.plan()
+    }
+}
+
+impl RecordsArguments {
     pub(super) fn plan(self) -> Result<TracePlan, clap::Error> {
         let triggers = self.trigger.iter().map(|text| spec(text));
         let triggers = triggers.collect::<Result<_, _>>()?;

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe record`, and what is done with its capsules.
+
+use super::plan::{InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan};
+use super::raw;
+use super::trace::RecordsArguments;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "nsprobe record -o FILE [OPTIONS] [-c CONTAINER | -p PID] PROBE...\n       \
+                      nsprobe record -o FILE [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...",
+    after_help = "What is recorded can be printed on any machine: `nsprobe script`, `report`, `info`.\n\n\
+                  Examples:\n  \
+                  nsprobe record -o web.nsprobe -c web /usr/bin/redis-server:setCommand --stack -t 10\n  \
+                  nsprobe record -o - libc.so.6:malloc --stack -n 1000 | ssh host 'cat > m.nsprobe'"
+)]
+pub(super) struct RecordArguments {
+    /// The capsule to write; `-` for standard output, to a pipe
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    force: bool,
+    /// Look up no names: `nsprobe symbolize` does it later, from the files
+    #[arg(long)]
+    no_names: bool,
+    #[command(flatten)]
+    records: RecordsArguments,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ScriptArguments {
+    /// A capsule, as `nsprobe record` writes them
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing on standard error but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+                  nsprobe report web.nsprobe --by comm\n  \
+                  nsprobe report web.nsprobe --folded > web.folded")]
+pub(super) struct ReportArguments {
+    /// A capsule, as `nsprobe record` writes them
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Count by these, too, separated by commas
+    #[arg(short, long, value_name = "KEYS", value_delimiter = ',', value_enum)]
+    by: Vec<ReportKey>,
+    /// Print the N greatest only
+    #[arg(long, value_name = "N", default_value = "20",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    /// Print one line for each stack, its functions from the outermost on and its count, as flame
+    /// graphs are made of; all of them
+    #[arg(long, conflicts_with_all = ["json", "top"])]
+    folded: bool,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Print nothing on standard error but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InfoArguments {
+    /// A capsule, as `nsprobe record` writes them
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print one JSON object (docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --capsule, each line of standard input is a place: `BUILDID+0xOFFSET`, \
+                  `BUILDID OFFSET`, or with --json an object with `build_id` and `offset`. OFFSET is \
+                  in the file, not an address; it is hexadecimal with 0x, else decimal.\n\n\
+                  Examples:\n  \
+                  nsprobe symbolize --capsule web.nsprobe --debug-dir /srv/debug\n  \
+                  echo 5e5b51f4c39af9ac589408c1dc432ba390a273cc+0x29ca8 | nsprobe symbolize --debug-dir /usr/lib"
+)]
+pub(super) struct SymbolizeArguments {
+    /// Name what is recorded in this capsule: the names are added to it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "return_addresses"])]
+    capsule: Option<PathBuf>,
+    /// Where the files are: in its .build-id, or anywhere in it, found by their build-ids; may be
+    /// given several times
+    #[arg(long = "debug-dir", value_name = "DIRECTORY", required = true)]
+    directories: Vec<PathBuf>,
+    /// Offsets are return addresses, as of all frames but the innermost: look in front of them
+    #[arg(long)]
+    return_addresses: bool,
+    /// Read and print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl RecordArguments {
+    pub(super) fn plan(self) -> Result<RecordPlan, clap::Error> {
+        let trace = self.records.plan()?;
+        if trace.options.json {
+            return Err(raw(
+                "--json: it is `nsprobe script --json` that prints a capsule so",
+            ));
+        }
+        Ok(RecordPlan {
+            trace,
+            output: self.output,
+            force: self.force,
+            names: !self.no_names,
+        })
+    }
+}
+
+impl ScriptArguments {
+    pub(super) fn plan(self) -> ScriptPlan {
+        ScriptPlan {
+            file: self.file,
+            json: self.json,
+            quiet: self.quiet,
+        }
+    }
+}
+
+impl ReportArguments {
+    pub(super) fn plan(self) -> ReportPlan {
+        ReportPlan {
+            file: self.file,
+            by: self.by,
+            top: if self.folded {
+                usize::MAX
+            } else {
+                self.top as usize
+            },
+            folded: self.folded,
+            json: self.json,
+            quiet: self.quiet,
+        }
+    }
+}
+
+impl InfoArguments {
+    pub(super) fn plan(self) -> InfoPlan {
+        InfoPlan {
+            file: self.file,
+            json: self.json,
+        }
+    }
+}
+
+impl SymbolizeArguments {
+    pub(super) fn plan(self) -> SymbolizePlan {
+        SymbolizePlan {
+            capsule: self.capsule,
+            directories: self.directories,
+            return_addresses: self.return_addresses,
+            json: self.json,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is in memory, as capsules have it, and back.
+
+use crate::json::{source_name, source_of};
+use crate::names::{Named, Placed};
+use crate::run::Role;
+use crate::summary::{ProbeLabel, ProbeSummary, Summary};
+use libnsprobe::common::abi::ObjectIdentity;
+use libnsprobe::{Counters, ProbeId};
+use nsprobe_capsule::model::{self, FrameName, Function, KernelName, Object, Probe, Text};
+use nsprobe_symbolize::{escaped, FileOffset, KernelSymbol, SourceFrame};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a frame says that nobody has named.
+const NOT_NAMED: &str = "its name was not recorded; `nsprobe symbolize` finds it in the file";
+
+const ROLES: [(Role, &str); 3] = [
+    (Role::Whole, "whole"),
+    (Role::Begin, "begin"),
+    (Role::Exit, "exit"),
+];
+
+/// A probe.
+pub(crate) fn probe(label: &ProbeLabel) -> Probe {
+    let role = ROLES.iter().find(|(role, _)| *role == label.role);
+    Probe {
+        id: label.id.0,
+        planned: label.planned as u64,
+        role: role.map_or("", |(_, name)| name).to_owned(),
+        label: label.label.clone(),
+        binary: label.binary.clone(),
+        function: label.function.clone(),
+        offset: label.offset.0,
+        fields: label.fields.to_vec(),
+    }
+}
+
+/// What a probe is called. What it was called by its recorder need not have been escaped.
+pub(crate) fn label(probe: &Probe) -> ProbeLabel {
+    let role = ROLES.iter().find(|(_, name)| *name == probe.role);
+    let file = Path::new(&probe.binary)
+        .file_name()
+        .unwrap_or(OsStr::new("?"));
+    let shown = format!("{}:{}", file.to_string_lossy(), probe.function);
+    ProbeLabel {
+        id: ProbeId(probe.id),
+        label: escaped(&shown).to_string(),
+        binary: probe.binary.clone(),
+        function: probe.function.clone(),
+        offset: FileOffset(probe.offset),
+        fields: probe.fields.clone().into(),
+        symbols: None,
+        planned: probe.planned as usize,
+        role: role.map_or(Role::Whole, |(role, _)| *role),
+    }
+}
+
+/// A mapped file, and where it was found; or why it could not be.
+pub(crate) fn object(
+    id: u32,
+    identity: &ObjectIdentity,
+    place: Option<Result<Placed<'_>, &str>>,
+) -> Object {
+    let build_id = crate::origin::build_id(identity);
+    let found = place.and_then(Result::ok);
+    let own = found
+        .map(|found| found.build_id)
+        .filter(|_| build_id.is_empty());
+    Object {
+        id,
+        device: identity.dev,
+        inode: identity.ino,
+        generation: identity.generation,
+        bytes: identity.file_bytes,
+        changed_ns: identity.ctime_ns,
+        build_id: crate::origin::hex(build_id),
+        file_build_id: crate::origin::hex(own.unwrap_or_default()),
+        pid: identity.pid,
+        path: found.map(|found| text(found.path.as_os_str())),
+        origin: found.map(|found| found.origin.to_string()),
+        unusable: place.and_then(Result::err).map(str::to_owned),
+    }
+}
+
+/// Bytes of the system's.
+pub(crate) fn text(bytes: &OsStr) -> Text {
+    Text(bytes.as_bytes().to_vec())
+}
+
+/// A path.
+pub(crate) fn path(text: &Text) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(text.0.clone()))
+}
+
+/// What is known of a place.
+pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -> FrameName {
+    FrameName {
+        object,
+        offset,
+        exact,
+        functions: named.functions.iter().map(function).collect(),
+        source: named.source.map(|source| source_name(source).to_owned()),
+        unresolved: named.unresolved.clone(),
+        doubtful: named.doubtful,
+    }
+}
+
+/// A function at a place.
+pub(crate) fn function(frame: &SourceFrame) -> Function {
+    Function {
+        name: frame.function.clone(),
+        offset: frame.function_offset,
+        file: frame.file.clone(),
+        line: frame.line,
+        inlined: frame.inlined,
+    }
+}
+
+fn source_frame(function: &Function) -> SourceFrame {
+    SourceFrame {
+        function: function.name.clone(),
+        function_offset: function.offset,
+        file: function.file.clone(),
+        line: function.line,
+        inlined: function.inlined,
+    }
+}
+
+/// What output needs of a place.
+pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named {
+    let unusable = object.and_then(|object| object.unusable.clone());
+    let mut named = Named {
+        path: object.and_then(|object| object.path.as_ref()).map(path),
+        build_id: object.map_or_else(String::new, |object| object.build_id.clone()),
+        unresolved: Some(unusable.unwrap_or_else(|| NOT_NAMED.to_owned())),
+        ..Named::default()
+    };
+    if let Some(name) = name {
+        named.functions = name.functions.iter().map(source_frame).collect();
+        named.source = name.source.as_deref().and_then(source_of);
+        named.unresolved = name.unresolved.clone();
+        named.doubtful = name.doubtful;
+    }
+    named
+}
+
+/// A function of the kernel.
+pub(crate) fn kernel_name(address: u64, symbol: &KernelSymbol) -> KernelName {
+    KernelName {
+        address,
+        start: symbol.address,
+        name: symbol.name.clone(),
+        module: symbol.module.clone(),
+    }
+}
+
+/// The same back.
+pub(crate) fn kernel_symbol(name: &KernelName) -> KernelSymbol {
+    KernelSymbol {
+        address: name.start,
+        name: name.name.clone(),
+        module: name.module.clone(),
+    }
+}
+
+/// What a recording came to.
+pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary {
+    let total = |probe: &ProbeSummary| model::ProbeTotal {
+        id: probe.id,
+        counters: counters(&probe.counters),
+        unfollowed: probe.unfollowed,
+    };
+    model::Summary {
+        elapsed_ns: summary.elapsed.as_nanos() as u64,
+        ended_by: summary.ended_by.clone(),
+        received: summary.received,
+        unwritten,
+        overwritten: summary.overwritten,
+        probes: summary.probes.iter().map(total).collect(),
+        names: summary.names.clone(),
+        rows: summary.rows.as_ref().map(|rows| serde_json::json!(rows)),
+    }
+}
+
+/// The counters that are not zero.
+fn counters(counters: &Counters) -> BTreeMap<String, u64> {
+    let value = serde_json::to_value(counters).and_then(serde_json::from_value);
+    let mut all: BTreeMap<String, u64> = value.unwrap_or_default();
+    all.retain(|_, count| *count > 0);
+    all
+}
+
+/// The same back, before anything is printed.
+pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks: bool) -> Summary {
+    let probe = |total: &model::ProbeTotal| {
+        let label = labels.iter().find(|label| label.id.0 == total.id);
+        let text = |part: fn(&ProbeLabel) -> &String| {
+            label.map_or_else(|| "?".to_owned(), |label| part(label).clone())
+        };
+        let counters = serde_json::to_value(&total.counters);
+        ProbeSummary {
+            id: total.id,
+            binary: text(|label| &label.binary),
+            function: text(|label| &label.function),
+            label: text(|label| &label.label),
+            offset: label.map_or(FileOffset(0), |label| label.offset),
+            counters: counters
+                .and_then(serde_json::from_value::<Counters>)
+                .unwrap_or_default(),
+            unfollowed: total.unfollowed,
+        }
+    };
+    let rows = model.rows.clone().map(serde_json::from_value);
+    Summary {
+        elapsed: Duration::from_nanos(model.elapsed_ns),
+        ended_by: model.ended_by.clone(),
+        printed: 0,
+        received: model.received,
+        overwritten: model.overwritten,
+        has_stacks,
+        probes: model.probes.iter().map(probe).collect(),
+        names: model.names.clone(),
+        finished: 0,
+        late: 0,
+        rows: rows.and_then(Result::ok),
+    }
+}

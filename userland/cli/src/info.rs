@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe info`: what a capsule is.
+
+use crate::args::InfoPlan;
+use crate::capsule::{convert, Capsule};
+use crate::json;
+use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
+use nsprobe_capsule::{Contents, Kind};
+use nsprobe_symbolize::escaped;
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Probes, and files, that people are told of one by one.
+const SHOWN: usize = 50;
+
+/// Tells.
+pub(crate) fn run(plan: &InfoPlan) -> anyhow::Result<ExitCode> {
+    let capsule = Capsule::open(&plan.file)?;
+    let mut out = BufWriter::new(io::stdout());
+    match plan.json {
+        true => json::line(&mut out, &InfoLine::new(&capsule))?,
+        false => write(&mut out, &capsule)?,
+    }
+    out.flush()?;
+    Ok(ExitCode::from(u8::from(!capsule.is_whole())))
+}
+
+#[derive(Serialize)]
+struct InfoLine<'a> {
+    r#type: &'static str,
+    format: String,
+    orderly: bool,
+    hits: u64,
+    record_bytes: u64,
+    bytes: u64,
+    lost_full: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unwritten: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<&'a Header>,
+    probes: Vec<ProbeLine<'a>>,
+    objects: Vec<&'a Object>,
+    containers: &'a [Container],
+    places: usize,
+    named: usize,
+    chunks: Vec<ChunkLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'a Summary>,
+    damages: Vec<DamageLine>,
+}
+
+#[derive(Serialize)]
+struct ProbeLine<'a> {
+    probe: u32,
+    role: &'a str,
+    binary: &'a str,
+    function: &'a str,
+    file_offset: String,
+    fields: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ChunkLine {
+    kind: &'static str,
+    number: u16,
+    chunks: u64,
+    bytes: u64,
+    items: u64,
+}
+
+#[derive(Serialize)]
+struct DamageLine {
+    at: u64,
+    bytes: u64,
+    why: String,
+}
+
+impl<'a> InfoLine<'a> {
+    fn new(capsule: &'a Capsule) -> InfoLine<'a> {
+        let contents = &capsule.contents;
+        let (major, minor) = capsule.reader.version();
+        let damage = |damage: &nsprobe_capsule::Damage| DamageLine {
+            at: damage.at,
+            bytes: damage.bytes,
+            why: damage.to_string(),
+        };
+        InfoLine {
+            r#type: "capsule",
+            format: format!("{major}.{minor}"),
+            orderly: contents.end.is_some(),
+            hits: contents.hits,
+            record_bytes: contents.record_bytes,
+            bytes: capsule.reader.position(),
+            lost_full: lost(contents),
+            unwritten: contents.summary.as_ref().map(|summary| summary.unwritten),
+            header: contents.header.as_ref(),
+            probes: contents.probes.iter().map(ProbeLine::new).collect(),
+            objects: contents.objects.values().collect(),
+            containers: &contents.containers,
+            places: contents.places.len(),
+            named: named(contents),
+            chunks: chunks(contents),
+            summary: contents.summary.as_ref(),
+            damages: contents.damages.iter().map(damage).collect(),
+        }
+    }
+}
+
+impl<'a> ProbeLine<'a> {
+    fn new(probe: &'a Probe) -> ProbeLine<'a> {
+        let fields = probe.fields.iter();
+        ProbeLine {
+            probe: probe.id,
+            role: &probe.role,
+            binary: &probe.binary,
+            function: &probe.function,
+            file_offset: format!("{:#x}", probe.offset),
+            fields: fields.map(|field| field.name.as_str()).collect(),
+        }
+    }
+}
+
+/// Hits that found no room in the rings: as counted at the end, or as told by then.
+fn lost(contents: &Contents) -> u64 {
+    let Some(summary) = &contents.summary else {
+        return contents.lost;
+    };
+    let of_probe = |counters: &std::collections::BTreeMap<String, u64>| {
+        counters.get("lost_full").copied().unwrap_or(0)
+    };
+    summary
+        .probes
+        .iter()
+        .map(|probe| of_probe(&probe.counters))
+        .sum()
+}
+
+/// Places that have a name.
+fn named(contents: &Contents) -> usize {
+    let has_name = |place: &&(u32, u64, bool)| {
+        let name = contents.names.get(place);
+        name.is_some_and(|name| !name.functions.is_empty())
+    };
+    contents.places.iter().filter(has_name).count()
+}
+
+fn chunks(contents: &Contents) -> Vec<ChunkLine> {
+    let tallies = contents.tallies.iter();
+    let line = |(&number, tally): (&u16, &nsprobe_capsule::Tally)| ChunkLine {
+        kind: Kind::from_u16(number).map_or("unknown", Kind::name),
+        number,
+        chunks: tally.chunks,
+        bytes: tally.bytes,
+        items: tally.items,
+    };
+    tallies.map(line).collect()
+}
+
+fn shown(text: &Text) -> String {
+    escaped(&text.0).to_string()
+}
+
+fn write(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
+    let contents = &capsule.contents;
+    if let Some(header) = &contents.header {
+        write_header(out, header)?;
+    }
+    write_state(out, capsule)?;
+    write_lists(out, contents)?;
+    for chunk in chunks(contents) {
+        writeln!(
+            out,
+            "chunks:    {:<10} {:>8} of {:>12} bytes with {} items",
+            chunk.kind, chunk.chunks, chunk.bytes, chunk.items
+        )?;
+    }
+    for damage in &contents.damages {
+        writeln!(out, "damage:    {}", escaped(&damage.to_string()))?;
+    }
+    Ok(())
+}
+
+/// How the recording ended, and how much there is.
+fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
+    let contents = &capsule.contents;
+    let ((major, minor), bytes) = (capsule.reader.version(), capsule.reader.position());
+    writeln!(out, "format:    {major}.{minor}, {bytes} bytes")?;
+    let ended = match (&contents.end, &contents.summary) {
+        (Some(_), Some(summary)) => format!(
+            "orderly, after {:.3} s: {}",
+            summary.elapsed_ns as f64 / 1e9,
+            escaped(&summary.ended_by)
+        ),
+        (Some(_), None) => "orderly".to_owned(),
+        (None, _) => "NOT orderly: what came last may be missing".to_owned(),
+    };
+    writeln!(out, "ended:     {ended}")?;
+    let (hits, bytes) = (contents.hits, contents.record_bytes);
+    writeln!(out, "hits:      {hits} in {bytes} bytes of records")?;
+    let unwritten = contents
+        .summary
+        .as_ref()
+        .map_or(0, |summary| summary.unwritten);
+    let lost = lost(contents);
+    writeln!(
+        out,
+        "losses:    {lost} (ring full), {unwritten} (no room in the file)"
+    )?;
+    let (named, places) = (named(contents), contents.places.len());
+    writeln!(out, "names:     {named} of {places} places have one")
+}
+
+fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
+    let words: Vec<String> = header.command.iter().map(shown).collect();
+    writeln!(out, "command:   {}", words.join(" "))?;
+    writeln!(out, "target:    {}", escaped(&header.target))?;
+    writeln!(
+        out,
+        "machine:   {} ({}), Linux {}",
+        shown(&header.host),
+        escaped(&header.machine),
+        escaped(&header.kernel)
+    )?;
+    writeln!(
+        out,
+        "recorder:  nsprobe {}, module {}, interface {}",
+        escaped(&header.nsprobe),
+        escaped(&header.module),
+        header.abi
+    )?;
+    writeln!(
+        out,
+        "begun:     {:.6} s since 1970, {:.6} s of CLOCK_MONOTONIC",
+        header.start_real_ns as f64 / 1e9,
+        header.start_ns as f64 / 1e9
+    )
+}
+
+fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
+    for container in &contents.containers {
+        writeln!(
+            out,
+            "container: {} pid:[{}]",
+            escaped(container.name.as_deref().unwrap_or("?")),
+            container.pid_namespace
+        )?;
+    }
+    for probe in contents.probes.iter().take(SHOWN) {
+        writeln!(
+            out,
+            "probe:     {} {}:{} at {:#x}",
+            probe.id,
+            escaped(&probe.binary),
+            escaped(&probe.function),
+            probe.offset
+        )?;
+    }
+    write_more(out, "probe", contents.probes.len())?;
+    for object in contents.objects.values().take(SHOWN) {
+        let path = object.path.as_ref().map(convert::path);
+        let path = path.map_or_else(|| "(no file)".to_owned(), |path| path.display().to_string());
+        let id = [&object.build_id, &object.file_build_id];
+        let id = id.iter().find(|id| !id.is_empty());
+        write!(
+            out,
+            "file:      {} {}",
+            escaped(id.map_or("(no build-id)", |id| id.as_str())),
+            escaped(&path)
+        )?;
+        match &object.unusable {
+            Some(why) => writeln!(out, ": {}", escaped(why))?,
+            None => writeln!(out)?,
+        }
+    }
+    write_more(out, "file", contents.objects.len())
+}
+
+fn write_more(out: &mut impl Write, what: &str, count: usize) -> io::Result<()> {
+    match count.checked_sub(SHOWN) {
+        None | Some(0) => Ok(()),
+        Some(more) => writeln!(out, "{what}:     and {more} more (--json has all)"),
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe record`: what a trace would print goes into a capsule.
+
+mod file;
+mod recorder;
+mod wants;
+
+use crate::args::RecordPlan;
+use crate::capsule::convert;
+use crate::lookup::{Live, Lookup};
+use crate::names::Names;
+use crate::run::{self, Ended, Pace, Run, Sinks};
+use crate::summary::{self, Summary};
+use crate::target::Target;
+use crate::trace;
+use anyhow::Context;
+use file::Destination;
+use libnsprobe::common::abi::Version;
+use libnsprobe::{Device, Reader, Session, Sink};
+use nix::sys::utsname::uname;
+use nsprobe_capsule::model::{Container, Header};
+use nsprobe_symbolize::escaped;
+use recorder::{Done, Recorder};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Records below the watermark are fetched after this time.
+const FLUSH: Duration = Duration::from_millis(50);
+
+/// Records.
+pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
+    let (trace, options) = (&plan.trace, &plan.trace.options);
+    Destination::check(plan)?;
+    let target = Target::find(&options.who, options.timeout)?;
+    let how = trace::how(trace);
+    let planned = run::plan(&target, options, &how)?;
+    let module = Device::open()?.info().release.clone();
+    let destination = Destination::open(plan, planned.probes.len())?;
+    let wanted = trace::wanted(trace, how);
+    let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
+    let mut run = Run::begin(wanted, &target, planned, record)?;
+    // Without stacks nothing more is needed of the files.
+    let files = match trace.stack {
+        true => std::mem::take(&mut run.planned.files),
+        false => Vec::new(),
+    };
+    run.planned.files.clear();
+    let live = Live::new(Names::new(files, run.wishes()), trace.kernel_stack);
+    let mut recorder = Recorder::new(destination, live, plan.names);
+    recorder.begin(&header(plan, &target, &run, module)?, &containers(&target))?;
+    recorder.add(&run.labels)?;
+    let ended = run.follow(FLUSH, |run| step(plan, run, &mut recorder))?;
+    let ended_by = match ended {
+        Ended::Because(why) => why,
+        // That of standard output: it is not where the capsule goes.
+        Ended::ReaderGone => "whoever read the output is gone".to_owned(),
+    };
+    end(plan, run, recorder, ended_by)
+}
+
+/// Takes what is there, and looks at some of it.
+fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow::Result<Pace> {
+    if let Some(added) = run.take_added() {
+        recorder.live.names.add(added.files);
+        recorder.add(&added.labels)?;
+    }
+    if plan.trace.setup.overwrite {
+        return Ok(match run.session.is_frozen()? {
+            true => Pace::Enough("the trigger was hit".to_owned()),
+            false => Pace::Wait,
+        });
+    }
+    recorder.take(run, Reader::settled())?;
+    let more = recorder.look(&run.session)?;
+    recorder.live.names.close_idle();
+    let taken = recorder.taken();
+    Ok(match plan.trace.count.is_some_and(|count| taken >= count) {
+        true => Pace::Enough(format!("{taken} calls were recorded")),
+        false if more => Pace::Again,
+        false => Pace::Wait,
+    })
+}
+
+/// Detaches, writes what is left, and sums up.
+fn end(
+    plan: &RecordPlan,
+    mut run: Run<'_>,
+    mut recorder: Recorder,
+    ended_by: String,
+) -> anyhow::Result<ExitCode> {
+    if plan.trace.setup.overwrite {
+        run.freeze()?;
+    }
+    run.detach()?;
+    let elapsed = run.begun.elapsed();
+    recorder.take_rest(&mut run)?;
+    let failure = run.end_command();
+    let rows = run.end_rows();
+    let received = recorder.taken();
+    let summary = Summary {
+        elapsed,
+        ended_by,
+        printed: received,
+        received,
+        overwritten: run.reader.overwritten(),
+        has_stacks: plan.trace.stack,
+        probes: summary::probes(&run.session, &run.labels)?,
+        names: recorder.live.names.sources(),
+        finished: recorder.live.of(&run.session).finished(),
+        late: recorder.late(),
+        rows,
+    };
+    let done = recorder.end(&summary)?;
+    let code = summary.tell(plan.trace.options.quiet, failure)?;
+    Ok(match tell(plan, received, &done) {
+        true => code,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Tells what the capsule has; whether that is all.
+fn tell(plan: &RecordPlan, received: u64, done: &Done) -> bool {
+    let path = plan.output.display();
+    let Done { bytes, unwritten } = done;
+    let written = received - unwritten;
+    let options = &plan.trace.options;
+    options.note(&format!("{written} hits are in {path}: {bytes} bytes"));
+    if *unwritten > 0 {
+        let text = format!("{unwritten} hits are not in {path}: there was no room for them");
+        eprintln!("nsprobe: {}", escaped(&text));
+    }
+    *unwritten == 0
+}
+
+/// What is recorded, when and where.
+fn header(
+    plan: &RecordPlan,
+    target: &Target,
+    run: &Run<'_>,
+    module: String,
+) -> anyhow::Result<Header> {
+    let system = uname().context("uname")?;
+    let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+    let real = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = Reader::now().saturating_sub(run.start_ns);
+    Ok(Header {
+        nsprobe: env!("CARGO_PKG_VERSION").to_owned(),
+        abi: Version::CURRENT as u32,
+        module,
+        kernel: text(system.release()),
+        machine: text(system.machine()),
+        host: convert::text(system.nodename()),
+        command: std::env::args_os()
+            .map(|word| convert::text(&word))
+            .collect(),
+        target: target.describe(),
+        start_ns: run.start_ns,
+        start_real_ns: (real.unwrap_or_default().as_nanos() as u64).saturating_sub(since),
+        stack: plan.trace.stack,
+        kernel_stack: plan.trace.kernel_stack,
+        names: plan.names,
+        count: plan.trace.count,
+    })
+}
+
+/// The containers that are known by now.
+fn containers(target: &Target) -> Vec<Container> {
+    let all = match target {
+        Target::Container(container) => std::slice::from_ref(container),
+        Target::Group(group) => &group.members,
+        Target::Host | Target::Process(_) | Target::Command(_) => &[],
+    };
+    let model = |container: &nsprobe_target::Container| Container {
+        pid_namespace: container.pid_namespace().unwrap_or(0),
+        name: Some(container.name.clone()),
+        pid: container.init.pid(),
+    };
+    all.iter().map(model).collect()
+}

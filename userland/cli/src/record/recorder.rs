@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records into a capsule: first what came out of the rings, then what it means.
+//!
+//! A batch is written at once, behind the objects and stacks that it names. What takes
+//! longer (frames that only files can tell, and names) is found afterwards, in small parts,
+//! between looks at the rings.
+
+use super::file::{CapsuleWriter, Destination};
+use super::wants::Wants;
+use crate::capsule::{convert, rest_key};
+use crate::lookup::{words_of, Live, Lookup};
+use crate::run::Run;
+use crate::summary::{ProbeLabel, Summary};
+use crate::trace::backlog::secure;
+use crate::waiting::{Ready, WaitingHits};
+use anyhow::Context;
+use libnsprobe::common::record::{Frame, Frames, Record, StackEnd};
+use libnsprobe::{Copied, Session};
+use nsprobe_capsule::model::{Container, End, Header, Object};
+use nsprobe_capsule::{each_body, Kind, Rest, Stack, Written};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Most bytes of records that wait for their names; beyond, the rings fill up, and count
+/// what they lose.
+const BYTES_MAX: usize = 64 << 20;
+/// Records that are looked through before the rings are looked at again.
+const RECORDS_AT_ONCE: usize = 10_000;
+/// Most bytes of the body of a chunk, which is lost as a whole when we are killed meanwhile.
+const BODY_BYTES: usize = 64 << 10;
+/// Most probes, objects and such of a chunk.
+const THINGS_AT_ONCE: usize = 1000;
+
+/// A recording.
+pub(super) struct Recorder {
+    /// The session's names, and what else it knows.
+    pub(super) live: Live,
+    writer: CapsuleWriter,
+    /// Bytes that its end may take.
+    end_bytes: u64,
+    /// Whether names are looked up.
+    names: bool,
+    labels: HashMap<u32, ProbeLabel>,
+    waiting: WaitingHits,
+    wants: Wants,
+    objects: HashSet<u32>,
+    stacks: HashSet<u32>,
+    rests: Vec<Rest>,
+    backlog: VecDeque<Copied>,
+    /// Hits that came.
+    taken: u64,
+    /// Hits of these that are in the file.
+    written: u64,
+    /// There is no room for more records: only for their names.
+    is_full: bool,
+}
+
+/// What was written.
+pub(super) struct Done {
+    /// Bytes of the capsule.
+    pub(super) bytes: u64,
+    /// Hits that it has no room for.
+    pub(super) unwritten: u64,
+}
+
+impl Recorder {
+    pub(super) fn new(destination: Destination, live: Live, names: bool) -> Recorder {
+        let (writer, end_bytes) = destination.keep();
+        Recorder {
+            live,
+            writer,
+            end_bytes,
+            names,
+            labels: HashMap::new(),
+            waiting: WaitingHits::default(),
+            wants: Wants::default(),
+            objects: HashSet::new(),
+            stacks: HashSet::new(),
+            rests: Vec::new(),
+            backlog: VecDeque::new(),
+            taken: 0,
+            written: 0,
+            is_full: false,
+        }
+    }
+
+    /// Hits that came.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Stacks that came late.
+    pub(super) fn late(&self) -> u64 {
+        self.waiting.late()
+    }
+
+    /// Writes what is recorded.
+    pub(super) fn begin(&mut self, header: &Header, all: &[Container]) -> anyhow::Result<()> {
+        self.json(Kind::Header, 1, header)?;
+        self.list(Kind::Containers, all)
+    }
+
+    /// There are more probes.
+    pub(super) fn add(&mut self, labels: &[ProbeLabel]) -> anyhow::Result<()> {
+        let named = labels.iter().map(|label| (label.id.0, label.clone()));
+        self.labels.extend(named);
+        let probes: Vec<_> = labels.iter().map(convert::probe).collect();
+        self.list(Kind::Probes, &probes)
+    }
+
+    /// Takes what is in the rings up to this time, and writes it.
+    pub(super) fn take(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
+        let waiting: usize = self.backlog.iter().map(Copied::bytes).sum();
+        if waiting >= BYTES_MAX {
+            return Ok(());
+        }
+        let batch = run.reader.collect(until_ns)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        secure(&mut self.live, &run.session, &batch);
+        let copied = batch.copy();
+        // The rings have their room back, before anything is written.
+        drop(batch);
+        self.write_known(&run.session, &copied)?;
+        let was_full = self.is_full;
+        self.write_records(&copied)?;
+        if !was_full {
+            self.backlog.push_back(copied);
+        }
+        Ok(())
+    }
+
+    /// Takes, writes and names everything.
+    pub(super) fn take_rest(&mut self, run: &mut Run<'_>) -> anyhow::Result<()> {
+        while self.look(&run.session)? {}
+        self.take(run, u64::MAX)?;
+        while self.look(&run.session)? {}
+        while let Some(waiting) = self.waiting.pop() {
+            self.hit(&run.session, &Ready::Waited(waiting));
+        }
+        while self.look(&run.session)? {}
+        Ok(())
+    }
+
+    /// Looks at some of the records that were written, and finds what they lack; whether
+    /// there is more to do.
+    pub(super) fn look(&mut self, session: &Session) -> anyhow::Result<bool> {
+        if let Some(mut copied) = self.backlog.pop_front() {
+            if self.look_at(session, &mut copied) {
+                self.backlog.push_front(copied);
+            }
+        }
+        self.write_rests(session)?;
+        self.write_names(session)?;
+        Ok(!self.backlog.is_empty() || self.wants.is_waiting())
+    }
+
+    /// Looks at some records; whether there may be more of them.
+    fn look_at(&mut self, session: &Session, copied: &mut Copied) -> bool {
+        for _ in 0..RECORDS_AT_ONCE {
+            let Some(record) = copied.next_record() else {
+                return false;
+            };
+            if let Record::StackCopy(head, mappings, words) = record {
+                self.live.of(session).note_copy(head, mappings, words);
+            } else if let Some(ready) = self.waiting.receive(record) {
+                self.hit(session, &ready);
+            }
+        }
+        true
+    }
+
+    /// Notes what is to be named of a hit, and finishes its stack.
+    fn hit(&mut self, session: &Session, ready: &Ready<'_>) {
+        let (hit, details) = (ready.hit(), ready.details());
+        let mut lookup = self.live.of(session);
+        if self.names {
+            self.wants.kernel(&lookup, details.kernel);
+            if let Some(label) = self.labels.get(&hit.probe) {
+                self.wants.fields(label, details.fields);
+            }
+        }
+        let is_copied = hit.stack_end == StackEnd::Copied as u8;
+        let is_new = hit.stack == 0 || self.wants.is_new_stack(hit.stack);
+        if !is_new && !is_copied {
+            return;
+        }
+        let by_id = (hit.stack != 0).then(|| lookup.stack(hit.stack)).flatten();
+        let words = by_id.as_deref().unwrap_or(details.frames.0);
+        if self.names && is_new {
+            self.wants.frames(Frames(words));
+        }
+        if !is_copied {
+            return;
+        }
+        if let Some((frames, end)) = lookup.rest(hit, Frames(words).count()) {
+            let words = words_of(&frames);
+            if self.names {
+                self.wants.frames(Frames(&words));
+            }
+            self.rests.push(Rest {
+                of: rest_key(hit),
+                end: end as u8,
+                words,
+            });
+        }
+    }
+
+    /// Writes the objects that a batch announces, and the stacks that it names first.
+    fn write_known(&mut self, session: &Session, copied: &Copied) -> anyhow::Result<()> {
+        let mut objects = Vec::new();
+        let (mut body, mut count) = (Vec::new(), 0);
+        for record in copied.records() {
+            let (frames, id) = match record {
+                Record::Object(object) => {
+                    self.note_object(session, object.id, &mut objects);
+                    continue;
+                }
+                Record::Hit(hit, details) => (details.frames, hit.stack),
+                Record::LateStack(late, frames) => (frames, late.stack),
+                _ => continue,
+            };
+            self.note_objects(session, frames, &mut objects);
+            if id == 0 || !self.stacks.insert(id) {
+                continue;
+            }
+            let Some(words) = self.live.of(session).stack(id) else {
+                continue;
+            };
+            self.note_objects(session, Frames(&words), &mut objects);
+            let words = words.to_vec();
+            Stack { id, words }.push_to(&mut body);
+            count += 1;
+            if body.len() >= BODY_BYTES {
+                self.chunk(Kind::Stacks, count, &body)?;
+                body.clear();
+                count = 0;
+            }
+        }
+        self.list(Kind::Objects, &objects)?;
+        if !body.is_empty() {
+            self.chunk(Kind::Stacks, count, &body)?;
+        }
+        Ok(())
+    }
+
+    /// Objects that frames name, also those whose announcements were lost.
+    fn note_objects(&mut self, session: &Session, frames: Frames<'_>, into: &mut Vec<Object>) {
+        for frame in frames {
+            if let Frame::Object { id, .. } = frame {
+                self.note_object(session, id, into);
+            }
+        }
+    }
+
+    fn note_object(&mut self, session: &Session, id: u32, into: &mut Vec<Object>) {
+        if self.objects.insert(id) {
+            if let Ok(Some(identity)) = session.object(id) {
+                let place = self.live.names.place(id);
+                into.push(convert::object(id, &identity, place));
+            }
+        }
+    }
+
+    fn write_records(&mut self, copied: &Copied) -> anyhow::Result<()> {
+        each_body(copied.as_bytes(), BODY_BYTES, |body, hits| {
+            self.taken += u64::from(hits);
+            if self.chunk(Kind::Records, hits, body)? == Written::Whole {
+                self.written += u64::from(hits);
+            }
+            Ok(())
+        })
+    }
+
+    fn write_rests(&mut self, session: &Session) -> anyhow::Result<()> {
+        let rests = std::mem::take(&mut self.rests);
+        let mut objects = Vec::new();
+        for rest in &rests {
+            self.note_objects(session, Frames(&rest.words), &mut objects);
+        }
+        self.list(Kind::Objects, &objects)?;
+        for rests in rests.chunks(THINGS_AT_ONCE) {
+            let mut body = Vec::new();
+            rests.iter().for_each(|rest| rest.push_to(&mut body));
+            self.chunk(Kind::Rests, rests.len() as u32, &body)?;
+        }
+        Ok(())
+    }
+
+    fn write_names(&mut self, session: &Session) -> anyhow::Result<()> {
+        let (names, count) = self.wants.take(&mut self.live.of(session));
+        match count {
+            0 => Ok(()),
+            count => self.json(Kind::Names, count, &names),
+        }
+    }
+
+    /// Writes the end. The room for it was kept back.
+    pub(super) fn end(mut self, summary: &Summary) -> anyhow::Result<Done> {
+        let unwritten = self.taken - self.written;
+        self.writer.keep_back(0);
+        self.is_full = false;
+        let mut model = convert::summary_model(summary, unwritten);
+        let count = model.probes.len();
+        if self.writer.json(Kind::Summary, count, &model)? == Written::NoRoom {
+            model.names.clear();
+            self.json(Kind::Summary, count, &model)?;
+        }
+        let end = End { hits: self.written };
+        self.json(Kind::End, 1, &end)?;
+        Ok(Done {
+            bytes: self.writer.finish()?,
+            unwritten,
+        })
+    }
+
+    /// Some things, in chunks that are not too large.
+    fn list<T: Serialize>(&mut self, kind: Kind, all: &[T]) -> anyhow::Result<()> {
+        let mut parts = all.chunks(THINGS_AT_ONCE);
+        parts.try_for_each(|part| self.json(kind, part.len(), &part))
+    }
+
+    fn json(&mut self, kind: Kind, count: usize, value: &impl Serialize) -> anyhow::Result<()> {
+        let body = serde_json::to_vec(value)?;
+        self.chunk(kind, count as u32, &body).map(drop)
+    }
+
+    fn chunk(&mut self, kind: Kind, count: u32, body: &[u8]) -> anyhow::Result<Written> {
+        let is_late = matches!(kind, Kind::Names | Kind::Rests);
+        if self.is_full && !is_late {
+            return Ok(Written::NoRoom);
+        }
+        let written = self.writer.chunk(kind, count, body);
+        let written = written.context("cannot write the capsule")?;
+        if written == Written::NoRoom && !self.is_full {
+            // What came later would need what was left out.
+            self.is_full = true;
+            self.writer.keep_back(self.end_bytes);
+            eprintln!("nsprobe: there is no room for more: what comes now is only counted");
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe report`: counts what a capsule has, by stacks.
+
+use crate::aggregate::print::{Printer, Style};
+use crate::args::{Aggregate, ReportKey, ReportPlan};
+use crate::capsule::{Capsule, Offline};
+use crate::lookup::{whole_stack, words_of};
+use crate::run::Role;
+use crate::summary::ProbeLabel;
+use crate::waiting::{Ready, WaitingHits};
+use libnsprobe::common::record::Hit;
+use libnsprobe::{Rows, TableRow};
+use nsprobe_plan::decode::{FieldFormat, Shape};
+use std::collections::{BTreeMap, HashMap};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Reports.
+pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
+    let mut capsule = Capsule::open(&plan.file)?;
+    let has_stacks = capsule.has_stacks();
+    let counts = Counts::of(&mut capsule, &plan.by, has_stacks)?;
+    let style = Style {
+        json: plan.json,
+        what: match has_stacks {
+            true => Aggregate::Stacks {
+                max_frames: 0,
+                folded: plan.folded,
+            },
+            false => Aggregate::Count,
+        },
+        timed: false,
+        summed: None,
+        top: plan.top,
+    };
+    let formats: Vec<FieldFormat> = counts.by.iter().map(|key| format(*key)).collect();
+    let mut printer = Printer::new(style, &formats, false, capsule.labels());
+    let rows = Rows {
+        rows: counts.rows(),
+        ..Rows::default()
+    };
+    let summary = capsule.summary();
+    let elapsed = summary.as_ref().map_or(Duration::ZERO, |s| s.elapsed);
+    printer.total(&mut Offline::new(&capsule.contents), &rows, elapsed)?;
+    let mut code = ExitCode::SUCCESS;
+    if let Some(mut summary) = summary {
+        summary.printed = capsule.contents.hits;
+        printer.summary(&summary)?;
+        code = summary.tell(plan.quiet, None)?;
+    }
+    Ok(match capsule.tell_missing() {
+        true => code,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Hits by what they are counted by.
+struct Counts {
+    by: Vec<ReportKey>,
+    /// For each probe the first one of its function.
+    functions: HashMap<u32, u32>,
+    /// By key, stack and its end; in order, so that equal counts are always printed alike.
+    rows: BTreeMap<(Vec<u64>, Vec<u64>, u8), u64>,
+}
+
+impl Counts {
+    /// The hits of a capsule. Several functions are told apart, unless they are counted by
+    /// something else.
+    fn of(capsule: &mut Capsule, by: &[ReportKey], has_stacks: bool) -> anyhow::Result<Counts> {
+        let functions = functions(&capsule.labels());
+        let mut by = by.to_vec();
+        let first = functions.values().next();
+        let several = functions.values().any(|function| Some(function) != first);
+        if by.is_empty() && (several || !has_stacks) {
+            by.push(ReportKey::Func);
+        }
+        let mut counts = Counts {
+            by,
+            functions,
+            rows: BTreeMap::new(),
+        };
+        let Capsule { reader, contents } = capsule;
+        let mut offline = Offline::new(contents);
+        let mut waiting = WaitingHits::default();
+        reader.each_record(|record| -> anyhow::Result<()> {
+            if let Some(ready) = waiting.receive(record) {
+                counts.add(&mut offline, &ready);
+            }
+            Ok(())
+        })?;
+        while let Some(hit) = waiting.pop() {
+            counts.add(&mut offline, &Ready::Waited(hit));
+        }
+        Ok(counts)
+    }
+
+    fn add(&mut self, offline: &mut Offline<'_>, ready: &Ready<'_>) {
+        let (hit, frames) = whole_stack(offline, ready.hit(), &ready.details());
+        let key = self
+            .by
+            .iter()
+            .flat_map(|key| self.words(*key, &hit))
+            .collect();
+        let stack = words_of(&frames);
+        *self.rows.entry((key, stack, hit.stack_end)).or_default() += 1;
+    }
+
+    /// The part of a key that a hit has, in the words that `format` reads.
+    fn words(&self, key: ReportKey, hit: &Hit) -> Vec<u64> {
+        let number = match key {
+            ReportKey::Func => *self.functions.get(&hit.probe).unwrap_or(&hit.probe),
+            ReportKey::Pid => hit.pid,
+            ReportKey::Tid => hit.tid,
+            ReportKey::Nspid => hit.ns_pid,
+            ReportKey::Nstid => hit.ns_tid,
+            ReportKey::Cpu => hit.cpu.into(),
+            ReportKey::Container => hit.pidns_inum,
+            ReportKey::Comm => {
+                let words = hit.comm.chunks_exact(size_of::<u64>());
+                let word = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+                return words.map(word).collect();
+            }
+        };
+        vec![number.into()]
+    }
+
+    fn rows(self) -> Vec<TableRow> {
+        let row = |((key, stack, stack_end), count)| TableRow {
+            key,
+            stack,
+            stack_end,
+            count,
+            ..TableRow::default()
+        };
+        self.rows.into_iter().map(row).collect()
+    }
+}
+
+/// How the words of a key are read.
+fn format(key: ReportKey) -> FieldFormat {
+    let (name, shape) = match key {
+        ReportKey::Func => ("func", Shape::Word),
+        ReportKey::Pid => ("pid", Shape::Word),
+        ReportKey::Tid => ("tid", Shape::Word),
+        ReportKey::Nspid => ("nspid", Shape::Word),
+        ReportKey::Nstid => ("nstid", Shape::Word),
+        ReportKey::Comm => ("comm", Shape::Comm),
+        ReportKey::Cpu => ("cpu", Shape::Word),
+        ReportKey::Container => ("container", Shape::Word),
+    };
+    FieldFormat::new(name, shape)
+}
+
+/// For each probe the first one of its function: its exits count as one.
+fn functions(labels: &[ProbeLabel]) -> HashMap<u32, u32> {
+    let mut firsts = HashMap::new();
+    let counting = labels.iter().filter(|label| label.role != Role::Begin);
+    counting
+        .map(|label| {
+            let first = firsts.entry(label.planned).or_insert(label.id.0);
+            (label.id.0, *first)
+        })
+        .collect()
+}

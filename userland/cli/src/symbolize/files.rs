@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files by their build-ids, in directories that the user names.
+
+use anyhow::{bail, Context};
+use libnsprobe::common::elf_note;
+use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Directories below one another that are searched.
+const DEPTH_MAX: usize = 32;
+/// Most files that are looked at.
+const FILES_MAX: usize = 1 << 20;
+/// Files that stay open.
+const OPEN_MAX: usize = 128;
+
+/// What is known of a place.
+#[derive(Debug, Default)]
+pub(super) struct NamedPlace {
+    pub(super) functions: Vec<SourceFrame>,
+    pub(super) source: Option<Source>,
+    pub(super) unresolved: Option<String>,
+    /// The file; none when there is none of that build-id.
+    pub(super) path: Option<PathBuf>,
+    /// Whether a call is in front of it.
+    pub(super) is_after_call: Option<bool>,
+}
+
+/// Files by their build-ids, in hexadecimal.
+pub(super) struct Files {
+    directories: Vec<PathBuf>,
+    /// All files of the directories, once they had to be searched.
+    index: Option<HashMap<String, Vec<PathBuf>>>,
+    open: HashMap<String, Option<(PathBuf, Binary)>>,
+}
+
+impl Files {
+    /// Those of these directories.
+    pub(super) fn new(directories: &[PathBuf]) -> anyhow::Result<Files> {
+        for directory in directories {
+            let metadata = fs::metadata(directory);
+            let metadata =
+                metadata.with_context(|| format!("cannot look into {}", directory.display()))?;
+            if !metadata.is_dir() {
+                bail!("{} is no directory", directory.display());
+            }
+        }
+        Ok(Files {
+            directories: directories.to_vec(),
+            index: None,
+            open: HashMap::new(),
+        })
+    }
+
+    /// What is at an offset of the file with this build-id.
+    pub(super) fn name(
+        &mut self,
+        build_id: &str,
+        offset: FileOffset,
+        lookup: Lookup,
+    ) -> NamedPlace {
+        let Some((path, binary)) = self.file(build_id) else {
+            return NamedPlace {
+                unresolved: Some("no file with that build-id was found".to_owned()),
+                ..NamedPlace::default()
+            };
+        };
+        let mut named = NamedPlace {
+            path: Some(path.clone()),
+            is_after_call: binary.is_after_call(offset),
+            ..NamedPlace::default()
+        };
+        match binary.resolve(offset, lookup) {
+            Ok(resolution) => {
+                named.functions = resolution.frames;
+                named.source = Some(resolution.source);
+            }
+            Err(why) => named.unresolved = Some(why.to_string()),
+        }
+        named
+    }
+
+    fn file(&mut self, build_id: &str) -> Option<&(PathBuf, Binary)> {
+        if !self.open.contains_key(build_id) {
+            if self.open.len() >= OPEN_MAX {
+                self.open.clear();
+            }
+            let found = self.find(build_id);
+            self.open.insert(build_id.to_owned(), found);
+        }
+        self.open.get(build_id)?.as_ref()
+    }
+
+    /// The best of the files with this build-id: one with debug information, or with symbols.
+    fn find(&mut self, build_id: &str) -> Option<(PathBuf, Binary)> {
+        let mut best: Option<(PathBuf, Binary)> = None;
+        for path in self.paths(build_id) {
+            let Some(binary) = open(&path, build_id) else {
+                continue;
+            };
+            let is_better = |known: &(PathBuf, Binary)| quality(&binary) > quality(&known.1);
+            if best.as_ref().is_none_or(is_better) {
+                best = Some((path, binary));
+            }
+        }
+        best
+    }
+
+    /// Where a file with this build-id may be.
+    fn paths(&mut self, build_id: &str) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        if let Some((first, rest)) = build_id.split_at_checked(2) {
+            for directory in &self.directories {
+                let folder = directory.join(".build-id").join(first);
+                paths.extend([folder.join(rest), folder.join(format!("{rest}.debug"))]);
+            }
+            paths.retain(|path| path.exists());
+        }
+        let index = self.index.get_or_insert_with(|| search(&self.directories));
+        paths.extend(index.get(build_id).into_iter().flatten().cloned());
+        paths
+    }
+}
+
+/// How much a file tells. One that has no code, as a debug file, does not know where in the
+/// program's file an offset is.
+fn quality(binary: &Binary) -> (bool, bool, bool) {
+    let mut segments = binary.segments().iter();
+    let has_code = segments.any(|segment| segment.executable && segment.file_bytes > 0);
+    (has_code, binary.has_debug_info(), binary.has_symbols())
+}
+
+fn open(path: &Path, build_id: &str) -> Option<Binary> {
+    let file = open_file(path)?;
+    let binary = Binary::open(file, path).ok()?;
+    (crate::origin::hex(binary.build_id()?) == build_id).then_some(binary)
+}
+
+/// Opens a regular file, without waiting for anything.
+fn open_file(path: &Path) -> Option<File> {
+    let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path);
+    file.ok()
+        .filter(|file| file.metadata().is_ok_and(|found| found.is_file()))
+}
+
+/// All files with a build-id in directories and those below them. Links are not followed
+/// there: they could lead in circles.
+fn search(directories: &[PathBuf]) -> HashMap<String, Vec<PathBuf>> {
+    let mut index: HashMap<String, Vec<PathBuf>> = HashMap::new();
+    let mut waiting: Vec<(PathBuf, usize)> = directories.iter().map(|d| (d.clone(), 0)).collect();
+    let mut count = 0;
+    while let Some((directory, depth)) = waiting.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            let path = entry.path();
+            if kind.is_dir() && depth < DEPTH_MAX {
+                waiting.push((path, depth + 1));
+            } else if kind.is_file() && count < FILES_MAX {
+                count += 1;
+                if let Some(build_id) = build_id(&path) {
+                    index.entry(build_id).or_default().push(path);
+                }
+            }
+        }
+    }
+    index
+}
+
+fn build_id(path: &Path) -> Option<String> {
+    let file = open_file(path)?;
+    let found = elf_note::find(|offset, out| file.read_exact_at(out, offset).is_ok());
+    Some(crate::origin::hex(found.ok()?.as_bytes()))
+}
