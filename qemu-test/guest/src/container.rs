@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The image with Debian programs that the host made.
 pub(crate) const IMAGE: &str = "localhost/nsprobe-test";
 
+/// Where [`Container::redis`] listens.
+const SOCKET: &str = "/tmp/r.sock";
+
 /// Files that exist while the tests of a run use containers.
 const USED: &str = "/run/nsprobe-containers-used";
 
@@ -41,6 +44,37 @@ impl Container {
     /// Runs a command in a container of another image.
     pub(crate) fn of_image(name: &str, image: &str, command: &[&str]) -> Container {
         Container::start(name, &[image], command)
+    }
+
+    /// Debian's redis-server, which answers.
+    pub(crate) fn redis(name: &str) -> Container {
+        let server = ["redis-server", "--save", "", "--port", "0"];
+        let command = [&server[..], &["--unixsocket", SOCKET]].concat();
+        let container = Container::run(name, &command);
+        let ping = ["redis-cli", "-s", SOCKET, "ping"];
+        let answers = || container.exec(&ping).is_ok();
+        let limit = Duration::from_secs(20);
+        assert!(
+            crate::oracle::within(limit, answers),
+            "redis does not answer"
+        );
+        container
+    }
+
+    /// Has redis-server take so many SETs.
+    pub(crate) fn set(&self, count: u32) {
+        let count = count.to_string();
+        let load = [
+            "redis-benchmark",
+            "-s",
+            SOCKET,
+            "-q",
+            "-t",
+            "set",
+            "-n",
+            &count,
+        ];
+        self.exec(&load).expect("redis takes it");
     }
 
     /// Runs a command on an overlay over a folder of the guest's.

@@ -5,6 +5,7 @@ mod abi;
 mod agreement;
 mod attach;
 mod batches;
+mod capsule;
 mod coexistence;
 mod conservation;
 mod containers;
@@ -101,6 +102,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         containers::TESTS,
         follow::TESTS,
         updates::TESTS,
+        capsule::TESTS,
+        capsule::endings::TESTS,
         witness::TESTS,
         volume::TESTS,
     ]

@@ -5,6 +5,7 @@
 //! Exit status: of `exec` the command's own; else 0, 1 when a test failed.
 //! Always 69 when the run itself could not be done.
 
+mod carried;
 mod guest;
 mod ktap;
 mod report;
@@ -197,18 +198,20 @@ fn test(mut guest: Guest, only: Option<&str>) -> Result<u8> {
 fn run_tests(guest: &Guest, command: &str) -> Result<(ktap::Summary, guest::Outcome)> {
     let mut lines = report::Lines::default();
     eprintln!("booting the guest ({})", guest.accel);
-    let outcome = guest.run(
+    let mut outcome = guest.run(
         command,
         Terminal::Pipe(&mut |piece| {
             show(piece);
             lines.feed(piece);
         }),
     )?;
+    outcome.problems.extend(carried::problems(guest)?);
     Ok((lines.finish(), outcome))
 }
 
 fn exec(guest: &Guest, command: &str) -> Result<u8> {
-    let outcome = guest.run(command, Terminal::Pipe(&mut show))?;
+    let mut outcome = guest.run(command, Terminal::Pipe(&mut show))?;
+    outcome.problems.extend(carried::problems(guest)?);
     let status = outcome.status.and_then(|status| u8::try_from(status).ok());
     match status {
         Some(status) if outcome.problems.is_empty() => Ok(status),

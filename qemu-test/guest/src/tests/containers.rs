@@ -300,25 +300,7 @@ fn a_container_that_has_ended_is_told() {
 
 fn a_program_of_debian_in_a_container_is_named() {
     let _module = Module::load();
-    let command = [
-        "redis-server",
-        "--save",
-        "",
-        "--port",
-        "0",
-        "--unixsocket",
-        "/tmp/r.sock",
-    ];
-    let container = Container::run("web", &command);
-    let answers = || {
-        container
-            .exec(&["redis-cli", "-s", "/tmp/r.sock", "ping"])
-            .is_ok()
-    };
-    assert!(
-        within(Duration::from_secs(20), answers),
-        "redis does not answer"
-    );
+    let container = Container::redis("web");
     let spec = "/usr/bin/redis-server:setCommand";
     let words = [
         "trace",
@@ -332,21 +314,11 @@ fn a_program_of_debian_in_a_container_is_named() {
         spec,
     ];
     let mut running = Running::start(&words);
-    let load = [
-        "redis-benchmark",
-        "-s",
-        "/tmp/r.sock",
-        "-q",
-        "-t",
-        "set",
-        "-n",
-        "3000",
-    ];
     let watcher = Session::open();
     let attached = within(Duration::from_secs(20), || watcher.info().probes > 0);
     drop(watcher);
     assert!(attached, "nothing is attached");
-    container.exec(&load).expect("redis takes it");
+    container.set(3000);
     let line = running.wait_for("redis-server:setCommand", Duration::from_secs(20));
     assert!(line.contains("/1 "), "no pid of the container's: {line}");
     let first = running.wait_for("#0 ", Duration::from_secs(5));
@@ -370,7 +342,7 @@ fn a_program_of_debian_in_a_container_is_named() {
     let watcher = Session::open();
     assert!(within(Duration::from_secs(20), || watcher.info().probes > 0));
     drop(watcher);
-    container.exec(&load).expect("redis takes it");
+    container.set(3000);
     running.wait_for("libc.so.6:", Duration::from_secs(20));
 }
 
