@@ -95,8 +95,7 @@ impl Binary {
     pub fn open(file: File, label: &Path) -> Result<Binary> {
         let elf = Elf::open(file, label, false)?;
         let functions = Functions::read(&elf)?;
-        let build_id = elf_note::find(|offset, out| elf.read_into(offset, out).is_ok()).ok();
-        let build_id = build_id.map(|id| id.as_bytes().to_vec());
+        let build_id = build_id(&elf);
         Binary::new(elf, functions, build_id)
     }
 
@@ -112,7 +111,23 @@ impl Binary {
     /// Reads the headers alone, for who wants the sections: it has no functions.
     pub fn open_sections(file: File, label: &Path) -> Result<Binary> {
         let elf = Elf::open(file, label, false)?;
+        let build_id = build_id(&elf);
+        Binary::new(elf, Functions::default(), build_id)
+    }
+
+    /// Reads the headers of a file of split DWARF (`.dwo`, or `.dwp`), which has the form of
+    /// an object file.
+    pub(crate) fn open_split(file: File, label: &Path) -> Result<Binary> {
+        let elf = Elf::open(file, label, true)?;
         Binary::new(elf, Functions::default(), None)
+    }
+
+    /// Reads a debug file of `program`, which has the functions of that program's code.
+    pub(crate) fn open_debug(file: File, label: &Path, program: &Binary) -> Result<Binary> {
+        let elf = Elf::open(file, label, false)?;
+        let functions = Functions::read_of(&elf, &program.elf)?;
+        let build_id = build_id(&elf);
+        Binary::new(elf, functions, build_id)
     }
 
     /// Another handle of the file.
@@ -294,7 +309,7 @@ impl Binary {
     }
 
     /// Where the section, or else the segment, that holds the code ends.
-    fn code_end(&self, start: Address) -> Option<u64> {
+    pub(crate) fn code_end(&self, start: Address) -> Option<u64> {
         let mut sections = self.elf.sections.iter();
         let section_end = sections.find_map(|section| section.code_end(start.0));
         section_end.or_else(|| {
@@ -306,5 +321,14 @@ impl Binary {
     pub(crate) fn plt_entry(&self, address: Address) -> Option<&PltEntry> {
         let entries = self.plt.get_or_init(|| plt::read(&self.elf));
         plt::holding(entries, address)
+    }
+}
+
+/// The build-id: where the program headers say, or else by the section's name, since tools
+/// that make debug files leave the headers as the program had them.
+fn build_id(elf: &Elf) -> Option<Vec<u8>> {
+    match elf_note::find(|offset, out| elf.read_into(offset, out).is_ok()) {
+        Ok(id) => Some(id.as_bytes().to_vec()),
+        Err(_) => crate::debug_file::build_id_of_section(elf).ok().flatten(),
     }
 }

@@ -9,14 +9,14 @@ use crate::{Address, Binary};
 use object::elf;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Longest file name that a section may hold, in bytes: Linux's PATH_MAX.
 const NAME_BYTES_MAX: usize = 4096;
 /// Longest build-id of a supplementary file, in bytes.
 const BUILD_ID_BYTES_MAX: usize = 64;
 /// Where distributions install debug files (gdb's debug-file-directory).
-const DEBUG_FOLDER: &str = "/usr/lib/debug";
+pub(crate) const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
 /// A file named by `.gnu_debuglink` (gdb manual, "Separate Debug Files").
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,34 @@ pub struct Supplementary {
     pub build_id: Vec<u8>,
 }
 
+impl Supplementary {
+    /// The paths at which the file may be, best first, when what names it lies in `folder`.
+    /// Those below the folder of debug files come without what the link says.
+    pub fn names(&self, folder: &Path) -> Vec<PathBuf> {
+        let mut names = vec![folder.join(&self.path)];
+        names.extend(self.usual_names());
+        names
+    }
+
+    /// The paths in the folder of debug files alone.
+    pub fn usual_names(&self) -> Vec<PathBuf> {
+        let mut names: Vec<PathBuf> = build_id_path(&self.build_id).into_iter().collect();
+        let parts: Vec<Component<'_>> = self.path.components().collect();
+        let dwz = parts.iter().rposition(|part| part.as_os_str() == ".dwz");
+        // What follows has no `..`: the rest of such a path could lead anywhere.
+        let below: &[Component<'_>] = match dwz {
+            Some(at) => parts.get(at + 1..).unwrap_or_default(),
+            None => parts.last().map_or(&[], std::slice::from_ref),
+        };
+        let plain = |part: &Component<'_>| matches!(part, Component::Normal(_));
+        if !below.is_empty() && below.iter().all(plain) {
+            let below: PathBuf = below.iter().collect();
+            names.push(Path::new(DEBUG_FOLDER).join(".dwz").join(below));
+        }
+        names
+    }
+}
+
 /// A global variable of the symbol tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataSymbol {
@@ -51,11 +79,8 @@ impl Binary {
     /// The paths at which the debug information of this file, which lies at `path`
     /// in its own mount namespace, may be, best first.
     pub fn debug_file_names(&self, path: &Path) -> Vec<PathBuf> {
-        let mut names: Vec<PathBuf> = self
-            .build_id()
-            .and_then(build_id_path)
-            .into_iter()
-            .collect();
+        let path_by_id = self.build_id().and_then(build_id_path);
+        let mut names: Vec<PathBuf> = path_by_id.into_iter().collect();
         if let (Some(link), Some(folder)) = (self.debug_link(), path.parent()) {
             let below = folder.strip_prefix("/").unwrap_or(folder);
             names.push(folder.join(&link.name));
@@ -66,17 +91,29 @@ impl Binary {
         names
     }
 
-    /// Whether this file holds the debug information of `program`: by the build-id
-    /// or, for a program without one, by the checksum of its link.
+    /// Whether this file holds the debug information of `program`: see
+    /// [`Binary::check_debug_file`].
     pub fn is_debug_file_of(&self, program: &Binary) -> bool {
-        match (self.build_id(), program.build_id()) {
-            (Some(own), Some(wanted)) => own == wanted,
+        program.check_debug_file(self).is_ok()
+    }
+
+    /// Fails, with the reason, unless `file` holds the debug information of this program: by
+    /// the build-id or, for a program without one, by the checksum of its link. Anybody can
+    /// write a build-id, so the code must lie where the program has it, too.
+    pub fn check_debug_file(&self, file: &Binary) -> std::result::Result<(), String> {
+        match (file.build_id(), self.build_id()) {
+            (Some(own), Some(wanted)) if own == wanted => {}
+            (None, Some(_)) => return Err("it has no build-id".to_owned()),
+            (Some(own), Some(_)) => return Err(format!("its build-id is {}", hex(own))),
             (_, None) => {
-                let link = program.debug_link();
-                link.is_some_and(|link| self.elf.crc32().is_ok_and(|crc| crc == link.crc))
+                let link = self.debug_link().ok_or("nothing tells whose it is")?;
+                let crc = file.elf.crc32().map_err(|error| error.to_string())?;
+                if crc != link.crc {
+                    return Err("its checksum is not that of the link".to_owned());
+                }
             }
-            _ => false,
         }
+        crate::layout::check(&self.elf, &file.elf)
     }
 
     /// What `.gnu_debuglink` says.
@@ -90,6 +127,11 @@ impl Binary {
         let crc = u32_at(&data, (name.len() + 1).next_multiple_of(4))?;
         let name = OsString::from_vec(name.to_owned());
         Some(DebugLink { name, crc })
+    }
+
+    /// Whether the file names functions or lines that a program without them could use.
+    pub fn has_debug_names(&self) -> bool {
+        self.has_debug_info() || self.elf.section(".symtab").is_some()
     }
 
     /// What `.gnu_debugaltlink` says.
@@ -149,9 +191,13 @@ fn build_id_note(note: &[u8]) -> Option<&[u8]> {
     (is_build_id && (1..=BUILD_ID_BYTES_MAX).contains(&length)).then_some(id)
 }
 
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// `/usr/lib/debug/.build-id/xx/yyyy….debug`.
 fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
     let (first, rest) = build_id.split_at_checked(1)?;
     if rest.is_empty() {
         return None;

@@ -8,10 +8,12 @@
 //! - it recurses with the nesting of entries, which a file can make as deep as it
 //!   likes: the nesting is checked first, without recursion, since an overflown
 //!   stack cannot be caught;
-//! - no file that DWARF names (split DWARF, dwz) is opened.
+//! - no file that DWARF names (split DWARF, dwz) is opened: others hand in what they opened.
 
+use crate::open_files::NamesFrom;
+use crate::split::{Loaded, Split};
 use crate::{Address, Binary};
-use addr2line::Context;
+use addr2line::{Context, LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -24,7 +26,7 @@ const ENTRIES_MAX: u64 = 200_000_000;
 /// Most frames at one address.
 const FRAMES_MAX: usize = 512;
 
-type Bytes = EndianArcSlice<LittleEndian>;
+pub(crate) type Bytes = EndianArcSlice<LittleEndian>;
 
 /// A frame as DWARF has it, names not yet readable.
 #[derive(Debug)]
@@ -35,7 +37,12 @@ pub(crate) struct DwarfFrame {
 }
 
 /// The DWARF of a file, or why it cannot be used.
-pub(crate) struct Dwarf(RefCell<std::result::Result<Context<Bytes>, String>>);
+pub(crate) struct Dwarf(RefCell<std::result::Result<State, String>>);
+
+struct State {
+    context: Context<Bytes>,
+    split: Loaded,
+}
 
 impl std::fmt::Debug for Dwarf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,43 +51,68 @@ impl std::fmt::Debug for Dwarf {
     }
 }
 
+/// The frames at an address, the innermost first, and the file of split DWARF that they
+/// come from.
+pub(crate) type Frames = (Vec<DwarfFrame>, Option<NamesFrom>);
+
 impl Dwarf {
-    pub(crate) fn load(binary: &Binary) -> Dwarf {
+    /// The DWARF of `binary`, with what it shares with others.
+    pub(crate) fn load(binary: &Binary, supplementary: Option<&Binary>) -> Dwarf {
         let loaded = guarded(|| {
-            let sections = binary.dwarf_sections()?;
-            let sections =
-                sections.borrow(|data| EndianArcSlice::new(Arc::clone(data), LittleEndian));
-            check_nesting(&sections)?;
-            Context::from_dwarf(sections).map_err(|error| error.to_string())
+            let mut dwarf = sections_of(binary)?;
+            if let Some(shared) = supplementary {
+                dwarf.set_sup(sections_of(shared)?);
+            }
+            Ok(State {
+                context: Context::from_dwarf(dwarf).map_err(|error| error.to_string())?,
+                split: Loaded::default(),
+            })
         });
         Dwarf(RefCell::new(loaded))
     }
 
-    /// The frames at the address, the innermost first; none when DWARF does not
-    /// know it. The error says why DWARF is of no use.
-    pub(crate) fn frames(&self, address: Address) -> std::result::Result<Vec<DwarfFrame>, String> {
+    /// The frames at the address, with units from `split`; none when DWARF does not know it.
+    /// The error says why DWARF is of no use.
+    pub(crate) fn frames(
+        &self,
+        split: &Split<'_>,
+        address: Address,
+    ) -> std::result::Result<Frames, String> {
         let mut state = self.0.borrow_mut();
-        let context = state.as_ref().map_err(Clone::clone)?;
+        let known = state.as_mut().map_err(|why| why.clone())?;
         let mut panicked = true;
         let frames = guarded(|| {
-            let frames = frames(context, address).map_err(|error| error.to_string());
+            let frames = frames(known, split, address).map_err(|error| error.to_string());
             panicked = false;
             frames
         });
         if panicked {
-            *state = frames
-                .as_ref()
-                .map_err(Clone::clone)
-                .and(Err(PANICKED.to_owned()));
+            *state = Err(PANICKED.to_owned());
         }
         frames
     }
+
+    /// Why files of split DWARF could not be used.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let state = self.0.borrow();
+        let failures = state.as_ref().map(|state| &state.split.failures);
+        let told = failures.into_iter().flatten();
+        told.map(|(path, why)| format!("{}: {why}", path.display()))
+            .collect()
+    }
 }
 
-const PANICKED: &str = "the DWARF is damaged (its parser panicked)";
+fn sections_of(binary: &Binary) -> std::result::Result<gimli::Dwarf<Bytes>, String> {
+    let sections = binary.dwarf_sections()?;
+    let dwarf = sections.borrow(|data| EndianArcSlice::new(Arc::clone(data), LittleEndian));
+    check_nesting(&dwarf)?;
+    Ok(dwarf)
+}
+
+const PANICKED: &str = "it is damaged (its parser panicked)";
 
 /// Runs `parse`; a panic is an error.
-fn guarded<T>(
+pub(crate) fn guarded<T>(
     parse: impl FnOnce() -> std::result::Result<T, String>,
 ) -> std::result::Result<T, String> {
     // What a panic leaves half done is thrown away by the caller.
@@ -88,7 +120,7 @@ fn guarded<T>(
 }
 
 /// Fails when entries are nested deeper than the parser's stack bears.
-fn check_nesting(dwarf: &gimli::Dwarf<Bytes>) -> std::result::Result<(), String> {
+pub(crate) fn check_nesting(dwarf: &gimli::Dwarf<Bytes>) -> std::result::Result<(), String> {
     let failed = |error: gimli::Error| error.to_string();
     let mut entries_left = ENTRIES_MAX;
     let mut units = dwarf.units();
@@ -111,10 +143,24 @@ fn check_nesting(dwarf: &gimli::Dwarf<Bytes>) -> std::result::Result<(), String>
 }
 
 fn frames(
-    context: &Context<Bytes>,
+    state: &mut State,
+    split: &Split<'_>,
     address: Address,
-) -> std::result::Result<Vec<DwarfFrame>, gimli::Error> {
-    let mut found = context.find_frames(address.0).skip_all_loads()?;
+) -> std::result::Result<Frames, gimli::Error> {
+    let State {
+        context,
+        split: loaded,
+    } = state;
+    let mut result = context.find_frames(address.0);
+    let mut found = loop {
+        result = match result {
+            LookupResult::Output(found) => break found?,
+            LookupResult::Load { load, continuation } => {
+                let unit = split.load(loaded, load.dwo_id, &load.parent);
+                continuation.resume(unit.map(Arc::new))
+            }
+        };
+    };
     let mut frames = Vec::new();
     while let Some(frame) = found.next()? {
         let function = match &frame.function {
@@ -136,7 +182,16 @@ fn frames(
             break;
         }
     }
-    Ok(frames)
+    Ok((frames, split_file(context, loaded, address)))
+}
+
+/// The file that the unit at the address was taken from, if it is split.
+fn split_file(context: &Context<Bytes>, loaded: &Loaded, address: Address) -> Option<NamesFrom> {
+    if loaded.is_empty() {
+        return None;
+    }
+    let unit = context.find_dwarf_and_unit(address.0).skip_all_loads()?;
+    loaded.file_of(unit.unit.dwo_id?.0).cloned()
 }
 
 #[cfg(test)]

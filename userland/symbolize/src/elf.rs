@@ -10,6 +10,7 @@ use object::elf;
 use object::read::{CompressedData, CompressionFormat};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,9 @@ pub(crate) struct Elf {
     /// Address of the first instruction that runs; zero when there is none.
     pub(crate) entry: u64,
     pub(crate) segments: Vec<Segment>,
+    /// Where the executable segments are in memory, also those that hold no byte of the
+    /// file: in a debug file, all.
+    pub(crate) code: Vec<Range<u64>>,
     pub(crate) sections: Vec<Section>,
 }
 
@@ -130,14 +134,20 @@ impl Elf {
             stamp,
             entry: 0,
             segments: Vec::new(),
+            code: Vec::new(),
             sections: Vec::new(),
         };
         elf.check_size("the file", stamp.bytes, FILE_BYTES_MAX)?;
         let header = elf.header(objects)?;
         elf.entry = u64_at(&header, 24).unwrap_or(0);
-        elf.segments = elf.read_segments(&header)?;
+        (elf.segments, elf.code) = elf.read_segments(&header)?;
         elf.sections = elf.read_sections(&header)?;
         Ok(elf)
+    }
+
+    /// What it is called in errors.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn try_clone_file(&self) -> io::Result<File> {
@@ -186,7 +196,7 @@ impl Elf {
     /// The CRC-32 of the whole file.
     pub(crate) fn crc32(&self) -> io::Result<u32> {
         let mut hasher = crc32fast::Hasher::new();
-        let mut buffer = vec![0; 1 << 16];
+        let mut buffer = vec![0; 1 << 20];
         let mut offset = 0;
         while offset < self.stamp.bytes {
             let left = self.stamp.bytes - offset;
@@ -256,7 +266,7 @@ impl Elf {
         })
     }
 
-    fn read_segments(&self, header: &[u8]) -> Result<Vec<Segment>> {
+    fn read_segments(&self, header: &[u8]) -> Result<(Vec<Segment>, Vec<Range<u64>>)> {
         let offset = u64_at(header, 32).unwrap_or(0);
         let count = u16_at(header, 56).unwrap_or(0);
         if count > SEGMENTS_MAX {
@@ -267,8 +277,9 @@ impl Elf {
         }
         let bytes = u64::from(count) * PROGRAM_HEADER_BYTES as u64;
         let table = self.read("the program header table", offset, bytes)?;
-        let headers = table.chunks_exact(PROGRAM_HEADER_BYTES);
-        Ok(headers.filter_map(parse_segment).collect())
+        let headers = || table.chunks_exact(PROGRAM_HEADER_BYTES);
+        let segments = headers().filter_map(parse_segment).collect();
+        Ok((segments, headers().filter_map(code_in_memory).collect()))
     }
 
     fn read_sections(&self, header: &[u8]) -> Result<Vec<Section>> {
@@ -380,6 +391,14 @@ fn parse_segment(header: &[u8]) -> Option<Segment> {
         address: Address(u64_at(header, 16)?),
         file_bytes: u64_at(header, 32)?,
     })
+}
+
+/// The memory that an executable segment takes.
+fn code_in_memory(header: &[u8]) -> Option<Range<u64>> {
+    let segment = parse_segment(header)?;
+    let start = segment.address.0;
+    let range = start..start.checked_add(u64_at(header, 40)?)?;
+    (segment.executable && !range.is_empty()).then_some(range)
 }
 
 /// What a file that is not ELF seems to be.

@@ -63,11 +63,16 @@ pub(crate) struct Functions {
 
 impl Functions {
     pub(crate) fn read(elf: &Elf) -> Result<Functions> {
+        Functions::read_of(elf, elf)
+    }
+
+    /// Those that the symbol tables of `elf` tell of the code of `program`.
+    pub(crate) fn read_of(elf: &Elf, program: &Elf) -> Result<Functions> {
         let mut found = Vec::new();
         let mut budget = NAMES_BYTES_MAX;
         for table in &elf.sections {
             if [elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0].contains(&table.kind) {
-                read_table(elf, table, &mut found, &mut budget)?;
+                read_table(elf, program, table, &mut found, &mut budget)?;
             }
         }
         found.sort_by(|(rank_a, a), (rank_b, b)| {
@@ -140,6 +145,7 @@ type Rank = (bool, u8, usize, usize);
 
 fn read_table(
     elf: &Elf,
+    program: &Elf,
     table: &Section,
     found: &mut Vec<(Rank, Function)>,
     budget: &mut u64,
@@ -150,7 +156,7 @@ fn read_table(
         None => return Err(elf.malformed("a symbol table has no names")),
     };
     for symbol in symbols.chunks_exact(SYMBOL_BYTES) {
-        let Some((rank, function)) = parse_symbol(elf, symbol, &strings) else {
+        let Some((rank, function)) = parse_symbol(program, symbol, &strings) else {
             continue;
         };
         *budget = budget
@@ -161,8 +167,8 @@ fn read_table(
     Ok(())
 }
 
-/// The function that a symbol stands for, if it is one with code in the file.
-fn parse_symbol(elf: &Elf, symbol: &[u8], strings: &[u8]) -> Option<(Rank, Function)> {
+/// The function that a symbol stands for, if it is one with code in the program.
+fn parse_symbol(program: &Elf, symbol: &[u8], strings: &[u8]) -> Option<(Rank, Function)> {
     let info = *symbol.get(4)?;
     let kind = match elf::SymbolType(info & 0xf) {
         elf::STT_FUNC => FunctionKind::Function,
@@ -175,7 +181,7 @@ fn parse_symbol(elf: &Elf, symbol: &[u8], strings: &[u8]) -> Option<(Rank, Funct
     }
     let address = Address(u64_at(symbol, 8)?);
     let size = u64_at(symbol, 16)?;
-    let file_offset = elf.code_segment_at(address)?.offset_of(address)?;
+    let file_offset = program.code_segment_at(address)?.offset_of(address)?;
     let name = text_at(strings, u32_at(symbol, 0)?, NAME_BYTES_MAX)?;
     // `memcpy@@GLIBC_2.14` of .symtab; the name itself holds no `@`.
     let name = name.split(|&byte| byte == b'@').next()?;

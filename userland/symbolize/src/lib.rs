@@ -12,6 +12,8 @@
 mod binary;
 mod call;
 mod debug_file;
+mod debug_set;
+mod debugdata;
 pub mod demangle;
 mod dwarf;
 mod elf;
@@ -20,26 +22,32 @@ mod escape;
 mod function;
 mod glob;
 mod kernel;
+mod layout;
 // One definition for both crates, of which neither may use the other.
 #[path = "../../target/src/nearest.rs"]
 mod nearest;
 mod needed;
+mod open_files;
 mod plt;
 mod resolve;
 mod runtime;
 mod sections;
+mod split;
 mod usdt;
 
 pub use binary::{Binary, Place, Segment};
 pub use debug_file::{DataSymbol, DebugLink, Supplementary};
+pub use debug_set::DebugSet;
 pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use glob::glob_fits;
 pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};
+pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
 pub use runtime::Runtime;
 pub use sections::{LoadedSection, SectionData, UnwindSections};
+pub use split::SplitUnit;
 pub use usdt::Usdt;
 
 use std::fmt;

@@ -3,8 +3,9 @@
 //! the procedure linkage table.
 
 use crate::demangle::demangle;
-use crate::dwarf::{Dwarf, DwarfFrame};
-use crate::{Address, Binary, FileOffset, Unresolved};
+use crate::dwarf::DwarfFrame;
+use crate::function::Functions;
+use crate::{Address, Binary, DebugSet, FileOffset, Function, NamesFrom, Unresolved};
 
 /// How an offset came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct Resolution {
     pub frames: Vec<SourceFrame>,
     /// Where they come from.
     pub source: Source,
+    /// The file that has this.
+    pub from: NamesFrom,
     /// Why DWARF was there but was not used.
     pub note: Option<String>,
 }
@@ -69,34 +72,49 @@ impl Query {
 }
 
 impl Binary {
-    /// The source frames at the offset, the innermost inlined function first.
+    /// The source frames at the offset, the innermost inlined function first, by this file
+    /// alone.
     pub fn resolve(
         &self,
         offset: FileOffset,
         lookup: Lookup,
     ) -> std::result::Result<Resolution, Unresolved> {
+        self.resolve_with(&DebugSet::default(), offset, lookup)
+    }
+
+    /// The source frames at the offset, the innermost inlined function first, by this file
+    /// and its debug files.
+    pub fn resolve_with(
+        &self,
+        debug: &DebugSet,
+        offset: FileOffset,
+        lookup: Lookup,
+    ) -> std::result::Result<Resolution, Unresolved> {
         let query = self.query(offset, lookup)?;
+        let tables = debug.tables(self);
         let mut note = None;
-        if self.has_debug_info() {
-            let dwarf = self.dwarf.get_or_init(|| Dwarf::load(self));
-            match dwarf.frames(query.address) {
-                Ok(found) => {
-                    if let Some(frames) = self.source_frames(found, &query) {
-                        return Ok(resolution(frames, Source::Dwarf, None));
-                    }
+        match debug.frames(self, query.address) {
+            Some(Ok((found, from))) => {
+                if let Some(frames) = source_frames(&tables, found, &query) {
+                    return Ok(resolution(frames, Source::Dwarf, from, None));
                 }
-                Err(why) => note = Some(why),
             }
+            Some(Err(why)) => note = Some(why),
+            None => {}
         }
-        let (frame, source) = self
-            .symbol_frame(&query)
-            .map(|frame| (frame, Source::Symbols))
-            .or_else(|| Some((self.plt_frame(&query)?, Source::Plt)))
-            .ok_or(match self.has_symbols() {
-                true => Unresolved::BetweenFunctions(offset),
-                false => Unresolved::NoSymbols,
-            })?;
-        Ok(resolution(vec![frame], source, note))
+        if let Some((frame, from)) = tables.symbol_frame(&query) {
+            return Ok(resolution(vec![frame], Source::Symbols, from, note));
+        }
+        let frame = self.plt_frame(&query).ok_or(match tables.is_empty() {
+            false => Unresolved::BetweenFunctions(offset),
+            true => Unresolved::NoSymbols,
+        })?;
+        Ok(resolution(
+            vec![frame],
+            Source::Plt,
+            NamesFrom::Program,
+            note,
+        ))
     }
 
     fn query(&self, offset: FileOffset, lookup: Lookup) -> std::result::Result<Query, Unresolved> {
@@ -115,55 +133,6 @@ impl Binary {
         }
     }
 
-    /// DWARF's frames with readable names; `None` when even the outermost one
-    /// has no name.
-    fn source_frames(&self, found: Vec<DwarfFrame>, query: &Query) -> Option<Vec<SourceFrame>> {
-        let outermost = found.len().checked_sub(1)?;
-        let symbol = self.symbol_frame(query);
-        let mut frames = Vec::with_capacity(found.len());
-        for (index, frame) in found.into_iter().enumerate() {
-            let inlined = index < outermost;
-            let symbol = symbol.as_ref().filter(|_| !inlined);
-            let (function, function_offset) = match frame.function {
-                Some(raw) => (
-                    demangle(&raw),
-                    self.offset_in(&raw, query).filter(|_| !inlined),
-                ),
-                None => {
-                    let symbol = symbol?;
-                    (symbol.function.clone(), symbol.function_offset)
-                }
-            };
-            frames.push(SourceFrame {
-                function,
-                function_offset,
-                file: frame.file,
-                line: frame.line,
-                inlined,
-            });
-        }
-        Some(frames)
-    }
-
-    /// How far the query is into the function of that raw name.
-    fn offset_in(&self, raw: &str, query: &Query) -> Option<u64> {
-        let start = self.function_holding(query.address)?.address;
-        let known = self
-            .functions
-            .at(start)
-            .iter()
-            .any(|function| function.name == raw);
-        known.then(|| query.offset_from(start))
-    }
-
-    fn symbol_frame(&self, query: &Query) -> Option<SourceFrame> {
-        let function = self.function_holding(query.address)?;
-        Some(plain_frame(
-            function.demangled(),
-            query.offset_from(function.address),
-        ))
-    }
-
     fn plt_frame(&self, query: &Query) -> Option<SourceFrame> {
         let entry = self.plt_entry(query.address)?;
         Some(plain_frame(
@@ -171,6 +140,78 @@ impl Binary {
             query.offset_from(entry.start),
         ))
     }
+}
+
+/// The symbol tables that tell of a program's code, the most complete one first.
+pub(crate) struct Tables<'a> {
+    pub(crate) program: &'a Binary,
+    pub(crate) tables: Vec<(&'a Functions, NamesFrom)>,
+}
+
+impl<'a> Tables<'a> {
+    fn is_empty(&self) -> bool {
+        self.tables.iter().all(|(table, _)| table.list.is_empty())
+    }
+
+    /// The innermost function that holds the address: one that says how long it is, or else
+    /// the one that begins last, since the others may not know of it.
+    fn holding(&self, address: Address) -> Option<(&'a Function, &NamesFrom)> {
+        let limit = |start: Address| self.program.code_end(start).unwrap_or(start.0);
+        let held = self.tables.iter().filter_map(|(table, from)| {
+            let function = table.holding(address, limit)?;
+            Some((function, from))
+        });
+        // Of equals, `max_by_key` gives the last: the order is that of trust.
+        held.rev()
+            .max_by_key(|(function, _)| (function.size != 0, function.address))
+    }
+
+    fn symbol_frame(&self, query: &Query) -> Option<(SourceFrame, NamesFrom)> {
+        let (function, from) = self.holding(query.address)?;
+        let offset = query.offset_from(function.address);
+        Some((plain_frame(function.demangled(), offset), from.clone()))
+    }
+
+    /// How far the query is into the function of that raw name.
+    fn offset_in(&self, raw: &str, query: &Query) -> Option<u64> {
+        let start = self.holding(query.address)?.0.address;
+        let mut names = self.tables.iter().flat_map(|(table, _)| table.at(start));
+        let known = names.any(|function| function.name == raw);
+        known.then(|| query.offset_from(start))
+    }
+}
+
+/// DWARF's frames with readable names; `None` when even the outermost one has no name.
+fn source_frames(
+    tables: &Tables<'_>,
+    found: Vec<DwarfFrame>,
+    query: &Query,
+) -> Option<Vec<SourceFrame>> {
+    let outermost = found.len().checked_sub(1)?;
+    let symbol = tables.symbol_frame(query).map(|(frame, _)| frame);
+    let mut frames = Vec::with_capacity(found.len());
+    for (index, frame) in found.into_iter().enumerate() {
+        let inlined = index < outermost;
+        let symbol = symbol.as_ref().filter(|_| !inlined);
+        let (function, function_offset) = match frame.function {
+            Some(raw) => (
+                demangle(&raw),
+                tables.offset_in(&raw, query).filter(|_| !inlined),
+            ),
+            None => {
+                let symbol = symbol?;
+                (symbol.function.clone(), symbol.function_offset)
+            }
+        };
+        frames.push(SourceFrame {
+            function,
+            function_offset,
+            file: frame.file,
+            line: frame.line,
+            inlined,
+        });
+    }
+    Some(frames)
 }
 
 fn plain_frame(function: String, function_offset: u64) -> SourceFrame {
@@ -183,10 +224,16 @@ fn plain_frame(function: String, function_offset: u64) -> SourceFrame {
     }
 }
 
-fn resolution(frames: Vec<SourceFrame>, source: Source, note: Option<String>) -> Resolution {
+fn resolution(
+    frames: Vec<SourceFrame>,
+    source: Source,
+    from: NamesFrom,
+    note: Option<String>,
+) -> Resolution {
     Resolution {
         frames,
         source,
+        from,
         note,
     }
 }

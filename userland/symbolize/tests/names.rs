@@ -6,10 +6,9 @@
 mod support;
 
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Place, Source, Unresolved};
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
-use support::{open, output_of, Folder};
+use support::{addr2line, open, output_of, Folder};
 
 /// Whether the machine's libc is where Debian has it.
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -38,34 +37,6 @@ fn ours(binary: &Binary, offset: FileOffset) -> Vec<(String, String)> {
     found.frames.iter().map(text).collect()
 }
 
-/// The same from `addr2line -a -f -i -C`.
-fn theirs(path: &Path, addresses: &[u64]) -> Option<HashMap<u64, Vec<(String, String)>>> {
-    let numbers: Vec<String> = addresses.iter().map(|a| format!("{a:#x}")).collect();
-    let mut arguments = vec!["-a", "-f", "-i", "-C", "-e", path.to_str().unwrap()];
-    arguments.extend(numbers.iter().map(String::as_str));
-    let text = output_of("addr2line", &arguments)?;
-    let mut found: HashMap<u64, Vec<(String, String)>> = HashMap::new();
-    let (mut lines, mut address) = (text.lines(), 0);
-    while let Some(line) = lines.next() {
-        if let Some(digits) = line.strip_prefix("0x") {
-            address = u64::from_str_radix(digits, 16).unwrap();
-            continue;
-        }
-        let place = lines
-            .next()
-            .unwrap()
-            .split(" (discriminator")
-            .next()
-            .unwrap();
-        let place = place.rsplit('/').next().unwrap().to_owned();
-        found
-            .entry(address)
-            .or_default()
-            .push((line.to_owned(), place));
-    }
-    Some(found)
-}
-
 fn agrees_with_binutils(name: &str, flags: &[&str]) {
     let folder = Folder::new(name);
     let Some(path) = folder.fixture(name, flags) else {
@@ -79,7 +50,7 @@ fn agrees_with_binutils(name: &str, flags: &[&str]) {
         let segment = *binary.segment_of(offsets[0]).unwrap();
         let address = |offset: &FileOffset| segment.address_of(*offset).unwrap().0;
         let addresses: Vec<u64> = offsets.iter().map(address).collect();
-        let Some(theirs) = theirs(&path, &addresses) else {
+        let Some(theirs) = addr2line(&path, &addresses) else {
             return;
         };
         for (offset, address) in offsets.iter().zip(addresses) {

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use nsprobe_symbolize::Binary;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,4 +65,36 @@ pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
             None
         }
     }
+}
+
+/// What `addr2line -a -f -i -C` says of addresses, innermost first: function and
+/// `file:line` (`?` where unknown).
+pub(crate) fn addr2line(
+    path: &Path,
+    addresses: &[u64],
+) -> Option<HashMap<u64, Vec<(String, String)>>> {
+    let numbers: Vec<String> = addresses.iter().map(|a| format!("{a:#x}")).collect();
+    let mut arguments = vec!["-a", "-f", "-i", "-C", "-e", path.to_str().unwrap()];
+    arguments.extend(numbers.iter().map(String::as_str));
+    let text = output_of("addr2line", &arguments)?;
+    let mut found: HashMap<u64, Vec<(String, String)>> = HashMap::new();
+    let (mut lines, mut address) = (text.lines(), 0);
+    while let Some(line) = lines.next() {
+        if let Some(digits) = line.strip_prefix("0x") {
+            address = u64::from_str_radix(digits, 16).unwrap();
+            continue;
+        }
+        let place = lines
+            .next()
+            .unwrap()
+            .split(" (discriminator")
+            .next()
+            .unwrap();
+        let place = place.rsplit('/').next().unwrap().to_owned();
+        found
+            .entry(address)
+            .or_default()
+            .push((line.to_owned(), place));
+    }
+    Some(found)
 }
