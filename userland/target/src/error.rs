@@ -164,6 +164,19 @@ pub enum Error {
         /// The path asked for.
         path: PathBuf,
     },
+    /// The path leads to another mount, and a file system that need not answer is mounted
+    /// somewhere in the container.
+    #[error(
+        "{} is left alone: it is on another mount than the container's root, and the container \
+         has a file system that need not answer ({file_system})",
+        path.display()
+    )]
+    NeedNotAnswer {
+        /// The path asked for.
+        path: PathBuf,
+        /// The kind of that file system.
+        file_system: String,
+    },
     /// The path leads to nothing that may be opened.
     #[error("cannot open {}: {source}", path.display())]
     OpenFailed {

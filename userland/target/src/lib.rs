@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod container;
+mod copy;
 mod error;
 mod execs;
 pub mod mappings;
@@ -23,7 +24,7 @@ pub use container::Container;
 pub use error::{Error, FileKind};
 pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
-pub use namespace::{open_here, open_in, OpenedFile, Opener};
+pub use namespace::{open_here, open_in, OpenedFile, Opener, Stamp};
 pub use process::{all_processes, processes_in_pid_namespace, Process, RootId};
 
 /// The result of everything here that can fail.

@@ -2,9 +2,9 @@
 //! Opens files as a process sees them: by a thread that joins its mount
 //! namespace, and fails closed.
 //!
-//! A fresh thread for each file: it unshares its `fs_struct` (the kernel lets
+//! A fresh thread for each visit: it unshares its `fs_struct` (the kernel lets
 //! nobody join a mount namespace who shares one), joins, proves that it arrived,
-//! opens, hands the file back and ends. It is never used again, so that no later
+//! opens, hands what it opened back and ends. It is never used again, so that no later
 //! work can run in the wrong namespace, and nothing of ours stays in a container.
 //!
 //! What the proof and the opening need (the host's procfs, the target's root) is
@@ -23,11 +23,14 @@ use crate::{Error, Process, Result};
 use nix::errno::Errno;
 use nix::fcntl::{open, AtFlags, OFlag};
 use nix::sched::{setns, unshare, CloneFlags};
-use nix::sys::stat::{fstat, fstatat, Mode};
+use nix::sys::stat::{fstat, fstatat, FileStat, Mode};
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, RecvTimeoutError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -47,6 +50,32 @@ pub struct OpenedFile {
     pub ino: u64,
     /// Its size in bytes when it was opened.
     pub size: u64,
+}
+
+/// What tells a file from others and from itself when it was changed: on overlayfs a file has
+/// several devices and inode numbers, but one size and one change time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its size in bytes.
+    pub size: u64,
+    /// When its inode was changed last: seconds since 1970, and nanoseconds.
+    pub changed: (i64, i64),
+}
+
+impl Stamp {
+    /// That of an open file.
+    pub fn of(file: &File) -> io::Result<Stamp> {
+        Ok(Stamp::from(&fstat(file)?))
+    }
+}
+
+impl From<&FileStat> for Stamp {
+    fn from(stat: &FileStat) -> Stamp {
+        Stamp {
+            size: stat.st_size as u64,
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
 }
 
 /// How files are opened.
@@ -75,20 +104,73 @@ impl Opener {
     /// Opens `path` as we see it, with the same checks of what it is. A relative
     /// path starts at our working directory; links of procfs are followed.
     pub fn open_here(&self, path: &Path) -> Result<OpenedFile> {
-        self.run(path, |path| {
-            View::ours()
-                .map_err(|errno| Error::OpenFailed {
-                    path: path.to_owned(),
-                    source: errno.into(),
-                })?
-                .open(path)
+        self.run(path, |path| ours()?.open(path))
+    }
+
+    /// Opens those of `paths` that are there as `process` sees them, in one visit. What is no
+    /// regular file, or may not be opened, is an error of its own.
+    ///
+    /// These are files to be read, and not the kernel's to probe: one in a file system that
+    /// need not answer is copied into memory.
+    pub fn open_all_in(
+        &self,
+        process: &Process,
+        paths: Vec<PathBuf>,
+    ) -> Result<Vec<Result<OpenedFile>>> {
+        let destination = Destination::of(process)?;
+        self.open_all(paths, move || destination.enter())
+    }
+
+    /// Opens those of `paths` that are there as we see them, as [`Opener::open_all_in`] does.
+    pub fn open_all_here(&self, paths: Vec<PathBuf>) -> Result<Vec<Result<OpenedFile>>> {
+        self.open_all(paths, ours)
+    }
+
+    /// The stamp of the regular file at `path` as `process` sees it, or as we do.
+    pub fn stamp(&self, process: Option<&Process>, path: &Path) -> Result<Option<Stamp>> {
+        let destination = process.map(Destination::of).transpose()?;
+        self.run(path, move |path| {
+            let view = match destination {
+                Some(destination) => destination.enter()?,
+                None => ours()?,
+            };
+            view.stamp_if_there(path)
         })
     }
 
+    fn open_all(
+        &self,
+        paths: Vec<PathBuf>,
+        view: impl FnOnce() -> Result<View> + Send + 'static,
+    ) -> Result<Vec<Result<OpenedFile>>> {
+        let at = Arc::new(AtomicUsize::new(0));
+        let label = paths.first().cloned().unwrap_or_default();
+        let (names, reached) = (paths.clone(), Arc::clone(&at));
+        let opened = self.run(&label, move |_| {
+            let view = view()?;
+            let mut opened = Vec::new();
+            for (index, name) in names.iter().enumerate() {
+                reached.store(index, Ordering::Relaxed);
+                opened.extend(view.open_if_there(name).transpose());
+            }
+            Ok(opened)
+        });
+        opened.map_err(
+            |error| match (error, paths.get(at.load(Ordering::Relaxed))) {
+                (Error::TimedOut { limit, .. }, Some(path)) => Error::TimedOut {
+                    path: path.clone(),
+                    limit,
+                },
+                (error, _) => error,
+            },
+        )
+    }
+
     /// Runs `job` in a thread of its own, and waits for it at most the limit.
-    fn run<J>(&self, path: &Path, job: J) -> Result<OpenedFile>
+    fn run<T, J>(&self, path: &Path, job: J) -> Result<T>
     where
-        J: FnOnce(&Path) -> Result<OpenedFile> + Send + 'static,
+        T: Send + 'static,
+        J: FnOnce(&Path) -> Result<T> + Send + 'static,
     {
         let (sender, receiver) = sync_channel(1);
         let asked = path.to_owned();
@@ -124,6 +206,13 @@ pub fn open_in(process: &Process, path: &Path) -> Result<OpenedFile> {
 /// [`Opener::open_here`] with the default limit of two seconds.
 pub fn open_here(path: &Path) -> Result<OpenedFile> {
     Opener::default().open_here(path)
+}
+
+fn ours() -> Result<View> {
+    View::ours().map_err(|errno| Error::OpenFailed {
+        path: ".".into(),
+        source: errno.into(),
+    })
 }
 
 fn helper_failed(path: &Path, why: String) -> Error {

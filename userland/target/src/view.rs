@@ -6,8 +6,9 @@
 //! up the path asked for (and, when that is missing, the directories on the way
 //! to it), and nothing else.
 
+use crate::copy::{self, answering};
 use crate::nearest::nearest;
-use crate::{Error, FileKind, OpenedFile, Result};
+use crate::{Error, FileKind, OpenedFile, Result, Stamp};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, openat2, OFlag, OpenHow, ResolveFlag};
@@ -85,11 +86,60 @@ impl View {
         let place = self
             .look_up(path, OFlag::O_PATH)
             .map_err(|errno| self.explain(path, errno))?;
-        let failed = |errno: Errno| Error::OpenFailed {
-            path: path.to_owned(),
-            source: errno.into(),
+        self.open_place(&place, path)
+    }
+
+    /// Opens the regular file at `path`, if there is anything; or a copy of it, see
+    /// [`crate::copy`].
+    pub(crate) fn open_if_there(&self, path: &Path) -> Result<Option<OpenedFile>> {
+        let Some(place) = self.place_of(path)? else {
+            return Ok(None);
         };
-        let stat = fstat(&place).map_err(failed)?;
+        let opened = self.open_place(&place, path)?;
+        let file = answering(opened.file, opened.size);
+        Ok(Some(OpenedFile {
+            file: file.map_err(|error| failed(path, error))?,
+            ..opened
+        }))
+    }
+
+    /// The stamp of the file at `path`, if there is one.
+    pub(crate) fn stamp_if_there(&self, path: &Path) -> Result<Option<Stamp>> {
+        let Some(place) = self.place_of(path)? else {
+            return Ok(None);
+        };
+        let stat = fstat(&place).map_err(|errno| failed(path, errno.into()))?;
+        Ok(other_kind(&stat).is_none().then(|| Stamp::from(&stat)))
+    }
+
+    /// An `O_PATH` descriptor of what is at `path`, if there is anything.
+    ///
+    /// A request that a server of FUSE has taken and does not answer cannot even be killed:
+    /// our process could not end. So no mount is entered where there may be such a server.
+    fn place_of(&self, path: &Path) -> Result<Option<OwnedFd>> {
+        let mut found = match self.is_ours() {
+            true => Err(Errno::EXDEV),
+            false => self.look_up_by(path, self.resolve | ResolveFlag::RESOLVE_NO_XDEV),
+        };
+        if let Err(Errno::EXDEV) = found {
+            if let Some(file_system) = self.need_not_answer(path)? {
+                let path = path.to_owned();
+                return Err(Error::NeedNotAnswer { path, file_system });
+            }
+            found = self.look_up_by(path, self.resolve);
+        }
+        match found {
+            Ok(place) => Ok(Some(place)),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(Errno::ELOOP) => Err(Error::BadLink { path: path.into() }),
+            Err(errno) => Err(failed(path, errno.into())),
+        }
+    }
+
+    /// Opens the regular file that an `O_PATH` descriptor stands for.
+    fn open_place(&self, place: &OwnedFd, path: &Path) -> Result<OpenedFile> {
+        let failed = |errno: Errno| failed(path, errno.into());
+        let stat = fstat(place).map_err(failed)?;
         let refused = |kind| Error::NotRegular {
             path: path.to_owned(),
             kind,
@@ -97,11 +147,11 @@ impl View {
         if let Some(kind) = other_kind(&stat) {
             return Err(refused(kind));
         }
-        let file_system = statfs::fstatfs(&place).map_err(failed)?;
+        let file_system = statfs::fstatfs(place).map_err(failed)?;
         if VIRTUAL.contains(&file_system.filesystem_type()) {
             return Err(refused(FileKind::Virtual));
         }
-        let file = self.reopen(&place).map_err(failed)?;
+        let file = self.reopen(place).map_err(failed)?;
         Ok(OpenedFile {
             file: File::from(file),
             path: path.to_owned(),
@@ -111,10 +161,34 @@ impl View {
         })
     }
 
+    /// Whether it is what we see ourselves.
+    fn is_ours(&self) -> bool {
+        self.resolve.is_empty()
+    }
+
+    /// A kind of file system in the container whose server may never answer; none is looked
+    /// for on this machine, whose mounts are its owner's.
+    fn need_not_answer(&self, path: &Path) -> Result<Option<String>> {
+        if self.is_ours() {
+            return Ok(None);
+        }
+        let mounts = self.read_proc("thread-self/mountinfo");
+        let mounts = mounts.map_err(|error| failed(path, error))?;
+        Ok(copy::need_not_answer(&mounts))
+    }
+
+    fn look_up_by(&self, path: &Path, resolve: ResolveFlag) -> nix::Result<OwnedFd> {
+        self.look_up_as(path, OFlag::O_PATH, resolve)
+    }
+
     fn look_up(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        self.look_up_as(path, flags, self.resolve)
+    }
+
+    fn look_up_as(&self, path: &Path, flags: OFlag, resolve: ResolveFlag) -> nix::Result<OwnedFd> {
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
-            .resolve(self.resolve);
+            .resolve(resolve);
         let mut tries = 1;
         loop {
             match openat2(&self.root, path, how) {
@@ -187,6 +261,13 @@ impl View {
             .take(MOUNT_TABLE_BYTES_MAX)
             .read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> Error {
+    Error::OpenFailed {
+        path: path.to_owned(),
+        source,
     }
 }
 

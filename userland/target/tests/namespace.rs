@@ -246,6 +246,40 @@ fn whatever_is_no_regular_file_is_refused_by_name() {
     assert!(matches!(error, Error::OpenFailed { .. }), "{error}");
 }
 
+/// Debug files are looked for in many places, and most of these do not exist.
+#[test]
+fn of_many_paths_those_that_are_there_are_opened() {
+    let _alone = alone();
+    let folder = Folder::new("many");
+    let one = folder.file("one", "first");
+    let two = folder.file("two", "second");
+    let fifo = folder.0.join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    symlink("/proc/self/exe", folder.0.join("magic")).unwrap();
+    let paths = vec![
+        folder.0.join("missing"),
+        one.clone(),
+        one.join("below"),
+        fifo,
+        folder.0.join("magic"),
+        two,
+    ];
+    let target = Target::here();
+    let opener = Opener::default();
+    let inside = opener.open_all_in(&target.process(), paths.clone());
+    let mut opened = inside.unwrap().into_iter();
+    let mut next = || opened.next().unwrap();
+    assert_eq!(text(next().unwrap()), "first");
+    let kind = FileKind::Fifo;
+    assert!(matches!(next(), Err(Error::NotRegular { kind: found, .. }) if found == kind));
+    assert!(matches!(next(), Err(Error::BadLink { .. })));
+    assert_eq!(text(next().unwrap()), "second");
+    assert_eq!(opened.count(), 0);
+    assert_eq!(opener.open_all_here(paths).unwrap().len(), 4);
+    assert_eq!(openers(), 0);
+}
+
 #[test]
 fn links_that_loop_or_are_magic_are_refused() {
     let _alone = alone();

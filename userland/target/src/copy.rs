@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files whose file system need not answer: what that is, and copies of them.
+//!
+//! A server of FUSE, or of a network, may answer when a file is opened and never again: who
+//! reads such a file, or only closes it, waits for ever. So it is read, and closed, by the
+//! thread that opened it, which nobody waits for longer than the opener's limit.
+
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::sys::statfs::{self, FsType};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+
+/// Largest file that is copied, in bytes.
+const BYTES_MAX: u64 = 512 << 20;
+
+/// File systems in which the kernel itself answers (`include/uapi/linux/magic.h`).
+const LOCAL: [FsType; 10] = [
+    statfs::EXT4_SUPER_MAGIC,
+    statfs::XFS_SUPER_MAGIC,
+    statfs::BTRFS_SUPER_MAGIC,
+    statfs::TMPFS_MAGIC,
+    statfs::OVERLAYFS_SUPER_MAGIC,
+    FsType(0x7371_7368), // SquashFS
+    FsType(0xe0f5_e1e2), // EROFS
+    FsType(0xf2f5_2010), // F2FS
+    FsType(0x2fc1_2fc1), // ZFS
+    FsType(0xca45_1a4e), // bcachefs
+];
+
+/// The same by name, and those that show what the kernel knows.
+const LOCAL_NAMES: [&str; 29] = [
+    "bcachefs",
+    "binfmt_misc",
+    "bpf",
+    "btrfs",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "erofs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "overlay",
+    "proc",
+    "pstore",
+    "ramfs",
+    "securityfs",
+    "squashfs",
+    "sysfs",
+    "tmpfs",
+    "xfs",
+    "zfs",
+];
+
+/// The first kind of file system in a mount table (`proc_pid_mountinfo(5)`) in which not the
+/// kernel itself answers.
+pub(crate) fn need_not_answer(mounts: &str) -> Option<String> {
+    let kinds = mounts.lines().filter_map(|line| {
+        let (_, behind) = line.split_once(" - ")?;
+        behind.split(' ').next()
+    });
+    let mut others = kinds.filter(|kind| !LOCAL_NAMES.contains(kind));
+    others.next().map(str::to_owned)
+}
+
+/// The file itself when it is in a local file system, or else a copy in memory.
+pub(crate) fn answering(file: File, bytes: u64) -> io::Result<File> {
+    let file_system = statfs::fstatfs(&file)?.filesystem_type();
+    if LOCAL.contains(&file_system) {
+        return Ok(file);
+    }
+    if bytes > BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "its file system is remote, and the file is bigger than the {BYTES_MAX} bytes that \
+             are copied"
+        )));
+    }
+    let mut copy = File::from(memfd_create(c"nsprobe", MFdFlags::MFD_CLOEXEC)?);
+    let mut from = file.take(bytes);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let length = from.read(&mut buffer)?;
+        match buffer.get(..length) {
+            None | Some([]) => break,
+            Some(piece) => copy.write_all(piece)?,
+        }
+    }
+    copy.rewind()?;
+    Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::need_not_answer;
+
+    #[test]
+    fn a_server_is_told_from_the_kernel() {
+        let local = "30 1 0:26 / / rw - overlay overlay rw,lowerdir=/a - b\n\
+                     31 30 0:5 / /proc rw shared:2 - proc proc rw\n";
+        assert_eq!(need_not_answer(local), None);
+        assert_eq!(need_not_answer(""), None);
+        for (line, kind) in [
+            ("32 30 0:9 / /mnt rw - fuse.sshfs host: rw", "fuse.sshfs"),
+            (
+                "32 30 0:9 / /mnt/a\\040-\\040proc rw - fuse proc rw",
+                "fuse",
+            ),
+            ("32 30 0:9 / /home rw master:3 - nfs4 host:/ rw", "nfs4"),
+            ("32 30 0:9 / /auto rw - autofs systemd-1 rw", "autofs"),
+        ] {
+            let mounts = format!("{local}{line}\n");
+            assert_eq!(need_not_answer(&mounts).as_deref(), Some(kind));
+        }
+    }
+}
