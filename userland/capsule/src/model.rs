@@ -130,6 +130,12 @@ pub struct FrameName {
     /// Where the names come from, as in docs/json.md.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Which file has them, as `in` of a frame's `source` in docs/json.md.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found_in: Option<String>,
+    /// Its path, when it is not the object's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found_at: Option<Text>,
     /// Why there is no name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unresolved: Option<String>,

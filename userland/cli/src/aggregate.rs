@@ -11,6 +11,7 @@ use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
 use crate::run::{self, Ended, Pace, Role, Run, Sinks, Wanted};
+use crate::search::Search;
 use crate::summary::{self, ProbeLabel, Summary};
 use crate::target::Target;
 use exits::ExitRows;
@@ -23,6 +24,7 @@ use nsprobe_plan::syntax::{Expression, Field, Kind};
 use print::{Printer, Style};
 use std::collections::HashMap;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How often we look whether something ended.
@@ -40,7 +42,9 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, options.timeout)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
+    let search = Search::of(&target, options)?;
     let how_by = |keys| How {
+        search: &search,
         sink: match counts_only {
             true => nsprobe_plan::Sink::Count,
             false => nsprobe_plan::Sink::Table { keys, value },
@@ -113,12 +117,13 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     // Without stacks nothing more is needed of the files.
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
+    let names = Names::new(files, run.wishes(), Rc::clone(&search));
     let mut counting = Counting {
         tables,
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
         before: HashMap::new(),
-        live: Live::new(Names::new(files, run.wishes()), false),
+        live: Live::new(names, false),
         finished: Finished::default(),
         printer: Printer::new(
             Style::of(plan),

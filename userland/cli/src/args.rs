@@ -119,6 +119,7 @@ impl VerifyArguments {
             json: self.json,
             quiet: false,
             frame_pointers: false,
+            debuginfod: false,
             rows: RowsOptions::default(),
             follow: false,
             max_probes: self.max_probes as usize,

@@ -9,10 +9,12 @@ use crate::summary::Summary;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Lost, Method, OffRecord, StackEnd, WriteRecord};
 use libnsprobe::{Counters, TableRow};
-use nsprobe_symbolize::{Source, SourceFrame};
+use nsprobe_symbolize::{FoundIn, NamesFrom, Source, SourceFrame};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Result, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Writes `value` as one line. Everything beyond ASCII is escaped, so that no
@@ -119,7 +121,16 @@ struct FrameLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     names_from: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<SourceLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unresolved: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct SourceLine {
+    r#in: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -207,6 +218,7 @@ impl<'a> FrameLine<'a> {
             build_id: &named.build_id,
             functions: named.functions.iter().map(FunctionLine::new).collect(),
             names_from: named.source.map(source_name),
+            source: named.source.map(|_| SourceLine::new(&named.from)),
             unresolved: named.unresolved.as_deref(),
         }
     }
@@ -234,6 +246,42 @@ fn method_name(method: u8) -> &'static str {
     ];
     let known = names.iter().find(|(known, _)| *known as u8 == method);
     known.map_or("unknown", |(_, name)| name)
+}
+
+const FOUND_IN: [(FoundIn, &str); 3] = [
+    (FoundIn::Container, "container"),
+    (FoundIn::Host, "host"),
+    (FoundIn::Debuginfod, "debuginfod"),
+];
+
+/// What output calls the file that names come from; its path, when it is not the frame's own.
+pub(crate) fn found_in(from: &NamesFrom) -> (&'static str, Option<&Path>) {
+    match from {
+        NamesFrom::Program => ("file", None),
+        NamesFrom::DebugData => ("debugdata", None),
+        NamesFrom::File(path, found) => {
+            let known = FOUND_IN.iter().find(|(known, _)| known == found);
+            (known.map_or("unknown", |(_, name)| name), Some(path))
+        }
+    }
+}
+
+/// The file that output calls so.
+pub(crate) fn found_of(name: &str, path: Option<PathBuf>) -> NamesFrom {
+    let known = FOUND_IN.iter().find(|(_, known)| *known == name);
+    match (known, path) {
+        (Some((found, _)), Some(path)) => NamesFrom::File(Rc::new(path), *found),
+        _ if name == "debugdata" => NamesFrom::DebugData,
+        _ => NamesFrom::Program,
+    }
+}
+
+impl SourceLine {
+    fn new(from: &NamesFrom) -> SourceLine {
+        let (r#in, path) = found_in(from);
+        let path = path.map(|path| path.display().to_string());
+        SourceLine { r#in, path }
+    }
 }
 
 const SOURCES: [(Source, &str); 3] = [

@@ -3,14 +3,21 @@
 //!
 //! A file is found when an object is first announced, while its process most
 //! likely lives; it stays open as long as it is in use (DWARF is read when it is
-//! needed), and is closed after [`IDLE`] without a new name.
+//! needed), and is closed after [`IDLE`] without a new name. So do its debug files, which are
+//! found at the same time.
+
+mod sources;
 
 use crate::origin::{self, Found, Origin};
 use crate::probes::ProbedFile;
 use crate::rows::Wishes;
+use crate::search::{self, Search};
 use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
-use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
+use nsprobe_symbolize::{
+    Binary, DebugSet, FileOffset, Lookup, NamesFrom, Resolution, Source, SourceFrame,
+};
+use nsprobe_target::Process;
 use nsprobe_unwind::UnwindTable;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,6 +29,8 @@ use std::time::{Duration, Instant};
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
 /// Names that are kept; then the memory begins anew.
 const NAMES_MAX: usize = 1 << 16;
+/// Sources of one file's names that are told apart: split DWARF has thousands.
+const SOURCES_MAX: usize = 16;
 
 /// What is known of a frame.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +40,8 @@ pub(crate) struct Named {
     pub(crate) functions: Vec<SourceFrame>,
     /// Where the names come from.
     pub(crate) source: Option<Source>,
+    /// Which file has them.
+    pub(crate) from: NamesFrom,
     /// Why there is no name.
     pub(crate) unresolved: Option<String>,
     /// The file.
@@ -48,13 +59,14 @@ struct Known {
     path: Option<PathBuf>,
     file: State,
     used: Instant,
-    dwarf: bool,
+    /// What names came from.
+    sources: Vec<(Source, NamesFrom)>,
     note: Option<String>,
 }
 
 #[derive(Debug)]
 enum State {
-    Open(Found),
+    Open(Box<Opened>),
     Closed,
     Unusable(String),
 }
@@ -70,6 +82,17 @@ pub(crate) struct Placed<'a> {
     pub(crate) build_id: &'a [u8],
 }
 
+/// A file, and those with its debug information.
+#[derive(Debug)]
+struct Opened {
+    found: Found,
+    /// What was found when the file was announced, until a name is needed.
+    pending: Option<search::Found>,
+    debug: DebugSet,
+    /// What there is to tell of debug files.
+    notes: Vec<String>,
+}
+
 /// The names of a session's frames.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -77,17 +100,19 @@ pub(crate) struct Names {
     probed: Vec<ProbedFile>,
     /// Where the unwind rows of files are asked for.
     rows: Option<Wishes>,
+    search: Rc<Search>,
     known: BTreeMap<u32, Known>,
     names: HashMap<(u32, u64, u8), Rc<Named>>,
 }
 
 impl Names {
     /// Names for a session that probes these files; the files of stacks get unwind rows.
-    pub(crate) fn new(probed: Vec<ProbedFile>, rows: Option<Wishes>) -> Names {
+    pub(crate) fn new(probed: Vec<ProbedFile>, rows: Option<Wishes>, search: Rc<Search>) -> Names {
         Names {
             objects: Objects::default(),
             probed,
             rows,
+            search,
             known: BTreeMap::new(),
             names: HashMap::new(),
         }
@@ -117,8 +142,8 @@ impl Names {
             return;
         };
         let opened = match &known.file {
-            State::Open(found) if found.origin != Origin::Vdso => {
-                found.binary.try_clone_file().ok()
+            State::Open(opened) if opened.found.origin != Origin::Vdso => {
+                opened.found.binary.try_clone_file().ok()
             }
             _ => None,
         };
@@ -138,7 +163,7 @@ impl Names {
         }
         self.open(session, id);
         let named = match self.known.get_mut(&id) {
-            Some(known) => Rc::new(known.name(FileOffset(offset), method)),
+            Some(known) => Rc::new(known.name(&self.search, FileOffset(offset), method)),
             None => Rc::default(),
         };
         if self.names.len() >= NAMES_MAX {
@@ -152,7 +177,10 @@ impl Names {
     fn file(&mut self, session: &Session, id: u32) -> Option<(File, PathBuf)> {
         self.open(session, id);
         match &self.known.get(&id)?.file {
-            State::Open(found) => Some((found.binary.try_clone_file().ok()?, found.path.clone())),
+            State::Open(opened) => {
+                let found = &opened.found;
+                Some((found.binary.try_clone_file().ok()?, found.path.clone()))
+            }
             State::Closed | State::Unusable(_) => None,
         }
     }
@@ -180,16 +208,17 @@ impl Names {
                 return;
             }
         }
-        let (build_id, found) = match self.objects.identity(session, id) {
+        let (build_id, pid, found) = match self.objects.identity(session, id) {
             Ok(Some(identity)) => (
                 origin::hex(origin::build_id(&identity)),
+                identity.pid,
                 origin::find(session, id, &identity, &self.probed).map_err(|e| format!("{e:#}")),
             ),
-            Ok(None) => (
-                String::new(),
-                Err(format!("the kernel knows no object {id}")),
-            ),
-            Err(error) => (String::new(), Err(error.to_string())),
+            Ok(None) => {
+                let why = format!("the kernel knows no object {id}");
+                (String::new(), 0, Err(why))
+            }
+            Err(error) => (String::new(), 0, Err(error.to_string())),
         };
         if let (Some(rows), Ok(found)) = (&self.rows, &found) {
             let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
@@ -197,13 +226,15 @@ impl Names {
                 rows.give(file, &found.path);
             }
         }
-        self.known.insert(id, Known::new(build_id, found));
+        let opened = found.map(|found| Opened::new(&self.search, found, pid));
+        self.known.insert(id, Known::new(build_id, opened));
     }
 
     /// Where an object's file was found; or why it cannot be read.
     pub(crate) fn place(&self, id: u32) -> Option<Result<Placed<'_>, &str>> {
         Some(match &self.known.get(&id)?.file {
-            State::Open(found) => {
+            State::Open(opened) => {
+                let found = &opened.found;
                 let build_id = found.binary.build_id().unwrap_or_default();
                 Ok(Placed {
                     path: &found.path,
@@ -232,92 +263,89 @@ impl Names {
     }
 }
 
+impl Opened {
+    /// Secures the debug files of a file that the process `pid` has mapped, if it still lives.
+    fn new(search: &Search, found: Found, pid: u32) -> Opened {
+        let pending = (found.origin != Origin::Vdso).then(|| {
+            let owner: Vec<Process> = Process::open(pid).into_iter().collect();
+            search.find(&found.binary, &found.mapped_path, &owner)
+        });
+        Opened {
+            found,
+            pending,
+            debug: DebugSet::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// What is at the offset; an error says why it has no name.
+    fn resolve(
+        &mut self,
+        search: &Search,
+        offset: FileOffset,
+        method: u8,
+    ) -> Result<Resolution, String> {
+        let binary = &self.found.binary;
+        if let Some(mut pending) = self.pending.take() {
+            search.fetch(binary, &mut pending);
+            self.debug = DebugSet::new(pending.files);
+            self.notes = pending.notes;
+        }
+        let lookup = match is_exact(method) {
+            true => Lookup::Instruction,
+            false => Lookup::ReturnAddress,
+        };
+        let resolved = binary.resolve_with(&self.debug, offset, lookup);
+        resolved.map_err(|why| why.to_string())
+    }
+}
+
 impl Known {
-    fn new(build_id: String, found: Result<Found, String>) -> Known {
+    fn new(build_id: String, opened: Result<Opened, String>) -> Known {
         Known {
             build_id,
-            path: found.as_ref().ok().map(|found| found.path.clone()),
-            file: match found {
-                Ok(found) => State::Open(found),
+            path: opened.as_ref().ok().map(|opened| opened.found.path.clone()),
+            file: match opened {
+                Ok(opened) => State::Open(Box::new(opened)),
                 Err(why) => State::Unusable(why),
             },
             used: Instant::now(),
-            dwarf: false,
+            sources: Vec::new(),
             note: None,
         }
     }
 
-    fn name(&mut self, offset: FileOffset, method: u8) -> Named {
+    fn name(&mut self, search: &Search, offset: FileOffset, method: u8) -> Named {
         let mut named = Named {
             path: self.path.clone(),
             build_id: self.build_id.clone(),
             ..Named::default()
         };
-        let binary = match &self.file {
-            State::Open(found) => &found.binary,
+        let opened = match &mut self.file {
+            State::Open(opened) => opened,
             State::Closed => return named,
             State::Unusable(why) => {
                 named.unresolved = Some(why.clone());
                 return named;
             }
         };
+        let binary = &opened.found.binary;
         named.doubtful = !is_exact(method) && binary.is_after_call(offset) == Some(false);
-        match resolve(binary, offset, method) {
+        match opened.resolve(search, offset, method) {
             Ok(resolution) => {
-                self.dwarf |= resolution.source == Source::Dwarf;
+                let source = (resolution.source, resolution.from.clone());
+                if !self.sources.contains(&source) && self.sources.len() < SOURCES_MAX {
+                    self.sources.push(source);
+                }
                 self.note = self.note.take().or(resolution.note);
                 named.source = Some(resolution.source);
+                named.from = resolution.from;
                 named.functions = resolution.frames;
             }
             Err(why) => named.unresolved = Some(why),
         }
         named
     }
-
-    fn describe(&self) -> String {
-        let name = match (&self.path, self.build_id.as_str()) {
-            (Some(path), _) => path.display().to_string(),
-            (None, "") => "a file without a build-id".to_owned(),
-            (None, id) => format!("the file with build-id {id}"),
-        };
-        match &self.file {
-            State::Unusable(why) => format!("{name}: no names: {why}"),
-            State::Closed => format!("{name}: closed after use"),
-            State::Open(found) => format!("{name}: {}", self.quality(found)),
-        }
-    }
-
-    fn quality(&self, found: &Found) -> String {
-        let names = match (self.dwarf, found.binary.has_symbols()) {
-            (true, _) => "DWARF",
-            (false, true) => "symbol table",
-            (false, false) => "no symbols",
-        };
-        let file = match found.origin {
-            Origin::Probed => "the probed file",
-            Origin::Kernel => "the mapped file, from the kernel",
-            Origin::Mapping => "the file of a living mapping",
-            Origin::Vdso => "the kernel's own code in each program",
-        };
-        match &self.note {
-            Some(note) => format!("{names} of {file} ({note})"),
-            None => format!("{names} of {file}"),
-        }
-    }
-}
-
-fn resolve(
-    binary: &Binary,
-    offset: FileOffset,
-    method: u8,
-) -> Result<nsprobe_symbolize::Resolution, String> {
-    let lookup = match is_exact(method) {
-        true => Lookup::Instruction,
-        false => Lookup::ReturnAddress,
-    };
-    binary
-        .resolve(offset, lookup)
-        .map_err(|why| why.to_string())
 }
 
 /// Whether a frame's offset is that of the instruction itself, not of what follows a call.

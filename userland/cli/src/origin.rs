@@ -49,6 +49,8 @@ impl fmt::Display for Origin {
 pub(crate) struct Found {
     pub(crate) binary: Rc<Binary>,
     pub(crate) path: PathBuf,
+    /// Where it lies as the process that mapped it sees that.
+    pub(crate) mapped_path: PathBuf,
     pub(crate) origin: Origin,
 }
 
@@ -68,9 +70,11 @@ pub(crate) fn find(
         .iter()
         .find(|probed| is_probed(probed, identity).unwrap_or(false));
     if let Some(probed) = same {
+        let mapped_path = claimed.ok().flatten().map(|file| path_of(&file));
         return Ok(Found {
             binary: Rc::clone(&probed.binary),
             path: probed.path.clone(),
+            mapped_path: mapped_path.unwrap_or_else(|| probed.path.clone()),
             origin: Origin::Probed,
         });
     }
@@ -124,6 +128,7 @@ fn from_kernel(file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
     verify(&binary, &path, identity)?;
     Ok(Found {
         binary: Rc::new(binary),
+        mapped_path: path.clone(),
         path,
         origin: Origin::Kernel,
     })
@@ -136,6 +141,7 @@ fn from_vdso(identity: &ObjectIdentity) -> anyhow::Result<Found> {
     verify(&binary, &path, identity)?;
     Ok(Found {
         binary: Rc::new(binary),
+        mapped_path: path.clone(),
         path,
         origin: Origin::Vdso,
     })
@@ -202,6 +208,7 @@ fn at_path(process: &Process, path: &Path, identity: &ObjectIdentity) -> Option<
     Some(Found {
         binary: Rc::new(binary),
         path: path.to_owned(),
+        mapped_path: path.to_owned(),
         origin: Origin::Mapping,
     })
 }

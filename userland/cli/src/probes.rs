@@ -6,6 +6,7 @@ mod place;
 
 use crate::args::Returns;
 use crate::debug::DebugFiles;
+use crate::search::Search;
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, bail, Context};
@@ -104,6 +105,8 @@ pub(crate) struct Planned {
 /// How places are probed.
 #[derive(Clone, Copy)]
 pub(crate) struct How<'a> {
+    /// Where debug information is looked for.
+    pub(crate) search: &'a Search,
     /// What becomes of hits.
     pub(crate) sink: Sink<'a>,
     /// Whether calls are timed: probes are hit at returns.
@@ -239,7 +242,7 @@ impl Planned {
         let files;
         let debug = match how.needs_debug_info(&spec.spec) {
             true => {
-                files = DebugFiles::find(target, &binary, &path);
+                files = DebugFiles::find(how.search, &binary, &path, &target.viewers());
                 files.read(&binary)
             }
             false => Err("no debug information was read".to_owned()),

@@ -10,6 +10,7 @@ use crate::capsule::convert;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::run::{self, Ended, Pace, Run, Sinks};
+use crate::search::Search;
 use crate::summary::{self, Summary};
 use crate::target::Target;
 use crate::trace;
@@ -22,6 +23,7 @@ use nsprobe_capsule::model::{Container, Header};
 use nsprobe_symbolize::escaped;
 use recorder::{Done, Recorder};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Records below the watermark are fetched after this time.
@@ -32,7 +34,8 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
     Destination::check(plan)?;
     let target = Target::find(&options.who, options.timeout)?;
-    let how = trace::how(trace);
+    let search = Search::of(&target, options)?;
+    let how = trace::how(trace, &search);
     let planned = run::plan(&target, options, &how)?;
     let module = Device::open()?.info().release.clone();
     let destination = Destination::open(plan, planned.probes.len())?;
@@ -45,7 +48,10 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let live = Live::new(Names::new(files, run.wishes()), trace.kernel_stack);
+    let live = Live::new(
+        Names::new(files, run.wishes(), Rc::clone(&search)),
+        trace.kernel_stack,
+    );
     let mut recorder = Recorder::new(destination, live, plan.names);
     recorder.begin(&header(plan, &target, &run, module)?, &containers(&target))?;
     recorder.add(&run.labels)?;

@@ -241,6 +241,12 @@ fn name_place(
         source: named
             .source
             .map(|source| json::source_name(source).to_owned()),
+        found_in: named
+            .source
+            .map(|_| json::found_in(&named.from).0.to_owned()),
+        found_at: json::found_in(&named.from)
+            .1
+            .map(|path| convert::text(path.as_os_str())),
         doubtful: !exact && named.is_after_call == Some(false),
         unresolved: named.unresolved,
     })

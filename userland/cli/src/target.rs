@@ -271,6 +271,21 @@ impl Target {
         paths
     }
 
+    /// Processes that see the target's files; none when we do ourselves.
+    pub(crate) fn viewers(&self) -> Vec<Process> {
+        let seen_by: Vec<&Process> = match self {
+            Target::Host | Target::Command(_) => Vec::new(),
+            Target::Process(process) => vec![process],
+            Target::Container(container) => vec![&container.init],
+            Target::Group(group) => group.members.iter().map(|one| &one.init).collect(),
+        };
+        let again = |process: &Process| {
+            let opened = Process::open(process.pid()).ok()?;
+            (opened.start_time() == process.start_time()).then_some(opened)
+        };
+        seen_by.into_iter().filter_map(again).collect()
+    }
+
     /// The process whose end is the end of the trace.
     pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         match self {

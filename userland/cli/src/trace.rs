@@ -9,12 +9,14 @@ use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
 use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
+use crate::search::Search;
 use crate::summary::{self, Summary};
 use crate::target::Target;
 use backlog::Backlog;
 use libnsprobe::{Reader, Session, Sink};
 use printer::Printer;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Records below the watermark are fetched after this time.
@@ -24,7 +26,8 @@ const FLUSH: Duration = Duration::from_millis(50);
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let target = Target::find(&options.who, options.timeout)?;
-    let how = how(plan);
+    let search = Search::of(&target, options)?;
+    let how = how(plan, &search);
     let planned = run::plan(&target, options, &how)?;
     let wanted = wanted(plan, how);
     let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
@@ -35,7 +38,8 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let mut live = Live::new(Names::new(files, run.wishes()), plan.kernel_stack);
+    let names = Names::new(files, run.wishes(), Rc::clone(&search));
+    let mut live = Live::new(names, plan.kernel_stack);
     let labels = run.labels.clone();
     let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns);
     let mut backlog = Backlog::default();
@@ -67,9 +71,10 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
 }
 
 /// How the places of a trace are found and compiled.
-pub(crate) fn how(plan: &TracePlan) -> How<'_> {
+pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Search) -> How<'a> {
     let options = &plan.options;
     How {
+        search,
         sink: nsprobe_plan::Sink::Record,
         at_return: false,
         max_probes: options.max_probes,

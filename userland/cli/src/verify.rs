@@ -12,6 +12,7 @@ use crate::args::ProbeOptions;
 use crate::json;
 use crate::probes::{How, Planned, PlannedProbe};
 use crate::run::{self, Run, Sinks, Wanted};
+use crate::search::Search;
 use crate::target::Target;
 use anyhow::Context;
 use libnsprobe::{SetupOptions, Sink};
@@ -28,7 +29,9 @@ const EXAMPLES: usize = 5;
 /// Verifies.
 pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, None)?;
+    let search = Search::of(&target, options)?;
     let how = How {
+        search: &search,
         sink: nsprobe_plan::Sink::Count,
         at_return: false,
         max_probes: options.max_probes,

@@ -67,6 +67,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) frame_pointers: bool,
     /// Of the unwind rows of files.
     pub(crate) rows: RowsOptions,
+    /// Whether debuginfod servers are asked for debug information.
+    pub(crate) debuginfod: bool,
     /// Whether containers that come later are traced, too.
     pub(crate) follow: bool,
     pub(crate) max_probes: usize,

@@ -105,6 +105,11 @@ pub(super) struct ProbeArguments {
     /// left
     #[arg(long)]
     frame_pointers: bool,
+    /// Ask the servers of DEBUGINFOD_URLS for debug information that is neither in the target nor
+    /// on this machine; what comes is kept where elfutils keeps it (DEBUGINFOD_CACHE_PATH). The
+    /// servers learn which programs run here
+    #[arg(long)]
+    debuginfod: bool,
     /// Also in containers that start later: where they have a file at the same path, or with the
     /// same build-id. With -c, which then may be a glob, only in containers of that name, and when
     /// there is none, wait for the first
@@ -153,6 +158,7 @@ impl ProbeArguments {
         Ok(ProbeOptions {
             limits,
             frame_pointers: self.frame_pointers,
+            debuginfod: self.debuginfod,
             follow: self.follow,
             who: match options.who {
                 Who::Container(pattern) if self.follow => Who::Group(pattern),
@@ -176,6 +182,7 @@ impl RunArguments {
             json: self.json,
             quiet: self.quiet,
             frame_pointers: false,
+            debuginfod: false,
             rows: RowsOptions::default(),
             follow: false,
             max_probes: self.max_probes as usize,

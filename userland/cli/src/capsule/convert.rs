@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in memory, as capsules have it, and back.
 
-use crate::json::{source_name, source_of};
+use crate::json::{found_in, found_of, source_name, source_of};
 use crate::names::{Named, Placed};
 use crate::run::Role;
 use crate::summary::{ProbeLabel, ProbeSummary, Summary};
@@ -104,6 +104,8 @@ pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -
         exact,
         functions: named.functions.iter().map(function).collect(),
         source: named.source.map(|source| source_name(source).to_owned()),
+        found_in: named.source.map(|_| found_in(&named.from).0.to_owned()),
+        found_at: found_in(&named.from).1.map(|path| text(path.as_os_str())),
         unresolved: named.unresolved.clone(),
         doubtful: named.doubtful,
     }
@@ -142,6 +144,8 @@ pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named 
     if let Some(name) = name {
         named.functions = name.functions.iter().map(source_frame).collect();
         named.source = name.source.as_deref().and_then(source_of);
+        let at = name.found_at.as_ref().map(path);
+        named.from = found_of(name.found_in.as_deref().unwrap_or_default(), at);
         named.unresolved = name.unresolved.clone();
         named.doubtful = name.doubtful;
     }

@@ -43,6 +43,7 @@ fn frames() -> [FrameView; 2] {
             inlined: false,
         }],
         source: Some(Source::Dwarf),
+        from: NamesFrom::File(Rc::new("/x.debug".into()), FoundIn::Container),
         unresolved: Some("no".into()),
         path: Some("/x".into()),
         build_id: "ab".into(),

@@ -3,16 +3,22 @@
 
 use anyhow::{bail, Context};
 use libnsprobe::common::elf_note;
-use nsprobe_symbolize::{Binary, FileOffset, Lookup, Source, SourceFrame};
+use nsprobe_symbolize::{
+    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
+    SourceFrame,
+};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Directories below one another that are searched.
 const DEPTH_MAX: usize = 32;
 /// Most files that are looked at.
 const FILES_MAX: usize = 1 << 20;
+/// Most files of one build-id that are looked at.
+const SAME_MAX: usize = 16;
 /// Files that stay open.
 const OPEN_MAX: usize = 128;
 
@@ -21,6 +27,7 @@ const OPEN_MAX: usize = 128;
 pub(super) struct NamedPlace {
     pub(super) functions: Vec<SourceFrame>,
     pub(super) source: Option<Source>,
+    pub(super) from: NamesFrom,
     pub(super) unresolved: Option<String>,
     /// The file; none when there is none of that build-id.
     pub(super) path: Option<PathBuf>,
@@ -33,7 +40,14 @@ pub(super) struct Files {
     directories: Vec<PathBuf>,
     /// All files of the directories, once they had to be searched.
     index: Option<HashMap<String, Vec<PathBuf>>>,
-    open: HashMap<String, Option<(PathBuf, Binary)>>,
+    open: HashMap<String, Option<Known>>,
+}
+
+/// A program's file, and what a file beside it has of its debug information.
+struct Known {
+    path: PathBuf,
+    binary: Binary,
+    debug: DebugSet,
 }
 
 impl Files {
@@ -61,7 +75,12 @@ impl Files {
         offset: FileOffset,
         lookup: Lookup,
     ) -> NamedPlace {
-        let Some((path, binary)) = self.file(build_id) else {
+        let Some(Known {
+            path,
+            binary,
+            debug,
+        }) = self.file(build_id)
+        else {
             return NamedPlace {
                 unresolved: Some("no file with that build-id was found".to_owned()),
                 ..NamedPlace::default()
@@ -72,17 +91,18 @@ impl Files {
             is_after_call: binary.is_after_call(offset),
             ..NamedPlace::default()
         };
-        match binary.resolve(offset, lookup) {
+        match binary.resolve_with(debug, offset, lookup) {
             Ok(resolution) => {
                 named.functions = resolution.frames;
                 named.source = Some(resolution.source);
+                named.from = resolution.from;
             }
             Err(why) => named.unresolved = Some(why.to_string()),
         }
         named
     }
 
-    fn file(&mut self, build_id: &str) -> Option<&(PathBuf, Binary)> {
+    fn file(&mut self, build_id: &str) -> Option<&Known> {
         if !self.open.contains_key(build_id) {
             if self.open.len() >= OPEN_MAX {
                 self.open.clear();
@@ -93,19 +113,37 @@ impl Files {
         self.open.get(build_id)?.as_ref()
     }
 
-    /// The best of the files with this build-id: one with debug information, or with symbols.
-    fn find(&mut self, build_id: &str) -> Option<(PathBuf, Binary)> {
-        let mut best: Option<(PathBuf, Binary)> = None;
-        for path in self.paths(build_id) {
-            let Some(binary) = open(&path, build_id) else {
-                continue;
-            };
-            let is_better = |known: &(PathBuf, Binary)| quality(&binary) > quality(&known.1);
-            if best.as_ref().is_none_or(is_better) {
-                best = Some((path, binary));
-            }
-        }
-        best
+    /// The best of the files with this build-id: one with debug information, or with symbols;
+    /// and the first one that has more of that program.
+    fn find(&mut self, build_id: &str) -> Option<Known> {
+        let paths = self.paths(build_id);
+        let opened = paths.into_iter().filter_map(|path| {
+            let binary = open(&path, build_id)?;
+            Some((path, binary))
+        });
+        let mut opened: Vec<(PathBuf, Binary)> = opened.take(SAME_MAX).collect();
+        opened.sort_by_key(|(_, binary)| std::cmp::Reverse(quality(binary)));
+        let mut opened = opened.into_iter();
+        let (path, binary) = opened.next()?;
+        let separate = opened.find(|(_, other)| {
+            !binary.has_debug_info() && other.has_debug_info() && other.is_debug_file_of(&binary)
+        });
+        let separate = separate.and_then(|(path, other)| {
+            Some(OpenFile {
+                file: other.try_clone_file().ok()?,
+                path: Rc::new(path),
+                found_in: FoundIn::Host,
+            })
+        });
+        let debug = DebugSet::new(OpenFiles {
+            separate,
+            ..OpenFiles::default()
+        });
+        Some(Known {
+            path,
+            binary,
+            debug,
+        })
     }
 
     /// Where a file with this build-id may be.

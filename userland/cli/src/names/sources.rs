@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the names of a file came from, for people.
+
+use super::{Known, Opened, State};
+use crate::origin::Origin;
+use crate::search::place;
+use nsprobe_symbolize::{NamesFrom, Source};
+
+/// Most files of debug information that are named.
+const FILES_SHOWN: usize = 3;
+
+impl Known {
+    /// Where names of the file came from, or why there are none.
+    pub(super) fn describe(&self) -> String {
+        let name = match (&self.path, self.build_id.as_str()) {
+            (Some(path), _) => path.display().to_string(),
+            (None, "") => "a file without a build-id".to_owned(),
+            (None, id) => format!("the file with build-id {id}"),
+        };
+        match &self.file {
+            State::Unusable(why) => format!("{name}: no names: {why}"),
+            State::Closed => format!("{name}: closed after use"),
+            State::Open(opened) => format!("{name}: {}", self.quality(opened)),
+        }
+    }
+
+    fn quality(&self, opened: &Opened) -> String {
+        let is_dwarf = |(source, _): &&(Source, NamesFrom)| *source == Source::Dwarf;
+        let best = match self.sources.iter().any(|source| is_dwarf(&source)) {
+            true => "DWARF",
+            false if opened.found.binary.has_symbols() || !self.sources.is_empty() => {
+                "symbol table"
+            }
+            false => "no symbols",
+        };
+        let of_best = |source: &&(Source, NamesFrom)| best != "DWARF" || is_dwarf(source);
+        let mut files: Vec<String> = Vec::new();
+        for (_, from) in self.sources.iter().filter(of_best) {
+            let file = file(from, opened.found.origin);
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+        if files.is_empty() {
+            files.push(own(opened.found.origin).to_owned());
+        }
+        let more = files.len().saturating_sub(FILES_SHOWN);
+        files.truncate(FILES_SHOWN);
+        let mut text = format!("{best} of {}", files.join(", "));
+        if more > 0 {
+            text.push_str(&format!(" and {more} more"));
+        }
+        let mut notes: Vec<String> = self.note.iter().cloned().collect();
+        notes.extend(opened.debug.failures());
+        notes.extend(opened.notes.iter().cloned());
+        match notes.is_empty() {
+            true => text,
+            false => format!("{text} ({})", notes.join("; ")),
+        }
+    }
+}
+
+fn file(from: &NamesFrom, origin: Origin) -> String {
+    match from {
+        NamesFrom::Program => own(origin).to_owned(),
+        NamesFrom::DebugData => format!(".gnu_debugdata in {}", own(origin)),
+        NamesFrom::File(path, found_in) => format!("{} {}", path.display(), place(*found_in)),
+    }
+}
+
+fn own(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Probed => "the probed file",
+        Origin::Kernel => "the mapped file, from the kernel",
+        Origin::Mapping => "the file of a living mapping",
+        Origin::Vdso => "the kernel's own code in each program",
+    }
+}
