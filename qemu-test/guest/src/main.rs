@@ -12,6 +12,7 @@
 mod binary;
 mod command;
 mod container;
+mod debug_files;
 mod debugger;
 mod fresh;
 mod instructions;

@@ -20,6 +20,10 @@ mod hostile_stacks;
 mod lifetime;
 mod limits;
 mod mappings;
+mod names_debuginfod;
+mod names_files;
+mod names_mute;
+mod names_split;
 mod permissions;
 mod program;
 mod readers;
@@ -101,6 +105,10 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         static_probes::TESTS,
         containers::TESTS,
         follow::TESTS,
+        names_files::TESTS,
+        names_split::TESTS,
+        names_mute::TESTS,
+        names_debuginfod::TESTS,
         updates::TESTS,
         capsule::TESTS,
         capsule::endings::TESTS,

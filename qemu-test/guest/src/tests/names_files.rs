@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: frames are named by the debug file of the very program, wherever it lies, and by
+//! no other one.
+
+use super::tests;
+use crate::command;
+use crate::container::{Container, Root};
+use crate::debug_files::{
+    build_id, by_build_id, debug_of, forge_build_id, strip, text, tool, trace, OnHost, Traced,
+};
+use crate::module::Module;
+use crate::oracle::within;
+use crate::victim;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+tests![
+    frames_are_named_by_a_debug_file_that_only_the_container_has: 120,
+    a_debug_file_of_the_host_is_the_next_best: 120,
+    a_debug_file_with_a_forged_build_id_is_refused: 120,
+    a_debug_link_is_followed_by_its_checksum: 120,
+    what_dwz_moved_is_found_in_the_container: 120,
+    a_process_that_ended_long_ago_is_named_by_the_containers_file: 120,
+    debug_files_do_not_hold_their_container: 120,
+];
+
+const PROGRAM: &str = "/usr/local/bin/named";
+
+/// A container's root with the stripped program.
+fn root() -> Root {
+    let root = Root::with("named", PROGRAM);
+    let program = root.folder.join(&PROGRAM[1..]);
+    fs::remove_file(&program).expect("it is there");
+    strip(&victim::path("named"), &program);
+    root
+}
+
+/// On the host lies a file of another build, under the name of this one.
+fn frames_are_named_by_a_debug_file_that_only_the_container_has() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = root();
+    let id = build_id(&whole);
+    debug_of(&whole, &by_build_id(&root.folder, &id));
+    let decoy = OnHost(by_build_id(Path::new("/"), &id));
+    debug_of(&victim::path("named_decoy"), &decoy.0);
+    let _container = Container::over("named", &root.folder, &[PROGRAM]);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    let path = by_build_id(Path::new("/"), &id);
+    traced.agrees(&whole, "container", text(&path));
+    // The same for people.
+    let words = [
+        "trace",
+        "-c",
+        "named",
+        "--stack",
+        "--count",
+        "1",
+        "--timeout",
+        "60",
+    ];
+    let spec = format!(
+        "{PROGRAM}:{:#x}",
+        crate::binary::function(&whole, "charge").offset
+    );
+    let words: Vec<&str> = words.into_iter().chain([spec.as_str()]).collect();
+    let got = command::run(&words).succeeded();
+    println!("{}{}", got.stdout, got.stderr);
+    assert!(got.stdout.contains("named.c:"), "no line: {got:#?}");
+    let told = format!("DWARF of {} in the container", path.display());
+    assert!(got.stderr.contains(&told), "{got:#?}");
+}
+
+/// In the container lies one of another build.
+fn a_debug_file_of_the_host_is_the_next_best() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = root();
+    let id = build_id(&whole);
+    debug_of(
+        &victim::path("named_decoy"),
+        &by_build_id(&root.folder, &id),
+    );
+    let on_host = OnHost(by_build_id(Path::new("/"), &id));
+    debug_of(&whole, &on_host.0);
+    let container = Container::over("named", &root.folder, &[PROGRAM]);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    traced.agrees(&whole, "host", text(&on_host.0));
+    traced.tells(&["in the container is refused: its build-id is"]);
+    // Without it there are none, and it is told what was looked for and where.
+    let path = on_host.0.clone();
+    drop(on_host);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    let told = format!("no debug information: looked for {}", path.display());
+    traced.is_nameless(&[&told, "in the container and on the host"]);
+    drop(container);
+}
+
+/// A build-id is a claim: anybody can write it.
+fn a_debug_file_with_a_forged_build_id_is_refused() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = root();
+    let id = build_id(&whole);
+    let (inside, outside) = (
+        by_build_id(&root.folder, &id),
+        by_build_id(Path::new("/"), &id),
+    );
+    let _outside = OnHost(outside.clone());
+    for decoy in [&inside, &outside] {
+        debug_of(&victim::path("named_decoy"), decoy);
+        forge_build_id(decoy, &whole);
+        assert_eq!(build_id(decoy), id);
+    }
+    let _container = Container::over("named", &root.folder, &[PROGRAM]);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    traced.is_nameless(&[
+        "in the container is refused: its",
+        "on the host is refused: its",
+    ]);
+}
+
+fn a_debug_link_is_followed_by_its_checksum() {
+    const PROGRAM: &str = "/opt/shop/named";
+    let _module = Module::load();
+    let whole = victim::path("named_without_id");
+    let root = Root::with("named_without_id", PROGRAM);
+    let folder = root.folder.join("opt/shop");
+    let (program, debug) = (folder.join("named"), folder.join(".debug/named.debug"));
+    fs::remove_file(&program).expect("it is there");
+    debug_of(&whole, &debug);
+    strip(&whole, &program);
+    let link = format!("--add-gnu-debuglink={}", text(&debug));
+    tool("objcopy", &[&link, text(&program)]);
+    // Nearer by, and changed by one byte.
+    let mut bytes = fs::read(&debug).expect("it is there");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    fs::write(folder.join("named.debug"), bytes).expect("writable");
+    let _container = Container::over("named", &root.folder, &[PROGRAM]);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    traced.agrees(&whole, "container", "/opt/shop/.debug/named.debug");
+    traced.tells(&["/opt/shop/named.debug in the container is refused: its checksum"]);
+}
+
+fn what_dwz_moved_is_found_in_the_container() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = root();
+    let id = build_id(&whole);
+    let debug = by_build_id(&root.folder, &id);
+    debug_of(&whole, &debug);
+    // dwz shares what two files have in common; Debian's packages lie as this does.
+    let other = root.folder.join("other.debug");
+    debug_of(&whole, &other);
+    let shared = root
+        .folder
+        .join("usr/lib/debug/.dwz/x86_64-linux-gnu/named.debug");
+    fs::create_dir_all(shared.parent().expect("a folder")).expect("writable");
+    let link = "../../.dwz/x86_64-linux-gnu/named.debug";
+    let words = ["-m", text(&shared), "-M", link, text(&debug), text(&other)];
+    tool("dwz", &words);
+    assert!(shared.exists(), "dwz shares nothing");
+    let container = Container::over("named", &root.folder, &[PROGRAM]);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    traced.agrees(&whole, "container", text(&by_build_id(Path::new("/"), &id)));
+    drop(container);
+    // Without the shared file it is told.
+    fs::remove_file(&shared).expect("it is there");
+    let _container = Container::over("named", &root.folder, &[PROGRAM]);
+    let traced = trace("named", PROGRAM, &whole, &[]);
+    traced.tells(&["named.debug, which the debug information shares with others, was not found"]);
+}
+
+/// What names need is secured when the file is announced: the container is removed while its
+/// calls wait to be printed.
+fn a_process_that_ended_long_ago_is_named_by_the_containers_file() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = root();
+    let id = build_id(&whole);
+    debug_of(&whole, &by_build_id(&root.folder, &id));
+    let program = root.folder.join(&PROGRAM[1..]);
+    let offset = crate::binary::function(&whole, "charge").offset;
+    let spec = format!("{}:{offset:#x}", program.display());
+    let words = [
+        "trace",
+        "--stack",
+        "--json",
+        "--count",
+        "20",
+        "--timeout",
+        "60",
+        &spec,
+    ];
+    let mut running = command::Running::start(&words);
+    let watcher = crate::session::Session::open();
+    let attached = within(Duration::from_secs(20), || watcher.info().probes > 0);
+    drop(watcher);
+    assert!(attached, "nothing is attached");
+    let container = Container::over("named", &root.folder, &[PROGRAM]);
+    running.wait_for("\"hit\"", Duration::from_secs(30));
+    container.remove().expect("it is removable");
+    let (code, lines, errors) = running.finish();
+    assert_eq!(code, Some(0), "{errors}");
+    let output = command::Output {
+        code: 0,
+        stdout: lines.join("\n"),
+        stderr: errors,
+    };
+    let path = by_build_id(Path::new("/"), &id);
+    Traced::new(output).agrees(&whole, "container", text(&path));
+}
+
+fn debug_files_do_not_hold_their_container() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = root();
+    debug_of(&whole, &by_build_id(&root.folder, &build_id(&whole)));
+    let container = Container::over("named", &root.folder, &[PROGRAM]);
+    let offset = crate::binary::function(&whole, "charge").offset;
+    let spec = format!("{PROGRAM}:{offset:#x}");
+    let words = ["trace", "-c", "named", "--stack", "--timeout", "60", &spec];
+    let mut running = command::Running::start(&words);
+    running.wait_for("named.c:", Duration::from_secs(30));
+    let threads = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("it runs");
+    let ours = fs::read_link("/proc/self/ns/mnt").expect("ours");
+    for thread in threads.flatten() {
+        let theirs = fs::read_link(thread.path().join("ns/mnt"));
+        assert!(
+            theirs.map_or(true, |theirs| theirs == ours),
+            "a thread is inside"
+        );
+    }
+    let overlays = || {
+        let mounts = fs::read_to_string("/proc/mounts").expect("/proc is mounted");
+        mounts
+            .lines()
+            .filter(|line| line.starts_with("overlay "))
+            .count()
+    };
+    let with = overlays();
+    container
+        .remove()
+        .expect("it is removable while it is traced");
+    assert!(within(Duration::from_secs(3), || overlays() + 1 == with));
+    let (_, errors) = running.interrupt();
+    assert!(errors.contains("in the container"), "{errors}");
+}
