@@ -284,8 +284,9 @@ impl SourceLine {
     }
 }
 
-const SOURCES: [(Source, &str); 3] = [
+const SOURCES: [(Source, &str); 4] = [
     (Source::Dwarf, "dwarf"),
+    (Source::Go, "go"),
     (Source::Symbols, "symbols"),
     (Source::Plt, "plt"),
 ];

@@ -7,6 +7,7 @@ use crate::dwarf::Dwarf;
 use crate::elf::Elf;
 use crate::function::Functions;
 use crate::glob::{glob_fits, is_glob};
+use crate::go_names::GoNames;
 use crate::nearest::nearest;
 use crate::plt::{self, PltEntry};
 use crate::sections::Loaded;
@@ -34,6 +35,7 @@ pub struct Binary {
     /// What is read only when it is asked for.
     readable: OnceCell<Vec<Option<Readable>>>,
     pub(crate) plt: OnceCell<Vec<PltEntry>>,
+    pub(crate) go: OnceCell<Option<GoNames>>,
     pub(crate) sections: OnceCell<Loaded>,
     pub(crate) dwarf: OnceCell<Dwarf>,
 }
@@ -143,6 +145,7 @@ impl Binary {
             build_id,
             readable: OnceCell::new(),
             plt: OnceCell::new(),
+            go: OnceCell::new(),
             sections: OnceCell::new(),
             dwarf: OnceCell::new(),
         })

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Readable names of C++ (Itanium) and Rust (legacy and v0) symbols.
 //!
-//! Mangled names are small programs that can grow without bound: what goes in
-//! and what comes out is capped, and the raw name is the answer behind a cap.
+//! Mangled names are small programs that can grow without bound: what goes in and what
+//! comes out is capped. A name that is too long stays raw, a readable one is cut.
+//!
+//! Names of D (`_D…`) and Swift (`$s…`) stay raw: no kept library in Rust reads them, and
+//! Swift's own demangler is C++, which is nothing to give hostile names to.
 
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 use std::fmt::{self, Write};
@@ -11,6 +14,8 @@ use std::fmt::{self, Write};
 pub const RAW_BYTES_MAX: usize = 4 << 10;
 /// Longest readable name, in bytes.
 pub const READABLE_BYTES_MAX: usize = 16 << 10;
+/// What stands for the rest of a longer one.
+const CUT: &str = "…";
 /// Deepest nesting in a C++ name.
 const RECURSION_MAX: u32 = 96;
 
@@ -38,31 +43,51 @@ fn readable(raw: &str, options: DemangleOptions) -> Option<String> {
     if raw.len() > RAW_BYTES_MAX || !is_mangled(raw) {
         return None;
     }
-    let mut out = Bounded(String::new());
-    // Rust first: its legacy names are valid C++ names, with the hash in them.
-    if let Ok(rust) = rustc_demangle::try_demangle(raw) {
-        write!(out, "{rust:#}").ok()?;
-    } else {
-        let limits = ParseOptions::default().recursion_limit(RECURSION_MAX);
-        let (symbol, tail) = BorrowedSymbol::with_tail_and_options(raw.as_bytes(), &limits).ok()?;
-        let options = options.recursion_limit(RECURSION_MAX);
-        symbol.structured_demangle(&mut out, &options).ok()?;
-        // Compilers append what they did: `.cold`, `.part.0`, `.isra.0`.
-        write!(out, "{}", std::str::from_utf8(tail).ok()?).ok()?;
+    let mut out = Bounded::default();
+    match write_readable(raw, options, &mut out) {
+        Ok(()) => Some(out.text),
+        Err(_) if out.is_cut => Some(out.text + CUT),
+        Err(_) => None,
     }
-    Some(out.0)
 }
 
-/// Text that refuses to grow beyond [`READABLE_BYTES_MAX`].
-struct Bounded(String);
+fn write_readable(raw: &str, options: DemangleOptions, out: &mut Bounded) -> fmt::Result {
+    // Rust first: its legacy names are valid C++ names, with the hash in them.
+    if let Ok(rust) = rustc_demangle::try_demangle(raw) {
+        return write!(out, "{rust:#}");
+    }
+    let limits = ParseOptions::default().recursion_limit(RECURSION_MAX);
+    let (symbol, tail) =
+        BorrowedSymbol::with_tail_and_options(raw.as_bytes(), &limits).map_err(|_| fmt::Error)?;
+    // Compilers append what they did: `.cold`, `.part.0`, `.isra.0`. Anything else is a
+    // part of the name that was not understood.
+    let tail = std::str::from_utf8(tail).map_err(|_| fmt::Error)?;
+    if !(tail.is_empty() || tail.starts_with('.')) {
+        return Err(fmt::Error);
+    }
+    symbol.structured_demangle(out, &options.recursion_limit(RECURSION_MAX))?;
+    out.write_str(tail)
+}
+
+/// Text that ends at [`READABLE_BYTES_MAX`], the sign of the cut included.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+    is_cut: bool,
+}
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > READABLE_BYTES_MAX {
-            return Err(fmt::Error);
+        let room = READABLE_BYTES_MAX - CUT.len() - self.text.len();
+        let ends = (0..=room.min(text.len())).rev();
+        let fitting = ends.filter_map(|end| text.get(..end)).next();
+        let fitting = fitting.unwrap_or_default();
+        self.text.push_str(fitting);
+        self.is_cut |= fitting.len() < text.len();
+        match self.is_cut {
+            true => Err(fmt::Error),
+            false => Ok(()),
         }
-        self.0.push_str(text);
-        Ok(())
     }
 }
 
@@ -70,6 +95,10 @@ impl fmt::Write for Bounded {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const HALF: &str = "_ZSt4swapIPN4shop4ItemEENSt9enable_ifIXsrSt6__and_IJSt6__not_\
+        ISt15__is_tuple_likeIT_EESt21is_move_constructibleIS7_ESt18is_move_assignableIS7_EEE5\
+        valueEvE4typeERS7_SH_";
 
     #[test]
     fn each_language_is_read() {
@@ -88,6 +117,14 @@ mod tests {
             ("_RNvCskwGfYPst2Cb_3foo3bar", "foo::bar", "foo::bar"),
             ("_Z3addii.cold", "add(int, int) [clone .cold]", "add"),
             ("_Zbroken", "_Zbroken", "_Zbroken"),
+            // Of the first, cpp_demangle reads the beginning; half a name would be wrong.
+            (HALF, HALF, HALF),
+            (
+                "_D3std5stdio7writelnFZv",
+                "_D3std5stdio7writelnFZv",
+                "_D3std5stdio7writelnFZv",
+            ),
+            ("$s4main3fooyyF", "$s4main3fooyyF", "$s4main3fooyyF"),
         ] {
             assert_eq!(demangle(raw), full);
             assert!(demangle_without_parameters(raw).starts_with(short), "{raw}");
@@ -103,6 +140,67 @@ mod tests {
         // Each level doubles what the one before it said.
         let doubling = format!("_Z1f1AI{}E", "S_S0_".repeat(800));
         assert!(demangle(&doubling).len() <= READABLE_BYTES_MAX);
+    }
+
+    #[test]
+    fn long_readable_names_are_cut_with_a_sign() {
+        // Each type is the one before, twice: `B` and its place in the name.
+        let mut name = "INvC1a1f".to_owned();
+        let mut before = name.len();
+        name += "TllE";
+        for _ in 0..13 {
+            let here = name.len();
+            let reference = format!("B{}_", base_62(before - 1));
+            name += &format!("T{reference}{reference}E");
+            before = here;
+        }
+        let shown = demangle(&format!("_R{name}E"));
+        assert!(shown.starts_with("a::f::<(i32, i32), ((i32, i32), ") && shown.ends_with(CUT));
+        assert!(shown.len() > READABLE_BYTES_MAX / 2 && shown.len() <= READABLE_BYTES_MAX);
+        let mut out = Bounded::default();
+        assert!(out.write_str(&"ß".repeat(READABLE_BYTES_MAX)).is_err());
+        assert!(out.is_cut && out.text.len() + CUT.len() <= READABLE_BYTES_MAX);
+        assert!(out.write_str("more").is_err());
+    }
+
+    fn base_62(number: usize) -> String {
+        const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        let digit = |number: usize| DIGITS[number % 62] as char;
+        match number / 62 {
+            0 => digit(number).to_string(),
+            high => format!("{}{}", base_62(high), digit(number)),
+        }
+    }
+
+    /// Names that made demanglers crash, hang or eat memory, as they were reported. Each
+    /// has an answer that is short and soon there (TRUST S13).
+    #[test]
+    fn published_crashers_are_harmless() {
+        let names = [
+            // getsentry/symbolic#477: gigabytes of memory.
+            "_ZUlzjjlZZL1zStUlSt7j_Z3kjIIjIjL1vfIIEEEjzjjfjzSt7j_Z3kjIIjfjzL4t3kjIIjfjtUlSt7j_Z3\
+             kjIIjIjL1vfIIEEEjzjjfjzSt7j_Z3kjIIjfjzL4t3kjIIjfjzL4t7IjIjjzjjzSt7j_Z3kjIIjfjzStfjz\
+             St7j_ZA3kjIIjIjL1vfIIEEEjzjjfjzSt7j_Z3kjIIjIjL1vfIIEEEjzjjfjzSt7j_Z3kjIIjfjzL4t3kjI\
+             IjzL4t7IjIjjzjjzSt7j_Z3kjIIjfjzStfjzSt7j_ZA3kjIIjIjL1vfIIEEEjzjjfjzSt7j_Z3kjIIjIjL1\
+             vfIIEEEjzjjfjzSt7j_Z3kjIIjfjzL4t3kjIIjfjzL4t7IjIjL1vfIIEEEjzjjSI",
+            // gimli-rs/cpp_demangle#215: hangs.
+            "_ZAnananananaatanananananaatanananagttiananananaatanananananaatanagttananagtti",
+            "_Z4Lf9Knwnw4_f9_4_f9q1R4Lf9Knwnw4_f9_4_f9_1RT_4__9Knwnw4_f9_4_f9q1RT_4_Zw4Lf9Knwnw4",
+            // gimli-rs/cpp_demangle#133: recursion without end.
+            "__ZNK7mozilla6layers19CapturedBufferState20ForEachTextureClientIZNS0_21CompositorBri\
+             dgeChild21NotifyBeginAsyncPaintI6RefPtrIS1_EEEvRT_EUlS7_E_EEvS7_",
+            // rust-lang/rustc-demangle#47: a name that is its own part.
+            "_RNvB_1a",
+            "_RYFG_FGyF_FGyF_FGyF_E",
+        ];
+        let deep = format!("_R{}", "Nv".repeat(2000));
+        let many = format!("_RINvC1a1f{}E", "TB0_B0_B0_E".repeat(300));
+        let start = std::time::Instant::now();
+        for name in names.iter().copied().chain([deep.as_str(), many.as_str()]) {
+            assert!(demangle(name).len() <= READABLE_BYTES_MAX, "{name:.40}");
+            assert!(demangle_without_parameters(name).len() <= READABLE_BYTES_MAX);
+        }
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     proptest! {

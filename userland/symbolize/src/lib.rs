@@ -21,6 +21,8 @@ mod error;
 mod escape;
 mod function;
 mod glob;
+mod go;
+mod go_names;
 mod kernel;
 mod layout;
 // One definition for both crates, of which neither may use the other.
@@ -42,6 +44,7 @@ pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use glob::glob_fits;
+pub use go::{GoFunction, GoTable, GoValues};
 pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};
 pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From an offset to source frames: by DWARF, else by the symbol table, else by
-//! the procedure linkage table.
+//! From an offset to source frames: by DWARF, else by Go's own table, else by the
+//! symbol table, else by the procedure linkage table.
 
-use crate::demangle::demangle;
+use crate::demangle::{demangle, is_mangled};
 use crate::dwarf::DwarfFrame;
 use crate::function::Functions;
+use crate::go_names::GoNames;
 use crate::{Address, Binary, DebugSet, FileOffset, Function, NamesFrom, Unresolved};
 
 /// How an offset came about.
@@ -22,6 +23,8 @@ pub enum Lookup {
 pub enum Source {
     /// DWARF, with lines and inlined functions.
     Dwarf,
+    /// Go's own table, with lines and inlined functions.
+    Go,
     /// The symbol tables.
     Symbols,
     /// The procedure linkage table: `name@plt`.
@@ -102,13 +105,19 @@ impl Binary {
             Some(Err(why)) => note = Some(why),
             None => {}
         }
+        let frames = self.go_frames(&query);
+        if !frames.is_empty() {
+            return Ok(resolution(frames, Source::Go, NamesFrom::Program, note));
+        }
         if let Some((frame, from)) = tables.symbol_frame(&query) {
             return Ok(resolution(vec![frame], Source::Symbols, from, note));
         }
-        let frame = self.plt_frame(&query).ok_or(match tables.is_empty() {
-            false => Unresolved::BetweenFunctions(offset),
-            true => Unresolved::NoSymbols,
-        })?;
+        let frame =
+            self.plt_frame(&query)
+                .ok_or(match tables.is_empty() && self.go_names().is_none() {
+                    false => Unresolved::BetweenFunctions(offset),
+                    true => Unresolved::NoSymbols,
+                })?;
         Ok(resolution(
             vec![frame],
             Source::Plt,
@@ -131,6 +140,17 @@ impl Binary {
             Some(address) if segment.executable => Ok(Query { address, behind }),
             _ => Err(Unresolved::NotExecutable(offset)),
         }
+    }
+
+    fn go_names(&self) -> Option<&GoNames> {
+        self.go.get_or_init(|| GoNames::read(&self.elf)).as_ref()
+    }
+
+    fn go_frames(&self, query: &Query) -> Vec<SourceFrame> {
+        let names = self.go_names();
+        names.map_or_else(Vec::new, |names| {
+            names.frames(&self.elf, query.address, query.behind)
+        })
     }
 
     fn plt_frame(&self, query: &Query) -> Option<SourceFrame> {
@@ -172,12 +192,31 @@ impl<'a> Tables<'a> {
         Some((plain_frame(function.demangled(), offset), from.clone()))
     }
 
-    /// How far the query is into the function of that raw name.
-    fn offset_in(&self, raw: &str, query: &Query) -> Option<u64> {
-        let start = self.holding(query.address)?.0.address;
-        let mut names = self.tables.iter().flat_map(|(table, _)| table.at(start));
-        let known = names.any(|function| function.name == raw);
-        known.then(|| query.offset_from(start))
+    /// The readable name of a function, which DWARF may call `raw`, and how far the query
+    /// is into it; the `symbol` is that of its code, if it was not inlined.
+    fn name(
+        &self,
+        raw: Option<String>,
+        symbol: Option<&Function>,
+        query: &Query,
+    ) -> Option<(String, Option<u64>)> {
+        let Some(symbol) = symbol else {
+            return Some((demangle(&raw?), None));
+        };
+        let into = Some(query.offset_from(symbol.address));
+        let Some(raw) = raw else {
+            return Some((symbol.demangled(), into));
+        };
+        let tables = self.tables.iter();
+        let mut aliases = tables.flat_map(|(table, _)| table.at(symbol.address));
+        if aliases.any(|function| function.name == raw) {
+            return Some((demangle(&raw), into));
+        }
+        // GCC says no more than `f` of a `ns::f(int)` that it made another function of.
+        match is_mangled(&symbol.name) && !is_mangled(&raw) {
+            true => Some((symbol.demangled(), into)),
+            false => Some((demangle(&raw), None)),
+        }
     }
 }
 
@@ -188,21 +227,12 @@ fn source_frames(
     query: &Query,
 ) -> Option<Vec<SourceFrame>> {
     let outermost = found.len().checked_sub(1)?;
-    let symbol = tables.symbol_frame(query).map(|(frame, _)| frame);
+    let holding = tables.holding(query.address).map(|(function, _)| function);
     let mut frames = Vec::with_capacity(found.len());
     for (index, frame) in found.into_iter().enumerate() {
         let inlined = index < outermost;
-        let symbol = symbol.as_ref().filter(|_| !inlined);
-        let (function, function_offset) = match frame.function {
-            Some(raw) => (
-                demangle(&raw),
-                tables.offset_in(&raw, query).filter(|_| !inlined),
-            ),
-            None => {
-                let symbol = symbol?;
-                (symbol.function.clone(), symbol.function_offset)
-            }
-        };
+        let symbol = holding.filter(|_| !inlined);
+        let (function, function_offset) = tables.name(frame.function, symbol, query)?;
         frames.push(SourceFrame {
             function,
             function_offset,

@@ -76,6 +76,16 @@ impl Binary {
         loaded.as_ref().map_err(String::as_str)
     }
 
+    /// The addresses of each section with code that the file holds: the first, and the
+    /// one behind the last.
+    pub fn code_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let code = self.elf.sections.iter().filter(|section| section.is_code());
+        code.filter_map(|section| {
+            let end = section.address.checked_add(section.bytes)?;
+            Some((section.address, end))
+        })
+    }
+
     /// Bytes of all sections with code.
     pub fn code_bytes(&self) -> u64 {
         let code = self.elf.sections.iter().filter(|section| section.is_code());

@@ -2,21 +2,14 @@
 //! What Go tells of its frames: `.gopclntab`, by which its runtime walks stacks, and which
 //! no `strip` removes, in place of `.eh_frame`, which its compiler does not write.
 //!
-//! The layout is that of Go's own `internal/abi/symtab.go` and `runtime/symtab.go`, since
-//! Go 1.18: for each function a list of how far the stack pointer is below the return
-//! address, from which instruction on.
+//! For each function it has a list of how far the stack pointer is below the return
+//! address, from which instruction on (see [`nsprobe_symbolize::GoTable`]).
 
 use crate::cfi::Ranges;
 use crate::rule::bare;
 use crate::Error;
 use nsprobe_common::unwind::{Base, Rule, Saved};
-
-/// Numbers that such a section begins with: of Go 1.18, and since Go 1.20.
-const MAGIC_1_18: u32 = 0xffff_fff0;
-const MAGIC_1_20: u32 = 0xffff_fff1;
-
-/// Bytes of an entry of the list of functions.
-const ENTRY_BYTES: usize = 8;
+use nsprobe_symbolize::{GoFunction, GoTable};
 
 /// A function that nobody calls (`FuncFlagTopFrame`).
 const TOP_FRAME: u8 = 1;
@@ -26,26 +19,18 @@ const STACK_SWITCH: u8 = 2;
 /// One in assembly language (`FuncFlagAsm`).
 const ASSEMBLY: u8 = 4;
 
-/// A table, as far as stacks need it.
-struct Table<'a> {
-    /// Address that functions are counted from.
-    text: u64,
-    /// The lists of the functions' instructions.
-    lists: &'a [u8],
-    /// The functions: where they begin, and where in here their descriptions lie.
-    functions: &'a [u8],
-    count: usize,
-    /// Where in a description its flags are.
-    flags: usize,
-}
-
 /// Adds what a section says; one of another Go, or a damaged one, says nothing, or less.
 pub(crate) fn read(data: &[u8], ranges: &mut Ranges) -> Result<(), Error> {
-    let Some(table) = Table::of(data) else {
+    let Some(table) = GoTable::of(data) else {
         return Ok(());
     };
-    for number in 0..table.count {
-        match table.function(number, ranges) {
+    // Where the dynamic linker puts it in, the file need not have it.
+    let Some(text) = table.text() else {
+        return Ok(());
+    };
+    for number in 0..table.count() {
+        let function = table.function(number);
+        match function.and_then(|function| add(&function, text, ranges)) {
             Some(added) => added?,
             None => ranges.left_out.unreadable += 1,
         }
@@ -53,62 +38,30 @@ pub(crate) fn read(data: &[u8], ranges: &mut Ranges) -> Result<(), Error> {
     Ok(())
 }
 
-impl<'a> Table<'a> {
-    fn of(data: &'a [u8]) -> Option<Table<'a>> {
-        let flags = match u32_at(data, 0)? {
-            MAGIC_1_18 => 37,
-            MAGIC_1_20 => 41,
-            _ => return None,
+/// Adds the ranges of a function; none when its description is damaged.
+fn add(function: &GoFunction<'_>, text: u64, ranges: &mut Ranges) -> Option<Result<(), Error>> {
+    let address = |into: u32| text.checked_add(u64::from(into));
+    let &GoFunction { begin, end, .. } = function;
+    let flags = function.flags()?;
+    if flags & (TOP_FRAME | STACK_SWITCH) != 0 {
+        let base = match flags & TOP_FRAME {
+            0 => Base::Unsupported,
+            _ => Base::Outermost,
         };
-        // Instructions of one byte, pointers of eight.
-        if data.get(6..8)? != [1, 8] {
-            return None;
-        }
-        let part = |number: usize| data.get(usize::try_from(u64_at(data, 8 * number)?).ok()?..);
-        let text = u64_at(data, 24)?;
-        let functions = part(8)?;
-        // The list ends with where the last function does.
-        let most = functions.len().saturating_sub(4) / ENTRY_BYTES;
-        Some(Table {
-            // Where the dynamic linker puts it in, the file need not have it.
-            text: Some(text).filter(|text| *text != 0)?,
-            lists: part(7)?,
-            functions,
-            count: usize::try_from(u64_at(data, 8)?).ok()?.min(most),
-            flags,
-        })
+        return Some(ranges.add(address(begin)?, address(end)?, bare(base)));
     }
-
-    /// Adds the ranges of a function; none when its description is damaged.
-    fn function(&self, number: usize, ranges: &mut Ranges) -> Option<Result<(), Error>> {
-        let entry = number * ENTRY_BYTES;
-        let begin = u32_at(self.functions, entry)?;
-        let end = u32_at(self.functions, entry + ENTRY_BYTES)?;
-        let at = u32_at(self.functions, entry + 4)? as usize;
-        let description = self.functions.get(at..)?;
-        let address = |into: u32| self.text.checked_add(u64::from(into));
-        let flags = *description.get(self.flags)?;
-        if flags & (TOP_FRAME | STACK_SWITCH) != 0 {
-            let base = match flags & TOP_FRAME {
-                0 => Base::Unsupported,
-                _ => Base::Outermost,
-            };
-            return Some(ranges.add(address(begin)?, address(end)?, bare(base)));
+    let mut depths = function.stack_depths()?;
+    let mut from = begin;
+    while from < end {
+        let (bytes, below) = depths.next()?;
+        let to = from.checked_add(bytes)?.min(end);
+        let rule = rule(below, flags & ASSEMBLY == 0);
+        if let Err(error) = ranges.add(address(from)?, address(to)?, rule) {
+            return Some(Err(error));
         }
-        let list = self.lists.get(u32_at(description, 16)? as usize..)?;
-        let mut list = List::new(list);
-        let mut from = begin;
-        while from < end {
-            let (bytes, below) = list.next()?;
-            let to = from.checked_add(bytes)?.min(end);
-            let rule = rule(below, flags & ASSEMBLY == 0);
-            if let Err(error) = ranges.add(address(from)?, address(to)?, rule) {
-                return Some(Err(error));
-            }
-            from = to;
-        }
-        Some(Ok(()))
+        from = to;
     }
+    Some(Ok(()))
 }
 
 /// The rule where the return address is so far above the stack pointer.
@@ -130,67 +83,16 @@ fn rule(below: i32, is_compiled: bool) -> Rule {
     }
 }
 
-/// A list of values, each with the bytes of code that it is for, as differences.
-struct List<'a> {
-    data: &'a [u8],
-    value: i32,
-    is_first: bool,
-}
-
-impl<'a> List<'a> {
-    fn new(data: &'a [u8]) -> List<'a> {
-        List {
-            data,
-            value: -1,
-            is_first: true,
-        }
-    }
-
-    /// The next ones; none at the end.
-    fn next(&mut self) -> Option<(u32, i32)> {
-        let difference = self.number()?;
-        let is_first = std::mem::replace(&mut self.is_first, false);
-        if difference == 0 && !is_first {
-            return None;
-        }
-        // The lowest bit is the sign.
-        let difference = (difference >> 1) as i32 ^ -((difference & 1) as i32);
-        self.value = self.value.wrapping_add(difference);
-        let bytes = self.number()?;
-        Some((bytes, self.value))
-    }
-
-    /// A number in as many bytes as it needs, seven bits each (LEB128).
-    fn number(&mut self) -> Option<u32> {
-        let mut number = 0;
-        for shift in (0..35).step_by(7) {
-            let (byte, rest) = self.data.split_first()?;
-            self.data = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return u32::try_from(number).ok();
-            }
-        }
-        None
-    }
-}
-
-fn u32_at(data: &[u8], at: usize) -> Option<u32> {
-    let bytes = data.get(at..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
-}
-
-fn u64_at(data: &[u8], at: usize) -> Option<u64> {
-    let bytes = data.get(at..)?.first_chunk()?;
-    Some(u64::from_le_bytes(*bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     const TEXT: u64 = 0x40_1000;
+    /// Bytes of an entry of the list of functions.
+    const ENTRY_BYTES: usize = 8;
+    /// What the table of a Go since 1.20 begins with.
+    const MAGIC: u32 = 0xffff_fff1;
 
     /// A table of functions: bytes of code, flags, and a list as in the file.
     fn section(functions: &[(u32, u8, &[u8])]) -> Vec<u8> {
@@ -220,7 +122,7 @@ mod tests {
             lists_at,
             functions_at,
         ];
-        let mut data = MAGIC_1_20.to_le_bytes().to_vec();
+        let mut data = MAGIC.to_le_bytes().to_vec();
         data.extend([0, 0, 1, 8]);
         data.extend(head.iter().flat_map(|word| word.to_le_bytes()));
         data.extend(lists);

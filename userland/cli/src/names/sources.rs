@@ -9,6 +9,9 @@ use nsprobe_symbolize::{NamesFrom, Source};
 /// Most files of debug information that are named.
 const FILES_SHOWN: usize = 3;
 
+/// Sources that tell more than symbol tables, the best first.
+const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
+
 impl Known {
     /// Where names of the file came from, or why there are none.
     pub(super) fn describe(&self) -> String {
@@ -25,15 +28,18 @@ impl Known {
     }
 
     fn quality(&self, opened: &Opened) -> String {
-        let is_dwarf = |(source, _): &&(Source, NamesFrom)| *source == Source::Dwarf;
-        let best = match self.sources.iter().any(|source| is_dwarf(&source)) {
-            true => "DWARF",
-            false if opened.found.binary.has_symbols() || !self.sources.is_empty() => {
-                "symbol table"
-            }
-            false => "no symbols",
+        let best = BEST.iter().find(|(best, _)| {
+            let mut sources = self.sources.iter();
+            sources.any(|(source, _)| source == best)
+        });
+        let is_named = opened.found.binary.has_symbols() || !self.sources.is_empty();
+        let of_best =
+            |(source, _): &&(Source, NamesFrom)| best.is_none_or(|(best, _)| source == best);
+        let best = match best {
+            Some((_, name)) => name,
+            None if is_named => "symbol table",
+            None => "no symbols",
         };
-        let of_best = |source: &&(Source, NamesFrom)| best != "DWARF" || is_dwarf(source);
         let mut files: Vec<String> = Vec::new();
         for (_, from) in self.sources.iter().filter(of_best) {
             let file = file(from, opened.found.origin);

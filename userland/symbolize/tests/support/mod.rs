@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod witness;
+
 use nsprobe_symbolize::Binary;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -27,19 +29,30 @@ impl Folder {
 
     /// The fixture; `None`, with a printed reason, without a compiler.
     pub(crate) fn fixture(&self, name: &str, flags: &[&str]) -> Option<PathBuf> {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixture/inlined.cc");
+        let flags: Vec<&str> = ["-O2", "-fno-plt"]
+            .into_iter()
+            .chain(flags.iter().copied())
+            .collect();
+        self.built(name, "c++", &flags, "inlined.cc")
+    }
+
+    /// A fixture, built by a compiler; `None`, with a printed reason, without it.
+    pub(crate) fn built(
+        &self,
+        name: &str,
+        compiler: &str,
+        flags: &[&str],
+        source: &str,
+    ) -> Option<PathBuf> {
+        let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixture"));
         let out = self.0.join(name);
-        let output = Command::new("c++")
-            .args(["-O2", "-fno-plt", "-o"])
-            .arg(&out)
-            .args(flags)
-            .arg(source)
-            .output();
-        match output {
+        let mut command = Command::new(compiler);
+        command.args(flags).arg("-o").arg(&out);
+        match command.arg(fixtures.join(source)).output() {
             Ok(output) if output.status.success() => Some(out),
             Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
             Err(error) => {
-                println!("{name}: skipped, c++ cannot be run: {error}");
+                println!("{name}: skipped, {compiler} cannot be run: {error}");
                 None
             }
         }
