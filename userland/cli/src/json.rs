@@ -284,11 +284,13 @@ impl SourceLine {
     }
 }
 
-const SOURCES: [(Source, &str); 4] = [
+const SOURCES: [(Source, &str); 6] = [
     (Source::Dwarf, "dwarf"),
     (Source::Go, "go"),
     (Source::Symbols, "symbols"),
     (Source::Plt, "plt"),
+    (Source::PerfMap, "perf-map"),
+    (Source::JitDump, "jitdump"),
 ];
 
 /// What output calls a source of names.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What output asks of whoever knows what frames are: a session, or a capsule.
 
+use crate::jit::Moment;
 use crate::names::{Named, Names};
 use crate::rest::Rests;
 use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd};
@@ -12,6 +13,11 @@ use std::rc::Rc;
 pub(crate) trait NameFrames {
     /// What is known of `frame`.
     fn name(&mut self, frame: Frame) -> Rc<Named>;
+
+    /// What is known of `frame` of a process at a moment: generated code is its own.
+    fn name_at(&mut self, frame: Frame, _: Moment) -> Rc<Named> {
+        self.name(frame)
+    }
 }
 
 /// Who knows all that records do not say themselves.
@@ -114,6 +120,10 @@ pub(crate) struct LiveOf<'a> {
 impl NameFrames for LiveOf<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
         self.live.names.name(self.session, frame)
+    }
+
+    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
+        self.live.names.name_at(self.session, frame, moment)
     }
 }
 

@@ -16,6 +16,7 @@ mod debug;
 mod debuginfod;
 mod fields;
 mod info;
+mod jit;
 mod json;
 mod list;
 mod lookup;

@@ -8,6 +8,7 @@
 
 mod sources;
 
+use crate::jit::{Jit, Moment};
 use crate::origin::{self, Found, Origin};
 use crate::probes::ProbedFile;
 use crate::rows::Wishes;
@@ -103,6 +104,7 @@ pub(crate) struct Names {
     search: Rc<Search>,
     known: BTreeMap<u32, Known>,
     names: HashMap<(u32, u64, u8), Rc<Named>>,
+    jit: Jit,
 }
 
 impl Names {
@@ -115,6 +117,7 @@ impl Names {
             search,
             known: BTreeMap::new(),
             names: HashMap::new(),
+            jit: Jit::default(),
         }
     }
 
@@ -152,7 +155,21 @@ impl Names {
         }
     }
 
-    /// What is known of `frame`.
+    /// What is known of `frame` of a process at a moment: generated code is its own.
+    pub(crate) fn name_at(&mut self, session: &Session, frame: Frame, moment: Moment) -> Rc<Named> {
+        match frame {
+            Frame::Address {
+                address,
+                why,
+                method,
+            } if why == Unmapped::Anonymous as u8 => {
+                Rc::new(self.jit.name(address, !is_exact(method), moment))
+            }
+            frame => self.name(session, frame),
+        }
+    }
+
+    /// What is known of `frame`, of whatever process.
     pub(crate) fn name(&mut self, session: &Session, frame: Frame) -> Rc<Named> {
         let (id, offset, method) = match frame {
             Frame::Object { id, offset, method } => (id, offset, method),

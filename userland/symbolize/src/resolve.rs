@@ -29,6 +29,10 @@ pub enum Source {
     Symbols,
     /// The procedure linkage table: `name@plt`.
     Plt,
+    /// `perf-PID.map`, which a program writes of code that it generates.
+    PerfMap,
+    /// `jit-PID.dump`, likewise, with times and lines.
+    JitDump,
 }
 
 /// One function at an offset.

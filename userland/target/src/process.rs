@@ -98,10 +98,22 @@ impl Process {
 
     /// Its numbers in each pid namespace, ours first, its own last.
     pub fn namespace_pids(&self) -> Result<Vec<u32>> {
+        self.numbers("NSpid:")
+    }
+
+    /// The user that it acts as, as our user namespace numbers it.
+    pub fn effective_uid(&self) -> Result<u32> {
+        let users = self.numbers("Uid:")?;
+        let effective = users.get(1).copied();
+        effective.ok_or(Error::ProcessGone { pid: self.pid })
+    }
+
+    /// The numbers in the line of its status that begins so.
+    fn numbers(&self, start: &str) -> Result<Vec<u32>> {
         let status = self.read("status")?;
         let numbers = status
             .split(|&byte| byte == b'\n')
-            .find_map(|line| line.strip_prefix(b"NSpid:"))
+            .find_map(|line| line.strip_prefix(start.as_bytes()))
             .unwrap_or_default();
         Ok(String::from_utf8_lossy(numbers)
             .split_whitespace()

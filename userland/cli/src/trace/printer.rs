@@ -2,6 +2,7 @@
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
 use crate::fields;
+use crate::jit::Moment;
 use crate::json;
 use crate::lookup::{whole_stack, Lookup};
 use crate::render::{self, FrameView, HitView, KernelFrame};
@@ -131,10 +132,14 @@ impl Printer {
         let (hit, frames) = whole_stack(lookup, ready.hit(), details);
         let hit = &hit;
         self.frames.clear();
+        let moment = Moment {
+            pid: hit.pid,
+            time_ns: hit.time_ns,
+        };
         self.frames
             .extend(frames.into_iter().map(|frame| FrameView {
                 frame,
-                named: lookup.name(frame),
+                named: lookup.name_at(frame, moment),
             }));
         let label = self.labels.get(&hit.probe);
         let text = |part: fn(&ProbeLabel) -> &str| label.map_or("?", part);

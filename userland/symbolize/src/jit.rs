@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Code that a program generates while it runs, and what the program says of it.
+//!
+//! Two kinds of files tell: `perf-PID.map`, lines of text ([`crate::PerfMap`]), and
+//! `jit-PID.dump`, which also has times and lines ([`crate::JitDump`]). Programs write
+//! them for perf; what they say is no more trusted than the program is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// Most pieces of code that are kept for a process.
+const PIECES_MAX: usize = 1 << 20;
+/// Most bytes of their names, and of their files' names.
+const NAMES_BYTES_MAX: usize = 128 << 20;
+/// Longest piece, in bytes; what claims more would hide all others.
+const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Most pieces that are looked at for an address.
+const LOOKS_MAX: usize = 4096;
+/// Most lines of a piece.
+pub(crate) const LINES_MAX: usize = 1 << 16;
+
+/// A line of the source, from an address on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JitLine {
+    pub(crate) address: u64,
+    pub(crate) file: Rc<str>,
+    pub(crate) line: u32,
+}
+
+/// A piece of generated code.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Piece {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) name: Rc<str>,
+    /// When it was put there (CLOCK_MONOTONIC, in nanoseconds); 0 where that is not told.
+    pub(crate) time_ns: u64,
+    /// By rising address.
+    pub(crate) lines: Vec<JitLine>,
+}
+
+/// What is at an address of generated code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JitName {
+    /// The name, as the program has it: escape it before printing.
+    pub name: String,
+    /// How far into the code the address is, in bytes.
+    pub offset: u64,
+    /// The source file. Never open it.
+    pub file: Option<String>,
+    /// The line in it, from 1.
+    pub line: Option<u32>,
+}
+
+/// All pieces that a process told of.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// By where they begin, and the order in which they were told of.
+    all: BTreeMap<(u64, u64), Piece>,
+    told: u64,
+    names_bytes: usize,
+    longest: u64,
+    /// Pieces for which there was no room, or that claimed too much.
+    left_out: u64,
+}
+
+impl fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pieces", self.all.len())
+    }
+}
+
+impl Pieces {
+    /// One more piece, newer than those before.
+    pub(crate) fn add(&mut self, piece: Piece) {
+        let lines = piece
+            .lines
+            .iter()
+            .map(|line| line.file.len() + size_of::<JitLine>());
+        let bytes = piece.name.len() + lines.sum::<usize>();
+        let fits = self.all.len() < PIECES_MAX && self.names_bytes + bytes <= NAMES_BYTES_MAX;
+        let ends = piece.start.checked_add(piece.bytes).is_some();
+        if !fits || !ends || piece.bytes > PIECE_BYTES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        if piece.bytes == 0 {
+            return;
+        }
+        self.names_bytes += bytes;
+        self.longest = self.longest.max(piece.bytes);
+        self.told += 1;
+        self.all.insert((piece.start, self.told), piece);
+    }
+
+    /// The newest piece that begins there.
+    pub(crate) fn newest_at(&self, start: u64) -> Option<&Piece> {
+        let here = self.all.range((start, 0)..=(start, u64::MAX));
+        here.last().map(|(_, piece)| piece)
+    }
+
+    /// How many pieces were left out.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// What was at the address at a time: of several pieces that cover it the newest one
+    /// that was there by then.
+    pub(crate) fn at(&self, address: u64, time_ns: u64) -> Option<JitName> {
+        let lowest = address.saturating_sub(self.longest);
+        let near = self.all.range((lowest, 0)..=(address, u64::MAX)).rev();
+        let mut newest: Option<(u64, u64, &Piece)> = None;
+        for (looked, ((_, told), piece)) in near.enumerate() {
+            // Of so many that overlap, which one is the newest is not known.
+            if looked == LOOKS_MAX {
+                return None;
+            }
+            let covers = address - piece.start < piece.bytes && piece.time_ns <= time_ns;
+            let age = (piece.time_ns, *told);
+            if covers && newest.is_none_or(|(time, told, _)| (time, told) < age) {
+                newest = Some((age.0, age.1, piece));
+            }
+        }
+        newest.map(|(_, _, piece)| piece.name_at(address))
+    }
+}
+
+impl Piece {
+    fn name_at(&self, address: u64) -> JitName {
+        let behind = self.lines.partition_point(|line| line.address <= address);
+        let line = behind.checked_sub(1).and_then(|last| self.lines.get(last));
+        JitName {
+            name: self.name.to_string(),
+            offset: address - self.start,
+            file: line.map(|line| line.file.to_string()),
+            line: line.map(|line| line.line).filter(|line| *line != 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(start: u64, bytes: u64, name: &str, time_ns: u64) -> Piece {
+        Piece {
+            start,
+            bytes,
+            name: name.into(),
+            time_ns,
+            lines: Vec::new(),
+        }
+    }
+
+    fn name(pieces: &Pieces, address: u64, time_ns: u64) -> Option<String> {
+        pieces.at(address, time_ns).map(|found| found.name)
+    }
+
+    #[test]
+    fn the_newest_piece_that_covers_an_address_is_there() {
+        let mut pieces = Pieces::default();
+        pieces.add(piece(0x1000, 0x100, "first", 0));
+        pieces.add(piece(0x1080, 0x10, "inside", 0));
+        pieces.add(piece(0x0f00, 0x110, "over the start", 0));
+        let found = |address| name(&pieces, address, u64::MAX);
+        assert_eq!(found(0x0eff), None);
+        assert_eq!(found(0x100f).as_deref(), Some("over the start"));
+        assert_eq!(found(0x1010).as_deref(), Some("first"));
+        assert_eq!(found(0x108f).as_deref(), Some("inside"));
+        assert_eq!(found(0x10ff).as_deref(), Some("first"));
+        assert_eq!(found(0x1100), None);
+    }
+
+    #[test]
+    fn what_came_later_was_not_there_before() {
+        let mut pieces = Pieces::default();
+        pieces.add(piece(0x1000, 0x100, "old", 10));
+        pieces.add(piece(0x1000, 0x100, "new", 20));
+        for (time, wanted) in [
+            (9, None),
+            (10, Some("old")),
+            (19, Some("old")),
+            (20, Some("new")),
+        ] {
+            assert_eq!(name(&pieces, 0x1001, time).as_deref(), wanted, "{time}");
+        }
+    }
+
+    #[test]
+    fn claims_without_measure_are_left_out() {
+        let mut pieces = Pieces::default();
+        pieces.add(piece(0, u64::MAX, "all", 0));
+        pieces.add(piece(u64::MAX, 2, "round the end", 0));
+        pieces.add(piece(0x1000, 0, "nothing", 0));
+        assert_eq!((pieces.left_out(), pieces.all.len()), (2, 0));
+        for _ in 0..2 * LOOKS_MAX {
+            pieces.add(piece(0x1000, 1, "many", 0));
+        }
+        assert_eq!(name(&pieces, 0x1000, u64::MAX), None);
+    }
+}
