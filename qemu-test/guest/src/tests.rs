@@ -15,6 +15,7 @@ mod filters;
 mod flight;
 mod follow;
 mod garbage;
+mod generated;
 pub(crate) mod harness;
 mod hostile_stacks;
 mod lifetime;
@@ -75,6 +76,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         attach::TESTS,
         mappings::TESTS,
         garbage::TESTS,
+        generated::TESTS,
         permissions::TESTS,
         conservation::TESTS,
         batches::TESTS,

@@ -10,19 +10,28 @@ use nsprobe_common::unwind::{row, Base, Rule, BLOCK_BITS, RULES_MAX};
 /// Most blocks: of a file of 16 GiB.
 const BLOCKS_MAX: u64 = 1 << 18;
 
+/// Code of so many bytes, in bytes, that nothing is told of was made by a compiler of its
+/// own, which keeps frame pointers: what V8 has in itself of its JavaScript functions.
+const GAP_BYTES: u64 = 512 << 10;
+
 /// Makes the table of ranges that are file offsets, of a file with so much code.
 pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, Error> {
     ranges.ranges.retain(|range| range.to <= 1 << OFFSET_BITS);
     let told = ranges.ranges.iter();
     let told = told.fold(0u64, |sum, range| sum.saturating_add(range.to - range.from));
-    // Some files tell of the start-up code and the like alone: Go's, or those whose
-    // builder has turned it off. Their code has frame pointers, or nothing.
-    let unknown = ranges.number(Rule {
-        more: i16::from(told < code_bytes / 2),
-        ..bare(Base::Unknown)
-    });
     // Stable: of two for one offset, the one that was read first stays first.
     ranges.ranges.sort_by_key(|range| range.from);
+    let mut pairs = ranges.ranges.windows(2);
+    let has_gap = pairs.any(|pair| matches!(pair, [one, next] if is_gap(one.to, next.from)));
+    // Some files tell of the start-up code and the like alone: Go's, or those whose
+    // builder has turned it off. Their code has frame pointers, or nothing.
+    let mut unknown = |by_frame_pointer: bool| {
+        ranges.number(Rule {
+            more: i16::from(by_frame_pointer || told < code_bytes / 2),
+            ..bare(Base::Unknown)
+        })
+    };
+    let (unknown, in_gap) = (unknown(false), unknown(has_gap));
     let (Some(first), Some(last)) = (ranges.ranges.first(), ranges.ranges.last()) else {
         return Err(Error::Nothing);
     };
@@ -40,7 +49,7 @@ pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, 
             continue;
         }
         if from > at {
-            writer.begin(at, unknown);
+            writer.begin(at, if is_gap(at, from) { in_gap } else { unknown });
         }
         writer.begin(from, range.rule);
         at = range.to;
@@ -54,6 +63,10 @@ pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, 
         rules: ranges.rules,
         left_out: LeftOut::default(),
     })
+}
+
+fn is_gap(from: u64, to: u64) -> bool {
+    from > 0 && to.saturating_sub(from) >= GAP_BYTES
 }
 
 /// Writes rows by rising offset.

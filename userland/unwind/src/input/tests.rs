@@ -81,7 +81,7 @@ fn rows_have_not_changed_without_a_new_number() {
             )
         })
         .collect();
-    assert_eq!(COMPILER, 1);
+    assert_eq!(COMPILER, 2);
     assert_eq!(
         rules,
         ["3+8 0+0", "3+16 1+-16", "4+16 1+-16", "3+32 0+0", "0+0 0+0"]

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: code that a program generates has the names that the program gives it, in its
+//! own container, and no other ones.
+
+use super::tests;
+use crate::command::{self, nsprobe, output, Output};
+use crate::container::{Container, Root};
+use crate::module::Module;
+use crate::victim;
+use serde_json::Value;
+use std::fs;
+
+tests![
+    generated_code_has_the_names_of_its_map,
+    generated_code_has_the_names_and_lines_of_its_dump,
+    maps_of_others_name_nothing,
+    maps_of_a_container_are_its_own: 120,
+    functions_of_node_in_a_container_are_named: 240,
+];
+
+/// Where the container has the victim.
+const PROGRAM: &str = "/usr/local/bin/generates";
+
+/// The frames of all hits.
+fn stacks(got: &Output) -> Vec<Vec<Value>> {
+    let lines = got.lines();
+    let hits = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let hits = hits.filter(|line| line["type"] == "hit");
+    let frames = |hit: Value| hit["stack"].as_array().expect("a stack").clone();
+    hits.map(frames).collect()
+}
+
+/// The calls of a run of the victim: the frames of generated code.
+fn generated(how: &str) -> (Vec<Value>, Output) {
+    let path = victim::path("generates");
+    let path = path.to_str().expect("a plain name");
+    let spec = format!("{path}:leaf");
+    let words = ["trace", "--json", "--stack", &spec, "--", path, how, "3"];
+    let got = command::run(&words).succeeded();
+    let stacks = stacks(&got);
+    assert_eq!(stacks.len(), 6, "{got:#?}");
+    let frames = stacks.into_iter().map(|frames| {
+        assert_eq!(frames[0]["functions"][0]["name"], "leaf", "{frames:#?}");
+        assert_eq!(frames[2]["functions"][0]["name"], "main", "{frames:#?}");
+        frames[1].clone()
+    });
+    (frames.collect(), got)
+}
+
+fn names(frames: &[Value]) -> Vec<&str> {
+    let name = |frame: &Value| frame["functions"][0]["name"].as_str().map(str::len);
+    assert!(frames.iter().all(|frame| name(frame) != Some(0)));
+    let names = frames.iter().map(|frame| &frame["functions"][0]["name"]);
+    names.map(|name| name.as_str().unwrap_or("?")).collect()
+}
+
+const BOTH: [&str; 6] = [
+    "first",
+    "first",
+    "first",
+    "second \u{1b}[31m",
+    "second \u{1b}[31m",
+    "second \u{1b}[31m",
+];
+
+fn generated_code_has_the_names_of_its_map() {
+    let _module = Module::load();
+    let (frames, got) = generated("map");
+    assert_eq!(names(&frames), BOTH, "{got:#?}");
+    for frame in &frames {
+        assert_eq!(frame["names_from"], "perf-map");
+        assert_eq!(frame["functions"][0]["offset"], 6, "{frame}");
+    }
+    assert!(!got.stdout.contains('\u{1b}'), "{}", got.stdout);
+    // People's terminals are not told what to do.
+    let path = victim::path("generates");
+    let path = path.to_str().expect("a plain name");
+    let spec = format!("{path}:leaf");
+    let got = command::run(&["trace", "--stack", &spec, "--", path, "map", "3"]).succeeded();
+    let shown = got.stdout.matches("second \\x1b[31m+0x6  (/tmp/perf-");
+    assert_eq!(shown.count(), 3, "{got:#?}");
+    assert!(!got.stdout.contains('\u{1b}'), "{got:#?}");
+    let (frames, _) = generated("huge");
+    assert_eq!(names(&frames), BOTH);
+}
+
+fn generated_code_has_the_names_and_lines_of_its_dump() {
+    let _module = Module::load();
+    let (frames, got) = generated("dump");
+    assert_eq!(names(&frames), BOTH, "{got:#?}");
+    for frame in &frames {
+        assert_eq!(frame["names_from"], "jitdump");
+        let function = &frame["functions"][0];
+        assert_eq!(
+            (&function["file"], &function["line"]),
+            (&"generated.js".into(), &42.into())
+        );
+    }
+}
+
+/// TRUST A2: a map that somebody else wrote, or one of a process that had the number.
+fn maps_of_others_name_nothing() {
+    let _module = Module::load();
+    for (how, why) in [
+        ("older", "is older than the process"),
+        ("strange", "belongs to user 12345, but the process to 0"),
+    ] {
+        let (frames, got) = generated(how);
+        assert_eq!(names(&frames), ["?"; 6], "{got:#?}");
+        for frame in &frames {
+            let told = frame["unresolved"].as_str().expect("a reason");
+            assert!(told.contains(why), "{told}");
+        }
+    }
+}
+
+/// A file of the guest's; gone with the value.
+struct Decoy(String);
+
+impl Decoy {
+    fn new(pid: u32) -> Decoy {
+        let path = format!("/tmp/perf-{pid}.map");
+        fs::write(&path, "0 7fffffffffff decoy\n1000 4000000 decoy\n").expect("/tmp is writable");
+        Decoy(path)
+    }
+}
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn maps_of_a_container_are_its_own() {
+    let _module = Module::load();
+    for (how, path) in [("map", "/tmp/perf-1.map"), ("dump", "/var/tmp/jit-1.dump")] {
+        let root = Root::with("generates", PROGRAM);
+        fs::create_dir_all(root.folder.join("var/tmp")).expect("it is ours");
+        let container = Container::over("generates", &root.folder, &[PROGRAM, how, "0"]);
+        let _decoys = [Decoy::new(1), Decoy::new(container.pid())];
+        let spec = format!("{PROGRAM}:leaf");
+        let words = [
+            "trace",
+            "-c",
+            "generates",
+            "--json",
+            "--stack",
+            "--count",
+            "5",
+            &spec,
+        ];
+        let got = output(nsprobe(&words).args(["--timeout", "30"])).succeeded();
+        let stacks = stacks(&got);
+        assert_eq!(stacks.len(), 5, "{got:#?}");
+        for frames in stacks {
+            assert_eq!(frames[1]["functions"][0]["name"], "first", "{frames:#?}");
+            assert_eq!(frames[1]["path"], path);
+        }
+        // Nothing of ours is left in there.
+        container.remove().expect("nobody holds it");
+    }
+}
+
+/// Node takes a while to map it, so it is not looked for in a process.
+const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+
+const SCRIPT: &str = "const fs = require('fs');
+function writesALine(n) { let s = 0; for (let i = 0; i < 100; i++) s += i * n;
+    fs.writeSync(1, s + '\\n'); }
+function callsTheWriter(n) { writesALine(n); }
+let n = 0; setInterval(() => { for (let i = 0; i < 20; i++) callsTheWriter(n++); }, 20);";
+
+fn functions_of_node_in_a_container_are_named() {
+    let _module = Module::load();
+    let flags = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
+    let words = [&["node"], &flags[..], &["-e", SCRIPT]].concat();
+    let container = Container::run("node", &words);
+    let trace = [
+        "trace",
+        "-c",
+        "node",
+        "--json",
+        "--stack",
+        "--timeout",
+        "60",
+        "--count",
+        "200",
+    ];
+    // Node writes the map by the same function.
+    let got = output(nsprobe(&trace).arg(format!("{LIBC}:write if arg1 == 1"))).succeeded();
+    let stacks = stacks(&got);
+    let named = stacks.iter().filter(|frames| {
+        let functions = frames
+            .iter()
+            .filter(|frame| frame["names_from"] == "perf-map");
+        let names = functions.filter_map(|frame| frame["functions"][0]["name"].as_str());
+        let names: Vec<&str> = names.collect();
+        let has = |wanted: &str| names.iter().any(|name| name.contains(wanted));
+        has("writesALine") && has("callsTheWriter")
+    });
+    let named = named.count();
+    println!("{named} of {}", stacks.len());
+    if let Some(frames) = stacks.last() {
+        for frame in frames {
+            println!(
+                "{} {} {}",
+                frame["how"], frame["functions"][0]["name"], frame["unresolved"]
+            );
+        }
+    }
+    assert!(named * 2 > stacks.len(), "{named} of {}", stacks.len());
+    container.remove().expect("nobody holds it");
+}
