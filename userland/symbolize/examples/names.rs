@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What names cost: `names addresses FILE COUNT` prints distinct pseudo-random addresses of
-//! a file's code, and `names name FILE` names those on standard input, and prints
-//! `FILE ADDRESSES FRAMES OPENED_MS NAMED_MS ADDRESSES_A_SECOND PEAK_MB`.
+//! a file's code, and `names name FILE` names those on standard input, a frame a line, and
+//! tells on standard error `FILE ADDRESSES FRAMES OPENED_MS NAMED_MS ADDRESSES_A_SECOND PEAK_MB`.
 
 use nsprobe_symbolize::{Address, Binary, Lookup, Place};
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -64,16 +64,23 @@ fn name(path: &Path) -> Result<(), Box<dyn Error>> {
     let binary = Binary::open(File::open(path)?, path)?;
     let opened = start.elapsed();
     let mut frames = 0;
+    let mut out = BufWriter::new(io::stdout().lock());
     for address in &addresses {
         let offset = binary
             .offset_of(Address(*address))
             .ok_or("it is not in the file")?;
-        frames += binary
-            .resolve(offset, Lookup::Instruction)
-            .map_or(0, |found| found.frames.len());
+        let Ok(found) = binary.resolve(offset, Lookup::Instruction) else {
+            continue;
+        };
+        frames += found.frames.len();
+        for frame in &found.frames {
+            let (file, line) = (frame.file.as_deref().unwrap_or("?"), frame.line);
+            writeln!(out, "{} {file}:{}", frame.function, line.unwrap_or(0))?;
+        }
     }
+    out.flush()?;
     let named = start.elapsed();
-    println!(
+    eprintln!(
         "{} {} {frames} {} {} {:.0} {}",
         path.display(),
         addresses.len(),

@@ -12,7 +12,7 @@
 
 use crate::open_files::NamesFrom;
 use crate::split::{Loaded, Split};
-use crate::{Address, Binary};
+use crate::{nesting, Address, Binary};
 use addr2line::{Context, LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
 use std::cell::RefCell;
@@ -121,25 +121,7 @@ pub(crate) fn guarded<T>(
 
 /// Fails when entries are nested deeper than the parser's stack bears.
 pub(crate) fn check_nesting(dwarf: &gimli::Dwarf<Bytes>) -> std::result::Result<(), String> {
-    let failed = |error: gimli::Error| error.to_string();
-    let mut entries_left = ENTRIES_MAX;
-    let mut units = dwarf.units();
-    while let Some(unit) = units.next().map_err(failed)? {
-        let abbreviations = dwarf.abbreviations(&unit).map_err(failed)?;
-        let mut entries = unit.entries_raw(&abbreviations, None).map_err(failed)?;
-        while !entries.is_empty() {
-            entries_left = entries_left.checked_sub(1).ok_or("the DWARF is too big")?;
-            if entries.next_depth() > DEPTH_MAX {
-                return Err("the DWARF is nested too deeply".to_owned());
-            }
-            if let Some(abbreviation) = entries.read_abbreviation().map_err(failed)? {
-                entries
-                    .skip_attributes(abbreviation.attributes())
-                    .map_err(failed)?;
-            }
-        }
-    }
-    Ok(())
+    nesting::check(dwarf, DEPTH_MAX, ENTRIES_MAX)
 }
 
 fn frames(

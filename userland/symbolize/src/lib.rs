@@ -32,6 +32,7 @@ mod layout;
 #[path = "../../target/src/nearest.rs"]
 mod nearest;
 mod needed;
+mod nesting;
 mod open_files;
 mod plt;
 mod resolve;
