@@ -111,7 +111,7 @@ static FILE *begin(const char *how)
 	}
 	if (strcmp(how, "huge") == 0) {
 		fprintf(file, "0 ffffffffffffffff everything\n");
-		for (int i = 0; i < 300000; i++)
+		for (int i = 0; i < 20000; i++)
 			fprintf(file, "%x 10 other\n%*s\n", i * 16, 60, "");
 	}
 	return file;
@@ -154,6 +154,6 @@ int main(int count, char **words)
 			usleep(20000);
 		}
 		/* Who names the calls by a map does so before it says something else. */
-		sleep(1);
+		sleep(2);
 	}
 }

@@ -25,6 +25,7 @@ mod names_debuginfod;
 mod names_files;
 mod names_mute;
 mod names_split;
+mod naming;
 mod permissions;
 mod program;
 mod readers;
@@ -75,6 +76,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         abi::TESTS,
         attach::TESTS,
         mappings::TESTS,
+        naming::TESTS,
         garbage::TESTS,
         generated::TESTS,
         permissions::TESTS,

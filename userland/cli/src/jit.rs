@@ -20,15 +20,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two looks at the files of a process.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Shortest time between two looks when a file could not be used.
+/// Shortest time between two looks when no file could be used.
 const TRY_EVERY: Duration = Duration::from_secs(1);
-/// Most processes whose code is known; then the memory begins anew.
+/// Most processes whose code is known, and most memory that is taken for all of it, in
+/// bytes; then the memory begins anew.
 const PROCESSES_MAX: usize = 64;
-/// Most bytes of a map that are read, and how far a dump is.
-const MAP_BYTES_MAX: u64 = 256 << 20;
-const DUMP_BYTES_MAX: u64 = 16 << 30;
+const BYTES_MAX: usize = 256 << 20;
+/// Most bytes of a map that are read at a look, so that no hit waits for long.
+const LOOK_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that are read at a time.
 const PART_BYTES: u64 = 1 << 20;
 /// How coarse the times of files and processes are.
@@ -57,7 +56,10 @@ struct Known {
     times: Times,
     map: Followed<PerfMap>,
     dump: Followed<JitDump>,
+    /// When its files were last looked at, and up to which time all was read that it had
+    /// written by then.
     looked: Option<(Instant, u64)>,
+    dump_tried: Option<Instant>,
 }
 
 /// When a process started.
@@ -89,6 +91,12 @@ impl Jit {
             return unnamed("its process is gone");
         };
         known.look(moment.time_ns);
+        if !known.has_read_up_to(moment.time_ns) {
+            return unnamed(match known.process.still_same() {
+                true => "what its process says of it is not all read yet",
+                false => "its process is gone",
+            });
+        }
         match known.find(inside, moment.time_ns) {
             Some((found, source, path)) => named(found, source, path, address - inside),
             None => unnamed(&known.why_not()),
@@ -97,6 +105,10 @@ impl Jit {
 
     /// The process of the moment, which may be gone by now.
     fn process(&mut self, moment: Moment) -> Option<&mut Known> {
+        let bytes = self.processes.values().map(Known::bytes);
+        if bytes.sum::<usize>() > BYTES_MAX {
+            self.processes.retain(|pid, _| *pid == moment.pid);
+        }
         let known = self.processes.get(&moment.pid);
         if !known.is_some_and(|known| known.process.still_same()) {
             let opened = Known::open(moment.pid);
@@ -124,38 +136,58 @@ impl Known {
             map: Followed::default(),
             dump: Followed::default(),
             looked: None,
+            dump_tried: None,
         })
     }
 
-    /// Reads what was written, unless that was done after the time or a moment ago.
+    /// Reads what was written up to the time, if it may not have been read. Hits are named
+    /// many at a time, so that one look is for all of them.
     fn look(&mut self, time_ns: u64) {
-        let idle = match self.map.is_usable() || self.dump.is_usable() {
-            true => LOOK_EVERY,
-            false => TRY_EVERY,
+        let is_usable = self.map.is_usable() || self.dump.is_usable();
+        let is_enough = |(at, until): (Instant, u64)| {
+            until >= time_ns || (!is_usable && at.elapsed() < TRY_EVERY)
         };
-        let recent = |(at, until): (Instant, u64)| until > time_ns || at.elapsed() < idle;
-        if self.looked.is_some_and(recent) || !self.process.still_same() {
+        if self.looked.is_some_and(is_enough) || !self.process.still_same() {
             return;
         }
-        // What was written before this was seen.
-        self.looked = Some((Instant::now(), monotonic_ns()));
-        let tmp = |name: String| Path::new("/tmp").join(name);
+        // What was written before this will be seen.
+        let until = monotonic_ns();
         let path = tmp(format!("perf-{}.map", self.own_pid));
-        let read = |map: &mut PerfMap, file: &File, from, to| append(map, file, from, to);
-        let limit = MAP_BYTES_MAX;
-        self.map
-            .follow(&self.process, self.times, path, limit, read);
+        let is_all = self.map.follow(&self.process, self.times, path, append);
+        let is_all = self.look_at_dump() && is_all;
+        self.looked = Some((Instant::now(), if is_all { until } else { 0 }));
+    }
+
+    /// The dump may be at any path: one that is not there is seldom looked for.
+    fn look_at_dump(&mut self) -> bool {
+        let is_usable = self.dump.is_usable();
+        let is_recent = |tried: Instant| !is_usable && tried.elapsed() < TRY_EVERY;
+        if self.dump_tried.is_some_and(is_recent) {
+            return true;
+        }
+        self.dump_tried = Some(Instant::now());
         let name = format!("jit-{}.dump", self.own_pid);
-        let path = match self.dump.is_usable() {
+        let path = match is_usable {
             true => self.dump.path.clone(),
             false => mapped(&self.process, &name).unwrap_or_else(|| tmp(name)),
         };
         let read = |dump: &mut JitDump, file: &File, _, to| {
-            dump.append(|at, bytes| part(file, at, bytes, to));
+            let is_all = dump.append(|at, bytes| part(file, at, bytes, to));
+            (is_all, to)
         };
-        let limit = DUMP_BYTES_MAX;
-        self.dump
-            .follow(&self.process, self.times, path, limit, read);
+        self.dump.follow(&self.process, self.times, path, read)
+    }
+
+    /// The memory that it takes, roughly.
+    fn bytes(&self) -> usize {
+        self.map.told.bytes() + self.dump.told.bytes()
+    }
+
+    /// Whether what was written up to the time was read: without the rest, an older name
+    /// of the same addresses would be given.
+    fn has_read_up_to(&self, time_ns: u64) -> bool {
+        let is_usable = self.map.is_usable() || self.dump.is_usable();
+        !is_usable || self.looked.is_some_and(|(_, until)| until >= time_ns)
     }
 
     /// The dump has times, so it is asked first.
@@ -184,7 +216,7 @@ impl Known {
                 .join(", "),
             (usable, 0) => format!("{} does not name it", usable.join(" or ")),
             (usable, left_out) => format!(
-                "{} does not name it, or among {left_out} pieces that were left out",
+                "{} does not name it, or among {left_out} pieces without room",
                 usable.join(" or ")
             ),
         }
@@ -196,15 +228,16 @@ impl<T: Default> Followed<T> {
         self.trouble.is_none() && self.bytes > 0
     }
 
-    /// Opens the file and lets `read` take what is new in it.
+    /// Opens the file and lets `read` take what is new in it, from an offset on to
+    /// another; it tells whether it has taken all, and up to where. Returns whether all that
+    /// there is was taken.
     fn follow(
         &mut self,
         process: &Process,
         started: Times,
         path: PathBuf,
-        limit: u64,
-        read: impl FnOnce(&mut T, &File, u64, u64),
-    ) {
+        read: impl FnOnce(&mut T, &File, u64, u64) -> (bool, u64),
+    ) -> bool {
         let opened = open_in(process, &path);
         self.path = path;
         let opened = opened.map_err(|error| match error {
@@ -215,18 +248,21 @@ impl<T: Default> Followed<T> {
         match checked {
             Ok(opened) => {
                 self.trouble = None;
-                let bytes = opened.size.min(limit);
                 // Another file, or begun anew.
-                if (opened.dev, opened.ino) != self.inode || bytes < self.bytes {
+                if (opened.dev, opened.ino) != self.inode || opened.size < self.bytes {
                     (self.told, self.bytes) = (T::default(), 0);
                     self.inode = (opened.dev, opened.ino);
                 }
-                read(&mut self.told, &opened.file, self.bytes, bytes);
-                self.bytes = bytes;
+                let (is_all, to) = read(&mut self.told, &opened.file, self.bytes, opened.size);
+                self.bytes = to;
+                is_all
             }
             // What was read of a file that is gone still holds.
-            Err(trouble) if self.bytes == 0 => self.trouble = Some(trouble),
-            Err(_) => {}
+            Err(trouble) if self.bytes == 0 => {
+                self.trouble = Some(trouble);
+                true
+            }
+            Err(_) => true,
         }
     }
 }
@@ -251,6 +287,10 @@ fn check(opened: OpenedFile, process: &Process, started: Times) -> Result<Opened
     Ok(opened)
 }
 
+fn tmp(name: String) -> PathBuf {
+    Path::new("/tmp").join(name)
+}
+
 /// The path of the file of that name that the process has mapped.
 fn mapped(process: &Process, name: &str) -> Option<PathBuf> {
     let mappings = process.mappings().ok()?.into_iter();
@@ -260,15 +300,18 @@ fn mapped(process: &Process, name: &str) -> Option<PathBuf> {
         .map(|mapping| mapping.path)
 }
 
-fn append(map: &mut PerfMap, file: &File, mut from: u64, to: u64) {
-    while from < to {
-        let length = PART_BYTES.min(to - from);
+/// Takes the lines of a map, up to as many as a look may.
+fn append(map: &mut PerfMap, file: &File, mut from: u64, to: u64) -> (bool, u64) {
+    let end = to.min(from.saturating_add(LOOK_BYTES_MAX));
+    while from < end {
+        let length = PART_BYTES.min(end - from);
         match part(file, from, length as usize, to) {
             Some(bytes) => map.append(&bytes),
-            None => return,
+            None => break,
         }
         from += length;
     }
+    (from >= to, from)
 }
 
 /// Bytes of a file that count up to `to`.

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// Most pieces of code that are kept for a process.
-const PIECES_MAX: usize = 1 << 20;
-/// Most bytes of their names, and of their files' names.
-const NAMES_BYTES_MAX: usize = 128 << 20;
+/// Most memory for the pieces of a process, in bytes; then it begins anew, so that what is
+/// newest is known.
+const BYTES_MAX: usize = 128 << 20;
+/// What a piece takes beside its names, in bytes, roughly.
+const PIECE_COST: usize = 160;
 /// Longest piece, in bytes; what claims more would hide all others.
 const PIECE_BYTES_MAX: u64 = 64 << 20;
 /// Most pieces that are looked at for an address.
@@ -59,9 +60,9 @@ pub(crate) struct Pieces {
     /// By where they begin, and the order in which they were told of.
     all: BTreeMap<(u64, u64), Piece>,
     told: u64,
-    names_bytes: usize,
+    bytes: usize,
     longest: u64,
-    /// Pieces for which there was no room, or that claimed too much.
+    /// Pieces that had to make room for others, or that claimed too much.
     left_out: u64,
 }
 
@@ -74,24 +75,33 @@ impl fmt::Debug for Pieces {
 impl Pieces {
     /// One more piece, newer than those before.
     pub(crate) fn add(&mut self, piece: Piece) {
-        let lines = piece
-            .lines
-            .iter()
-            .map(|line| line.file.len() + size_of::<JitLine>());
-        let bytes = piece.name.len() + lines.sum::<usize>();
-        let fits = self.all.len() < PIECES_MAX && self.names_bytes + bytes <= NAMES_BYTES_MAX;
-        let ends = piece.start.checked_add(piece.bytes).is_some();
-        if !fits || !ends || piece.bytes > PIECE_BYTES_MAX {
-            self.left_out += 1;
-            return;
-        }
         if piece.bytes == 0 {
             return;
         }
-        self.names_bytes += bytes;
+        let ends = piece.start.checked_add(piece.bytes).is_some();
+        if !ends || piece.bytes > PIECE_BYTES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let lines = piece.lines.iter();
+        let lines: usize = lines
+            .map(|line| line.file.len() + size_of::<JitLine>())
+            .sum();
+        let bytes = PIECE_COST + piece.name.len() + lines;
+        if self.bytes + bytes > BYTES_MAX {
+            self.left_out += self.all.len() as u64;
+            self.all.clear();
+            (self.bytes, self.longest) = (0, 0);
+        }
+        self.bytes += bytes;
         self.longest = self.longest.max(piece.bytes);
         self.told += 1;
         self.all.insert((piece.start, self.told), piece);
+    }
+
+    /// The memory that they take, in bytes, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The newest piece that begins there.
@@ -188,12 +198,25 @@ mod tests {
     }
 
     #[test]
+    fn without_room_the_newest_are_kept() {
+        let mut pieces = Pieces::default();
+        let long = "x".repeat(1 << 20);
+        for number in 0..200 {
+            pieces.add(piece(0x1000 + 16 * number, 16, &long, 0));
+            assert!(pieces.bytes() <= BYTES_MAX);
+        }
+        assert!(pieces.left_out() > 0);
+        assert_eq!(name(&pieces, 0x1000, 0), None);
+        assert!(name(&pieces, 0x1000 + 16 * 199, 0).is_some());
+    }
+
+    #[test]
     fn claims_without_measure_are_left_out() {
         let mut pieces = Pieces::default();
         pieces.add(piece(0, u64::MAX, "all", 0));
         pieces.add(piece(u64::MAX, 2, "round the end", 0));
         pieces.add(piece(0x1000, 0, "nothing", 0));
-        assert_eq!((pieces.left_out(), pieces.all.len()), (2, 0));
+        assert_eq!((pieces.left_out(), pieces.bytes()), (2, 0));
         for _ in 0..2 * LOOKS_MAX {
             pieces.add(piece(0x1000, 1, "many", 0));
         }

@@ -33,7 +33,7 @@ const LOAD_BYTES: u64 = 40;
 const NAME_BYTES_MAX: u64 = 4 << 10;
 const DEBUG_BYTES_MAX: u64 = 16 << 20;
 /// Most records that are read at a time.
-const RECORDS_MAX: usize = 4 << 20;
+const RECORDS_MAX: usize = 1 << 17;
 
 /// What a process's dump says, as far as it was read.
 #[derive(Debug, Default)]
@@ -53,19 +53,21 @@ impl JitDump {
     /// Takes the records that the program has appended since: `read` gives the bytes
     /// from an offset on, or nothing where the file does not have so many.
     ///
-    /// What is no such file, or a damaged one, says nothing from there on.
-    pub fn append(&mut self, mut read: impl FnMut(u64, usize) -> Option<Vec<u8>>) {
+    /// What is no such file, or a damaged one, says nothing from there on. Returns
+    /// whether that was all; the rest is for another call.
+    pub fn append(&mut self, mut read: impl FnMut(u64, usize) -> Option<Vec<u8>>) -> bool {
         if self.next == 0 && !self.is_damaged {
             let Some(header) = read(0, HEADER_BYTES as usize) else {
-                return;
+                return true;
             };
             self.is_damaged = self.header(&header).is_none();
         }
         for _ in 0..RECORDS_MAX {
             if self.is_damaged || !self.record(&mut read) {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// What was at the address at that time (CLOCK_MONOTONIC, in nanoseconds).
@@ -73,7 +75,12 @@ impl JitDump {
         self.pieces.at(address, time_ns)
     }
 
-    /// How many pieces there was no room for, or claimed to be of absurd size.
+    /// The memory that it takes, in bytes, roughly.
+    pub fn bytes(&self) -> usize {
+        self.pieces.bytes()
+    }
+
+    /// How many pieces had to make room for others, or claimed to be of absurd size.
     pub fn left_out(&self) -> u64 {
         self.pieces.left_out()
     }
@@ -270,7 +277,7 @@ mod tests {
     }
 
     fn go_on(dump: &mut JitDump, data: &[u8]) {
-        dump.append(|at, bytes| Some(data.get(at as usize..)?.get(..bytes)?.to_vec()));
+        assert!(dump.append(|at, bytes| Some(data.get(at as usize..)?.get(..bytes)?.to_vec())));
     }
 
     fn shown(dump: &JitDump, address: u64, time: u64) -> String {

@@ -38,7 +38,12 @@ impl PerfMap {
         self.pieces.at(address, u64::MAX)
     }
 
-    /// How many pieces there was no room for, or claimed to be of absurd size.
+    /// The memory that it takes, in bytes, roughly.
+    pub fn bytes(&self) -> usize {
+        self.pieces.bytes()
+    }
+
+    /// How many pieces had to make room for others, or claimed to be of absurd size.
     pub fn left_out(&self) -> u64 {
         self.pieces.left_out()
     }

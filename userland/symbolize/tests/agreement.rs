@@ -69,7 +69,8 @@ enum Verdict {
     Same,
     /// The same functions; of one the witness tells another name of the same code.
     Alias,
-    /// Between functions, where binutils tells the one in front.
+    /// Between functions, where binutils tells the one in front, and LLVM one without a
+    /// size. Neither has a line.
     Padding,
     /// A stub of the linkage table, of which only nsprobe tells the function.
     Stub,
@@ -97,11 +98,12 @@ impl<'a> Case<'a> {
 
     fn verdict(&self) -> Verdict {
         let theirs = self.told();
+        let is_unplaced = theirs.iter().all(|said| said.line.is_none());
         // LLVM has the symbol in front, which has no size.
-        if self.is_plt && theirs.iter().all(|said| said.line.is_none()) {
+        if self.is_plt && is_unplaced {
             return Verdict::Stub;
         }
-        if self.ours.is_empty() && self.is_padding() && self.witness == Witness::Binutils {
+        if self.ours.is_empty() && self.is_padding() && is_unplaced {
             return Verdict::Padding;
         }
         if theirs.len() != self.ours.len() {

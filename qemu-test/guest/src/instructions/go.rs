@@ -45,6 +45,20 @@ pub(crate) fn choose(file: &Path, count: usize, dice: &mut Dice) -> BTreeMap<u64
     chosen
 }
 
+/// The offset in a file of a function.
+pub(crate) fn function(file: &Path, wanted: &str) -> u64 {
+    let bytes = read(file);
+    let elf = object::File::parse(&*bytes).expect("Debian's files are ELF");
+    let section = elf.section_by_name(".gopclntab").expect("it is Go's");
+    let table = Table(section.data().expect("in the file"));
+    let wanted = format!("{wanted}\0");
+    let mut functions = (0..table.word(8)).map(|number| table.function(number));
+    let found = functions.find(|(_, _, name)| name.starts_with(wanted.as_bytes()));
+    let address = found.map(|(address, _, _)| address);
+    let offset = address.and_then(|address| offset(&elf, address));
+    offset.unwrap_or_else(|| panic!("{wanted} is not in {}", file.display()))
+}
+
 /// Go's table of functions, as `internal/abi/symtab.go` and `runtime/symtab.go` of Go 1.20
 /// and later say.
 struct Table<'a>(&'a [u8]);
