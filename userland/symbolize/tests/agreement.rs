@@ -70,7 +70,7 @@ enum Verdict {
     /// The same functions; of one the witness tells another name of the same code.
     Alias,
     /// Between functions, where binutils tells the one in front, and LLVM one without a
-    /// size. Neither has a line.
+    /// size and a line.
     Padding,
     /// A stub of the linkage table, of which only nsprobe tells the function.
     Stub,
@@ -99,11 +99,12 @@ impl<'a> Case<'a> {
     fn verdict(&self) -> Verdict {
         let theirs = self.told();
         let is_unplaced = theirs.iter().all(|said| said.line.is_none());
+        let is_loose = is_unplaced || self.witness == Witness::Binutils;
         // LLVM has the symbol in front, which has no size.
         if self.is_plt && is_unplaced {
             return Verdict::Stub;
         }
-        if self.ours.is_empty() && self.is_padding() && is_unplaced {
+        if self.ours.is_empty() && self.is_padding() && is_loose {
             return Verdict::Padding;
         }
         if theirs.len() != self.ours.len() {

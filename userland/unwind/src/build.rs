@@ -121,3 +121,41 @@ impl Writer {
         (self.blocks, self.rows)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the place is left by its frame pointer, or is unknown.
+    fn by_frame_pointer(table: &UnwindTable, offset: u64) -> bool {
+        let block = ((offset >> BLOCK_BITS) - table.first) as usize;
+        let (from, to) = (
+            table.blocks[block] as usize,
+            table.blocks[block + 1] as usize,
+        );
+        let rows = table.rows[from..to].iter();
+        let row = rows.rev().find(|row| **row >> 16 <= offset as u32 & 0xffff);
+        let rule = table.rules[(row.expect("a block begins with a row") & 0xffff) as usize];
+        assert_eq!(rule.base, Base::Unknown as u8, "{offset:#x}");
+        rule.more == 1
+    }
+
+    #[test]
+    fn big_gaps_are_left_by_frame_pointers() {
+        let mut ranges = Ranges::default();
+        let known = bare(Base::Rsp);
+        let gap = GAP_BYTES;
+        for (from, to) in [(0x1000, 0x2000), (gap, 3 * gap), (4 * gap, 9 * gap)] {
+            ranges.add(from, to, known).expect("few ranges");
+        }
+        let table = build(ranges, 9 * gap).expect("small");
+        for (offset, wanted) in [
+            (0x2000, false),
+            (gap - 1, false),
+            (3 * gap, true),
+            (4 * gap - 1, true),
+        ] {
+            assert_eq!(by_frame_pointer(&table, offset), wanted, "{offset:#x}");
+        }
+    }
+}
