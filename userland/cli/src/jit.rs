@@ -80,6 +80,8 @@ struct Followed<T> {
     bytes: u64,
     /// Why it is of no use.
     trouble: Option<String>,
+    /// Its file system does not answer: it is not asked again.
+    hangs: bool,
 }
 
 impl Jit {
@@ -147,7 +149,8 @@ impl Known {
         let is_enough = |(at, until): (Instant, u64)| {
             until >= time_ns || (!is_usable && at.elapsed() < TRY_EVERY)
         };
-        if self.looked.is_some_and(is_enough) || !self.process.still_same() {
+        let hangs = self.map.hangs || self.dump.hangs;
+        if hangs || self.looked.is_some_and(is_enough) || !self.process.still_same() {
             return;
         }
         // What was written before this will be seen.
@@ -240,6 +243,7 @@ impl<T: Default> Followed<T> {
     ) -> bool {
         let opened = open_in(process, &path);
         self.path = path;
+        self.hangs = matches!(opened, Err(Error::TimedOut { .. }));
         let opened = opened.map_err(|error| match error {
             Error::NotFound { .. } => format!("no {}", self.path.display()),
             error => error.to_string(),
@@ -368,5 +372,75 @@ fn unnamed(why: &str) -> Named {
     Named {
         unresolved: Some(format!("not in a file: generated code; {why}")),
         ..Named::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Our own map; gone with the value.
+    struct Map(PathBuf);
+
+    impl Map {
+        fn new(text: &str) -> Map {
+            let path = tmp(format!("perf-{}.map", std::process::id()));
+            fs::write(&path, text).expect("/tmp is writable");
+            Map(path)
+        }
+    }
+
+    impl Drop for Map {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn now() -> Moment {
+        Moment {
+            pid: std::process::id(),
+            time_ns: monotonic_ns(),
+        }
+    }
+
+    fn name(jit: &mut Jit, address: u64, moment: Moment) -> Result<String, String> {
+        let named = jit.name(address, false, moment);
+        match named.functions.into_iter().next() {
+            Some(function) => Ok(function.function),
+            None => Err(named.unresolved.expect("a reason")),
+        }
+    }
+
+    #[test]
+    fn a_map_is_read_as_it_grows_and_anew_when_it_is_another() {
+        let mut jit = Jit::default();
+        let before = now();
+        let map = Map::new("1000 10 first\n");
+        let after = now();
+        assert_eq!(name(&mut jit, 0x1008, after).as_deref(), Ok("first"));
+        assert_eq!(
+            jit.name(0x1010, true, after).functions[0].function_offset,
+            Some(0x10)
+        );
+        // The file of a process is read once for all hits up to then.
+        fs::write(&map.0, "1000 10 first\n1000 10 second\n").expect("/tmp is writable");
+        assert_eq!(name(&mut jit, 0x1008, before).as_deref(), Ok("first"));
+        assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("second"));
+        fs::write(&map.0, "1000 10 third\n").expect("/tmp is writable");
+        assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("third"));
+        let why = name(&mut jit, 0x2000, now()).expect_err("it has no such code");
+        assert!(why.contains("does not name it"), "{why}");
+    }
+
+    #[test]
+    fn hits_of_a_process_that_had_the_number_are_not_named() {
+        let mut jit = Jit::default();
+        let long_ago = Moment {
+            time_ns: 1,
+            ..now()
+        };
+        let why = name(&mut jit, 0x1008, long_ago).expect_err("we were not there");
+        assert!(why.contains("its process is gone"), "{why}");
     }
 }

@@ -25,7 +25,7 @@ const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
 fn wanted() -> usize {
     let number = std::env::var("NSPROBE_ADDRESSES").ok();
-    number.map_or(2500, |number| number.parse().unwrap())
+    number.map_or(1700, |number| number.parse().unwrap())
 }
 
 /// Addresses of code, the same in each run.
