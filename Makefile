@@ -21,11 +21,11 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod userland payload check test demo bench shell install clean
+.PHONY: help sdk image kmod userland payload check test demo bench bench-stacks shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo "Variables, with their comments, stand at the top of the Makefile."
 
 sdk: ## The stock kernel's toolchain and prepared source (once, about 3 minutes)
@@ -52,8 +52,12 @@ test: check payload image ## All tests: those of check, then the guest's (ONLY=n
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo
 
-bench: payload image ## What a hit costs with nsprobe and with its peers (UPDATE=1 writes bench/RESULTS.md)
+bench: payload image ## What nsprobe and its peers cost (UPDATE=1 writes bench/RESULTS.md and STACKS.md)
 	@bench/run.sh
+	@bench/stacks.sh
+
+bench-stacks: payload image ## The part of bench that is about stacks (about 8 minutes)
+	@bench/stacks.sh
 
 shell: payload image ## A shell in the guest
 	@$(RUN) shell

@@ -1,134 +1,111 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * What a hit costs: the time of a call of a probed function, for the bare
- * consumer and for nsprobe, in one boot. Under QEMU's -icount a nanosecond of
- * the guest's clock is an instruction.
+ * consumer and for nsprobe, in one boot, with rings that nobody reads. Under QEMU's
+ * -icount a nanosecond of the guest's clock is an instruction.
  *
  * usage: cost CALLS ROUNDS
- * Prints one line a case: function, consumer, the least nanoseconds a call of
- * all rounds, the most, and bytes of ring a hit.
+ *        cost CALLS ROUNDS stacks [TABLE]
+ * 'stacks' is of stacks alone: of 17 and of 64 frames, in each order (deep.h), and by
+ * the unwind rows in TABLE (userland/unwind/examples/table.rs), else by frame pointers.
+ *
+ * Prints one line a case: function, consumer, frames, order; the median
+ * nanoseconds a call of all rounds, the least and the most; bytes of ring a hit, and
+ * bytes that the stack table takes in all.
  */
 #define _GNU_SOURCE
 #include "../include/nsprobe.h"
 #include "bare/bare.h"
+#include "deep.h"
+#include "tool.h"
+#include "used.h"
 #include <err.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ADDRESS(thing) ((__u64)(unsigned long)(thing))
 #define RING_BYTES (64u << 20)
+#define ROUNDS_MAX 99
 
 /*
- * The probed functions: how they begin decides how the kernel gets over the
- * breakpoint (emulated, or single-stepped out of line).
+ * The probed functions, and deep_probed: how they begin decides how the kernel gets over
+ * the breakpoint (emulated, or single-stepped out of line).
  */
 asm(".text\n"
-    ".balign 16\n.type begins_with_push,@function\nbegins_with_push:\n"
-    "push %rbp\nmov %rsp,%rbp\npop %rbp\nret\n"
     ".balign 16\n.type begins_with_endbr,@function\nbegins_with_endbr:\n"
     "endbr64\npush %rbp\nmov %rsp,%rbp\npop %rbp\nret\n"
     ".balign 16\n.type begins_with_lea,@function\nbegins_with_lea:\n"
     "lea 1(%rdi),%eax\nret\n");
-void begins_with_push(void);
-void begins_with_endbr(void);
-void begins_with_lea(void);
+void begins_with_endbr(long argument);
+void begins_with_lea(long argument);
 extern char __executable_start[];
-
-static long must(long result, const char *what)
-{
-	if (result < 0)
-		err(1, "%s", what);
-	return result;
-}
-
-static double now_ns(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	return at.tv_sec * 1e9 + at.tv_nsec;
-}
-
-/* Calls `function` from `depth` frames down, each with a frame pointer. */
-__attribute__((noipa, optimize("no-omit-frame-pointer", "no-optimize-sibling-calls")))
-static double descend(int depth, void (*function)(void), long calls, int turns)
-{
-	double spent;
-
-	if (depth > 0) {
-		spent = descend(depth - 1, function, calls, turns);
-		asm volatile("" : "+m"(spent));
-		return spent;
-	}
-	spent = now_ns();
-	if (!turns) {
-		for (long i = 0; i < calls; i++)
-			function();
-	} else {
-		/* From two places in turn: no stack is the one before. */
-		for (long i = 0; i < calls; i += 2) {
-			function();
-			asm volatile("");
-			function();
-		}
-	}
-	return now_ns() - spent;
-}
 
 struct subject {
 	const char *name;
-	void (*function)(void);
+	void (*function)(long);
+};
+static const struct subject SUBJECTS[] = {
+	{ "push", deep_probed },
+	{ "endbr64", begins_with_endbr },
+	{ "lea", begins_with_lea },
 };
 
-enum consumer {
-	NONE, BARE, COUNT, RECORD, STACK, STACK_TURNS, STACK_ID, STACK_ID_TURNS, PREDICATE,
-	REJECTED, CONSUMERS
+/* What is at the probed function. */
+struct consumer {
+	const char *name;
+	int bare, nsprobe;
+	__u32 flags, sink;
+	int predicate; /* with a condition that no hit meets */
+	int rejected;  /* by the filter: another process alone is traced */
 };
-static const char *const NAMES[] = {
-	"none", "bare", "count", "record", "record-stack16", "record-stack16-turns",
-	"record-stack16-id", "record-stack16-id-turns", "predicate", "bare+rejected",
+#define STACK NSPROBE_PROBE_STACK
+#define STACK_ID (NSPROBE_PROBE_STACK | NSPROBE_PROBE_STACK_IDS)
+static const struct consumer CONSUMERS[] = {
+	{ .name = "none" },
+	{ .name = "bare", .bare = 1 },
+	{ .name = "count", .nsprobe = 1, .sink = NSPROBE_SINK_COUNT },
+	{ .name = "record", .nsprobe = 1 },
+	{ .name = "stack", .nsprobe = 1, .flags = STACK },
+	{ .name = "stack-id", .nsprobe = 1, .flags = STACK_ID },
+	{ .name = "predicate", .nsprobe = 1, .predicate = 1 },
+	{ .name = "bare+rejected", .bare = 1, .nsprobe = 1, .rejected = 1 },
 };
 
-static int has_stack(enum consumer consumer)
+/* How the function is called. */
+struct shape {
+	int frames;
+	enum order order;
+};
+
+/* The unwind rows of this program, as examples/table.rs writes them. */
+struct table {
+	__u64 first;
+	__u32 blocks, rows, rules, reserved;
+	__u32 words[];
+};
+static const struct table *table;
+
+static void give_rows(int fd, int file)
 {
-	return consumer >= STACK && consumer <= STACK_ID_TURNS;
+	struct nsprobe_unwind unwind = {
+		.size = sizeof(unwind), .fd = file, .first = table->first,
+		.block_count = table->blocks, .row_count = table->rows,
+		.rule_count = table->rules, .blocks = ADDRESS(table->words),
+		.rows = ADDRESS(table->words + table->blocks),
+		.rules = ADDRESS(table->words + table->blocks + table->rows),
+	};
+
+	must(ioctl(fd, NSPROBE_IOC_UNWIND, &unwind), "UNWIND");
 }
 
-static int by_id(enum consumer consumer)
-{
-	return consumer == STACK_ID || consumer == STACK_ID_TURNS;
-}
-
-/* The session's ring bytes in use, over all CPUs. */
-static unsigned long long session_used(int fd, const struct nsprobe_setup *setup)
-{
-	unsigned long long used = 0;
-
-	for (unsigned i = 0; i < setup->rings; i++) {
-		off_t at = i * setup->mmap_stride + getpagesize();
-		size_t bytes = getpagesize() + setup->ring_bytes;
-		struct nsprobe_producer_page *page =
-			mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, at);
-
-		if (page == MAP_FAILED)
-			err(1, "mmap");
-		used += page->position;
-		if (page->lost)
-			errx(1, "%llu records lost: the ring is too small", page->lost);
-		munmap(page, bytes);
-	}
-	return used;
-}
-
-static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
+static int attach_nsprobe(int file, __u64 offset, const struct consumer *consumer,
 			  struct nsprobe_setup *setup)
 {
 	int fd = must(open("/dev/nsprobe", O_RDWR | O_CLOEXEC), "/dev/nsprobe");
@@ -138,10 +115,8 @@ static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
 		.pids = ADDRESS(&self), .pid_count = 1,
 	};
 	struct nsprobe_probe probe = {
-		.fd = file, .kind = NSPROBE_PROBE_ENTRY, .offset = offset, .max_frames = 17,
-		.flags = NSPROBE_PROBE_AT_ENTRY |
-			 (has_stack(consumer) ? NSPROBE_PROBE_STACK : 0) |
-			 (by_id(consumer) ? NSPROBE_PROBE_STACK_IDS : 0),
+		.fd = file, .kind = NSPROBE_PROBE_ENTRY, .offset = offset,
+		.flags = NSPROBE_PROBE_AT_ENTRY | consumer->flags, .sink = consumer->sink,
 	};
 	/* `if %sp == 1`: never. */
 	struct nsprobe_step steps[] = {
@@ -164,13 +139,13 @@ static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
 	 * The children that call are forked from this process, with its text as it
 	 * is: it must carry the breakpoint, too, or be the only one that counts.
 	 */
-	if (consumer != REJECTED)
+	if (!consumer->rejected)
 		filter = (struct nsprobe_filter){ .size = sizeof(filter),
 						  .flags = NSPROBE_FILTER_SELF };
 	must(ioctl(fd, NSPROBE_IOC_FILTER, &filter), "FILTER");
-	if (consumer == COUNT)
-		probe.sink = NSPROBE_SINK_COUNT;
-	if (consumer == PREDICATE) {
+	if (table && consumer->flags & STACK)
+		give_rows(fd, file);
+	if (consumer->predicate) {
 		must(ioctl(fd, NSPROBE_IOC_PROGRAM, &program), "PROGRAM");
 		probe.entry_program = program.id;
 	}
@@ -178,78 +153,137 @@ static int attach_nsprobe(int file, __u64 offset, enum consumer consumer,
 	return fd;
 }
 
-static int attach_bare(int file, __u64 offset)
-{
-	int fd = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
-	struct bare_attach attach = { .fd = file, .offset = offset };
+/* What was measured of one round. */
+struct round {
+	double ns, bytes, table_bytes;
+};
 
-	must(ioctl(fd, BARE_ATTACH, &attach), "BARE_ATTACH");
-	return fd;
+static double calls_in_child(const struct subject *subject, struct shape shape, long calls)
+{
+	int pipes[2];
+	double ns;
+
+	must(pipe(pipes), "pipe");
+	if (must(fork(), "fork") == 0) {
+		struct spent spent;
+
+		call_deep(subject->function, shape.frames, shape.order, WARM_UP);
+		spent = call_deep(subject->function, shape.frames, shape.order, calls);
+		must(write(pipes[1], &spent.thread_ns, sizeof(ns)), "write");
+		_exit(0);
+	}
+	must(read(pipes[0], &ns, sizeof(ns)), "read");
+	wait(NULL);
+	close(pipes[0]);
+	close(pipes[1]);
+	return ns / calls;
 }
 
-/* One round in a child of its own; nanoseconds a call. */
-static double round_of(const struct subject *subject, enum consumer consumer, long calls,
-		       double *bytes)
+/* One round in a child of its own. */
+static struct round round_of(const struct subject *subject, const struct consumer *consumer,
+			     struct shape shape, long calls)
 {
 	int file = must(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "exe");
 	__u64 offset = (char *)subject->function - __executable_start;
 	struct nsprobe_setup setup = {};
-	int nsprobe = -1, bare = -1, pipes[2];
-	double spent = 0;
+	struct round round = {};
+	int nsprobe = -1, bare = -1;
 
-	if (consumer == BARE || consumer == REJECTED)
-		bare = attach_bare(file, offset);
-	if (consumer >= COUNT)
+	if (consumer->bare)
+		bare = attach_bare(0, offset);
+	if (consumer->nsprobe)
 		nsprobe = attach_nsprobe(file, offset, consumer, &setup);
-	must(pipe(pipes), "pipe");
-	if (must(fork(), "fork") == 0) {
-		int turns = consumer == STACK_TURNS || consumer == STACK_ID_TURNS;
+	round.ns = calls_in_child(subject, shape, calls);
+	if (nsprobe >= 0) {
+		struct used used = session_used(nsprobe, setup.rings, setup.ring_bytes);
 
-		/* The first hit of a place costs more. */
-		descend(15, subject->function, 100, turns);
-		spent = descend(15, subject->function, calls, turns);
-		must(write(pipes[1], &spent, sizeof(spent)), "write");
-		_exit(0);
-	}
-	must(read(pipes[0], &spent, sizeof(spent)), "read");
-	wait(NULL);
-	*bytes = 0;
-	if (consumer == RECORD || has_stack(consumer))
-		*bytes = (double)session_used(nsprobe, &setup) / (calls + 100);
-	close(pipes[0]);
-	close(pipes[1]);
-	close(file);
-	if (nsprobe >= 0)
+		if (used.lost)
+			errx(1, "%llu records lost: the ring is too small", used.lost);
+		round.bytes = (double)used.ring_bytes / (calls + WARM_UP);
+		round.table_bytes = used.table_bytes;
 		close(nsprobe);
+	}
 	if (bare >= 0)
 		close(bare);
-	return spent / calls;
+	close(file);
+	return round;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+	const struct round *one = a, *other = b;
+
+	return (one->ns > other->ns) - (one->ns < other->ns);
+}
+
+static void measure(const struct subject *subject, const struct consumer *consumer,
+		    struct shape shape, long calls, int rounds)
+{
+	struct round all[ROUNDS_MAX], *median = &all[rounds / 2];
+
+	for (int i = 0; i < rounds; i++)
+		all[i] = round_of(subject, consumer, shape, calls);
+	qsort(all, rounds, sizeof(*all), by_ns);
+	printf("%s %s %d %s %.0f %.0f %.0f %.0f %.0f\n", subject->name, consumer->name,
+	       shape.frames, ORDER_NAMES[shape.order], median->ns, all[0].ns,
+	       all[rounds - 1].ns, median->bytes, median->table_bytes);
+	fflush(stdout);
+}
+
+static void map_table(const char *path)
+{
+	int fd = must(open(path, O_RDONLY | O_CLOEXEC), path);
+	struct stat stat;
+
+	must(fstat(fd, &stat), path);
+	table = mmap(NULL, stat.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (table == MAP_FAILED)
+		err(1, "%s", path);
+	close(fd);
+}
+
+/* Everything, with stacks of 17 frames. */
+static void measure_all(long calls, int rounds)
+{
+	for (size_t s = 0; s < sizeof(SUBJECTS) / sizeof(*SUBJECTS); s++)
+		for (size_t c = 0; c < sizeof(CONSUMERS) / sizeof(*CONSUMERS); c++)
+			for (enum order order = SAME; order < ORDERS; order++)
+				if (order == SAME || (CONSUMERS[c].flags & STACK && HAS_ORDER(order)))
+					measure(&SUBJECTS[s], &CONSUMERS[c],
+						(struct shape){ 17, order }, calls, rounds);
+}
+
+static void measure_stacks(long calls, int rounds)
+{
+	static const int FRAMES[] = { 17, 64 };
+
+	for (size_t c = 0; c < sizeof(CONSUMERS) / sizeof(*CONSUMERS); c++) {
+		const struct consumer *consumer = &CONSUMERS[c];
+		int alone = consumer->bare || !consumer->nsprobe;
+
+		if (!(consumer->flags & STACK) && (!alone || consumer->rejected))
+			continue;
+		for (int f = 0; f < 2; f++)
+			for (enum order order = SAME; order < ORDERS; order++)
+				if (HAS_ORDER(order))
+					measure(&SUBJECTS[0], consumer,
+						(struct shape){ FRAMES[f], order }, calls, rounds);
+	}
 }
 
 int main(int argc, char **argv)
 {
-	static const struct subject SUBJECTS[] = {
-		{ "push", begins_with_push },
-		{ "endbr64", begins_with_endbr },
-		{ "lea", begins_with_lea },
-	};
 	long calls = argc > 1 ? atol(argv[1]) : 20000;
 	int rounds = argc > 2 ? atoi(argv[2]) : 5;
 
-	printf("function consumer least most bytes\n");
-	for (size_t s = 0; s < sizeof(SUBJECTS) / sizeof(*SUBJECTS); s++)
-		for (enum consumer consumer = NONE; consumer < CONSUMERS; consumer++) {
-			double least = 1e18, most = 0, bytes = 0;
-
-			for (int i = 0; i < rounds; i++) {
-				double ns = round_of(&SUBJECTS[s], consumer, calls, &bytes);
-
-				least = ns < least ? ns : least;
-				most = ns > most ? ns : most;
-			}
-			printf("%s %s %.0f %.0f %.0f\n", SUBJECTS[s].name, NAMES[consumer], least,
-			       most, bytes);
-			fflush(stdout);
-		}
+	if (calls < 1 || rounds < 1 || rounds > ROUNDS_MAX)
+		errx(2, "usage: cost CALLS ROUNDS [stacks [TABLE]]");
+	if (argc > 4)
+		map_table(argv[4]);
+	printf("function consumer frames order median least most bytes table-bytes\n");
+	if (argc > 3)
+		measure_stacks(calls, rounds);
+	else
+		measure_all(calls, rounds);
 	return 0;
 }

@@ -8,21 +8,10 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$PROJECT"
-peers=$(scripts/peers.sh)
-payload=$(scripts/payload.sh)
-"$PROJECT/bench/build.sh" "$peers" "$payload/bench"
+# shellcheck source=bench/boot.sh
+. bench/boot.sh
+bench/stap.sh "$peers" "$payload/bench"
 
-runner=build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
-results=$PROJECT/build/bench
-mkdir -p "$results"
-guest() { # name accelerator what...
-    name=$1 accel=$2
-    shift 2
-    ACCEL=$accel "$runner" --guest "$peers" --payload "$payload" exec -- \
-        env CALLS="${CALLS:-3000}" ROUNDS="${ROUNDS:-3}" ${ONLY_PEERS:+"ONLY_PEERS=$ONLY_PEERS"} \
-        ${ONLY_ROWS:+"ONLY_ROWS=$ONLY_ROWS"} WHAT="$*" /payload/bench/measure.sh |
-        tee "$results/$name.txt" >&2
-}
 say "instructions (QEMU's -icount, one CPU)"
 guest icount icount costs
 say "nanoseconds, and whole sessions (two CPUs)"
@@ -36,9 +25,8 @@ for what in $sessions; do guest "$what" turns "$what"; done
 say "unwind rows (this host)"
 bench/rows.sh "$peers" | tee "$results/rows.txt" >&2
 
-cp "$peers/versions" "$results/versions.txt"
 table() {
-    (cd "$results" && awk -v KVER="$KVER" -f "$PROJECT/bench/table.awk" \
+    (cd "$results" && awk -v KVER="$KVER" -f "$PROJECT/bench/median.awk" -f "$PROJECT/bench/table.awk" \
         versions.txt icount.txt tcg.txt one.txt many.txt burst.txt rows.txt) | sed "s|$PROJECT/||g"
 }
 table

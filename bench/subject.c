@@ -3,7 +3,6 @@
 #include "subject.h"
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
 #define TEXT_BYTES 16 /* of each function: the distance from one to the next */
 
@@ -48,14 +47,6 @@ const struct subject SUBJECTS[SUBJECT_COUNT] = {
 };
 static uint8_t text[SUBJECT_COUNT][TEXT_BYTES];
 
-static double clock_ns(clockid_t clock)
-{
-	struct timespec at;
-
-	clock_gettime(clock, &at);
-	return at.tv_sec * 1e9 + at.tv_nsec;
-}
-
 __attribute__((noipa, used, optimize("no-omit-frame-pointer", "no-optimize-sibling-calls")))
 void descend(int depth, void (*function)(long), long calls, struct spent *spent)
 {
@@ -64,12 +55,10 @@ void descend(int depth, void (*function)(long), long calls, struct spent *spent)
 		asm volatile("" ::: "memory");
 		return;
 	}
-	spent->wall_ns = clock_ns(CLOCK_MONOTONIC);
-	spent->thread_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	begin(spent);
 	for (long i = 0; i < calls; i++)
 		function(0);
-	spent->thread_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - spent->thread_ns;
-	spent->wall_ns = clock_ns(CLOCK_MONOTONIC) - spent->wall_ns;
+	finish(spent);
 }
 
 struct spent call(void (*function)(long), long calls)

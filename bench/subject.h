@@ -3,6 +3,7 @@
 #ifndef NSPROBE_SUBJECT_H
 #define NSPROBE_SUBJECT_H
 
+#include "spent.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,12 +17,6 @@ extern const struct subject SUBJECTS[];
 
 /* Many functions, many_00000 on, for the times of attach and detach. */
 #define MANY 10000
-
-/* What 'calls' calls cost: in the thread's own time and by the clock. */
-struct spent {
-	double thread_ns;
-	double wall_ns;
-};
 
 /* Calls 'function' from 14 frames down: 16 with its own, linked by frame pointers. */
 struct spent call(void (*function)(long), long calls);

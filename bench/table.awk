@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes bench/RESULTS.md of what the guest's runs printed.
 #
-# Input: versions.txt, icount.txt, tcg.txt and what sessions gave, in this order; Outputs: Markdown.
+# With median.awk. Input: versions.txt, icount.txt, tcg.txt and what sessions gave, in this order; Outputs: Markdown.
 # A figure is the median of the rounds, less the same call without a probe.
 
 FILENAME != file { file = FILENAME; run = file ~ /icount/ ? "icount" : "tcg" }
@@ -15,21 +15,6 @@ $1 == "burst" { burst[$2] = $3; wall[$2] = $4 }
 $1 == "kept" { kept[$2] = $3; said = $2 ":"; $1 = $2 = $3 = ""; said_of[++kept_rows] = said $0 }
 $1 == "rows" { rows_lines[++rows_files] = sprintf("| %s | %.1f | %.2f | %.2f | %.1f | %.1f |", $2, $3 / 1e6, $4 / 1e6, $5 / 1e6, $6, $7) }
 $1 == "failed" { peer = $3; verb = $2; $1 = $2 = ""; failure[verb, peer] = $0; failures[++failed] = verb $0 }
-
-function add(key, value) { samples[key, ++count[key]] = value }
-
-# The median; 'low' and 'high' are set to the ends.
-function median(key,    n, i, j, value, sorted) {
-    n = count[key]
-    if (!n) return ""
-    for (i = 1; i <= n; i++) {
-        value = samples[key, i] + 0
-        for (j = i - 1; j >= 1 && sorted[j] > value; j--) sorted[j + 1] = sorted[j]
-        sorted[j + 1] = value
-    }
-    low = sorted[1]; high = sorted[n]
-    return sorted[int((n + 1) / 2)]
-}
 
 function net(run, peer, row, name,    value) {
     value = median(run SUBSEP peer SUBSEP row SUBSEP name)

@@ -21,62 +21,18 @@
 #define _GNU_SOURCE
 #include "bare/bare.h"
 #include "subject.h"
+#include "tool.h"
 #include <err.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define ATTACH_SECONDS 120
-#define END_SECONDS 120
-#define WARM_UP 100
-/* Whoever puts in the breakpoints is not ready yet: perf and SystemTap enable later. */
-#define SETTLE_SECONDS 2
 
 /* What the processes tell each other. */
 static volatile int *other_armed;
-
-static long must(long result, const char *what)
-{
-	if (result < 0)
-		err(1, "%s", what);
-	return result;
-}
-
-static double now(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	return at.tv_sec + at.tv_nsec / 1e9;
-}
-
-static void nap(void) { usleep(2000); }
-
-static long number(const char *name, long otherwise)
-{
-	const char *text = getenv(name);
-
-	return text ? atol(text) : otherwise;
-}
-
-static void pin(void)
-{
-	cpu_set_t first;
-
-	CPU_ZERO(&first);
-	CPU_SET(0, &first);
-	must(sched_setaffinity(0, sizeof(first), &first), "sched_setaffinity");
-}
 
 /* Another process of this program that only says how many of its places are armed. */
 static pid_t start_other(void)
@@ -94,92 +50,10 @@ static pid_t start_other(void)
 	return pid;
 }
 
-static void attach_bare(__u32 flags)
+static void attach_bare_everywhere(__u32 flags)
 {
-	int file = must(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "exe");
-
-	for (int i = 0; i < SUBJECT_COUNT; i++) {
-		int fd = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
-		struct bare_attach attach = {
-			.fd = file, .flags = flags,
-			.offset = file_offset(SUBJECTS[i].function),
-		};
-
-		must(ioctl(fd, BARE_ATTACH, &attach), "BARE_ATTACH");
-	}
-}
-
-struct tool {
-	pid_t pid;
-	double started;
-};
-
-static struct tool start_tool(const char *command)
-{
-	struct tool tool = { .started = now() };
-
-	tool.pid = must(fork(), "fork");
-	if (tool.pid == 0) {
-		const char *out = getenv("OUT");
-		int fd = must(open(out ? out : "/dev/null", O_WRONLY | O_CREAT | O_TRUNC, 0644), "OUT");
-
-		dup2(fd, 1);
-		dup2(fd, 2);
-		execl("/bin/sh", "sh", "-c", command, NULL);
-		_exit(127);
-	}
-	return tool;
-}
-
-static bool gone(pid_t pid)
-{
-	siginfo_t info = {};
-
-	return waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
-}
-
-/* Until the probes are in; exits with 3 when the tool ends before or never gets there. */
-static double wait_armed(struct tool tool, int (*armed)(void), int wanted)
-{
-	while (armed() < wanted) {
-		if (gone(tool.pid))
-			fprintf(stderr, "the tool ended with %d of %d probes in\n", armed(), wanted);
-		else if (now() - tool.started > ATTACH_SECONDS)
-			fprintf(stderr, "%d of %d probes in after %d s\n", armed(), wanted, ATTACH_SECONDS);
-		else {
-			nap();
-			continue;
-		}
-		kill(tool.pid, SIGKILL);
-		exit(3);
-	}
-	return now() - tool.started;
-}
-
-struct end {
-	double seconds;
-	long peak_kb;
-	int status;
-};
-
-static struct end end_tool(struct tool tool)
-{
-	double begun = now();
-	struct rusage usage;
-	struct end end = {};
-
-	kill(tool.pid, SIGINT);
-	while (!gone(tool.pid)) {
-		if (now() - begun > END_SECONDS) {
-			fprintf(stderr, "does not end in %d s\n", END_SECONDS);
-			kill(tool.pid, SIGKILL);
-		}
-		nap();
-	}
-	must(wait4(tool.pid, &end.status, 0, &usage), "wait4");
-	end.peak_kb = usage.ru_maxrss;
-	end.seconds = now() - begun;
-	return end;
+	for (int i = 0; i < SUBJECT_COUNT; i++)
+		attach_bare(flags, file_offset(SUBJECTS[i].function));
 }
 
 static int armed_other(void) { return *other_armed; }
@@ -195,22 +69,22 @@ static int cost(const char *peer, const char *row, const char *command)
 
 	start_other();
 	if (!strcmp(command, "bare"))
-		attach_bare(0);
+		attach_bare_everywhere(0);
 	else if (!strcmp(command, "bare-session"))
-		attach_bare(BARE_SESSION);
+		attach_bare_everywhere(BARE_SESSION);
 	else if (strcmp(command, "none")) {
 		tool = start_tool(command);
 		wait_armed(tool, filter ? armed_other : armed_subjects, SUBJECT_COUNT);
 		sleep(SETTLE_SECONDS);
 		if (filter)
-			attach_bare(0);
+			attach_bare_everywhere(0);
 	}
 	pin();
 	for (long round = 0; round < rounds; round++)
 		for (int i = 0; i < SUBJECT_COUNT; i++) {
 			struct spent spent;
 
-			call(SUBJECTS[i].function, WARM_UP); /* the first hit of a place costs more */
+			call(SUBJECTS[i].function, WARM_UP);
 			spent = call(SUBJECTS[i].function, calls);
 			printf("cost %s %s %s %.1f %.1f\n", peer, row, SUBJECTS[i].name,
 			       spent.thread_ns / calls, spent.wall_ns / calls);
