@@ -20,6 +20,7 @@ use crate::{
     },
 };
 use core::sync::atomic::{
+    AtomicBool,
     AtomicU32,
     AtomicU64,
     AtomicU8,
@@ -69,7 +70,7 @@ impl Start {
             how: 1
                 | flag(request.at_entry, 1)
                 | flag(request.copies, 2)
-                | flag(by_rows, 3)
+                | if by_rows { BY_ROWS } else { 0 }
                 | u64::from(request.max_frames) << 8,
         }
     }
@@ -92,20 +93,24 @@ impl Start {
         first
     }
 
+    /// All but `rbp`.
     fn words(&self) -> [u64; START_WORDS] {
         let Start {
             rip,
             rsp,
-            rbp,
+            rbp: _,
             ahead,
             top,
             how,
         } = *self;
-        [top, rip, rsp, rbp, ahead, how]
+        [top, rip, rsp, ahead, how]
     }
 }
 
-const START_WORDS: usize = 6;
+const START_WORDS: usize = 5;
+
+/// In [`Start::how`]: the walk follows rows. Others always need `rbp`, if only to end.
+const BY_ROWS: u64 = 1 << 3;
 
 /// A stack. Whoever uses it has it to himself; it is atomic as it is shared.
 #[derive(Default)]
@@ -115,6 +120,10 @@ pub(crate) struct Memo {
     first: AtomicUsize,
     /// A [`Start`]; all zero when the first step is not the walk's first.
     start: [AtomicU64; START_WORDS],
+    start_rbp: AtomicU64,
+    /// Whether some step depends on that. Most programs have no frame pointers: there it is
+    /// a register as any other, and may be another one at each hit.
+    needs_rbp: AtomicBool,
     /// How many stacks were kept here.
     age: AtomicU32,
     /// The [`StackEnd`] behind the last step.
@@ -144,12 +153,20 @@ impl Memo {
         for (to, word) in self.start.iter().zip(words) {
             to.store(word, Relaxed);
         }
+        let rbp = start.map_or(0, |start| start.rbp);
+        self.start_rbp.store(rbp, Relaxed);
     }
 
     #[inline(always)]
     fn starts_with(&self, start: &Start) -> bool {
         let mut pairs = self.start.iter().zip(start.words());
         pairs.all(|(kept, word)| kept.load(Relaxed) == word)
+            && (self.has_rbp_of(start) || !self.needs_rbp.load(Relaxed))
+    }
+
+    #[inline(always)]
+    fn has_rbp_of(&self, start: &Start) -> bool {
+        self.start_rbp.load(Relaxed) == start.rbp
     }
 
     /// The id of the whole stack, when a walk that begins so would find the one that is kept.
@@ -184,6 +201,8 @@ pub(crate) struct Made {
     /// Where the caller's `rbp` was read, or zero, and what it is.
     pub(crate) rbp_slot: u64,
     pub(crate) rbp: u64,
+    /// Whether the frame before was found by its `rbp`.
+    pub(crate) by_rbp: bool,
     /// The frame's word. It has the method in it: a walk by frame pointers never comes to a
     /// step of one by rows.
     pub(crate) word: u64,
@@ -210,6 +229,9 @@ pub(crate) struct Walked<'a> {
     fresh: usize,
     /// Whether these are all, from the walk's start on.
     from_start: bool,
+    /// Whether `rbp` has been read from the stack, and whether some step needed it before.
+    has_read_rbp: bool,
+    needs_rbp: bool,
     /// The kept step that this walk may come to next, and its slot.
     next: usize,
     next_slot: u64,
@@ -234,6 +256,8 @@ impl<'a> Walked<'a> {
             start,
             fresh: 0,
             from_start: true,
+            has_read_rbp: false,
+            needs_rbp: start.how & BY_ROWS == 0,
             next: memo.first.load(Relaxed),
             next_slot: 0,
             equal_from: None,
@@ -253,12 +277,25 @@ impl<'a> Walked<'a> {
         if !self.memo.starts_with(&self.start) {
             return None;
         }
-        self.known_from(self.memo.first.load(Relaxed), memory, room)
+        let first = self.memo.first.load(Relaxed);
+        let kept = self.memo.from(first);
+        let is_whole = || self.end_behind(kept, memory.matching(kept), room).is_some();
+        if !self.memo.has_rbp_of(&self.start) && !is_whole() {
+            // The walk would go on with an `rbp` that is not its own.
+            return None;
+        }
+        self.needs_rbp = self.memo.needs_rbp.load(Relaxed);
+        let known = self.known_from(first, memory, room)?;
+        let reads_rbp = |step: &Step| step.rbp_slot.load(Relaxed) != 0;
+        self.has_read_rbp = known.steps.iter().any(reads_rbp);
+        Some(known)
     }
 
     /// Takes down a step; whether the steps behind it may be known.
     #[inline(always)]
     pub(crate) fn step(&mut self, made: &Made) -> bool {
+        self.needs_rbp |= made.by_rbp && !self.has_read_rbp;
+        self.has_read_rbp |= made.rbp_slot != 0;
         if made.slot >= self.next_slot && self.comes_to(made) {
             return true;
         }
@@ -296,6 +333,9 @@ impl<'a> Walked<'a> {
 
     /// What is known behind the step that has just led to a kept one.
     pub(crate) fn behind_step(&mut self, memory: &NoFaults, room: usize) -> Option<Known<'a>> {
+        // What is kept may need the `rbp` that this walk has brought.
+        self.needs_rbp |= !self.has_read_rbp;
+        self.has_read_rbp = true;
         self.known_from(self.next.wrapping_add(1), memory, room)
     }
 
@@ -305,11 +345,7 @@ impl<'a> Walked<'a> {
         let kept = self.memo.from(from);
         let count = memory.matching(kept);
         let steps = kept.get(..count)?;
-        let is_all = |end: &StackEnd| {
-            // A stack that was cut goes on behind its last frame, when there is room.
-            count == kept.len() && (*end != StackEnd::Limit || count == room)
-        };
-        let end = self.memo.end().filter(is_all);
+        let end = self.end_behind(kept, count, room);
         match end {
             Some(_) => self.equal_from = Some(self.next),
             None => {
@@ -318,6 +354,14 @@ impl<'a> Walked<'a> {
             }
         }
         Some(Known { steps, end })
+    }
+
+    /// How the stack ends behind these kept steps, of which `count` are the same.
+    fn end_behind(&self, kept: &[Step], count: usize, room: usize) -> Option<StackEnd> {
+        // A stack that was cut goes on behind its last frame, when there is room.
+        let is_all =
+            |end: &StackEnd| count == kept.len() && (*end != StackEnd::Limit || count == room);
+        self.memo.end().filter(is_all)
     }
 
     /// Makes the kept steps of these places fresh ones.
@@ -360,6 +404,7 @@ impl<'a> Walked<'a> {
         }
         memo.first.store(first, Relaxed);
         memo.set_start(Some(&self.start).filter(|_| self.from_start));
+        memo.needs_rbp.store(self.needs_rbp, Relaxed);
         memo.id.store(0, Relaxed);
         let age = memo.age.load(Relaxed);
         memo.age.store(age.wrapping_add(1), Relaxed);

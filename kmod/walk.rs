@@ -208,6 +208,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                 rip,
                 rbp_slot: 0,
                 rbp: at.rbp,
+                by_rbp: true,
                 word: 0,
             };
             self.caller(made, Method::StackTop, at)?;
@@ -230,6 +231,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                 rip,
                 rbp_slot: fp,
                 rbp,
+                by_rbp: true,
                 word: 0,
             };
             self.caller(made, Method::FramePointer, at)?;
@@ -394,6 +396,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                     rip: read,
                     rbp_slot: simple.saved_slot(slot.wrapping_add(8)),
                     rbp: at.rbp,
+                    by_rbp: simple.by_rbp(),
                     word,
                 };
                 self.note(&made, at)

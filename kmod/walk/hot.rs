@@ -88,6 +88,7 @@ impl Hot<'_, '_> {
                 rip,
                 rbp_slot: rule.saved_slot(frame),
                 rbp: saved,
+                by_rbp: rule.by_rbp(),
                 word: rip.wrapping_add(place),
             };
             if room == 0 || !self.stack.words.push(made.word) {

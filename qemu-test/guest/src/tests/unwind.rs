@@ -17,6 +17,7 @@ use std::time::Duration;
 
 tests![
     frames_of_all_kinds_are_followed,
+    callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm,
     first_stacks_of_fresh_containers_are_whole: 240,
     frame_pointers_lead_where_a_file_says_little,
     sframe_leads_where_there_is_nothing_else,
@@ -100,6 +101,30 @@ fn frames_of_all_kinds_are_followed() {
     assert!(stacks
         .iter()
         .all(|stack| stack.frames.len() < 5 || stack.end != "outermost"));
+}
+
+/// What is kept of stacks is told apart by `rbp` where that matters, and only there.
+fn callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm() {
+    const TIMES: usize = 100;
+    let _module = Module::load();
+    let path = victim::path("uses_rbp");
+    let path = path.to_str().expect("a plain name");
+    let (spec, times) = (format!("{path}:leaf"), TIMES.to_string());
+    let words = ["trace", "--json", "--stack", &spec, "--", path, &times];
+    let (stacks, got) = stacks(&words);
+    assert_eq!(stacks.len(), 4 * TIMES, "{}", got.stderr);
+    let callers: [&[&str]; 4] = [
+        &["low", "one"],
+        &["low", "two"],
+        &["counting", "three"],
+        &["counting", "three"],
+    ];
+    for (Stack { frames, end }, callers) in stacks.iter().zip(callers.iter().cycle()) {
+        let own = frames.iter().filter(|frame| frame.path == path);
+        let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
+        let wanted = [&["leaf"], *callers, &["main", "_start"]].concat();
+        assert_eq!((names, end.as_str()), (wanted, "outermost"), "{frames:#?}");
+    }
 }
 
 /// Two hundred containers, each with a file system and a program that nobody has seen before,
