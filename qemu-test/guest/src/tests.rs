@@ -18,6 +18,7 @@ mod garbage;
 mod generated;
 pub(crate) mod harness;
 mod hostile_stacks;
+mod inside;
 mod lifetime;
 mod limits;
 mod mappings;
@@ -108,6 +109,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         specs::TESTS,
         static_probes::TESTS,
         containers::TESTS,
+        inside::TESTS,
         follow::TESTS,
         names_files::TESTS,
         names_split::TESTS,
