@@ -6,7 +6,8 @@
 //! that could sleep, or touch pages that must not be touched), and holds the
 //! file until the reader asks for it, so that it can be named although the
 //! process, or its container, is gone. The table is allocated when the session
-//! is made, never shrinks and never changes an entry: looking up takes no lock.
+//! is made, never shrinks, and an id is one file's for good: looking up takes no
+//! lock. Unwind rows come and go (`sys/swap.rs`).
 
 use crate::{
     common::{

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Reads of the current task's memory that never fault.
+//! The current task's memory: reads that never fault, for handlers, and one request that
+//! does, for a task on its way back to user space ([`fetch`]).
 //!
 //! A uprobe handler runs inside a tasks-trace read section: a page that never
 //! arrives (userfaultfd, FUSE) would hold up every uprobe and BPF detach on the

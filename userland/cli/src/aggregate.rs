@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe count`, `hist` and `stacks`: hits are counted in the kernel; what is
-//! printed are its tables.
+//! printed are its tables, with the hits that it leaves to us (`finished.rs`).
 
 mod exits;
 mod finished;

@@ -3,7 +3,7 @@
 //!
 //! A file is found when an object is first announced, while its process most
 //! likely lives; it stays open as long as it is in use (DWARF is read when it is
-//! needed), and is closed after [`IDLE`] without a new name. So do its debug files, which are
+//! needed), and is closed after [`IDLE`] without a new name. So are its debug files, which are
 //! found at the same time.
 
 mod sources;

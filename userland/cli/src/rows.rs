@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unwind rows of the files that stacks go through: compiled beside the trace, each file
-//! once, and given to the module.
+//! Unwind rows of the files that stacks go through: compiled beside the trace, given to the
+//! module, and dropped there when no stack needs them.
 
 use crate::probes::Planned;
 use crate::target::Target;

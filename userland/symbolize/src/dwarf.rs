@@ -179,31 +179,12 @@ fn split_file(context: &Context<Bytes>, loaded: &Loaded, address: Address) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gimli::SectionId;
-
-    /// Abbreviation 1: an entry with children and without attributes.
-    const ABBREVIATIONS: [u8; 6] = [1, 0x1d, 1, 0, 0, 0];
-
-    /// DWARF 4 of one unit with entries nested `depth` deep.
-    fn nested(depth: usize) -> gimli::Dwarf<Bytes> {
-        let mut info = (depth as u32 + 7).to_le_bytes().to_vec();
-        info.extend([4, 0, 0, 0, 0, 0, 8]);
-        info.extend(vec![1; depth]);
-        gimli::Dwarf::load(|id| {
-            let data = match id {
-                SectionId::DebugInfo => info.clone(),
-                SectionId::DebugAbbrev => ABBREVIATIONS.to_vec(),
-                _ => Vec::new(),
-            };
-            Ok::<_, String>(EndianArcSlice::new(Arc::from(data), LittleEndian))
-        })
-        .unwrap()
-    }
+    use crate::nesting::tests::units;
 
     #[test]
     fn deep_nesting_is_refused_before_the_stack_is_gone() {
-        check_nesting(&nested(100)).unwrap();
-        let error = check_nesting(&nested(1_000_000)).unwrap_err();
+        check_nesting(&units(&[100])).unwrap();
+        let error = check_nesting(&units(&[1_000_000])).unwrap_err();
         assert!(error.contains("too deeply"), "{error}");
     }
 

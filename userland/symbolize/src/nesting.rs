@@ -111,7 +111,7 @@ impl Work<'_> {
 const COUNT_AT_ONCE: u64 = 1 << 12;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use gimli::SectionId;
     use std::sync::Arc;
@@ -120,7 +120,7 @@ mod tests {
     const ABBREVIATIONS: [u8; 6] = [1, 0x1d, 1, 0, 0, 0];
 
     /// DWARF 4 of units with entries nested so deep.
-    fn units(depths: &[usize]) -> Dwarf<Bytes> {
+    pub(crate) fn units(depths: &[usize]) -> Dwarf<Bytes> {
         let mut info = Vec::new();
         for depth in depths {
             info.extend((*depth as u32 + 7).to_le_bytes());

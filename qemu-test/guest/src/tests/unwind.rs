@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: stacks are whole without frame pointers, from the first hit on; and rows that
-//! are wrong do no harm.
+//! Promise: stacks are whole without frame pointers, from the first hit on.
 
 use super::tests;
 use crate::command::{self, nsprobe, Output, Running};
