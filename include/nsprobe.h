@@ -71,6 +71,8 @@ enum nsprobe_version {
 	 * with children, which may be changed; programs that write.
 	 */
 	NSPROBE_VERSION_V4 = 4,
+	/* Events of tasks, the tasks that live, and CPU times. */
+	NSPROBE_VERSION_V5 = 5,
 };
 
 /* The path of the device. */
@@ -124,6 +126,18 @@ enum nsprobe_version {
 /* Number of struct nsprobe_stack. */
 #define NSPROBE_NR_STACK 13
 
+/* Number of struct nsprobe_tasks. */
+#define NSPROBE_NR_TASKS 14
+
+/* Number of struct nsprobe_task_dump. */
+#define NSPROBE_NR_TASK_DUMP 15
+
+/* Number of struct nsprobe_cpu_times. */
+#define NSPROBE_NR_CPU_TIMES 16
+
+/* Number of struct nsprobe_task_counters. */
+#define NSPROBE_NR_TASK_COUNTERS 17
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -165,6 +179,18 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_stack. */
 #define NSPROBE_IOC_STACK _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_STACK, struct nsprobe_stack)
+
+/* Command of struct nsprobe_tasks. */
+#define NSPROBE_IOC_TASKS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_TASKS, struct nsprobe_tasks)
+
+/* Command of struct nsprobe_task_dump. */
+#define NSPROBE_IOC_TASK_DUMP _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_TASK_DUMP, struct nsprobe_task_dump)
+
+/* Command of struct nsprobe_cpu_times. */
+#define NSPROBE_IOC_CPU_TIMES _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_CPU_TIMES, struct nsprobe_cpu_times)
+
+/* Command of struct nsprobe_task_counters. */
+#define NSPROBE_IOC_TASK_COUNTERS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_TASK_COUNTERS, struct nsprobe_task_counters)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -231,6 +257,12 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: NSPROBE_UNWIND_DROP. */
 #define NSPROBE_FEATURE_DROP (1ULL << 16)
+
+/*
+ * nsprobe_info.features: struct nsprobe_tasks, struct nsprobe_task_dump, struct
+ * nsprobe_cpu_times and struct nsprobe_task_counters.
+ */
+#define NSPROBE_FEATURE_TASKS (1ULL << 17)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -1231,6 +1263,219 @@ struct nsprobe_object {
 	struct nsprobe_object_identity identity;
 };
 
+/* nsprobe_tasks.flags: forks, program starts and ends. */
+#define NSPROBE_TASKS_LIFE (1U << 0)
+
+/* nsprobe_tasks.flags: new names. */
+#define NSPROBE_TASKS_NAMES (1U << 1)
+
+/* nsprobe_tasks.flags: other namespaces and control groups. */
+#define NSPROBE_TASKS_MOVES (1U << 2)
+
+/*
+ * nsprobe_tasks.flags: context switches. One is recorded when either thread
+ * counts.
+ */
+#define NSPROBE_TASKS_SWITCHES (1U << 3)
+
+/*
+ * nsprobe_tasks.flags: wake-ups. One is recorded when the woken thread counts.
+ */
+#define NSPROBE_TASKS_WAKEUPS (1U << 4)
+
+/*
+ * nsprobe_tasks.flags: CPU time by container is kept, for struct
+ * nsprobe_cpu_times. Not to be turned off again by another request of the
+ * session; the times go on.
+ */
+#define NSPROBE_TASKS_CPU (1U << 5)
+
+/*
+ * nsprobe_tasks.flags: tasks count whatever the session's struct nsprobe_filter
+ * says, if the opener's pid namespace sees them.
+ */
+#define NSPROBE_TASKS_UNFILTERED (1U << 6)
+
+/* Most rows of struct nsprobe_cpu_times for each CPU. */
+#define NSPROBE_CPU_ROWS_MAX (1U << 16)
+
+/*
+ * Which events of tasks are recorded from now on, after struct nsprobe_setup.
+ * It takes the place of the request before. Losses count as those of hits do,
+ * and for each kind in struct nsprobe_task_counters.
+ *
+ * Errors: ENXIO there are no rings, and more than NSPROBE_TASKS_CPU was asked
+ * for; EINVAL; NSPROBE_EOPNOTSUPP the kernel does not tell of such events:
+ * missing says of which; NSPROBE_ENOMEM; EPERM for NSPROBE_TASKS_SWITCHES,
+ * NSPROBE_TASKS_WAKEUPS and NSPROBE_TASKS_CPU without CAP_PERFMON.
+ */
+struct nsprobe_tasks {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* NSPROBE_TASKS_* bits; zero ends it. */
+	__u32 flags;
+	/*
+	 * Most bytes of the arguments of a program that starts, at most
+	 * NSPROBE_TASK_ARGS_MAX; zero for none.
+	 */
+	__u32 args_bytes;
+	/*
+	 * With NSPROBE_TASKS_CPU: rows for each CPU, 1 to NSPROBE_CPU_ROWS_MAX.
+	 */
+	__u32 cpu_rows;
+	/*
+	 * Out, on NSPROBE_EOPNOTSUPP: the NSPROBE_TASKS_* bits that cannot be
+	 * had.
+	 */
+	__u32 missing;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/*
+ * nsprobe_task_dump.flags: a struct nsprobe_mappings_record follows the record
+ * of each process that has memory of its own.
+ */
+#define NSPROBE_DUMP_MAPPINGS (1U << 0)
+
+/* nsprobe_task_dump.flags: with the arguments of processes. */
+#define NSPROBE_DUMP_ARGS (1U << 1)
+
+/* Least bytes of nsprobe_task_dump.buffer_bytes. */
+#define NSPROBE_DUMP_BYTES_MIN (2 * NSPROBE_TASK_BYTES_MAX)
+
+/*
+ * Writes records of the threads that live now, as many as fit, in the order of
+ * their numbers in the opener's pid namespace; to be called again until next is
+ * zero. Each is a struct nsprobe_task_record of NSPROBE_TASK_ALIVE. struct
+ * nsprobe_filter decides who is there, unless NSPROBE_TASKS_UNFILTERED was
+ * asked for.
+ *
+ * With NSPROBE_TASKS_LIFE turned on before the first call, each thread that
+ * lived then is in an answer, has a NSPROBE_TASK_EXIT, or both; each one made
+ * since has a NSPROBE_TASK_FORK, or is counted as lost. What has the greater
+ * time is newer.
+ */
+struct nsprobe_task_dump {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* NSPROBE_DUMP_* bits. */
+	__u32 flags;
+	/*
+	 * In: 0 at first, then what came out. Out: where to go on; 0 at the
+	 * end.
+	 */
+	__u32 next;
+	/* Out: how many records were written. */
+	__u32 count;
+	/* In: address of the room for records. */
+	__u64 buffer;
+	/* In: bytes of that room, at least NSPROBE_DUMP_BYTES_MIN. */
+	__u32 buffer_bytes;
+	/* Out: bytes that were written. */
+	__u32 written;
+};
+
+/*
+ * Reads how long containers have run since NSPROBE_TASKS_CPU was turned on, as
+ * many rows as fit. Threads that run at this moment are in it.
+ */
+struct nsprobe_cpu_times {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/*
+	 * In: 0 at first, then what came out. Out: where to go on; 0 at the
+	 * end.
+	 */
+	__u32 next;
+	/* Out: rows that were written. */
+	__u32 count;
+	/* In: address of the room for struct nsprobe_cpu_times. */
+	__u64 buffer;
+	/* In: bytes of that room, at least one row. */
+	__u32 buffer_bytes;
+	/* Zero. */
+	__u32 reserved;
+	/* Out: CLOCK_MONOTONIC of this answer, in nanoseconds. */
+	__u64 time_ns;
+	/* Out: nanoseconds for which there was no row. */
+	__u64 turned_away_ns;
+};
+
+/*
+ * How long one CPU ran the threads of one pid namespace and one control group.
+ */
+struct nsprobe_cpu_time {
+	/* Id of the control group. */
+	__u64 cgroup;
+	/* Inode number of the pid namespace. */
+	__u32 pidns_inum;
+	/* The CPU. */
+	__u32 cpu;
+	/* How long, in nanoseconds. */
+	__u64 runtime_ns;
+	/* How often a thread of theirs gave up the CPU or lost it. */
+	__u64 switches;
+};
+
+/* Kinds of events in nsprobe_task_counters.kinds, by their index. */
+#define NSPROBE_TASK_KINDS 8
+
+/* Index into nsprobe_task_counters.kinds: forks. */
+#define NSPROBE_TASK_KIND_FORK 0
+
+/* Index into nsprobe_task_counters.kinds: program starts. */
+#define NSPROBE_TASK_KIND_EXEC 1
+
+/* Index into nsprobe_task_counters.kinds: ends. */
+#define NSPROBE_TASK_KIND_EXIT 2
+
+/* Index into nsprobe_task_counters.kinds: new names. */
+#define NSPROBE_TASK_KIND_NAME 3
+
+/* Index into nsprobe_task_counters.kinds: other namespaces. */
+#define NSPROBE_TASK_KIND_NAMESPACES 4
+
+/* Index into nsprobe_task_counters.kinds: other control groups. */
+#define NSPROBE_TASK_KIND_CGROUP 5
+
+/* Index into nsprobe_task_counters.kinds: context switches. */
+#define NSPROBE_TASK_KIND_SWITCH 6
+
+/* Index into nsprobe_task_counters.kinds: wake-ups. */
+#define NSPROBE_TASK_KIND_WAKE 7
+
+/* What became of the events of one kind: seen = recorded + filtered + lost. */
+struct nsprobe_task_count {
+	/*
+	 * Events, since the session's first struct nsprobe_tasks that asked for
+	 * them.
+	 */
+	__u64 seen;
+	/* Those in a ring. */
+	__u64 recorded;
+	/* Those of tasks that do not count. */
+	__u64 filtered;
+	/* Those for which a ring had no room. */
+	__u64 lost;
+};
+
+/* What became of the events of tasks. */
+struct nsprobe_task_counters {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* In: the CPU, or NSPROBE_CPU_ALL. */
+	__u32 cpu;
+	/* Zero. */
+	__u32 reserved;
+	/* Out: by NSPROBE_TASK_KIND_*. */
+	struct nsprobe_task_count kinds[NSPROBE_TASK_KINDS];
+};
+
 /* Slots of a program. */
 #define NSPROBE_SLOTS 16
 
@@ -1618,6 +1863,18 @@ enum nsprobe_unmapped {
 /* nsprobe_header.kind of a struct nsprobe_late_stack. */
 #define NSPROBE_KIND_LATE_STACK 7
 
+/* nsprobe_header.kind of a struct nsprobe_task_record. */
+#define NSPROBE_KIND_TASK 8
+
+/* nsprobe_header.kind of a struct nsprobe_switch_record. */
+#define NSPROBE_KIND_SWITCH 9
+
+/* nsprobe_header.kind of a struct nsprobe_wake_record. */
+#define NSPROBE_KIND_WAKE 10
+
+/* nsprobe_header.kind of a struct nsprobe_mappings_record. */
+#define NSPROBE_KIND_MAPPINGS 11
+
 /*
  * Most words of frames in one hit: a stack with many bare addresses, which take
  * two words each, ends before NSPROBE_FRAMES_MAX.
@@ -1873,6 +2130,300 @@ struct nsprobe_off_record {
 	__u32 probe;
 	/* Hits a second that it may have. */
 	__u32 limit;
+};
+
+/*
+ * Most pid namespaces that a task is in: the kernel's NSPROBE_MAX_PID_NS_LEVEL,
+ * and the first.
+ */
+#define NSPROBE_TASK_LEVELS_MAX 33
+
+/* Most bytes of arguments in a struct nsprobe_task_record. */
+#define NSPROBE_TASK_ARGS_MAX 4096
+
+/* Longest struct nsprobe_task_record in bytes, with what follows it. */
+#define NSPROBE_TASK_BYTES_MAX ((sizeof(struct nsprobe_task_record) + ((2 * NSPROBE_TASK_LEVELS_MAX) * sizeof(struct nsprobe_task_level))) + NSPROBE_TASK_ARGS_MAX)
+
+/*
+ * nsprobe_task_record.what: the task is there; an answer to struct
+ * nsprobe_task_dump, in no ring.
+ */
+#define NSPROBE_TASK_ALIVE 1
+
+/*
+ * nsprobe_task_record.what: the task was made; it has not run yet. The levels
+ * of the task that made it follow its own.
+ */
+#define NSPROBE_TASK_FORK 2
+
+/*
+ * nsprobe_task_record.what: it executes another program. A thread that is not
+ * its process's first takes the number of the process; value is the number that
+ * it had.
+ */
+#define NSPROBE_TASK_EXEC 3
+
+/* nsprobe_task_record.what: it ends; value is its code as wait(2) tells it. */
+#define NSPROBE_TASK_EXIT 4
+
+/* nsprobe_task_record.what: it has another name; comm is the new one. */
+#define NSPROBE_TASK_NAME 5
+
+/*
+ * nsprobe_task_record.what: it is in other namespaces (setns(2), unshare(2)).
+ */
+#define NSPROBE_TASK_NAMESPACES 6
+
+/* nsprobe_task_record.what: it was moved to another control group. */
+#define NSPROBE_TASK_CGROUP 7
+
+/* nsprobe_task_record.flags: a kernel thread. */
+#define NSPROBE_TASK_KERNEL (1U << 0)
+
+/* nsprobe_task_record.flags: it was the last thread of its process to end. */
+#define NSPROBE_TASK_LAST (1U << 1)
+
+/* nsprobe_task_record.flags: there were more arguments than these. */
+#define NSPROBE_TASK_ARGS_CUT (1U << 2)
+
+/*
+ * nsprobe_task_record.flags: the arguments could not be read without a page
+ * fault.
+ */
+#define NSPROBE_TASK_ARGS_ABSENT (1U << 3)
+
+/*
+ * nsprobe_task_record.flags: it has ended, and its parent has not asked for its
+ * code yet.
+ */
+#define NSPROBE_TASK_ZOMBIE (1U << 4)
+
+/*
+ * nsprobe_task_record.flags: it has no namespaces any more but that of pids:
+ * all others are zero. So are those of a task that has ended.
+ */
+#define NSPROBE_TASK_BARE (1U << 5)
+
+/* Index into nsprobe_task_record.namespaces: mounts. */
+#define NSPROBE_NAMESPACE_MOUNT 0
+
+/* Index into nsprobe_task_record.namespaces: host name. */
+#define NSPROBE_NAMESPACE_UTS 1
+
+/*
+ * Index into nsprobe_task_record.namespaces: System V objects and message
+ * queues.
+ */
+#define NSPROBE_NAMESPACE_IPC 2
+
+/* Index into nsprobe_task_record.namespaces: network. */
+#define NSPROBE_NAMESPACE_NETWORK 3
+
+/* Index into nsprobe_task_record.namespaces: users. */
+#define NSPROBE_NAMESPACE_USER 4
+
+/* Index into nsprobe_task_record.namespaces: control groups. */
+#define NSPROBE_NAMESPACE_CGROUP 5
+
+/* Index into nsprobe_task_record.namespaces: clocks. */
+#define NSPROBE_NAMESPACE_TIME 6
+
+/*
+ * Index into nsprobe_task_record.namespaces: the pid namespace that its
+ * children will be in. Its own is that of the last struct nsprobe_task_level.
+ */
+#define NSPROBE_NAMESPACE_PID_CHILDREN 7
+
+/* How many namespaces nsprobe_task_record.namespaces has. */
+#define NSPROBE_NAMESPACES 8
+
+/*
+ * A task at one moment. Behind it are levels struct nsprobe_task_levels of its
+ * own, from the opener's pid namespace to the task's, so at least one;
+ * parent_levels of the task that made it, which are none when the opener's
+ * namespace does not see that; and args_bytes of the arguments, each with its
+ * NUL, then zeroes up to a multiple of 8.
+ */
+struct nsprobe_task_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC in nanoseconds: when all this was so. */
+	__u64 time_ns;
+	/* When it was made, CLOCK_BOOTTIME in nanoseconds. */
+	__u64 start_ns;
+	/* How long it has run on CPUs, in nanoseconds. */
+	__u64 cpu_ns;
+	/*
+	 * How long of that in user space, in nanoseconds, as the kernel divides
+	 * it.
+	 */
+	__u64 user_ns;
+	/* And in the kernel. */
+	__u64 system_ns;
+	/*
+	 * Id of its control group (cgroup v2): the inode number of the group's
+	 * directory.
+	 */
+	__u64 cgroup;
+	/* NSPROBE_TASK_*, what happened. */
+	__u16 what;
+	/* How many levels follow. */
+	__u8 levels;
+	/* How many levels of the maker follow those. */
+	__u8 parent_levels;
+	/* NSPROBE_TASK_* bits. */
+	__u32 flags;
+	/*
+	 * The CPU that this was recorded on; of a NSPROBE_TASK_ALIVE, the one
+	 * that it ran on last.
+	 */
+	__u32 cpu;
+	/*
+	 * Of a NSPROBE_TASK_ALIVE its state: bits as prev_state of the kernel's
+	 * tracepoint sched_switch has them, 0 for one that runs or may run.
+	 */
+	__u32 state;
+	/* By what. */
+	__u32 value;
+	/*
+	 * Of a NSPROBE_TASK_EXEC the program, as an object of the session; zero
+	 * for none.
+	 */
+	__u32 object;
+	/* Real user id, as the initial user namespace numbers it. */
+	__u32 uid;
+	/*
+	 * Its priority as the kernel counts: 120 minus nice levels, below 100
+	 * for real-time.
+	 */
+	__u32 priority;
+	/*
+	 * Inode numbers of its namespaces, by NSPROBE_NAMESPACE_*; zero for one
+	 * that could not be told.
+	 */
+	__u32 namespaces[NSPROBE_NAMESPACES];
+	/* Its name, NUL-padded. */
+	__u8 comm[16];
+	/* How many bytes of arguments follow. */
+	__u32 args_bytes;
+	/* Zero. */
+	__u32 reserved;
+};
+
+/* A task as one pid namespace numbers it. */
+struct nsprobe_task_level {
+	/* Inode number of the namespace. */
+	__u32 inum;
+	/* The thread. */
+	__u32 tid;
+	/* Its process. */
+	__u32 pid;
+	/*
+	 * The process's parent; zero when this namespace does not see it, or
+	 * there is none.
+	 */
+	__u32 ppid;
+};
+
+/* One thread took another's place on a CPU. */
+struct nsprobe_switch_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/*
+	 * The thread that ran, in the opener's pid namespace; zero for an idle
+	 * CPU, or for one that this namespace does not see.
+	 */
+	__u32 prev_tid;
+	/* The thread that runs now, likewise. */
+	__u32 next_tid;
+	/*
+	 * The state of the one that ran: bits as prev_state of the kernel's
+	 * tracepoint sched_switch has them, with 0x100 when it would run on.
+	 */
+	__u16 prev_state;
+	/* The CPU. */
+	__u16 cpu;
+	/* Priority of the one that ran, as nsprobe_task_record.priority. */
+	__u8 prev_priority;
+	/* Priority of the one that runs. */
+	__u8 next_priority;
+	/* NSPROBE_SWITCH_* bits. */
+	__u16 flags;
+};
+
+/* nsprobe_switch_record.flags: the thread that ran is the CPU's idle one. */
+#define NSPROBE_SWITCH_FROM_IDLE (1U << 0)
+
+/*
+ * nsprobe_switch_record.flags: the thread that runs now is the CPU's idle one.
+ */
+#define NSPROBE_SWITCH_TO_IDLE (1U << 1)
+
+/*
+ * nsprobe_switch_record.flags: the one that ran did not give up the CPU by
+ * itself.
+ */
+#define NSPROBE_SWITCH_PREEMPTED (1U << 2)
+
+/* nsprobe_wake_record.what: the waker has begun (sched_waking). */
+#define NSPROBE_WAKE_BEGUN 1
+
+/* nsprobe_wake_record.what: the thread may run (sched_wakeup). */
+#define NSPROBE_WAKE_DONE 2
+
+/*
+ * nsprobe_wake_record.what: the thread is new and may run (sched_wakeup_new).
+ */
+#define NSPROBE_WAKE_NEW 3
+
+/* A thread was woken. */
+struct nsprobe_wake_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* The woken thread, in the opener's pid namespace. */
+	__u32 tid;
+	/*
+	 * The thread that ran meanwhile, which is the waker with
+	 * NSPROBE_WAKE_BEGUN unless an interrupt was; zero for an idle CPU, or
+	 * for one that this namespace does not see.
+	 */
+	__u32 by_tid;
+	/* The CPU that this was recorded on. */
+	__u16 cpu;
+	/* The CPU that the thread is to run on. */
+	__u16 target_cpu;
+	/* NSPROBE_WAKE_*. */
+	__u8 what;
+	/* The woken thread's priority, as nsprobe_task_record.priority. */
+	__u8 priority;
+	/* Zero. */
+	__u16 reserved;
+};
+
+/*
+ * The code that a process has mapped, at one moment: mappings struct
+ * nsprobe_code_mappings follow. An answer to struct nsprobe_task_dump, in no
+ * ring.
+ */
+struct nsprobe_mappings_record {
+	/* Length and kind. */
+	struct nsprobe_header header;
+	/* CLOCK_MONOTONIC in nanoseconds. */
+	__u64 time_ns;
+	/* When the process was made, CLOCK_BOOTTIME in nanoseconds. */
+	__u64 start_ns;
+	/* The process, in the opener's pid namespace. */
+	__u32 pid;
+	/* How many mappings follow. */
+	__u32 mappings;
+	/* How many more there were than an answer has room for. */
+	__u32 left_out;
+	/* Zero. */
+	__u32 reserved;
 };
 
 /* The page that the reader writes. */

@@ -13,9 +13,11 @@
 
 mod kept;
 mod probe;
+mod tasks;
 
 pub use kept::*;
 pub use probe::*;
+pub use tasks::*;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The versions of this ABI, each with what it added.
@@ -32,6 +34,8 @@ pub enum Version {
     /// USDT semaphores; filters by thread, user, name, control group and with children,
     /// which may be changed; programs that write.
     V4 = 4,
+    /// Events of tasks, the tasks that live, and CPU times.
+    V5 = 5,
 }
 
 impl Version {
@@ -75,6 +79,14 @@ pub const NR_FILE: u32 = 11;
 pub const NR_UNWIND: u32 = 12;
 /// Number of [`Stack`].
 pub const NR_STACK: u32 = 13;
+/// Number of [`Tasks`].
+pub const NR_TASKS: u32 = 14;
+/// Number of [`TaskDump`].
+pub const NR_TASK_DUMP: u32 = 15;
+/// Number of [`CpuTimes`].
+pub const NR_CPU_TIMES: u32 = 16;
+/// Number of [`TaskCounters`].
+pub const NR_TASK_COUNTERS: u32 = 17;
 
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
@@ -120,6 +132,14 @@ pub const FILE: u32 = iowr(NR_FILE, size_of::<File>());
 pub const UNWIND: u32 = iowr(NR_UNWIND, size_of::<Unwind>());
 /// Command of [`Stack`].
 pub const STACK: u32 = iowr(NR_STACK, size_of::<Stack>());
+/// Command of [`Tasks`].
+pub const TASKS: u32 = iowr(NR_TASKS, size_of::<Tasks>());
+/// Command of [`TaskDump`].
+pub const TASK_DUMP: u32 = iowr(NR_TASK_DUMP, size_of::<TaskDump>());
+/// Command of [`CpuTimes`].
+pub const CPU_TIMES: u32 = iowr(NR_CPU_TIMES, size_of::<CpuTimes>());
+/// Command of [`TaskCounters`].
+pub const TASK_COUNTERS: u32 = iowr(NR_TASK_COUNTERS, size_of::<TaskCounters>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -157,6 +177,8 @@ pub const FEATURE_UNWIND: u64 = 1 << 14;
 pub const FEATURE_STACKS: u64 = 1 << 15;
 /// [`Info::features`]: [`UNWIND_DROP`].
 pub const FEATURE_DROP: u64 = 1 << 16;
+/// [`Info::features`]: [`Tasks`], [`TaskDump`], [`CpuTimes`] and [`TaskCounters`].
+pub const FEATURE_TASKS: u64 = 1 << 17;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

@@ -44,5 +44,6 @@ pub mod program;
 pub mod record;
 pub mod ring;
 pub mod table;
+pub mod task;
 pub mod text;
 pub mod unwind;

@@ -8,6 +8,7 @@
 
 use super::abi::{ObjectIdentity, CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX};
 pub use super::frame::{Frame, Frames, Method, StackEnd, Unmapped, OFFSET_BITS};
+use super::task::{self, MappingsRecord, SwitchRecord, TaskDetails, TaskRecord, WakeRecord};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -36,6 +37,18 @@ pub const KIND_STACK_COPY: u16 = 6;
 
 /// [`Header::kind`] of a [`LateStack`].
 pub const KIND_LATE_STACK: u16 = 7;
+
+/// [`Header::kind`] of a [`TaskRecord`].
+pub const KIND_TASK: u16 = 8;
+
+/// [`Header::kind`] of a [`SwitchRecord`].
+pub const KIND_SWITCH: u16 = 9;
+
+/// [`Header::kind`] of a [`WakeRecord`].
+pub const KIND_WAKE: u16 = 10;
+
+/// [`Header::kind`] of a [`MappingsRecord`].
+pub const KIND_MAPPINGS: u16 = 11;
 
 /// Most words of frames in one hit: a stack with many bare addresses, which
 /// take two words each, ends before [`FRAMES_MAX`](super::abi::FRAMES_MAX).
@@ -343,6 +356,14 @@ pub enum Record<'a> {
     StackCopy(&'a StackCopy, &'a [CodeMapping], &'a [u64]),
     /// A stack that was taken late, and its frames.
     LateStack(&'a LateStack, Frames<'a>),
+    /// A task, and what follows it.
+    Task(&'a TaskRecord, TaskDetails<'a>),
+    /// A context switch.
+    Switch(&'a SwitchRecord),
+    /// A wake-up.
+    Wake(&'a WakeRecord),
+    /// The code that a process has mapped.
+    Mappings(&'a MappingsRecord, &'a [CodeMapping]),
     /// A kind that this version does not know: kind and body.
     Unknown(u16, &'a [u8]),
 }
@@ -417,6 +438,18 @@ impl<'a> Record<'a> {
                     .and_then(|words| words.get(..late.words.into()))
                     .ok_or(Corrupt::Length(header.word))?;
                 Record::LateStack(late, Frames(frames))
+            }
+            KIND_TASK => {
+                let (task, rest) = fixed::<TaskRecord>(body)?;
+                let details = TaskDetails::parse(task, rest).ok_or(Corrupt::Length(header.word))?;
+                Record::Task(task, details)
+            }
+            KIND_SWITCH => Record::Switch(fixed(body)?.0),
+            KIND_WAKE => Record::Wake(fixed(body)?.0),
+            KIND_MAPPINGS => {
+                let (record, rest) = fixed::<MappingsRecord>(body)?;
+                let all = task::mappings(record, rest).ok_or(Corrupt::Length(header.word))?;
+                Record::Mappings(record, all)
             }
             kind => Record::Unknown(kind, body.get(size_of::<Header>()..).unwrap_or(&[])),
         };

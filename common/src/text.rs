@@ -9,6 +9,10 @@ use super::record::{
     Frame, Frames, Record, StackEnd, WriteRecord, HIT_RETURN, WRITE_MEMORY, WRITE_REGISTER,
     WRITE_RETURN,
 };
+use super::task::{
+    TaskDetails, TaskRecord, TASK_ALIVE, TASK_CGROUP, TASK_EXEC, TASK_EXIT, TASK_FORK, TASK_NAME,
+    TASK_NAMESPACES, WAKE_BEGUN, WAKE_NEW,
+};
 use core::fmt::{Result, Write};
 
 /// Longest line that [`write_line`] writes for one record, in bytes: a hit of
@@ -81,6 +85,37 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
             write_time(out, late.hit_ns)?;
             write_stack(out, late.stack, *frames, late.stack_end)?;
         }
+        Record::Task(task, details) => write_task(out, task, details)?,
+        Record::Switch(switch) => {
+            write_time(out, switch.time_ns)?;
+            write!(
+                out,
+                " cpu {} switch {} prio {} state 0x{:x} to {} prio {}",
+                switch.cpu,
+                switch.prev_tid,
+                switch.prev_priority,
+                switch.prev_state,
+                switch.next_tid,
+                switch.next_priority
+            )?;
+        }
+        Record::Wake(wake) => {
+            write_time(out, wake.time_ns)?;
+            let what = match wake.what {
+                WAKE_BEGUN => "waking",
+                WAKE_NEW => "wake-new",
+                _ => "wake",
+            };
+            write!(
+                out,
+                " cpu {} {what} {} prio {} by {} on {}",
+                wake.cpu, wake.tid, wake.priority, wake.by_tid, wake.target_cpu
+            )?;
+        }
+        Record::Mappings(record, mappings) => {
+            write_time(out, record.time_ns)?;
+            write!(out, " mappings of {}: {}", record.pid, mappings.len())?;
+        }
         Record::Unknown(kind, _) => write!(out, "unknown record kind {kind}")?,
     }
     out.write_str("\n")
@@ -88,6 +123,39 @@ pub fn write_line(out: &mut impl Write, record: &Record<'_>) -> Result {
 
 fn write_time(out: &mut impl Write, ns: u64) -> Result {
     write!(out, "{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// The name of what a task's record tells; its number as text where there is none.
+const fn what_of(task: &TaskRecord) -> &'static str {
+    match task.what {
+        TASK_ALIVE => "alive",
+        TASK_FORK => "fork",
+        TASK_EXEC => "exec",
+        TASK_EXIT => "exit",
+        TASK_NAME => "name",
+        TASK_NAMESPACES => "namespaces",
+        TASK_CGROUP => "cgroup",
+        _ => "task",
+    }
+}
+
+fn write_task(out: &mut impl Write, task: &TaskRecord, details: &TaskDetails<'_>) -> Result {
+    write_time(out, task.time_ns)?;
+    write!(out, " cpu {} {} ", task.cpu, what_of(task))?;
+    write_escaped(out, &task.comm)?;
+    let outer = details.outer();
+    write!(
+        out,
+        " pid {} tid {} ppid {} start {} ran {} cgroup {} value {} levels",
+        outer.pid, outer.tid, outer.ppid, task.start_ns, task.cpu_ns, task.cgroup, task.value
+    )?;
+    for level in details.levels {
+        write!(out, " {}:{}:{}", level.inum, level.pid, level.tid)?;
+    }
+    if let Some(maker) = details.parent.first() {
+        write!(out, " by {}:{}", maker.pid, maker.tid)?;
+    }
+    Ok(())
 }
 
 fn write_change(out: &mut impl Write, write: &WriteRecord) -> Result {

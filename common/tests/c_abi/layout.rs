@@ -9,6 +9,7 @@ use nsprobe_common::program::{
 };
 use nsprobe_common::record::*;
 use nsprobe_common::ring::*;
+use nsprobe_common::task::*;
 use nsprobe_common::unwind::{Base, Defect, Rule, Saved, BLOCK_BITS, RULES_MAX};
 use std::mem::{offset_of, size_of};
 
@@ -119,6 +120,21 @@ pub(crate) fn structs() -> Vec<Layout> {
         WriteRecord { header, time_ns, probe, sequence, pid, tid, what, done, bytes, reserved, cpu,
             place, before, after }
         OffRecord { header, time_ns, probe, limit }
+        Tasks { size, flags, args_bytes, cpu_rows, missing, reserved }
+        TaskDump { size, flags, next, count, buffer, buffer_bytes, written }
+        CpuTimes { size, flags, next, count, buffer, buffer_bytes, reserved, time_ns,
+            turned_away_ns }
+        CpuTime { cgroup, pidns_inum, cpu, runtime_ns, switches }
+        TaskCount { seen, recorded, filtered, lost }
+        TaskCounters { size, flags, cpu, reserved, kinds }
+        TaskRecord { header, time_ns, start_ns, cpu_ns, user_ns, system_ns, cgroup, what, levels,
+            parent_levels, flags, cpu, state, value, object, uid, priority, namespaces, comm,
+            args_bytes, reserved }
+        TaskLevel { inum, tid, pid, ppid }
+        SwitchRecord { header, time_ns, prev_tid, next_tid, prev_state, cpu, prev_priority,
+            next_priority, flags }
+        WakeRecord { header, time_ns, tid, by_tid, cpu, target_cpu, what, priority, reserved }
+        MappingsRecord { header, time_ns, start_ns, pid, mappings, left_out, reserved }
         ConsumerPage { position }
         ProducerPage { position, lost, data_bytes, overwritten }
     }
@@ -131,6 +147,71 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Version::V2,
         Version::V3,
         Version::V4,
+        Version::V5,
+        TASK_LEVELS_MAX,
+        TASK_ARGS_MAX,
+        TASK_BYTES_MAX,
+        TASK_ALIVE,
+        TASK_FORK,
+        TASK_EXEC,
+        TASK_EXIT,
+        TASK_NAME,
+        TASK_NAMESPACES,
+        TASK_CGROUP,
+        TASK_KERNEL,
+        TASK_LAST,
+        TASK_ARGS_CUT,
+        TASK_ARGS_ABSENT,
+        TASK_ZOMBIE,
+        TASK_BARE,
+        NAMESPACE_MOUNT,
+        NAMESPACE_UTS,
+        NAMESPACE_IPC,
+        NAMESPACE_NETWORK,
+        NAMESPACE_USER,
+        NAMESPACE_CGROUP,
+        NAMESPACE_TIME,
+        NAMESPACE_PID_CHILDREN,
+        NAMESPACES,
+        SWITCH_FROM_IDLE,
+        SWITCH_TO_IDLE,
+        SWITCH_PREEMPTED,
+        WAKE_BEGUN,
+        WAKE_DONE,
+        WAKE_NEW,
+        TASKS_LIFE,
+        TASKS_NAMES,
+        TASKS_MOVES,
+        TASKS_SWITCHES,
+        TASKS_WAKEUPS,
+        TASKS_CPU,
+        TASKS_UNFILTERED,
+        CPU_ROWS_MAX,
+        DUMP_MAPPINGS,
+        DUMP_ARGS,
+        DUMP_BYTES_MIN,
+        TASK_KINDS,
+        TASK_KIND_FORK,
+        TASK_KIND_EXEC,
+        TASK_KIND_EXIT,
+        TASK_KIND_NAME,
+        TASK_KIND_NAMESPACES,
+        TASK_KIND_CGROUP,
+        TASK_KIND_SWITCH,
+        TASK_KIND_WAKE,
+        NR_TASKS,
+        NR_TASK_DUMP,
+        NR_CPU_TIMES,
+        NR_TASK_COUNTERS,
+        TASKS,
+        TASK_DUMP,
+        CPU_TIMES,
+        TASK_COUNTERS,
+        FEATURE_TASKS,
+        KIND_TASK,
+        KIND_SWITCH,
+        KIND_WAKE,
+        KIND_MAPPINGS,
         DEVICE,
         TYPE,
         NR_INFO,

@@ -42,9 +42,12 @@ fn number(name: &str) -> u64 {
 fn commands() -> String {
     let mut out = String::from("| command | number | struct | bytes |\n|---|---|---|---|\n");
     for name in COMMANDS {
-        let of = format!("{}{}", &name[..1], name[1..].to_lowercase());
+        let of = name.to_lowercase();
         let layouts = layout::structs();
-        let layout = layouts.iter().find(|l| l.name == of).expect("its struct");
+        let layout = layouts
+            .iter()
+            .find(|l| snake(l.name) == of)
+            .expect("its struct");
         out.push_str(&format!(
             "| `{}` | `{:#010x}` | `nsprobe_{}` | {} |\n",
             c_constant(name),

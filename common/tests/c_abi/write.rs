@@ -79,9 +79,25 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 14] = [
-    "INFO", "SETUP", "FILTER", "ATTACH", "DETACH", "COUNTERS", "OBJECT", "PROGRAM", "TABLE",
-    "ROWS", "FREEZE", "FILE", "UNWIND", "STACK",
+pub(crate) const COMMANDS: [&str; 18] = [
+    "INFO",
+    "SETUP",
+    "FILTER",
+    "ATTACH",
+    "DETACH",
+    "COUNTERS",
+    "OBJECT",
+    "PROGRAM",
+    "TABLE",
+    "ROWS",
+    "FREEZE",
+    "FILE",
+    "UNWIND",
+    "STACK",
+    "TASKS",
+    "TASK_DUMP",
+    "CPU_TIMES",
+    "TASK_COUNTERS",
 ];
 
 /// A constant's name in C.
@@ -113,7 +129,7 @@ pub(crate) fn snake(camel: &str) -> String {
 
 fn c_value(name: &str, value: &Expr, wide: bool) -> String {
     if COMMANDS.contains(&name) {
-        let of = snake(&format!("{}{}", &name[..1], name[1..].to_lowercase()));
+        let of = name.to_lowercase();
         return format!("_IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_{name}, struct nsprobe_{of})");
     }
     expression(value, if wide { "ULL" } else { "U" })

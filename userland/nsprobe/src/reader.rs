@@ -181,6 +181,10 @@ fn time_of(record: &Record<'_>) -> u64 {
         Record::Off(off) => off.time_ns,
         Record::StackCopy(copy, ..) => copy.time_ns,
         Record::LateStack(late, _) => late.time_ns,
+        Record::Task(task, _) => task.time_ns,
+        Record::Switch(switch) => switch.time_ns,
+        Record::Wake(wake) => wake.time_ns,
+        Record::Mappings(mappings, _) => mappings.time_ns,
         // Every kind's body begins with its time.
         Record::Unknown(_, body) => {
             let bytes = body.first_chunk().copied().unwrap_or_default();

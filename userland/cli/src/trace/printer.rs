@@ -89,7 +89,12 @@ impl Printer {
                 lookup.note_copy(head, mappings, words);
                 Ok(())
             }
-            Record::Object(_) | Record::Unknown(..) => Ok(()),
+            Record::Task(..)
+            | Record::Switch(_)
+            | Record::Wake(_)
+            | Record::Mappings(..)
+            | Record::Object(_)
+            | Record::Unknown(..) => Ok(()),
         }
     }
 

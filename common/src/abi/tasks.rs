@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! Requests about tasks: which of their events are recorded, who is there now, and how long
+//! containers ran.
+
+use super::super::task::TASK_BYTES_MAX;
+use super::*;
+
+/// [`Tasks::flags`]: forks, program starts and ends.
+pub const TASKS_LIFE: u32 = 1 << 0;
+/// [`Tasks::flags`]: new names.
+pub const TASKS_NAMES: u32 = 1 << 1;
+/// [`Tasks::flags`]: other namespaces and control groups.
+pub const TASKS_MOVES: u32 = 1 << 2;
+/// [`Tasks::flags`]: context switches. One is recorded when either thread counts.
+pub const TASKS_SWITCHES: u32 = 1 << 3;
+/// [`Tasks::flags`]: wake-ups. One is recorded when the woken thread counts.
+pub const TASKS_WAKEUPS: u32 = 1 << 4;
+/// [`Tasks::flags`]: CPU time by container is kept, for [`CpuTimes`]. Not to be turned off
+/// again by another request of the session; the times go on.
+pub const TASKS_CPU: u32 = 1 << 5;
+/// [`Tasks::flags`]: tasks count whatever the session's [`Filter`] says, if the opener's pid
+/// namespace sees them.
+pub const TASKS_UNFILTERED: u32 = 1 << 6;
+
+/// Most rows of [`CpuTimes`] for each CPU.
+pub const CPU_ROWS_MAX: u32 = 1 << 16;
+
+/// Which events of tasks are recorded from now on, after [`Setup`]. It takes the place of the
+/// request before. Losses count as those of hits do, and for each kind in [`TaskCounters`].
+///
+/// Errors: `ENXIO` there are no rings, and more than [`TASKS_CPU`] was asked for; `EINVAL`; `EOPNOTSUPP` the kernel does not tell of
+/// such events: `missing` says of which; `ENOMEM`; `EPERM` for [`TASKS_SWITCHES`],
+/// [`TASKS_WAKEUPS`] and [`TASKS_CPU`] without CAP_PERFMON.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Tasks {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// `TASKS_*` bits; zero ends it.
+    pub flags: u32,
+    /// Most bytes of the arguments of a program that starts, at most
+    /// [`TASK_ARGS_MAX`](super::super::task::TASK_ARGS_MAX); zero for none.
+    pub args_bytes: u32,
+    /// With [`TASKS_CPU`]: rows for each CPU, 1 to [`CPU_ROWS_MAX`].
+    pub cpu_rows: u32,
+    /// Out, on `EOPNOTSUPP`: the `TASKS_*` bits that cannot be had.
+    pub missing: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Tasks>() == 24);
+
+/// [`TaskDump::flags`]: a [`MappingsRecord`](super::super::task::MappingsRecord) follows the
+/// record of each process that has memory of its own.
+pub const DUMP_MAPPINGS: u32 = 1 << 0;
+/// [`TaskDump::flags`]: with the arguments of processes.
+pub const DUMP_ARGS: u32 = 1 << 1;
+
+/// Least bytes of [`TaskDump::buffer_bytes`].
+pub const DUMP_BYTES_MIN: usize = 2 * TASK_BYTES_MAX;
+
+/// Writes records of the threads that live now, as many as fit, in the order of their
+/// numbers in the opener's pid namespace; to be called again until `next` is zero. Each is a
+/// [`TaskRecord`](super::super::task::TaskRecord) of [`TASK_ALIVE`](super::super::task::TASK_ALIVE).
+/// [`Filter`] decides who is there, unless [`TASKS_UNFILTERED`] was asked for.
+///
+/// With [`TASKS_LIFE`] turned on before the first call, each thread that lived then is in an
+/// answer, has a [`TASK_EXIT`](super::super::task::TASK_EXIT), or both; each one made since
+/// has a [`TASK_FORK`](super::super::task::TASK_FORK), or is counted as lost. What has the
+/// greater time is newer.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TaskDump {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// `DUMP_*` bits.
+    pub flags: u32,
+    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    pub next: u32,
+    /// Out: how many records were written.
+    pub count: u32,
+    /// In: address of the room for records.
+    pub buffer: u64,
+    /// In: bytes of that room, at least [`DUMP_BYTES_MIN`].
+    pub buffer_bytes: u32,
+    /// Out: bytes that were written.
+    pub written: u32,
+}
+const _: () = assert!(size_of::<TaskDump>() == 32);
+
+/// Reads how long containers have run since [`TASKS_CPU`] was turned on, as many rows as
+/// fit. Threads that run at this moment are in it.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CpuTimes {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    pub next: u32,
+    /// Out: rows that were written.
+    pub count: u32,
+    /// In: address of the room for [`CpuTime`]s.
+    pub buffer: u64,
+    /// In: bytes of that room, at least one row.
+    pub buffer_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Out: CLOCK_MONOTONIC of this answer, in nanoseconds.
+    pub time_ns: u64,
+    /// Out: nanoseconds for which there was no row.
+    pub turned_away_ns: u64,
+}
+const _: () = assert!(size_of::<CpuTimes>() == 48);
+
+/// How long one CPU ran the threads of one pid namespace and one control group.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct CpuTime {
+    /// Id of the control group.
+    pub cgroup: u64,
+    /// Inode number of the pid namespace.
+    pub pidns_inum: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// How long, in nanoseconds.
+    pub runtime_ns: u64,
+    /// How often a thread of theirs gave up the CPU or lost it.
+    pub switches: u64,
+}
+const _: () = assert!(size_of::<CpuTime>() == 32);
+
+/// Kinds of events in [`TaskCounters::kinds`], by their index.
+pub const TASK_KINDS: usize = 8;
+/// Index into [`TaskCounters::kinds`]: forks.
+pub const TASK_KIND_FORK: usize = 0;
+/// Index into [`TaskCounters::kinds`]: program starts.
+pub const TASK_KIND_EXEC: usize = 1;
+/// Index into [`TaskCounters::kinds`]: ends.
+pub const TASK_KIND_EXIT: usize = 2;
+/// Index into [`TaskCounters::kinds`]: new names.
+pub const TASK_KIND_NAME: usize = 3;
+/// Index into [`TaskCounters::kinds`]: other namespaces.
+pub const TASK_KIND_NAMESPACES: usize = 4;
+/// Index into [`TaskCounters::kinds`]: other control groups.
+pub const TASK_KIND_CGROUP: usize = 5;
+/// Index into [`TaskCounters::kinds`]: context switches.
+pub const TASK_KIND_SWITCH: usize = 6;
+/// Index into [`TaskCounters::kinds`]: wake-ups.
+pub const TASK_KIND_WAKE: usize = 7;
+
+/// What became of the events of one kind: `seen = recorded + filtered + lost`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct TaskCount {
+    /// Events, since the session's first [`Tasks`] that asked for them.
+    pub seen: u64,
+    /// Those in a ring.
+    pub recorded: u64,
+    /// Those of tasks that do not count.
+    pub filtered: u64,
+    /// Those for which a ring had no room.
+    pub lost: u64,
+}
+const _: () = assert!(size_of::<TaskCount>() == 32);
+
+/// What became of the events of tasks.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TaskCounters {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the CPU, or [`CPU_ALL`].
+    pub cpu: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Out: by `TASK_KIND_*`.
+    pub kinds: [TaskCount; TASK_KINDS],
+}
+const _: () = assert!(size_of::<TaskCounters>() == 272);
