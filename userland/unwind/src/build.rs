@@ -14,9 +14,13 @@ const BLOCKS_MAX: u64 = 1 << 18;
 /// own, which keeps frame pointers: what V8 has in itself of its JavaScript functions.
 const GAP_BYTES: u64 = 512 << 10;
 
+/// Where a table has ended, in bytes: `Table::check` counts the end of the last block as
+/// one more.
+const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - (1 << BLOCK_BITS);
+
 /// Makes the table of ranges that are file offsets, of a file with so much code.
 pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, Error> {
-    ranges.ranges.retain(|range| range.to <= 1 << OFFSET_BITS);
+    ranges.ranges.retain(|range| range.to < OFFSET_MAX);
     let told = ranges.ranges.iter();
     let told = told.fold(0u64, |sum, range| sum.saturating_add(range.to - range.from));
     // Stable: of two for one offset, the one that was read first stays first.
@@ -125,6 +129,8 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cfi::Range;
+    use nsprobe_common::unwind::Table;
 
     /// Whether the place is left by its frame pointer, or is unknown.
     fn by_frame_pointer(table: &UnwindTable, offset: u64) -> bool {
@@ -156,6 +162,22 @@ mod tests {
             (4 * gap - 1, true),
         ] {
             assert_eq!(by_frame_pointer(&table, offset), wanted, "{offset:#x}");
+        }
+    }
+
+    #[test]
+    fn what_the_module_would_refuse_is_left_out() {
+        let rule = bare(Base::Unknown);
+        for (to, is_kept) in [(OFFSET_MAX - 1, true), (OFFSET_MAX, false)] {
+            let mut ranges = Ranges::default();
+            let rule = ranges.number(rule);
+            let from = OFFSET_MAX - 100;
+            ranges.ranges.push(Range { from, to, rule });
+            let table = build(ranges, 100);
+            assert_eq!(table.is_ok(), is_kept);
+            if let Ok(table) = table {
+                Table::check(table.first, &table.blocks, &table.rows, &table.rules).unwrap();
+            }
         }
     }
 }
