@@ -13,6 +13,7 @@ use crate::plt::{self, PltEntry};
 use crate::sections::Loaded;
 use crate::{Address, FileOffset, Function, Result};
 use nsprobe_common::elf_note;
+use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::fs::File;
 use std::path::Path;
@@ -48,7 +49,7 @@ struct Readable {
 }
 
 /// A part of the file that is loaded into memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Segment {
     /// Where it begins in the file.
     pub file_offset: FileOffset,

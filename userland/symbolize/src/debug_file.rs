@@ -7,7 +7,7 @@
 use crate::elf::{text_at, u32_at, Elf};
 use crate::{Address, Binary};
 use object::elf;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -79,16 +79,9 @@ impl Binary {
     /// The paths at which the debug information of this file, which lies at `path`
     /// in its own mount namespace, may be, best first.
     pub fn debug_file_names(&self, path: &Path) -> Vec<PathBuf> {
-        let path_by_id = self.build_id().and_then(build_id_path);
-        let mut names: Vec<PathBuf> = path_by_id.into_iter().collect();
-        if let (Some(link), Some(folder)) = (self.debug_link(), path.parent()) {
-            let below = folder.strip_prefix("/").unwrap_or(folder);
-            names.push(folder.join(&link.name));
-            names.push(folder.join(".debug").join(&link.name));
-            names.push(Path::new(DEBUG_FOLDER).join(below).join(&link.name));
-        }
-        names.retain(|name| name != path);
-        names
+        let link = self.debug_link();
+        let link = link.as_ref().map(|link| link.name.as_os_str());
+        debug_file_names(path, self.build_id(), link)
     }
 
     /// Whether this file holds the debug information of `program`: see
@@ -120,8 +113,7 @@ impl Binary {
     pub fn debug_link(&self) -> Option<DebugLink> {
         let data = self.elf.data(self.elf.section(".gnu_debuglink")?).ok()?;
         let name = text_at(&data, 0, NAME_BYTES_MAX)?;
-        // A name with a folder in it would lead out of the places that are searched.
-        if name.is_empty() || name.contains(&b'/') || name == b".." || name == b"." {
+        if !is_plain_name(name) {
             return None;
         }
         let crc = u32_at(&data, (name.len() + 1).next_multiple_of(4))?;
@@ -171,6 +163,32 @@ impl Binary {
         found.dedup_by_key(|symbol| symbol.address);
         Ok(found)
     }
+}
+
+/// The paths at which the debug information of a file may be, best first: of one that lies
+/// at `path` in its own mount namespace, has this build-id, and this name in its debug link.
+pub fn debug_file_names(
+    path: &Path,
+    build_id: Option<&[u8]>,
+    link: Option<&OsStr>,
+) -> Vec<PathBuf> {
+    let path_by_id = build_id.and_then(build_id_path);
+    let mut names: Vec<PathBuf> = path_by_id.into_iter().collect();
+    if let (Some(link), Some(folder)) = (link, path.parent()) {
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        names.push(folder.join(link));
+        names.push(folder.join(".debug").join(link));
+        names.push(Path::new(DEBUG_FOLDER).join(below).join(link));
+    }
+    names.retain(|name| name != path);
+    names
+}
+
+/// Whether a debug link may have this name: one with a folder in it would lead out of the
+/// places that are searched.
+pub fn is_plain_name(name: &[u8]) -> bool {
+    let usable = (1..=NAME_BYTES_MAX).contains(&name.len());
+    usable && !name.contains(&b'/') && !name.contains(&0) && name != b".." && name != b"."
 }
 
 /// The build-id in `.note.gnu.build-id`, of a file without program headers.

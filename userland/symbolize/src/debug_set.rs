@@ -37,6 +37,11 @@ impl DebugSet {
         &self.files
     }
 
+    /// The open files, to make another set of them and more.
+    pub fn into_files(self) -> OpenFiles {
+        self.files
+    }
+
     /// The file with what was stripped from the program.
     pub fn separate(&self, program: &Binary) -> Option<&Binary> {
         let open = |file, label: &Path| Binary::open_debug(file, label, program);

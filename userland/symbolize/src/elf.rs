@@ -11,7 +11,7 @@ use object::read::{CompressedData, CompressionFormat};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read, in bytes.
@@ -107,15 +107,16 @@ pub(crate) struct Elf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     bytes: u64,
-    modified: (i64, i64),
+    modified: (i64, u64),
 }
 
 impl Stamp {
     fn of(file: &File) -> io::Result<Stamp> {
-        let metadata = file.metadata()?;
+        // The system call fstat: statx takes a path, which the worker may not.
+        let stat = rustix::fs::fstat(file)?;
         Ok(Stamp {
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            bytes: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
         })
     }
 }

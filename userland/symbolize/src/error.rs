@@ -2,6 +2,7 @@
 //! Why a file cannot be used, and why an offset has no name.
 
 use crate::FileOffset;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 
@@ -70,7 +71,7 @@ pub enum Error {
 }
 
 /// Why an offset has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unresolved {
     /// No segment is loaded from that offset.

@@ -42,7 +42,7 @@ mod split;
 mod usdt;
 
 pub use binary::{Binary, Place, Segment};
-pub use debug_file::{DataSymbol, DebugLink, Supplementary};
+pub use debug_file::{debug_file_names, is_plain_name, DataSymbol, DebugLink, Supplementary};
 pub use debug_set::DebugSet;
 pub use error::{Error, Unresolved};
 pub use escape::{escaped, Escaped};
@@ -53,6 +53,7 @@ pub use jit::JitName;
 pub use jit_dump::JitDump;
 pub use jit_perf_map::PerfMap;
 pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};
+pub use nesting::stay_in_one_thread;
 pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
 pub use runtime::Runtime;
@@ -60,6 +61,7 @@ pub use sections::{LoadedSection, SectionData, UnwindSections};
 pub use split::SplitUnit;
 pub use usdt::Usdt;
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The names among `names` most similar to `wanted`, best first, at most `count`.
@@ -75,11 +77,15 @@ pub fn nearest_names(
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A place in a file, in bytes from its beginning: what the kernel probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize,
+)]
 pub struct FileOffset(pub u64);
 
 /// An address as the file's own headers and tables count it: what `nm` prints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize,
+)]
 pub struct Address(pub u64);
 
 impl fmt::Display for FileOffset {

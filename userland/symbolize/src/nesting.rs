@@ -15,6 +15,24 @@ const BYTES_A_THREAD: usize = 2 << 20;
 /// Most threads.
 const THREADS_MAX: usize = 8;
 
+/// Whether all is done in the thread that asks.
+static IS_ALONE: AtomicBool = AtomicBool::new(false);
+
+/// From now on, starts no thread: for a process that may not.
+pub fn stay_in_one_thread() {
+    IS_ALONE.store(true, Ordering::Relaxed);
+}
+
+/// How many threads so many bytes of entries are looked at by.
+fn threads(bytes: usize) -> usize {
+    // Asked before all else: who is alone may not ask for the number of processors either.
+    if IS_ALONE.load(Ordering::Relaxed) {
+        return 1;
+    }
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    (bytes / BYTES_A_THREAD).min(processors).min(THREADS_MAX)
+}
+
 /// What the threads share.
 struct Work<'a> {
     dwarf: &'a Dwarf<Bytes>,
@@ -38,9 +56,7 @@ pub(crate) fn check(
         entries_left: AtomicU64::new(entries_max),
         is_over: AtomicBool::new(false),
     };
-    let threads = dwarf.debug_info.reader().len() / BYTES_A_THREAD;
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = threads.min(processors).min(THREADS_MAX);
+    let threads = threads(dwarf.debug_info.reader().len());
     thread::scope(|scope| {
         let others = 1..threads;
         let others = others.map(|_| thread::Builder::new().spawn_scoped(scope, || work.run()));

@@ -7,9 +7,10 @@ use crate::dwarf::DwarfFrame;
 use crate::function::Functions;
 use crate::go_names::GoNames;
 use crate::{Address, Binary, DebugSet, FileOffset, Function, NamesFrom, Unresolved};
+use serde::{Deserialize, Serialize};
 
 /// How an offset came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Lookup {
     /// The address of an instruction: the probe, an interrupted instruction.
     Instruction,
@@ -19,7 +20,7 @@ pub enum Lookup {
 }
 
 /// Where a resolution comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Source {
     /// DWARF, with lines and inlined functions.
     Dwarf,
@@ -36,7 +37,7 @@ pub enum Source {
 }
 
 /// One function at an offset.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct SourceFrame {
     /// Its readable name.
     pub function: String,

@@ -7,6 +7,7 @@
 use crate::elf::Elf;
 use crate::{Address, Binary, Result};
 use gimli::DwarfSections;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Most bytes of all DWARF sections together.
@@ -16,24 +17,27 @@ const SECTIONS_BYTES_MAX: u64 = 1 << 30;
 pub type SectionData = Arc<[u8]>;
 
 /// A section and where it is loaded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct LoadedSection {
     /// Its bytes; none when the file does not have it.
+    #[serde(with = "section_data")]
     pub data: SectionData,
     /// Its address by the file's own count.
     pub address: Address,
 }
 
 /// What describes the frames of the file's functions (DWARF 5, section 6.4, and others).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct UnwindSections {
     /// `.eh_frame`.
     pub eh_frame: LoadedSection,
     /// `.debug_frame`.
+    #[serde(with = "section_data")]
     pub debug_frame: SectionData,
     /// `.sframe` (The SFrame Format, binutils' `libsframe/doc/sframe-spec.texi`).
     pub sframe: LoadedSection,
     /// `.gopclntab`, which Go's linker writes.
+    #[serde(with = "section_data")]
     pub go: SectionData,
     /// Where `.text` is loaded.
     pub text: Address,
@@ -41,6 +45,25 @@ pub struct UnwindSections {
     pub got: Address,
     /// The first instruction that runs; zero in a file that is no program.
     pub entry: Address,
+}
+
+/// Sections in messages of serde: as bytes, not as a row of numbers.
+mod section_data {
+    use super::SectionData;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        data: &SectionData,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(data)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<SectionData, D::Error> {
+        <&[u8]>::deserialize(deserializer).map(SectionData::from)
+    }
 }
 
 /// The sections, or why they cannot be read.

@@ -11,6 +11,8 @@
 
 mod entry;
 
+pub(crate) use entry::{decode, encode};
+
 use crate::{Digest, Error, Input, UnwindTable};
 use rustix::fs::{
     self, AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
@@ -28,9 +30,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const VARIABLE: &str = "NSPROBE_CACHE";
 /// Where root's is else: the folder, and the one in it.
 const FOLDERS: [&str; 2] = ["/var/cache/nsprobe", "/var/cache/nsprobe/rows"];
-/// Least bytes that describe frames for which an entry is made: less is compiled in a few
-/// milliseconds.
-const WORTH_BYTES: u64 = 64 << 10;
 /// Most bytes of all entries.
 const TOTAL_BYTES_MAX: u64 = 256 << 20;
 /// Most bytes of an entry.
@@ -111,14 +110,23 @@ impl Cache {
     /// The table of an input: as it was kept, or compiled, and then kept; and whether it
     /// was kept. Trouble with the folder is no error: then it is compiled.
     pub fn table(&self, input: &Input) -> Result<(UnwindTable, bool), Error> {
-        if input.bytes() < WORTH_BYTES {
-            return Ok((input.compile()?, false));
+        self.table_by(input, || input.compile())
+    }
+
+    /// The same, compiled by another.
+    pub fn table_by<E>(
+        &self,
+        input: &Input,
+        compile: impl FnOnce() -> Result<UnwindTable, E>,
+    ) -> Result<(UnwindTable, bool), E> {
+        if !input.is_worth_keeping() {
+            return Ok((compile()?, false));
         }
         let digest = input.digest();
         if let Some(table) = self.find(digest) {
             return Ok((table, true));
         }
-        let table = input.compile()?;
+        let table = compile()?;
         // Who cannot write compiles again next time.
         let _ = self.keep(digest, &table);
         Ok((table, false))

@@ -4,6 +4,7 @@
 use crate::{build, cfi, Error, UnwindTable};
 use nsprobe_common::unwind::Rule;
 use nsprobe_symbolize::{Address, Binary, FileOffset, LoadedSection, Segment, UnwindSections};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
@@ -11,9 +12,13 @@ use std::fmt;
 /// or an [`UnwindTable`] means something else: tables on disk are told apart by it.
 const COMPILER: u32 = 2;
 
+/// Least bytes that describe frames for which an entry is made: less is compiled in a few
+/// milliseconds.
+const WORTH_BYTES: u64 = 64 << 10;
+
 /// All that rows are computed from: who has this needs no file. So its digest names the
 /// rows, whatever the file says of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Input {
     pub(crate) sections: UnwindSections,
     pub(crate) segments: Vec<Segment>,
@@ -21,7 +26,7 @@ pub struct Input {
 }
 
 /// The SHA-256 of an [`Input`] and of what compiles it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(pub(crate) [u8; 32]);
 
 impl fmt::Display for Digest {
@@ -58,6 +63,11 @@ impl Input {
             ..
         } = &self.sections;
         (eh_frame.data.len() + debug_frame.len() + sframe.data.len() + go.len()) as u64
+    }
+
+    /// Whether its table is kept on disk by a [`Cache`](crate::Cache).
+    pub fn is_worth_keeping(&self) -> bool {
+        self.bytes() >= WORTH_BYTES
     }
 
     /// Names the table. Every field of everything is in it, each with its length where that

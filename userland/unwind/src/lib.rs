@@ -73,6 +73,17 @@ impl UnwindTable {
         Input::of(binary)?.compile()
     }
 
+    /// The table as bytes, marked as that of an input with this digest.
+    pub fn to_bytes(&self, of: Digest) -> Vec<u8> {
+        cache::encode(of, self)
+    }
+
+    /// Reads back [`to_bytes`](UnwindTable::to_bytes); none when the bytes are anything
+    /// else than a sound table that is marked so.
+    pub fn from_bytes(of: Digest, bytes: &[u8]) -> Option<UnwindTable> {
+        cache::decode(of, bytes)
+    }
+
     /// For lookups.
     pub fn table(&self) -> Table<'_> {
         Table::kept(self.first, &self.blocks, &self.rows, &self.rules)

@@ -33,7 +33,7 @@ struct Head {
 }
 
 /// Writes a table.
-pub(super) fn encode(digest: Digest, table: &UnwindTable) -> Vec<u8> {
+pub(crate) fn encode(digest: Digest, table: &UnwindTable) -> Vec<u8> {
     let mut head = Head {
         magic: MAGIC,
         of: digest.0,
@@ -57,7 +57,7 @@ pub(super) fn encode(digest: Digest, table: &UnwindTable) -> Vec<u8> {
 }
 
 /// Reads the table of what has this digest; none when the bytes are not just that.
-pub(super) fn decode(digest: Digest, bytes: &[u8]) -> Option<UnwindTable> {
+pub(crate) fn decode(digest: Digest, bytes: &[u8]) -> Option<UnwindTable> {
     let (head, body) = Head::read_from_prefix(bytes).ok()?;
     let fits = head.magic == MAGIC
         && head.of == digest.0

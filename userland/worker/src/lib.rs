@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process without privileges that parses the files of containers for us.
+//!
+//! ELF, DWARF and unwind tables of a container are hostile, and their parsers are large.
+//! So they are parsed in a child that can do nothing else: it is the same program, started
+//! anew ([`serve`]), gives up whatever it could do (`sandbox.rs`), and is then sent open
+//! files and questions over one socket. It can read those files, compute, and answer.
+//!
+//! What comes back is hostile as well: whoever takes the child over can answer anything.
+//! Every answer is bounded and checked, and none of them is a path to open, a size to
+//! trust or a reason to panic. What a file in the child's hands can spoil is the names and
+//! rows that the same child gives for other files, and nothing else.
+//!
+//! A parser that dies or does not answer costs the file that it was asked about
+//! ([`Worker`]): that file is asked about no more, and a new child goes on with the others.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod child;
+mod debug;
+mod error;
+mod filter;
+mod object;
+mod parser;
+mod process;
+mod protocol;
+mod quarantine;
+mod rows;
+mod sandbox;
+mod worker;
+
+pub use child::{is_asked_for, serve, serve_with, Parse};
+pub use error::{Death, Error};
+pub use object::{Answer, Object};
+pub use parser::Parser;
+pub use process::{Limits, Options, Sandbox};
+pub use protocol::{
+    Attached, Facts, Failure, Form, Holder, Query, Reply, Reported, Request, Role, Shared, Told,
+    Unit,
+};
+pub use sandbox::enter;
+pub use worker::Worker;
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file that is asked about through a child: what `nsprobe_symbolize::Binary` is to who
+//! parses it himself.
+
+use crate::error::{unreadable, Death, Error};
+use crate::protocol::{Facts, Form, Query, Reply, Reported, Request, Told, QUERIES_MAX};
+use crate::quarantine::FileKey;
+use crate::worker::{Subject, Worker};
+use crate::Result;
+use nsprobe_symbolize::{Resolution, Segment, Unresolved};
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A file. It is kept open, here and in the child, until it is dropped.
+#[derive(Debug)]
+pub struct Object {
+    worker: Worker,
+    subject: Subject,
+    facts: Facts,
+    /// Why debug files could not be used, as far as is known.
+    failures: RefCell<Vec<String>>,
+}
+
+/// What is at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its source frames, or why there are none.
+    pub found: std::result::Result<Resolution, Unresolved>,
+    /// Whether a call may end there; none when it is not in code.
+    pub is_after_call: Option<bool>,
+}
+
+impl Object {
+    /// Has the headers and symbol tables of `file` read, which errors call `label`.
+    pub fn open(worker: &Worker, file: File, label: &Path) -> Result<Object> {
+        Object::open_as(worker, file, label, Form::Program)
+    }
+
+    /// Has the headers alone read: it has no functions.
+    pub fn open_sections(worker: &Worker, file: File, label: &Path) -> Result<Object> {
+        Object::open_as(worker, file, label, Form::Sections)
+    }
+
+    /// Has a file read of what several debug files share.
+    pub fn open_supplementary(worker: &Worker, file: File, label: &Path) -> Result<Object> {
+        Object::open_as(worker, file, label, Form::Supplementary)
+    }
+
+    fn open_as(worker: &Worker, file: File, label: &Path, form: Form) -> Result<Object> {
+        let subject = Subject {
+            number: worker.inner().number(),
+            key: FileKey::of(&file)?,
+            file,
+            label: label.as_os_str().as_bytes().to_vec(),
+            form,
+            debug: RefCell::default(),
+        };
+        let facts = worker.inner().open(&subject)?;
+        Ok(Object {
+            worker: worker.clone(),
+            subject,
+            facts,
+            failures: RefCell::default(),
+        })
+    }
+
+    /// Who is asked about it.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// Another handle of the file.
+    pub fn try_clone_file(&self) -> Result<File> {
+        self.subject.file.try_clone().map_err(unreadable)
+    }
+
+    /// The build-id that the file claims.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.facts.build_id.as_deref()
+    }
+
+    /// Whether it names any function.
+    pub fn has_symbols(&self) -> bool {
+        self.facts.has_symbols
+    }
+
+    /// Whether it holds DWARF.
+    pub fn has_debug_info(&self) -> bool {
+        self.facts.has_debug_info
+    }
+
+    /// All parts that are loaded into memory, in the file's order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.facts.segments
+    }
+
+    /// Why debug files could not be used, as far as they were needed.
+    pub fn failures(&self) -> Vec<String> {
+        self.failures.borrow().clone()
+    }
+
+    /// What is at an offset.
+    pub fn resolve(&self, query: Query) -> Result<Answer> {
+        let mut answers = self.resolve_all(&[query])?;
+        answers.pop().ok_or(Error::Fatal(Death::Nonsense))
+    }
+
+    /// What is at some offsets, in the same order: many at once cost less.
+    pub fn resolve_all(&self, queries: &[Query]) -> Result<Vec<Answer>> {
+        let mut answers = Vec::with_capacity(queries.len());
+        for queries in queries.chunks(QUERIES_MAX) {
+            let request = Request::Resolve {
+                object: self.subject.number,
+                queries: queries.to_vec(),
+            };
+            let Reply::Answers {
+                answers: more,
+                failures,
+            } = self.ask(&request)?
+            else {
+                return Err(self.distrust());
+            };
+            let more: Option<Vec<Answer>> = more.into_iter().map(|one| self.answer(one)).collect();
+            match more.filter(|more| more.len() == queries.len()) {
+                Some(more) => answers.extend(more),
+                None => return Err(self.distrust()),
+            }
+            if let Some(failures) = failures {
+                self.failures.replace(failures);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// What the child reports; none when it names a file that it was not given.
+    fn answer(&self, reported: Reported) -> Option<Answer> {
+        Some(Answer {
+            found: match reported.found {
+                Ok(told) => Ok(self.resolution(told)?),
+                Err(why) => Err(why),
+            },
+            is_after_call: reported.is_after_call,
+        })
+    }
+
+    fn resolution(&self, told: Told) -> Option<Resolution> {
+        Some(Resolution {
+            frames: told.frames,
+            source: told.source,
+            from: self.names_from(told.holder)?,
+            note: told.note,
+        })
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    pub(crate) fn ask(&self, request: &Request) -> Result<Reply> {
+        self.worker.inner().ask(&self.subject, request)
+    }
+
+    /// Forgets what debug files were the reason of.
+    pub(crate) fn forget_failures(&self) {
+        self.failures.take();
+    }
+
+    /// Asks about the file no more: what was answered cannot be.
+    pub(crate) fn distrust(&self) -> Error {
+        self.worker.inner().distrust(&self.subject)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.worker.inner().close(self.subject.number);
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Answers the questions, in the child.
+
+use crate::protocol::{
+    reason, Attached, Facts, Failure, Form, Holder, Query, Reply, Reported, Request, Role, Shared,
+    Told, Unit, FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX,
+};
+use nsprobe_symbolize::{
+    Binary, DebugSet, FoundIn, NamesFrom, OpenFile, OpenFiles, Resolution, SplitUnit, Supplementary,
+};
+use nsprobe_unwind::{Digest, Input, UnwindTable};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// The files that were opened.
+#[derive(Debug, Default)]
+pub struct Parser {
+    open: HashMap<u32, Held>,
+}
+
+/// A file, and those with its debug information.
+#[derive(Debug)]
+struct Held {
+    binary: Binary,
+    debug: DebugSet,
+    /// The paths of its debug files, in the order in which they came.
+    attached: Vec<Rc<PathBuf>>,
+    /// How many failures of debug files were told.
+    told: usize,
+}
+
+impl Parser {
+    /// The answer to a request that came with these files.
+    pub fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
+        let answered = match request {
+            Request::Open {
+                object,
+                label,
+                form,
+            } => self.open(object, label, form, files),
+            Request::Attach {
+                object,
+                files: told,
+            } => self.attach(object, told, files),
+            Request::Check { program, object } => self.check(program, object),
+            Request::SplitUnits { object } => self.split_units(object),
+            Request::Resolve { object, queries } => self.resolve(object, &queries),
+            Request::Rows { object, to_keep } => self.rows(object, to_keep),
+            Request::Compile { input } => table(input.compile()),
+            Request::Close { object } => {
+                self.open.remove(&object);
+                Ok(Reply::Closed)
+            }
+        };
+        answered.unwrap_or_else(Reply::Failed)
+    }
+
+    fn open(
+        &mut self,
+        object: u32,
+        label: Vec<u8>,
+        form: Form,
+        files: Vec<OwnedFd>,
+    ) -> Result<Reply, Failure> {
+        let label = path(label);
+        let file = files.into_iter().next().ok_or(Failure::UnknownObject)?;
+        let file = File::from(file);
+        let opened = match form {
+            Form::Program => Binary::open(file, &label),
+            Form::Sections => Binary::open_sections(file, &label),
+            Form::Supplementary => Binary::open_supplementary(file, &label),
+        };
+        let held = Held {
+            binary: opened.map_err(refused)?,
+            debug: DebugSet::default(),
+            attached: Vec::new(),
+            told: 0,
+        };
+        let facts = facts(&held.binary);
+        self.open.insert(object, held);
+        Ok(Reply::Opened(facts))
+    }
+
+    fn held(&self, object: u32) -> Result<&Held, Failure> {
+        self.open.get(&object).ok_or(Failure::UnknownObject)
+    }
+
+    fn held_mut(&mut self, object: u32) -> Result<&mut Held, Failure> {
+        self.open.get_mut(&object).ok_or(Failure::UnknownObject)
+    }
+
+    fn attach(
+        &mut self,
+        object: u32,
+        told: Vec<Attached>,
+        files: Vec<OwnedFd>,
+    ) -> Result<Reply, Failure> {
+        if told.len() != files.len() {
+            return Err(refused("its debug files are too many to be open at once"));
+        }
+        let held = self.held_mut(object)?;
+        let mut open = std::mem::take(&mut held.debug).into_files();
+        for (attached, file) in told.into_iter().zip(files) {
+            let path = Rc::new(path(attached.label));
+            held.attached.push(Rc::clone(&path));
+            let file = OpenFile {
+                file: file.into(),
+                path,
+                // Where it was found is the parent's business.
+                found_in: FoundIn::Container,
+            };
+            put(&mut open, attached.role, file);
+        }
+        held.debug = DebugSet::new(open);
+        Ok(Reply::Attached)
+    }
+
+    fn check(&self, program: u32, object: u32) -> Result<Reply, Failure> {
+        let (program, file) = (self.held(program)?, self.held(object)?);
+        let checked = program.binary.check_debug_file(&file.binary);
+        Ok(Reply::Checked(checked.map_err(|why| reason(&why))))
+    }
+
+    fn split_units(&self, object: u32) -> Result<Reply, Failure> {
+        let units = self.held(object)?.binary.split_units();
+        Ok(Reply::SplitUnits(match units {
+            Ok(units) => Ok(told_units(units)),
+            Err(why) => Err(reason(&why)),
+        }))
+    }
+
+    fn resolve(&mut self, object: u32, queries: &[Query]) -> Result<Reply, Failure> {
+        let held = self.held_mut(object)?;
+        let answers = queries.iter().map(|query| held.report(query)).collect();
+        Ok(Reply::Answers {
+            answers,
+            failures: held.more_failures(),
+        })
+    }
+
+    fn rows(&self, object: u32, to_keep: bool) -> Result<Reply, Failure> {
+        let input = Input::of(&self.held(object)?.binary).map_err(refused)?;
+        match to_keep && input.is_worth_keeping() {
+            true => Ok(Reply::Input(input)),
+            false => table(input.compile()),
+        }
+    }
+}
+
+impl Held {
+    fn report(&self, query: &Query) -> Reported {
+        let Query { offset, lookup } = *query;
+        let found = self.binary.resolve_with(&self.debug, offset, lookup);
+        Reported {
+            found: found.map(|resolution| self.told(resolution)),
+            is_after_call: self.binary.is_after_call(offset),
+        }
+    }
+
+    fn told(&self, resolution: Resolution) -> Told {
+        Told {
+            frames: resolution.frames,
+            source: resolution.source,
+            holder: self.holder(&resolution.from),
+            note: resolution.note.map(|note| reason(&note)),
+        }
+    }
+
+    fn holder(&self, from: &NamesFrom) -> Holder {
+        match from {
+            NamesFrom::Program => Holder::Program,
+            NamesFrom::DebugData => Holder::DebugData,
+            NamesFrom::File(path, _) => {
+                let at = self.attached.iter().position(|own| Rc::ptr_eq(own, path));
+                // One that was not attached would be refused by the parent.
+                let at = at.and_then(|at| u32::try_from(at).ok());
+                Holder::Attached(at.unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    /// Why debug files could not be used, unless that was told.
+    fn more_failures(&mut self) -> Option<Vec<String>> {
+        let failures = self.debug.failures();
+        if failures.len() <= self.told {
+            return None;
+        }
+        self.told = failures.len();
+        let failures = failures.iter().take(FAILURES_MAX);
+        Some(failures.map(reason).collect())
+    }
+}
+
+fn put(open: &mut OpenFiles, role: Role, file: OpenFile) {
+    match role {
+        Role::Separate => open.separate = Some(file),
+        Role::Supplementary => open.supplementary = Some(file),
+        Role::Package => open.packages.push(file),
+        Role::Split(id) => open.split.push((id, file)),
+    }
+}
+
+fn facts(binary: &Binary) -> Facts {
+    let link = binary.debug_link();
+    Facts {
+        build_id: binary.build_id().map(<[u8]>::to_vec),
+        has_symbols: binary.has_symbols(),
+        has_debug_info: binary.has_debug_info(),
+        has_debug_names: binary.has_debug_names(),
+        debug_link: link.map(|link| link.name.into_vec()),
+        supplementary: binary.supplementary().map(shared),
+        segments: binary.segments().to_vec(),
+    }
+}
+
+fn shared(link: Supplementary) -> Shared {
+    Shared {
+        path: link.path.into_os_string().into_vec(),
+        build_id: link.build_id,
+    }
+}
+
+/// Units as they are told, as many as there is room for.
+fn told_units(units: Vec<SplitUnit>) -> Vec<Unit> {
+    let told = units.into_iter().map(|unit| Unit {
+        id: unit.id,
+        name: unit.name.into_os_string().into_vec(),
+        folder: unit.folder.into_os_string().into_vec(),
+    });
+    let mut bytes = 0;
+    let fits = |unit: &Unit| {
+        bytes += unit.bytes();
+        bytes <= UNITS_BYTES_MAX
+    };
+    told.take(UNITS_MAX).take_while(fits).collect()
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+fn refused(why: impl ToString) -> Failure {
+    Failure::Refused(reason(&why))
+}
+
+fn table(compiled: Result<UnwindTable, nsprobe_unwind::Error>) -> Result<Reply, Failure> {
+    let table = compiled.map_err(refused)?;
+    Ok(Reply::Table(table.to_bytes(Digest::default())))
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a child is asked and what it answers, as postcard's encoding of serde's types.
+//! Both sides are the same program: there are no versions.
+
+mod debug;
+
+pub use debug::{Attached, Form, Holder, Role, Shared, Told, Unit};
+pub(crate) use debug::{FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX};
+
+use nsprobe_symbolize::{FileOffset, Lookup, Segment, Unresolved};
+use nsprobe_unwind::Input;
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of a request: all that describes the frames of a file.
+pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 30;
+/// Most bytes of an answer with what describes the frames of a file.
+pub(crate) const INPUT_BYTES_MAX: usize = 1 << 30;
+/// Most bytes of an answer with unwind rows.
+pub(crate) const TABLE_BYTES_MAX: usize = 128 << 20;
+/// Most bytes of any other answer.
+pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// Most queries of one request.
+pub(crate) const QUERIES_MAX: usize = 512;
+/// Most frames at one offset.
+const FRAMES_MAX: usize = 512;
+/// Most parts that a file is loaded in.
+const SEGMENTS_MAX: usize = 256;
+/// Longest build-id, in bytes.
+const BUILD_ID_BYTES_MAX: usize = 64;
+/// Longest reason, in bytes: a path and a sentence.
+const REASON_BYTES_MAX: usize = 8 << 10;
+
+/// A question.
+#[derive(Debug, Deserialize, Serialize)]
+pub enum Request {
+    /// Reads a file that comes with it; it has this number from now on.
+    Open {
+        /// The number.
+        object: u32,
+        /// How errors call it: bytes of a path.
+        label: Vec<u8>,
+        /// As what it is read.
+        form: Form,
+    },
+    /// Takes debug files of a program that come with it, besides those that it has.
+    Attach {
+        /// The program's number.
+        object: u32,
+        /// The files.
+        files: Vec<Attached>,
+    },
+    /// Whether a file holds the debug information of a program.
+    Check {
+        /// The program's number.
+        program: u32,
+        /// The file's.
+        object: u32,
+    },
+    /// The units whose DWARF is elsewhere.
+    SplitUnits {
+        /// The number.
+        object: u32,
+    },
+    /// What is at some offsets.
+    Resolve {
+        /// The number.
+        object: u32,
+        /// The offsets.
+        queries: Vec<Query>,
+    },
+    /// The unwind rows of a file.
+    Rows {
+        /// The number.
+        object: u32,
+        /// Whether they are kept on disk, if they are worth it: then the answer is what
+        /// they are computed from.
+        to_keep: bool,
+    },
+    /// The unwind rows that come of this.
+    Compile {
+        /// What they are computed from.
+        input: Input,
+    },
+    /// Lets a file go.
+    Close {
+        /// The number.
+        object: u32,
+    },
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Query {
+    /// The place.
+    pub offset: FileOffset,
+    /// How it came about.
+    pub lookup: Lookup,
+}
+
+/// What is at a place.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Reported {
+    /// Its source frames, or why there are none.
+    pub found: Result<Told, Unresolved>,
+    /// Whether a call may end there; none when it is not in code.
+    pub is_after_call: Option<bool>,
+}
+
+/// What is known of a file as a whole.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// The build-id that it claims.
+    pub build_id: Option<Vec<u8>>,
+    /// Whether it names any function.
+    pub has_symbols: bool,
+    /// Whether it holds DWARF.
+    pub has_debug_info: bool,
+    /// Whether it names functions or lines that a program without them could use.
+    pub has_debug_names: bool,
+    /// The name that its debug link says.
+    pub debug_link: Option<Vec<u8>>,
+    /// What it shares with other debug files.
+    pub supplementary: Option<Shared>,
+    /// The parts that are loaded into memory.
+    pub segments: Vec<Segment>,
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub enum Failure {
+    /// The file cannot be used: the parser's own words.
+    Refused(String),
+    /// The parser panicked.
+    Panicked,
+    /// There is no file with this number.
+    UnknownObject,
+    /// The sandbox could not be entered: no questions are taken.
+    NoSandbox(String),
+}
+
+/// An answer.
+#[derive(Debug, Deserialize, Serialize)]
+pub enum Reply {
+    /// Privileges are gone: the first thing that is said.
+    Ready,
+    /// To `Open`.
+    Opened(Facts),
+    /// To `Attach`.
+    Attached,
+    /// To `Check`: why it does not.
+    Checked(Result<(), String>),
+    /// To `SplitUnits`; or why that cannot be told.
+    SplitUnits(Result<Vec<Unit>, String>),
+    /// To `Resolve`.
+    Answers {
+        /// In the same order.
+        answers: Vec<Reported>,
+        /// Why debug files could not be used, when there is more to tell than last time.
+        failures: Option<Vec<String>>,
+    },
+    /// To `Rows` and `Compile`: [`nsprobe_unwind::UnwindTable::to_bytes`].
+    Table(Vec<u8>),
+    /// To `Rows`: to be kept.
+    Input(Input),
+    /// To `Close`.
+    Closed,
+    /// To everything.
+    Failed(Failure),
+}
+
+impl Reply {
+    /// Whether all that is said is within what a sound child would say. Its numbers and
+    /// texts may still be wrong.
+    pub(crate) fn is_sound(&self) -> bool {
+        match self {
+            Reply::Opened(facts) => facts.is_sound(),
+            Reply::Answers { answers, failures } => {
+                let failures = failures.as_deref().unwrap_or_default();
+                answers.iter().all(Reported::is_sound)
+                    && failures.len() <= FAILURES_MAX
+                    && failures.iter().all(|why| is_short(why))
+            }
+            Reply::SplitUnits(Ok(units)) => {
+                units.len() <= UNITS_MAX && units.iter().all(Unit::is_sound)
+            }
+            Reply::Failed(Failure::Refused(why) | Failure::NoSandbox(why))
+            | Reply::Checked(Err(why))
+            | Reply::SplitUnits(Err(why)) => is_short(why),
+            // These are checked by who reads them.
+            Reply::Table(_) | Reply::Input(_) => true,
+            Reply::Ready | Reply::Closed | Reply::Attached => true,
+            Reply::Checked(Ok(())) | Reply::Failed(_) => true,
+        }
+    }
+}
+
+impl Facts {
+    fn is_sound(&self) -> bool {
+        let id = self.build_id.as_deref();
+        self.segments.len() <= SEGMENTS_MAX
+            && id.is_none_or(|id| (1..=BUILD_ID_BYTES_MAX).contains(&id.len()))
+            && self.debug_link.as_deref().is_none_or(debug::is_link)
+            && self.supplementary.as_ref().is_none_or(Shared::is_sound)
+    }
+}
+
+impl Reported {
+    fn is_sound(&self) -> bool {
+        let Ok(found) = &self.found else {
+            return true;
+        };
+        (1..=FRAMES_MAX).contains(&found.frames.len()) && found.note.as_deref().is_none_or(is_short)
+    }
+}
+
+fn is_short(text: &str) -> bool {
+    text.len() <= REASON_BYTES_MAX
+}
+
+/// A message as bytes; none when memory is short.
+pub(crate) fn encode(message: &impl Serialize) -> Option<Vec<u8>> {
+    postcard::to_stdvec(message).ok()
+}
+
+/// The message that bytes are; none when they are something else, or more.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Some(message),
+        _ => None,
+    }
+}
+
+/// A reason that is not longer than it may be.
+pub(crate) fn reason(why: &impl ToString) -> String {
+    let mut why = why.to_string();
+    let end = (0..=REASON_BYTES_MAX.min(why.len()))
+        .rev()
+        .find(|&at| why.is_char_boundary(at));
+    why.truncate(end.unwrap_or(0));
+    why
+}
+
+#[cfg(test)]
+mod tests;

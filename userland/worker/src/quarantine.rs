@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that a parser came to an end on, and how many did lately.
+
+use crate::error::{unreadable, Death, Error};
+use crate::Result;
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+/// Most files that are remembered; beyond, all are forgotten, and cost a child each anew.
+const FILES_MAX: usize = 1 << 16;
+/// Most deaths in [`LATELY`].
+const DEATHS_MAX: usize = 32;
+const LATELY: Duration = Duration::from_secs(60);
+
+/// What a file is told from others by. Not the build-id, which anybody can forge: with
+/// that of libc, a hostile file would take all containers' libc with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileKey {
+    device: u64,
+    inode: u64,
+    bytes: i64,
+    changed: (i64, u64),
+}
+
+impl FileKey {
+    pub(crate) fn of(file: &File) -> Result<FileKey> {
+        let stat = rustix::fs::fstat(file).map_err(unreadable)?;
+        Ok(FileKey {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            bytes: stat.st_size,
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+}
+
+/// A child that gives no answer keeps us from all others: it counts as so many deaths.
+const DEATHS_OF_A_HANG: usize = 4;
+/// However many gave none, the next has so much time.
+const PATIENCE_LEAST: Duration = Duration::from_secs(2);
+
+/// The files, each with those that were read with it, and the deaths.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    files: HashMap<Vec<FileKey>, Death>,
+    deaths: VecDeque<Instant>,
+    hangs: u32,
+}
+
+impl Quarantine {
+    /// Fails for a file that a parser came to an end on, or for several read together.
+    pub(crate) fn check(&self, files: &[FileKey]) -> Result<()> {
+        match self.files.get(files) {
+            Some(death) => Err(Error::Fatal(*death)),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks no more about the file, when it is read with the others.
+    pub(crate) fn add(&mut self, files: Vec<FileKey>, death: Death) {
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+        }
+        self.files.insert(files, death);
+    }
+
+    /// Notes that a child has come to an end before its time.
+    pub(crate) fn note_death(&mut self, death: Death) {
+        let count = match death {
+            Death::Hung(_) => {
+                self.hangs += 1;
+                DEATHS_OF_A_HANG
+            }
+            _ => 1,
+        };
+        self.deaths
+            .extend(std::iter::repeat_n(Instant::now(), count));
+    }
+
+    /// What is left of a time to wait: half of it after each child that let us wait in
+    /// vain, so that many such files do not stop a trace for long.
+    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+        let left = limit / 2u32.saturating_pow(self.hangs.min(16));
+        left.max(PATIENCE_LEAST.min(limit))
+    }
+
+    /// Fails when so many did lately that no more shall be started.
+    pub(crate) fn check_deaths(&mut self) -> Result<()> {
+        while self.deaths.front().is_some_and(|at| at.elapsed() > LATELY) {
+            self.deaths.pop_front();
+        }
+        match self.deaths.len() {
+            count if count >= DEATHS_MAX => Err(Error::TooManyDeaths(count)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_ends_before_it_is_gone() {
+        let mut quarantine = Quarantine::default();
+        let limit = Duration::from_secs(30);
+        let mut waited = Duration::ZERO;
+        while quarantine.check_deaths().is_ok() {
+            waited += quarantine.patience(limit);
+            quarantine.note_death(Death::Hung(limit));
+        }
+        assert!(waited < Duration::from_secs(70), "{waited:?}");
+        let short = Duration::from_millis(10);
+        assert_eq!(quarantine.patience(short), short);
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unwind rows through a child, and how they are kept on disk although it is not trusted.
+//!
+//! What is kept must be right for other containers and later runs, so that a child which
+//! has read any file cannot be asked for it: it only hands over what rows are computed
+//! from. That is named by its digest, here, and compiled by a new child which has seen
+//! nothing else. Whoever takes the first child over gets the rows of an input of his own
+//! choice, under their right name; and who takes over the second one, by its input, spoils
+//! the rows of that very input.
+
+use crate::error::{Death, Error};
+use crate::process::Process;
+use crate::protocol::{Failure, Reply, Request};
+use crate::{Object, Result};
+use nsprobe_unwind::{Cache, Digest, Input, UnwindTable};
+
+impl Object {
+    /// The unwind rows of the file, and whether an earlier run has compiled them.
+    pub fn rows(&self, cache: Option<&Cache>) -> Result<(UnwindTable, bool)> {
+        let request = Request::Rows {
+            object: self.subject().number,
+            to_keep: cache.is_some(),
+        };
+        match (self.ask(&request)?, cache) {
+            (Reply::Table(bytes), _) => {
+                let table = UnwindTable::from_bytes(Digest::default(), &bytes);
+                Ok((table.ok_or_else(|| self.distrust())?, false))
+            }
+            (Reply::Input(input), Some(cache)) => {
+                cache.table_by(&input, || self.compile(input.clone()))
+            }
+            _ => Err(self.distrust()),
+        }
+    }
+
+    /// Has a table compiled by a child that sees nothing else.
+    fn compile(&self, input: Input) -> Result<UnwindTable> {
+        let mut inner = self.worker().inner();
+        let options = inner.options().clone();
+        inner.check_deaths()?;
+        let mut process = Process::start(&options).map_err(Error::NoSandbox)?;
+        let limit = inner.patience(options.limits.load);
+        let asked = process.ask(&Request::Compile { input }, &[], limit);
+        let death = match asked {
+            Ok(Reply::Table(bytes)) => match UnwindTable::from_bytes(Digest::default(), &bytes) {
+                Some(table) => return Ok(table),
+                None => Death::Nonsense,
+            },
+            Ok(Reply::Failed(Failure::Refused(why))) => return Err(Error::Refused(why)),
+            Ok(Reply::Failed(Failure::Panicked)) => Death::Panicked,
+            Ok(_) => Death::Nonsense,
+            Err(death) => death,
+        };
+        inner.note_death(death);
+        Err(inner.quarantine(self.subject(), death))
+    }
+}

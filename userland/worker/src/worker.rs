@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Questions about files, and a child that answers them, whatever becomes of it.
+//!
+//! A file is asked about until a child comes to an end on it twice: the second child has
+//! read nothing but this file, so that one which was spoilt by another file, or killed by
+//! somebody, costs nobody's names. One that gives no answer in time is not asked again.
+
+use crate::channel::FILES_MAX;
+use crate::error::{Death, Error};
+use crate::process::{Options, Process};
+use crate::protocol::{Attached, Facts, Failure, Form, Reply, Request, Role};
+use crate::quarantine::{FileKey, Quarantine};
+use crate::Result;
+use nsprobe_symbolize::OpenFile;
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Most files that a child has open.
+const OPEN_MAX: usize = 64;
+/// Most descriptors of these and their debug files; one program may have as many.
+pub(crate) const HELD_MAX: usize = 1536;
+
+/// A child and its successors.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    options: Options,
+    process: Option<Process>,
+    /// What the child has open, by number: when it was last asked about.
+    open: BTreeMap<u32, Opened>,
+    quarantine: Quarantine,
+    /// Numbers that were given.
+    numbers: u32,
+    /// Questions that were asked.
+    asked: u64,
+}
+
+/// A file in the child's hands.
+#[derive(Debug)]
+struct Opened {
+    asked: u64,
+    /// Whether it was asked about since it was opened.
+    is_loaded: bool,
+    /// How many descriptors the child has of it.
+    descriptors: usize,
+}
+
+/// A file to ask about, as the parent has it.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) number: u32,
+    pub(crate) file: File,
+    pub(crate) key: FileKey,
+    pub(crate) label: Vec<u8>,
+    pub(crate) form: Form,
+    /// Those with its debug information.
+    pub(crate) debug: RefCell<Vec<DebugFile>>,
+}
+
+/// A debug file, as the parent has it.
+#[derive(Debug)]
+pub(crate) struct DebugFile {
+    pub(crate) role: Role,
+    pub(crate) open: OpenFile,
+    pub(crate) key: FileKey,
+}
+
+impl Subject {
+    /// What it is quarantined by: with its debug files, any of which may be the culprit.
+    fn keys(&self) -> Vec<FileKey> {
+        let debug = self.debug.borrow();
+        let debug = debug.iter().map(|file| file.key);
+        std::iter::once(self.key).chain(debug).collect()
+    }
+
+    /// How many descriptors the child has of it at most: symbols and DWARF are read through
+    /// copies.
+    fn descriptors(&self) -> usize {
+        match self.debug.borrow().len() {
+            0 => 1,
+            count => count + 3,
+        }
+    }
+}
+
+impl Worker {
+    /// Starts a child, which ends with this thread. An error says why it cannot be, or
+    /// cannot give up its privileges.
+    pub fn start(options: Options) -> Result<Worker> {
+        let process = Process::start(&options).map_err(Error::NoSandbox)?;
+        Ok(Worker {
+            inner: Rc::new(RefCell::new(Inner {
+                options,
+                process: Some(process),
+                open: BTreeMap::new(),
+                quarantine: Quarantine::default(),
+                numbers: 0,
+                asked: 0,
+            })),
+        })
+    }
+
+    /// The pid of the child, if there is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.inner.borrow().process.as_ref().map(Process::pid)
+    }
+
+    pub(crate) fn inner(&self) -> RefMut<'_, Inner> {
+        self.inner.borrow_mut()
+    }
+}
+
+impl Inner {
+    /// A number for a file.
+    pub(crate) fn number(&mut self) -> u32 {
+        self.numbers = self.numbers.wrapping_add(1);
+        self.numbers
+    }
+
+    /// What children are like.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Reads a file; what is known of it.
+    pub(crate) fn open(&mut self, subject: &Subject) -> Result<Facts> {
+        self.survive(subject, Inner::open_once)
+    }
+
+    /// The answer to a question about a file, which is opened if need be.
+    pub(crate) fn ask(&mut self, subject: &Subject, request: &Request) -> Result<Reply> {
+        self.survive(subject, |inner, subject| {
+            if let Err(why) = inner.reopen(subject)? {
+                return Ok(Err(why));
+            }
+            inner.ask_once(subject, request)
+        })
+    }
+
+    /// The answer to a question about a file and another one, by which it is judged: who
+    /// does not survive the question is the former.
+    pub(crate) fn ask_with(
+        &mut self,
+        other: &Subject,
+        subject: &Subject,
+        request: &Request,
+    ) -> Result<Reply> {
+        self.quarantine.check(&other.keys())?;
+        self.survive(subject, |inner, subject| {
+            for needed in [other, subject] {
+                if let Err(why) = inner.reopen(needed)? {
+                    return Ok(Err(why));
+                }
+            }
+            inner.ask_once(subject, request)
+        })
+    }
+
+    /// Makes sure that the child has the file open.
+    fn reopen(&mut self, subject: &Subject) -> std::result::Result<Result<()>, Death> {
+        match self.open.get_mut(&subject.number) {
+            Some(opened) => {
+                opened.asked = self.asked;
+                Ok(Ok(()))
+            }
+            None => Ok(self.open_once(subject)?.map(drop)),
+        }
+    }
+
+    /// Asks about a file no more: what a child answered about it cannot be.
+    pub(crate) fn distrust(&mut self, subject: &Subject) -> Error {
+        self.bury(Death::Nonsense);
+        self.quarantine(subject, Death::Nonsense)
+    }
+
+    /// Asks about a file no more.
+    pub(crate) fn quarantine(&mut self, subject: &Subject, death: Death) -> Error {
+        self.quarantine.add(subject.keys(), death);
+        Error::Fatal(death)
+    }
+
+    /// Fails when too many children died lately.
+    pub(crate) fn check_deaths(&mut self) -> Result<()> {
+        self.quarantine.check_deaths()
+    }
+
+    /// Notes that a child has come to an end before its time.
+    pub(crate) fn note_death(&mut self, death: Death) {
+        self.quarantine.note_death(death);
+    }
+
+    /// What is left of a time to wait.
+    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+        self.quarantine.patience(limit)
+    }
+
+    /// Lets a file go.
+    pub(crate) fn close(&mut self, number: u32) {
+        if self.open.remove(&number).is_none() {
+            return;
+        }
+        let limit = self.options.limits.query;
+        let request = Request::Close { object: number };
+        if let Err(death) = self.exchange(&request, &[], limit) {
+            self.bury(death);
+        }
+    }
+
+    /// Tries, and tries once more with a new child when the first one died. The inner
+    /// error is the file's; the outer one is a death.
+    fn survive<T>(
+        &mut self,
+        subject: &Subject,
+        mut attempt: impl FnMut(&mut Inner, &Subject) -> std::result::Result<Result<T>, Death>,
+    ) -> Result<T> {
+        self.quarantine.check(&subject.keys())?;
+        let mut is_second = false;
+        loop {
+            self.revive()?;
+            let death = match attempt(self, subject) {
+                Ok(answered) => return answered,
+                Err(death) => death,
+            };
+            self.bury(death);
+            if is_second || matches!(death, Death::Hung(_)) {
+                return Err(self.quarantine(subject, death));
+            }
+            is_second = true;
+        }
+    }
+
+    /// Makes sure that there is a child.
+    fn revive(&mut self) -> Result<()> {
+        if self.process.is_none() {
+            self.quarantine.check_deaths()?;
+            let process = Process::start(&self.options).map_err(Error::NoSandbox)?;
+            self.process = Some(process);
+        }
+        Ok(())
+    }
+
+    /// Forgets a child that is of no use any more.
+    fn bury(&mut self, death: Death) {
+        self.process = None;
+        self.open.clear();
+        self.quarantine.note_death(death);
+    }
+
+    fn open_once(&mut self, subject: &Subject) -> std::result::Result<Result<Facts>, Death> {
+        let descriptors = subject.descriptors();
+        self.make_room(descriptors)?;
+        let request = Request::Open {
+            object: subject.number,
+            label: subject.label.clone(),
+            form: subject.form,
+        };
+        let limit = self.options.limits.load;
+        let facts = match self.exchange(&request, &[subject.file.as_fd()], limit)? {
+            Reply::Opened(facts) => facts,
+            reply => {
+                return match answer_of(reply)? {
+                    Err(why) => Ok(Err(why)),
+                    Ok(_) => Err(Death::Nonsense),
+                }
+            }
+        };
+        let opened = Opened {
+            asked: self.asked,
+            is_loaded: false,
+            descriptors,
+        };
+        self.open.insert(subject.number, opened);
+        let attached = self.attach_once(subject)?;
+        Ok(attached.map(|()| facts))
+    }
+
+    /// Has files closed that were of no use for longest, until so many descriptors fit.
+    fn make_room(&mut self, descriptors: usize) -> std::result::Result<(), Death> {
+        let held = |inner: &Inner| -> usize {
+            let open = inner.open.values();
+            open.map(|opened| opened.descriptors).sum()
+        };
+        while self.open.len() >= OPEN_MAX || held(self) + descriptors > HELD_MAX {
+            let oldest = self.open.iter().min_by_key(|(_, opened)| opened.asked);
+            let Some(oldest) = oldest.map(|(number, _)| *number) else {
+                break;
+            };
+            self.open.remove(&oldest);
+            let limit = self.options.limits.query;
+            self.exchange(&Request::Close { object: oldest }, &[], limit)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the debug files of a program that was just opened, some at a time.
+    fn attach_once(&mut self, subject: &Subject) -> std::result::Result<Result<()>, Death> {
+        let debug = subject.debug.borrow();
+        for files in debug.chunks(FILES_MAX) {
+            let told = files.iter().map(|file| Attached {
+                role: file.role,
+                label: file.open.path.as_os_str().as_bytes().to_vec(),
+            });
+            let request = Request::Attach {
+                object: subject.number,
+                files: told.collect(),
+            };
+            let open: Vec<_> = files.iter().map(|file| file.open.file.as_fd()).collect();
+            let limit = self.options.limits.query;
+            match answer_of(self.exchange(&request, &open, limit)?)? {
+                Ok(Reply::Attached) => {}
+                Ok(_) => return Err(Death::Nonsense),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn ask_once(
+        &mut self,
+        subject: &Subject,
+        request: &Request,
+    ) -> std::result::Result<Result<Reply>, Death> {
+        let limits = self.options.limits;
+        let limit = match self.open.get(&subject.number) {
+            Some(opened) if opened.is_loaded && is_query(request) => limits.query,
+            _ => limits.load,
+        };
+        let reply = self.exchange(request, &[], limit)?;
+        if let Some(opened) = self.open.get_mut(&subject.number) {
+            opened.is_loaded = true;
+            opened.asked = self.asked;
+        }
+        answer_of(reply)
+    }
+
+    fn exchange(
+        &mut self,
+        request: &Request,
+        files: &[BorrowedFd<'_>],
+        limit: Duration,
+    ) -> std::result::Result<Reply, Death> {
+        self.asked += 1;
+        // The caller has made sure that there is one, or has nothing to tell it.
+        let Some(process) = &mut self.process else {
+            return Ok(Reply::Closed);
+        };
+        process.ask(request, files, self.quarantine.patience(limit))
+    }
+}
+
+fn is_query(request: &Request) -> bool {
+    matches!(request, Request::Resolve { .. })
+}
+
+/// Tells failures of the file from those of the child.
+fn answer_of(reply: Reply) -> std::result::Result<Result<Reply>, Death> {
+    match reply {
+        Reply::Failed(Failure::Refused(why)) => Ok(Err(Error::Refused(why))),
+        // A panic leaves a parser that nobody should ask.
+        Reply::Failed(Failure::Panicked) => Err(Death::Panicked),
+        Reply::Failed(Failure::UnknownObject | Failure::NoSandbox(_)) | Reply::Ready => {
+            Err(Death::Nonsense)
+        }
+        reply => Ok(Ok(reply)),
+    }
+}

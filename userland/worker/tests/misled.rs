@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ELF-08: whatever a file brings a parser to, it costs that file only.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use nsprobe_symbolize::Lookup;
+use nsprobe_worker::{Error, Object, Query, Worker};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{file, options, Folder, CHILD};
+
+/// The name of the code at a file's entry.
+fn first_name(object: &Object) -> String {
+    let segment = object.segments().iter().find(|s| s.executable).unwrap();
+    let offsets = (0..4096).map(|at| nsprobe_symbolize::FileOffset(segment.file_offset.0 + at));
+    let queries: Vec<Query> = offsets
+        .map(|offset| Query {
+            offset,
+            lookup: Lookup::Instruction,
+        })
+        .collect();
+    let answers = object.resolve_all(&queries).unwrap();
+    assert_eq!(answers.len(), queries.len());
+    let found = answers.into_iter().find_map(|answer| answer.found.ok());
+    found.unwrap().frames[0].function.clone()
+}
+
+/// A parser that does as the name of the file says; what is said of the file. Before and
+/// behind it another file has its names.
+fn misled(how: &str) -> Error {
+    let folder = Folder::new(how);
+    let worker = Worker::start(options()).unwrap();
+    let sound = Object::open(&worker, file(CHILD.as_ref()), CHILD.as_ref()).unwrap();
+    let name = first_name(&sound);
+    let path = folder.file(how, b"whatever");
+    let error = Object::open(&worker, file(&path), &path).unwrap_err();
+    assert_eq!(first_name(&sound), name);
+    // It is asked about no more: no child is lost by it.
+    let pid = worker.pid();
+    let again = Object::open(&worker, file(&path), Path::new("harmless")).unwrap_err();
+    assert_eq!(again.to_string(), error.to_string());
+    assert_eq!((worker.pid(), first_name(&sound)), (pid, name));
+    // Another file at the same path is another file.
+    fs::remove_file(&path).unwrap();
+    fs::copy(CHILD, &path).unwrap();
+    Object::open(&worker, file(&path), Path::new("harmless")).unwrap();
+    error
+}
+
+#[test]
+fn a_panic() {
+    assert_eq!(
+        misled("panics").to_string(),
+        "the parser panicked on this file"
+    );
+}
+
+#[test]
+fn an_abort() {
+    let error = misled("aborts").to_string();
+    assert_eq!(error, "the parser died of SIGABRT on this file");
+}
+
+#[test]
+fn a_stack_overflow() {
+    let error = misled("overflows").to_string();
+    assert_eq!(error, "the parser died of SIGABRT on this file");
+}
+
+#[test]
+fn more_memory_than_there_is() {
+    for how in ["takes-a-terabyte", "takes-all-slowly"] {
+        let error = misled(how).to_string();
+        assert_eq!(error, "the parser died of SIGABRT on this file");
+    }
+}
+
+#[test]
+fn a_call_that_the_filter_refuses() {
+    let error = misled("opens").to_string();
+    let says = "the parser was killed by its seccomp filter (SIGSYS) on this file";
+    assert_eq!(error, says);
+}
+
+#[test]
+fn an_end_or_another_answer() {
+    let error = misled("ends").to_string();
+    assert_eq!(error, "the parser ended with status 7 on this file");
+    for how in ["another-answer", "floods"] {
+        let error = misled(how).to_string();
+        let says = "the parser gave an answer that makes no sense on this file";
+        assert_eq!(error, says);
+    }
+}
+
+#[test]
+fn a_loop_ends_with_the_patience() {
+    let folder = Folder::new("loops");
+    let mut options = options();
+    options.limits.load = Duration::from_secs(1);
+    let worker = Worker::start(options).unwrap();
+    let path = folder.file("loops", b"whatever");
+    let begun = Instant::now();
+    let error = Object::open(&worker, file(&path), &path).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the parser gave no answer within 1 s on this file"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    let sound = Path::new("/bin/true");
+    Object::open(&worker, file(sound), sound).unwrap();
+}
+
+#[test]
+fn a_child_that_is_killed_or_stopped_from_outside_costs_no_names() {
+    let mut options = options();
+    options.limits.query = Duration::from_secs(3);
+    options.limits.load = Duration::from_secs(5);
+    let worker = Worker::start(options).unwrap();
+    let files: Vec<Object> = ["/proc/self/exe", CHILD]
+        .iter()
+        .map(|path| Object::open(&worker, File::open(path).unwrap(), path.as_ref()).unwrap())
+        .collect();
+    let names: Vec<String> = files.iter().map(first_name).collect();
+    let signal = |signal| {
+        let pid = nix::unistd::Pid::from_raw(worker.pid().unwrap() as i32);
+        nix::sys::signal::kill(pid, signal).unwrap();
+    };
+    for _ in 0..3 {
+        signal(nix::sys::signal::SIGKILL);
+        assert_eq!(files.iter().map(first_name).collect::<Vec<_>>(), names);
+    }
+    // One that gives no answer costs the file that it is asked about.
+    assert_eq!(first_name(&files[0]), names[0]);
+    signal(nix::sys::signal::SIGSTOP);
+    let pid = worker.pid().unwrap();
+    support::soon(|| support::state(pid) == Some('T'));
+    let query = Query {
+        offset: nsprobe_symbolize::FileOffset(0),
+        lookup: Lookup::Instruction,
+    };
+    let error = files[0].resolve(query).unwrap_err().to_string();
+    assert!(error.contains("no answer within 3 s"), "{error}");
+    assert_eq!(first_name(&files[1]), names[1]);
+    assert!(files[0].resolve(query).is_err());
+}
+
+#[test]
+fn files_that_kill_one_child_after_the_other_are_stopped() {
+    let folder = Folder::new("many");
+    let worker = Worker::start(options()).unwrap();
+    let mut last = String::new();
+    for number in 0..40 {
+        let path = folder.file(&format!("{number}-aborts"), b"whatever");
+        last = Object::open(&worker, file(&path), &path)
+            .unwrap_err()
+            .to_string();
+    }
+    assert!(last.contains("no more is started for now"), "{last}");
+}
+
+#[test]
+fn more_files_than_a_child_may_have_open_are_read_in_turn() {
+    let worker = Worker::start(options()).unwrap();
+    let path = Path::new("/bin/true");
+    let open = || Object::open(&worker, file(path), path).unwrap();
+    let files: Vec<Object> = (0..200).map(|_| open()).collect();
+    let name = first_name(&files[0]);
+    assert!(files
+        .iter()
+        .step_by(31)
+        .all(|file| first_name(file) == name));
+    let open = fs::read_dir(format!("/proc/{}/fd", worker.pid().unwrap())).unwrap();
+    assert!(open.count() <= 3 + 64);
+}
