@@ -117,7 +117,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     // Without stacks nothing more is needed of the files.
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
-    let names = Names::new(files, run.wishes(), Rc::clone(&search));
+    let names = Names::new(files, run.wishes(), Rc::clone(&search), run.worker());
     let mut counting = Counting {
         tables,
         one_each,

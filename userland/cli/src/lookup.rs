@@ -18,6 +18,9 @@ pub(crate) trait NameFrames {
     fn name_at(&mut self, frame: Frame, _: Moment) -> Rc<Named> {
         self.name(frame)
     }
+
+    /// Looks up frames that are about to be asked for: those of a stack at once cost less.
+    fn prepare(&mut self, _frames: &[Frame]) {}
 }
 
 /// Who knows all that records do not say themselves.
@@ -124,6 +127,10 @@ impl NameFrames for LiveOf<'_> {
 
     fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
         self.live.names.name_at(self.session, frame, moment)
+    }
+
+    fn prepare(&mut self, frames: &[Frame]) {
+        self.live.names.look_up(self.session, frames);
     }
 }
 

@@ -2,6 +2,8 @@
 //! `nsprobe`: the story on one page. Arguments become a plan, the plan runs,
 //! and its end becomes an exit code.
 //!
+//! Started by itself to parse files of containers, it does that and nothing else.
+//!
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done; also when the reader of our output went away |
@@ -47,6 +49,9 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if nsprobe_worker::is_asked_for() {
+        return nsprobe_worker::serve();
+    }
     let plan = match args::plan() {
         Ok(plan) => plan,
         Err(code) => return code,

@@ -13,15 +13,15 @@ use crate::origin::{self, Found, Origin};
 use crate::probes::ProbedFile;
 use crate::rows::Wishes;
 use crate::search::{self, Search};
+use anyhow::Context;
+use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
-use nsprobe_symbolize::{
-    Binary, DebugSet, FileOffset, Lookup, NamesFrom, Resolution, Source, SourceFrame,
-};
+use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source, SourceFrame};
 use nsprobe_target::Process;
 use nsprobe_unwind::UnwindTable;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
+use nsprobe_worker::{Answer, Error, Query, Worker};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -89,7 +89,6 @@ struct Opened {
     found: Found,
     /// What was found when the file was announced, until a name is needed.
     pending: Option<search::Found>,
-    debug: DebugSet,
     /// What there is to tell of debug files.
     notes: Vec<String>,
 }
@@ -102,6 +101,8 @@ pub(crate) struct Names {
     /// Where the unwind rows of files are asked for.
     rows: Option<Wishes>,
     search: Rc<Search>,
+    /// Who parses the files.
+    worker: Option<Worker>,
     known: BTreeMap<u32, Known>,
     names: HashMap<(u32, u64, u8), Rc<Named>>,
     jit: Jit,
@@ -109,12 +110,18 @@ pub(crate) struct Names {
 
 impl Names {
     /// Names for a session that probes these files; the files of stacks get unwind rows.
-    pub(crate) fn new(probed: Vec<ProbedFile>, rows: Option<Wishes>, search: Rc<Search>) -> Names {
+    pub(crate) fn new(
+        probed: Vec<ProbedFile>,
+        rows: Option<Wishes>,
+        search: Rc<Search>,
+        worker: Option<Worker>,
+    ) -> Names {
         Names {
             objects: Objects::default(),
             probed,
             rows,
             search,
+            worker,
             known: BTreeMap::new(),
             names: HashMap::new(),
             jit: Jit::default(),
@@ -146,7 +153,7 @@ impl Names {
         };
         let opened = match &known.file {
             State::Open(opened) if opened.found.origin != Origin::Vdso => {
-                opened.found.binary.try_clone_file().ok()
+                opened.found.object.try_clone_file().ok()
             }
             _ => None,
         };
@@ -171,34 +178,40 @@ impl Names {
 
     /// What is known of `frame`, of whatever process.
     pub(crate) fn name(&mut self, session: &Session, frame: Frame) -> Rc<Named> {
-        let (id, offset, method) = match frame {
+        let place = match frame {
             Frame::Object { id, offset, method } => (id, offset, method),
             Frame::Address { why, .. } => return Rc::new(without_object(why)),
         };
-        if let Some(named) = self.names.get(&(id, offset, method)) {
-            return Rc::clone(named);
+        if !self.names.contains_key(&place) {
+            self.look_up(session, &[frame]);
         }
-        self.open(session, id);
-        let named = match self.known.get_mut(&id) {
-            Some(known) => Rc::new(known.name(&self.search, FileOffset(offset), method)),
-            None => Rc::default(),
-        };
-        if self.names.len() >= NAMES_MAX {
-            self.names.clear();
-        }
-        self.names.insert((id, offset, method), Rc::clone(&named));
-        named
+        self.names.get(&place).cloned().unwrap_or_default()
     }
 
-    /// The file of an object, and its path.
-    fn file(&mut self, session: &Session, id: u32) -> Option<(File, PathBuf)> {
-        self.open(session, id);
-        match &self.known.get(&id)?.file {
-            State::Open(opened) => {
-                let found = &opened.found;
-                Some((found.binary.try_clone_file().ok()?, found.path.clone()))
+    /// Looks up the names of a stack, those of a file at once.
+    pub(crate) fn look_up(&mut self, session: &Session, frames: &[Frame]) {
+        if self.names.len() + frames.len() > NAMES_MAX {
+            self.names.clear();
+        }
+        let mut wanted: BTreeMap<u32, BTreeSet<(u64, u8)>> = BTreeMap::new();
+        for frame in frames {
+            let Frame::Object { id, offset, method } = *frame else {
+                continue;
+            };
+            if !self.names.contains_key(&(id, offset, method)) {
+                wanted.entry(id).or_default().insert((offset, method));
             }
-            State::Closed | State::Unusable(_) => None,
+        }
+        for (id, places) in wanted {
+            self.open(session, id);
+            let Some(known) = self.known.get_mut(&id) else {
+                continue;
+            };
+            let places: Vec<(u64, u8)> = places.into_iter().collect();
+            let named = known.names(&self.search, &places);
+            for ((offset, method), named) in places.into_iter().zip(named) {
+                self.names.insert((id, offset, method), Rc::new(named));
+            }
         }
     }
 
@@ -209,12 +222,16 @@ impl Names {
         session: &Session,
         id: u32,
     ) -> Option<anyhow::Result<UnwindTable>> {
-        let (file, path) = self.file(session, id)?;
-        let binary = Binary::open_sections(file, &path).ok()?;
-        Some(match &self.rows {
-            Some(rows) => rows.table(&binary),
-            None => UnwindTable::of(&binary).map_err(Into::into),
-        })
+        self.open(session, id);
+        let State::Open(opened) = &self.known.get(&id)?.file else {
+            return None;
+        };
+        let cache = self.rows.as_ref().and_then(Wishes::cache);
+        match opened.found.object.rows(cache) {
+            Ok((table, _)) => Some(Ok(table)),
+            Err(why @ Error::Refused(_)) => Some(Err(why.into())),
+            Err(_) => None,
+        }
     }
 
     /// Makes sure that the object's file is open, if it can be.
@@ -229,7 +246,8 @@ impl Names {
             Ok(Some(identity)) => (
                 origin::hex(origin::build_id(&identity)),
                 identity.pid,
-                origin::find(session, id, &identity, &self.probed).map_err(|e| format!("{e:#}")),
+                self.find(session, id, &identity)
+                    .map_err(|e| format!("{e:#}")),
             ),
             Ok(None) => {
                 let why = format!("the kernel knows no object {id}");
@@ -239,7 +257,7 @@ impl Names {
         };
         if let (Some(rows), Ok(found)) = (&self.rows, &found) {
             let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
-            if let (true, Ok(file)) = (is_new, found.binary.try_clone_file()) {
+            if let (true, Ok(file)) = (is_new, found.object.try_clone_file()) {
                 rows.give(file, &found.path);
             }
         }
@@ -252,7 +270,7 @@ impl Names {
         Some(match &self.known.get(&id)?.file {
             State::Open(opened) => {
                 let found = &opened.found;
-                let build_id = found.binary.build_id().unwrap_or_default();
+                let build_id = found.object.build_id().unwrap_or_default();
                 Ok(Placed {
                     path: &found.path,
                     origin: found.origin,
@@ -262,6 +280,11 @@ impl Names {
             State::Unusable(why) => Err(why),
             State::Closed => return None,
         })
+    }
+
+    fn find(&self, session: &Session, id: u32, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+        let worker = self.worker.as_ref().context("no stacks are taken")?;
+        origin::find(session, id, identity, &self.probed, worker)
     }
 
     /// Closes files that were of no use lately.
@@ -285,35 +308,35 @@ impl Opened {
     fn new(search: &Search, found: Found, pid: u32) -> Opened {
         let pending = (found.origin != Origin::Vdso).then(|| {
             let owner: Vec<Process> = Process::open(pid).into_iter().collect();
-            search.find(&found.binary, &found.mapped_path, &owner)
+            search.find(&*found.object, &found.mapped_path, &owner)
         });
         Opened {
             found,
             pending,
-            debug: DebugSet::default(),
             notes: Vec::new(),
         }
     }
 
-    /// What is at the offset; an error says why it has no name.
-    fn resolve(
-        &mut self,
-        search: &Search,
-        offset: FileOffset,
-        method: u8,
-    ) -> Result<Resolution, String> {
-        let binary = &self.found.binary;
+    /// What is at some places, by the file and its debug files.
+    fn resolve(&mut self, search: &Search, queries: &[Query]) -> Result<Vec<Answer>, Error> {
+        let object = &self.found.object;
         if let Some(mut pending) = self.pending.take() {
-            search.fetch(binary, &mut pending);
-            self.debug = DebugSet::new(pending.files);
+            search.fetch(&**object, &mut pending);
             self.notes = pending.notes;
+            if let Err(why) = object.attach(pending.files) {
+                self.notes.push(why.to_string());
+            }
         }
-        let lookup = match is_exact(method) {
-            true => Lookup::Instruction,
-            false => Lookup::ReturnAddress,
-        };
-        let resolved = binary.resolve_with(&self.debug, offset, lookup);
-        resolved.map_err(|why| why.to_string())
+        match object.resolve_all(queries) {
+            // Whichever of the files it was: the program has names of its own.
+            Err(why @ Error::Fatal(_)) if object.has_attached() => {
+                self.notes
+                    .push(format!("its debug files are not used: {why}"));
+                object.attach(OpenFiles::default())?;
+                object.resolve_all(queries)
+            }
+            answered => answered,
+        }
     }
 }
 
@@ -332,23 +355,53 @@ impl Known {
         }
     }
 
-    fn name(&mut self, search: &Search, offset: FileOffset, method: u8) -> Named {
-        let mut named = Named {
+    /// What is known of places in the file: offsets, and how they were come by.
+    fn names(&mut self, search: &Search, places: &[(u64, u8)]) -> Vec<Named> {
+        let why = match &mut self.file {
+            State::Open(opened) => {
+                let queries: Vec<Query> = places.iter().map(query).collect();
+                match opened.resolve(search, &queries) {
+                    Ok(answers) => {
+                        let answers = places.iter().zip(answers);
+                        return answers
+                            .map(|((_, method), answer)| self.named(*method, answer))
+                            .collect();
+                    }
+                    Err(why) => {
+                        let text = why.to_string();
+                        if let Error::Fatal(_) = why {
+                            self.file = State::Unusable(text.clone());
+                        }
+                        Some(text)
+                    }
+                }
+            }
+            State::Closed => None,
+            State::Unusable(why) => Some(why.clone()),
+        };
+        let unnamed = Named {
+            unresolved: why,
+            ..self.unnamed()
+        };
+        vec![unnamed; places.len()]
+    }
+
+    /// A place without a name.
+    fn unnamed(&self) -> Named {
+        Named {
             path: self.path.clone(),
             build_id: self.build_id.clone(),
             ..Named::default()
+        }
+    }
+
+    /// A place with this answer.
+    fn named(&mut self, method: u8, answer: Answer) -> Named {
+        let mut named = Named {
+            doubtful: !is_exact(method) && answer.is_after_call == Some(false),
+            ..self.unnamed()
         };
-        let opened = match &mut self.file {
-            State::Open(opened) => opened,
-            State::Closed => return named,
-            State::Unusable(why) => {
-                named.unresolved = Some(why.clone());
-                return named;
-            }
-        };
-        let binary = &opened.found.binary;
-        named.doubtful = !is_exact(method) && binary.is_after_call(offset) == Some(false);
-        match opened.resolve(search, offset, method) {
+        match answer.found {
             Ok(resolution) => {
                 let source = (resolution.source, resolution.from.clone());
                 if !self.sources.contains(&source) && self.sources.len() < SOURCES_MAX {
@@ -359,9 +412,19 @@ impl Known {
                 named.from = resolution.from;
                 named.functions = resolution.frames;
             }
-            Err(why) => named.unresolved = Some(why),
+            Err(why) => named.unresolved = Some(why.to_string()),
         }
         named
+    }
+}
+
+fn query((offset, method): &(u64, u8)) -> Query {
+    Query {
+        offset: FileOffset(*offset),
+        lookup: match is_exact(*method) {
+            true => Lookup::Instruction,
+            false => Lookup::ReturnAddress,
+        },
     }
 }
 

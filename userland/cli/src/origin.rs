@@ -11,8 +11,9 @@ use crate::probes::ProbedFile;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Session;
-use nsprobe_symbolize::{own_vdso, Binary, VDSO};
+use nsprobe_symbolize::{own_vdso, VDSO};
 use nsprobe_target::{open_in, Process};
+use nsprobe_worker::{Object, Worker};
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::os::fd::AsRawFd;
@@ -47,7 +48,7 @@ impl fmt::Display for Origin {
 /// An object's file.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    pub(crate) binary: Rc<Binary>,
+    pub(crate) object: Rc<Object>,
     pub(crate) path: PathBuf,
     /// Where it lies as the process that mapped it sees that.
     pub(crate) mapped_path: PathBuf,
@@ -60,9 +61,10 @@ pub(crate) fn find(
     id: u32,
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
+    worker: &Worker,
 ) -> anyhow::Result<Found> {
     if (identity.dev, identity.ino) == (0, 0) {
-        return from_vdso(identity);
+        return from_vdso(worker, identity);
     }
     // Claimed in any case: the kernel shall not keep a container's file open.
     let claimed = session.claim(id);
@@ -72,15 +74,15 @@ pub(crate) fn find(
     if let Some(probed) = same {
         let mapped_path = claimed.ok().flatten().map(|file| path_of(&file));
         return Ok(Found {
-            binary: Rc::clone(&probed.binary),
+            object: Rc::new(open(worker, probed.file.try_clone()?, &probed.path)?),
             path: probed.path.clone(),
             mapped_path: mapped_path.unwrap_or_else(|| probed.path.clone()),
             origin: Origin::Probed,
         });
     }
     match claimed? {
-        Some(file) => from_kernel(file, identity),
-        None => from_mapping(identity),
+        Some(file) => from_kernel(worker, file, identity),
+        None => from_mapping(worker, identity),
     }
 }
 
@@ -120,14 +122,19 @@ fn ctime_ns(metadata: &Metadata) -> u64 {
         .wrapping_add(metadata.ctime_nsec() as u64)
 }
 
+/// Has a file read by the process that parses for us.
+fn open(worker: &Worker, file: File, path: &Path) -> anyhow::Result<Object> {
+    Ok(Object::open(worker, file, path)?)
+}
+
 /// The kernel's file is the mapped one by construction; its build-id can still
 /// differ, when the process wrote to the mapping or the file was written to.
-fn from_kernel(file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_kernel(worker: &Worker, file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
     let path = path_of(&file);
-    let binary = Binary::open(file, &path)?;
-    verify(&binary, &path, identity)?;
+    let object = open(worker, file, &path)?;
+    verify(&object, &path, identity)?;
     Ok(Found {
-        binary: Rc::new(binary),
+        object: Rc::new(object),
         mapped_path: path.clone(),
         path,
         origin: Origin::Kernel,
@@ -135,12 +142,12 @@ fn from_kernel(file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
 }
 
 /// The vDSO of another kind of program (a 32-bit one) has another build-id.
-fn from_vdso(identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_vdso(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found> {
     let path = PathBuf::from(VDSO);
-    let binary = Binary::open(own_vdso()?, &path)?;
-    verify(&binary, &path, identity)?;
+    let object = open(worker, own_vdso()?, &path)?;
+    verify(&object, &path, identity)?;
     Ok(Found {
-        binary: Rc::new(binary),
+        object: Rc::new(object),
         mapped_path: path.clone(),
         path,
         origin: Origin::Vdso,
@@ -154,8 +161,8 @@ fn path_of(file: &File) -> PathBuf {
     fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"))
 }
 
-fn verify(binary: &Binary, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {
-    let (claim, own) = (build_id(identity), binary.build_id().unwrap_or_default());
+fn verify(object: &Object, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {
+    let (claim, own) = (build_id(identity), object.build_id().unwrap_or_default());
     // None was read: the page of the note was not in memory.
     if claim.is_empty() || claim == own {
         return Ok(());
@@ -173,7 +180,7 @@ fn verify(binary: &Binary, path: &Path, identity: &ObjectIdentity) -> anyhow::Re
 }
 
 /// The file at the path of a mapping of the process that mapped it first.
-fn from_mapping(identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_mapping(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found> {
     if identity.pid == 0 {
         bail!("the kernel no longer holds the file, and its process is not known");
     }
@@ -188,11 +195,16 @@ fn from_mapping(identity: &ObjectIdentity) -> anyhow::Result<Found> {
     paths.dedup();
     paths
         .iter()
-        .find_map(|path| at_path(&process, path, identity))
+        .find_map(|path| at_path(worker, &process, path, identity))
         .with_context(|| format!("process {} has it no longer mapped", identity.pid))
 }
 
-fn at_path(process: &Process, path: &Path, identity: &ObjectIdentity) -> Option<Found> {
+fn at_path(
+    worker: &Worker,
+    process: &Process,
+    path: &Path,
+    identity: &ObjectIdentity,
+) -> Option<Found> {
     let opened = open_in(process, path).ok()?;
     let metadata = opened.file.metadata().ok()?;
     let unchanged =
@@ -201,12 +213,12 @@ fn at_path(process: &Process, path: &Path, identity: &ObjectIdentity) -> Option<
         return None;
     }
     let is_certain = is_same_inode(&metadata, identity) || !build_id(identity).is_empty();
-    let binary = Binary::open(opened.file, path).ok()?;
-    if !is_certain || verify(&binary, path, identity).is_err() {
+    let object = open(worker, opened.file, path).ok()?;
+    if !is_certain || verify(&object, path, identity).is_err() {
         return None;
     }
     Some(Found {
-        binary: Rc::new(binary),
+        object: Rc::new(object),
         path: path.to_owned(),
         mapped_path: path.to_owned(),
         origin: Origin::Mapping,

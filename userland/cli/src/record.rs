@@ -48,10 +48,8 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let live = Live::new(
-        Names::new(files, run.wishes(), Rc::clone(&search)),
-        trace.kernel_stack,
-    );
+    let names = Names::new(files, run.wishes(), Rc::clone(&search), run.worker());
+    let live = Live::new(names, trace.kernel_stack);
     let mut recorder = Recorder::new(destination, live, plan.names);
     recorder.begin(&header(plan, &target, &run, module)?, &containers(&target))?;
     recorder.add(&run.labels)?;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unwind rows of the files that stacks go through: compiled beside the trace, given to the
-//! module, and dropped there when no stack needs them.
+//! Unwind rows of the files that stacks go through: compiled beside the trace, each file
+//! once, by a process without privileges; given to the module, and dropped there when no
+//! stack needs them.
 
+use crate::args::ProbeOptions;
 use crate::probes::Planned;
 use crate::target::Target;
+use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
 use nix::errno::Errno;
 use nsprobe_symbolize::{escaped, own_vdso, Binary, VDSO};
 use nsprobe_target::{all_processes, Process};
-use nsprobe_unwind::{Cache, Input, UnwindTable};
+use nsprobe_unwind::{Cache, UnwindTable};
+use nsprobe_worker::Object;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -77,12 +81,9 @@ pub(crate) struct Loader {
 
 impl Loader {
     /// Starts it. Tables are taken from the cache, and kept there; in the module those that
-    /// stacks go through stay, the others for as long as `keep`.
-    pub(crate) fn start(
-        session: &Session,
-        cache: Option<Cache>,
-        keep: Duration,
-    ) -> anyhow::Result<Loader> {
+    /// stacks go through stay, the others for as long as the
+    /// options say. An error says why nobody can compile.
+    pub(crate) fn start(session: &Session, options: &ProbeOptions) -> anyhow::Result<Loader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
         let _ = give_vdso(&unwinder);
@@ -91,18 +92,35 @@ impl Loader {
         let wishes = Wishes {
             jobs,
             left: Arc::clone(&left),
-            cache: cache.map(Arc::new),
+            cache: options.open_cache().map(Arc::new),
         };
         let thread = thread::Builder::new().name("nsprobe-rows".to_owned());
-        let worker = Worker {
-            unwinder,
-            cache: wishes.cache.clone(),
-            keep,
-            seen: HashSet::new(),
-            report: Report::default(),
-        };
-        let thread = thread.spawn(move || worker.work(&receiver, &left))?;
-        Ok(Loader { wishes, thread })
+        let (cache, keep) = (wishes.cache.clone(), options.rows.keep);
+        let parsers = options.parsers();
+        let (tell, started) = mpsc::channel();
+        let thread = thread.spawn(move || {
+            // A parser ends with the thread that starts it.
+            let (parser, failed) = match nsprobe_worker::Worker::start(parsers) {
+                Ok(parser) => (Some(parser), None),
+                Err(why) => (None, Some(why)),
+            };
+            // Who does not listen has given up.
+            let _ = tell.send(failed);
+            let Some(parser) = parser else {
+                return Report::default();
+            };
+            let worker = Worker {
+                unwinder,
+                parser,
+                cache,
+                keep,
+                seen: HashSet::new(),
+                report: Report::default(),
+            };
+            worker.work(&receiver, &left)
+        })?;
+        let failed = started.recv().context("the thread of unwind rows ended")?;
+        failed.map_or(Ok(Loader { wishes, thread }), |why| Err(why.into()))
     }
 
     /// For those who come upon files.
@@ -147,9 +165,9 @@ impl Wishes {
         }
     }
 
-    /// The rows of a file, for who needs them here.
-    pub(crate) fn table(&self, binary: &Binary) -> anyhow::Result<UnwindTable> {
-        Ok(table_of(binary, self.cache.as_deref())?.0)
+    /// Where rows are kept for later runs.
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.cache.as_deref()
     }
 
     /// Wishes for the rows of a file.
@@ -191,6 +209,8 @@ impl Left {
 /// Who compiles.
 struct Worker {
     unwinder: Unwinder,
+    /// Who reads the files.
+    parser: nsprobe_worker::Worker,
     cache: Option<Arc<Cache>>,
     /// How long rows are kept that no stack goes through.
     keep: Duration,
@@ -235,8 +255,8 @@ impl Worker {
     }
 
     fn give(&mut self, file: &File, path: &Path) -> anyhow::Result<()> {
-        let binary = Binary::open_sections(file.try_clone()?, path)?;
-        let (table, is_cached) = table_of(&binary, self.cache.as_deref())?;
+        let object = Object::open_sections(&self.parser, file.try_clone()?, path)?;
+        let (table, is_cached) = object.rows(self.cache.as_deref())?;
         if self.give_table(file, &table)? {
             self.report.files += 1;
             self.report.cached += u64::from(is_cached);
@@ -281,7 +301,7 @@ fn key(file: &File) -> Option<(u64, u64, i64, i64)> {
     ))
 }
 
-/// Gives the rows of the code that the kernel maps into each program.
+/// Gives the rows of the code that the kernel maps into each program, which it wrote itself.
 fn give_vdso(unwinder: &Unwinder) -> anyhow::Result<()> {
     let binary = Binary::open_sections(own_vdso()?, Path::new(VDSO))?;
     unwinder.give_vdso(&rows_of(&UnwindTable::of(&binary)?))?;
@@ -294,17 +314,6 @@ fn rows_of(table: &UnwindTable) -> UnwindRows<'_> {
         blocks: &table.blocks,
         rows: &table.rows,
         rules: &table.rules,
-    }
-}
-
-/// The rows of a file, and whether an earlier run has compiled them.
-fn table_of(
-    binary: &Binary,
-    cache: Option<&Cache>,
-) -> Result<(UnwindTable, bool), nsprobe_unwind::Error> {
-    match cache {
-        Some(cache) => cache.table(&Input::of(binary)?),
-        None => Ok((UnwindTable::of(binary)?, false)),
     }
 }
 

@@ -23,6 +23,7 @@ use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::escaped;
 use nsprobe_unwind::Cache;
+use nsprobe_worker::{Options, Worker};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ pub(crate) struct Run<'a> {
     planned_count: usize,
     /// Compiles unwind rows, when stacks are taken.
     rows: Option<Loader>,
+    /// Parses files for names, when stacks are taken.
+    worker: Option<Worker>,
     /// What was added while it ran, until the verb takes it.
     added: Option<Added>,
     command: Option<Started>,
@@ -152,11 +155,16 @@ impl<'a> Run<'a> {
             target.check_alive()?;
         }
         let sinks = sinks(&mut session)?;
-        let rows = match wanted.stack && !wanted.options.frame_pointers {
+        // Those who parse files begin before anything is attached: without, nothing is.
+        let worker = match wanted.stack {
             true => {
-                let (cache, keep) = (wanted.options.open_cache(), wanted.options.rows.keep);
-                Some(Loader::start(&session, cache, keep)?)
+                let worker = Worker::start(wanted.options.parsers());
+                Some(worker.context("files cannot be parsed safely; --no-sandbox does without")?)
             }
+            false => None,
+        };
+        let rows = match wanted.stack && !wanted.options.frame_pointers {
+            true => Some(Loader::start(&session, wanted.options)?),
             false => None,
         };
         if let Some(rows) = &rows {
@@ -182,6 +190,7 @@ impl<'a> Run<'a> {
             sinks,
             spans,
             rows,
+            worker,
             planned_count: planned.probes.len(),
             added: None,
             command,
@@ -288,6 +297,11 @@ impl<'a> Run<'a> {
         self.rows.as_ref().map(Loader::wishes)
     }
 
+    /// Who parses files for names.
+    pub(crate) fn worker(&self) -> Option<Worker> {
+        self.worker.clone()
+    }
+
     /// Ends the compiling of rows; what has become of it.
     pub(crate) fn end_rows(&mut self) -> Option<RowsReport> {
         Some(self.rows.take()?.end())
@@ -375,7 +389,7 @@ fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
 
 impl ProbeOptions {
     /// The tables of earlier runs, when they are wanted and can be had.
-    fn open_cache(&self) -> Option<Cache> {
+    pub(crate) fn open_cache(&self) -> Option<Cache> {
         if !self.rows.cache {
             return None;
         }
@@ -383,6 +397,14 @@ impl ProbeOptions {
             self.note(&format!("no cache of unwind rows: {error}"));
             None
         })
+    }
+
+    /// What the processes that parse files of containers are like.
+    pub(crate) fn parsers(&self) -> Options {
+        Options {
+            sandbox: self.rows.sandbox,
+            ..Options::default()
+        }
     }
 
     /// Tells the user something that is no error.

@@ -6,13 +6,15 @@
 //! build-id or checksum, and where its code is. What is opened is handed on as
 //! [`OpenFiles`].
 
+mod elf_file;
 mod hunt;
 
 use crate::args::ProbeOptions;
 use crate::debuginfod::Debuginfod;
 use crate::target::Target;
+use elf_file::ElfFile;
 use hunt::Hunt;
-use nsprobe_symbolize::{Binary, FoundIn, OpenFile, OpenFiles};
+use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
 use nsprobe_target::{Error, OpenedFile, Opener, Process, RootId, Stamp};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
@@ -65,12 +67,12 @@ impl Search {
 
     /// The debug files of `program`, which lies at `path` as one of `owners`, or
     /// else of the target, sees it.
-    pub(crate) fn find(&self, program: &Binary, path: &Path, owners: &[Process]) -> Found {
+    pub(crate) fn find(&self, program: &impl ElfFile, path: &Path, owners: &[Process]) -> Found {
         Hunt::new(self, program, path, owners).run()
     }
 
     /// Asks debuginfod servers for what `found` lacks; whether they had any of it.
-    pub(crate) fn fetch(&self, program: &Binary, found: &mut Found) -> bool {
+    pub(crate) fn fetch(&self, program: &impl ElfFile, found: &mut Found) -> bool {
         let Some(servers) = &self.debuginfod else {
             return false;
         };

@@ -38,7 +38,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Rc::clone(&search));
+    let names = Names::new(files, run.wishes(), Rc::clone(&search), run.worker());
     let mut live = Live::new(names, plan.kernel_stack);
     let labels = run.labels.clone();
     let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns);

@@ -9,7 +9,7 @@ use crate::lookup::NameFrames;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
 use libnsprobe::common::histogram::Scale;
-use libnsprobe::common::record::{Frames, OffRecord, StackEnd};
+use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::escaped;
@@ -242,7 +242,10 @@ impl Printer {
     }
 
     fn frames(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
-        Frames(&row.stack)
+        let frames: Vec<Frame> = Frames(&row.stack).collect();
+        names.prepare(&frames);
+        let frames = frames.into_iter();
+        frames
             .map(|frame| FrameView {
                 frame,
                 named: names.name(frame),

@@ -5,6 +5,7 @@ use crate::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::{Limits, SetupOptions};
 use nsprobe_plan::syntax::{Assignment, Field};
+use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -238,4 +239,6 @@ pub(crate) struct RowsOptions {
     pub(crate) cache: bool,
     /// How long the module keeps those that no stack goes through.
     pub(crate) keep: Duration,
+    /// How the processes that parse files of containers are kept in.
+    pub(crate) sandbox: Sandbox,
 }

@@ -7,6 +7,7 @@ use super::value::seconds;
 use super::{raw, spec};
 use clap::Args;
 use libnsprobe::Limits;
+use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub(super) struct RowsArguments {
         default_value = "300"
     )]
     keep_rows: Duration,
+    /// Parse files of containers with all of our privileges, where the kernel has no seccomp
+    #[arg(long, hide = true)]
+    no_sandbox: bool,
 }
 
 impl RowsArguments {
@@ -46,6 +50,10 @@ impl RowsArguments {
         RowsOptions {
             cache: !self.no_cache,
             keep: self.keep_rows,
+            sandbox: match self.no_sandbox {
+                true => Sandbox::None,
+                false => Sandbox::Whole,
+            },
         }
     }
 }

@@ -32,7 +32,7 @@ impl Known {
             let mut sources = self.sources.iter();
             sources.any(|(source, _)| source == best)
         });
-        let is_named = opened.found.binary.has_symbols() || !self.sources.is_empty();
+        let is_named = opened.found.object.has_symbols() || !self.sources.is_empty();
         let of_best =
             |(source, _): &&(Source, NamesFrom)| best.is_none_or(|(best, _)| source == best);
         let best = match best {
@@ -57,7 +57,7 @@ impl Known {
             text.push_str(&format!(" and {more} more"));
         }
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
-        notes.extend(opened.debug.failures());
+        notes.extend(opened.found.object.failures());
         notes.extend(opened.notes.iter().cloned());
         match notes.is_empty() {
             true => text,

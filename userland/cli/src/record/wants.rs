@@ -80,12 +80,12 @@ impl Wants {
 
     /// Looks up some names; those that are there now, and how many they are.
     pub(super) fn take(&mut self, lookup: &mut impl NameFrames) -> (Names, usize) {
-        for _ in 0..NAMES_AT_ONCE {
-            let Some(frame) = self.queue.pop_front() else {
-                break;
-            };
-            self.names.frames.extend(frame_name(lookup, frame));
-        }
+        let count = NAMES_AT_ONCE.min(self.queue.len());
+        let frames: Vec<Frame> = self.queue.drain(..count).collect();
+        lookup.prepare(&frames);
+        let named = frames.into_iter();
+        let named = named.filter_map(|frame| frame_name(lookup, frame));
+        self.names.frames.extend(named);
         let names = std::mem::take(&mut self.names);
         let count = names.frames.len() + names.kernel.len() + names.symbols.len();
         (names, count)

@@ -2,9 +2,10 @@
 //! The search for one program's debug files: the file with what was stripped, then what
 //! that shares with others (dwz), then split DWARF.
 
+use super::elf_file::ElfFile;
 use super::{place, Found, Search, View};
 use crate::debuginfod::Debuginfod;
-use nsprobe_symbolize::{Binary, FoundIn, OpenFile, SplitUnit, Supplementary};
+use nsprobe_symbolize::{FoundIn, OpenFile, SplitUnit, Supplementary};
 use nsprobe_target::{OpenedFile, Process, Stamp};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -18,22 +19,22 @@ const SPLIT_FILES_MAX: usize = 512;
 const DELETED: &[u8] = b" (deleted)";
 
 /// The search for the debug files of one program.
-pub(super) struct Hunt<'a> {
+pub(super) struct Hunt<'a, F> {
     search: &'a Search,
-    program: &'a Binary,
+    program: &'a F,
     path: PathBuf,
     is_deleted: bool,
     views: Vec<View<'a>>,
     found: Found,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a, F: ElfFile> Hunt<'a, F> {
     pub(super) fn new(
         search: &'a Search,
-        program: &'a Binary,
+        program: &'a F,
         path: &Path,
         owners: &'a [Process],
-    ) -> Hunt<'a> {
+    ) -> Hunt<'a, F> {
         let bytes = path.as_os_str().as_bytes();
         let (bytes, is_deleted) = match bytes.strip_suffix(DELETED) {
             Some(before) => (before, true),
@@ -63,7 +64,7 @@ impl<'a> Hunt<'a> {
 
     /// Finds what `holder`, which was found in the view `at` or is the program, says is
     /// elsewhere.
-    fn shared_and_split(&mut self, holder: &Binary, at: Option<usize>) {
+    fn shared_and_split(&mut self, holder: &F, at: Option<usize>) {
         if let Some(link) = holder.supplementary() {
             self.supplementary(&link, at);
         }
@@ -103,7 +104,7 @@ impl<'a> Hunt<'a> {
             (true, Some(process)) => has_mapped(process, &self.path),
             _ => {
                 let own = self.program.try_clone_file();
-                let own = own.and_then(|file| Stamp::of(&file)).ok();
+                let own = own.ok().and_then(|file| Stamp::of(&file).ok());
                 let notes = &mut self.found.notes;
                 own.is_some() && self.search.stamp(view, &self.path, notes) == own
             }
@@ -113,7 +114,7 @@ impl<'a> Hunt<'a> {
 
     /// Finds the file with what was stripped, and the index of the view that has it. One
     /// with symbols alone is taken where there is none with DWARF.
-    fn separate(&mut self) -> Option<(usize, Binary)> {
+    fn separate(&mut self) -> Option<(usize, F)> {
         let names = self.program.debug_file_names(&self.path);
         let mut symbols = None;
         for at in 0..self.views.len() {
@@ -138,12 +139,7 @@ impl<'a> Hunt<'a> {
         self.take_separate(at, opened, binary)
     }
 
-    fn take_separate(
-        &mut self,
-        at: usize,
-        opened: OpenedFile,
-        binary: Binary,
-    ) -> Option<(usize, Binary)> {
+    fn take_separate(&mut self, at: usize, opened: OpenedFile, binary: F) -> Option<(usize, F)> {
         self.found.files.separate = Some(self.views.get(at)?.found(opened));
         Some((at, binary))
     }
@@ -181,7 +177,7 @@ impl<'a> Hunt<'a> {
                 false => link.usual_names(),
             };
             for opened in self.open(index, names) {
-                match check_supplementary(&opened, link) {
+                match check_supplementary(self.program, &opened, link) {
                     Ok(()) => {
                         let view = self.views.get(index);
                         self.found.files.supplementary = view.map(|view| view.found(opened));
@@ -285,8 +281,8 @@ fn with_suffix(path: PathBuf, suffix: &str) -> PathBuf {
 }
 
 /// The file, if it holds debug information of the program.
-fn checked(program: &Binary, opened: &OpenedFile) -> Result<Binary, String> {
-    let binary = headers(&opened.file, &opened.path)?;
+fn checked<F: ElfFile>(program: &F, opened: &OpenedFile) -> Result<F, String> {
+    let binary = headers(program, &opened.file, &opened.path)?;
     program.check_debug_file(&binary)?;
     match binary.has_debug_names() {
         true => Ok(binary),
@@ -294,15 +290,18 @@ fn checked(program: &Binary, opened: &OpenedFile) -> Result<Binary, String> {
     }
 }
 
-fn headers(file: &File, path: &Path) -> Result<Binary, String> {
+fn headers<F: ElfFile>(program: &F, file: &File, path: &Path) -> Result<F, String> {
     let file = file.try_clone().map_err(|error| error.to_string())?;
-    Binary::open_sections(file, path).map_err(|error| error.to_string())
+    program.read_headers(file, path)
 }
 
-fn check_supplementary(opened: &OpenedFile, link: &Supplementary) -> Result<(), String> {
+fn check_supplementary(
+    program: &impl ElfFile,
+    opened: &OpenedFile,
+    link: &Supplementary,
+) -> Result<(), String> {
     let file = opened.file.try_clone().map_err(|error| error.to_string())?;
-    let binary = Binary::open_supplementary(file, &opened.path);
-    let binary = binary.map_err(|error| error.to_string())?;
+    let binary = program.read_supplementary(file, &opened.path)?;
     match binary.build_id() == Some(&link.build_id) {
         true => Ok(()),
         false => Err("it has another build-id".to_owned()),
@@ -317,7 +316,7 @@ fn has_mapped(process: &Process, path: &Path) -> bool {
 }
 
 /// Asks servers for what `found` lacks; whether they had any of it.
-pub(super) fn fetch(servers: &mut Debuginfod, program: &Binary, found: &mut Found) -> bool {
+pub(super) fn fetch<F: ElfFile>(servers: &mut Debuginfod, program: &F, found: &mut Found) -> bool {
     let mut fetched = false;
     let mut holder = None;
     if !program.has_debug_info() && found.files.separate.is_none() {
@@ -338,7 +337,7 @@ pub(super) fn fetch(servers: &mut Debuginfod, program: &Binary, found: &mut Foun
         }
     }
     let separate = found.files.separate.as_ref();
-    let separate = separate.and_then(|file| headers(&file.file, &file.path).ok());
+    let separate = separate.and_then(|file| headers(program, &file.file, &file.path).ok());
     let holder = holder.or(separate);
     let link = holder.as_ref().unwrap_or(program).supplementary();
     if let Some(link) = link.filter(|_| found.files.supplementary.is_none()) {
@@ -350,8 +349,8 @@ pub(super) fn fetch(servers: &mut Debuginfod, program: &Binary, found: &mut Foun
     fetched
 }
 
-fn fetched_headers(program: &Binary, file: &OpenFile) -> Result<Binary, String> {
-    let binary = headers(&file.file, &file.path)?;
+fn fetched_headers<F: ElfFile>(program: &F, file: &OpenFile) -> Result<F, String> {
+    let binary = headers(program, &file.file, &file.path)?;
     program.check_debug_file(&binary)?;
     Ok(binary)
 }

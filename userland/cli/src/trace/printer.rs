@@ -141,6 +141,7 @@ impl Printer {
             pid: hit.pid,
             time_ns: hit.time_ns,
         };
+        lookup.prepare(&frames);
         self.frames
             .extend(frames.into_iter().map(|frame| FrameView {
                 frame,
