@@ -46,6 +46,7 @@ mod updates;
 mod verify;
 mod volume;
 mod witness;
+mod worker;
 mod writes;
 
 use std::process::ExitCode;
@@ -96,6 +97,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         counted_stacks::TESTS,
         stack_kinds::TESTS,
         hostile_stacks::TESTS,
+        worker::TESTS,
         unwind::TESTS,
         rows::TESTS,
         agreement::TESTS,

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: files of containers are parsed by processes that can do nothing else, and what
+//! becomes of these costs no other container's names.
+
+use super::tests;
+use crate::command::{nsprobe, output, Running};
+use crate::container::Container;
+use crate::module::Module;
+use crate::oracle::within;
+use crate::sys;
+use crate::victim;
+use nix::libc;
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+tests![
+    parsers_have_no_privileges: 120,
+    parsers_that_are_killed_cost_no_names: 120,
+    a_file_that_its_parser_does_not_get_through_costs_its_own_names_only: 180,
+    parsers_keep_no_file_of_a_container: 150,
+    without_a_sandbox_nothing_is_traced_unless_asked_for: 60,
+];
+
+/// Where containers have `many_names`, or what was made of it.
+const PROGRAM: &str = "/many_names";
+/// Waits until the program is there, and becomes it.
+const WAIT: &str = "while ! [ -x /begin ]; do sleep 0.1; done; exec /many_names";
+const SPEC: &str = "libc.so.6:usleep";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A container that runs a program.
+fn container(name: &str, program: &Path) -> Container {
+    let container = Container::run(name, &["sh", "-c", WAIT]);
+    container.copy(program, PROGRAM);
+    container.copy(program, "/begin");
+    container
+}
+
+fn trace(words: &[&str]) -> Running {
+    let common = ["trace", SPEC, "--stack", "--json", "--no-cache"];
+    Running::start(&[&common[..], words].concat())
+}
+
+/// The processes that parse for another.
+fn parsers(of: u32) -> Vec<u32> {
+    let wanted = format!("__parse\0{of}\0");
+    let processes = fs::read_dir("/proc").expect("/proc is mounted");
+    let is_parser = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(&wanted)
+    };
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(is_parser)
+        .collect()
+}
+
+/// The next hit of a process.
+fn next_hit(trace: &mut Running, pid: u32) -> Value {
+    let until = Instant::now() + LIMIT;
+    loop {
+        assert!(Instant::now() < until, "no hit of {pid}");
+        let line = trace.wait_for("\"hit\"", LIMIT);
+        let hit: Value = serde_json::from_str(&line).expect("a line of JSON");
+        if hit["pid"] == pid {
+            return hit;
+        }
+    }
+}
+
+/// The frame of the program itself that called the C library, in a hit.
+fn caller(hit: &Value) -> &Value {
+    let frames = hit["stack"].as_array().expect("a stack");
+    let is_program = |frame: &&Value| frame["path"].as_str().is_some_and(|path| path == PROGRAM);
+    frames
+        .iter()
+        .find(is_program)
+        .unwrap_or_else(|| panic!("no frame of the program: {hit}"))
+}
+
+fn name(frame: &Value) -> &str {
+    frame["functions"][0]["name"].as_str().unwrap_or_default()
+}
+
+/// Asserts that the next hits of a process are named, by so many different names.
+fn named(trace: &mut Running, pid: u32, count: usize) {
+    let mut last = String::new();
+    for _ in 0..count {
+        let hit = next_hit(trace, pid);
+        let name = name(caller(&hit));
+        assert!(name.starts_with("from_") && name != last, "{name}: {hit}");
+        last = name.to_owned();
+    }
+}
+
+fn parsers_have_no_privileges() {
+    let _module = Module::load();
+    let container = container("pair-a", &victim::path("many_names"));
+    let mut trace = trace(&["-c", "pair-a"]);
+    named(&mut trace, container.pid(), 10);
+    let parsers = parsers(trace.pid());
+    // One for names, one for rows.
+    assert_eq!(parsers.len(), 2);
+    for pid in parsers {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.map(|value| value.trim_start_matches(':').trim())
+        };
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(value(set), Some("0000000000000000"), "{set}");
+        }
+        assert_eq!(value("Seccomp"), Some("2"));
+        assert_eq!(value("NoNewPrivs"), Some("1"));
+        assert_eq!(value("Uid"), Some("65534\t65534\t65534\t65534"));
+    }
+    let (code, errors) = trace.interrupt();
+    assert_eq!(code, Some(0), "{errors}");
+}
+
+fn parsers_that_are_killed_cost_no_names() {
+    let _module = Module::load();
+    let container = container("pair-a", &victim::path("many_names"));
+    let mut trace = trace(&["-c", "pair-a"]);
+    for _ in 0..4 {
+        named(&mut trace, container.pid(), 30);
+        for pid in parsers(trace.pid()) {
+            // One that was just killed may be gone.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+    }
+    named(&mut trace, container.pid(), 50);
+    let pid = trace.pid();
+    let (code, errors) = trace.interrupt();
+    println!("{errors}");
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(within(LIMIT, || parsers(pid).is_empty()));
+}
+
+/// Puts other bytes in the place of a section's.
+fn replace_section(file: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    let number = |file: &[u8], at: usize, length: usize| {
+        let bytes = file.get(at..at + length).expect("inside the file");
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+    };
+    let table = number(file, 40, 8);
+    let names = table + number(file, 62, 2) * 64;
+    let names = number(file, names + 24, 8);
+    let wanted = [name.as_bytes(), b"\0"].concat();
+    let header = (0..number(file, 60, 2))
+        .map(|index| table + index * 64)
+        .find(|header| {
+            let at = names + number(file, *header, 4);
+            file[at..].starts_with(&wanted)
+        })
+        .unwrap_or_else(|| panic!("no section {name}"));
+    let offset = file.len();
+    file.extend(bytes);
+    for (at, value) in [(8, 0), (24, offset), (32, bytes.len())] {
+        file[header + at..header + at + 8].copy_from_slice(&(value as u64).to_le_bytes());
+    }
+}
+
+/// A program whose debug information no parser gets through: a million empty units, for
+/// each of which 40,000 abbreviations are read.
+fn bomb() -> PathBuf {
+    let mut abbreviations = Vec::new();
+    for number in 1..=40_000u32 {
+        let digits = [
+            number & 0x7f | 0x80,
+            number >> 7 & 0x7f | 0x80,
+            number >> 14,
+        ];
+        abbreviations.extend(digits.map(|digit| digit as u8));
+        // A unit without children and attributes.
+        abbreviations.extend([0x11, 0, 0, 0]);
+    }
+    abbreviations.push(0);
+    let unit = [8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 0];
+    let mut file = fs::read(victim::path("many_names")).expect("the victim is there");
+    replace_section(&mut file, ".debug_info", &unit.repeat(1_000_000));
+    replace_section(&mut file, ".debug_abbrev", &abbreviations);
+    let path = victim::path("many_names").with_extension("bomb");
+    fs::copy(victim::path("many_names"), &path).expect("for its mode");
+    fs::write(&path, file).expect("/var/tmp is writable");
+    path
+}
+
+fn a_file_that_its_parser_does_not_get_through_costs_its_own_names_only() {
+    let _module = Module::load();
+    let sound = container("pair-sound", &victim::path("many_names"));
+    let mut trace = trace(&["-c", "pair-*", "--follow", "--timeout", "120"]);
+    named(&mut trace, sound.pid(), 20);
+    let hostile = container("pair-hostile", &bomb());
+    let hit = next_hit(&mut trace, hostile.pid());
+    let frame = caller(&hit);
+    let why = frame["unresolved"].as_str().unwrap_or_default();
+    println!("{why}");
+    assert_eq!(name(frame), "");
+    assert!(why.contains("the parser gave no answer within"), "{hit}");
+    // Those of its libraries are as good as ever.
+    assert_eq!(name(&hit["stack"][0]), "usleep");
+    named(&mut trace, sound.pid(), 50);
+    // It is asked about no more: the next hit is there at once.
+    let begun = Instant::now();
+    let hit = next_hit(&mut trace, hostile.pid());
+    assert_eq!(name(caller(&hit)), "");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    let (code, errors) = trace.interrupt();
+    println!("{errors}");
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("the parser gave no answer"), "{errors}");
+}
+
+fn parsers_keep_no_file_of_a_container() {
+    let _module = Module::load();
+    let first = container("pair-a", &victim::path("many_names"));
+    let mut trace = trace(&["-c", "pair-*", "--follow"]);
+    named(&mut trace, first.pid(), 20);
+    let parsers = parsers(trace.pid());
+    let held = |pid: &u32| {
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
+        links.filter_map(Result::ok).count()
+    };
+    assert!(parsers.iter().any(|pid| held(pid) > 3));
+    first.remove().expect("nothing holds it");
+    // The socket, and /dev/null for last words.
+    let all_are_bare = || parsers.iter().all(|pid| held(pid) == 3);
+    assert!(within(LIMIT, all_are_bare));
+    let (code, errors) = trace.interrupt();
+    assert_eq!(code, Some(0), "{errors}");
+}
+
+fn without_a_sandbox_nothing_is_traced_unless_asked_for() {
+    let _module = Module::load();
+    let program = victim::path("many_names");
+    let spec = format!("{}:from_000", program.display());
+    let traced = |words: &[&str]| {
+        let mut command = nsprobe(&["trace", &spec, "--stack", "--count", "1"]);
+        command.args(words).arg("--").arg(&program);
+        sys::with_failing_call(&mut command, libc::SYS_seccomp, libc::EINVAL);
+        output(&mut command)
+    };
+    let got = traced(&[]).refused(&["cannot be parsed safely", "--no-sandbox", "seccomp"]);
+    assert_eq!(got.stdout, "");
+    let got = traced(&["--no-sandbox"]).succeeded();
+    assert!(got.stdout.contains("#1  main"), "{got:#?}");
+}
