@@ -432,8 +432,8 @@ struct nsprobe_setup {
  * one wants it.
  *
  * Errors: ESRCH no such process; ESTALE the process is not in the pid namespace
- * that pidns_inum names; EBADF, ENOENT no such control group; NSPROBE_ENOMEM.
- * The filter is then the one before.
+ * that pidns_inum names; EBADF, ENOENT no such control group; ENOMEM. The
+ * filter is then the one before.
  */
 struct nsprobe_filter {
 	/* Bytes of this struct. */
@@ -970,7 +970,7 @@ struct nsprobe_program {
  * session. Its memory is taken now.
  *
  * Errors: EINVAL a kind, scale or size that cannot be, ENOSPC too many tables
- * or bytes, NSPROBE_ENOMEM.
+ * or bytes, ENOMEM.
  */
 struct nsprobe_table {
 	/* Bytes of this struct. */
@@ -1141,7 +1141,7 @@ struct nsprobe_file {
  * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file,
  * or defect tells what is wrong with the rows; NSPROBE_EEXIST the file has rows
  * already; ENOSPC more than NSPROBE_UNWIND_BYTES_MAX, or too many objects;
- * NSPROBE_ENOMEM.
+ * ENOMEM.
  */
 struct nsprobe_unwind {
 	/* Bytes of this struct. */
@@ -1247,8 +1247,17 @@ struct nsprobe_freeze {
 #define NSPROBE_OBJECT_FD (1U << 0)
 
 /*
+ * nsprobe_object.flags, instead: also open the root directory of the process
+ * that was first seen with the file, NSPROBE_O_PATH and close-on-exec, and drop
+ * the kernel's own reference to it: what lies beside the file there can be
+ * opened also when the process has ended.
+ */
+#define NSPROBE_OBJECT_ROOT (1U << 1)
+
+/*
  * What a mapped file is that frames name by id. ENOENT: no such object; ESTALE
- * with NSPROBE_OBJECT_FD: the kernel holds no reference (any more).
+ * with NSPROBE_OBJECT_FD or NSPROBE_OBJECT_ROOT: the kernel holds no reference
+ * (any more).
  */
 struct nsprobe_object {
 	/* Bytes of this struct. */
@@ -1257,7 +1266,10 @@ struct nsprobe_object {
 	__u32 flags;
 	/* In: the object's id, from 1 on. */
 	__u32 id;
-	/* Out: the file descriptor, with NSPROBE_OBJECT_FD; else -1. */
+	/*
+	 * Out: the file descriptor, with NSPROBE_OBJECT_FD or
+	 * NSPROBE_OBJECT_ROOT; else -1.
+	 */
 	__s32 fd;
 	/* Out: the object. */
 	struct nsprobe_object_identity identity;
@@ -1305,9 +1317,9 @@ struct nsprobe_object {
  * and for each kind in struct nsprobe_task_counters.
  *
  * Errors: ENXIO there are no rings, and more than NSPROBE_TASKS_CPU was asked
- * for; EINVAL; NSPROBE_EOPNOTSUPP the kernel does not tell of such events:
- * missing says of which; NSPROBE_ENOMEM; EPERM for NSPROBE_TASKS_SWITCHES,
- * NSPROBE_TASKS_WAKEUPS and NSPROBE_TASKS_CPU without CAP_PERFMON.
+ * for; EINVAL; EOPNOTSUPP the kernel does not tell of such events: missing says
+ * of which; EBUSY too many sessions record tasks; ENOMEM; EPERM when the caller
+ * may not trace.
  */
 struct nsprobe_tasks {
 	/* Bytes of this struct. */
@@ -1315,18 +1327,17 @@ struct nsprobe_tasks {
 	/* NSPROBE_TASKS_* bits; zero ends it. */
 	__u32 flags;
 	/*
-	 * Most bytes of the arguments of a program that starts, at most
-	 * NSPROBE_TASK_ARGS_MAX; zero for none.
+	 * With NSPROBE_TASKS_LIFE: most bytes of the arguments of a program
+	 * that starts, at most NSPROBE_TASK_ARGS_MAX; zero for none. Those of
+	 * one program take at most an eighth of a ring.
 	 */
 	__u32 args_bytes;
 	/*
 	 * With NSPROBE_TASKS_CPU: rows for each CPU, 1 to NSPROBE_CPU_ROWS_MAX.
+	 * What the first request with it says holds.
 	 */
 	__u32 cpu_rows;
-	/*
-	 * Out, on NSPROBE_EOPNOTSUPP: the NSPROBE_TASKS_* bits that cannot be
-	 * had.
-	 */
+	/* Out, on EOPNOTSUPP: the NSPROBE_TASKS_* bits that cannot be had. */
 	__u32 missing;
 	/* Zero. */
 	__u32 reserved;
@@ -1458,7 +1469,9 @@ struct nsprobe_task_count {
 	__u64 recorded;
 	/* Those of tasks that do not count. */
 	__u64 filtered;
-	/* Those for which a ring had no room. */
+	/*
+	 * Those for which a ring had no room, or that came while it was frozen.
+	 */
 	__u64 lost;
 };
 
@@ -2000,6 +2013,9 @@ struct nsprobe_stack_copy {
 /* nsprobe_stack_copy.flags: rbp is not known. */
 #define NSPROBE_COPY_WITHOUT_RBP (1U << 1)
 
+/* nsprobe_stack_copy.flags: more code is mapped than the mappings tell. */
+#define NSPROBE_COPY_MAPPINGS_CUT (1U << 2)
+
 /*
  * The stack of a hit that ended with NSPROBE_STACK_END_LATE, taken once the
  * missing pages were there, before the task went on. words words of frames
@@ -2027,7 +2043,10 @@ struct nsprobe_late_stack {
 	__u8 pages;
 };
 
-/* Code that a process has mapped. */
+/*
+ * Code that a process has mapped. struct nsprobe_stack_copys have them in no
+ * order.
+ */
 struct nsprobe_code_mapping {
 	/* First address. */
 	__u64 start;
@@ -2035,10 +2054,10 @@ struct nsprobe_code_mapping {
 	__u64 bytes;
 	/* What an address plus this is as an offset in the file. */
 	__u64 delta;
-	/* The file's object. */
+	/* The file's object; 0 when there is none. */
 	__u32 object;
-	/* Zero. */
-	__u32 reserved;
+	/* An enum nsprobe_unmapped when there is no object, zero otherwise. */
+	__u32 unmapped;
 };
 
 /* An object that frames of this session name from now on. */
@@ -2158,19 +2177,23 @@ struct nsprobe_off_record {
 
 /*
  * nsprobe_task_record.what: it executes another program. A thread that is not
- * its process's first takes the number of the process; value is the number that
- * it had.
+ * its process's first takes the number and the start time of the first; value
+ * is the number that it had, or zero where the opener's namespace cannot tell.
  */
 #define NSPROBE_TASK_EXEC 3
 
-/* nsprobe_task_record.what: it ends; value is its code as wait(2) tells it. */
+/*
+ * nsprobe_task_record.what: it ends; value is its code as wait(2) tells it,
+ * with NSPROBE_TASK_LAST that of its process.
+ */
 #define NSPROBE_TASK_EXIT 4
 
 /* nsprobe_task_record.what: it has another name; comm is the new one. */
 #define NSPROBE_TASK_NAME 5
 
 /*
- * nsprobe_task_record.what: it is in other namespaces (setns(2), unshare(2)).
+ * nsprobe_task_record.what: it may be in other namespaces, after setns(2) or
+ * unshare(2).
  */
 #define NSPROBE_TASK_NAMESPACES 6
 
@@ -2203,6 +2226,12 @@ struct nsprobe_off_record {
  * all others are zero. So are those of a task that has ended.
  */
 #define NSPROBE_TASK_BARE (1U << 5)
+
+/*
+ * nsprobe_task_record.flags: it has begun to end. Its NSPROBE_TASK_EXIT comes,
+ * or has come, before or after this record: a reader need not wait for it.
+ */
+#define NSPROBE_TASK_ENDING (1U << 6)
 
 /* Index into nsprobe_task_record.namespaces: mounts. */
 #define NSPROBE_NAMESPACE_MOUNT 0
@@ -2251,7 +2280,10 @@ struct nsprobe_task_record {
 	__u64 time_ns;
 	/* When it was made, CLOCK_BOOTTIME in nanoseconds. */
 	__u64 start_ns;
-	/* How long it has run on CPUs, in nanoseconds. */
+	/*
+	 * How long it has run on CPUs up to its last tick or switch, in
+	 * nanoseconds.
+	 */
 	__u64 cpu_ns;
 	/*
 	 * How long of that in user space, in nanoseconds, as the kernel divides
@@ -2362,8 +2394,9 @@ struct nsprobe_switch_record {
 #define NSPROBE_SWITCH_TO_IDLE (1U << 1)
 
 /*
- * nsprobe_switch_record.flags: the one that ran did not give up the CPU by
- * itself.
+ * nsprobe_switch_record.flags: the one that ran could have run on: it was
+ * preempted, on its way to user space too (where prev_state is 0), or has
+ * yielded.
  */
 #define NSPROBE_SWITCH_PREEMPTED (1U << 2)
 
@@ -2420,7 +2453,10 @@ struct nsprobe_mappings_record {
 	__u32 pid;
 	/* How many mappings follow. */
 	__u32 mappings;
-	/* How many more there were than an answer has room for. */
+	/*
+	 * How many more there were than an answer has room for; all ones when
+	 * none could be looked at, as they were being changed for too long.
+	 */
 	__u32 left_out;
 	/* Zero. */
 	__u32 reserved;

@@ -10,7 +10,7 @@
 use crate::{
     common::{
         abi::{CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX},
-        record::{CodeMapping, StackCopy, COPY_BEHIND_CALL, COPY_WITHOUT_RBP},
+        record::{CodeMapping, StackCopy, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT, COPY_WITHOUT_RBP},
         unwind::{At, Registers}, //
     },
     object::{Identified, Objects},
@@ -18,7 +18,7 @@ use crate::{
         returns,
         scratch::Desk,
         user_mem::NoFaults,
-        vma::each_code, //
+        vma::{each_code, Mapping}, //
     },
 };
 use kernel::{
@@ -70,7 +70,7 @@ impl Copies {
         let Some((mappings, stack)) = desk.words().split_at_mut_checked(MAPPINGS_WORDS) else {
             return false;
         };
-        let mapping_count = code(mappings, subject);
+        let code = code(mappings, subject);
         let stack_words = memory(stack, subject.at.rsp);
         let flags = |is_set, flag| if is_set { flag } else { 0 };
         let head = StackCopy {
@@ -78,13 +78,14 @@ impl Copies {
             rsp: subject.at.rsp,
             rbp: subject.at.rbp,
             flags: flags(subject.at.at == At::Call, COPY_BEHIND_CALL)
-                | flags(!subject.at.knows_rbp, COPY_WITHOUT_RBP),
-            mappings: mapping_count as u32,
+                | flags(!subject.at.knows_rbp, COPY_WITHOUT_RBP)
+                | flags(code.is_cut, COPY_MAPPINGS_CUT),
+            mappings: code.count as u32,
             words: stack_words as u32,
             ..subject.head
         };
         let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
-        let mappings = mappings.get(..mapping_count.wrapping_mul(MAPPING_WORDS));
+        let mappings = mappings.get(..code.count.wrapping_mul(MAPPING_WORDS));
         put(&[
             crate::shared::body_of(head),
             mappings.unwrap_or(&[]),
@@ -94,35 +95,58 @@ impl Copies {
     }
 }
 
-/// Writes the files whose code is mapped; how many.
-fn code(out: &mut [u64], subject: &Subject<'_>) -> usize {
-    let mut places = out.chunks_exact_mut(MAPPING_WORDS);
+/// What was told of the code that is mapped.
+struct Code {
+    count: usize,
+    /// There is more.
+    is_cut: bool,
+}
+
+/// Writes which code is mapped: of files first, as that of none may be in hundreds of
+/// mappings.
+fn code(out: &mut [u64], subject: &Subject<'_>) -> Code {
     let mut count = 0usize;
-    each_code(|mapping| {
-        let Ok(Identified { id, is_new }) = subject.objects.identify(&mapping, &subject.pid) else {
-            return true;
-        };
-        if is_new {
-            (subject.announce)(id);
+    let mut is_cut = false;
+    for of_files in [true, false] {
+        let is_whole = each_code(|mapping| {
+            if mapping.key().is_some() != of_files {
+                return true;
+            }
+            let Some(place) = out.chunks_exact_mut(MAPPING_WORDS).nth(count) else {
+                is_cut = true;
+                return false;
+            };
+            let told = told(&mapping, subject);
+            let words: &[u64; MAPPING_WORDS] = transmute_ref!(&told);
+            for (to, from) in place.iter_mut().zip(words) {
+                *to = *from;
+            }
+            count = count.wrapping_add(1);
+            true
+        });
+        is_cut |= !is_whole;
+    }
+    Code { count, is_cut }
+}
+
+/// A mapping and its object, which is announced when it is new.
+fn told(mapping: &Mapping<'_>, subject: &Subject<'_>) -> CodeMapping {
+    let (object, unmapped) = match subject.objects.identify(mapping, &subject.pid) {
+        Ok(Identified { id, is_new }) => {
+            if is_new {
+                (subject.announce)(id);
+            }
+            (id, 0)
         }
-        let Some(place) = places.next() else {
-            return false;
-        };
-        let told = CodeMapping {
-            start: mapping.start(),
-            bytes: mapping.end().saturating_sub(mapping.start()),
-            delta: mapping.file_offset().wrapping_sub(mapping.start()),
-            object: id,
-            reserved: 0,
-        };
-        let words: &[u64; MAPPING_WORDS] = transmute_ref!(&told);
-        for (to, from) in place.iter_mut().zip(words) {
-            *to = *from;
-        }
-        count = count.wrapping_add(1);
-        true
-    });
-    count
+        Err(why) => (0, why as u32),
+    };
+    CodeMapping {
+        start: mapping.start(),
+        bytes: mapping.end().saturating_sub(mapping.start()),
+        delta: mapping.file_offset().wrapping_sub(mapping.start()),
+        object,
+        unmapped,
+    }
 }
 
 /// Copies memory from `rsp` up, as far as it is there; how many words. Return addresses

@@ -7,6 +7,7 @@
 //! the caller too, so that a file that was handed on gives nobody more rights.
 
 mod filter;
+mod tasks;
 
 use crate::{
     checks::Refused,
@@ -104,6 +105,10 @@ impl Driver for Device {
             abi::NR_FILE => file(arg),
             abi::NR_UNWIND => unwind(&self.session, arg),
             abi::NR_STACK => stack(&self.session, arg),
+            abi::NR_TASKS => tasks::set(&self.session, arg),
+            abi::NR_TASK_DUMP => tasks::dump(&self.session, arg),
+            abi::NR_CPU_TIMES => tasks::cpu_times(&self.session, arg),
+            abi::NR_TASK_COUNTERS => tasks::counters(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -159,7 +164,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_FOLLOW
             | abi::FEATURE_UNWIND
             | abi::FEATURE_STACKS
-            | abi::FEATURE_DROP,
+            | abi::FEATURE_DROP
+            | abi::FEATURE_TASKS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -447,13 +453,13 @@ fn stack(session: &Session, arg: UserPtr) -> Result {
 fn object(session: &Session, arg: UserPtr) -> Result {
     let mut request = Request::<Object>::read(arg)?;
     let object = &mut request.value;
-    if object.flags & !abi::OBJECT_FD != 0 {
+    if !matches!(object.flags, 0 | abi::OBJECT_FD | abi::OBJECT_ROOT) {
         return Err(EINVAL);
     }
     let objects = &session.shared().objects;
     object.identity = objects.identity(object.id).ok_or(ENOENT)?;
     object.fd = -1;
-    if object.flags & abi::OBJECT_FD != 0 {
+    if object.flags == abi::OBJECT_FD {
         require_capabilities()?;
         let file = objects.take_file(object.id).ok_or_else(estale)?;
         match file.reopen() {
@@ -463,6 +469,11 @@ fn object(session: &Session, arg: UserPtr) -> Result {
                 return Err(error);
             }
         }
+    }
+    if object.flags == abi::OBJECT_ROOT {
+        require_capabilities()?;
+        let root = objects.take_root(object.id).ok_or_else(estale)?;
+        object.fd = root.open()?;
     }
     request.write_back()
 }

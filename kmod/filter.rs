@@ -9,7 +9,7 @@
 use crate::sys::{
     cgroup::Cgroup,
     pid_set::{Kind, PidSet},
-    task::{Current, Mm, Namespace, Pid, Process},
+    task::{Current, Mm, Namespace, Pid, Process, Who},
     thread::Thread, //
 };
 use kernel::{
@@ -137,14 +137,10 @@ impl Opener {
         .unwrap_or(false)
     }
 
-    /// Whether the current task is traced, when that takes a few instructions and no call.
+    /// Whether a task is traced, when that takes a few instructions and no call.
     #[inline(always)]
-    pub(crate) fn admits_at_once(
-        &self,
-        filter: Option<&Filter>,
-        current: &Current,
-    ) -> Option<bool> {
-        let process = current.process()?;
+    pub(crate) fn admits_at_once(&self, filter: Option<&Filter>, task: &impl Who) -> Option<bool> {
+        let process = task.process()?;
         if let Some(filter) = filter {
             match filter.at_once {
                 AtOnce::Only(address) if address != core::ptr::from_ref(process) as usize => {
@@ -157,15 +153,44 @@ impl Opener {
         Some(self.sees(filter, process))
     }
 
-    /// Whether the current task is traced.
-    pub(crate) fn admits(&self, filter: Option<&Filter>, current: &Current) -> bool {
-        if let Some(admits) = self.admits_at_once(filter, current) {
+    /// Whether a task is traced.
+    pub(crate) fn admits(&self, filter: Option<&Filter>, task: &impl Who) -> bool {
+        if let Some(admits) = self.admits_at_once(filter, task) {
             return admits;
         }
-        current.process().is_some_and(|process| {
-            filter.is_none_or(|filter| filter.admits(current, process))
-                && self.sees(filter, process)
+        task.process().is_some_and(|process| {
+            filter.is_none_or(|filter| filter.admits(task, process)) && self.sees(filter, process)
         })
+    }
+
+    /// Whether this namespace sees a task, whoever is traced.
+    pub(crate) fn has_in_view(&self, task: &impl Who) -> bool {
+        self.namespace.is_initial()
+            || task
+                .process()
+                .is_some_and(|process| self.namespace.number_of(process).is_some())
+    }
+
+    /// The number of a task; zero where this namespace does not see it.
+    pub(crate) fn tid(&self, task: &impl Who) -> u32 {
+        task.thread()
+            .and_then(|thread| self.namespace.number_of(thread))
+            .unwrap_or(0)
+    }
+
+    /// The number that a task had before it executed another program: `old` for the initial
+    /// namespace. Zero where that cannot be told, as its pid is gone.
+    pub(crate) fn old_tid(&self, task: &impl Who, old: u32) -> u32 {
+        match task.thread() {
+            _ if self.namespace.is_initial() => old,
+            Some(thread) if thread.number() == old => self.tid(task),
+            _ => 0,
+        }
+    }
+
+    /// Its pid namespace, the first that its records tell of.
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     /// The numbers of the current task; zero where this namespace does not see it.
@@ -227,24 +252,21 @@ impl Filter {
             && self.comm.is_none()
     }
 
-    /// Whether the current task, of this process, counts.
-    fn admits(&self, current: &Current, process: &Pid) -> bool {
+    /// Whether a task, of this process, counts.
+    fn admits(&self, task: &impl Who, process: &Pid) -> bool {
         let is_listed = match &self.tasks {
             Tasks::All => true,
-            _ => current
+            _ => task
                 .thread()
                 .is_some_and(|thread| self.lists(process, thread)),
         };
         is_listed
             && self.is_inside(process)
-            && self.uid.is_none_or(|uid| current.euid() == uid)
+            && self.uid.is_none_or(|uid| task.euid() == uid)
             && self
                 .comm
-                .is_none_or(|comm| is_same_name(&comm, &current.comm()))
-            && self
-                .cgroup
-                .as_ref()
-                .is_none_or(|cgroup| current.is_in(cgroup))
+                .is_none_or(|comm| is_same_name(&comm, &task.comm()))
+            && self.cgroup.as_ref().is_none_or(|cgroup| task.is_in(cgroup))
     }
 
     /// Whether a thread is listed, or was forked by one that is.
@@ -300,7 +322,7 @@ impl Filter {
     }
 
     /// Follows a new task when its parent is listed. The child does not run yet.
-    pub(crate) fn follow(&self, parent: &Current, child: &Current) {
+    pub(crate) fn follow(&self, parent: &impl Who, child: &impl Who) {
         let Some(followed) = &self.followed else {
             return;
         };

@@ -21,6 +21,8 @@ mod copy;
 #[forbid(unsafe_code)]
 mod counters;
 #[forbid(unsafe_code)]
+mod cpu_times;
+#[forbid(unsafe_code)]
 mod device;
 #[forbid(unsafe_code)]
 mod event;
@@ -61,6 +63,16 @@ mod stacks;
 #[forbid(unsafe_code)]
 mod table;
 #[forbid(unsafe_code)]
+mod task_counts;
+#[forbid(unsafe_code)]
+mod task_dump;
+#[forbid(unsafe_code)]
+mod task_events;
+#[forbid(unsafe_code)]
+mod task_record;
+#[forbid(unsafe_code)]
+mod task_trace;
+#[forbid(unsafe_code)]
 mod unwind;
 #[forbid(unsafe_code)]
 mod walk;
@@ -80,13 +92,17 @@ module! {
 /// The loaded module: the device, as long as it lives; then what its jobs leave behind.
 struct Nsprobe {
     _device: sys::fops::Registration<device::Device>,
+    _task_points: sys::task_points::Ready,
     _tails: sys::later::Tails,
 }
 
 impl kernel::Module for Nsprobe {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        // Before there is a device.
+        let task_points = sys::task_points::Ready::new();
         Ok(Nsprobe {
             _device: sys::fops::Registration::new(module, c"nsprobe")?,
+            _task_points: task_points,
             _tails: sys::later::Tails::new(),
         })
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The mapped files that a session's frames name.
 //!
-//! A session gives each file a small id the first time it shows up in a stack,
-//! reads its build-id from the process's own mapped notes (never from the file:
-//! that could sleep, or touch pages that must not be touched), and holds the
-//! file until the reader asks for it, so that it can be named although the
-//! process, or its container, is gone. The table is allocated when the session
+//! A session gives each file a small id the first time it shows up in a stack, or
+//! as a program that is started, reads its build-id from the process's own mapped
+//! notes (never from the file: that could sleep, or touch pages that must not be
+//! touched), and holds the file and the process's root directory until the reader
+//! asks for them, so that it can be named although the process, or its container,
+//! is gone. The table is allocated when the session
 //! is made, never shrinks, and an id is one file's for good: looking up takes no
 //! lock. Unwind rows come and go (`sys/swap.rs`).
 
@@ -18,10 +19,12 @@ use crate::{
     },
     sys::{
         self,
+        held::{HeldFile, HeldRoot},
         lock::RawLock,
+        program_start::Program,
         swap::{self, Reading, Swap},
         user_mem,
-        vma::{look_up, FileKey, HeldFile, Mapping}, //
+        vma::{look_up, FileKey, Mapping}, //
     },
     unwind::Rows,
 };
@@ -57,16 +60,13 @@ const PROBES_MAX: usize = 64;
 /// Mappings of one file below its code that are looked at for the ELF header.
 const HEADER_SEARCH_MAX: usize = 8;
 
-/// What a mapping of a file told when it was first seen.
-struct Sight {
-    build_id: Option<BuildId>,
-    pid: u32,
-}
-
 /// A file. One that rows were given for may not have been seen in a stack yet.
 struct Slot {
     key: SetOnce<FileKey>,
-    sight: SetOnce<Sight>,
+    /// Who was first seen with it.
+    pid: SetOnce<u32>,
+    /// What its mapping told when it was first seen in a stack.
+    build_id: SetOnce<Option<BuildId>>,
     /// Whether the reader was told of it, and has not lost its rows since.
     told: AtomicBool,
     rows: Swap<Rows>,
@@ -75,18 +75,25 @@ struct Slot {
     /// Copies of stacks that ended here.
     copies: AtomicU32,
     file: RawLock<Option<HeldFile>>,
+    /// Whether `root` is held, or is about to be.
+    has_root: AtomicBool,
+    /// The root directory of who was first seen with the file.
+    root: RawLock<Option<HeldRoot>>,
 }
 
 impl Slot {
     fn new() -> Self {
         Slot {
             key: SetOnce::new(),
-            sight: SetOnce::new(),
+            pid: SetOnce::new(),
+            build_id: SetOnce::new(),
             told: AtomicBool::new(false),
             rows: Swap::new(),
             used_ns: AtomicU64::new(0),
             copies: AtomicU32::new(0),
             file: RawLock::new(None),
+            has_root: AtomicBool::new(false),
+            root: RawLock::new(None),
         }
     }
 }
@@ -138,9 +145,30 @@ impl Objects {
     ) -> Result<Identified, Unmapped> {
         let key = mapping.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
-            Found::Known(id) if self.is_in_use(id) => Ok(Identified { id, is_new: false }),
+            Found::Known(id) if self.is_in_use(id) && self.was_seen(id) => {
+                Ok(Identified { id, is_new: false })
+            }
             Found::Full => Err(Unmapped::TableFull),
             _ => self.see(mapping, key, pid()),
+        }
+    }
+
+    /// The object of the program of process `pid`, which is the current one if that starts it
+    /// just now. Nothing of it need be mapped and present yet, so its build-id is left to the
+    /// first stack through it, or to the reader. Runs in tracepoints.
+    pub(crate) fn identify_program(
+        &self,
+        program: Program,
+        pid: u32,
+        is_current: bool,
+    ) -> Result<Identified, Unmapped> {
+        match self.find(&program.key) {
+            Found::Known(id) if self.is_in_use(id) => Ok(Identified { id, is_new: false }),
+            Found::Full => Err(Unmapped::TableFull),
+            _ => {
+                let id = self.id_of(program.key)?;
+                self.tell(id, pid, Some(program.file), is_current)
+            }
         }
     }
 
@@ -161,24 +189,54 @@ impl Objects {
         Found::Full
     }
 
+    /// Takes a file for seen in a stack, of which it may have been told before.
     #[cold]
     fn see(&self, mapping: &Mapping<'_>, key: FileKey, pid: u32) -> Result<Identified, Unmapped> {
-        let sight = Sight {
-            build_id: build_id(mapping, &key),
-            pid,
-        };
+        let build_id = build_id(mapping, &key);
         let held = mapping.file().map(|file| file.hold());
-        let mut count = self.count.lock();
-        let id = self.add(&mut count, key)?;
+        let id = self.id_of(key)?;
         let slot = self.slot(id).ok_or(Unmapped::TableFull)?;
-        slot.sight.populate(sight);
+        let has_one = build_id.is_some();
+        let is_news = slot.build_id.populate(build_id) && has_one;
+        let told = self.tell(id, pid, held, true)?;
+        Ok(Identified {
+            is_new: told.is_new || is_news,
+            ..told
+        })
+    }
+
+    /// Has the reader told of a file that process `pid` was seen with, unless it was already.
+    /// `is_current` says whether that is the current one.
+    fn tell(
+        &self,
+        id: u32,
+        pid: u32,
+        held: Option<HeldFile>,
+        is_current: bool,
+    ) -> Result<Identified, Unmapped> {
+        let slot = self.slot(id).ok_or(Unmapped::TableFull)?;
+        slot.pid.populate(pid);
         // Another task may have been faster.
         let is_new = !slot.told.swap(true, Relaxed);
         if is_new {
             *slot.file.lock() = held;
+            if is_current {
+                slot.hold_root();
+            }
         }
         slot.use_now();
         Ok(Identified { id, is_new })
+    }
+
+    /// Whether the file was seen in a stack, not only as a program.
+    fn was_seen(&self, id: u32) -> bool {
+        self.slot(id)
+            .is_some_and(|slot| slot.build_id.as_ref().is_some())
+    }
+
+    /// The id of a file, which gets one when it has none.
+    fn id_of(&self, key: FileKey) -> Result<u32, Unmapped> {
+        self.add(&mut self.count.lock(), key)
     }
 
     /// Notes that a stack goes through an object; false when the reader has to be told of it.
@@ -290,12 +348,12 @@ impl Objects {
     /// What the object with this id is.
     pub(crate) fn identity(&self, id: u32) -> Option<ObjectIdentity> {
         let slot = self.slot(id)?;
-        let sight = slot.sight.as_ref()?;
-        let build_id = sight.build_id.as_ref();
+        let pid = *slot.pid.as_ref()?;
+        let build_id = slot.build_id.as_ref().and_then(Option::as_ref);
         Some(ObjectIdentity {
             build_id_len: build_id.map_or(0, BuildId::len),
             build_id: build_id.map_or([0; 20], BuildId::padded),
-            pid: sight.pid,
+            pid,
             ..slot.key.as_ref()?.identity()
         })
     }
@@ -303,6 +361,14 @@ impl Objects {
     /// Takes the object's file out of the table.
     pub(crate) fn take_file(&self, id: u32) -> Option<HeldFile> {
         self.slot(id)?.file.lock().take()
+    }
+
+    /// Takes the root directory of who was first seen with the file out of the table.
+    pub(crate) fn take_root(&self, id: u32) -> Option<HeldRoot> {
+        let slot = self.slot(id)?;
+        let root = slot.root.lock().take()?;
+        slot.has_root.store(false, Relaxed);
+        Some(root)
     }
 
     /// Puts a file back that [`take_file`](Self::take_file) gave.
@@ -315,6 +381,14 @@ impl Objects {
 }
 
 impl Slot {
+    /// Holds the root directory of the current task, unless one is held.
+    fn hold_root(&self) {
+        // Nobody drops a root here: that could sleep.
+        if !self.has_root.swap(true, Relaxed) {
+            *self.root.lock() = HeldRoot::of_current();
+        }
+    }
+
     fn use_now(&self) {
         self.used_ns.store(sys::now_ns(), Relaxed);
     }

@@ -44,6 +44,10 @@ impl Plain for abi::Rows {}
 impl Plain for abi::Freeze {}
 impl Plain for abi::Unwind {}
 impl Plain for abi::Stack {}
+impl Plain for abi::Tasks {}
+impl Plain for abi::TaskDump {}
+impl Plain for abi::CpuTimes {}
+impl Plain for abi::TaskCounters {}
 impl Plain for Rule {}
 impl Plain for abi::File {}
 impl Plain for abi::PidNamespace {}

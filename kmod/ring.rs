@@ -21,16 +21,16 @@ use crate::{
         },
         ring::{Geometry, Reservation}, //
     },
-    sys::{self, lock::RawLock, pages::RingPages},
+    sys::{self, irq_wake::IrqWake, lock::RawLock, pages::RingPages},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::{
     cpu::nr_cpu_ids,
     fs::File,
     mm::virt::VmaNew,
-    new_poll_condvar,
     page::PAGE_SIZE,
     prelude::*,
+    static_lock_class,
     sync::poll::{PollCondVar, PollTable}, //
 };
 use zerocopy::transmute_ref;
@@ -304,14 +304,16 @@ impl Rings {
         self.geometry.data_bytes()
     }
 
-    /// Appends to the ring of `cpu` and wakes the reader when enough has gathered.
+    /// Appends to the ring of `cpu` and wakes the reader when enough has gathered, in the
+    /// way of `wake`.
+    #[inline(always)]
     pub(crate) fn append(
         &self,
         cpu: u32,
         kind: u16,
         parts: &[&[u64]; 4],
         now_ns: u64,
-        waiter: &Waiter,
+        wake: impl Fn(),
     ) -> bool {
         let Some(ring) = self.rings.get(cpu as usize) else {
             return false;
@@ -323,11 +325,11 @@ impl Rings {
         }
         let Some(end) = end else {
             // A full ring is over any watermark.
-            waiter.wake();
+            wake();
             return false;
         };
         if ring.geometry.used(ring.pages.consumer(), end) >= self.watermark {
-            waiter.wake();
+            wake();
         }
         true
     }
@@ -396,7 +398,7 @@ impl Rings {
 pub(crate) struct Waiter {
     armed: AtomicBool,
     #[pin]
-    queue: PollCondVar,
+    queue: IrqWake,
 }
 
 impl Waiter {
@@ -404,17 +406,30 @@ impl Waiter {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Waiter {
             armed: AtomicBool::new(false),
-            queue <- new_poll_condvar!("nsprobe::Waiter"),
+            queue <- IrqWake::new(c"nsprobe::Waiter", static_lock_class!()),
         })
     }
 
     /// Wakes the reader when it may be asleep. Task or interrupt context, but not
     /// under the run queue's lock.
-    fn wake(&self) {
-        sys::full_barrier();
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
+    pub(crate) fn wake(&self) {
+        if self.disarm() {
             self.queue.notify_all();
         }
+    }
+
+    /// The same soon, in any context but NMI and under any lock.
+    pub(crate) fn wake_soon(&self) {
+        if self.disarm() {
+            self.queue.wake_soon();
+        }
+    }
+
+    /// Whether the reader may be asleep; then the caller wakes it, and nobody else.
+    #[inline(always)]
+    fn disarm(&self) -> bool {
+        sys::full_barrier();
+        self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed)
     }
 
     /// From here on writers wake the reader; look at the rings after this.

@@ -2,7 +2,8 @@
 //! A session: one open file of the device. It owns every probe, ring and object
 //! made through it; its end detaches and frees them all.
 //!
-//! Locks: `probes` and `reader` are never held together. Handlers take neither.
+//! Locks: of `probes`, `reader` and `tasks` none is held together with another. Handlers
+//! take none.
 
 use crate::{
     checks::Refused,
@@ -16,6 +17,8 @@ use crate::{
             RING_BYTES_TOTAL_MAX,
             TABLES_MAX,
             TABLE_BYTES_MAX, //
+            TASKS_CPU,
+            TASKS_UNFILTERED,
         },
         ring::Geometry,
         table::Shape, //
@@ -28,6 +31,8 @@ use crate::{
     ring::Rings,
     shared::Shared,
     table::Table,
+    task_events::TaskEvents,
+    task_trace::{Failed, TaskTrace, Wanted},
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
@@ -88,6 +93,8 @@ pub(crate) struct Session {
     probes: Mutex<Probes>,
     #[pin]
     reader: Mutex<Reader>,
+    #[pin]
+    tasks: Mutex<TaskTrace>,
 }
 
 impl Session {
@@ -102,6 +109,7 @@ impl Session {
                 tally: Tally::new(),
                 probes <- new_mutex!(Probes::new()),
                 reader <- new_mutex!(Reader::new()),
+                tasks <- new_mutex!(TaskTrace::new()),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -201,6 +209,20 @@ impl Session {
     /// What the session shares with its handlers.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Wants this of tasks from now on. `ENXIO` without rings, if there is to be a record.
+    pub(crate) fn set_tasks(&self, wanted: &Wanted) -> Result<(), Failed> {
+        let has_records = wanted.flags & !(TASKS_CPU | TASKS_UNFILTERED) != 0;
+        if has_records && self.shared.rings.as_ref().is_none() {
+            return Err(Failed::Error(ENXIO));
+        }
+        self.tasks.lock().set(&self.shared, wanted)
+    }
+
+    /// The events of tasks, once some were wanted.
+    pub(crate) fn task_events(&self) -> Option<Arc<TaskEvents>> {
+        self.tasks.lock().events()
     }
 
     /// The rings, for this way of reading them.

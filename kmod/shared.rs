@@ -74,7 +74,22 @@ impl Shared {
     /// Appends a record to the ring of `cpu`; `parts` is what follows its header.
     pub(crate) fn append(&self, cpu: u32, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> bool {
         match self.rings.as_ref() {
-            Some(rings) => rings.append(cpu, kind, parts, now_ns, &self.waiter),
+            Some(rings) => rings.append(cpu, kind, parts, now_ns, || self.waiter.wake()),
+            None => false,
+        }
+    }
+
+    /// The same where nobody may be woken: under locks of the scheduler, or with interrupts
+    /// off. An interrupt of its own wakes the reader.
+    pub(crate) fn append_quietly(
+        &self,
+        cpu: u32,
+        kind: u16,
+        parts: &[&[u64]; 4],
+        now_ns: u64,
+    ) -> bool {
+        match self.rings.as_ref() {
+            Some(rings) => rings.append(cpu, kind, parts, now_ns, || self.waiter.wake_soon()),
             None => false,
         }
     }
@@ -95,6 +110,20 @@ impl Shared {
     /// Tells the reader what object `id` is.
     #[cold]
     pub(crate) fn announce(&self, cpu: u32, id: u32, now_ns: u64) {
+        self.with_announcement(id, now_ns, |parts| {
+            self.append(cpu, KIND_OBJECT, parts, now_ns);
+        });
+    }
+
+    /// The same where nobody may be woken.
+    #[cold]
+    pub(crate) fn announce_quietly(&self, cpu: u32, id: u32, now_ns: u64) {
+        self.with_announcement(id, now_ns, |parts| {
+            self.append_quietly(cpu, KIND_OBJECT, parts, now_ns);
+        });
+    }
+
+    fn with_announcement(&self, id: u32, now_ns: u64, put: impl FnOnce(&[&[u64]; 4])) {
         if let Some(identity) = self.objects.identity(id) {
             let record = ObjectRecord {
                 time_ns: now_ns,
@@ -103,7 +132,7 @@ impl Shared {
                 ..ObjectRecord::default()
             };
             let words: &[u64; OBJECT_WORDS] = transmute_ref!(&record);
-            self.append(cpu, KIND_OBJECT, &[body_of(words), &[], &[], &[]], now_ns);
+            put(&[body_of(words), &[], &[], &[]]);
         }
     }
 }

@@ -6,23 +6,36 @@
 #include <linux/cgroup.h>
 #include <linux/dcache.h>
 #include <linux/fs.h>
+#include <linux/fs_struct.h>
+#include <linux/ipc_namespace.h>
 #include <linux/kdev_t.h>
+#include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/nsproxy.h>
+#include <linux/pid_namespace.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/smp.h>
+#include <linux/time_namespace.h>
 #include <linux/tracepoint.h>
 #include <linux/uaccess.h>
 #include <linux/userfaultfd_k.h>
+#include <linux/utsname.h>
+#include <net/net_namespace.h>
+#include <trace/events/cgroup.h>
 #include <trace/events/sched.h>
+#include <trace/events/task.h>
 
 struct inode *nsprobe_real_inode(struct file *file);
 bool nsprobe_super_get(struct super_block *sb);
 bool nsprobe_user_64bit(struct pt_regs *regs);
 bool nsprobe_file_is_readable(struct file *file);
+bool nsprobe_get_root(struct path *root);
 u64 nsprobe_inode_dev(struct inode *inode);
 struct task_struct *nsprobe_mm_owner(struct mm_struct *mm);
 bool nsprobe_is_killed(struct task_struct *task);
@@ -45,6 +58,26 @@ bool nsprobe_is_private_memory(struct vm_area_struct *vma);
 const void *nsprobe_vdso(struct mm_struct *mm, unsigned long *start);
 typedef void nsprobe_forked(void *data, struct task_struct *parent, struct task_struct *child);
 void nsprobe_forked_fits(nsprobe_forked *probe);
+u64 nsprobe_task_cgroup(struct task_struct *task);
+struct cgroup *nsprobe_task_dfl_cgroup(struct task_struct *task);
+u32 nsprobe_task_state_index(u32 state, u32 exit_state);
+void nsprobe_task_lock(struct task_struct *task);
+bool nsprobe_task_trylock(struct task_struct *task);
+void nsprobe_task_unlock(struct task_struct *task);
+void nsprobe_namespaces(struct nsproxy *all, u32 *inums);
+u64 nsprobe_pidns_id(struct pid_namespace *ns);
+void nsprobe_on_each_cpu(smp_call_func_t call, void *data);
+int nsprobe_namespaces_probe(kprobe_pre_handler_t call);
+void nsprobe_namespaces_unprobe(void);
+struct task_struct *nsprobe_probed_task(struct pt_regs *regs);
+typedef void nsprobe_made(void *data, struct task_struct *task, u64 clone_flags);
+typedef void nsprobe_executed(void *data, struct task_struct *task, pid_t old, struct linux_binprm *bprm);
+typedef void nsprobe_exited(void *data, struct task_struct *task, bool group_dead);
+typedef void nsprobe_renamed(void *data, struct task_struct *task, const char *comm);
+typedef void nsprobe_moved(void *data, struct cgroup *to, const char *path, struct task_struct *task, bool threadgroup);
+typedef void nsprobe_switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state);
+typedef void nsprobe_woken(void *data, struct task_struct *task);
+void nsprobe_task_points_fit(nsprobe_made *made, nsprobe_executed *executed, nsprobe_exited *exited, nsprobe_renamed *renamed, nsprobe_moved *moved, nsprobe_switched *switched, nsprobe_woken *woken);
 
 static bool allow_modify;
 module_param(allow_modify, bool, 0444);
@@ -53,6 +86,7 @@ MODULE_PARM_DESC(allow_modify, "Sessions may ask to change registers and memory 
 struct inode *nsprobe_real_inode(struct file *file) { return d_real_inode(file->f_path.dentry); }
 bool nsprobe_super_get(struct super_block *sb) { return atomic_inc_not_zero(&sb->s_active); }
 bool nsprobe_user_64bit(struct pt_regs *regs) { return user_64bit_mode(regs); }
+bool nsprobe_get_root(struct path *root) { return current->fs && (get_fs_root(current->fs, root), true); }
 bool nsprobe_file_is_readable(struct file *file) { return file->f_mode & FMODE_READ; }
 u64 nsprobe_inode_dev(struct inode *inode) { return new_encode_dev(inode->i_sb->s_dev); }
 struct task_struct *nsprobe_mm_owner(struct mm_struct *mm) { return rcu_dereference(mm->owner); }
@@ -95,3 +129,19 @@ void nsprobe_module_get(void) { __module_get(THIS_MODULE); }
 void nsprobe_module_put(void) { module_put(THIS_MODULE); }
 bool nsprobe_is_private_memory(struct vm_area_struct *vma) { return vma_is_anonymous(vma) && !userfaultfd_armed(vma); }
 const void *nsprobe_vdso(struct mm_struct *mm, unsigned long *start) { *start = (unsigned long)mm->context.vdso; return mm->context.vdso_image; }
+u64 nsprobe_task_cgroup(struct task_struct *task) { return cgroup_id(task_dfl_cgroup(task)); }
+struct cgroup *nsprobe_task_dfl_cgroup(struct task_struct *task) { return task_dfl_cgroup(task); }
+u32 nsprobe_task_state_index(u32 state, u32 exit_state) { return __task_state_index(state, exit_state); }
+void nsprobe_task_lock(struct task_struct *task) { task_lock(task); }
+bool nsprobe_task_trylock(struct task_struct *task) { return spin_trylock(&task->alloc_lock); }
+void nsprobe_task_unlock(struct task_struct *task) { task_unlock(task); }
+/* By NAMESPACE_* of common/src/task.rs. What a mnt_namespace begins with is only in fs/mount.h: it must say itself that it is one. */
+void nsprobe_namespaces(struct nsproxy *all, u32 *inums) { struct ns_common *mnt = (struct ns_common *)all->mnt_ns; inums[0] = mnt->ns_type == CLONE_NEWNS ? mnt->inum : 0; inums[1] = all->uts_ns->ns.inum; inums[2] = all->ipc_ns->ns.inum; inums[3] = all->net_ns->ns.inum; inums[5] = all->cgroup_ns->ns.inum; inums[6] = all->time_ns->ns.inum; }
+u64 nsprobe_pidns_id(struct pid_namespace *ns) { return ns->ns.ns_id; }
+void nsprobe_on_each_cpu(smp_call_func_t call, void *data) { on_each_cpu(call, data, 1); }
+/* Where setns() and unshare() tell perf of what they have done: it is all done then, and nothing else goes this way but forks. */
+static struct kprobe namespaces_probe;
+int nsprobe_namespaces_probe(kprobe_pre_handler_t call) { namespaces_probe = (struct kprobe){ .symbol_name = "perf_event_namespaces", .pre_handler = call }; return register_kprobe(&namespaces_probe); }
+void nsprobe_namespaces_unprobe(void) { unregister_kprobe(&namespaces_probe); }
+struct task_struct *nsprobe_probed_task(struct pt_regs *regs) { return (struct task_struct *)regs_get_kernel_argument(regs, 0); }
+void nsprobe_task_points_fit(nsprobe_made *made, nsprobe_executed *executed, nsprobe_exited *exited, nsprobe_renamed *renamed, nsprobe_moved *moved, nsprobe_switched *switched, nsprobe_woken *woken) { check_trace_callback_type_task_newtask(made); check_trace_callback_type_sched_process_exec(executed); check_trace_callback_type_sched_process_exit(exited); check_trace_callback_type_task_rename(renamed); check_trace_callback_type_cgroup_attach_task(moved); check_trace_callback_type_sched_switch(switched); check_trace_callback_type_sched_waking(woken); check_trace_callback_type_sched_wakeup(woken); check_trace_callback_type_sched_wakeup_new(woken); }

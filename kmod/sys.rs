@@ -2,19 +2,25 @@
 //! The only place that names `bindings::` and says `unsafe`. Each part wraps one
 //! thing of the kernel once and promises memory safety to the safe modules:
 //!
+//! - [`any_task`]: a task that need not be the current one;
 //! - [`cgroup`]: control groups, held;
 //! - [`fops`]: the device node and its file operations, with an owner;
 //! - [`inode`]: a probed file that stays, without pinning a mount;
+//! - [`irq_wake`]: sleepers that are woken from under the scheduler's locks;
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
 //! - [`later`]: what a task does on its way back to user space;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`pages`]: the memory of a ring, and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
+//! - [`program_start`]: the program that a task starts, and its arguments;
 //! - [`regs`]: the registers of a traced task;
+//! - [`remote_mm`]: the memory of another process;
 //! - [`scratch`]: words on the stack that need not be zeroed;
 //! - [`shim`]: what `shim.c` adds;
 //! - [`swap`]: a value that handlers read while it is replaced;
 //! - [`task`]: who the current task is, in whose namespace;
+//! - [`task_points`]: the kernel's tracepoints of tasks, for all sessions at once;
+//! - [`task_walk`]: all threads, by number;
 //! - [`thread`]: a thread that a filter names;
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
@@ -29,20 +35,27 @@
 //! for several times. On x86-64 and arm64 the C11 orders used here are at least
 //! as strong as their LKMM namesakes.
 
+pub(crate) mod any_task;
 pub(crate) mod cgroup;
 pub(crate) mod fops;
+pub(crate) mod held;
 pub(crate) mod inode;
+pub(crate) mod irq_wake;
 pub(crate) mod kernel_stack;
 pub(crate) mod later;
 pub(crate) mod lock;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
+pub(crate) mod program_start;
 pub(crate) mod regs;
+pub(crate) mod remote_mm;
 pub(crate) mod returns;
 pub(crate) mod scratch;
 mod shim;
 pub(crate) mod swap;
 pub(crate) mod task;
+pub(crate) mod task_points;
+pub(crate) mod task_walk;
 pub(crate) mod thread;
 pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
@@ -61,6 +74,11 @@ pub(crate) fn estale() -> Error {
     Error::from_errno(-(bindings::ESTALE as i32))
 }
 
+/// `EOPNOTSUPP`, which it does not name either.
+pub(crate) fn eopnotsupp() -> Error {
+    Error::from_errno(-(bindings::EOPNOTSUPP as i32))
+}
+
 /// CLOCK_MONOTONIC in nanoseconds. Any context.
 pub(crate) fn now_ns() -> u64 {
     // SAFETY: `ktime_get_mono_fast_ns` has no preconditions.
@@ -77,6 +95,21 @@ pub(crate) fn random() -> u64 {
 pub(crate) fn cond_resched() {
     // SAFETY: `__cond_resched` may be called wherever one may sleep.
     unsafe { bindings::__cond_resched() };
+}
+
+/// Calls `call` on each CPU that is online, with interrupts off, and waits. Task context,
+/// interrupts on; `call` must not sleep or panic.
+pub(crate) fn each_cpu<F: Fn() + Sync>(call: &F) {
+    /// # Safety
+    ///
+    /// `call` is a valid `F`.
+    unsafe extern "C" fn run<F: Fn()>(call: *mut core::ffi::c_void) {
+        // SAFETY: The caller says so.
+        unsafe { (*call.cast::<F>())() }
+    }
+    let data = core::ptr::from_ref(call).cast_mut().cast();
+    // SAFETY: All calls are over when this returns, and `F` may be shared.
+    unsafe { shim::nsprobe_on_each_cpu(run::<F>, data) };
 }
 
 /// A full memory barrier.

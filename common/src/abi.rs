@@ -40,7 +40,7 @@ pub enum Version {
 
 impl Version {
     /// The version that this source implements.
-    pub const CURRENT: Version = Version::V4;
+    pub const CURRENT: Version = Version::V5;
 }
 
 /// The path of the device.

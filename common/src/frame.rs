@@ -119,7 +119,7 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 /// The offset is that of the instruction pointer for [`Method::Registers`] and
 /// [`Method::Signal`], and of the return address for all others: subtract one to be
 /// inside the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     /// A place in a mapped file.
     Object {

@@ -168,6 +168,8 @@ const _: () = assert!(size_of::<StackCopy>() == 64);
 pub const COPY_BEHIND_CALL: u32 = 1 << 0;
 /// [`StackCopy::flags`]: `rbp` is not known.
 pub const COPY_WITHOUT_RBP: u32 = 1 << 1;
+/// [`StackCopy::flags`]: more code is mapped than the mappings tell.
+pub const COPY_MAPPINGS_CUT: u32 = 1 << 2;
 
 /// The stack of a hit that ended with [`StackEnd::Late`], taken once the missing pages were
 /// there, before the task went on. `words` words of frames follow. After a [`StackCopy`] of
@@ -196,7 +198,7 @@ pub struct LateStack {
 }
 const _: () = assert!(size_of::<LateStack>() == 40);
 
-/// Code that a process has mapped.
+/// Code that a process has mapped. [`StackCopy`]s have them in no order.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CodeMapping {
@@ -206,10 +208,10 @@ pub struct CodeMapping {
     pub bytes: u64,
     /// What an address plus this is as an offset in the file.
     pub delta: u64,
-    /// The file's object.
+    /// The file's object; 0 when there is none.
     pub object: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// An [`Unmapped`](super::frame::Unmapped) when there is no object, zero otherwise.
+    pub unmapped: u32,
 }
 const _: () = assert!(size_of::<CodeMapping>() == 32);
 

@@ -25,13 +25,15 @@ pub const TASK_ALIVE: u16 = 1;
 /// made it follow its own.
 pub const TASK_FORK: u16 = 2;
 /// [`TaskRecord::what`]: it executes another program. A thread that is not its process's
-/// first takes the number of the process; `value` is the number that it had.
+/// first takes the number and the start time of the first; `value` is the number that it had,
+/// or zero where the opener's namespace cannot tell.
 pub const TASK_EXEC: u16 = 3;
-/// [`TaskRecord::what`]: it ends; `value` is its code as `wait(2)` tells it.
+/// [`TaskRecord::what`]: it ends; `value` is its code as `wait(2)` tells it, with
+/// [`TASK_LAST`] that of its process.
 pub const TASK_EXIT: u16 = 4;
 /// [`TaskRecord::what`]: it has another name; `comm` is the new one.
 pub const TASK_NAME: u16 = 5;
-/// [`TaskRecord::what`]: it is in other namespaces (`setns(2)`, `unshare(2)`).
+/// [`TaskRecord::what`]: it may be in other namespaces, after `setns(2)` or `unshare(2)`.
 pub const TASK_NAMESPACES: u16 = 6;
 /// [`TaskRecord::what`]: it was moved to another control group.
 pub const TASK_CGROUP: u16 = 7;
@@ -49,6 +51,9 @@ pub const TASK_ZOMBIE: u32 = 1 << 4;
 /// [`TaskRecord::flags`]: it has no namespaces any more but that of pids: all others are
 /// zero. So are those of a task that has ended.
 pub const TASK_BARE: u32 = 1 << 5;
+/// [`TaskRecord::flags`]: it has begun to end. Its [`TASK_EXIT`] comes, or has come, before or
+/// after this record: a reader need not wait for it.
+pub const TASK_ENDING: u32 = 1 << 6;
 
 /// Index into [`TaskRecord::namespaces`]: mounts.
 pub const NAMESPACE_MOUNT: usize = 0;
@@ -83,7 +88,7 @@ pub struct TaskRecord {
     pub time_ns: u64,
     /// When it was made, CLOCK_BOOTTIME in nanoseconds.
     pub start_ns: u64,
-    /// How long it has run on CPUs, in nanoseconds.
+    /// How long it has run on CPUs up to its last tick or switch, in nanoseconds.
     pub cpu_ns: u64,
     /// How long of that in user space, in nanoseconds, as the kernel divides it.
     pub user_ns: u64,
@@ -209,7 +214,8 @@ const _: () = assert!(size_of::<SwitchRecord>() == 32);
 pub const SWITCH_FROM_IDLE: u16 = 1 << 0;
 /// [`SwitchRecord::flags`]: the thread that runs now is the CPU's idle one.
 pub const SWITCH_TO_IDLE: u16 = 1 << 1;
-/// [`SwitchRecord::flags`]: the one that ran did not give up the CPU by itself.
+/// [`SwitchRecord::flags`]: the one that ran could have run on: it was preempted, on its way to
+/// user space too (where `prev_state` is 0), or has yielded.
 pub const SWITCH_PREEMPTED: u16 = 1 << 2;
 
 /// [`WakeRecord::what`]: the waker has begun (`sched_waking`).
@@ -260,7 +266,8 @@ pub struct MappingsRecord {
     pub pid: u32,
     /// How many mappings follow.
     pub mappings: u32,
-    /// How many more there were than an answer has room for.
+    /// How many more there were than an answer has room for; all ones when none could be looked
+    /// at, as they were being changed for too long.
     pub left_out: u32,
     /// Zero.
     pub reserved: u32,

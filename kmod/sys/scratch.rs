@@ -32,6 +32,12 @@ impl<const N: usize> Words<N> {
         }
     }
 
+    /// Forgets them.
+    pub(crate) fn clear(&mut self) {
+        // INVARIANT: The first zero words are initialised.
+        self.used = 0;
+    }
+
     /// Appends all of `words`, or none when there is no room; says which.
     pub(crate) fn extend(&mut self, words: &[u64]) -> bool {
         let end = self.used.wrapping_add(words.len());

@@ -7,9 +7,10 @@
 )]
 
 use super::user_mem::Step;
-use core::ffi::{c_ulong, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
 use kernel::bindings::{
-    cgroup, inode, mm_struct, pid, pt_regs, super_block, task_struct, vm_area_struct,
+    cgroup, inode, mm_struct, nsproxy, path, pid, pid_namespace, pt_regs, super_block, task_struct,
+    vm_area_struct,
 };
 
 extern "C" {
@@ -17,6 +18,8 @@ extern "C" {
     pub(super) fn nsprobe_real_inode(file: *mut kernel::bindings::file) -> *mut inode;
     /// Takes an active reference of a superblock that has one.
     pub(super) fn nsprobe_super_get(sb: *mut super_block) -> bool;
+    /// `get_fs_root()` of the current task; false when it has none any more.
+    pub(super) fn nsprobe_get_root(root: *mut path) -> bool;
     /// `FMODE_READ`.
     pub(super) fn nsprobe_file_is_readable(file: *mut kernel::bindings::file) -> bool;
     /// `new_encode_dev()` of the inode's file system, as `stat(2)` tells it.
@@ -64,6 +67,34 @@ extern "C" {
     /// Which vDSO an address space has, as the address of its `struct vdso_image`, and where
     /// it is mapped; NULL for none.
     pub(super) fn nsprobe_vdso(mm: *mut mm_struct, start: *mut c_ulong) -> *const c_void;
+    /// `cgroup_id()` of `task_dfl_cgroup()`; RCU must be locked.
+    pub(super) fn nsprobe_task_cgroup(task: *mut task_struct) -> u64;
+    /// `task_dfl_cgroup()`; RCU must be locked.
+    pub(super) fn nsprobe_task_dfl_cgroup(task: *mut task_struct) -> *mut cgroup;
+    /// `__task_state_index()`.
+    pub(super) fn nsprobe_task_state_index(state: u32, exit_state: u32) -> u32;
+    /// `task_lock()`.
+    pub(super) fn nsprobe_task_lock(task: *mut task_struct);
+    /// Takes the lock of `task_lock()` if it is free.
+    pub(super) fn nsprobe_task_trylock(task: *mut task_struct) -> bool;
+    /// `task_unlock()`.
+    pub(super) fn nsprobe_task_unlock(task: *mut task_struct);
+    /// Writes inode numbers by `NAMESPACE_*` from that of mounts to that of clocks, but not
+    /// that of users.
+    pub(super) fn nsprobe_namespaces(all: *mut nsproxy, inums: *mut u32);
+    /// `ns.ns_id`, which no other namespace ever has.
+    pub(super) fn nsprobe_pidns_id(ns: *mut pid_namespace) -> u64;
+    /// `on_each_cpu()`: calls with interrupts off on each CPU, and waits until all are done.
+    pub(super) fn nsprobe_on_each_cpu(call: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
+    /// Has `call` run when namespaces of a task may have changed, in that task: once, until
+    /// `nsprobe_namespaces_unprobe`. A negative error when that cannot be.
+    pub(super) fn nsprobe_namespaces_probe(
+        call: unsafe extern "C" fn(*mut c_void, *mut pt_regs) -> c_int,
+    ) -> c_int;
+    /// Ends that, and waits for the last call. Sleeps.
+    pub(super) fn nsprobe_namespaces_unprobe();
+    /// The task that such a call is about, by the registers that it got.
+    pub(super) fn nsprobe_probed_task(regs: *mut pt_regs) -> *mut task_struct;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
 }

@@ -51,7 +51,7 @@ pub(crate) struct Swap<T>(AtomicPtr<T>, PhantomData<KBox<T>>);
 
 impl<T: Send + Sync> Swap<T> {
     /// No value.
-    pub(crate) fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         // INVARIANT: NULL.
         Swap(AtomicPtr::new(core::ptr::null_mut()), PhantomData)
     }

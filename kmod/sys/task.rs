@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who the current task is, and in whose pid namespace.
+//! Who a task is, and in whose pid namespace; the current one above all.
 //!
 //! A process is identified by its `struct pid`, never by a number: numbers come
 //! back. `pid->numbers[level]` holds the number and the namespace of each level
@@ -25,7 +25,7 @@ impl Pid {
     /// # Safety
     ///
     /// `pid` must stay valid for `'a`.
-    unsafe fn from_ptr<'a>(pid: NonNull<bindings::pid>) -> &'a Pid {
+    pub(super) unsafe fn from_ptr<'a>(pid: NonNull<bindings::pid>) -> &'a Pid {
         // SAFETY: `Pid` is a transparent wrapper, and the caller promises the rest.
         unsafe { pid.cast().as_ref() }
     }
@@ -62,6 +62,15 @@ impl Pid {
             Some((number, ns)) if !ns.is_null() => (number, unsafe { (*ns).ns.inum }),
             _ => (0, 0),
         }
+    }
+
+    /// The number of the pid's own namespace that no other one ever gets, and its inode
+    /// number.
+    #[inline]
+    pub(super) fn home(&self) -> Option<(u64, u32)> {
+        let (_, ns) = self.at(self.level())?;
+        // SAFETY: A pid holds its namespace; both numbers are fixed.
+        (!ns.is_null()).then(|| unsafe { (super::shim::nsprobe_pidns_id(ns), (*ns).ns.inum) })
     }
 
     /// The pid's own namespace.
@@ -172,6 +181,11 @@ impl Namespace {
         }
     }
 
+    /// Whether it is the first of all.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.level == 0
+    }
+
     /// Whether `pid` lives in this very namespace, not below it.
     pub(crate) fn is_own_of(&self, pid: &Pid) -> bool {
         pid.level() == self.level && self.number_of(pid).is_some()
@@ -182,6 +196,60 @@ impl Namespace {
         // SAFETY: The namespace is held; its inode number is fixed.
         unsafe { (*self.ns.as_ptr()).ns.inum }
     }
+
+    /// Hands each pid namespace that `pid` is in to `each`, from this one to its own; false
+    /// when it lives outside of this one.
+    pub(super) fn each_level_of(&self, pid: &Pid, mut each: impl FnMut(Level)) -> bool {
+        if self.number_of(pid).is_none() {
+            return false;
+        }
+        for index in self.level..=pid.level() {
+            if let Some((_, ns)) = pid.at(index) {
+                each(Level { index, ns });
+            }
+        }
+        true
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut bindings::pid_namespace {
+        self.ns.as_ptr()
+    }
+}
+
+/// One of the namespaces that a pid is in, as long as that is valid.
+pub(super) struct Level {
+    index: usize,
+    ns: *mut bindings::pid_namespace,
+}
+
+impl Level {
+    /// Inode number.
+    pub(super) fn inum(&self) -> u32 {
+        // SAFETY: The pid that this is of holds its namespaces; the number is fixed.
+        unsafe { (*self.ns).ns.inum }
+    }
+
+    /// The number by which it knows `pid`, or zero.
+    pub(super) fn number_of(&self, pid: &Pid) -> u32 {
+        match pid.at(self.index) {
+            Some((number, ns)) if core::ptr::eq(ns, self.ns) => number,
+            _ => 0,
+        }
+    }
+}
+
+/// Who may be traced, as a filter looks at him.
+pub(crate) trait Who {
+    /// The thread. `None` once it is reaped.
+    fn thread(&self) -> Option<&Pid>;
+    /// The process.
+    fn process(&self) -> Option<&Pid>;
+    /// Effective user id, in the initial user namespace.
+    fn euid(&self) -> u32;
+    /// The thread's name, NUL-padded. It may be changing: then it is a mix.
+    fn comm(&self) -> [u8; 16];
+    /// Whether it is in `cgroup` or one below, now.
+    fn is_in(&self, cgroup: &Cgroup) -> bool;
 }
 
 /// The current task, as long as it runs this code; or one that does not run as long
@@ -219,6 +287,11 @@ impl Current {
     /// lives.
     pub(super) unsafe fn from_ptr(task: *mut bindings::task_struct) -> Self {
         Current { task }
+    }
+
+    pub(super) fn as_non_null(&self) -> NonNull<bindings::task_struct> {
+        // SAFETY: There is always a current task.
+        unsafe { NonNull::new_unchecked(self.task) }
     }
 
     /// Whether it is in `cgroup` or one below, now.
@@ -269,15 +342,41 @@ impl Current {
     }
 }
 
+impl Who for Current {
+    fn thread(&self) -> Option<&Pid> {
+        Current::thread(self)
+    }
+
+    fn process(&self) -> Option<&Pid> {
+        Current::process(self)
+    }
+
+    fn euid(&self) -> u32 {
+        Current::euid(self)
+    }
+
+    fn comm(&self) -> [u8; 16] {
+        Current::comm(self)
+    }
+
+    fn is_in(&self, cgroup: &Cgroup) -> bool {
+        Current::is_in(self, cgroup)
+    }
+}
+
 /// # Safety
 ///
 /// `task` must be valid.
-unsafe fn process_of(task: *mut bindings::task_struct) -> Option<NonNull<bindings::pid>> {
+pub(super) unsafe fn process_of(
+    task: *mut bindings::task_struct,
+) -> Option<NonNull<bindings::pid>> {
     // SAFETY: The caller keeps the task valid, and the task its `signal`.
     unsafe {
         let signal = NonNull::new((*task).signal)?;
         let pids = &raw const (*signal.as_ptr()).pids;
-        NonNull::new((*pids)[bindings::pid_type_PIDTYPE_TGID as usize])
+        let process = &raw const (*pids)[bindings::pid_type_PIDTYPE_TGID as usize];
+        // Once: of another task it becomes NULL when that is reaped.
+        NonNull::new(process.read_volatile())
     }
 }
 
@@ -310,6 +409,12 @@ impl Mm {
             Some(look(Pid::from_ptr(pid), is_in))
         }
     }
+}
+
+/// Whether the current task has been killed: nobody will see what it asked for.
+pub(crate) fn is_killed() -> bool {
+    // SAFETY: The current task is valid; the two loads need no lock.
+    unsafe { shim::nsprobe_is_killed(kernel::current!().as_ptr()) }
 }
 
 /// Whether the current task has `capability` in the initial user namespace.

@@ -92,7 +92,7 @@ unsafe extern "C" fn forked<H: ForkHook>(
 }
 
 /// The kernel's own tracepoint of this name.
-fn find(name: &CStr) -> Option<NonNull<bindings::tracepoint>> {
+pub(super) fn find(name: &CStr) -> Option<NonNull<bindings::tracepoint>> {
     let mut search = Search { name, found: None };
     // SAFETY: `look_at` is called with the search, for the duration of this call.
     unsafe {

@@ -4,16 +4,11 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::shim;
+use super::{held::HeldFile, shim};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,
-    cred::Credential,
-    error::from_err_ptr,
-    fs::{file::FileDescriptorReservation, File},
-    mm::virt::{flags, VmaRef},
-    prelude::*,
-    sync::aref::ARef, //
+    mm::virt::{flags, VmaRef}, //
 };
 
 /// Which file: enough to notice that an inode's memory was used again, or that
@@ -155,48 +150,8 @@ impl MappedFile<'_> {
 
     /// A reference of one's own.
     pub(crate) fn hold(&self) -> HeldFile {
-        // SAFETY: The mapping holds the file, so its count is not zero; `get_file`
-        // takes the reference that `ARef` then owns. A mapped file has no
-        // `fdget_pos` of this thread: handlers are not system calls on it.
-        HeldFile(unsafe {
-            bindings::get_file(self.file.as_ptr());
-            ARef::from_raw(self.file.cast::<File>())
-        })
-    }
-}
-
-/// A file that was mapped once and is held.
-pub(crate) struct HeldFile(ARef<File>);
-
-impl HeldFile {
-    /// Opens the file anew, read-only, as the current task, and installs it as a
-    /// close-on-exec descriptor. Task context, may sleep.
-    pub(crate) fn reopen(&self) -> Result<i32> {
-        let reservation = FileDescriptorReservation::get_unused_fd_flags(bindings::O_CLOEXEC)?;
-        let flags = bindings::O_RDONLY | bindings::O_LARGEFILE | bindings::O_NOATIME;
-        let file = self
-            .open(flags)
-            // Only the owner of a file may leave its access time alone.
-            .or_else(|_| self.open(flags & !bindings::O_NOATIME))?;
-        let fd = reservation.reserved_fd();
-        reservation.fd_install(file);
-        Ok(fd as i32)
-    }
-
-    fn open(&self, flags: u32) -> Result<ARef<File>> {
-        let credential = kernel::current!();
-        // SAFETY: `current`'s credentials are valid while it runs this code.
-        let credential = unsafe { Credential::from_ptr((*credential.as_ptr()).cred) };
-        // SAFETY: The held file keeps its path valid; `dentry_open` takes references
-        // of its own and gives an opened file or an error pointer.
-        let file = from_err_ptr(unsafe {
-            let path = &raw const (*self.0.as_ptr()).__bindgen_anon_1.f_path;
-            bindings::dentry_open(path, flags as i32, credential.as_ptr())
-        })?;
-        let file = NonNull::new(file).ok_or(ENOENT)?;
-        // SAFETY: `dentry_open` gave us the only reference of a new file, in which no
-        // `fdget_pos` can be active.
-        Ok(unsafe { ARef::from_raw(file.cast()) })
+        // SAFETY: The mapping holds the file.
+        unsafe { HeldFile::take(self.file) }
     }
 }
 
@@ -260,14 +215,15 @@ impl Layout {
 const EACH_MAX: usize = 4096;
 
 /// Hands each mapping of the current task's that may be run to `look`, by rising address,
-/// until that says no. Nothing when the mappings are being changed.
-pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) {
+/// until that says no. False when there may be more: there are too many, or they are being
+/// changed.
+pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> bool {
     let current = kernel::current!();
     let Some(mm) = current.mm() else {
-        return;
+        return true;
     };
     let Some(_locked) = mm.mmap_read_trylock() else {
-        return;
+        return false;
     };
     let mut address = 0;
     for _ in 0..EACH_MAX {
@@ -275,13 +231,14 @@ pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) {
         // that is, and `mapping` does not outlive the guard.
         let mapping = unsafe {
             let Some(vma) = NonNull::new(bindings::find_vma(mm.as_raw(), address)) else {
-                return;
+                return true;
             };
             Mapping(VmaRef::from_raw(vma.as_ptr()))
         };
         address = mapping.end() as usize;
         if mapping.is_executable() && !look(mapping) {
-            return;
+            return false;
         }
     }
+    false
 }

@@ -303,9 +303,13 @@ const _: () = assert!(size_of::<Freeze>() == 16);
 /// [`Object::flags`]: also open the object's file, read-only, close-on-exec,
 /// with the caller's rights, and drop the kernel's own reference to it.
 pub const OBJECT_FD: u32 = 1 << 0;
+/// [`Object::flags`], instead: also open the root directory of the process that was first
+/// seen with the file, `O_PATH` and close-on-exec, and drop the kernel's own reference to it:
+/// what lies beside the file there can be opened also when the process has ended.
+pub const OBJECT_ROOT: u32 = 1 << 1;
 
 /// What a mapped file is that frames name by id. `ENOENT`: no such object;
-/// `ESTALE` with [`OBJECT_FD`]: the kernel holds no reference (any more).
+/// `ESTALE` with [`OBJECT_FD`] or [`OBJECT_ROOT`]: the kernel holds no reference (any more).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Object {
@@ -315,7 +319,7 @@ pub struct Object {
     pub flags: u32,
     /// In: the object's id, from 1 on.
     pub id: u32,
-    /// Out: the file descriptor, with [`OBJECT_FD`]; else -1.
+    /// Out: the file descriptor, with [`OBJECT_FD`] or [`OBJECT_ROOT`]; else -1.
     pub fd: i32,
     /// Out: the object.
     pub identity: ObjectIdentity,

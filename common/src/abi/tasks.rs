@@ -28,9 +28,9 @@ pub const CPU_ROWS_MAX: u32 = 1 << 16;
 /// Which events of tasks are recorded from now on, after [`Setup`]. It takes the place of the
 /// request before. Losses count as those of hits do, and for each kind in [`TaskCounters`].
 ///
-/// Errors: `ENXIO` there are no rings, and more than [`TASKS_CPU`] was asked for; `EINVAL`; `EOPNOTSUPP` the kernel does not tell of
-/// such events: `missing` says of which; `ENOMEM`; `EPERM` for [`TASKS_SWITCHES`],
-/// [`TASKS_WAKEUPS`] and [`TASKS_CPU`] without CAP_PERFMON.
+/// Errors: `ENXIO` there are no rings, and more than [`TASKS_CPU`] was asked for; `EINVAL`;
+/// `EOPNOTSUPP` the kernel does not tell of such events: `missing` says of which; `EBUSY` too
+/// many sessions record tasks; `ENOMEM`; `EPERM` when the caller may not trace.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Tasks {
@@ -38,10 +38,12 @@ pub struct Tasks {
     pub size: u32,
     /// `TASKS_*` bits; zero ends it.
     pub flags: u32,
-    /// Most bytes of the arguments of a program that starts, at most
-    /// [`TASK_ARGS_MAX`](super::super::task::TASK_ARGS_MAX); zero for none.
+    /// With [`TASKS_LIFE`]: most bytes of the arguments of a program that starts, at most
+    /// [`TASK_ARGS_MAX`](super::super::task::TASK_ARGS_MAX); zero for none. Those of one program
+    /// take at most an eighth of a ring.
     pub args_bytes: u32,
-    /// With [`TASKS_CPU`]: rows for each CPU, 1 to [`CPU_ROWS_MAX`].
+    /// With [`TASKS_CPU`]: rows for each CPU, 1 to [`CPU_ROWS_MAX`]. What the first request
+    /// with it says holds.
     pub cpu_rows: u32,
     /// Out, on `EOPNOTSUPP`: the `TASKS_*` bits that cannot be had.
     pub missing: u32,
@@ -164,7 +166,7 @@ pub struct TaskCount {
     pub recorded: u64,
     /// Those of tasks that do not count.
     pub filtered: u64,
-    /// Those for which a ring had no room.
+    /// Those for which a ring had no room, or that came while it was frozen.
     pub lost: u64,
 }
 const _: () = assert!(size_of::<TaskCount>() == 32);

@@ -100,7 +100,7 @@ pub(crate) fn structs() -> Vec<Layout> {
         StackCopy { header, time_ns, probe, tid, rip, rsp, rbp, flags, mappings, words, reserved }
         LateStack { header, time_ns, hit_ns, probe, tid, stack, words, stack_end, pages }
         Stack { size, flags, id, words, frames, used, reserved }
-        CodeMapping { start, bytes, delta, object, reserved }
+        CodeMapping { start, bytes, delta, object, unmapped }
         Rule { base, saved, more, offset, saved_at, reserved }
         Object { size, flags, id, fd, identity }
         Program { size, flags, steps, data, step_count, data_bytes, id, flaw, flaw_step, reserved }
@@ -164,6 +164,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         TASK_ARGS_ABSENT,
         TASK_ZOMBIE,
         TASK_BARE,
+        TASK_ENDING,
         NAMESPACE_MOUNT,
         NAMESPACE_UTS,
         NAMESPACE_IPC,
@@ -327,6 +328,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FILTER_BYTES_V1,
         CPU_ALL,
         OBJECT_FD,
+        OBJECT_ROOT,
         BUSY,
         DISCARD,
         LENGTH,
@@ -356,6 +358,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         StackEnd::Late,
         COPY_BEHIND_CALL,
         COPY_WITHOUT_RBP,
+        COPY_MAPPINGS_CUT,
         KIND_STACK_COPY,
         KIND_LATE_STACK,
         KERNEL_WORDS_MAX,

@@ -275,8 +275,11 @@ fn c_name(rust: &str) -> String {
             format!("nsprobe_{of}.{item}")
         };
     }
-    const FOREIGN: [&str; 12] = [
+    const FOREIGN: [&str; 15] = [
         "EINVAL",
+        "EBUSY",
+        "ENOMEM",
+        "EOPNOTSUPP",
         "EBADF",
         "EIO",
         "ENOEXEC",

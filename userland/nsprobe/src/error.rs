@@ -5,7 +5,8 @@
 use nix::errno::Errno;
 use nsprobe_common::abi::{
     Refusal, Version, DEVICE, FILTER_PIDNS_MAX, FILTER_PIDS_MAX, RING_BYTES_MAX, RING_BYTES_MIN,
-    RING_BYTES_TOTAL_MAX,
+    RING_BYTES_TOTAL_MAX, TASKS_CPU, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES,
+    TASKS_WAKEUPS,
 };
 use nsprobe_common::program::Flaw;
 use nsprobe_common::record::Corrupt;
@@ -141,6 +142,12 @@ pub enum Error {
     /// There cannot be such a table, or there is no room for it.
     #[error("the table cannot be made: {0}")]
     Table(String),
+    /// The kernel does not tell of such events of tasks.
+    #[error("this kernel does not tell of {}", task_events(*.0))]
+    NoTaskEvents(u32),
+    /// Too many sessions record tasks.
+    #[error("too many sessions record events of tasks: end one of them")]
+    TaskSessions,
     /// Reading /proc failed.
     #[error("cannot read {path}")]
     Proc {
@@ -149,6 +156,21 @@ pub enum Error {
         /// Why it could not.
         source: std::io::Error,
     },
+}
+
+/// What `TASKS_*` bits stand for.
+fn task_events(flags: u32) -> String {
+    let known = [
+        (TASKS_LIFE, "forks and program starts"),
+        (TASKS_NAMES, "names of tasks"),
+        (TASKS_MOVES, "moves between namespaces and control groups"),
+        (TASKS_SWITCHES, "context switches"),
+        (TASKS_WAKEUPS, "wake-ups"),
+        (TASKS_CPU, "the CPU time of tasks"),
+    ];
+    let named = known.iter().filter(|(bit, _)| flags & bit != 0);
+    let named: Vec<&str> = named.map(|&(_, name)| name).collect();
+    named.join(", ")
 }
 
 /// A program's flaw, as a sentence.

@@ -32,6 +32,7 @@ mod reader;
 mod session;
 mod sys;
 mod table;
+mod tasks;
 mod unwind;
 
 pub use device::{Device, Features, Info, SetupOptions};
@@ -43,4 +44,5 @@ pub use probe::{Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Reader, SETTLE_NS};
 pub use session::{Counters, Filter, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};
+pub use tasks::{CpuTimes, DumpOptions, TaskCounters, TaskDump, TaskOptions};
 pub use unwind::{UnwindRows, Unwinder};

@@ -20,6 +20,11 @@ impl Objects {
         self.known.insert(record.id, record.identity);
     }
 
+    /// Which file `id` is, if that was told.
+    pub fn known(&self, id: u32) -> Option<ObjectIdentity> {
+        self.known.get(&id).copied()
+    }
+
     /// Which file `id` is: from its announcement, or, when that was lost, from
     /// the session.
     pub fn identity(&mut self, session: &Session, id: u32) -> Result<Option<ObjectIdentity>> {

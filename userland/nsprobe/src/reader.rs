@@ -250,7 +250,16 @@ impl Copied {
 
     /// All records, those that were taken included.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        let mut rest = self.as_bytes();
+        Copied::records_of(&self.words)
+    }
+
+    /// The records that are left.
+    pub fn left(&self) -> impl Iterator<Item = Record<'_>> {
+        Copied::records_of(self.words.get(self.at..).unwrap_or_default())
+    }
+
+    fn records_of(words: &[u64]) -> impl Iterator<Item = Record<'_>> {
+        let mut rest = words.as_bytes();
         std::iter::from_fn(move || {
             let (record, length) = Record::parse(rest).ok()??;
             rest = rest.get(length..)?;

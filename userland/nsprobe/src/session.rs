@@ -11,12 +11,12 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
     self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_CGROUP, FILTER_CHILDREN,
     FILTER_COMM, FILTER_PIDNS, FILTER_PIDNS_LIST, FILTER_PIDNS_MAX, FILTER_PIDS, FILTER_PIDS_MAX,
-    FILTER_SELF, FILTER_TIDS, FILTER_UID, FREEZE_NOW,
+    FILTER_SELF, FILTER_TIDS, FILTER_UID, FREEZE_NOW, OBJECT_FD, OBJECT_ROOT,
 };
 use nsprobe_common::program::Step;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// A session with rings.
@@ -103,6 +103,11 @@ impl Filter {
     pub fn with_cgroup(mut self, id: u64) -> Filter {
         self.cgroup_id = Some(id);
         self
+    }
+
+    /// The id of the control group that it asks for, if it does.
+    pub fn cgroup(&self) -> Option<u64> {
+        self.cgroup_id
     }
 
     /// The opener's own process counts too.
@@ -369,8 +374,26 @@ impl Session {
     /// The very file that was mapped, opened from the kernel's own reference,
     /// which is dropped by this: a second claim gives `None`.
     pub fn claim(&self, id: u32) -> Result<Option<File>> {
-        match sys::claim(self.file.as_fd(), id) {
-            Ok(file) => Ok(Some(file)),
+        Ok(self.claim_by(id, OBJECT_FD)?.map(File::from))
+    }
+
+    /// The root directory (`O_PATH`) of the process that was first seen with the file, from
+    /// the kernel's own reference, which is dropped by this. The process may have ended.
+    pub fn claim_root(&self, id: u32) -> Result<Option<OwnedFd>> {
+        self.claim_by(id, OBJECT_ROOT)
+    }
+
+    /// Lets go of what the kernel holds of an object, for who needs none of it: its file and
+    /// the root directory, which keep their mounts.
+    pub fn let_go(&self, id: u32) -> Result<()> {
+        self.claim(id)?;
+        self.claim_root(id)?;
+        Ok(())
+    }
+
+    fn claim_by(&self, id: u32, flag: u32) -> Result<Option<OwnedFd>> {
+        match sys::claim(self.file.as_fd(), id, flag) {
+            Ok(claimed) => Ok(Some(claimed)),
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),
             Err(errno) => Err(failed("OBJECT")(errno)),
         }

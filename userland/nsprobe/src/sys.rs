@@ -9,9 +9,8 @@
 use crate::device::SetupOptions;
 use nix::errno::Errno;
 use nix::libc;
-use nsprobe_common::abi::{self, ObjectIdentity, OBJECT_FD, SETUP_MODIFY, SETUP_TEXT};
+use nsprobe_common::abi::{self, ObjectIdentity, SETUP_MODIFY, SETUP_TEXT};
 use nsprobe_common::program::Step;
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -280,16 +279,15 @@ pub(crate) fn object(fd: BorrowedFd<'_>, id: u32) -> Result<ObjectIdentity> {
     object_request(fd, id, 0).map(|object| object.identity)
 }
 
-/// The object's file, from the kernel's own reference.
-pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32) -> Result<File> {
-    let object = object_request(fd, id, OBJECT_FD)?;
+/// What the kernel holds of an object by `OBJECT_FD`, its file, or by `OBJECT_ROOT`.
+pub(crate) fn claim(fd: BorrowedFd<'_>, id: u32, flag: u32) -> Result<OwnedFd> {
+    let object = object_request(fd, id, flag)?;
     if object.fd < 0 {
         return Err(Errno::ESTALE);
     }
     // SAFETY: the kernel has just opened this descriptor for this call, and
     // nothing else in the process knows it.
-    let file = unsafe { OwnedFd::from_raw_fd(object.fd) };
-    Ok(File::from(file))
+    Ok(unsafe { OwnedFd::from_raw_fd(object.fd) })
 }
 
 /// CLOCK_MONOTONIC, the clock of the records, in nanoseconds.
@@ -393,4 +391,66 @@ pub(crate) fn stack(fd: BorrowedFd<'_>, id: u32) -> Result<Vec<u64>> {
     unsafe { request(fd, abi::STACK, &mut stack) }?;
     words.truncate(stack.words as usize);
     Ok(words)
+}
+
+/// Says what is recorded of tasks; with the error, what cannot be.
+pub(crate) fn tasks(
+    fd: BorrowedFd<'_>,
+    mut tasks: abi::Tasks,
+) -> std::result::Result<(), (Errno, u32)> {
+    tasks.size = size::<abi::Tasks>();
+    // SAFETY: the struct is that of TASKS and holds no address.
+    unsafe { request(fd, abi::TASKS, &mut tasks) }.map_err(|errno| (errno, tasks.missing))
+}
+
+/// Reads records of tasks into `buffer`, from number `next` on.
+pub(crate) fn task_dump(
+    fd: BorrowedFd<'_>,
+    flags: u32,
+    next: u32,
+    buffer: &mut [u64],
+) -> Result<abi::TaskDump> {
+    let mut dump = abi::TaskDump {
+        size: size::<abi::TaskDump>(),
+        flags,
+        next,
+        buffer: buffer.as_mut_ptr() as u64,
+        buffer_bytes: u32::try_from(size_of_val(buffer)).unwrap_or(u32::MAX),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of TASK_DUMP; its address is that of `buffer`, which is
+    // exclusively borrowed and may hold any words, and at least as long as it says.
+    unsafe { request(fd, abi::TASK_DUMP, &mut dump) }?;
+    Ok(dump)
+}
+
+/// Reads rows of CPU times into `buffer`, from row `next` on.
+pub(crate) fn cpu_times(
+    fd: BorrowedFd<'_>,
+    next: u32,
+    buffer: &mut [abi::CpuTime],
+) -> Result<abi::CpuTimes> {
+    let mut times = abi::CpuTimes {
+        size: size::<abi::CpuTimes>(),
+        next,
+        buffer: buffer.as_mut_ptr() as u64,
+        buffer_bytes: u32::try_from(size_of_val(buffer)).unwrap_or(u32::MAX),
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of CPU_TIMES; its address is that of `buffer`, which is
+    // exclusively borrowed, may hold any rows, and is at least as long as it says.
+    unsafe { request(fd, abi::CPU_TIMES, &mut times) }?;
+    Ok(times)
+}
+
+/// What became of events of tasks, on one CPU or on all.
+pub(crate) fn task_counters(fd: BorrowedFd<'_>, cpu: u32) -> Result<abi::TaskCounters> {
+    let mut counters = abi::TaskCounters {
+        size: size::<abi::TaskCounters>(),
+        cpu,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of TASK_COUNTERS and holds no address.
+    unsafe { request(fd, abi::TASK_COUNTERS, &mut counters) }?;
+    Ok(counters)
 }

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A task that need not be the current one.
+//!
+//! A `task_struct` is freed by RCU, and so is what is read of it here; so all of this is
+//! under a read section of RCU, which [`AnyTask`] borrows. What the task itself may change
+//! meanwhile is read once each (`READ_ONCE`): it was so at some moment of the call.
+
+use super::{
+    cgroup::Cgroup,
+    shim,
+    swap::Reading,
+    task::{Current, Namespace, Pid, Who}, //
+};
+use crate::common::task::{
+    TaskLevel,
+    NAMESPACES,
+    NAMESPACE_PID_CHILDREN,
+    NAMESPACE_USER, //
+};
+use core::{marker::PhantomData, ptr::NonNull};
+use kernel::bindings;
+
+extern "C" {
+    /// `include/linux/sched/cputime.h`; takes a raw lock of the task's with interrupts off.
+    #[expect(improper_ctypes, reason = "the struct goes by pointer only")]
+    fn task_cputime_adjusted(task: *mut bindings::task_struct, user: *mut u64, system: *mut u64);
+}
+
+/// How the namespaces of a task may be looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It is the current one, or it does not run yet: nobody else changes them.
+    Own,
+    /// Waiting for those who look at them, too. Task context.
+    Wait,
+    /// Not if anybody else looks at them at this moment. Any context but NMI.
+    Try,
+}
+
+/// A task's namespaces.
+#[derive(Default)]
+pub(crate) struct Namespaces {
+    /// Inode numbers by `NAMESPACE_*`.
+    pub(crate) inums: [u32; NAMESPACES],
+    /// It has none any more.
+    pub(crate) is_bare: bool,
+}
+
+/// Which container a task is in, as CPU time is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Home {
+    /// Id of the control group.
+    pub(crate) cgroup: u64,
+    /// Number of the pid namespace that no other one ever gets; zero when the task has been
+    /// reaped.
+    pub(crate) pidns_id: u64,
+    /// Its inode number.
+    pub(crate) pidns_inum: u32,
+}
+
+impl Home {
+    /// A number to spread them by.
+    #[inline]
+    pub(crate) fn hash(&self) -> u32 {
+        let mixed = self.cgroup.rotate_left(32) ^ self.pidns_id;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+}
+
+/// A task.
+///
+/// # Invariants
+///
+/// The task is valid during `'a`, in which RCU is locked.
+#[derive(Clone, Copy)]
+pub(crate) struct AnyTask<'a> {
+    task: NonNull<bindings::task_struct>,
+    _reading: PhantomData<&'a ()>,
+}
+
+/// `READ_ONCE()` of a field of the task's.
+macro_rules! once {
+    ($task:expr, $($field:tt)+) => {
+        // SAFETY: By the invariant of `AnyTask` the task is valid; a number or pointer is
+        // read at once, whoever writes it meanwhile.
+        unsafe { (&raw const (*$task.task.as_ptr()).$($field)+).read_volatile() }
+    };
+}
+
+impl<'a> AnyTask<'a> {
+    /// # Safety
+    ///
+    /// `task` must be valid, or become free by RCU, which is locked during `'a`.
+    pub(super) unsafe fn from_ptr(
+        task: NonNull<bindings::task_struct>,
+        _reading: Reading<'a>,
+    ) -> Self {
+        // INVARIANT: The caller says so.
+        AnyTask {
+            task,
+            _reading: PhantomData,
+        }
+    }
+
+    /// The current task.
+    pub(crate) fn current(_reading: Reading<'a>) -> Self {
+        // INVARIANT: The current task stays as long as it runs this code.
+        AnyTask {
+            task: Current::get().as_non_null(),
+            _reading: PhantomData,
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut bindings::task_struct {
+        self.task.as_ptr()
+    }
+
+    /// What tells it from every other task that there is now.
+    pub(crate) fn address(&self) -> usize {
+        self.task.as_ptr() as usize
+    }
+
+    /// Whether this is the current task.
+    pub(crate) fn is_current(&self) -> bool {
+        self.task == Current::get().as_non_null()
+    }
+
+    /// Whether it is what a CPU runs when there is nothing to run. It has no number.
+    pub(crate) fn is_idle(&self) -> bool {
+        once!(self, pid) == 0
+    }
+
+    /// Its number in the initial pid namespace, which it has also when it has been reaped.
+    pub(crate) fn number(&self) -> u32 {
+        once!(self, pid) as u32
+    }
+
+    /// Whether it is a kernel thread.
+    pub(crate) fn is_kernel(&self) -> bool {
+        once!(self, flags) & bindings::PF_KTHREAD != 0
+    }
+
+    /// Whether it is the first thread of its process.
+    pub(crate) fn is_leader(&self) -> bool {
+        once!(self, pid) == once!(self, tgid)
+    }
+
+    /// Whether it has begun to end: its last event comes, or has come.
+    pub(crate) fn is_ending(&self) -> bool {
+        once!(self, flags) & bindings::PF_EXITING != 0
+    }
+
+    /// Whether it has ended, and waits to be reaped.
+    pub(crate) fn is_zombie(&self) -> bool {
+        once!(self, exit_state) as u32 & bindings::EXIT_ZOMBIE != 0
+    }
+
+    /// When it was made: CLOCK_BOOTTIME.
+    pub(crate) fn start_ns(&self) -> u64 {
+        once!(self, start_boottime)
+    }
+
+    /// How long it has run, up to the last tick or switch.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        once!(self, se.sum_exec_runtime)
+    }
+
+    /// Time in user space, and in the kernel. Not under the run queue's lock.
+    pub(crate) fn times(&self) -> (u64, u64) {
+        let (mut user, mut system) = (0, 0);
+        // SAFETY: The task is valid; the numbers are ours.
+        unsafe { task_cputime_adjusted(self.as_ptr(), &mut user, &mut system) };
+        (user, system)
+    }
+
+    /// Id of its control group.
+    pub(crate) fn cgroup_id(&self) -> u64 {
+        // SAFETY: The task is valid and RCU is locked, as `task_dfl_cgroup` wants.
+        unsafe { shim::nsprobe_task_cgroup(self.as_ptr()) }
+    }
+
+    /// Whether its control group is the one at this address.
+    pub(super) fn is_in_cgroup(&self, cgroup: *const bindings::cgroup) -> bool {
+        // SAFETY: As for `cgroup_id`; the addresses are only compared.
+        let own = unsafe { shim::nsprobe_task_dfl_cgroup(self.as_ptr()) };
+        core::ptr::eq(own, cgroup)
+    }
+
+    /// Its priority, as the kernel counts.
+    pub(crate) fn priority(&self) -> u32 {
+        once!(self, prio) as u32
+    }
+
+    /// The CPU that it runs on, or ran on last.
+    pub(crate) fn cpu(&self) -> u32 {
+        once!(self, thread_info.cpu)
+    }
+
+    /// Its state, as the tracepoint `sched_switch` has it.
+    pub(crate) fn state(&self) -> u32 {
+        state_bits(once!(self, __state), once!(self, exit_state) as u32)
+    }
+
+    /// The same of one that leaves its CPU in the state `left`.
+    pub(crate) fn state_left(&self, left: u32) -> u32 {
+        state_bits(left, once!(self, exit_state) as u32)
+    }
+
+    /// The code that `wait(2)` tells of it; of a process when it ends as a whole.
+    pub(crate) fn exit_code(&self) -> u32 {
+        let own = once!(self, exit_code) as u32;
+        // SAFETY: The task is valid, and keeps its `signal` until it is freed.
+        let (flags, group) = unsafe {
+            let signal = (*self.as_ptr()).signal;
+            (
+                (&raw const (*signal).flags).read_volatile(),
+                (&raw const (*signal).group_exit_code).read_volatile(),
+            )
+        };
+        match flags & bindings::SIGNAL_GROUP_EXIT {
+            0 => own,
+            _ => group as u32,
+        }
+    }
+
+    /// The thread's name, NUL-padded.
+    pub(crate) fn comm(&self) -> [u8; 16] {
+        // SAFETY: The task is valid during the call.
+        unsafe { Current::from_ptr(self.as_ptr()) }.comm()
+    }
+
+    /// Its real user, in the initial user namespace.
+    pub(crate) fn uid(&self) -> u32 {
+        let cred = once!(self, real_cred);
+        // SAFETY: A task's credentials are freed by RCU, which is locked; their ids are
+        // fixed.
+        unsafe { (*cred).uid.val }
+    }
+
+    fn user_namespace(&self) -> u32 {
+        let cred = once!(self, real_cred);
+        // SAFETY: As for `uid`; credentials hold their namespace, whose number is fixed.
+        unsafe { (*(*cred).user_ns).ns.inum }
+    }
+
+    /// Inode numbers of its namespaces. Zeroes when they cannot be told.
+    pub(crate) fn namespaces(&self, how: Look) -> Namespaces {
+        let task = self.as_ptr();
+        // SAFETY: The task is valid. A lock that is taken is given back below.
+        let is_locked = unsafe {
+            match how {
+                Look::Own => true,
+                Look::Wait => {
+                    shim::nsprobe_task_lock(task);
+                    true
+                }
+                Look::Try => shim::nsprobe_task_trylock(task),
+            }
+        };
+        if !is_locked {
+            return Namespaces::default();
+        }
+        let found = self.namespaces_locked();
+        if how != Look::Own {
+            // SAFETY: It was taken above.
+            unsafe { shim::nsprobe_task_unlock(task) };
+        }
+        found
+    }
+
+    fn namespaces_locked(&self) -> Namespaces {
+        let mut inums = [0; NAMESPACES];
+        let all = once!(self, nsproxy);
+        if all.is_null() {
+            return Namespaces {
+                inums,
+                is_bare: true,
+            };
+        }
+        // SAFETY: Nobody changes the task's namespaces now (see `Look`), so it holds them;
+        // there is room for the six that the shim writes, and their numbers are fixed.
+        unsafe {
+            shim::nsprobe_namespaces(all, inums.as_mut_ptr());
+            inums[NAMESPACE_PID_CHILDREN] = (*(*all).pid_ns_for_children).ns.inum;
+        }
+        inums[NAMESPACE_USER] = self.user_namespace();
+        Namespaces {
+            inums,
+            is_bare: false,
+        }
+    }
+
+    /// Where its CPU time belongs.
+    #[inline]
+    pub(crate) fn home(&self) -> Home {
+        let cgroup = self.cgroup_id();
+        match self.thread().and_then(Pid::home) {
+            Some((pidns_id, pidns_inum)) => Home {
+                cgroup,
+                pidns_id,
+                pidns_inum,
+            },
+            None => Home {
+                cgroup,
+                ..Home::default()
+            },
+        }
+    }
+
+    /// Hands the task in each pid namespace to `each`, from `outer` to its own; false when
+    /// `outer` does not see it.
+    pub(crate) fn levels(&self, outer: &Namespace, mut each: impl FnMut(TaskLevel)) -> bool {
+        let (Some(thread), Some(process)) = (self.thread(), self.process()) else {
+            return false;
+        };
+        let parent = self.parent();
+        outer.each_level_of(thread, |level| {
+            each(TaskLevel {
+                inum: level.inum(),
+                tid: level.number_of(thread),
+                pid: level.number_of(process),
+                ppid: parent.map_or(0, |parent| level.number_of(parent)),
+            });
+        })
+    }
+
+    /// The process whose child its own is.
+    fn parent(&self) -> Option<&'a Pid> {
+        // It is set for as long as the task has not been reaped (`task_ppid_nr_ns`).
+        self.thread()?;
+        let parent = NonNull::new(once!(self, real_parent))?;
+        // SAFETY: A task's parent is freed by RCU after it has given its children away;
+        // RCU is locked.
+        unsafe { super::task::process_of(parent.as_ptr()).map(|pid| Pid::from_ptr(pid)) }
+    }
+}
+
+fn state_bits(state: u32, exit_state: u32) -> u32 {
+    // SAFETY: Arithmetic on two numbers.
+    match unsafe { shim::nsprobe_task_state_index(state, exit_state) } {
+        0 => 0,
+        index => 1u32.wrapping_shl(index.wrapping_sub(1)),
+    }
+}
+
+impl Who for AnyTask<'_> {
+    fn thread(&self) -> Option<&Pid> {
+        let pid = NonNull::new(once!(self, thread_pid))?;
+        // SAFETY: A task's pids are freed by RCU, which is locked during `'a`.
+        Some(unsafe { Pid::from_ptr(pid) })
+    }
+
+    fn process(&self) -> Option<&Pid> {
+        // SAFETY: The task is valid, and its pids as above.
+        unsafe { super::task::process_of(self.as_ptr()).map(|pid| Pid::from_ptr(pid)) }
+    }
+
+    fn euid(&self) -> u32 {
+        let cred = once!(self, real_cred);
+        // SAFETY: As for `uid`.
+        unsafe { (*cred).euid.val }
+    }
+
+    fn comm(&self) -> [u8; 16] {
+        AnyTask::comm(self)
+    }
+
+    fn is_in(&self, cgroup: &Cgroup) -> bool {
+        // SAFETY: The task is valid, the group held, and RCU is locked.
+        unsafe { shim::nsprobe_task_in_cgroup(self.as_ptr(), cgroup.as_ptr()) }
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a process had, held after that has ended: a file that it mapped, and its root
+//! directory.
+
+use super::shim;
+use core::{mem::MaybeUninit, ptr::NonNull};
+use kernel::{
+    bindings,
+    cred::Credential,
+    error::from_err_ptr,
+    fs::{file::FileDescriptorReservation, File},
+    prelude::*,
+    sync::aref::ARef, //
+};
+
+/// A file that was mapped once and is held.
+pub(crate) struct HeldFile(ARef<File>);
+
+impl HeldFile {
+    /// A reference of one's own.
+    ///
+    /// # Safety
+    ///
+    /// Somebody else must hold the file, as the one that is mapped or executed.
+    pub(super) unsafe fn take(file: NonNull<bindings::file>) -> Self {
+        // SAFETY: The caller says that the count is not zero; `get_file` takes the
+        // reference that `ARef` then owns. Such a file has no `fdget_pos` of this thread:
+        // neither handlers nor tracepoints are system calls on it.
+        HeldFile(unsafe {
+            bindings::get_file(file.as_ptr());
+            ARef::from_raw(file.cast::<File>())
+        })
+    }
+
+    /// Opens the file anew, read-only, as the current task, and installs it as a
+    /// close-on-exec descriptor. Task context, may sleep.
+    pub(crate) fn reopen(&self) -> Result<i32> {
+        let flags = bindings::O_RDONLY | bindings::O_LARGEFILE | bindings::O_NOATIME;
+        // SAFETY: The held file keeps its path.
+        let path = unsafe { &(*self.0.as_ptr()).__bindgen_anon_1.f_path };
+        install(|| {
+            open(path, flags)
+                // Only the owner of a file may leave its access time alone.
+                .or_else(|_| open(path, flags & !bindings::O_NOATIME))
+        })
+    }
+}
+
+/// A root directory that is held. Its mount stays also when the namespace that had it has
+/// ended.
+pub(crate) struct HeldRoot(bindings::path);
+
+// SAFETY: A path is two counted references, which belong to no thread.
+unsafe impl Send for HeldRoot {}
+// SAFETY: Nobody changes it.
+unsafe impl Sync for HeldRoot {}
+
+impl HeldRoot {
+    /// That of the current task; `None` while it ends. Takes a spin lock, and does not sleep.
+    pub(crate) fn of_current() -> Option<Self> {
+        let mut path = MaybeUninit::<bindings::path>::uninit();
+        // SAFETY: The room is ours, and is written when the answer is yes.
+        unsafe { shim::nsprobe_get_root(path.as_mut_ptr()).then(|| HeldRoot(path.assume_init())) }
+    }
+
+    /// Installs an `O_PATH` descriptor of the directory, close-on-exec. Task context, may
+    /// sleep.
+    pub(crate) fn open(&self) -> Result<i32> {
+        install(|| open(&self.0, bindings::O_PATH | bindings::O_DIRECTORY))
+    }
+}
+
+impl Drop for HeldRoot {
+    /// May sleep.
+    fn drop(&mut self) {
+        // SAFETY: The references are ours, and are given up here.
+        unsafe { bindings::path_put(&self.0) }
+    }
+}
+
+/// Opens what is at a path as the current task.
+fn open(path: &bindings::path, flags: u32) -> Result<ARef<File>> {
+    let credential = kernel::current!();
+    // SAFETY: `current`'s credentials are valid while it runs this code.
+    let credential = unsafe { Credential::from_ptr((*credential.as_ptr()).cred) };
+    // SAFETY: Who has the path holds it; `dentry_open` takes references of its own and gives
+    // an opened file or an error pointer.
+    let file = unsafe { bindings::dentry_open(path, flags as i32, credential.as_ptr()) };
+    let file = from_err_ptr(file)?;
+    let file = NonNull::new(file).ok_or(ENOENT)?;
+    // SAFETY: `dentry_open` gave us the only reference of a new file, in which no
+    // `fdget_pos` can be active.
+    Ok(unsafe { ARef::from_raw(file.cast()) })
+}
+
+/// Installs what `open` opens as a close-on-exec descriptor.
+fn install(open: impl FnOnce() -> Result<ARef<File>>) -> Result<i32> {
+    let reservation = FileDescriptorReservation::get_unused_fd_flags(bindings::O_CLOEXEC)?;
+    let file = open()?;
+    let fd = reservation.reserved_fd();
+    reservation.fd_install(file);
+    Ok(fd as i32)
+}
