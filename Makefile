@@ -11,6 +11,8 @@ MIRROR ?=
 ACCEL ?= auto
 # For make test: the name of the one test to run.
 ONLY ?=
+# For make fuzz: seconds for each target.
+FUZZ_SECONDS ?= 120
 # Where make install puts things; DESTDIR comes before it.
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -21,7 +23,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod userland payload check test demo bench bench-stacks shell install clean
+.PHONY: help sdk image kmod userland payload check fuzz test demo bench bench-stacks bench-tasks shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -46,6 +48,9 @@ payload: kmod userland
 check: ## What one runs before a commit: formats, lints, host tests
 	@scripts/check.sh
 
+fuzz: ## Hostile bytes, guided by the code they reach (FUZZ_SECONDS=120 for each target)
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
 test: check payload image ## All tests: those of check, then the guest's (ONLY=name for one)
 	@$(RUN) test $(if $(ONLY),--only '$(ONLY)')
 
@@ -58,6 +63,9 @@ bench: payload image ## What nsprobe and its peers cost (UPDATE=1 writes bench/R
 
 bench-stacks: payload image ## The part of bench that is about stacks (about 8 minutes)
 	@bench/stacks.sh
+
+bench-tasks: payload image ## The part of bench that is about events of tasks
+	@bench/tasks.sh
 
 shell: payload image ## A shell in the guest
 	@$(RUN) shell

@@ -14,7 +14,7 @@ pub(crate) const CHUNK_MAGIC: [u8; 8] = *b"\x8anschunk";
 /// The format that is written: readers of another major version cannot read it.
 pub const MAJOR: u16 = 1;
 /// Raised when something is added that older readers may skip, or ask for.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 
 /// Most bytes of a chunk's body.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
@@ -91,8 +91,8 @@ pub enum Kind {
     Names = 7,
     /// Containers.
     Containers = 8,
-    /// Processes over time: nothing is written yet.
-    Processes = 9,
+    /// The tasks that lived when the recording began, as records of a dump.
+    Tasks = 9,
     /// What the recording came to.
     Summary = 10,
     /// The recording ended orderly.
@@ -110,7 +110,7 @@ impl Kind {
         (Kind::Rests, "rests"),
         (Kind::Names, "names"),
         (Kind::Containers, "containers"),
-        (Kind::Processes, "processes"),
+        (Kind::Tasks, "tasks"),
         (Kind::Summary, "summary"),
         (Kind::End, "end"),
     ];
@@ -129,7 +129,7 @@ impl Kind {
             | Kind::Rests
             | Kind::Names
             | Kind::Containers
-            | Kind::Processes
+            | Kind::Tasks
             | Kind::Summary
             | Kind::End => MAY_SKIP,
         }

@@ -8,8 +8,14 @@ use crate::model::{Container, End, FrameName, Header, KernelName, Names, Object,
 use crate::read::{Chunk, Reader};
 use crate::scan::Source;
 use nsprobe_common::record::{Frame, Frames, Record};
+use nsprobe_tasks::{Limits, Tasks};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most threads of a capsule that have ended and are kept; a gigabyte of them.
+const ENDED_MAX: usize = 1 << 20;
+/// Most changes of a thing of a thread that are kept.
+const CHANGES_MAX: usize = 1 << 16;
 
 /// Chunks of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +50,10 @@ pub struct Contents {
     pub symbols: HashMap<(u32, u64), String>,
     /// Containers.
     pub containers: Vec<Container>,
+    /// The tasks that lived then, and those that came and went.
+    pub tasks: Tasks,
+    /// Records of tasks, those that lived before included.
+    pub task_records: u64,
     /// What it came to; none when it did not end orderly.
     pub summary: Option<Summary>,
     /// Whether it ended orderly.
@@ -65,7 +75,13 @@ pub struct Contents {
 impl Contents {
     /// Reads a capsule from its beginning to its end.
     pub fn read<S: Source>(reader: &mut Reader<S>) -> Result<Contents, Error> {
-        let mut contents = Contents::default();
+        let mut contents = Contents {
+            tasks: Tasks::new(Limits {
+                ended: ENDED_MAX,
+                changes: CHANGES_MAX,
+            }),
+            ..Contents::default()
+        };
         while let Some(found) = reader.next_chunk()? {
             match found {
                 Ok(chunk) => contents.take(&chunk)?,
@@ -92,6 +108,7 @@ impl Contents {
         };
         let taken = match kind {
             Kind::Records => self.take_records(chunk.body)?,
+            Kind::Tasks => self.take_tasks(chunk.body)?,
             kind => self.take_other(kind, chunk.body).err(),
         };
         if let Some(why) = taken {
@@ -123,7 +140,7 @@ impl Contents {
             Kind::Containers => self.containers.append(&mut json(body)?),
             Kind::Summary => self.summary = Some(json(body)?),
             Kind::End => self.end = Some(json(body)?),
-            Kind::Processes | Kind::Records => {}
+            Kind::Tasks | Kind::Records => {}
         }
         Ok(())
     }
@@ -154,10 +171,24 @@ impl Contents {
                 }
                 Record::LateStack(_, frames) => note_places(&mut self.places, frames),
                 Record::Lost(lost) => self.lost = self.lost.saturating_add(lost.count),
-                _ => {}
+                record => self.take_task(&record),
             }
             Ok(())
         })
+    }
+
+    fn take_tasks(&mut self, body: &[u8]) -> Result<Option<String>, Error> {
+        records(body, &mut |record| {
+            self.take_task(&record);
+            Ok(())
+        })
+    }
+
+    fn take_task(&mut self, record: &Record<'_>) {
+        if let Record::Task(record, details) = record {
+            self.task_records += 1;
+            self.tasks.apply(record, details);
+        }
     }
 
     /// Adds the places that stacks and their rests name.

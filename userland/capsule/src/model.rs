@@ -44,6 +44,16 @@ pub struct Header {
     pub names: bool,
     /// How many hits were asked for; a few more may be there.
     pub count: Option<u64>,
+    /// How the kernel was built, as `uname -v` gives it.
+    pub kernel_build: String,
+    /// How many CPUs were online; 0 where that is not known.
+    pub cpus: u32,
+    /// The id of the machine's boot (`/proc/sys/kernel/random/boot_id`): moments of capsules
+    /// are only those of one clock where it is the same. Empty where it is not known.
+    pub boot_id: String,
+    /// How far CLOCK_BOOTTIME was ahead of CLOCK_MONOTONIC then, in nanoseconds: how long the
+    /// machine had been suspended.
+    pub suspended_ns: u64,
 }
 
 /// A probe.
@@ -195,12 +205,27 @@ pub struct SymbolName {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct Container {
-    /// Inode number of its pid namespace, as in hits.
+    /// Inode number of its pid namespace, as in hits; zero when it has none of its own.
     pub pid_namespace: u32,
     /// Its name; none when it was told by its number alone.
     pub name: Option<String>,
     /// Its first process, as the recording machine numbered it.
     pub pid: u32,
+    /// Id of its control group; zero when that is not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cgroup: u64,
+    /// What runs it, such as `podman`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Its runtime's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The pod that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// When this was known, CLOCK_MONOTONIC in nanoseconds; zero for before the recording.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub known_ns: u64,
 }
 
 /// What a recording came to.
@@ -221,6 +246,9 @@ pub struct Summary {
     pub probes: Vec<ProbeTotal>,
     /// Where names came from, a line for each file.
     pub names: Vec<String>,
+    /// What became of events of tasks, by kind; none when they were not recorded.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tasks: BTreeMap<String, TaskTotal>,
     /// What there was of unwind rows, as its recorder tells it.
     pub rows: Option<serde_json::Value>,
 }
@@ -235,6 +263,20 @@ pub struct ProbeTotal {
     pub counters: BTreeMap<String, u64>,
     /// Calls of which nobody knows when they began.
     pub unfollowed: u64,
+}
+
+/// What became of events of tasks of one kind.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
+pub struct TaskTotal {
+    /// All.
+    pub seen: u64,
+    /// Those in a ring.
+    pub recorded: u64,
+    /// Those of tasks that do not count.
+    pub filtered: u64,
+    /// Those for which a ring had no room.
+    pub lost: u64,
 }
 
 /// The recording ended orderly.
@@ -268,6 +310,10 @@ impl<'de> Deserialize<'de> for Text {
             Err(_) => Err(D::Error::custom("neither a string nor bytes")),
         }
     }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 fn is_false(value: &bool) -> bool {

@@ -144,12 +144,28 @@ impl<S: Source> Reader<S> {
     /// damaged was told when the capsule was read first.
     pub fn each_record<E: From<Error>>(
         &mut self,
+        take: impl FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.each_of(Kind::Records, take)
+    }
+
+    /// The same with the records of the tasks that lived when the recording began.
+    pub fn each_task_before<E: From<Error>>(
+        &mut self,
+        take: impl FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.each_of(Kind::Tasks, take)
+    }
+
+    fn each_of<E: From<Error>>(
+        &mut self,
+        kind: Kind,
         mut take: impl FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.rewind();
         while let Some(found) = self.next_chunk()? {
             let Ok(chunk) = found else { continue };
-            if chunk.kind() == Some(Kind::Records) {
+            if chunk.kind() == Some(kind) {
                 crate::blocks::records(chunk.body, &mut take)?;
             }
         }

@@ -21,10 +21,11 @@ use libnsprobe::{
     ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
 use nsprobe_plan::syntax::{Expression, Field, Kind};
+use nsprobe_worker::Limits;
 use print::{Printer, Style};
 use std::collections::HashMap;
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often we look whether something ended.
@@ -43,8 +44,11 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
     let search = Search::of(&target, options)?;
+    let parser = options.parser();
     let how_by = |keys| How {
         search: &search,
+        parser: &parser,
+        limits: Limits::default(),
         sink: match counts_only {
             true => nsprobe_plan::Sink::Count,
             false => nsprobe_plan::Sink::Table { keys, value },
@@ -117,7 +121,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     // Without stacks nothing more is needed of the files.
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
-    let names = Names::new(files, run.wishes(), Rc::clone(&search), run.worker());
+    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
     let mut counting = Counting {
         tables,
         one_each,
@@ -173,6 +177,7 @@ impl Counting {
                 }
             }
             self.records(run, Reader::settled())?;
+            self.finished.go_on(&mut self.live.of(&run.session));
             if let (Some(at), Some(interval)) = (next, plan.interval) {
                 if std::time::Instant::now() >= at {
                     next = Some(at + interval);
@@ -264,6 +269,7 @@ impl Counting {
     ) -> anyhow::Result<ExitCode> {
         run.detach()?;
         let elapsed = run.begun.elapsed();
+        self.live.names.at_end();
         self.records(&mut run, u64::MAX)?;
         self.finished.end(&mut self.live.of(&run.session));
         let rows = self.rows(&run.session, &run.labels)?;

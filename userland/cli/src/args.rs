@@ -4,15 +4,18 @@
 
 mod aggregate;
 mod capsule;
+mod export;
 mod limits;
 mod plan;
 mod probe;
+mod tasks;
 mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, InfoPlan, ListPlan, Plan, ProbeOptions, RecordPlan, ReportKey,
-    ReportPlan, Returns, RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TracePlan, Who,
+    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, ExportPlan, InfoPlan, ListPlan, Plan,
+    ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, Returns, RowsOptions,
+    ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort, TracePlan, TreePlan, Who,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};
@@ -20,12 +23,14 @@ use capsule::{
     InfoArguments, RecordArguments, ReportArguments, ScriptArguments, SymbolizeArguments,
 };
 use clap::{Args, Parser, Subcommand};
+use export::ExportArguments;
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
-use probe::WhoArguments;
+use probe::{SandboxArguments, WhoArguments};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::str::FromStr;
+use tasks::{PsArguments, TopArguments, TreeArguments};
 use trace::{SetArguments, TraceArguments};
 
 /// Trace functions of programs in containers.
@@ -61,12 +66,23 @@ enum Verb {
     Report(ReportArguments),
     /// Show what a capsule is: where and when it was recorded, its probes, files and losses
     Info(InfoArguments),
+    /// Write what a capsule has in a format that other programs read
+    Export(ExportArguments),
     /// Name places in files, or in a capsule that was recorded without names
     Symbolize(SymbolizeArguments),
     /// List the functions of a program or library that can be probed
     List(ListArguments),
     /// Attach probes, see in which processes they are really armed and why not in others, and detach
     Verify(VerifyArguments),
+    /// List the containers of this machine, whatever runs them
+    #[command(visible_alias = "ls")]
+    Containers(ContainersArguments),
+    /// List tasks by container, with their numbers in it
+    Ps(PsArguments),
+    /// Show the tree of pid namespaces, and the containers in it
+    Tree(TreeArguments),
+    /// Show who takes the CPUs, by container
+    Top(TopArguments),
     /// Show the module, its sessions, their probes and counters
     Status(StatusArguments),
     /// Stop, and when continued, become another program
@@ -78,6 +94,8 @@ enum Verb {
 struct ListArguments {
     #[command(flatten)]
     who: WhoArguments,
+    #[command(flatten)]
+    sandbox: SandboxArguments,
     /// A path as the target sees it, or the name of a library that it has mapped; PATTERN is a part
     /// of the name, or a glob with * and ?
     #[arg(value_name = "BINARY[:PATTERN]")]
@@ -96,6 +114,8 @@ struct ListArguments {
 struct VerifyArguments {
     #[command(flatten)]
     who: WhoArguments,
+    #[command(flatten)]
+    sandbox: SandboxArguments,
     /// What to probe (docs/spec.md)
     #[arg(value_name = "PROBE", required = true)]
     probes: Vec<String>,
@@ -127,9 +147,21 @@ impl VerifyArguments {
             exact: false,
             limits: Limits::default(),
             returns: Returns::Auto,
+            sandbox: self.sandbox.plan(),
             triggers: Vec::new(),
         })
     }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Needs no module. What root alone may read is not known to others.")]
+struct ContainersArguments {
+    /// Also those that do not run, and pid namespaces that nobody has named
+    #[arg(short, long)]
+    all: bool,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -167,13 +199,21 @@ impl Plan {
             Verb::Script(arguments) => Plan::Script(arguments.plan()),
             Verb::Report(arguments) => Plan::Report(arguments.plan()),
             Verb::Info(arguments) => Plan::Info(arguments.plan()),
+            Verb::Export(arguments) => Plan::Export(arguments.plan()),
             Verb::Symbolize(arguments) => Plan::Symbolize(arguments.plan()),
             Verb::List(arguments) => Plan::List(ListPlan {
                 who: arguments.who.plan(Vec::new()),
                 spec: spec(&arguments.binary)?,
+                sandbox: arguments.sandbox.plan(),
                 json: arguments.json,
             }),
             Verb::Verify(arguments) => Plan::Verify(arguments.plan()?),
+            Verb::Containers(ContainersArguments { all, json }) => {
+                Plan::Containers(ContainersPlan { all, json })
+            }
+            Verb::Ps(arguments) => Plan::Ps(arguments.plan()),
+            Verb::Tree(arguments) => Plan::Tree(arguments.plan()),
+            Verb::Top(arguments) => Plan::Top(arguments.plan()),
             Verb::Status(StatusArguments { json }) => Plan::Status(StatusPlan { json }),
             Verb::ExecStopped(arguments) => Plan::ExecStopped(arguments.command),
         })

@@ -2,11 +2,15 @@
 //! A capsule as a source of what output needs: the same that a session gives, from a file.
 
 pub(crate) mod convert;
+mod places;
+
+pub(crate) use places::CapsulePlaces;
 
 use crate::fields::FunctionNames;
-use crate::lookup::{Lookup, NameFrames};
+use crate::lookup::{Lookup, NameFrames, Rest};
 use crate::names::{without_object, Named};
 use crate::summary::{ProbeLabel, Summary};
+use crate::tasks::Place;
 use anyhow::{bail, Context};
 use convert::named;
 use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, StackCopy, StackEnd};
@@ -166,6 +170,7 @@ pub(crate) struct Offline<'a> {
     contents: &'a Contents,
     names: HashMap<(u32, u64, bool), Rc<Named>>,
     kernel: HashMap<u64, KernelSymbol>,
+    places: CapsulePlaces,
     finished: u64,
 }
 
@@ -179,8 +184,16 @@ impl<'a> Offline<'a> {
             kernel: kernel
                 .map(|name| (name.address, convert::kernel_symbol(name)))
                 .collect(),
+            places: CapsulePlaces::new(&contents.containers),
             finished: 0,
         }
+    }
+}
+
+impl Offline<'_> {
+    /// Where the thread of a hit was then; none when nothing tells.
+    pub(crate) fn place(&self, hit: &Hit) -> Option<Place> {
+        self.places.of_hit(self.contents, hit)
     }
 }
 
@@ -208,10 +221,15 @@ impl Lookup for Offline<'_> {
             .map(|words| Rc::from(&**words))
     }
 
-    fn rest(&mut self, hit: &Hit, _count: usize) -> Option<(Vec<Frame>, StackEnd)> {
-        let (end, words) = self.contents.rests.get(&rest_key(hit))?;
+    fn rest(&mut self, hit: &Hit, _count: usize) -> Rest {
+        let Some((end, words)) = self.contents.rests.get(&rest_key(hit)) else {
+            return Rest::Unknown;
+        };
         self.finished += 1;
-        Some((Frames(words).collect(), StackEnd::from_u8(*end)?))
+        match StackEnd::from_u8(*end) {
+            Some(end) => Rest::Known(Frames(words).collect(), end),
+            None => Rest::Unknown,
+        }
     }
 
     fn note_copy(&mut self, _: &StackCopy, _: &[CodeMapping], _: &[u64]) {}
@@ -222,6 +240,11 @@ impl Lookup for Offline<'_> {
 
     fn finished(&self) -> u64 {
         self.finished
+    }
+
+    fn container(&mut self, hit: &Hit) -> Option<String> {
+        let place = self.place(hit)?;
+        place.known().map(|known| known.name.clone())
     }
 }
 

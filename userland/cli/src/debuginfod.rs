@@ -8,7 +8,7 @@
 //! authorities are those that the machine trusts.
 
 use crate::origin::hex;
-use anyhow::{bail, Context};
+use anyhow::Context;
 use nix::fcntl::OFlag;
 use nsprobe_symbolize::{escaped, FoundIn, OpenFile};
 use std::collections::HashSet;
@@ -18,7 +18,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::Agent;
@@ -39,6 +40,9 @@ const MISS: Duration = Duration::from_secs(600);
 /// Redirections that are followed, within https.
 const REDIRECTS_MAX: u32 = 3;
 
+/// How URLs begin that nobody between can answer for.
+const SECURE: &str = "https://";
+
 /// Servers, and the cache.
 #[derive(Debug)]
 pub(crate) struct Debuginfod {
@@ -47,7 +51,7 @@ pub(crate) struct Debuginfod {
     bytes_max: u64,
     is_quiet: bool,
     /// Build-ids of which there is nothing to be had.
-    missing: HashSet<Vec<u8>>,
+    missing: Mutex<HashSet<Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -55,43 +59,32 @@ struct Server {
     url: String,
     agent: Agent,
     /// It did not answer: it is not asked again.
-    is_gone: bool,
+    is_gone: AtomicBool,
 }
 
 impl Debuginfod {
     /// What the environment says, as for elfutils.
     pub(crate) fn from_environment(is_quiet: bool) -> anyhow::Result<Debuginfod> {
-        let urls = env::var("DEBUGINFOD_URLS").unwrap_or_default();
         let seconds = |name, default| number(name).map_or(default, Duration::from_secs);
         let limits = Limits {
             answer: seconds("DEBUGINFOD_TIMEOUT", PATIENCE),
             whole: seconds("DEBUGINFOD_MAXTIME", TIME_MAX),
         };
-        let servers: Vec<Server> = urls
-            .split_whitespace()
-            .map(|url| Server::new(url, limits))
-            .collect::<anyhow::Result<_>>()?;
-        if servers.is_empty() {
-            bail!(
-                "--debuginfod asks the servers of DEBUGINFOD_URLS, which is empty: set it, such \
-                 as to https://debuginfod.debian.net (sudo keeps it with \
-                 --preserve-env=DEBUGINFOD_URLS)"
-            );
-        }
+        let urls = urls().map_err(anyhow::Error::msg)?;
         Ok(Debuginfod {
-            servers,
+            servers: urls.iter().map(|url| Server::new(url, limits)).collect(),
             cache: cache_folder()?,
             bytes_max: number("DEBUGINFOD_MAXSIZE").unwrap_or(BYTES_MAX),
             is_quiet,
-            missing: HashSet::new(),
+            missing: Mutex::default(),
         })
     }
 
     /// The debug file of that build-id; none when no server has it. The error says which
     /// server could not be asked.
-    pub(crate) fn find(&mut self, build_id: &[u8]) -> Result<Option<OpenFile>, String> {
+    pub(crate) fn find(&self, build_id: &[u8]) -> Result<Option<OpenFile>, String> {
         let usable = (2..=BUILD_ID_BYTES_MAX).contains(&build_id.len());
-        if !usable || self.missing.contains(build_id) {
+        if !usable || self.missing().contains(build_id) {
             return Ok(None);
         }
         let path = self.cache.join(hex(build_id)).join("debuginfo");
@@ -101,19 +94,23 @@ impl Debuginfod {
             Cached::Unknown => self.fetch(build_id, &path),
         };
         if !matches!(found, Ok(Some(_))) {
-            self.missing.insert(build_id.to_owned());
+            self.missing().insert(build_id.to_owned());
         }
         let open = |file| OpenFile {
             file,
-            path: Rc::new(path.clone()),
+            path: Arc::new(path.clone()),
             found_in: FoundIn::Debuginfod,
         };
         found.map(|file| file.map(open))
     }
 
-    fn fetch(&mut self, build_id: &[u8], path: &Path) -> Result<Option<File>, String> {
+    fn missing(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fetch(&self, build_id: &[u8], path: &Path) -> Result<Option<File>, String> {
         let mut failures = Vec::new();
-        for server in self.servers.iter_mut().filter(|server| !server.is_gone) {
+        for server in self.servers.iter().filter(|server| !server.is_gone()) {
             if !self.is_quiet {
                 let url = escaped(&server.url).to_string();
                 eprintln!("nsprobe: asking {url} for build-id {}", hex(build_id));
@@ -131,6 +128,29 @@ impl Debuginfod {
     }
 }
 
+/// The servers that the environment names: at least one. The error is the user's.
+pub(crate) fn urls() -> Result<Vec<String>, String> {
+    checked(&env::var("DEBUGINFOD_URLS").unwrap_or_default())
+}
+
+fn checked(urls: &str) -> Result<Vec<String>, String> {
+    let urls: Vec<String> = urls.split_whitespace().map(str::to_owned).collect();
+    if urls.is_empty() {
+        return Err(
+            "--debuginfod asks the servers of DEBUGINFOD_URLS, which is empty: set it, such as to \
+             https://debuginfod.debian.net (sudo keeps it with --preserve-env=DEBUGINFOD_URLS)"
+                .to_owned(),
+        );
+    }
+    let is_one = |url: &&String| url.starts_with(SECURE) || url.starts_with("http://");
+    match urls.iter().find(|url| !is_one(url)) {
+        Some(url) => Err(format!(
+            "DEBUGINFOD_URLS has {url}, which is neither http:// nor https://"
+        )),
+        None => Ok(urls),
+    }
+}
+
 /// How long a server may take.
 #[derive(Clone, Copy)]
 struct Limits {
@@ -139,11 +159,8 @@ struct Limits {
 }
 
 impl Server {
-    fn new(url: &str, limits: Limits) -> anyhow::Result<Server> {
-        let is_secure = url.starts_with("https://");
-        if !is_secure && !url.starts_with("http://") {
-            bail!("DEBUGINFOD_URLS has {url}, which is neither http:// nor https://");
-        }
+    fn new(url: &str, limits: Limits) -> Server {
+        let is_secure = url.starts_with(SECURE);
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier);
         // A redirection never leaves https; from http, which somebody between could have
         // written, none is followed.
@@ -157,18 +174,22 @@ impl Server {
             .http_status_as_error(false)
             .user_agent(concat!("nsprobe/", env!("CARGO_PKG_VERSION")))
             .build();
-        Ok(Server {
+        Server {
             url: url.trim_end_matches('/').to_owned(),
             agent: agent.new_agent(),
-            is_gone: false,
-        })
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
     }
 
     /// Brings a file into the cache; none when the server does not have it.
-    fn get(&mut self, build_id: &[u8], limit: u64, path: &Path) -> Result<Option<File>, String> {
+    fn get(&self, build_id: &[u8], limit: u64, path: &Path) -> Result<Option<File>, String> {
         let url = format!("{}/buildid/{}/debuginfo", self.url, hex(build_id));
         let answer = self.agent.get(&url).call().map_err(|error| {
-            self.is_gone = true;
+            self.is_gone.store(true, Ordering::Relaxed);
             error.to_string()
         })?;
         match answer.status().as_u16() {
@@ -209,6 +230,9 @@ fn cached(path: &Path) -> Cached {
     }
 }
 
+/// Files that were begun.
+static PARTS: AtomicU64 = AtomicU64::new(0);
+
 /// Writes what comes to a file beside `path`, which takes that name when it is whole.
 fn store(body: &mut impl Read, limit: u64, path: &Path) -> Result<File, String> {
     let folder = path.parent().ok_or("the cache has no folder")?;
@@ -216,7 +240,9 @@ fn store(body: &mut impl Read, limit: u64, path: &Path) -> Result<File, String> 
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(folder).map_err(told)?;
-    let part = folder.join(format!("debuginfo.{}", std::process::id()));
+    // Several threads may want the same file.
+    let count = PARTS.fetch_add(1, Ordering::Relaxed);
+    let part = folder.join(format!("debuginfo.{}.{count}", std::process::id()));
     // Of a run with our number that was killed.
     let _ = fs::remove_file(&part);
     let mut options = OpenOptions::new();

@@ -2,8 +2,7 @@
 //! Values that were fetched, for people and for machines.
 
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{escaped, Address, Binary, Place};
+use nsprobe_symbolize::escaped;
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 use std::fmt;
@@ -55,19 +54,6 @@ pub(crate) fn name_symbols(values: &mut [FieldValue], functions: &dyn FunctionNa
                 *value = FieldValue::Named(name, address as i64);
             }
         }
-    }
-}
-
-impl FunctionNames for Binary {
-    fn function_at(&self, address: u64) -> Option<String> {
-        let Place::Function(function) = self.code_at(self.offset_of(Address(address))?) else {
-            return None;
-        };
-        let name = demangle_without_parameters(&function.name);
-        Some(match address.checked_sub(function.address.0)? {
-            0 => name,
-            distance => format!("{name}+{distance:#x}"),
-        })
     }
 }
 

@@ -2,8 +2,9 @@
 //! `nsprobe info`: what a capsule is.
 
 use crate::args::InfoPlan;
-use crate::capsule::{convert, Capsule};
+use crate::capsule::{convert, Capsule, CapsulePlaces};
 use crate::json;
+use crate::tree::{Detail, NamespaceLine, TreeView};
 use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
 use nsprobe_capsule::{Contents, Kind};
 use nsprobe_symbolize::escaped;
@@ -42,6 +43,9 @@ struct InfoLine<'a> {
     probes: Vec<ProbeLine<'a>>,
     objects: Vec<&'a Object>,
     containers: &'a [Container],
+    task_records: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tree: Vec<NamespaceLine>,
     places: usize,
     named: usize,
     chunks: Vec<ChunkLine>,
@@ -98,6 +102,14 @@ impl<'a> InfoLine<'a> {
             probes: contents.probes.iter().map(ProbeLine::new).collect(),
             objects: contents.objects.values().collect(),
             containers: &contents.containers,
+            task_records: contents.task_records,
+            tree: tree(contents, &CapsulePlaces::new(&contents.containers)).lines(
+                Detail {
+                    tasks: true,
+                    threads: true,
+                },
+                None,
+            ),
             places: contents.places.len(),
             named: named(contents),
             chunks: chunks(contents),
@@ -157,6 +169,12 @@ fn chunks(contents: &Contents) -> Vec<ChunkLine> {
     tallies.map(line).collect()
 }
 
+/// The tree of all tasks that the capsule knows, those that ended included.
+fn tree<'a>(contents: &'a Contents, places: &CapsulePlaces) -> TreeView<'a> {
+    let tasks = &contents.tasks;
+    TreeView::new(tasks, tasks.all(), &places.at(u64::MAX))
+}
+
 fn shown(text: &Text) -> String {
     escaped(&text.0).to_string()
 }
@@ -168,6 +186,7 @@ fn write(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     }
     write_state(out, capsule)?;
     write_lists(out, contents)?;
+    write_tasks(out, contents)?;
     for chunk in chunks(contents) {
         writeln!(
             out,
@@ -215,13 +234,22 @@ fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
     let words: Vec<String> = header.command.iter().map(shown).collect();
     writeln!(out, "command:   {}", words.join(" "))?;
     writeln!(out, "target:    {}", escaped(&header.target))?;
+    let cpus = match header.cpus {
+        0 => String::new(),
+        cpus => format!(", {cpus} CPUs"),
+    };
     writeln!(
         out,
-        "machine:   {} ({}), Linux {}",
+        "machine:   {} ({}{cpus}), Linux {}",
         shown(&header.host),
         escaped(&header.machine),
         escaped(&header.kernel)
     )?;
+    if !header.boot_id.is_empty() {
+        let suspended = header.suspended_ns as f64 / 1e9;
+        let id = escaped(&header.boot_id);
+        writeln!(out, "boot:      {id}, {suspended:.3} s of it suspended")?;
+    }
     writeln!(
         out,
         "recorder:  nsprobe {}, module {}, interface {}",
@@ -238,13 +266,16 @@ fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
 }
 
 fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
-    for container in &contents.containers {
-        writeln!(
-            out,
-            "container: {} pid:[{}]",
-            escaped(container.name.as_deref().unwrap_or("?")),
-            container.pid_namespace
-        )?;
+    for container in containers(&contents.containers) {
+        let name = escaped(container.name.as_deref().unwrap_or("?"));
+        match container.pid_namespace {
+            0 => write!(out, "container: {name} cgroup {}", container.cgroup)?,
+            inum => write!(out, "container: {name} pid:[{inum}]")?,
+        }
+        match &container.runtime {
+            Some(runtime) => writeln!(out, " ({})", escaped(runtime))?,
+            None => writeln!(out)?,
+        }
     }
     for probe in contents.probes.iter().take(SHOWN) {
         writeln!(
@@ -274,6 +305,46 @@ fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
         }
     }
     write_more(out, "file", contents.objects.len())
+}
+
+/// Containers, each once: the later word on one counts.
+fn containers(all: &[Container]) -> Vec<&Container> {
+    let mut shown: Vec<&Container> = Vec::new();
+    for container in all {
+        let key = |one: &Container| (one.pid_namespace, one.name.clone());
+        match shown.iter_mut().find(|one| key(one) == key(container)) {
+            Some(known) if container.runtime.is_some() => *known = container,
+            Some(_) => {}
+            None => shown.push(container),
+        }
+    }
+    shown
+}
+
+fn write_tasks(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
+    let totals = contents.summary.as_ref().map(|summary| &summary.tasks);
+    for (kind, total) in totals.into_iter().flatten() {
+        writeln!(
+            out,
+            "tasks:     {:<10} {:>8} seen, {} recorded, {} filtered, {} lost",
+            escaped(kind),
+            total.seen,
+            total.recorded,
+            total.filtered,
+            total.lost
+        )?;
+    }
+    let mut text = Vec::new();
+    tree(contents, &CapsulePlaces::new(&contents.containers)).text(
+        &mut text,
+        Detail::default(),
+        None,
+    )?;
+    // Each of its lines is escaped.
+    for line in String::from_utf8_lossy(&text).lines() {
+        writeln!(out, "tree:      {line}")?;
+    }
+    Ok(())
 }
 
 fn write_more(out: &mut impl Write, what: &str, count: usize) -> io::Result<()> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Result, Write};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Writes `value` as one line. Everything beyond ASCII is escaped, so that no
@@ -64,6 +64,8 @@ struct HitLine<'a> {
     container_pid: u32,
     container_tid: u32,
     pid_namespace: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<&'a str>,
     cpu: u16,
     sequence: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -164,6 +166,7 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
             container_pid: view.hit.ns_pid,
             container_tid: view.hit.ns_tid,
             pid_namespace: view.hit.pidns_inum,
+            container: view.container,
             cpu: view.hit.cpu,
             sequence: view.hit.sequence,
             r#return: view.is_return(),
@@ -180,7 +183,8 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     )
 }
 
-fn end_name(end: Option<StackEnd>) -> &'static str {
+/// Why a stack ends.
+pub(crate) fn end_name(end: Option<StackEnd>) -> &'static str {
     match end {
         Some(StackEnd::None) => "none",
         Some(StackEnd::Outermost) => "outermost",
@@ -270,7 +274,7 @@ pub(crate) fn found_in(from: &NamesFrom) -> (&'static str, Option<&Path>) {
 pub(crate) fn found_of(name: &str, path: Option<PathBuf>) -> NamesFrom {
     let known = FOUND_IN.iter().find(|(_, known)| *known == name);
     match (known, path) {
-        (Some((found, _)), Some(path)) => NamesFrom::File(Rc::new(path), *found),
+        (Some((found, _)), Some(path)) => NamesFrom::File(Arc::new(path), *found),
         _ if name == "debugdata" => NamesFrom::DebugData,
         _ => NamesFrom::Program,
     }
@@ -523,7 +527,7 @@ struct SummaryLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<StacksLine>,
     probes: Vec<ProbeLine<'a>>,
-    names: &'a [String],
+    names: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -583,7 +587,7 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
                     counters: probe.counters.into(),
                 })
                 .collect(),
-            names: &summary.names,
+            names: summary.names.iter().map(|line| &*line.whole).collect(),
         },
     )
 }

@@ -4,9 +4,11 @@
 use crate::jit::Moment;
 use crate::names::{Named, Names};
 use crate::rest::Rests;
+use crate::tasks::HitNames;
 use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd};
 use libnsprobe::{Session, Stacks};
 use nsprobe_symbolize::{KernelSymbol, KernelSymbols};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 /// Who knows the names of frames.
@@ -19,8 +21,21 @@ pub(crate) trait NameFrames {
         self.name(frame)
     }
 
-    /// Looks up frames that are about to be asked for: those of a stack at once cost less.
-    fn prepare(&mut self, _frames: &[Frame]) {}
+    /// Asks for the names of a stack, or of other frames, at once; whether all are there, or
+    /// are not waited for. Until then, [`wait`](Self::wait).
+    fn prepare(&mut self, _frames: &[Frame]) -> bool {
+        true
+    }
+
+    /// Waits a little for what was asked for.
+    fn wait(&mut self) {}
+
+    /// The names of frames that will be printed, however long they take.
+    fn prepare_all(&mut self, frames: &[Frame]) {
+        while !self.prepare(frames) {
+            self.wait();
+        }
+    }
 }
 
 /// Who knows all that records do not say themselves.
@@ -28,9 +43,8 @@ pub(crate) trait Lookup: NameFrames {
     /// The words of a stack that records name by its id.
     fn stack(&mut self, id: u32) -> Option<Rc<[u64]>>;
 
-    /// The frames behind the first `count` ones of a hit whose stack was copied, and why
-    /// there are no more; none when nothing is known of them.
-    fn rest(&mut self, hit: &Hit, count: usize) -> Option<(Vec<Frame>, StackEnd)>;
+    /// The frames behind the first `count` ones of a hit whose stack was copied.
+    fn rest(&mut self, hit: &Hit, count: usize) -> Rest;
 
     /// Keeps a copy of a stack for the hit that comes next.
     fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]);
@@ -40,17 +54,33 @@ pub(crate) trait Lookup: NameFrames {
 
     /// Stacks that [`rest`](Self::rest) has finished.
     fn finished(&self) -> u64;
+
+    /// The name of the container that a hit's thread was in then. Not escaped.
+    fn container(&mut self, _: &Hit) -> Option<String> {
+        None
+    }
+}
+
+/// The frames behind those that the module took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// They are these, and this is why there are no more.
+    Known(Vec<Frame>, StackEnd),
+    /// Nothing is known of them.
+    Unknown,
+    /// Somebody reads what they are found by: it is to be asked again.
+    NotYet,
 }
 
 /// In place of a `StackEnd`: the stack is named by an id that nobody knows.
 const FRAMES_UNKNOWN: u8 = u8::MAX;
 
-/// A hit with all its frames, as far as they are known.
+/// A hit with all its frames, as far as they are known; none when that is not known yet.
 pub(crate) fn whole_stack(
     lookup: &mut impl Lookup,
     hit: &Hit,
     details: &Details<'_>,
-) -> (Hit, Vec<Frame>) {
+) -> Option<(Hit, Vec<Frame>)> {
     let mut hit = *hit;
     let mut frames: Vec<Frame> = match hit.stack {
         0 => details.frames.collect(),
@@ -63,12 +93,16 @@ pub(crate) fn whole_stack(
         },
     };
     if hit.stack_end == StackEnd::Copied as u8 {
-        if let Some((rest, end)) = lookup.rest(&hit, frames.len()) {
-            frames.extend(rest);
-            hit.stack_end = end as u8;
+        match lookup.rest(&hit, frames.len()) {
+            Rest::Known(rest, end) => {
+                frames.extend(rest);
+                hit.stack_end = end as u8;
+            }
+            Rest::Unknown => {}
+            Rest::NotYet => return None,
         }
     }
-    (hit, frames)
+    Some((hit, frames))
 }
 
 /// Frames as records and rows have them.
@@ -82,12 +116,12 @@ pub(crate) fn words_of(frames: &[Frame]) -> Vec<u64> {
 }
 
 /// What is known of the records of a session.
-#[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) names: Names,
     rests: Rests,
     stacks: Stacks,
     kernel: KernelSymbols,
+    containers: Option<HitNames>,
 }
 
 impl Live {
@@ -102,6 +136,15 @@ impl Live {
                 true => KernelSymbols::read().unwrap_or_default(),
                 false => KernelSymbols::default(),
             },
+            containers: None,
+        }
+    }
+
+    /// The same with the names of containers.
+    pub(crate) fn with_containers(self, names: HitNames) -> Live {
+        Live {
+            containers: Some(names),
+            ..self
         }
     }
 
@@ -120,6 +163,24 @@ pub(crate) struct LiveOf<'a> {
     live: &'a mut Live,
 }
 
+impl LiveOf<'_> {
+    /// Adds the frames that the module took of a hit to others.
+    pub(crate) fn add_frames(
+        &mut self,
+        hit: &Hit,
+        details: &Details<'_>,
+        into: &mut HashSet<Frame>,
+    ) {
+        match hit.stack {
+            0 => into.extend(details.frames),
+            id => {
+                let words = self.stack(id);
+                into.extend(words.iter().flat_map(|words| Frames(words)));
+            }
+        }
+    }
+}
+
 impl NameFrames for LiveOf<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
         self.live.names.name(self.session, frame)
@@ -129,8 +190,12 @@ impl NameFrames for LiveOf<'_> {
         self.live.names.name_at(self.session, frame, moment)
     }
 
-    fn prepare(&mut self, frames: &[Frame]) {
-        self.live.names.look_up(self.session, frames);
+    fn prepare(&mut self, frames: &[Frame]) -> bool {
+        self.live.names.prepare(self.session, frames)
+    }
+
+    fn wait(&mut self) {
+        self.live.names.wait();
     }
 }
 
@@ -140,7 +205,7 @@ impl Lookup for LiveOf<'_> {
         self.live.stacks.frames(self.session, id).ok().flatten()
     }
 
-    fn rest(&mut self, hit: &Hit, count: usize) -> Option<(Vec<Frame>, StackEnd)> {
+    fn rest(&mut self, hit: &Hit, count: usize) -> Rest {
         let Live { names, rests, .. } = &mut *self.live;
         rests.finish(self.session, names, hit, count)
     }
@@ -155,5 +220,10 @@ impl Lookup for LiveOf<'_> {
 
     fn finished(&self) -> u64 {
         self.live.rests.finished()
+    }
+
+    fn container(&mut self, hit: &Hit) -> Option<String> {
+        let names = self.live.containers.as_mut()?;
+        names.name(hit.pidns_inum)
     }
 }

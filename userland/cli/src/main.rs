@@ -12,10 +12,13 @@
 
 mod aggregate;
 mod args;
+mod build_id;
 mod capsule;
+mod columns;
 mod command;
-mod debug;
+mod containers;
 mod debuginfod;
+mod export;
 mod fields;
 mod info;
 mod jit;
@@ -25,6 +28,7 @@ mod lookup;
 mod names;
 mod origin;
 mod probes;
+mod ps;
 mod record;
 mod render;
 mod report;
@@ -38,7 +42,10 @@ mod status;
 mod summary;
 mod symbolize;
 mod target;
+mod tasks;
+mod top;
 mod trace;
+mod tree;
 mod verify;
 mod waiting;
 
@@ -80,9 +87,14 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
         Plan::Script(plan) => script::run(&plan),
         Plan::Report(plan) => report::run(&plan),
         Plan::Info(plan) => info::run(&plan),
+        Plan::Export(plan) => export::run(&plan),
         Plan::Symbolize(plan) => symbolize::run(&plan),
         Plan::List(plan) => list::run(&plan),
         Plan::Verify(plan) => verify::run(&plan),
+        Plan::Containers(plan) => containers::run(&plan),
+        Plan::Ps(plan) => ps::run(&plan),
+        Plan::Tree(plan) => tree::run(&plan),
+        Plan::Top(plan) => top::run(&plan),
         Plan::Status(plan) => status::run(&plan),
         Plan::ExecStopped(command) => command::exec_stopped(&command),
     }

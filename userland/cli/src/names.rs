@@ -1,110 +1,100 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names for frames, each looked up once.
+//! Names for frames, each looked up once, by threads beside the one that reads the rings.
 //!
-//! A file is found when an object is first announced, while its process most
-//! likely lives; it stays open as long as it is in use (DWARF is read when it is
-//! needed), and is closed after [`IDLE`] without a new name. So are its debug files, which are
-//! found at the same time.
+//! A file is secured when an object is first announced, while its process most likely lives,
+//! and handed to one of the threads (`threads.rs`), which has it and its debug files read by a
+//! process without privileges (`files.rs`). Here is what came back, as much of it as there is
+//! room for, and what is asked for. Nothing here waits but [`Names::wait`].
+//!
+//! Output waits for names, so that it stays in order, but not for ever: who waited for a
+//! file for [`PATIENCE`] goes on without its names, until they come.
 
+mod cache;
+mod files;
+mod progress;
 mod sources;
+mod threads;
+
+pub(crate) use files::{file_name, is_exact, without_object, Named, Placed};
+pub(crate) use sources::Line;
+pub(crate) use threads::Threads;
 
 use crate::jit::{Jit, Moment};
-use crate::origin::{self, Found, Origin};
+use crate::origin::{self, Secured};
 use crate::probes::ProbedFile;
 use crate::rows::Wishes;
-use crate::search::{self, Search};
-use anyhow::Context;
-use libnsprobe::common::abi::ObjectIdentity;
-use libnsprobe::common::record::{Frame, Method, ObjectRecord, Unmapped};
+use crate::search::Search;
+use cache::Cache;
+use libnsprobe::common::record::{Frame, ObjectRecord, Unmapped};
 use libnsprobe::{Objects, Session};
-use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source, SourceFrame};
-use nsprobe_target::Process;
 use nsprobe_unwind::UnwindTable;
-use nsprobe_worker::{Answer, Error, Query, Worker};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use progress::Progress;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use threads::{Answer, Around, Job};
 
-/// How long a file stays open without being needed.
-pub(crate) const IDLE: Duration = Duration::from_secs(30);
-/// Names that are kept; then the memory begins anew.
-const NAMES_MAX: usize = 1 << 16;
-/// Sources of one file's names that are told apart: split DWARF has thousands.
-const SOURCES_MAX: usize = 16;
+/// How long output waits for the names of a stack: half of it after each time that it waited
+/// in vain, but [`PATIENCE_LEAST`].
+const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE_LEAST: Duration = Duration::from_millis(200);
+/// The same when nothing is traced any more.
+const PATIENCE_AT_END: Duration = Duration::from_secs(30);
+/// How long an answer is waited for before the rings are looked at again.
+const GLANCE: Duration = Duration::from_millis(10);
+/// How long a file that waits for a thread which is busy with another one stays with it.
+const STUCK: Duration = Duration::from_secs(1);
 
-/// What is known of a frame.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Named {
-    /// The functions there, the innermost inlined one first; empty when there
-    /// is no name.
-    pub(crate) functions: Vec<SourceFrame>,
-    /// Where the names come from.
-    pub(crate) source: Option<Source>,
-    /// Which file has them.
-    pub(crate) from: NamesFrom,
-    /// Why there is no name.
-    pub(crate) unresolved: Option<String>,
-    /// The file.
-    pub(crate) path: Option<PathBuf>,
-    /// Its build-id, in hexadecimal; empty when it has none.
-    pub(crate) build_id: String,
-    /// The address in front is no call: the frame may be wrong.
-    pub(crate) doubtful: bool,
-}
+/// A place in an object: its id, the offset in its file, and how the frame was found.
+pub(crate) type Place = (u32, u64, u8);
 
-/// A file, as far as it was of use.
+/// A file, as far as it is known here.
 #[derive(Debug)]
-struct Known {
-    build_id: String,
-    path: Option<PathBuf>,
-    file: State,
-    used: Instant,
-    /// What names came from.
-    sources: Vec<(Source, NamesFrom)>,
-    note: Option<String>,
+struct Front {
+    thread: usize,
+    state: State,
+    /// For whoever reads it; none when it is closed.
+    secured: Option<Arc<Secured>>,
+    /// Places that were asked for.
+    asked: HashSet<(u64, u8)>,
+    /// Whether any was ever.
+    is_needed: bool,
+    /// Whether its unwind rows were asked for.
+    asked_table: bool,
+    table: Option<Rows>,
+    /// Since when it is waited for, without an answer.
+    waits: Option<Instant>,
+    /// It was waited for in vain: nobody waits until it answers.
+    is_late: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    Open(Box<Opened>),
-    Closed,
+    /// A thread opens it, or has not begun.
+    Opening,
+    Open(Box<Placed>),
+    Closed(Option<Box<Placed>>),
     Unusable(String),
 }
 
-/// Where an object's file was found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed<'a> {
-    /// Its path.
-    pub(crate) path: &'a Path,
-    /// How it was found.
-    pub(crate) origin: Origin,
-    /// The build-id that it has itself.
-    pub(crate) build_id: &'a [u8],
-}
-
-/// A file, and those with its debug information.
-#[derive(Debug)]
-struct Opened {
-    found: Found,
-    /// What was found when the file was announced, until a name is needed.
-    pending: Option<search::Found>,
-    /// What there is to tell of debug files.
-    notes: Vec<String>,
-}
+/// The unwind rows of a file; an error when it has none, and none when it cannot be had.
+pub(crate) type Rows = Option<Result<Rc<UnwindTable>, ()>>;
 
 /// The names of a session's frames.
 #[derive(Debug)]
 pub(crate) struct Names {
     objects: Objects,
     probed: Vec<ProbedFile>,
-    /// Where the unwind rows of files are asked for.
-    rows: Option<Wishes>,
-    search: Rc<Search>,
-    /// Who parses the files.
-    worker: Option<Worker>,
-    known: BTreeMap<u32, Known>,
-    names: HashMap<(u32, u64, u8), Rc<Named>>,
+    around: Arc<Around>,
+    threads: Option<Threads>,
+    files: BTreeMap<u32, Front>,
+    names: Cache,
+    patience: Duration,
+    /// Whether output waits for names.
+    is_waiting: bool,
+    progress: Progress,
     jit: Jit,
 }
 
@@ -113,17 +103,21 @@ impl Names {
     pub(crate) fn new(
         probed: Vec<ProbedFile>,
         rows: Option<Wishes>,
-        search: Rc<Search>,
-        worker: Option<Worker>,
+        search: Arc<Search>,
+        threads: Option<Threads>,
     ) -> Names {
+        let bytes = threads.as_ref().map_or(0, Threads::names_bytes);
+        let quiet = threads.as_ref().is_none_or(Threads::is_quiet);
         Names {
             objects: Objects::default(),
             probed,
-            rows,
-            search,
-            worker,
-            known: BTreeMap::new(),
-            names: HashMap::new(),
+            around: Arc::new(Around { search, rows }),
+            threads,
+            files: BTreeMap::new(),
+            names: Cache::new(bytes),
+            patience: PATIENCE,
+            is_waiting: false,
+            progress: Progress::new(quiet),
             jit: Jit::default(),
         }
     }
@@ -134,31 +128,21 @@ impl Names {
     }
 
     /// Takes an announcement: the file is secured at once. One that is announced again has
-    /// lost its rows.
+    /// lost its rows, or was known as a program only and is in a stack now: it gets rows, which
+    /// is refused where it has some.
     pub(crate) fn announce(&mut self, session: &Session, record: &ObjectRecord) {
         self.objects.note(record);
-        let was_known = self.known.contains_key(&record.id);
+        let was_known = self.files.contains_key(&record.id);
         self.open(session, record.id);
         if was_known {
-            self.give_rows(session, record.id);
-        }
-    }
-
-    /// Asks for the rows of a file once more.
-    fn give_rows(&mut self, session: &Session, id: u32) {
-        // Claimed in any case: the kernel shall not keep a container's file open.
-        let claimed = session.claim(id);
-        let (Some(rows), Some(known)) = (&self.rows, self.known.get(&id)) else {
-            return;
-        };
-        let opened = match &known.file {
-            State::Open(opened) if opened.found.origin != Origin::Vdso => {
-                opened.found.object.try_clone_file().ok()
-            }
-            _ => None,
-        };
-        if let (Some(file), Some(path)) = (opened.or(claimed.ok().flatten()), &known.path) {
-            rows.give(file, path);
+            // Claimed in any case: the kernel shall not keep a container's files.
+            let claimed = session.claim(record.id).ok().flatten();
+            let _ = session.claim_root(record.id);
+            let job = Job::GiveRows {
+                id: record.id,
+                claimed,
+            };
+            self.send(record.id, job);
         }
     }
 
@@ -176,287 +160,361 @@ impl Names {
         }
     }
 
-    /// What is known of `frame`, of whatever process.
+    /// What is known of `frame`, of whatever process; waits for it unless
+    /// [`prepare`](Self::prepare) said that it is there.
     pub(crate) fn name(&mut self, session: &Session, frame: Frame) -> Rc<Named> {
         let place = match frame {
             Frame::Object { id, offset, method } => (id, offset, method),
             Frame::Address { why, .. } => return Rc::new(without_object(why)),
         };
-        if !self.names.contains_key(&place) {
-            self.look_up(session, &[frame]);
+        loop {
+            if let Some(named) = self.names.get(&place) {
+                return named;
+            }
+            if self.prepare(session, &[frame]) {
+                let named = self.names.get(&place);
+                return named.unwrap_or_else(|| Rc::new(self.unnamed(place.0)));
+            }
+            self.wait();
         }
-        self.names.get(&place).cloned().unwrap_or_default()
     }
 
-    /// Looks up the names of a stack, those of a file at once.
-    pub(crate) fn look_up(&mut self, session: &Session, frames: &[Frame]) {
-        if self.names.len() + frames.len() > NAMES_MAX {
-            self.names.clear();
+    /// Asks for the names of frames; whether all are there, or will not be waited for.
+    pub(crate) fn prepare(&mut self, session: &Session, frames: &[Frame]) -> bool {
+        if !self.is_waiting {
+            // Another stack comes: what was there of the one before may go.
+            self.names.make_room();
         }
+        let is_missing = |frame: &&Frame| match **frame {
+            Frame::Object { id, offset, method } => !self.names.has(&(id, offset, method)),
+            Frame::Address { .. } => false,
+        };
+        let missing: Vec<Frame> = frames.iter().filter(is_missing).copied().collect();
+        if missing.is_empty() {
+            self.go_on();
+            return true;
+        }
+        self.take_answers();
+        let waited_for = self.ask(session, &missing);
+        let is_enough = self.is_enough(&waited_for);
+        if is_enough {
+            self.go_on();
+        }
+        self.is_waiting = !is_enough;
+        is_enough
+    }
+
+    /// Asks for names that will be needed soon.
+    pub(crate) fn ask_ahead(&mut self, session: &Session, frames: &[Frame]) {
+        self.ask(session, frames);
+    }
+
+    /// Asks for places, those of a file at once; the files that do not have answered.
+    fn ask(&mut self, session: &Session, frames: &[Frame]) -> BTreeSet<u32> {
         let mut wanted: BTreeMap<u32, BTreeSet<(u64, u8)>> = BTreeMap::new();
         for frame in frames {
             let Frame::Object { id, offset, method } = *frame else {
                 continue;
             };
-            if !self.names.contains_key(&(id, offset, method)) {
+            if !self.names.has(&(id, offset, method)) {
                 wanted.entry(id).or_default().insert((offset, method));
             }
         }
+        let mut waited_for = BTreeSet::new();
         for (id, places) in wanted {
             self.open(session, id);
-            let Some(known) = self.known.get_mut(&id) else {
+            let Some(file) = self.files.get_mut(&id) else {
                 continue;
             };
-            let places: Vec<(u64, u8)> = places.into_iter().collect();
-            let named = known.names(&self.search, &places);
-            for ((offset, method), named) in places.into_iter().zip(named) {
-                self.names.insert((id, offset, method), Rc::new(named));
+            file.is_needed = true;
+            if let State::Unusable(_) = file.state {
+                continue;
+            }
+            waited_for.insert(id);
+            let new = places.into_iter().filter(|place| file.asked.insert(*place));
+            let places: Vec<(u64, u8)> = new.collect();
+            if !places.is_empty() {
+                self.send(id, Job::Name { id, places });
             }
         }
+        waited_for
     }
 
-    /// The unwind rows of an object; an error when it has none, and none when its file
-    /// cannot be had.
-    pub(crate) fn table(
-        &mut self,
-        session: &Session,
-        id: u32,
-    ) -> Option<anyhow::Result<UnwindTable>> {
+    /// The unwind rows of an object; the outer none while they are not there.
+    pub(crate) fn table(&mut self, session: &Session, id: u32) -> Option<Rows> {
+        self.take_answers();
         self.open(session, id);
-        let State::Open(opened) = &self.known.get(&id)?.file else {
-            return None;
+        let Some(file) = self.files.get_mut(&id) else {
+            return Some(None);
         };
-        let cache = self.rows.as_ref().and_then(Wishes::cache);
-        match opened.found.object.rows(cache) {
-            Ok((table, _)) => Some(Ok(table)),
-            Err(why @ Error::Refused(_)) => Some(Err(why.into())),
-            Err(_) => None,
+        if let Some(table) = &file.table {
+            return Some(table.clone());
+        }
+        if let State::Unusable(_) = file.state {
+            return Some(None);
+        }
+        if !std::mem::replace(&mut file.asked_table, true) {
+            self.send(id, Job::Table { id });
+        }
+        self.is_enough(&BTreeSet::from([id])).then_some(None)
+    }
+
+    /// Waits a little for what was asked for.
+    pub(crate) fn wait(&mut self) {
+        if let Some(threads) = &mut self.threads {
+            if let Some(answer) = threads.answer_within(GLANCE) {
+                self.take(answer);
+            }
+        }
+        self.take_answers();
+    }
+
+    /// Nothing is traced any more: there is time.
+    pub(crate) fn at_end(&mut self) {
+        self.patience = PATIENCE_AT_END;
+    }
+
+    /// Whether output goes on, although these files have not answered.
+    fn is_enough(&mut self, waited_for: &BTreeSet<u32>) -> bool {
+        let mut patience = self.patience;
+        let mut awaited = Vec::new();
+        for id in waited_for {
+            let Some(file) = self.files.get_mut(id).filter(|file| !file.is_late) else {
+                continue;
+            };
+            let since = *file.waits.get_or_insert_with(Instant::now);
+            if since.elapsed() < self.patience {
+                awaited.push((*id, since));
+            } else {
+                file.is_late = true;
+                patience = (self.patience / 2).max(PATIENCE_LEAST);
+            }
+        }
+        self.patience = patience;
+        if let Some((id, since)) = awaited.first() {
+            self.progress.show(*since, self.busy(*id));
+        }
+        awaited.iter().for_each(|(id, _)| self.move_if_stuck(*id));
+        awaited.is_empty()
+    }
+
+    fn go_on(&mut self) {
+        self.is_waiting = false;
+        self.progress.hide();
+    }
+
+    /// What the thread of a file does.
+    fn busy(&self, id: u32) -> Option<threads::Busy> {
+        let file = self.files.get(&id)?;
+        self.threads.as_ref()?.busy(file.thread)
+    }
+
+    /// Gives a file to another thread when its own does not get through another file.
+    fn move_if_stuck(&mut self, id: u32) {
+        let is_stuck = |busy: &threads::Busy| busy.id != id && busy.since.elapsed() > STUCK;
+        if self.busy(id).as_ref().is_some_and(is_stuck) {
+            self.move_file(id);
         }
     }
 
-    /// Makes sure that the object's file is open, if it can be.
+    fn move_file(&mut self, id: u32) {
+        let Some((file, threads)) = self.files.get_mut(&id).zip(self.threads.as_mut()) else {
+            return;
+        };
+        let Some(thread) = threads.another(file.thread) else {
+            return;
+        };
+        let Some(secured) = file.secured.clone() else {
+            return;
+        };
+        threads.forget(file.thread, id);
+        file.thread = thread;
+        file.state = State::Opening;
+        let places: Vec<(u64, u8)> = file.asked.iter().copied().collect();
+        let table = file.asked_table && file.table.is_none();
+        self.hand_over(id, secured);
+        if !places.is_empty() {
+            self.send(id, Job::Name { id, places });
+        }
+        if table {
+            self.send(id, Job::Table { id });
+        }
+    }
+
+    /// Makes sure that a thread has the object's file, if it can be had.
     fn open(&mut self, session: &Session, id: u32) {
-        if let Some(known) = self.known.get_mut(&id) {
-            known.used = Instant::now();
-            if !matches!(known.file, State::Closed) {
-                return;
-            }
+        let is_closed = |file: &Front| matches!(file.state, State::Closed(_));
+        if self.files.get(&id).is_some_and(|file| !is_closed(file)) {
+            return;
         }
-        let (build_id, pid, found) = match self.objects.identity(session, id) {
-            Ok(Some(identity)) => (
-                origin::hex(origin::build_id(&identity)),
-                identity.pid,
-                self.find(session, id, &identity)
-                    .map_err(|e| format!("{e:#}")),
-            ),
-            Ok(None) => {
-                let why = format!("the kernel knows no object {id}");
-                (String::new(), 0, Err(why))
-            }
-            Err(error) => (String::new(), 0, Err(error.to_string())),
+        let secured = match self.objects.identity(session, id) {
+            Ok(Some(identity)) => origin::secure(session, id, &identity, &self.probed)
+                .map_err(|error| format!("{error:#}")),
+            Ok(None) => Err(format!("the kernel knows no object {id}")),
+            Err(error) => Err(error.to_string()),
         };
-        if let (Some(rows), Ok(found)) = (&self.rows, &found) {
-            let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
-            if let (true, Ok(file)) = (is_new, found.object.try_clone_file()) {
-                rows.give(file, &found.path);
+        let before = self.files.get_mut(&id);
+        let is_needed = before.as_ref().is_some_and(|file| file.is_needed);
+        let table = before.and_then(|file| file.table.take());
+        let mut file = Front {
+            thread: 0,
+            state: State::Opening,
+            secured: None,
+            asked: HashSet::new(),
+            is_needed,
+            asked_table: false,
+            table,
+            waits: None,
+            is_late: false,
+        };
+        let secured = match (secured, &mut self.threads) {
+            (Ok(secured), Some(threads)) => {
+                file.thread = threads.least_busy();
+                let secured = Arc::new(secured);
+                file.secured = Some(Arc::clone(&secured));
+                Some(secured)
             }
-        }
-        let opened = found.map(|found| Opened::new(&self.search, found, pid));
-        self.known.insert(id, Known::new(build_id, opened));
-    }
-
-    /// Where an object's file was found; or why it cannot be read.
-    pub(crate) fn place(&self, id: u32) -> Option<Result<Placed<'_>, &str>> {
-        Some(match &self.known.get(&id)?.file {
-            State::Open(opened) => {
-                let found = &opened.found;
-                let build_id = found.object.build_id().unwrap_or_default();
-                Ok(Placed {
-                    path: &found.path,
-                    origin: found.origin,
-                    build_id,
-                })
+            (Ok(_), None) => {
+                file.state = State::Unusable("no stacks are taken".to_owned());
+                None
             }
-            State::Unusable(why) => Err(why),
-            State::Closed => return None,
-        })
-    }
-
-    fn find(&self, session: &Session, id: u32, identity: &ObjectIdentity) -> anyhow::Result<Found> {
-        let worker = self.worker.as_ref().context("no stacks are taken")?;
-        origin::find(session, id, identity, &self.probed, worker)
-    }
-
-    /// Closes files that were of no use lately.
-    pub(crate) fn close_idle(&mut self) {
-        for known in self.known.values_mut() {
-            if known.used.elapsed() > IDLE && matches!(known.file, State::Open(_)) {
-                known.file = State::Closed;
+            (Err(why), _) => {
+                file.state = State::Unusable(why);
+                None
             }
+        };
+        self.files.insert(id, file);
+        if let Some(secured) = secured {
+            self.hand_over(id, secured);
         }
     }
 
-    /// A line for each file: where it came from, what names it gave, or why
-    /// none.
-    pub(crate) fn sources(&self) -> Vec<String> {
-        self.known.values().map(Known::describe).collect()
+    fn hand_over(&mut self, id: u32, secured: Arc<Secured>) {
+        let Some(identity) = self.objects.known(id) else {
+            return;
+        };
+        let job = Job::Open {
+            id,
+            identity: Box::new(identity),
+            around: Arc::clone(&self.around),
+            // It may have ended when a thread has time for it.
+            owner: secured.owner(identity.pid).map(Box::new),
+            secured,
+        };
+        self.send(id, job);
     }
-}
 
-impl Opened {
-    /// Secures the debug files of a file that the process `pid` has mapped, if it still lives.
-    fn new(search: &Search, found: Found, pid: u32) -> Opened {
-        let pending = (found.origin != Origin::Vdso).then(|| {
-            let owner: Vec<Process> = Process::open(pid).into_iter().collect();
-            search.find(&*found.object, &found.mapped_path, &owner)
-        });
-        Opened {
-            found,
-            pending,
-            notes: Vec::new(),
+    fn send(&mut self, id: u32, job: Job) {
+        if let (Some(file), Some(threads)) = (self.files.get(&id), &mut self.threads) {
+            threads.send(file.thread, job);
         }
     }
 
-    /// What is at some places, by the file and its debug files.
-    fn resolve(&mut self, search: &Search, queries: &[Query]) -> Result<Vec<Answer>, Error> {
-        let object = &self.found.object;
-        if let Some(mut pending) = self.pending.take() {
-            search.fetch(&**object, &mut pending);
-            self.notes = pending.notes;
-            if let Err(why) = object.attach(pending.files) {
-                self.notes.push(why.to_string());
+    fn take_answers(&mut self) {
+        while let Some(answer) = self.threads.as_mut().and_then(Threads::answer) {
+            self.take(answer);
+        }
+    }
+
+    fn take(&mut self, answer: Answer) {
+        let Some(file) = self.files.get_mut(&answer.id()) else {
+            return;
+        };
+        match answer {
+            Answer::Opened { id: _, opened } => {
+                file.state = match opened {
+                    Ok(placed) => State::Open(Box::new(placed)),
+                    Err(why) => State::Unusable(why),
+                };
             }
-        }
-        match object.resolve_all(queries) {
-            // Whichever of the files it was: the program has names of its own.
-            Err(why @ Error::Fatal(_)) if object.has_attached() => {
-                self.notes
-                    .push(format!("its debug files are not used: {why}"));
-                object.attach(OpenFiles::default())?;
-                object.resolve_all(queries)
-            }
-            answered => answered,
-        }
-    }
-}
-
-impl Known {
-    fn new(build_id: String, opened: Result<Opened, String>) -> Known {
-        Known {
-            build_id,
-            path: opened.as_ref().ok().map(|opened| opened.found.path.clone()),
-            file: match opened {
-                Ok(opened) => State::Open(Box::new(opened)),
-                Err(why) => State::Unusable(why),
-            },
-            used: Instant::now(),
-            sources: Vec::new(),
-            note: None,
-        }
-    }
-
-    /// What is known of places in the file: offsets, and how they were come by.
-    fn names(&mut self, search: &Search, places: &[(u64, u8)]) -> Vec<Named> {
-        let why = match &mut self.file {
-            State::Open(opened) => {
-                let queries: Vec<Query> = places.iter().map(query).collect();
-                match opened.resolve(search, &queries) {
-                    Ok(answers) => {
-                        let answers = places.iter().zip(answers);
-                        return answers
-                            .map(|((_, method), answer)| self.named(*method, answer))
-                            .collect();
-                    }
-                    Err(why) => {
-                        let text = why.to_string();
-                        if let Error::Fatal(_) = why {
-                            self.file = State::Unusable(text.clone());
-                        }
-                        Some(text)
-                    }
+            Answer::Named { id, named } => {
+                file.is_late = false;
+                file.waits = None;
+                for ((offset, method), named) in named {
+                    file.asked.remove(&(offset, method));
+                    self.names.insert((id, offset, method), Rc::new(named));
                 }
             }
-            State::Closed => None,
-            State::Unusable(why) => Some(why.clone()),
-        };
-        let unnamed = Named {
-            unresolved: why,
-            ..self.unnamed()
-        };
-        vec![unnamed; places.len()]
+            Answer::Table { id: _, table } => {
+                file.is_late = false;
+                file.waits = None;
+                file.table = Some(table.map(|table| table.map(Rc::new)));
+            }
+            Answer::Closed { id: _ } => {
+                let state = std::mem::replace(&mut file.state, State::Opening);
+                file.state = match state {
+                    State::Open(placed) => State::Closed(Some(placed)),
+                    State::Closed(placed) => State::Closed(placed),
+                    State::Opening | State::Unusable(_) => State::Closed(None),
+                };
+                file.secured = None;
+                file.asked.clear();
+                file.asked_table = false;
+                file.waits = None;
+            }
+        }
     }
 
-    /// A place without a name.
-    fn unnamed(&self) -> Named {
-        Named {
-            path: self.path.clone(),
-            build_id: self.build_id.clone(),
+    /// A frame without a name.
+    fn unnamed(&self, id: u32) -> Named {
+        let why = match self.files.get(&id).map(|file| &file.state) {
+            Some(State::Unusable(why)) => why.clone(),
+            _ => "its file is not read yet".to_owned(),
+        };
+        let mut unnamed = Named {
+            unresolved: Some(why),
             ..Named::default()
-        }
-    }
-
-    /// A place with this answer.
-    fn named(&mut self, method: u8, answer: Answer) -> Named {
-        let mut named = Named {
-            doubtful: !is_exact(method) && answer.is_after_call == Some(false),
-            ..self.unnamed()
         };
-        match answer.found {
-            Ok(resolution) => {
-                let source = (resolution.source, resolution.from.clone());
-                if !self.sources.contains(&source) && self.sources.len() < SOURCES_MAX {
-                    self.sources.push(source);
-                }
-                self.note = self.note.take().or(resolution.note);
-                named.source = Some(resolution.source);
-                named.from = resolution.from;
-                named.functions = resolution.frames;
-            }
-            Err(why) => named.unresolved = Some(why.to_string()),
+        if let Some(Ok(placed)) = self.place(id) {
+            unnamed.path = Some(placed.path.clone());
         }
-        named
+        if let Some(identity) = self.objects.known(id) {
+            unnamed.build_id = origin::hex(origin::build_id(&identity));
+        }
+        unnamed
     }
-}
 
-fn query((offset, method): &(u64, u8)) -> Query {
-    Query {
-        offset: FileOffset(*offset),
-        lookup: match is_exact(*method) {
-            true => Lookup::Instruction,
-            false => Lookup::ReturnAddress,
-        },
+    /// Where an object's file was found, or why it cannot be read; none while that is not
+    /// known.
+    pub(crate) fn place(&self, id: u32) -> Option<Result<&Placed, &str>> {
+        match &self.files.get(&id)?.state {
+            State::Open(placed) | State::Closed(Some(placed)) => Some(Ok(placed)),
+            State::Unusable(why) => Some(Err(why)),
+            State::Opening | State::Closed(None) => None,
+        }
     }
-}
 
-/// Whether a frame's offset is that of the instruction itself, not of what follows a call.
-fn is_exact(method: u8) -> bool {
-    [Method::Registers, Method::Signal]
-        .iter()
-        .any(|exact| *exact as u8 == method)
-}
-
-/// What is known of a frame that is in no file.
-pub(crate) fn without_object(why: u8) -> Named {
-    let reasons = [
-        (Unmapped::Anonymous, "not in a file: generated code"),
-        (Unmapped::TableFull, "the session has too many files"),
-        (Unmapped::NoMapping, "the mapping could not be looked up"),
-        (Unmapped::HugeOffset, "too far into its file"),
-    ];
-    let reason = reasons.iter().find(|(known, _)| *known as u8 == why);
-    Named {
-        unresolved: Some(match reason {
-            Some((_, text)) => (*text).to_owned(),
-            None => format!("unknown reason {why}"),
-        }),
-        ..Named::default()
+    /// Whether it will be known where an object's file is.
+    pub(crate) fn is_opening(&self, id: u32) -> bool {
+        let file = self.files.get(&id);
+        file.is_some_and(|file| matches!(file.state, State::Opening))
     }
-}
 
-/// The last part of a path that a compiler was given.
-pub(crate) fn file_name(path: &str) -> &str {
-    Path::new(path)
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or(path)
+    /// Takes what the threads tell of files that they have closed.
+    pub(crate) fn close_idle(&mut self) {
+        self.take_answers();
+    }
+
+    /// What became of each file whose names were needed: where it came from, what names it
+    /// gave, or why none.
+    pub(crate) fn sources(&mut self) -> Vec<Line> {
+        let told = self.threads.as_mut().map(Threads::sources);
+        let mut told = told.unwrap_or_default();
+        let needed = self.files.iter().filter(|(_, file)| file.is_needed);
+        let lines = needed.map(|(id, file)| match told.remove(id) {
+            Some(line) => line,
+            None => {
+                let why = match &file.state {
+                    State::Unusable(why) => why.clone(),
+                    _ => "it was not read in time".to_owned(),
+                };
+                let path = self.place(*id).and_then(Result::ok);
+                let path: Option<PathBuf> = path.map(|placed| placed.path.clone());
+                let build_id = self.objects.known(*id);
+                let build_id = build_id.map(|known| origin::hex(origin::build_id(&known)));
+                Line::without(path.as_deref(), &build_id.unwrap_or_default(), &why)
+            }
+        });
+        lines.collect()
+    }
 }

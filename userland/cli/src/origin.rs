@@ -8,15 +8,16 @@
 //! files without one, when it is the same inode.
 
 use crate::probes::ProbedFile;
+use crate::search::Owner;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Session;
 use nsprobe_symbolize::{own_vdso, VDSO};
-use nsprobe_target::{open_in, Process};
+use nsprobe_target::{open_in, Process, Sight};
 use nsprobe_worker::{Object, Worker};
 use std::fmt;
 use std::fs::{self, File, Metadata};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -55,16 +56,63 @@ pub(crate) struct Found {
     pub(crate) origin: Origin,
 }
 
-/// Finds the file of object `id`.
-pub(crate) fn find(
+/// What was secured of an object, for whoever reads it.
+#[derive(Debug)]
+pub(crate) struct Secured {
+    pub(crate) holder: Holder,
+    /// The root directory of the process that was first seen with it.
+    root: Option<OwnedFd>,
+}
+
+impl Secured {
+    /// Who had the object, its process if it lives; none when nothing is left of it.
+    pub(crate) fn owner(&self, pid: u32) -> Option<Owner> {
+        let root = self.root.as_ref().and_then(|root| root.try_clone().ok());
+        match root.map(|root| Sight::of_root(pid, root)) {
+            Some(sight) => sight.ok().map(Owner::Seen),
+            None => Process::open(pid).ok().map(Owner::Process),
+        }
+    }
+}
+
+/// Who has an object's file.
+#[derive(Debug)]
+pub(crate) enum Holder {
+    /// The kernel, in each program.
+    Vdso,
+    /// We, since it is probed.
+    Probed {
+        file: File,
+        path: PathBuf,
+        mapped_path: PathBuf,
+    },
+    /// We, since the kernel gave it to us.
+    Claimed(File),
+    /// A process that has it mapped, if that still lives.
+    Process,
+}
+
+/// Secures the file of object `id`, and what lies around it, without reading any of it.
+pub(crate) fn secure(
     session: &Session,
     id: u32,
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
-    worker: &Worker,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<Secured> {
+    // When the kernel holds none, the process has to live.
+    let root = session.claim_root(id).ok().flatten();
+    let holder = holder(session, id, identity, probed)?;
+    Ok(Secured { holder, root })
+}
+
+fn holder(
+    session: &Session,
+    id: u32,
+    identity: &ObjectIdentity,
+    probed: &[ProbedFile],
+) -> anyhow::Result<Holder> {
     if (identity.dev, identity.ino) == (0, 0) {
-        return from_vdso(worker, identity);
+        return Ok(Holder::Vdso);
     }
     // Claimed in any case: the kernel shall not keep a container's file open.
     let claimed = session.claim(id);
@@ -73,16 +121,35 @@ pub(crate) fn find(
         .find(|probed| is_probed(probed, identity).unwrap_or(false));
     if let Some(probed) = same {
         let mapped_path = claimed.ok().flatten().map(|file| path_of(&file));
-        return Ok(Found {
-            object: Rc::new(open(worker, probed.file.try_clone()?, &probed.path)?),
+        return Ok(Holder::Probed {
+            file: probed.file.try_clone()?,
             path: probed.path.clone(),
             mapped_path: mapped_path.unwrap_or_else(|| probed.path.clone()),
-            origin: Origin::Probed,
         });
     }
-    match claimed? {
-        Some(file) => from_kernel(worker, file, identity),
-        None => from_mapping(worker, identity),
+    Ok(claimed?.map_or(Holder::Process, Holder::Claimed))
+}
+
+/// Finds the file of an object, and has it read.
+pub(crate) fn find(
+    holder: &Holder,
+    identity: &ObjectIdentity,
+    worker: &Worker,
+) -> anyhow::Result<Found> {
+    match holder {
+        Holder::Vdso => from_vdso(worker, identity),
+        Holder::Probed {
+            file,
+            path,
+            mapped_path,
+        } => Ok(Found {
+            object: Rc::new(open(worker, file.try_clone()?, path)?),
+            path: path.clone(),
+            mapped_path: mapped_path.clone(),
+            origin: Origin::Probed,
+        }),
+        Holder::Claimed(file) => from_kernel(worker, file.try_clone()?, identity),
+        Holder::Process => from_mapping(worker, identity),
     }
 }
 
@@ -100,7 +167,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 fn is_probed(probed: &ProbedFile, identity: &ObjectIdentity) -> anyhow::Result<bool> {
     let metadata = probed.file.metadata()?;
     let claim = build_id(identity);
-    let same_id = claim == probed.binary.build_id().unwrap_or_default();
+    let same_id = claim == probed.build_id.as_deref().unwrap_or_default();
     // On overlayfs, stat shows the overlay's device, but the real file's size
     // and times.
     let same_inode = is_same_inode(&metadata, identity);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe record`: what a trace would print goes into a capsule.
 
+mod containers;
 mod file;
 mod recorder;
+mod tasks;
 mod wants;
 
 use crate::args::RecordPlan;
@@ -17,13 +19,16 @@ use crate::trace;
 use anyhow::Context;
 use file::Destination;
 use libnsprobe::common::abi::Version;
-use libnsprobe::{Device, Reader, Session, Sink};
+use libnsprobe::{Device, Reader, Session, Sink, TaskDump, TaskOptions};
 use nix::sys::utsname::uname;
-use nsprobe_capsule::model::{Container, Header};
+use nix::time::{clock_gettime, ClockId};
+use nix::unistd::{sysconf, SysconfVar};
+use nsprobe_capsule::model::Header;
 use nsprobe_symbolize::escaped;
 use recorder::{Done, Recorder};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Records below the watermark are fetched after this time.
@@ -35,12 +40,17 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     Destination::check(plan)?;
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(&target, options)?;
-    let how = trace::how(trace, &search);
+    let parser = options.parser();
+    let how = trace::how(trace, &search, &parser);
     let planned = run::plan(&target, options, &how)?;
     let module = Device::open()?.info().release.clone();
     let destination = Destination::open(plan, planned.probes.len())?;
     let wanted = trace::wanted(trace, how);
-    let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
+    let mut dump = TaskDump::default();
+    let record = |session: &mut Session| {
+        dump = tasks::begin(session, plan)?;
+        Ok(Sinks::All(Sink::Record))
+    };
     let mut run = Run::begin(wanted, &target, planned, record)?;
     // Without stacks nothing more is needed of the files.
     let files = match trace.stack {
@@ -48,10 +58,11 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Rc::clone(&search), run.worker());
+    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
     let live = Live::new(names, trace.kernel_stack);
     let mut recorder = Recorder::new(destination, live, plan.names);
-    recorder.begin(&header(plan, &target, &run, module)?, &containers(&target))?;
+    let known = containers::of_target(&target);
+    recorder.begin(&header(plan, &target, &run, module)?, &known, &dump)?;
     recorder.add(&run.labels)?;
     let ended = run.follow(FLUSH, |run| step(plan, run, &mut recorder))?;
     let ended_by = match ended {
@@ -96,7 +107,12 @@ fn end(
         run.freeze()?;
     }
     run.detach()?;
+    if plan.tasks != 0 {
+        // What is counted from here on would be in no ring that is read.
+        run.session.set_tasks(&TaskOptions::default())?;
+    }
     let elapsed = run.begun.elapsed();
+    recorder.live.names.at_end();
     recorder.take_rest(&mut run)?;
     let failure = run.end_command();
     let rows = run.end_rows();
@@ -114,7 +130,11 @@ fn end(
         late: recorder.late(),
         rows,
     };
-    let done = recorder.end(&summary)?;
+    let tasks = match plan.tasks {
+        0 => BTreeMap::new(),
+        _ => tasks::totals(&run.session.task_counters()?),
+    };
+    let done = recorder.end(&summary, tasks)?;
     let code = summary.tell(plan.trace.options.quiet, failure)?;
     Ok(match tell(plan, received, &done) {
         true => code,
@@ -164,20 +184,31 @@ fn header(
         kernel_stack: plan.trace.kernel_stack,
         names: plan.names,
         count: plan.trace.count,
+        kernel_build: text(system.version()),
+        cpus: cpus(),
+        boot_id: boot_id(),
+        suspended_ns: suspended_ns(),
     })
 }
 
-/// The containers that are known by now.
-fn containers(target: &Target) -> Vec<Container> {
-    let all = match target {
-        Target::Container(container) => std::slice::from_ref(container),
-        Target::Group(group) => &group.members,
-        Target::Host | Target::Process(_) | Target::Command(_) => &[],
+/// How many CPUs are online, whichever of them we may use.
+fn cpus() -> u32 {
+    let count = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    count.map_or(0, |count| count as u32)
+}
+
+/// Which boot this is; empty where the kernel does not say.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| String::new(), |id| id.trim_end().to_owned())
+}
+
+/// How long the machine was suspended since its boot.
+fn suspended_ns() -> u64 {
+    let now = |clock| clock_gettime(clock).map(Duration::from);
+    let clocks = (now(ClockId::CLOCK_BOOTTIME), now(ClockId::CLOCK_MONOTONIC));
+    let (Ok(boot), Ok(monotonic)) = clocks else {
+        return 0;
     };
-    let model = |container: &nsprobe_target::Container| Container {
-        pid_namespace: container.pid_namespace().unwrap_or(0),
-        name: Some(container.name.clone()),
-        pid: container.init.pid(),
-    };
-    all.iter().map(model).collect()
+    boot.saturating_sub(monotonic).as_nanos() as u64
 }

@@ -38,6 +38,8 @@ pub(crate) struct HitView<'a> {
     pub(crate) frames: &'a [FrameView],
     /// The kernel's stack, innermost first.
     pub(crate) kernel: &'a [KernelFrame<'a>],
+    /// The container that it was in, when its name is known.
+    pub(crate) container: Option<&'a str>,
 }
 
 /// A frame of the kernel's stack, and its name.
@@ -120,6 +122,9 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     } else {
         let pids = format!("{}/{}", view.hit.pid, view.hit.ns_pid);
         write!(out, "{pids:>11}")?;
+    }
+    if let Some(container) = view.container {
+        write!(out, " [{}]", escaped(container))?;
     }
     write!(out, " {}", view.label)?;
     if view.is_return() {
@@ -231,7 +236,7 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
     time(out, lost.time_ns, start_ns)?;
     writeln!(
         out,
-        "lost {} hits since {}.{:06}: the ring was full",
+        "lost {} records since {}.{:06}: the ring was full",
         lost.count,
         first_us / 1_000_000,
         first_us % 1_000_000
@@ -371,6 +376,7 @@ mod tests {
             values: &[],
             frames,
             kernel: &[],
+            container: Some("we\u{1b}b"),
         };
         let mut out = Vec::new();
         self::hit(&mut out, &view).unwrap();
@@ -382,7 +388,10 @@ mod tests {
         let line = text(&[], StackEnd::None);
         assert_eq!(line.lines().count(), 1);
         assert!(line.contains("0.500000"), "{line}");
-        assert!(line.contains("1234/1 redis-server:setCommand"), "{line}");
+        assert!(
+            line.contains("1234/1 [we\\x1bb] redis-server:setCommand"),
+            "{line}"
+        );
         assert!(!line.contains('\u{1b}'));
     }
 

@@ -7,10 +7,11 @@ use crate::capsule::{Capsule, Offline};
 use crate::lookup::{whole_stack, words_of};
 use crate::run::Role;
 use crate::summary::ProbeLabel;
+use crate::tasks::Place;
 use crate::waiting::{Ready, WaitingHits};
 use libnsprobe::common::record::Hit;
 use libnsprobe::{Rows, TableRow};
-use nsprobe_plan::decode::{FieldFormat, Shape};
+use nsprobe_plan::decode::{FieldFormat, FieldValue, Shape};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     };
     let formats: Vec<FieldFormat> = counts.by.iter().map(|key| format(*key)).collect();
     let mut printer = Printer::new(style, &formats, false, capsule.labels());
+    printer.name_containers(counts.containers.names());
     let rows = Rows {
         rows: counts.rows(),
         ..Rows::default()
@@ -59,6 +61,7 @@ struct Counts {
     by: Vec<ReportKey>,
     /// For each probe the first one of its function.
     functions: HashMap<u32, u32>,
+    containers: ContainerNames,
     /// By key, stack and its end; in order, so that equal counts are always printed alike.
     rows: BTreeMap<(Vec<u64>, Vec<u64>, u8), u64>,
 }
@@ -77,6 +80,7 @@ impl Counts {
         let mut counts = Counts {
             by,
             functions,
+            containers: ContainerNames::default(),
             rows: BTreeMap::new(),
         };
         let Capsule { reader, contents } = capsule;
@@ -95,18 +99,20 @@ impl Counts {
     }
 
     fn add(&mut self, offline: &mut Offline<'_>, ready: &Ready<'_>) {
-        let (hit, frames) = whole_stack(offline, ready.hit(), &ready.details());
-        let key = self
-            .by
-            .iter()
-            .flat_map(|key| self.words(*key, &hit))
-            .collect();
+        // A capsule knows what it knows at once.
+        let Some((hit, frames)) = whole_stack(offline, ready.hit(), &ready.details()) else {
+            return;
+        };
+        let by = std::mem::take(&mut self.by);
+        let words = by.iter().flat_map(|key| self.words(*key, offline, &hit));
+        let key = words.collect();
+        self.by = by;
         let stack = words_of(&frames);
         *self.rows.entry((key, stack, hit.stack_end)).or_default() += 1;
     }
 
     /// The part of a key that a hit has, in the words that `format` reads.
-    fn words(&self, key: ReportKey, hit: &Hit) -> Vec<u64> {
+    fn words(&mut self, key: ReportKey, offline: &Offline<'_>, hit: &Hit) -> Vec<u64> {
         let number = match key {
             ReportKey::Func => *self.functions.get(&hit.probe).unwrap_or(&hit.probe),
             ReportKey::Pid => hit.pid,
@@ -114,7 +120,7 @@ impl Counts {
             ReportKey::Nspid => hit.ns_pid,
             ReportKey::Nstid => hit.ns_tid,
             ReportKey::Cpu => hit.cpu.into(),
-            ReportKey::Container => hit.pidns_inum,
+            ReportKey::Container => return vec![self.containers.number(offline, hit)],
             ReportKey::Comm => {
                 let words = hit.comm.chunks_exact(size_of::<u64>());
                 let word = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -133,6 +139,37 @@ impl Counts {
             ..TableRow::default()
         };
         self.rows.into_iter().map(row).collect()
+    }
+}
+
+/// Containers, and the numbers that stand for them in keys.
+#[derive(Default)]
+struct ContainerNames {
+    /// By what people call it, its id, and, without a name, its pid namespace.
+    numbers: BTreeMap<(String, Option<String>, u32), u64>,
+}
+
+impl ContainerNames {
+    /// What stands for the container that a hit was in: by its name when there is one.
+    fn number(&mut self, offline: &Offline<'_>, hit: &Hit) -> u64 {
+        let key = match offline.place(hit) {
+            Some(Place::Container(known)) => (known.name.clone(), known.id.clone(), 0),
+            _ => (String::new(), None, hit.pidns_inum),
+        };
+        let next = self.numbers.len() as u64;
+        *self.numbers.entry(key).or_insert(next)
+    }
+
+    /// What each number is.
+    fn names(&self) -> HashMap<u64, FieldValue> {
+        let value = |((name, _, inum), number): (&(String, Option<String>, u32), &u64)| {
+            let value = match inum {
+                0 => FieldValue::Named(name.clone(), 0),
+                inum => FieldValue::Unsigned((*inum).into()),
+            };
+            (*number, value)
+        };
+        self.numbers.iter().map(value).collect()
     }
 }
 

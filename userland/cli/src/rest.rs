@@ -2,10 +2,12 @@
 //! Goes on with stacks that the module could not follow, as a file had no unwind rows yet:
 //! from the copy of registers, mappings and memory that precedes such a hit.
 
+use crate::lookup::Rest;
 use crate::names::Names;
 use libnsprobe::common::abi::FRAMES_MAX;
 use libnsprobe::common::record::{
-    CodeMapping, Frame, Hit, Method, StackCopy, StackEnd, COPY_BEHIND_CALL, COPY_WITHOUT_RBP,
+    CodeMapping, Frame, Hit, Method, StackCopy, StackEnd, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT,
+    COPY_WITHOUT_RBP,
 };
 use libnsprobe::common::unwind::{At, Memory, Registers, Stop};
 use libnsprobe::Session;
@@ -15,14 +17,18 @@ use std::rc::Rc;
 
 /// Most copies that wait for their hits; each has at most 20 KB.
 const COPIES_MAX: usize = 1024;
+/// Most that were followed: who asks again does so before others are.
+const FOLLOWED_MAX: usize = 64;
+/// More copies shall not be taken before some of these were followed.
+pub(crate) const COPIES_ENOUGH: usize = COPIES_MAX / 2;
 
 /// Copies, and the rows to follow them by.
 #[derive(Debug, Default)]
 pub(crate) struct Rests {
-    /// By thread and probe: the hit comes next.
-    copies: HashMap<(u32, u32), Copied>,
-    /// By object.
-    tables: HashMap<u32, Rows>,
+    /// By thread, probe and time: the hit comes next.
+    copies: HashMap<(u32, u32, u64), Copied>,
+    /// Those that were followed, for who asks again as he waits for their names.
+    followed: HashMap<(u32, u32, u64), (Vec<Frame>, StackEnd)>,
     finished: u64,
 }
 
@@ -77,9 +83,26 @@ impl Copied {
         let holds = |mapping: &&CodeMapping| address.wrapping_sub(mapping.start) < mapping.bytes;
         self.mappings.iter().find(holds)
     }
+
+    /// Why there is nothing at a place that no mapping holds.
+    fn outside(&self) -> StackEnd {
+        match self.head.flags & COPY_MAPPINGS_CUT {
+            0 => StackEnd::NotCode,
+            // Code may be there, of which nothing is told.
+            _ => StackEnd::NoRow,
+        }
+    }
 }
 
 impl Rows {
+    fn of(told: crate::names::Rows) -> Rows {
+        match told {
+            Some(Ok(table)) => Rows::Table(table),
+            Some(Err(())) => Rows::None,
+            None => Rows::Unavailable,
+        }
+    }
+
     /// Steps from a place in the file to its caller, as the module does; tells how.
     fn step(&self, offset: u64, at: &mut Registers, copied: &Copied) -> Result<Method, StackEnd> {
         let rule = match self {
@@ -123,7 +146,8 @@ impl Rests {
             mappings: mappings.to_vec(),
             words: words.to_vec(),
         };
-        self.copies.insert((head.tid, head.probe), copied);
+        let key = (head.tid, head.probe, head.time_ns);
+        self.copies.insert(key, copied);
     }
 
     /// Stacks that were finished.
@@ -131,74 +155,90 @@ impl Rests {
         self.finished
     }
 
-    /// The frames behind the first `count` ones of a hit, and why there are no more; none
-    /// when there is no copy of it.
+    /// The frames behind the first `count` ones of a hit, if there is a copy of it. What files
+    /// say of them may still have to come.
     pub(crate) fn finish(
         &mut self,
         session: &Session,
         names: &mut Names,
         hit: &Hit,
         count: usize,
-    ) -> Option<(Vec<Frame>, StackEnd)> {
-        let copied = self.copies.remove(&(hit.tid, hit.probe))?;
-        if copied.head.time_ns != hit.time_ns {
-            return None;
+    ) -> Rest {
+        let key = (hit.tid, hit.probe, hit.time_ns);
+        if let Some((frames, end)) = self.followed.get(&key) {
+            return Rest::Known(frames.clone(), *end);
         }
+        let Some(copied) = self.copies.get(&key) else {
+            return Rest::Unknown;
+        };
         let mut frames = Vec::new();
-        let end = self.follow(session, names, &copied, &mut |frame| {
+        let mut rows = |object| names.table(session, object).map(Rows::of);
+        let end = follow(copied, &mut rows, &mut |frame| {
             frames.push(frame);
             frames.len() + count < FRAMES_MAX as usize
         });
+        let Some(end) = end else {
+            return Rest::NotYet;
+        };
+        self.copies.remove(&key);
         self.finished += 1;
-        Some((frames, end))
-    }
-
-    /// Follows a copy to its end; `push` says whether there is room for more frames.
-    fn follow(
-        &mut self,
-        session: &Session,
-        names: &mut Names,
-        copied: &Copied,
-        push: &mut dyn FnMut(Frame) -> bool,
-    ) -> StackEnd {
-        let mut at = copied.registers();
-        loop {
-            let inside = at.inside();
-            let Some(mapping) = copied.mapping(inside) else {
-                return StackEnd::NotCode;
-            };
-            let rows = self.rows(session, names, mapping.object);
-            let offset = inside.wrapping_add(mapping.delta);
-            let method = match rows.step(offset, &mut at, copied) {
-                Ok(method) => method,
-                Err(end) => return end,
-            };
-            if at.rip == 0 {
-                return StackEnd::Outermost;
-            }
-            let Some(mapping) = copied.mapping(at.inside()) else {
-                return StackEnd::NotCode;
-            };
-            let frame = Frame::Object {
-                id: mapping.object,
-                offset: at.rip.wrapping_add(mapping.delta),
-                method: method as u8,
-            };
-            if !push(frame) {
-                return StackEnd::Limit;
-            }
+        if self.followed.len() >= FOLLOWED_MAX {
+            self.followed.clear();
         }
+        self.followed.insert(key, (frames.clone(), end));
+        Rest::Known(frames, end)
     }
+}
 
-    /// The rows of an object.
-    fn rows(&mut self, session: &Session, names: &mut Names, object: u32) -> Rows {
-        let known = self.tables.entry(object);
-        let rows = known.or_insert_with(|| match names.table(session, object) {
-            Some(Ok(table)) => Rows::Table(Rc::new(table)),
-            Some(Err(_)) => Rows::None,
-            None => Rows::Unavailable,
-        });
-        rows.clone()
+/// Follows a copy to its end; `push` says whether there is room for more frames. None while
+/// somebody reads a file that says how it goes on, of which `rows` tells.
+fn follow(
+    copied: &Copied,
+    rows: &mut dyn FnMut(u32) -> Option<Rows>,
+    push: &mut dyn FnMut(Frame) -> bool,
+) -> Option<StackEnd> {
+    let mut at = copied.registers();
+    Some(loop {
+        let inside = at.inside();
+        let Some(mapping) = copied.mapping(inside) else {
+            break copied.outside();
+        };
+        let rows = match mapping.object {
+            // Generated code: no file tells how it is left.
+            0 => Rows::None,
+            object => rows(object)?,
+        };
+        let offset = inside.wrapping_add(mapping.delta);
+        let method = match rows.step(offset, &mut at, copied) {
+            Ok(method) => method,
+            Err(end) => break end,
+        };
+        if at.rip == 0 {
+            break StackEnd::Outermost;
+        }
+        let Some(mapping) = copied.mapping(at.inside()) else {
+            break copied.outside();
+        };
+        if !push(frame(mapping, at.rip, method)) {
+            break StackEnd::Limit;
+        }
+    })
+}
+
+/// The frame of a place in a mapping.
+fn frame(mapping: &CodeMapping, address: u64, method: Method) -> Frame {
+    let method = method as u8;
+    match mapping.object {
+        0 => Frame::Address {
+            address,
+            why: mapping.unmapped as u8,
+            method,
+        },
+        id => Frame::Object {
+            id,
+            offset: address.wrapping_add(mapping.delta),
+            method,
+        },
     }
 }
 
@@ -220,4 +260,83 @@ fn by_frame_pointer(at: &mut Registers, copied: &Copied) -> Result<(), StackEnd>
         at: At::Call,
     };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libnsprobe::common::frame::Unmapped;
+    use libnsprobe::common::record::COPY_BEHIND_CALL;
+
+    const FILE: CodeMapping = CodeMapping {
+        start: 0x1000,
+        bytes: 0x1000,
+        delta: 0x4000,
+        object: 7,
+        unmapped: 0,
+    };
+    const GENERATED: CodeMapping = CodeMapping {
+        start: 0x9000,
+        bytes: 0x1000,
+        delta: 0,
+        object: 0,
+        unmapped: Unmapped::Anonymous as u32,
+    };
+
+    /// A stack of functions that keep frame pointers: in the file, generated, in the file.
+    fn copied(mappings: &[CodeMapping], flags: u32) -> Copied {
+        let rsp = 0x7000;
+        Copied {
+            head: StackCopy {
+                rip: 0x1234,
+                rsp,
+                rbp: rsp,
+                flags: COPY_BEHIND_CALL | flags,
+                ..StackCopy::default()
+            },
+            mappings: mappings.to_vec(),
+            words: vec![rsp + 16, 0x9567, rsp + 32, 0x1890, 0, 0],
+        }
+    }
+
+    fn followed(copied: &Copied) -> (Vec<Frame>, Option<StackEnd>) {
+        let mut frames = Vec::new();
+        let mut rows = |object| {
+            assert_eq!(object, FILE.object);
+            Some(Rows::None)
+        };
+        let end = follow(copied, &mut rows, &mut |frame| {
+            frames.push(frame);
+            true
+        });
+        (frames, end)
+    }
+
+    #[test]
+    fn generated_code_is_gone_through() {
+        let (frames, end) = followed(&copied(&[FILE, GENERATED], 0));
+        let method = Method::FramePointer as u8;
+        let wanted = [
+            Frame::Address {
+                address: 0x9567,
+                why: Unmapped::Anonymous as u8,
+                method,
+            },
+            Frame::Object {
+                id: 7,
+                offset: 0x5890,
+                method,
+            },
+        ];
+        assert_eq!(frames, wanted);
+        assert_eq!(end, Some(StackEnd::Outermost));
+    }
+
+    #[test]
+    fn what_is_not_told_of_is_no_proof_that_there_is_no_code() {
+        let (frames, end) = followed(&copied(&[FILE], 0));
+        assert_eq!((frames.len(), end), (0, Some(StackEnd::NotCode)));
+        let (frames, end) = followed(&copied(&[FILE], COPY_MAPPINGS_CUT));
+        assert_eq!((frames.len(), end), (0, Some(StackEnd::NoRow)));
+    }
 }

@@ -10,6 +10,7 @@ pub(crate) use attach::{Attached, Role, Sinks};
 
 use crate::args::{ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
+use crate::names::Threads;
 use crate::probes::{How, Planned, ProbedFile};
 use crate::rows::{Loader, Report as RowsReport, Wishes};
 use crate::summary::ProbeLabel;
@@ -64,8 +65,8 @@ pub(crate) struct Run<'a> {
     planned_count: usize,
     /// Compiles unwind rows, when stacks are taken.
     rows: Option<Loader>,
-    /// Parses files for names, when stacks are taken.
-    worker: Option<Worker>,
+    /// Look names up, when stacks are taken.
+    threads: Option<Threads>,
     /// What was added while it ran, until the verb takes it.
     added: Option<Added>,
     command: Option<Started>,
@@ -156,10 +157,11 @@ impl<'a> Run<'a> {
         }
         let sinks = sinks(&mut session)?;
         // Those who parse files begin before anything is attached: without, nothing is.
-        let worker = match wanted.stack {
+        let threads = match wanted.stack {
             true => {
-                let worker = Worker::start(wanted.options.parsers());
-                Some(worker.context("files cannot be parsed safely; --no-sandbox does without")?)
+                let (options, memory) = (wanted.options, wanted.options.rows.names_bytes);
+                let threads = Threads::start(options.parsers(), memory, options.quiet);
+                Some(threads.context("files cannot be parsed safely; --no-sandbox does without")?)
             }
             false => None,
         };
@@ -190,7 +192,7 @@ impl<'a> Run<'a> {
             sinks,
             spans,
             rows,
-            worker,
+            threads,
             planned_count: planned.probes.len(),
             added: None,
             command,
@@ -297,9 +299,9 @@ impl<'a> Run<'a> {
         self.rows.as_ref().map(Loader::wishes)
     }
 
-    /// Who parses files for names.
-    pub(crate) fn worker(&self) -> Option<Worker> {
-        self.worker.clone()
+    /// Who looks names up.
+    pub(crate) fn take_threads(&mut self) -> Option<Threads> {
+        self.threads.take()
     }
 
     /// Ends the compiling of rows; what has become of it.
@@ -370,6 +372,9 @@ impl Tasks {
             filter = filter.with_uid(uid);
         }
         if let Some(directory) = &self.cgroup {
+            if filter.cgroup().is_some() {
+                bail!("--cgroup: the container is itself told by its control group alone");
+            }
             filter = filter.with_cgroup(cgroup_id(directory)?);
         }
         Ok(Some(filter))
@@ -402,9 +407,14 @@ impl ProbeOptions {
     /// What the processes that parse files of containers are like.
     pub(crate) fn parsers(&self) -> Options {
         Options {
-            sandbox: self.rows.sandbox,
+            sandbox: self.sandbox,
             ..Options::default()
         }
+    }
+
+    /// What those who parse probed files are made after.
+    pub(crate) fn parser(&self) -> Worker {
+        Worker::new(self.parsers())
     }
 
     /// Tells the user something that is no error.

@@ -2,6 +2,7 @@
 //! What a trace comes to: its counters, and whether they add up.
 
 use crate::fields::FunctionNames;
+use crate::names::Line;
 use crate::probes::Planned;
 use crate::rows::Report;
 use crate::run::{Attached, Role};
@@ -37,7 +38,7 @@ pub(crate) struct Summary {
     /// Each probe.
     pub(crate) probes: Vec<ProbeSummary>,
     /// Where names came from, a line for each file.
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Vec<Line>,
     /// Stacks that were finished from copies.
     pub(crate) finished: u64,
     /// Stacks that were taken late, as a page was not there.
@@ -152,7 +153,7 @@ impl ProbeLabel {
                             .iter()
                             .any(|field| field.shape == Shape::Symbol)
                     })
-                    .map(|file| Rc::clone(&file.binary) as Rc<dyn FunctionNames>),
+                    .and_then(|file| file.functions.clone()),
             })
         };
         attached.iter().filter_map(label).collect()
@@ -298,7 +299,7 @@ impl Summary {
             writeln!(out, "nsprobe: {}", escaped(&line))?;
         }
         for line in self.names.iter().take(FILES_SHOWN) {
-            writeln!(out, "nsprobe: names: {}", escaped(line))?;
+            writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
         }
         if let Some(more @ 1..) = self.names.len().checked_sub(FILES_SHOWN) {
             writeln!(out, "nsprobe: names: and {more} more files")?;

@@ -9,7 +9,10 @@ use libnsprobe::common::abi::FILTER_PIDS_MAX;
 use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_symbolize::{escaped, glob_fits, Binary};
-use nsprobe_target::{open_here, open_in, Container, Execs, Library, OpenedFile, Process};
+use nsprobe_target::{
+    open_here, open_in, Container, Containers, Execs, Library, OpenedFile, Process, Running,
+    Runtime, Scope,
+};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -53,7 +56,7 @@ pub(crate) enum Target {
     /// This machine.
     Host,
     /// A running container.
-    Container(Container),
+    Container(Box<Running>),
     /// Running containers, more of which may come.
     Group(Group),
     /// A living process.
@@ -68,7 +71,7 @@ pub(crate) struct Group {
     /// What they are called, with `*` and `?`.
     pub(crate) pattern: String,
     /// Those that run; never empty.
-    pub(crate) members: Vec<Container>,
+    pub(crate) members: Vec<Running>,
 }
 
 impl Group {
@@ -77,8 +80,17 @@ impl Group {
         let fits = |name: &str| glob_fits(pattern, name);
         let deadline = limit.map(|limit| Instant::now() + limit);
         let execs = Execs::new()?;
-        let mut members = Container::all(fits)?;
+        let mut members = Running::all(fits)?;
+        let mut containers = Containers::take()?;
         if members.is_empty() {
+            let mut running = containers.iter().filter(|one| one.is_running());
+            if let Some(one) = running.find(|one| one.is_called(fits) && !may_join(one, fits)) {
+                bail!(
+                    "container {} shares its pid namespace with others: with --follow it cannot \
+                     be told from them",
+                    one.name
+                );
+            }
             eprintln!(
                 "nsprobe: no container {} runs: waiting for one",
                 escaped(pattern)
@@ -93,14 +105,16 @@ impl Group {
             let executed = execs.take();
             let started = executed.pids.into_iter();
             let started = started.filter_map(|pid| Process::open(pid).ok());
-            for container in started.filter_map(|process| Container::of(process).ok().flatten()) {
-                if container.is_called(fits) {
-                    members.push(container);
+            for process in started {
+                let container = containers.of_process(&process).cloned();
+                if let Some(container) = container.filter(|one| may_join(one, fits)) {
+                    // Its first process may have ended.
+                    members.extend(Running::hold(container).ok());
                     break;
                 }
             }
             if executed.missed && members.is_empty() {
-                members = Container::all(fits)?;
+                members = Running::all(fits)?;
             }
         }
         Ok(Group {
@@ -134,7 +148,7 @@ impl Group {
         }
         match (files.is_empty(), why) {
             (true, Some((container, error))) => {
-                Err(error).with_context(|| format!("in container {}", container.name))
+                Err(error).with_context(|| format!("in container {}", container.name()))
             }
             _ => Ok(files),
         }
@@ -156,7 +170,7 @@ impl Target {
         Ok(match who {
             Who::Host => Target::Host,
             Who::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
-            Who::Container(spec) => Target::Container(Container::find(spec)?),
+            Who::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
             Who::Process(pid) => Target::Process(Process::open(*pid)?),
             Who::Command(words) => Target::Command(Program::find(words)?),
         })
@@ -227,11 +241,11 @@ impl Target {
             Target::Group(group) => Some(group.filter()?),
             Target::Process(process) => Some(Filter::pids([process.pid()])),
             Target::Command(_) => started.map(|pid| Filter::pids([pid])),
-            Target::Container(container) if container.has_own_pid_namespace()? => {
-                let inum = container.pid_namespace()?;
-                Some(Filter::pid_namespace(container.init.pid(), inum))
-            }
-            Target::Container(container) => Some(filter_by_processes(container, notes)?),
+            Target::Container(container) => Some(match container.scope()? {
+                Scope::PidNamespace(inum) => Filter::pid_namespace(container.init.pid(), inum),
+                Scope::Cgroup(id) => Filter::default().with_cgroup(id),
+                Scope::Processes => filter_by_processes(container, notes)?,
+            }),
         })
     }
 
@@ -291,6 +305,8 @@ impl Target {
         match self {
             Target::Host | Target::Command(_) | Target::Group(_) => None,
             Target::Process(process) => Some(process.pidfd()),
+            // What is in a control group may end in any order.
+            Target::Container(container) if container.container.runtime == Runtime::Cgroup => None,
             Target::Container(container) => Some(container.init.pidfd()),
         }
     }
@@ -308,31 +324,41 @@ impl Target {
         match self {
             Target::Host => "all processes".to_owned(),
             Target::Group(group) => match group.members.as_slice() {
-                [one] => format!("container {}", one.name),
+                [one] => format!("container {}", one.name()),
                 all => format!("{} containers {}", all.len(), group.pattern),
             },
             Target::Process(process) => format!("process {}", process.pid()),
-            Target::Container(container) => format!("container {}", container.name),
+            Target::Container(container) => match container.container.runtime {
+                Runtime::Service => container.name().to_owned(),
+                Runtime::Cgroup => format!("control group {}", container.name()),
+                _ => format!("container {}", container.name()),
+            },
             Target::Command(program) => format!("command {}", program.path.display()),
         }
     }
 }
 
-/// For a container that shares the pid namespace of others.
-fn filter_by_processes(container: &Container, notes: &mut Vec<String>) -> anyhow::Result<Filter> {
+/// Whether a container is one of a group's: those that share a pid namespace are not told
+/// from others by it.
+pub(crate) fn may_join(container: &Container, fits: impl Fn(&str) -> bool) -> bool {
+    container.init.is_some_and(|init| init.owns_namespace) && container.is_called(fits)
+}
+
+/// For a container that shares the pid namespace of others, and has no control group.
+fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::Result<Filter> {
     let pids = container.processes()?;
     if pids.len() > FILTER_PIDS_MAX as usize {
         bail!(
-            "container {} has no pid namespace of its own and {} processes, of which at most \
-             {FILTER_PIDS_MAX} can be traced: choose one with -p",
-            container.name,
+            "container {} has no pid namespace and no control group of its own and {} processes, of \
+             which at most {FILTER_PIDS_MAX} can be traced: choose one with -p",
+            container.name(),
             pids.len()
         );
     }
     notes.push(format!(
-        "container {} has no pid namespace of its own: its {} present processes are traced, and \
-         none that it starts from now on",
-        container.name,
+        "container {} has no pid namespace and no control group of its own: its {} present \
+         processes are traced, and none that it starts from now on",
+        container.name(),
         pids.len()
     ));
     Ok(Filter::pids(pids))

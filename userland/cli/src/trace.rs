@@ -3,6 +3,7 @@
 
 pub(crate) mod backlog;
 pub(crate) mod printer;
+pub(crate) mod views;
 
 use crate::args::TracePlan;
 use crate::lookup::{Live, Lookup};
@@ -12,11 +13,13 @@ use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::search::Search;
 use crate::summary::{self, Summary};
 use crate::target::Target;
+use crate::tasks::HitNames;
 use backlog::Backlog;
 use libnsprobe::{Reader, Session, Sink};
+use nsprobe_worker::{Limits, Worker};
 use printer::Printer;
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Records below the watermark are fetched after this time.
@@ -27,9 +30,11 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(&target, options)?;
-    let how = how(plan, &search);
+    let parser = options.parser();
+    let how = how(plan, &search, &parser);
     let planned = run::plan(&target, options, &how)?;
     let wanted = wanted(plan, how);
+    let containers = HitNames::start()?;
     let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
     let mut run = Run::begin(wanted, &target, planned, record)?;
     // Without stacks nothing more is needed of the files.
@@ -38,8 +43,8 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Rc::clone(&search), run.worker());
-    let mut live = Live::new(names, plan.kernel_stack);
+    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let mut live = Live::new(names, plan.kernel_stack).with_containers(containers);
     let labels = run.labels.clone();
     let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns);
     let mut backlog = Backlog::default();
@@ -71,10 +76,12 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
 }
 
 /// How the places of a trace are found and compiled.
-pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Search) -> How<'a> {
+pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Search, parser: &'a Worker) -> How<'a> {
     let options = &plan.options;
     How {
         search,
+        parser,
+        limits: Limits::default(),
         sink: nsprobe_plan::Sink::Record,
         at_return: false,
         max_probes: options.max_probes,
@@ -113,6 +120,7 @@ fn end(
     }
     run.detach()?;
     let elapsed = run.begun.elapsed();
+    live.names.at_end();
     backlog.empty(&mut run, &mut live, &mut printer)?;
     printer.print_waiting(&mut live.of(&run.session))?;
     let failure = run.end_command();

@@ -18,6 +18,7 @@ use anyhow::Context;
 use libnsprobe::{SetupOptions, Sink};
 use look::{Found, Look, Seen};
 use nsprobe_symbolize::{escaped, FileOffset};
+use nsprobe_worker::Limits;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -30,8 +31,11 @@ const EXAMPLES: usize = 5;
 pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, None)?;
     let search = Search::of(&target, options)?;
+    let parser = options.parser();
     let how = How {
         search: &search,
+        parser: &parser,
+        limits: Limits::default(),
         sink: nsprobe_plan::Sink::Count,
         at_return: false,
         max_probes: options.max_probes,

@@ -61,6 +61,14 @@ pub(crate) enum Ready<'a> {
 }
 
 impl Ready<'_> {
+    /// The same, with all that its record had.
+    pub(crate) fn keep(self) -> Waiting {
+        match self {
+            Ready::Now(hit, details) => Waiting::new(hit, &details),
+            Ready::Waited(waiting) => waiting,
+        }
+    }
+
     /// The hit.
     pub(crate) fn hit(&self) -> &Hit {
         match self {

@@ -236,6 +236,10 @@ fn write_sample(path: &Path) {
         kernel_stack: true,
         names: true,
         count: None,
+        kernel_build: "#1 SMP Debian\x1b".into(),
+        cpus: 2,
+        boot_id: "6a0a\n".into(),
+        suspended_ns: 1_500_000_000,
     };
     let fields = [("text", Shape::Text { most: 64 }), ("f", Shape::Symbol)];
     let fields = fields.map(|(name, shape)| FieldFormat::new(name, shape));
@@ -255,6 +259,7 @@ fn write_sample(path: &Path) {
         pid_namespace: 4026532000,
         name: Some("web".into()),
         pid: 100,
+        ..Container::default()
     };
     writer.json(Kind::Header, 1, &header).unwrap();
     writer.json(Kind::Containers, 1, &[container]).unwrap();
@@ -460,6 +465,27 @@ fn places_are_named_from_files_of_their_build_ids() {
     );
 }
 
+/// As central servers have them: the program itself is on other machines.
+#[test]
+fn a_debug_file_alone_names_places() {
+    let scratch = Scratch::new("symbolize-alone");
+    let (build_id, offset) = place_of_main(&scratch);
+    let debug = scratch.path("some.debug");
+    let words = ["--only-keep-debug", PROGRAM, &debug];
+    let made = Command::new("objcopy").args(words).status().unwrap();
+    assert!(made.success());
+    let input = format!("{build_id}+{offset}\n{build_id}+0xffffffff\n");
+    let output = symbolize(&["--debug-dir", scratch.0.to_str().unwrap()], &input);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with(&format!("{build_id}+{offset} main+0x0")),
+        "{text}"
+    );
+    assert!(text.lines().nth(1).unwrap().contains(" ? ("), "{text}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors.matches("without its program").count(), 1, "{errors}");
+}
+
 #[test]
 fn places_are_read_and_named_as_json() {
     let scratch = Scratch::new("symbolize-json");
@@ -487,4 +513,49 @@ fn places_are_read_and_named_as_json() {
     }
     let output = symbolize(&["--debug-dir", "/no/such/directory"], "");
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// A trace for babeltrace2: the hits with their context, fields and stacks.
+#[test]
+fn a_capsule_is_exported_with_its_hits() {
+    let scratch = Scratch::new("exported");
+    write_sample(Path::new(&scratch.path("x")));
+    let output = nsprobe(&scratch, &["export", "ctf", "x", "t"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(
+        told.contains("9 events in 2 streams, 5 discarded: t\n"),
+        "{told}"
+    );
+    let mut command = Command::new("babeltrace2");
+    let output = match command.arg(scratch.path("t")).output() {
+        // `make check` installs it. It escapes backslashes once more.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        output => output.unwrap(),
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let context = "{ procname = \"app\", pid = 100, tid = 100, vpid = 1, vtid = 1, \
+                   pid_ns = 4026532000, container = \"web\" }";
+    let first = text
+        .lines()
+        .find(|line| line.contains("nsprobe:app:parse: "));
+    let first = first.unwrap();
+    assert!(first.contains(context), "{first}");
+    for part in [
+        "text = \"GET /\\\\x1b[3\", f = 0x7FFF00001100, f_name = \"handler\", absent = \"\"",
+        "stack_objects = [ [0] = 1, [1] = 1 ]",
+        "stack_offsets = [ [0] = 0x1000, [1] = 0x2000 ]",
+        "stack_names = [ [0] = \"parse+0x12\", [1] = \"read<char\\\\x1b> in serve+0x12\" ]",
+        "stack_end = \"outermost\"",
+        "kernel_stack_names = [ [0] = \"do_syscall_64+0x10\" ]",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    assert!(text.contains("nsprobe:app:reply%return: "), "{text}");
+    assert!(
+        text.contains("elapsed_ns = 1234567, absent = \"\""),
+        "{text}"
+    );
+    assert!(text.contains("absent = \"f\""), "{text}");
+    assert!(text.contains("path = \"/usr/bin/app\\\\n\""), "{text}");
 }

@@ -4,6 +4,8 @@
 //! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes them anew.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+#[path = "../../worker/tests/support/endless.rs"]
+mod endless;
 mod support;
 
 use std::fmt::Write as _;
@@ -11,6 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use support::{check_golden, Scratch};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
@@ -59,13 +62,31 @@ fn help_is_as_written() {
         &["script", "--help"],
         &["report", "--help"],
         &["info", "--help"],
+        &["export", "--help"],
+        &["export", "ctf", "--help"],
         &["symbolize", "--help"],
         &["list", "--help"],
+        &["containers", "--help"],
+        &["ps", "--help"],
+        &["tree", "--help"],
+        &["top", "--help"],
         &["status", "--help"],
     ] {
         text.push_str(&transcript(arguments));
     }
     check_golden("help.txt", &text);
+}
+
+#[test]
+fn top_without_a_terminal_says_what_to_do() {
+    refuses(&["top"], 1, &["terminal", "--batch", "--json"]);
+    refuses(&["top", "--batch", "-n", "0"], 2, &["--count"]);
+    refuses(&["ps", "--columns", "pid,nothing"], 2, &["nothing"]);
+    refuses(
+        &["ps", "-c", "no-such-container"],
+        1,
+        &["no-such-container"],
+    );
 }
 
 #[test]
@@ -207,4 +228,72 @@ fn a_stopped_command_becomes_the_command_when_it_is_continued() {
     assert!(matches!(status, nix::sys::wait::WaitStatus::Stopped(..)));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(7));
+}
+
+/// A program whose debug information no parser gets through: a million empty units, for
+/// each of which 40,000 abbreviations are read.
+fn endless_program(scratch: &Scratch) -> String {
+    let (source, info, abbrev, program) = (
+        scratch.path("endless.c"),
+        scratch.path("info"),
+        scratch.path("abbrev"),
+        scratch.path("endless"),
+    );
+    fs::write(&source, "int main(int argc, char **argv) { return argc; }").unwrap();
+    fs::write(&info, endless::UNIT.repeat(1_000_000)).unwrap();
+    fs::write(&abbrev, endless::abbreviations(40_000)).unwrap();
+    let made = Command::new("gcc").args(["-o", &program, &source]).status();
+    assert!(made.unwrap().success());
+    let made = Command::new("objcopy")
+        .arg(format!("--add-section=.debug_info={info}"))
+        .arg(format!("--add-section=.debug_abbrev={abbrev}"))
+        .arg(&program)
+        .status();
+    assert!(made.unwrap().success());
+    program
+}
+
+/// The process that parses for another.
+fn parser(of: u32) -> Option<i32> {
+    let wanted = format!("__parse\0{of}\0");
+    let is_parser = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(&wanted)
+    };
+    let processes = fs::read_dir("/proc").unwrap();
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let mut processes = processes.filter_map(|entry| pid(entry.ok()?));
+    processes.find(is_parser)
+}
+
+#[test]
+fn a_probed_file_that_ends_its_parser_is_refused_by_its_name() {
+    let scratch = Scratch::new("ends-its-parser");
+    let program = endless_program(&scratch);
+    // What needs no debug information is found in it.
+    let output = nsprobe(&["list", &format!("{program}:main")]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "main\n");
+    let mut trace = Command::new(PROGRAM)
+        .args(["trace", &format!("{program}:main(argc)")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The parser is killed, and the one that comes after it.
+    let mut killed = Vec::new();
+    let until = Instant::now() + Duration::from_secs(20);
+    while trace.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "killed {killed:?}");
+        if let Some(pid) = parser(trace.id()).filter(|pid| !killed.contains(pid)) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            if nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).is_ok() {
+                killed.push(pid.as_raw());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let output = trace.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), killed.len()), (Some(1), 2), "{text}");
+    let says = format!("nsprobe: {program}: the parser died of SIGKILL on this file\n");
+    assert_eq!(text, says);
 }

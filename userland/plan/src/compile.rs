@@ -11,6 +11,7 @@ use crate::syntax::{
 use crate::value::BinaryOperator;
 use crate::{types, Value};
 use nsprobe_common::program::{Context, Operation, Register, Step, BYTES_MAX, KEY_WORDS_MAX};
+use serde::{Deserialize, Serialize};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
@@ -66,12 +67,47 @@ pub struct Compiled {
 }
 
 /// A program.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code {
     /// Its steps.
+    #[serde(with = "as_bytes")]
     pub steps: Vec<Step>,
     /// Its constant bytes.
     pub data: Vec<u8>,
+}
+
+impl Code {
+    /// Whether it changes registers, memory, or the way of the call.
+    pub fn changes(&self) -> bool {
+        let changing = [Operation::SetRegister, Operation::Store, Operation::Return];
+        let changes = |step: &Step| changing.iter().any(|one| *one as u8 == step.operation);
+        self.steps.iter().any(changes)
+    }
+}
+
+/// Steps as the bytes that the kernel is given.
+mod as_bytes {
+    use nsprobe_common::program::Step;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::Serializer;
+    use zerocopy::{FromBytes, IntoBytes};
+
+    pub(super) fn serialize<S: Serializer>(
+        steps: &[Step],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(steps.as_bytes())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Step>, D::Error> {
+        let bytes = Vec::<u8>::deserialize(deserializer)?;
+        let steps = bytes.chunks(size_of::<Step>());
+        let step = |bytes| Step::read_from_bytes(bytes);
+        let steps: Result<Vec<Step>, _> = steps.map(step).collect();
+        steps.map_err(|_| Error::custom("a part of a step"))
+    }
 }
 
 impl Spec {

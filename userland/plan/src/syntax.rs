@@ -8,6 +8,7 @@
 //! `docs/spec.md` is the language's description.
 
 mod lexer;
+mod numbers;
 mod parser;
 mod place;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use std::ops::Range;
 pub type Span = Range<usize>;
 
 /// What is wrong with a text, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpecError {
     /// The place.
     pub span: Span,
@@ -52,7 +53,7 @@ impl fmt::Display for SpecError {
 impl std::error::Error for SpecError {}
 
 /// A probe, as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// Where the probe is.
     pub place: Place,
@@ -67,7 +68,7 @@ pub struct Spec {
 }
 
 /// Where a probe is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// In functions of this name, or of names that a glob fits; so many bytes behind
     /// their beginning.
@@ -96,7 +97,7 @@ pub enum Place {
 }
 
 /// A value that is fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
     /// How it is called: as the spec says, else as it is written.
     pub name: String,
@@ -109,7 +110,7 @@ pub struct Field {
 }
 
 /// Something that a probe changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     /// What.
     pub target: Changed,
@@ -120,7 +121,7 @@ pub struct Assignment {
 }
 
 /// What an assignment changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Changed {
     /// A variable, a register, memory, or what the function returns.
     Place(Expression),
@@ -170,7 +171,7 @@ pub enum Format {
 pub const TEXT_BYTES: u16 = 64;
 
 /// An expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expression {
     /// What it is.
     pub kind: Kind,
@@ -179,7 +180,7 @@ pub struct Expression {
 }
 
 /// What an expression is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A number.
     Number(u64),
@@ -190,9 +191,9 @@ pub enum Kind {
     /// The function's argument, from 1 on.
     Argument(u32),
     /// A register, or its low bytes.
-    Register(Register, u8),
+    Register(#[serde(with = "numbers::register")] Register, u8),
     /// What is known of the task and the moment.
-    Context(Context),
+    Context(#[serde(with = "numbers::context")] Context),
     /// What the function returns.
     Returned,
     /// The thread's name; only compared, or shown.
@@ -229,7 +230,7 @@ pub enum Kind {
 }
 
 /// A type that can be named in a spec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CastType {
     /// 1, 2, 4 or 8.
     pub bytes: u8,
@@ -242,7 +243,7 @@ pub struct CastType {
 }
 
 /// An operator before its operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unary {
     /// `-`
     Minus,
@@ -257,7 +258,7 @@ pub enum Unary {
 }
 
 /// An operator between two operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Binary {
     Or,

@@ -16,6 +16,7 @@ use crate::{nesting, Address, Binary};
 use addr2line::{Context, LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub(crate) struct Dwarf(RefCell<std::result::Result<State, String>>);
 struct State {
     context: Context<Bytes>,
     split: Loaded,
+    /// Units whose nesting was not looked at; none where it was.
+    units: Option<Units>,
 }
 
 impl std::fmt::Debug for Dwarf {
@@ -63,9 +66,12 @@ impl Dwarf {
             if let Some(shared) = supplementary {
                 dwarf.set_sup(sections_of(shared)?);
             }
+            let dwarf = Arc::new(dwarf);
+            let units = nesting::is_alone().then(|| Units::of(Arc::clone(&dwarf)));
             Ok(State {
-                context: Context::from_dwarf(dwarf).map_err(|error| error.to_string())?,
+                context: Context::from_arc_dwarf(dwarf).map_err(|error| error.to_string())?,
                 split: Loaded::default(),
+                units: units.transpose()?,
             })
         });
         Dwarf(RefCell::new(loaded))
@@ -82,6 +88,12 @@ impl Dwarf {
         let known = state.as_mut().map_err(|why| why.clone())?;
         let mut panicked = true;
         let frames = guarded(|| {
+            if let Some(units) = &mut known.units {
+                if let Err(why) = units.check(address) {
+                    panicked = false;
+                    return Err(why);
+                }
+            }
             let frames = frames(known, split, address).map_err(|error| error.to_string());
             panicked = false;
             frames
@@ -103,9 +115,10 @@ impl Dwarf {
 }
 
 fn sections_of(binary: &Binary) -> std::result::Result<gimli::Dwarf<Bytes>, String> {
-    let sections = binary.dwarf_sections()?;
-    let dwarf = sections.borrow(|data| EndianArcSlice::new(Arc::clone(data), LittleEndian));
-    check_nesting(&dwarf)?;
+    let dwarf = binary.dwarf_of_names()?;
+    if !nesting::is_alone() {
+        check_nesting(&dwarf)?;
+    }
     Ok(dwarf)
 }
 
@@ -117,6 +130,61 @@ pub(crate) fn guarded<T>(
 ) -> std::result::Result<T, String> {
     // What a panic leaves half done is thrown away by the caller.
     catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
+}
+
+/// The units of a file, whose nesting is looked at when they are needed: for the first name of
+/// a large file, all of them would take longer than all else.
+struct Units {
+    dwarf: Arc<gimli::Dwarf<Bytes>>,
+    units: Vec<gimli::UnitHeader<Bytes>>,
+    /// Addresses from the first to the last, of which unit; by rising first ones.
+    ranges: Vec<(u64, u64, usize)>,
+    checked: HashSet<usize>,
+}
+
+/// Ranges that may hold an address and begin before another that does, as they overlap.
+const OVERLAPS_MAX: usize = 16;
+
+impl Units {
+    fn of(dwarf: Arc<gimli::Dwarf<Bytes>>) -> std::result::Result<Units, String> {
+        let told = |error: gimli::Error| error.to_string();
+        let (mut units, mut ranges) = (Vec::new(), Vec::new());
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next().map_err(told)? {
+            // One that cannot be read has no names either.
+            if let Ok(unit) = dwarf.unit(header.clone()) {
+                let mut of_unit = dwarf.unit_ranges(&unit).map_err(told)?;
+                while let Ok(Some(range)) = of_unit.next() {
+                    ranges.push((range.begin, range.end, units.len()));
+                }
+            }
+            units.push(header);
+        }
+        ranges.sort_unstable();
+        Ok(Units {
+            dwarf,
+            units,
+            ranges,
+            checked: HashSet::new(),
+        })
+    }
+
+    /// Looks at the units that hold an address.
+    fn check(&mut self, address: Address) -> std::result::Result<(), String> {
+        let behind = self.ranges.partition_point(|range| range.0 <= address.0);
+        let before = self.ranges.get(..behind).unwrap_or_default();
+        for (_, end, unit) in before.iter().rev().take(OVERLAPS_MAX) {
+            let is_new = *end > address.0 && self.checked.insert(*unit);
+            if let Some(header) = self.units.get(*unit).filter(|_| is_new) {
+                let checked = nesting::check_unit(&self.dwarf, header, DEPTH_MAX, ENTRIES_MAX);
+                if checked.is_err() {
+                    self.checked.remove(unit);
+                    return checked;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fails when entries are nested deeper than the parser's stack bears.
@@ -132,6 +200,7 @@ fn frames(
     let State {
         context,
         split: loaded,
+        ..
     } = state;
     let mut result = context.find_frames(address.0);
     let mut found = loop {

@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -60,12 +61,22 @@ pub(crate) struct Section {
     pub(crate) bytes: u64,
     pub(crate) link: u32,
     pub(crate) entry_bytes: u64,
+    /// Whether the file calls it `.zdebug_…`, as older binutils do with what they compress.
+    is_zdebug: bool,
 }
 
 impl Section {
+    /// Gives it the name that the file has for it; all others go by the usual one.
+    fn call(&mut self, name: &str) {
+        let usual = name.strip_prefix(".zdebug_");
+        self.is_zdebug = usual.is_some();
+        self.name = usual.map_or_else(|| name.to_owned(), |rest| format!(".debug_{rest}"));
+    }
+
     fn parse(header: &[u8]) -> Option<(u32, Section)> {
         let section = Section {
             name: String::new(),
+            is_zdebug: false,
             kind: u32_at(header, 4)?,
             flags: u64_at(header, 8)?,
             address: u64_at(header, 16)?,
@@ -216,21 +227,28 @@ impl Elf {
 
     /// `bytes` bytes from `offset` on, which must be inside the file.
     fn read(&self, what: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        let inside = offset
-            .checked_add(bytes)
-            .is_some_and(|end| end <= self.stamp.bytes);
-        if !inside {
-            return Err(self.malformed(format!(
-                "{what} lies behind the end of the file (cut short?)"
-            )));
-        }
+        self.check_inside(what, offset, bytes)?;
         let mut out = vec![0; bytes as usize];
         self.read_into(offset, &mut out)
-            .map_err(|source| Error::Unreadable {
-                path: self.path.clone(),
-                source,
-            })?;
+            .map_err(|source| self.unreadable(source))?;
         Ok(out)
+    }
+
+    fn check_inside(&self, what: &str, offset: u64, bytes: u64) -> Result<()> {
+        let end = offset.checked_add(bytes);
+        match end.is_some_and(|end| end <= self.stamp.bytes) {
+            true => Ok(()),
+            false => Err(self.malformed(format!(
+                "{what} lies behind the end of the file (cut short?)"
+            ))),
+        }
+    }
+
+    fn unreadable(&self, source: io::Error) -> Error {
+        Error::Unreadable {
+            path: self.path.clone(),
+            source,
+        }
     }
 
     /// The file header, of a file that we can use.
@@ -314,7 +332,7 @@ impl Elf {
         };
         for (section, at) in sections.iter_mut().zip(name_offsets) {
             let name = text_at(&strings, at, SECTION_NAME_BYTES_MAX).unwrap_or_default();
-            section.name = String::from_utf8_lossy(name).into_owned();
+            section.call(&String::from_utf8_lossy(name));
         }
         Ok(sections)
     }
@@ -328,28 +346,35 @@ impl Elf {
         self.read("a section", section.offset, section.bytes)
     }
 
+    /// The section's bytes, decompressed, to be shared: they are never there twice.
+    pub(crate) fn shared_data(&self, section: &Section) -> Result<Arc<[u8]>> {
+        let is_plain = section.flags & elf::SHF_COMPRESSED.0 == 0 && !section.is_zdebug;
+        if section.kind == elf::SHT_NOBITS.0 || !is_plain {
+            return Ok(Arc::from(self.data(section)?));
+        }
+        self.check_size("a section", section.bytes, SECTION_BYTES_MAX)?;
+        self.check_inside("a section", section.offset, section.bytes)?;
+        let mut data: Arc<[u8]> = std::iter::repeat_n(0, section.bytes as usize).collect();
+        let bytes = Arc::get_mut(&mut data).unwrap_or_default();
+        self.read_into(section.offset, bytes)
+            .map_err(|source| self.unreadable(source))?;
+        Ok(data)
+    }
+
     /// The section's bytes, decompressed.
     pub(crate) fn data(&self, section: &Section) -> Result<Vec<u8>> {
         let raw = self.raw_data(section)?;
-        if section.flags & elf::SHF_COMPRESSED.0 == 0 {
+        let compressed = match section.is_zdebug {
+            true => zdebug(&raw),
+            false if section.flags & elf::SHF_COMPRESSED.0 == 0 => None,
+            false => Some(compressed(&raw).map_err(|why| self.malformed(why))?),
+        };
+        let Some(compressed) = compressed else {
             return Ok(raw);
-        }
-        let (header, data) = raw
-            .split_at_checked(COMPRESSION_HEADER_BYTES)
-            .ok_or_else(|| self.malformed("a compressed section is cut short"))?;
-        let format = match u32_at(header, 0).map(elf::CompressionType) {
-            Some(elf::ELFCOMPRESS_ZLIB) => CompressionFormat::Zlib,
-            Some(elf::ELFCOMPRESS_ZSTD) => CompressionFormat::Zstandard,
-            _ => return Err(self.malformed("a section is compressed in an unknown way")),
         };
-        let uncompressed_size = u64_at(header, 8).unwrap_or(u64::MAX);
         // The decoder reserves what is declared: a bomb ends here.
-        self.check_size("a compressed section", uncompressed_size, SECTION_BYTES_MAX)?;
-        let compressed = CompressedData {
-            format,
-            data,
-            uncompressed_size,
-        };
+        let declared = compressed.uncompressed_size;
+        self.check_size("a compressed section", declared, SECTION_BYTES_MAX)?;
         let data = compressed
             .decompress()
             .map_err(|error| self.malformed(error.to_string()))?;
@@ -380,6 +405,33 @@ impl Elf {
             .filter(|segment| segment.executable)
             .find(holds)
     }
+}
+
+/// What is in a section that says that it is compressed (ELF gABI, "Section Compression").
+fn compressed(raw: &[u8]) -> std::result::Result<CompressedData<'_>, &'static str> {
+    let parts = raw.split_at_checked(COMPRESSION_HEADER_BYTES);
+    let (header, data) = parts.ok_or("a compressed section is cut short")?;
+    let format = match u32_at(header, 0).map(elf::CompressionType) {
+        Some(elf::ELFCOMPRESS_ZLIB) => CompressionFormat::Zlib,
+        Some(elf::ELFCOMPRESS_ZSTD) => CompressionFormat::Zstandard,
+        _ => return Err("a section is compressed in an unknown way"),
+    };
+    Ok(CompressedData {
+        format,
+        data,
+        uncompressed_size: u64_at(header, 8).unwrap_or(u64::MAX),
+    })
+}
+
+/// What is in a section called `.zdebug_…`: `ZLIB`, its length with the highest byte first, a
+/// stream (binutils' `bfd/compress.c`). Without that it is not compressed.
+fn zdebug(raw: &[u8]) -> Option<CompressedData<'_>> {
+    let (length, data) = raw.strip_prefix(b"ZLIB")?.split_first_chunk()?;
+    Some(CompressedData {
+        format: CompressionFormat::Zlib,
+        data,
+        uncompressed_size: u64::from_be_bytes(*length),
+    })
 }
 
 fn parse_segment(header: &[u8]) -> Option<Segment> {

@@ -39,6 +39,7 @@ mod resolve;
 mod runtime;
 mod sections;
 mod split;
+mod stand_in;
 mod usdt;
 
 pub use binary::{Binary, Place, Segment};

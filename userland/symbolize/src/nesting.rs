@@ -23,10 +23,34 @@ pub fn stay_in_one_thread() {
     IS_ALONE.store(true, Ordering::Relaxed);
 }
 
+/// Whether this process may start no thread. Then the nesting is looked at unit by unit, when
+/// a unit is needed: whoever overlooks one is a process that may die of it.
+pub(crate) fn is_alone() -> bool {
+    IS_ALONE.load(Ordering::Relaxed)
+}
+
+/// Fails when the entries of a unit are nested deeper than `depth_max`, or are more than
+/// `entries_max`.
+pub(crate) fn check_unit(
+    dwarf: &Dwarf<Bytes>,
+    unit: &UnitHeader<Bytes>,
+    depth_max: isize,
+    entries_max: u64,
+) -> Result<(), String> {
+    let work = Work {
+        dwarf,
+        units: Mutex::new(dwarf.units()),
+        depth_max,
+        entries_left: AtomicU64::new(entries_max),
+        is_over: AtomicBool::new(false),
+    };
+    work.unit(unit)
+}
+
 /// How many threads so many bytes of entries are looked at by.
 fn threads(bytes: usize) -> usize {
     // Asked before all else: who is alone may not ask for the number of processors either.
-    if IS_ALONE.load(Ordering::Relaxed) {
+    if is_alone() {
         return 1;
     }
     let processors = thread::available_parallelism().map_or(1, NonZero::get);

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Where a debug file was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct OpenFile {
     /// The file, open for reading.
     pub file: File,
     /// Its path, as whoever has it sees it.
-    pub path: Rc<PathBuf>,
+    pub path: Arc<PathBuf>,
     /// Where that is.
     pub found_in: FoundIn,
 }
@@ -54,12 +54,12 @@ pub enum NamesFrom {
     /// The symbols that it has compressed in `.gnu_debugdata`.
     DebugData,
     /// Another file, of that path.
-    File(Rc<PathBuf>, FoundIn),
+    File(Arc<PathBuf>, FoundIn),
 }
 
 impl OpenFile {
     pub(crate) fn names_from(&self) -> NamesFrom {
-        NamesFrom::File(Rc::clone(&self.path), self.found_in)
+        NamesFrom::File(Arc::clone(&self.path), self.found_in)
     }
 }
 

@@ -4,9 +4,10 @@
 //! Read once for a file, whoever asks first: addr2line for lines of frames, or
 //! a reader of variables. Sizes are capped; what is in the bytes is not looked at.
 
+use crate::dwarf::Bytes;
 use crate::elf::Elf;
 use crate::{Address, Binary, Result};
-use gimli::DwarfSections;
+use gimli::{Dwarf, DwarfSections, LittleEndian, SectionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -69,10 +70,24 @@ mod section_data {
 /// The sections, or why they cannot be read.
 pub(crate) type Loaded = std::result::Result<DwarfSections<SectionData>, String>;
 
-pub(crate) fn load(elf: &Elf) -> Loaded {
+/// Sections that tell of variables, types and macros, not of functions and lines: some are
+/// as large as all others.
+const NOT_OF_NAMES: [SectionId; 5] = [
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
+    SectionId::DebugTypes,
+];
+
+/// Reads the sections that are wanted; the others are empty.
+fn load(elf: &Elf, is_wanted: impl Fn(SectionId) -> bool) -> Loaded {
     let mut budget = SECTIONS_BYTES_MAX;
     let sections = DwarfSections::load(|id| {
-        let data = data_of(elf, id.name()).map_err(|error| error.to_string())?;
+        let data = match is_wanted(id) {
+            true => data_of(elf, id.name()).map_err(|error| error.to_string())?,
+            false => Arc::from([]),
+        };
         budget = budget
             .checked_sub(data.len() as u64)
             .ok_or("the DWARF is too big")?;
@@ -84,7 +99,7 @@ pub(crate) fn load(elf: &Elf) -> Loaded {
 
 fn data_of(elf: &Elf, name: &str) -> Result<SectionData> {
     match elf.section(name) {
-        Some(section) => Ok(Arc::from(elf.data(section)?)),
+        Some(section) => elf.shared_data(section),
         None => Ok(Arc::from([])),
     }
 }
@@ -95,8 +110,24 @@ impl Binary {
     ///
     /// The bytes are hostile: nothing in them was checked.
     pub fn dwarf_sections(&self) -> std::result::Result<&DwarfSections<SectionData>, &str> {
-        let loaded = self.sections.get_or_init(|| load(&self.elf));
+        let loaded = self.sections.get_or_init(|| load(&self.elf, |_| true));
         loaded.as_ref().map_err(String::as_str)
+    }
+
+    /// Those of them that functions and lines come from; they are not kept here, unless all
+    /// were read for something else.
+    pub(crate) fn dwarf_of_names(&self) -> std::result::Result<Dwarf<Bytes>, String> {
+        let shared = |data: &SectionData| Bytes::new(Arc::clone(data), LittleEndian);
+        match self.sections.get() {
+            Some(all) => all
+                .as_ref()
+                .map(|all| all.borrow(shared))
+                .map_err(Clone::clone),
+            None => {
+                let sections = load(&self.elf, |id| !NOT_OF_NAMES.contains(&id))?;
+                Ok(sections.borrow(shared))
+            }
+        }
     }
 
     /// The addresses of each section with code that the file holds: the first, and the

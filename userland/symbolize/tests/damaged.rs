@@ -8,7 +8,7 @@ mod support;
 use nsprobe_symbolize::{DebugSet, FoundIn, Lookup, OpenFile, OpenFiles};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{open, output_of, Folder};
 
@@ -24,7 +24,7 @@ fn text(path: &Path) -> &str {
 fn found(path: &Path) -> OpenFile {
     OpenFile {
         file: File::open(path).unwrap(),
-        path: Rc::new(path.to_owned()),
+        path: Arc::new(path.to_owned()),
         found_in: FoundIn::Host,
     }
 }

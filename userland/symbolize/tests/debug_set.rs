@@ -7,36 +7,20 @@
 mod support;
 
 use nsprobe_symbolize::{
-    Address, Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles,
-    Resolution, Source,
+    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFiles, Source,
 };
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use support::{addr2line, open, output_of, Folder};
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn found(path: &Path) -> OpenFile {
-    OpenFile {
-        file: File::open(path).unwrap(),
-        path: Rc::new(path.to_owned()),
-        found_in: FoundIn::Container,
-    }
-}
+use std::sync::Arc;
+use support::frames::{agrees, found, run, text};
+use support::package::{is_listed, package};
+use support::{open, Folder};
 
 fn separate(path: &Path) -> DebugSet {
     DebugSet::new(OpenFiles {
         separate: Some(found(path)),
         ..OpenFiles::default()
     })
-}
-
-/// Runs a tool to its success; false, with a printed reason, when it is not there.
-fn run(program: &str, arguments: &[&str]) -> bool {
-    output_of(program, arguments).is_some()
 }
 
 /// The program without debug information and symbols.
@@ -58,56 +42,6 @@ fn apart(folder: &Folder, flags: &[&str]) -> Option<(PathBuf, PathBuf, PathBuf)>
     Some((whole, program, debug))
 }
 
-const FUNCTIONS: [&str; 4] = ["shop::Basket::add", "shop::Basket::remove", "plain", "main"];
-
-fn lines(resolution: &Resolution) -> Vec<(String, String)> {
-    let line = |frame: &nsprobe_symbolize::SourceFrame| {
-        let file = Path::new(frame.file.as_deref().unwrap_or("?"));
-        let line = frame.line.map_or("?".to_owned(), |line| line.to_string());
-        let file = file.file_name().unwrap().to_string_lossy();
-        (frame.function.clone(), format!("{file}:{line}"))
-    };
-    resolution.frames.iter().map(line).collect()
-}
-
-/// Each byte of the functions of `whole` gets, in `program`, by its debug files, the frames
-/// that addr2line gives it in `whole`, and they come from the file that `is_from` takes.
-fn agrees(whole: &Path, program: &Path, debug: &DebugSet, is_from: impl Fn(&NamesFrom) -> bool) {
-    let (complete, binary) = (open(whole).unwrap(), open(program).unwrap());
-    let mut with_inlined = 0;
-    for name in FUNCTIONS {
-        let function = complete.find_functions(name)[0];
-        let addresses: Vec<u64> = (0..function.size).map(|n| function.address.0 + n).collect();
-        let Some(theirs) = addr2line(whole, &addresses) else {
-            return;
-        };
-        for address in addresses {
-            let offset = binary.offset_of(Address(address)).unwrap();
-            let resolution = binary.resolve_with(debug, offset, Lookup::Instruction);
-            let resolution = resolution.unwrap();
-            assert_eq!(resolution.source, Source::Dwarf, "{debug:?}");
-            assert!(
-                is_from(&resolution.from),
-                "{resolution:?} {:?}",
-                debug.failures()
-            );
-            let ours = lines(&resolution);
-            let mut theirs = theirs[&address].clone();
-            if ours.len() > 1 {
-                theirs[0].0 = ours[0].0.clone();
-            }
-            assert_eq!(ours, theirs, "{name} at {address:#x}");
-            let outermost = resolution.frames.last().unwrap();
-            assert_eq!(
-                outermost.function_offset,
-                Some(address - function.address.0)
-            );
-            with_inlined += usize::from(ours.len() == 3);
-        }
-    }
-    assert!(with_inlined > 0, "nothing was inlined twice");
-}
-
 #[test]
 fn a_separate_file_names_a_stripped_program() {
     for flags in [
@@ -121,8 +55,9 @@ fn a_separate_file_names_a_stripped_program() {
         };
         let binary = open(&program).unwrap();
         let before = binary.functions().len();
-        let from =
-            |from: &NamesFrom| *from == NamesFrom::File(Rc::new(debug.clone()), FoundIn::Container);
+        let from = |from: &NamesFrom| {
+            *from == NamesFrom::File(Arc::new(debug.clone()), FoundIn::Container)
+        };
         agrees(&whole, &program, &separate(&debug), from);
         assert_eq!(open(&program).unwrap().functions().len(), before);
     }
@@ -214,17 +149,35 @@ fn split_dwarf_is_read_from_its_files_and_packages() {
             ..OpenFiles::default()
         });
         agrees(&whole, &program, &set, is_split);
-        let package = folder.0.join("split.dwp");
         // binutils' dwp leaves units of DWARF 5 out.
-        if version == "-gdwarf-5" || !run("dwp", &["-o", text(&package), text(&file)]) {
-            continue;
-        }
+        let package = match version {
+            "-gdwarf-4" => {
+                let package = folder.0.join("split.dwp");
+                if !run("dwp", &["-o", text(&package), text(&file)]) {
+                    continue;
+                }
+                package
+            }
+            _ => {
+                let package = package(&folder, &[another_unit(&folder), (id, file)]);
+                is_listed(&package, id);
+                package
+            }
+        };
         let set = DebugSet::new(OpenFiles {
             packages: vec![found(&package)],
             ..OpenFiles::default()
         });
         agrees(&whole, &program, &set, is_split);
     }
+}
+
+/// A unit that is in front of the wanted one: the same source without optimization.
+fn another_unit(folder: &Folder) -> (u64, PathBuf) {
+    let flags = ["-g", "-gdwarf-5", "-gsplit-dwarf", "-O0"];
+    let other = folder.fixture("front", &flags).unwrap();
+    let unit = open(&other).unwrap().split_units().unwrap().remove(0);
+    (unit.id, unit.folder.join(&unit.name))
 }
 
 /// A `.dwo` of another build lies at the same path, and is not believed.

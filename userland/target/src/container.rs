@@ -1,214 +1,292 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A container: found by the name or id that its runtime gave it, or by the
-//! inode number of its pid namespace.
+//! Containers of all runtimes: what runs now, what it is called, and which process is in
+//! which.
+//!
+//! No daemon is asked. [`Containers`] joins the runtimes' own state files with the control
+//! groups and pid namespaces of all living processes, so that a container is found although
+//! its state cannot be read, and named although nobody but its runtime knows its name.
 
+mod cgroup_path;
+mod cgroups;
+mod containerd;
+mod crio;
+mod docker;
+mod find;
+mod host;
+mod join;
+mod known;
+mod kubernetes;
+mod lxc;
+mod machined;
+#[cfg(test)]
+mod made;
+mod monitor;
+mod oci;
 mod podman;
+mod processes;
+mod running;
+mod runtime;
+#[cfg(test)]
+mod scratch;
+mod snapshot;
+mod state_file;
 
-use crate::nearest::nearest;
-use crate::process::all_processes;
-use crate::{mappings, processes_in_pid_namespace, Error, Library, Process, Result};
-use podman::{Known, Store};
-use std::collections::HashSet;
+pub use running::{Running, Scope};
+pub use runtime::{Pod, Runtime, UnknownRuntime};
+pub use snapshot::Containers;
 
-/// Most names that an error lists.
-const NAMES_MAX: usize = 5;
-/// Shortest beginning of an id that is taken for one, in digits.
-const ID_PREFIX_MIN: usize = 4;
+use crate::{Process, Result};
+use cgroup_path::{is_hex, Place};
+use known::Known;
+
+/// Digits of an id that people are shown.
+const SHORT_ID: usize = 12;
 /// The inode number of the first pid namespace, which is also the lowest of all
 /// (the kernel's `PROC_PID_INIT_INO`).
 const NAMESPACE_INODE_MIN: u32 = 0xefff_fffc;
 
-/// The software that runs a container. Each has a file of its own that reads
-/// its state; systemd-nspawn, docker and others come here later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Runtime {
-    /// podman, of root or of another user.
-    Podman,
-    /// Unknown: only the pid namespace is known.
-    Bare,
-}
-
-/// A running container.
-#[derive(Debug)]
+/// A container, as it was when it was looked at; it holds nothing. What comes from state
+/// files is as hostile as who wrote them: escape it before it is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its name; `pid:[INODE]` when only the namespace is known.
+    /// Its name; the beginning of its id when that is all that is known, and
+    /// `pid:[INODE]` when only the namespace is.
     pub name: String,
-    /// Its runtime's id.
+    /// Others that it goes by.
+    pub aliases: Vec<String>,
+    /// Its runtime's id; of runtimes that know names only, none.
     pub id: Option<String>,
     /// Who runs it.
     pub runtime: Runtime,
-    /// Its first process.
-    pub init: Process,
+    /// Its first process, if it runs.
+    pub init: Option<Init>,
+    /// The control group that its processes are in, if it has one of its own.
+    pub cgroup: Option<Cgroup>,
+    /// The image, or the directory, that it was made from.
+    pub image: Option<String>,
+    /// The pod that it is in.
+    pub pod: Option<Pod>,
+    /// The user who runs it, unless root.
+    pub user: Option<u32>,
+    /// When it was made, in seconds since 1970.
+    pub created: Option<i64>,
+    /// Whether it runs.
+    pub state: State,
+    /// The name of the container that it is within.
+    pub inside: Option<String>,
+    /// Its processes as we number them, rising; not those of containers within.
+    pub processes: Vec<u32>,
+    /// What is not known of it, and why: for people.
+    pub problems: Vec<String>,
+}
+
+/// The first process of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Init {
+    /// As our pid namespace numbers it.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: with the pid, it tells it from others.
+    pub start_time: u64,
+    /// The inode number of its pid namespace.
+    pub pid_namespace: u32,
+    /// The inode number of its mount namespace.
+    pub mount_namespace: u64,
+    /// Whether the pid namespace began with it, and is not ours.
+    pub is_first: bool,
+    /// Whether it made the pid namespace, and no other container has its first process there.
+    pub owns_namespace: bool,
+}
+
+/// A control group, of version 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its path from the root that we see on.
+    pub path: String,
+    /// The inode number of its directory, which is its id; `None` when we cannot see it.
+    pub id: Option<u64>,
+}
+
+/// Whether a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It runs.
+    Running,
+    /// It is frozen.
+    Paused,
+    /// Its runtime knows it, and it has no process.
+    Stopped,
+    /// It ran when it was looked at earlier.
+    Gone,
+}
+
+impl State {
+    /// For people, and for `--json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Paused => "paused",
+            State::Stopped => "stopped",
+            State::Gone => "gone",
+        }
+    }
 }
 
 impl Container {
-    /// The running container that `spec` names: a podman name, a podman id or
-    /// unique prefix of one, or the inode number of a pid namespace (decimal).
-    /// Root's containers come before those of other users.
-    pub fn find(spec: &str) -> Result<Container> {
-        Container::find_among(&podman::stores(), spec)
+    /// All containers of this machine that can be seen: those that run, those that their
+    /// runtime knows, and pid namespaces that nobody has named.
+    pub fn all() -> Result<Vec<Container>> {
+        Ok(Containers::take()?.into_all())
     }
 
-    fn find_among(stores: &[Store], spec: &str) -> Result<Container> {
-        let (lists, problems): (Vec<_>, Vec<_>) = stores.iter().map(Store::containers).unzip();
-        let known: Vec<Known> = lists.into_iter().flatten().collect();
-        if let Some(found) = the_one(&known, spec)? {
-            return Ok(Container {
-                name: found.name().to_owned(),
-                id: Some(found.id.clone()),
-                runtime: Runtime::Podman,
-                init: found.init()?,
-            });
-        }
-        if let Some(inum) = namespace_inode(spec) {
-            return Container::of_namespace(inum);
-        }
-        // What could not be read may have held it.
-        if let Some(problem) = problems.into_iter().flatten().next() {
-            return Err(problem);
-        }
-        Err(Error::NoSuchContainer {
-            spec: spec.to_owned(),
-            nearest: known_names(&known, spec),
-        })
+    /// Whether it has processes.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Running | State::Paused)
     }
 
-    /// All running containers with a pid namespace of their own that have a name, an id
-    /// or an inode number (of that namespace) that `fits`, the oldest first.
-    pub fn all(fits: impl Fn(&str) -> bool) -> Result<Vec<Container>> {
-        let census = Census::take()?;
-        let mut seen = HashSet::new();
-        let mut all = Vec::new();
-        for pid in all_processes()? {
-            // Those that end meanwhile are none.
-            let Ok(process) = Process::open(pid) else {
-                continue;
-            };
-            let is_new = process.pid_namespace().is_ok_and(|inum| seen.insert(inum));
-            if is_new {
-                all.extend(
-                    census
-                        .container_of(process)
-                        .filter(|one| one.is_called(&fits)),
-                );
-            }
-        }
-        Ok(all)
-    }
-
-    /// The container that a process is in, unless it is in our own pid namespace.
-    pub fn of(process: Process) -> Result<Option<Container>> {
-        Ok(Census::take()?.container_of(process))
-    }
-
-    /// Whether its name, id or the inode number of its pid namespace `fits`.
-    pub fn is_called(&self, fits: impl Fn(&str) -> bool) -> bool {
-        fits(&self.name)
-            || self.id.as_deref().is_some_and(&fits)
-            || self
-                .pid_namespace()
-                .is_ok_and(|inum| fits(&inum.to_string()))
-    }
-
-    /// Whatever runs in a pid namespace.
-    fn of_namespace(inum: u32) -> Result<Container> {
-        let is_first = |process: &Process| {
-            process
-                .namespace_pids()
-                .is_ok_and(|pids| pids.last() == Some(&1))
+    /// Whether its first process lives now.
+    fn still_lives(&self) -> bool {
+        let is_it = |init: Init| {
+            let process = Process::open(init.pid);
+            process.is_ok_and(|process| process.start_time() == init.start_time)
         };
-        let processes = processes_in_pid_namespace(inum)?
+        self.init.is_some_and(is_it)
+    }
+
+    /// The id as people are shown it.
+    pub fn short_id(&self) -> Option<&str> {
+        self.id.as_deref().map(short)
+    }
+
+    /// Whether its name, another that it goes by, its id or the inode number of its pid
+    /// namespace `fits`; names also as `RUNTIME:NAME`, and with the pod in front.
+    pub fn is_called(&self, fits: impl Fn(&str) -> bool) -> bool {
+        let inum = self.init.filter(|init| init.is_first);
+        fits(&self.name)
+            || self.aliases.iter().any(|alias| fits(alias))
+            || self.id.as_deref().is_some_and(&fits)
+            || inum.is_some_and(|init| fits(&init.pid_namespace.to_string()))
+            || fits(&format!("{}:{}", self.runtime, self.name))
+            || self.pod_paths().iter().any(|path| fits(path))
+    }
+
+    /// `POD/CONTAINER` and `NAMESPACE/POD/CONTAINER`.
+    fn pod_paths(&self) -> Vec<String> {
+        let Some(pod) = &self.pod else {
+            return Vec::new();
+        };
+        let container = pod.container.as_ref().unwrap_or(&self.name);
+        let path = format!("{}/{container}", pod.name);
+        let within = pod.namespace.as_ref();
+        let within = within.map(|namespace| format!("{namespace}/{path}"));
+        // Where the id is all that is known of the pod.
+        let by_short_id = Some(short(&pod.name)).filter(|id| *id != pod.name);
+        let by_short_id = by_short_id.map(|id| format!("{id}/{container}"));
+        [path]
             .into_iter()
-            .filter_map(|pid| Process::open(pid).ok())
-            .filter(|process| process.pid_namespace().is_ok_and(|found| found == inum));
-        // Its first process may be a zombie or of nobody we can see.
-        let mut oldest = None;
-        for process in processes {
-            if is_first(&process) {
-                oldest = Some(process);
-                break;
-            }
-            oldest = oldest.or(Some(process));
+            .chain(within)
+            .chain(by_short_id)
+            .collect()
+    }
+
+    /// What tells it from others of its name.
+    pub fn describe(&self) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        parts.extend(
+            self.short_id()
+                .filter(|id| *id != self.name)
+                .map(str::to_owned),
+        );
+        parts.extend(self.pod.as_ref().map(|pod| format!("pod {pod}")));
+        parts.extend(self.user.map(|user| format!("user {user}")));
+        parts.extend(self.inside.as_ref().map(|outer| format!("in {outer}")));
+        if let Some(init) = self.init.filter(|_| self.is_running()) {
+            parts.push(format!("pid {}", init.pid));
         }
-        Ok(Container {
-            name: bare_name(inum),
+        if parts.is_empty() {
+            parts.push(self.state.name().to_owned());
+        }
+        format!("{}:{} ({})", self.runtime, self.name, parts.join(", "))
+    }
+
+    /// Of which nothing is known yet.
+    fn nameless() -> Container {
+        Container {
+            name: String::new(),
+            aliases: Vec::new(),
             id: None,
             runtime: Runtime::Bare,
-            init: oldest.ok_or(Error::EmptyNamespace { inum })?,
-        })
-    }
-
-    /// Whether the container has a pid namespace of its own. One started with
-    /// `--pid=host` has not: a filter by its namespace would let in others.
-    pub fn has_own_pid_namespace(&self) -> Result<bool> {
-        let ours = Process::open(std::process::id())?.pid_namespace()?;
-        let first = self.init.namespace_pids()?.last() == Some(&1);
-        Ok(first && self.pid_namespace()? != ours)
-    }
-
-    /// The inode number of the first process's pid namespace.
-    pub fn pid_namespace(&self) -> Result<u32> {
-        self.init.pid_namespace()
-    }
-
-    /// The pids (as the host sees them) of the container's processes, rising.
-    pub fn processes(&self) -> Result<Vec<u32>> {
-        let id = match &self.id {
-            Some(id) if !self.has_own_pid_namespace()? => id,
-            _ => return processes_in_pid_namespace(self.pid_namespace()?),
-        };
-        let ours = |pid: &u32| {
-            *pid == self.init.pid()
-                || Process::open(*pid).is_ok_and(|p| podman::belongs(&p, id).unwrap_or(false))
-        };
-        Ok(all_processes()?.into_iter().filter(ours).collect())
-    }
-
-    /// The libraries of that soname or file name that the container's processes
-    /// have mapped: one entry a file, never empty.
-    pub fn find_library(&self, name: &str) -> Result<Vec<Library>> {
-        let mapped = self.processes()?.into_iter().filter_map(|pid| {
-            // A process that ended meanwhile has nothing mapped.
-            Some((pid, Process::open(pid).ok()?.mappings().ok()?))
-        });
-        mappings::find_library(mappings::files(mapped), name)
-    }
-}
-
-/// What the runtimes know of their containers.
-struct Census {
-    known: Vec<Known>,
-    /// Our own pid namespace.
-    ours: u32,
-}
-
-impl Census {
-    fn take() -> Result<Census> {
-        let stores = podman::stores();
-        // What cannot be read names nothing; the containers are there nevertheless.
-        let known = stores.iter().flat_map(|store| store.containers().0);
-        Ok(Census {
-            known: known.collect(),
-            ours: Process::open(std::process::id())?.pid_namespace()?,
-        })
-    }
-
-    /// The container of a process, with the process in place of its first one; none
-    /// when it has ended, or is in our own pid namespace.
-    fn container_of(&self, process: Process) -> Option<Container> {
-        let inum = process.pid_namespace().ok()?;
-        if inum == self.ours {
-            return None;
+            init: None,
+            cgroup: None,
+            image: None,
+            pod: None,
+            user: None,
+            created: None,
+            state: State::Stopped,
+            inside: None,
+            processes: Vec::new(),
+            problems: Vec::new(),
         }
-        let belongs = |known: &&Known| podman::belongs(&process, &known.id).unwrap_or(false);
-        let known = self.known.iter().find(belongs);
-        Some(Container {
-            name: known.map_or_else(|| bare_name(inum), |known| known.name().to_owned()),
-            id: known.map(|known| known.id.clone()),
-            runtime: known.map_or(Runtime::Bare, |_| Runtime::Podman),
-            init: process,
-        })
+    }
+
+    /// What a state file says.
+    fn known(known: &Known) -> Container {
+        let mut names = known.names.iter().cloned();
+        let first = names.next();
+        let of_pod = || known.pod.as_ref()?.container.clone();
+        let name = first
+            .or_else(of_pod)
+            .unwrap_or_else(|| short(&known.id).to_owned());
+        Container {
+            aliases: names.filter(|other| *other != name).collect(),
+            id: Some(known.id.clone()).filter(|id| *id != name),
+            name,
+            runtime: known.runtime,
+            image: known.image.clone(),
+            pod: known.pod.clone(),
+            user: known.user,
+            created: known.created,
+            problems: known.claim.problem.iter().cloned().collect(),
+            ..Container::nameless()
+        }
+    }
+
+    /// A container that has no process, and why that is known.
+    fn stopped(known: &Known, why: Option<String>) -> Container {
+        let mut container = Container::known(known);
+        let why = why.filter(|why| !container.problems.contains(why));
+        container.problems.extend(why);
+        container
+    }
+
+    /// Takes from the path of its control group what it does not know yet.
+    fn called_by(&mut self, place: &Place, is_unknown: bool) {
+        let is_named = !self.name.is_empty();
+        if is_unknown && place.runtime != Runtime::Engine || !is_named {
+            self.runtime = place.runtime;
+        }
+        if !is_named {
+            self.called(&place.name);
+        }
+        self.pod = self.pod.take().or_else(|| place.pod.clone());
+        self.user = self.user.or(place.user);
+    }
+
+    /// Gives it a name, which may be an id.
+    fn called(&mut self, name: &str) {
+        if name.len() >= SHORT_ID && is_hex(name) {
+            self.id = Some(name.to_owned());
+            self.name = short(name).to_owned();
+        } else {
+            self.name = name.to_owned();
+        }
+    }
+}
+
+/// The beginning of an id; a name stays whole.
+fn short(id: &str) -> &str {
+    match is_hex(id) {
+        true => id.get(..SHORT_ID).unwrap_or(id),
+        false => id,
     }
 }
 
@@ -216,57 +294,3 @@ impl Census {
 fn bare_name(inum: u32) -> String {
     format!("pid:[{inum}]")
 }
-
-/// The known container that `spec` names, if any.
-fn the_one<'a>(known: &'a [Known], spec: &str) -> Result<Option<&'a Known>> {
-    let exact = |k: &&Known| k.id == spec || k.names.iter().any(|name| name == spec);
-    let is_prefix = spec.len() >= ID_PREFIX_MIN && podman::is_hex(spec);
-    let begins = |k: &&Known| is_prefix && k.id.starts_with(spec);
-    let mut found: Vec<&Known> = known.iter().filter(exact).collect();
-    if found.is_empty() {
-        found = known.iter().filter(begins).collect();
-    }
-    // Another user's container does not get in the way of root's.
-    if found.iter().any(|k| k.user.is_none()) {
-        found.retain(|k| k.user.is_none());
-    }
-    found.dedup();
-    match found.as_slice() {
-        [] => Ok(None),
-        [one] => Ok(Some(one)),
-        several => Err(Error::AmbiguousContainer {
-            spec: spec.to_owned(),
-            matches: several.iter().map(|k| describe(k)).collect(),
-        }),
-    }
-}
-
-/// Name, short id and owner.
-fn describe(known: &Known) -> String {
-    let id = known.id.get(..12).unwrap_or(&known.id);
-    match known.user {
-        None => format!("{} ({id})", known.name()),
-        Some(user) => format!("{} ({id}, user {user})", known.name()),
-    }
-}
-
-/// The names most similar to `spec`, or some when none is.
-fn known_names(known: &[Known], spec: &str) -> Vec<String> {
-    let names = || known.iter().flat_map(|k| k.names.iter().cloned());
-    let similar = nearest(spec, names(), NAMES_MAX);
-    if similar.is_empty() {
-        names().take(NAMES_MAX).collect()
-    } else {
-        similar
-    }
-}
-
-/// The number, if it can be that of a pid namespace.
-fn namespace_inode(spec: &str) -> Option<u32> {
-    let inum = spec.parse().ok()?;
-    (inum >= NAMESPACE_INODE_MIN).then_some(inum)
-}
-
-#[cfg(test)]
-#[path = "container/tests.rs"]
-mod tests;

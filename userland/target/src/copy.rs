@@ -83,6 +83,23 @@ pub(crate) fn answering(file: File, bytes: u64) -> io::Result<File> {
              are copied"
         )));
     }
+    in_memory(file, bytes)
+}
+
+/// The file itself, or a copy in memory when it is in FUSE: as a rule nobody but the user who
+/// has mounted that may look at its files, open or not. One too large to be copied stays what
+/// it is.
+pub(crate) fn for_another_user(file: File) -> io::Result<File> {
+    if statfs::fstatfs(&file)?.filesystem_type() != statfs::FUSE_SUPER_MAGIC {
+        return Ok(file);
+    }
+    match file.metadata()?.len() {
+        bytes if bytes > BYTES_MAX => Ok(file),
+        bytes => in_memory(file, bytes),
+    }
+}
+
+fn in_memory(file: File, bytes: u64) -> io::Result<File> {
     let mut copy = File::from(memfd_create(c"nsprobe", MFdFlags::MFD_CLOEXEC)?);
     let mut from = file.take(bytes);
     let mut buffer = vec![0; 1 << 20];
@@ -99,7 +116,25 @@ pub(crate) fn answering(file: File, bytes: u64) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::need_not_answer;
+    use super::{for_another_user, in_memory, need_not_answer};
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn copies_are_whole_and_local_files_stay_what_they_are() {
+        let path = std::env::current_exe().expect("our own path");
+        let open = || File::open(&path).expect("our own program");
+        let inode = |file: &File| file.metadata().expect("it is open").ino();
+        let length = open().metadata().expect("it is open").len();
+        let same = for_another_user(open()).expect("it is local");
+        assert_eq!(inode(&same), inode(&open()));
+        let mut copy = in_memory(open(), length).expect("there is memory");
+        let mut bytes = Vec::new();
+        copy.read_to_end(&mut bytes).expect("it is in memory");
+        assert!(bytes == std::fs::read(&path).expect("our own program"));
+        assert_ne!(inode(&copy), inode(&open()));
+    }
 
     #[test]
     fn a_server_is_told_from_the_kernel() {

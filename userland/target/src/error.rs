@@ -57,14 +57,17 @@ pub enum Error {
     },
     /// No container has this name or id.
     #[error(
-        "no container `{spec}`{}",
-        list(" (did you mean ", nearest, "?)", " (no container is known here)")
+        "no container `{spec}`{}{}",
+        list(" (did you mean ", nearest, "?)", " (no container is known here)"),
+        list("; not all state could be read: ", unread, "", "")
     )]
     NoSuchContainer {
         /// What was asked for.
         spec: String,
         /// The most similar names; empty when there is no container at all.
         nearest: Vec<String>,
+        /// What could not be read, which may have told of it.
+        unread: Vec<String>,
     },
     /// Several containers fit.
     #[error("container `{spec}` is ambiguous{}", list(": ", matches, "", ""))]
@@ -176,6 +179,16 @@ pub enum Error {
         path: PathBuf,
         /// The kind of that file system.
         file_system: String,
+    },
+    /// The path leads to another mount of a mount namespace that has ended.
+    #[error(
+        "{} cannot be looked at: it is on another mount than the container's root, and the \
+         container has ended",
+        path.display()
+    )]
+    NamespaceEnded {
+        /// The path asked for.
+        path: PathBuf,
     },
     /// The path leads to nothing that may be opened.
     #[error("cannot open {}: {source}", path.display())]

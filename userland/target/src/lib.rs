@@ -18,14 +18,16 @@ pub mod mappings;
 pub mod namespace;
 mod nearest;
 pub mod process;
+mod sight;
 mod view;
 
-pub use container::Container;
+pub use container::{Cgroup, Container, Containers, Init, Pod, Running, Runtime, Scope, State};
 pub use error::{Error, FileKind};
 pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use namespace::{open_here, open_in, OpenedFile, Opener, Stamp};
 pub use process::{all_processes, processes_in_pid_namespace, Process, RootId};
+pub use sight::Sight;
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -73,8 +73,9 @@ impl Library {
     }
 }
 
-/// All mappings in `maps`; lines that are not understood are left out.
-pub(crate) fn parse(maps: &[u8]) -> Vec<Mapping> {
+/// All mappings in `maps`, in the form of `/proc/PID/maps`; lines that are not understood are
+/// left out.
+pub fn parse(maps: &[u8]) -> Vec<Mapping> {
     maps.split(|&byte| byte == b'\n')
         .filter_map(parse_line)
         .collect()

@@ -18,8 +18,9 @@
 //! A caller that installs a panic hook must not symbolize in it: that opens files
 //! by path, and a panic of the thread would do so inside the container.
 
+use crate::copy;
 use crate::view::View;
-use crate::{Error, Process, Result};
+use crate::{Error, Process, Result, Sight};
 use nix::errno::Errno;
 use nix::fcntl::{open, AtFlags, OFlag};
 use nix::sched::{setns, unshare, CloneFlags};
@@ -97,7 +98,7 @@ impl Opener {
     /// Opens `path` as `process` sees it: from its root directory, which is also
     /// where a relative path starts. No link leads out of that root.
     pub fn open_in(&self, process: &Process, path: &Path) -> Result<OpenedFile> {
-        let destination = Destination::of(process)?;
+        let destination = Destination::of(&Sight::of(process)?)?;
         self.run(path, move |path| destination.enter()?.open(path))
     }
 
@@ -107,17 +108,17 @@ impl Opener {
         self.run(path, |path| ours()?.open(path))
     }
 
-    /// Opens those of `paths` that are there as `process` sees them, in one visit. What is no
+    /// Opens those of `paths` that are there for who has this sight, in one visit. What is no
     /// regular file, or may not be opened, is an error of its own.
     ///
     /// These are files to be read, and not the kernel's to probe: one in a file system that
     /// need not answer is copied into memory.
     pub fn open_all_in(
         &self,
-        process: &Process,
+        sight: &Sight,
         paths: Vec<PathBuf>,
     ) -> Result<Vec<Result<OpenedFile>>> {
-        let destination = Destination::of(process)?;
+        let destination = Destination::of(sight)?;
         self.open_all(paths, move || destination.enter())
     }
 
@@ -126,15 +127,26 @@ impl Opener {
         self.open_all(paths, ours)
     }
 
-    /// The stamp of the regular file at `path` as `process` sees it, or as we do.
-    pub fn stamp(&self, process: Option<&Process>, path: &Path) -> Result<Option<Stamp>> {
-        let destination = process.map(Destination::of).transpose()?;
+    /// The stamp of the regular file at `path` for who has this sight, or for us.
+    pub fn stamp(&self, sight: Option<&Sight>, path: &Path) -> Result<Option<Stamp>> {
+        let destination = sight.map(Destination::of).transpose()?;
         self.run(path, move |path| {
             let view = match destination {
                 Some(destination) => destination.enter()?,
                 None => ours()?,
             };
             view.stamp_if_there(path)
+        })
+    }
+
+    /// A handle by which a process of another user reads an open file, which errors call
+    /// `path`: the file itself, or a copy of it where it is in FUSE.
+    pub fn for_another_user(&self, file: File, path: &Path) -> Result<File> {
+        self.run(path, move |path| {
+            copy::for_another_user(file).map_err(|source| Error::OpenFailed {
+                path: path.to_owned(),
+                source,
+            })
         })
     }
 
@@ -237,22 +249,31 @@ fn panic_message(thread: JoinHandle<()>) -> String {
 /// Where the thread goes, held by file descriptors.
 struct Destination {
     pid: u32,
-    namespace: OwnedFd,
+    /// None when it has ended.
+    namespace: Option<OwnedFd>,
     root: OwnedFd,
     /// The host's `/proc`.
     proc: OwnedFd,
 }
 
 impl Destination {
-    fn of(process: &Process) -> Result<Destination> {
-        let pid = process.pid();
+    fn of(sight: &Sight) -> Result<Destination> {
+        let pid = sight.pid;
+        let failed = |source| Error::CannotJoin {
+            pid,
+            step: "keep its root directory",
+            source,
+        };
         let directory = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let proc = open("/proc", directory, Mode::empty())
             .map_err(|errno| cannot_join(pid, "open /proc", errno))?;
         Ok(Destination {
             pid,
-            namespace: process.open_at("ns/mnt", OFlag::O_RDONLY)?,
-            root: process.open_at("root", directory)?,
+            namespace: match &sight.namespace {
+                Some(namespace) => Some(namespace.try_clone().map_err(failed)?),
+                None => None,
+            },
+            root: sight.root.try_clone().map_err(failed)?,
             proc,
         })
     }
@@ -260,8 +281,11 @@ impl Destination {
     /// Takes the calling thread there.
     fn enter(self) -> Result<View> {
         let pid = self.pid;
-        let namespace =
-            fstat(&self.namespace).map_err(|errno| cannot_join(pid, "find it", errno))?;
+        let Some(namespace) = self.namespace else {
+            return Ok(View::alone(self.root, self.proc));
+        };
+        let joined = &namespace;
+        let namespace = fstat(joined).map_err(|errno| cannot_join(pid, "find it", errno))?;
         let arrived = |proc: &OwnedFd| {
             fstatat(proc, "thread-self/ns/mnt", AtFlags::empty())
                 .map(|here| (here.st_dev, here.st_ino) == (namespace.st_dev, namespace.st_ino))
@@ -270,7 +294,7 @@ impl Destination {
         unshare(CloneFlags::CLONE_FS).map_err(|errno| cannot_join(pid, "unshare", errno))?;
         // Nobody needs a privilege to be where he is.
         if !arrived(&self.proc)? {
-            setns(&self.namespace, CloneFlags::CLONE_NEWNS)
+            setns(joined, CloneFlags::CLONE_NEWNS)
                 .map_err(|errno| cannot_join(pid, "setns", errno))?;
         }
         if !arrived(&self.proc)? {

@@ -207,7 +207,7 @@ impl RootId {
         RootId::of(&open("/", flags, Mode::empty())?)
     }
 
-    fn of(directory: &OwnedFd) -> io::Result<RootId> {
+    pub(crate) fn of(directory: &OwnedFd) -> io::Result<RootId> {
         use rustix::fs::{statx, AtFlags, StatxFlags};
         let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
         let told = statx(

@@ -58,6 +58,13 @@ impl View {
         }
     }
 
+    /// The same, in the mount of `root` alone: its namespace has ended.
+    pub(crate) fn alone(root: OwnedFd, proc: OwnedFd) -> View {
+        let mut view = View::rooted(root, proc);
+        view.resolve |= ResolveFlag::RESOLVE_NO_XDEV;
+        view
+    }
+
     /// What we see from our working directory.
     pub(crate) fn ours() -> nix::Result<View> {
         let directory = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -122,6 +129,9 @@ impl View {
             false => self.look_up_by(path, self.resolve | ResolveFlag::RESOLVE_NO_XDEV),
         };
         if let Err(Errno::EXDEV) = found {
+            if self.resolve.contains(ResolveFlag::RESOLVE_NO_XDEV) {
+                return Err(Error::NamespaceEnded { path: path.into() });
+            }
             if let Some(file_system) = self.need_not_answer(path)? {
                 let path = path.to_owned();
                 return Err(Error::NeedNotAnswer { path, file_system });

@@ -4,10 +4,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use nsprobe_target::{open_here, open_in, Error, FileKind, OpenedFile, Opener, Process};
+use nsprobe_target::{open_here, open_in, Error, FileKind, OpenedFile, Opener, Process, Sight};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{symlink, MetadataExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{symlink, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -267,7 +268,7 @@ fn of_many_paths_those_that_are_there_are_opened() {
     ];
     let target = Target::here();
     let opener = Opener::default();
-    let inside = opener.open_all_in(&target.process(), paths.clone());
+    let inside = opener.open_all_in(&Sight::of(&target.process()).unwrap(), paths.clone());
     let mut opened = inside.unwrap().into_iter();
     let mut next = || opened.next().unwrap();
     assert_eq!(text(next().unwrap()), "first");
@@ -322,6 +323,40 @@ fn a_dead_target_is_an_error_and_not_the_hosts_file() {
     drop(target);
     let error = open_in(&process, &binary).unwrap_err();
     assert!(matches!(error, Error::ProcessGone { .. }), "{error}");
+}
+
+#[test]
+fn a_held_root_shows_its_mount_also_when_the_namespace_has_ended() {
+    const O_PATH: i32 = 0o10000000;
+    let _alone = alone();
+    if !is_root("a_held_root") {
+        return;
+    }
+    let folder = Folder::new("held");
+    let here = folder.0.display();
+    let target = Target::elsewhere(&format!(
+        "mount -t tmpfs none {here}\necho kept > {here}/file\nmkdir {here}/sub\n\
+         mount -t tmpfs none {here}/sub\necho other > {here}/sub/file"
+    ));
+    let pid = target.process().pid();
+    let path = format!("/proc/{pid}/root{here}");
+    let root = fs::File::options()
+        .read(true)
+        .custom_flags(O_PATH)
+        .open(path);
+    // Its process has another one by now, so nothing is known of a namespace.
+    let sight = Sight::of_root(pid, OwnedFd::from(root.unwrap())).unwrap();
+    let paths = ["/file", "/sub/file", "/missing"].map(PathBuf::from);
+    let look = || {
+        let opened = Opener::default().open_all_in(&sight, paths.to_vec());
+        let mut opened = opened.unwrap().into_iter();
+        assert_eq!(text(opened.next().unwrap().unwrap()).trim(), "kept");
+        opened.next()
+    };
+    assert!(matches!(look(), Some(Err(Error::NamespaceEnded { .. }))));
+    drop(target);
+    assert!(look().is_none(), "what was mounted there is gone");
+    assert_eq!(openers(), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use nsprobe_symbolize::{
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most debug files of one program; what is beyond is left out.
 pub(crate) const FILES_OF_ONE_MAX: usize = 1056;
@@ -109,7 +109,7 @@ impl Object {
             Holder::Attached(at) => {
                 let debug = self.subject().debug.borrow();
                 let open = &debug.get(usize::try_from(at).ok()?)?.open;
-                NamesFrom::File(Rc::clone(&open.path), open.found_in)
+                NamesFrom::File(Arc::clone(&open.path), open.found_in)
             }
         })
     }

@@ -8,8 +8,9 @@
 //!
 //! What comes back is hostile as well: whoever takes the child over can answer anything.
 //! Every answer is bounded and checked, and none of them is a path to open, a size to
-//! trust or a reason to panic. What a file in the child's hands can spoil is the names and
-//! rows that the same child gives for other files, and nothing else.
+//! trust or a reason to panic. What a file in the child's hands can spoil is the names, rows
+//! and probes that the same child gives for other files, and nothing else: whoever probes has
+//! a child for each file ([`Worker::another`]).
 //!
 //! A parser that dies or does not answer costs the file that it was asked about
 //! ([`Worker`]): that file is asked about no more, and a new child goes on with the others.
@@ -22,6 +23,7 @@ mod error;
 mod filter;
 mod object;
 mod parser;
+mod probes;
 mod process;
 mod protocol;
 mod quarantine;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Answers the questions, in the child.
 
+mod probes;
+
 use crate::protocol::{
     reason, Attached, Facts, Failure, Form, Holder, Query, Reply, Reported, Request, Role, Shared,
     Told, Unit, FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX,
@@ -15,7 +17,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The files that were opened.
 #[derive(Debug, Default)]
@@ -29,7 +31,7 @@ struct Held {
     binary: Binary,
     debug: DebugSet,
     /// The paths of its debug files, in the order in which they came.
-    attached: Vec<Rc<PathBuf>>,
+    attached: Vec<Arc<PathBuf>>,
     /// How many failures of debug files were told.
     told: usize,
 }
@@ -50,6 +52,18 @@ impl Parser {
             Request::Check { program, object } => self.check(program, object),
             Request::SplitUnits { object } => self.split_units(object),
             Request::Resolve { object, queries } => self.resolve(object, &queries),
+            Request::Probes {
+                object,
+                wish,
+                notes,
+            } => self.probes(object, &wish, notes.as_deref()),
+            Request::List {
+                object,
+                shown,
+                pattern,
+                from,
+            } => self.list(object, &shown, pattern.as_deref(), from),
+            Request::FunctionAt { object, address } => self.function_at(object, address),
             Request::Rows { object, to_keep } => self.rows(object, to_keep),
             Request::Compile { input } => table(input.compile()),
             Request::Close { object } => {
@@ -106,8 +120,8 @@ impl Parser {
         let held = self.held_mut(object)?;
         let mut open = std::mem::take(&mut held.debug).into_files();
         for (attached, file) in told.into_iter().zip(files) {
-            let path = Rc::new(path(attached.label));
-            held.attached.push(Rc::clone(&path));
+            let path = Arc::new(path(attached.label));
+            held.attached.push(Arc::clone(&path));
             let file = OpenFile {
                 file: file.into(),
                 path,
@@ -176,7 +190,7 @@ impl Held {
             NamesFrom::Program => Holder::Program,
             NamesFrom::DebugData => Holder::DebugData,
             NamesFrom::File(path, _) => {
-                let at = self.attached.iter().position(|own| Rc::ptr_eq(own, path));
+                let at = self.attached.iter().position(|own| Arc::ptr_eq(own, path));
                 // One that was not attached would be refused by the parent.
                 let at = at.and_then(|at| u32::try_from(at).ok());
                 Holder::Attached(at.unwrap_or(u32::MAX))

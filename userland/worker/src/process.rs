@@ -5,10 +5,12 @@ use crate::channel::{Channel, Failed};
 use crate::child::{ARGUMENT, UNCONFINED};
 use crate::error::Death;
 use crate::protocol::{
-    decode, encode, Failure, Reply, Request, ANSWER_BYTES_MAX, INPUT_BYTES_MAX, TABLE_BYTES_MAX,
+    decode, encode, Failure, Reply, Request, ANSWER_BYTES_MAX, INPUT_BYTES_MAX, PROBES_BYTES_MAX,
+    TABLE_BYTES_MAX,
 };
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -25,7 +27,14 @@ const GLANCE: Duration = Duration::from_millis(1);
 
 /// A thread's own heap, when it shrinks, has glibc ask `/proc` how memory is accounted: the
 /// filter ends who opens a file, so all threads share the heap that does not.
-const MALLOC: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.arena_max=1");
+/// And what is large goes back to the kernel when a file is closed.
+const MALLOC: (&str, &str) = (
+    "GLIBC_TUNABLES",
+    "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=131072",
+);
+
+/// Memory for files unless it is said how much, in bytes.
+const MEMORY_BYTES: u64 = 256 << 20;
 
 /// How a child is kept in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +53,8 @@ pub struct Limits {
     pub load: Duration,
     /// For a batch of queries about a file that was read.
     pub query: Duration,
+    /// To find and compile the probes of a spec, or to list functions.
+    pub probes: Duration,
 }
 
 impl Default for Limits {
@@ -52,6 +63,8 @@ impl Default for Limits {
         Limits {
             load: Duration::from_secs(30),
             query: Duration::from_secs(5),
+            // A spec may stand for 65,536 functions, each with variables.
+            probes: Duration::from_secs(60),
         }
     }
 }
@@ -65,6 +78,9 @@ pub struct Options {
     pub sandbox: Sandbox,
     /// How long it may take.
     pub limits: Limits,
+    /// Memory for the files that it has open, in bytes: beyond, those that were of no use for
+    /// longest are closed, and read again when they are asked about. One file may take more.
+    pub memory_bytes: u64,
 }
 
 impl Default for Options {
@@ -74,6 +90,7 @@ impl Default for Options {
             program: PathBuf::from("/proc/self/exe"),
             sandbox: Sandbox::Whole,
             limits: Limits::default(),
+            memory_bytes: MEMORY_BYTES,
         }
     }
 }
@@ -132,6 +149,7 @@ impl Process {
     ) -> Result<Reply, Death> {
         let most = match request {
             Request::Rows { to_keep: true, .. } => INPUT_BYTES_MAX,
+            Request::Probes { .. } | Request::List { .. } => PROBES_BYTES_MAX,
             Request::Rows { .. } | Request::Compile { .. } => TABLE_BYTES_MAX,
             _ => ANSWER_BYTES_MAX,
         };
@@ -188,6 +206,13 @@ impl Process {
         // its server answers: nobody waits for that, and our own end leaves it to others.
         let _ = self.child.kill();
         let _ = self.wait();
+    }
+
+    /// Memory that it takes, in bytes; none when that cannot be told.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        let pages = fs::read_to_string(format!("/proc/{}/statm", self.pid())).ok()?;
+        let resident: u64 = pages.split(' ').nth(1)?.parse().ok()?;
+        Some(resident * rustix::param::page_size() as u64)
     }
 
     /// The child's pid.

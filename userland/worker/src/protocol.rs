@@ -7,6 +7,7 @@ mod debug;
 pub use debug::{Attached, Form, Holder, Role, Shared, Told, Unit};
 pub(crate) use debug::{FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX};
 
+use nsprobe_probes::{Listing, Probes, Refused, Wish};
 use nsprobe_symbolize::{FileOffset, Lookup, Segment, Unresolved};
 use nsprobe_unwind::Input;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 30;
 pub(crate) const INPUT_BYTES_MAX: usize = 1 << 30;
 /// Most bytes of an answer with unwind rows.
 pub(crate) const TABLE_BYTES_MAX: usize = 128 << 20;
+/// Most bytes of an answer with probes or functions.
+pub(crate) const PROBES_BYTES_MAX: usize = 256 << 20;
 /// Most bytes of any other answer.
 pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Most queries of one request.
@@ -27,6 +30,10 @@ const FRAMES_MAX: usize = 512;
 const SEGMENTS_MAX: usize = 256;
 /// Longest build-id, in bytes.
 const BUILD_ID_BYTES_MAX: usize = 64;
+/// Most causes of a refusal.
+pub(crate) const CAUSES_MAX: usize = 16;
+/// Longest spec, in bytes.
+const SPEC_BYTES_MAX: usize = 1 << 20;
 /// Longest reason, in bytes: a path and a sentence.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
@@ -67,6 +74,34 @@ pub enum Request {
         object: u32,
         /// The offsets.
         queries: Vec<Query>,
+    },
+    /// The probes that a wish means in a program.
+    Probes {
+        /// The number.
+        object: u32,
+        /// What is wanted.
+        wish: Box<Wish>,
+        /// What there is to say where debug information is missed; none when debug files
+        /// were not looked for.
+        notes: Option<Vec<String>>,
+    },
+    /// Functions and static probes of a program.
+    List {
+        /// The number.
+        object: u32,
+        /// How errors call it.
+        shown: String,
+        /// A glob, or a part of the name; none for all.
+        pattern: Option<String>,
+        /// From which function on.
+        from: u64,
+    },
+    /// The function that holds an address by the file's own count.
+    FunctionAt {
+        /// The number.
+        object: u32,
+        /// The address.
+        address: u64,
     },
     /// The unwind rows of a file.
     Rows {
@@ -158,6 +193,12 @@ pub enum Reply {
         /// Why debug files could not be used, when there is more to tell than last time.
         failures: Option<Vec<String>>,
     },
+    /// To `Probes`: what comes of the wish.
+    Probes(Result<Probes, Refused>),
+    /// To `List`.
+    Listing(Result<Listing, Refused>),
+    /// To `FunctionAt`.
+    FunctionAt(Option<String>),
     /// To `Rows` and `Compile`: [`nsprobe_unwind::UnwindTable::to_bytes`].
     Table(Vec<u8>),
     /// To `Rows`: to be kept.
@@ -186,8 +227,11 @@ impl Reply {
             Reply::Failed(Failure::Refused(why) | Failure::NoSandbox(why))
             | Reply::Checked(Err(why))
             | Reply::SplitUnits(Err(why)) => is_short(why),
+            Reply::FunctionAt(name) => name.as_deref().is_none_or(is_short),
+            Reply::Probes(Err(why)) | Reply::Listing(Err(why)) => is_sound_refusal(why),
             // These are checked by who reads them.
             Reply::Table(_) | Reply::Input(_) => true,
+            Reply::Probes(Ok(_)) | Reply::Listing(Ok(_)) => true,
             Reply::Ready | Reply::Closed | Reply::Attached => true,
             Reply::Checked(Ok(())) | Reply::Failed(_) => true,
         }
@@ -210,6 +254,19 @@ impl Reported {
             return true;
         };
         (1..=FRAMES_MAX).contains(&found.frames.len()) && found.note.as_deref().is_none_or(is_short)
+    }
+}
+
+fn is_sound_refusal(why: &Refused) -> bool {
+    match why {
+        Refused::NeedsDebugFiles => true,
+        Refused::Spec(error) => {
+            let span = &error.span;
+            span.start <= span.end && span.end <= SPEC_BYTES_MAX && is_short(&error.message)
+        }
+        Refused::Because(causes) => {
+            (1..=CAUSES_MAX).contains(&causes.len()) && causes.iter().all(|why| is_short(why))
+        }
     }
 }
 

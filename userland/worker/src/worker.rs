@@ -7,7 +7,7 @@
 
 use crate::channel::FILES_MAX;
 use crate::error::{Death, Error};
-use crate::process::{Options, Process};
+use crate::process::{Limits, Options, Process};
 use crate::protocol::{Attached, Facts, Failure, Form, Reply, Request, Role};
 use crate::quarantine::{FileKey, Quarantine};
 use crate::Result;
@@ -18,12 +18,15 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most files that a child has open.
 const OPEN_MAX: usize = 64;
 /// Most descriptors of these and their debug files; one program may have as many.
 pub(crate) const HELD_MAX: usize = 1536;
+
+/// What takes longer may have taken memory, even if no file was opened.
+const QUICK: Duration = Duration::from_millis(2);
 
 /// A child and its successors.
 #[derive(Clone, Debug)]
@@ -37,7 +40,8 @@ pub(crate) struct Inner {
     process: Option<Process>,
     /// What the child has open, by number: when it was last asked about.
     open: BTreeMap<u32, Opened>,
-    quarantine: Quarantine,
+    /// Shared with the workers that were made of this one.
+    quarantine: Rc<RefCell<Quarantine>>,
     /// Numbers that were given.
     numbers: u32,
     /// Questions that were asked.
@@ -52,6 +56,8 @@ struct Opened {
     is_loaded: bool,
     /// How many descriptors the child has of it.
     descriptors: usize,
+    /// Memory that the child took when it had answered about it first, in bytes.
+    first_bytes: Option<u64>,
 }
 
 /// A file to ask about, as the parent has it.
@@ -96,17 +102,38 @@ impl Worker {
     /// Starts a child, which ends with this thread. An error says why it cannot be, or
     /// cannot give up its privileges.
     pub fn start(options: Options) -> Result<Worker> {
-        let process = Process::start(&options).map_err(Error::NoSandbox)?;
-        Ok(Worker {
+        let worker = Worker::new(options);
+        worker.inner().revive()?;
+        Ok(worker)
+    }
+
+    /// One whose child is started when something is asked, by the thread that asks.
+    pub fn new(options: Options) -> Worker {
+        Worker::with(options, Rc::default())
+    }
+
+    /// Another one, whose child is not this one's: what a file does to a parser shall not
+    /// touch what is said of others. Files that a parser came to an end on are neither's.
+    pub fn another(&self, limits: Limits) -> Worker {
+        let inner = self.inner();
+        let options = Options {
+            limits,
+            ..inner.options.clone()
+        };
+        Worker::with(options, Rc::clone(&inner.quarantine))
+    }
+
+    fn with(options: Options, quarantine: Rc<RefCell<Quarantine>>) -> Worker {
+        Worker {
             inner: Rc::new(RefCell::new(Inner {
                 options,
-                process: Some(process),
+                process: None,
                 open: BTreeMap::new(),
-                quarantine: Quarantine::default(),
+                quarantine,
                 numbers: 0,
                 asked: 0,
             })),
-        })
+        }
     }
 
     /// The pid of the child, if there is one.
@@ -154,7 +181,7 @@ impl Inner {
         subject: &Subject,
         request: &Request,
     ) -> Result<Reply> {
-        self.quarantine.check(&other.keys())?;
+        self.quarantine.borrow().check(&other.keys())?;
         self.survive(subject, |inner, subject| {
             for needed in [other, subject] {
                 if let Err(why) = inner.reopen(needed)? {
@@ -184,23 +211,23 @@ impl Inner {
 
     /// Asks about a file no more.
     pub(crate) fn quarantine(&mut self, subject: &Subject, death: Death) -> Error {
-        self.quarantine.add(subject.keys(), death);
+        self.quarantine.borrow_mut().add(subject.keys(), death);
         Error::Fatal(death)
     }
 
     /// Fails when too many children died lately.
     pub(crate) fn check_deaths(&mut self) -> Result<()> {
-        self.quarantine.check_deaths()
+        self.quarantine.borrow_mut().check_deaths()
     }
 
     /// Notes that a child has come to an end before its time.
     pub(crate) fn note_death(&mut self, death: Death) {
-        self.quarantine.note_death(death);
+        self.quarantine.borrow_mut().note_death(death);
     }
 
     /// What is left of a time to wait.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        self.quarantine.patience(limit)
+        self.quarantine.borrow().patience(limit)
     }
 
     /// Lets a file go.
@@ -222,12 +249,19 @@ impl Inner {
         subject: &Subject,
         mut attempt: impl FnMut(&mut Inner, &Subject) -> std::result::Result<Result<T>, Death>,
     ) -> Result<T> {
-        self.quarantine.check(&subject.keys())?;
+        self.quarantine.borrow().check(&subject.keys())?;
         let mut is_second = false;
         loop {
             self.revive()?;
+            let begun = Instant::now();
+            let was_open = self.open.contains_key(&subject.number);
             let death = match attempt(self, subject) {
-                Ok(answered) => return answered,
+                Ok(answered) => {
+                    if !was_open || begun.elapsed() > QUICK {
+                        self.bound_memory(subject.number);
+                    }
+                    return answered;
+                }
                 Err(death) => death,
             };
             self.bury(death);
@@ -238,10 +272,35 @@ impl Inner {
         }
     }
 
+    /// Has files closed until the child takes no more memory than it may: those that were of
+    /// no use for longest first. One that is asked about takes what it needs to be read, but
+    /// not twice as much.
+    fn bound_memory(&mut self, number: u32) {
+        loop {
+            let memory = self.process.as_ref().and_then(Process::memory_bytes);
+            let Some(bytes) = memory.filter(|bytes| *bytes > self.options.memory_bytes) else {
+                return;
+            };
+            let others = self.open.iter().filter(|(other, _)| **other != number);
+            let oldest = others.min_by_key(|(_, opened)| opened.asked);
+            if let Some(oldest) = oldest.map(|(other, _)| *other) {
+                self.close(oldest);
+                continue;
+            }
+            if let Some(opened) = self.open.get_mut(&number) {
+                let first = *opened.first_bytes.get_or_insert(bytes);
+                if bytes / 2 > first {
+                    self.close(number);
+                }
+            }
+            return;
+        }
+    }
+
     /// Makes sure that there is a child.
     fn revive(&mut self) -> Result<()> {
         if self.process.is_none() {
-            self.quarantine.check_deaths()?;
+            self.quarantine.borrow_mut().check_deaths()?;
             let process = Process::start(&self.options).map_err(Error::NoSandbox)?;
             self.process = Some(process);
         }
@@ -252,7 +311,7 @@ impl Inner {
     fn bury(&mut self, death: Death) {
         self.process = None;
         self.open.clear();
-        self.quarantine.note_death(death);
+        self.quarantine.borrow_mut().note_death(death);
     }
 
     fn open_once(&mut self, subject: &Subject) -> std::result::Result<Result<Facts>, Death> {
@@ -277,6 +336,7 @@ impl Inner {
             asked: self.asked,
             is_loaded: false,
             descriptors,
+            first_bytes: None,
         };
         self.open.insert(subject.number, opened);
         let attached = self.attach_once(subject)?;
@@ -331,6 +391,7 @@ impl Inner {
     ) -> std::result::Result<Result<Reply>, Death> {
         let limits = self.options.limits;
         let limit = match self.open.get(&subject.number) {
+            _ if is_about_probes(request) => limits.probes,
             Some(opened) if opened.is_loaded && is_query(request) => limits.query,
             _ => limits.load,
         };
@@ -353,12 +414,19 @@ impl Inner {
         let Some(process) = &mut self.process else {
             return Ok(Reply::Closed);
         };
-        process.ask(request, files, self.quarantine.patience(limit))
+        process.ask(request, files, self.quarantine.borrow().patience(limit))
     }
 }
 
 fn is_query(request: &Request) -> bool {
-    matches!(request, Request::Resolve { .. })
+    matches!(
+        request,
+        Request::Resolve { .. } | Request::FunctionAt { .. }
+    )
+}
+
+fn is_about_probes(request: &Request) -> bool {
+    matches!(request, Request::Probes { .. } | Request::List { .. })
 }
 
 /// Tells failures of the file from those of the child.

@@ -13,7 +13,7 @@ use nsprobe_worker::{Error, Object, Query, Worker};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::rc::Rc;
+use std::sync::Arc;
 use support::{file, options, Folder};
 
 const SOURCE: &str = "static inline __attribute__((always_inline)) int add(int a) {\n    \
@@ -44,7 +44,7 @@ fn apart(folder: &Folder, name: &str, flags: &[&str]) -> Option<(PathBuf, PathBu
 fn found(path: &Path, found_in: FoundIn) -> OpenFile {
     OpenFile {
         file: file(path),
-        path: Rc::new(path.to_owned()),
+        path: Arc::new(path.to_owned()),
         found_in,
     }
 }

@@ -7,6 +7,7 @@ mod support;
 use nsprobe_symbolize::Source;
 use support::dwarf::{self, named, referring, unit, FIRST};
 use support::elf::{compressed, section, zstd, TEXT};
+use support::endless;
 use support::trial::{assert_fatal, name, note, with, Outcome, Trial, MEMORY_BYTES_MAX};
 
 /// The outcome for a unit of all the code with these entries.
@@ -111,20 +112,9 @@ fn elf_05_lines_without_number() {
 #[test]
 fn elf_05_more_units_and_abbreviations_than_time() {
     let trial = Trial::new("units");
-    // Units without anything (gimli #436), each of which has all abbreviations read.
-    let mut abbreviations = Vec::new();
-    for number in 1..=20_000u32 {
-        let digits = [
-            number & 0x7f | 0x80,
-            number >> 7 & 0x7f | 0x80,
-            number >> 14,
-        ];
-        abbreviations.extend(digits.map(|digit| digit as u8));
-        abbreviations.extend([0x11, 0, 0, 0]);
-    }
-    abbreviations.push(0);
+    let abbreviations = endless::abbreviations(20_000);
     let none = vec![7, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8];
-    let null = vec![8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 0];
+    let null = endless::UNIT.to_vec();
     for (unit, count) in [(&none, 1), (&null, 1), (&none, 200_000), (&null, 200_000)] {
         let outcome = trial.of(&with(vec![
             section(".debug_info", unit.repeat(count)),

@@ -176,3 +176,24 @@ fn more_files_than_a_child_may_have_open_are_read_in_turn() {
     let open = fs::read_dir(format!("/proc/{}/fd", worker.pid().unwrap())).unwrap();
     assert!(open.count() <= 3 + 64);
 }
+
+#[test]
+fn files_beyond_the_memory_are_read_again() {
+    let mut options = options();
+    options.memory_bytes = 0;
+    let worker = Worker::start(options).unwrap();
+    let files: Vec<Object> = ["/proc/self/exe", CHILD]
+        .iter()
+        .map(|path| Object::open(&worker, File::open(path).unwrap(), path.as_ref()).unwrap())
+        .collect();
+    let names: Vec<String> = files.iter().map(first_name).collect();
+    assert_ne!(names[0], "");
+    for _ in 0..3 {
+        for (file, name) in files.iter().zip(&names) {
+            assert_eq!(first_name(file), *name);
+            let open = fs::read_dir(format!("/proc/{}/fd", worker.pid().unwrap())).unwrap();
+            // The one that was asked about.
+            assert_eq!(open.count(), 3 + 1);
+        }
+    }
+}

@@ -3,7 +3,8 @@
 //! counting them, and they are added to the rows here.
 
 use crate::lookup::{whole_stack, words_of, Lookup};
-use crate::waiting::{Ready, WaitingHits};
+use crate::rest::COPIES_ENOUGH;
+use crate::waiting::{Ready, Waiting, WaitingHits};
 use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
 
@@ -11,6 +12,8 @@ use libnsprobe::{Rows, TableRow};
 #[derive(Default)]
 pub(super) struct Finished {
     waiting: WaitingHits,
+    /// Those whose stacks are followed when what files say of them is there.
+    copied: Vec<Waiting>,
     rows: Rows,
 }
 
@@ -21,15 +24,37 @@ impl Finished {
             lookup.note_copy(head, mappings, words);
         }
         if let Some(ready) = self.waiting.receive(record) {
-            self.rows.rows.extend(row_of(lookup, &ready));
+            self.add(lookup, ready);
+        }
+        while self.copied.len() >= COPIES_ENOUGH {
+            lookup.wait();
+            self.go_on(lookup);
+        }
+    }
+
+    /// Takes those whose stacks can be followed by now.
+    pub(super) fn go_on(&mut self, lookup: &mut impl Lookup) {
+        for waiting in std::mem::take(&mut self.copied) {
+            self.add(lookup, Ready::Waited(waiting));
         }
     }
 
     /// Those that still wait are as whole as they will be.
     pub(super) fn end(&mut self, lookup: &mut impl Lookup) {
         while let Some(waiting) = self.waiting.pop() {
-            let ready = Ready::Waited(waiting);
-            self.rows.rows.extend(row_of(lookup, &ready));
+            self.add(lookup, Ready::Waited(waiting));
+        }
+        self.go_on(lookup);
+        while !self.copied.is_empty() {
+            lookup.wait();
+            self.go_on(lookup);
+        }
+    }
+
+    fn add(&mut self, lookup: &mut impl Lookup, ready: Ready<'_>) {
+        match row_of(lookup, &ready) {
+            Some(row) => self.rows.rows.extend(row),
+            None => self.copied.push(ready.keep()),
         }
     }
 
@@ -54,14 +79,17 @@ impl Finished {
     }
 }
 
-/// The row of a hit, whose fields are its value and its key.
-fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<TableRow> {
+/// The row of a hit, whose fields are its value and its key, if it has any; none while its stack
+/// is not known.
+fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<Option<TableRow>> {
     let details = ready.details();
-    let (value, key) = details.fields.split_first()?;
-    let (hit, frames) = whole_stack(lookup, ready.hit(), &details);
+    let Some((value, key)) = details.fields.split_first() else {
+        return Some(None);
+    };
+    let (hit, frames) = whole_stack(lookup, ready.hit(), &details)?;
     let end = StackEnd::from_u8(hit.stack_end).map(StackEnd::if_left);
     let value = *value as i64;
-    Some(TableRow {
+    Some(Some(TableRow {
         key: key.to_vec(),
         stack: words_of(&frames),
         stack_end: end.map_or(hit.stack_end, |end| end as u8),
@@ -70,13 +98,13 @@ fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<TableRow> {
         least: value,
         greatest: value,
         ..TableRow::default()
-    })
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::NameFrames;
+    use crate::lookup::{NameFrames, Rest};
     use crate::names::Named;
     use libnsprobe::common::record::{
         CodeMapping, Details, Frame, Frames, Hit, LateStack, StackCopy,
@@ -106,8 +134,11 @@ mod tests {
             None
         }
 
-        fn rest(&mut self, hit: &Hit, _: usize) -> Option<(Vec<Frame>, StackEnd)> {
-            (hit.tid == 7).then(|| (vec![frame(20)], StackEnd::Outermost))
+        fn rest(&mut self, hit: &Hit, _: usize) -> Rest {
+            match hit.tid {
+                7 => Rest::Known(vec![frame(20)], StackEnd::Outermost),
+                _ => Rest::Unknown,
+            }
         }
 
         fn note_copy(&mut self, _: &StackCopy, _: &[CodeMapping], _: &[u64]) {}

@@ -50,6 +50,8 @@ pub(crate) struct Printer {
     style: Style,
     keys: Vec<FieldFormat>,
     labels: HashMap<u32, ProbeLabel>,
+    /// What the numbers of containers in keys stand for.
+    containers: HashMap<u64, FieldValue>,
 }
 
 impl Printer {
@@ -73,7 +75,13 @@ impl Printer {
                 .into_iter()
                 .map(|label| (label.id.0, label))
                 .collect(),
+            containers: HashMap::new(),
         }
+    }
+
+    /// What the numbers of containers in keys stand for.
+    pub(crate) fn name_containers(&mut self, names: HashMap<u64, FieldValue>) {
+        self.containers = names;
     }
 
     /// There are more probes.
@@ -157,12 +165,18 @@ impl Printer {
     fn key(&self, row: &TableRow) -> Vec<FieldValue> {
         let mut values = decode::key(&self.keys, &row.key);
         for (field, value) in self.keys.iter().zip(&mut values) {
-            let (true, FieldValue::Unsigned(number)) = (field.name == "func", &*value) else {
+            let FieldValue::Unsigned(number) = *value else {
                 continue;
             };
-            if let Some(label) = self.labels.get(&probe_id(*number).0) {
-                *value = FieldValue::Named(label.label.clone(), *number as i64);
-            }
+            let named = match field.name.as_str() {
+                "func" => {
+                    let label = self.labels.get(&probe_id(number).0);
+                    label.map(|label| FieldValue::Named(label.label.clone(), number as i64))
+                }
+                "container" => self.containers.get(&number).cloned(),
+                _ => None,
+            };
+            *value = named.unwrap_or(FieldValue::Unsigned(number));
         }
         values
     }
@@ -243,7 +257,7 @@ impl Printer {
 
     fn frames(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
         let frames: Vec<Frame> = Frames(&row.stack).collect();
-        names.prepare(&frames);
+        names.prepare_all(&frames);
         let frames = frames.into_iter();
         frames
             .map(|frame| FrameView {

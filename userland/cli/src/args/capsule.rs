@@ -5,6 +5,9 @@ use super::plan::{InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Symbo
 use super::raw;
 use super::trace::RecordsArguments;
 use clap::Args;
+use libnsprobe::common::abi::{
+    TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_WAKEUPS,
+};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -14,7 +17,9 @@ use std::path::PathBuf;
     after_help = "What is recorded can be printed on any machine: `nsprobe script`, `report`, `info`.\n\n\
                   Examples:\n  \
                   nsprobe record -o web.nsprobe -c web /usr/bin/redis-server:setCommand --stack -t 10\n  \
-                  nsprobe record -o - libc.so.6:malloc --stack -n 1000 | ssh host 'cat > m.nsprobe'"
+                  nsprobe record -o - libc.so.6:malloc --stack -n 1000 | ssh host 'cat > m.nsprobe'",
+    // It is one of trace's, and refused with what to do instead.
+    mut_arg("json", |json| json.hide(true))
 )]
 pub(super) struct RecordArguments {
     /// The capsule to write; `-` for standard output, to a pipe
@@ -26,6 +31,15 @@ pub(super) struct RecordArguments {
     /// Look up no names: `nsprobe symbolize` does it later, from the files
     #[arg(long)]
     no_names: bool,
+    /// Record no tasks. Without this, the capsule has who lived, came and went, in which container
+    #[arg(long, conflicts_with_all = ["switches", "wakeups"])]
+    no_tasks: bool,
+    /// Record context switches, too: there may be many
+    #[arg(long, conflicts_with = "flight")]
+    switches: bool,
+    /// Record wake-ups, too: there may be many
+    #[arg(long, conflicts_with = "flight")]
+    wakeups: bool,
     #[command(flatten)]
     records: RecordsArguments,
 }
@@ -107,6 +121,7 @@ pub(super) struct SymbolizeArguments {
 
 impl RecordArguments {
     pub(super) fn plan(self) -> Result<RecordPlan, clap::Error> {
+        let tasks = self.tasks();
         let trace = self.records.plan()?;
         if trace.options.json {
             return Err(raw(
@@ -114,11 +129,26 @@ impl RecordArguments {
             ));
         }
         Ok(RecordPlan {
-            trace,
             output: self.output,
             force: self.force,
             names: !self.no_names,
+            // A flight recorder's rings are for hits, and who lives at its end is another matter.
+            tasks: if trace.setup.overwrite { 0 } else { tasks },
+            trace,
         })
+    }
+
+    /// What is recorded of tasks.
+    fn tasks(&self) -> u32 {
+        if self.no_tasks {
+            return 0;
+        }
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        TASKS_LIFE
+            | TASKS_NAMES
+            | TASKS_MOVES
+            | flag(self.switches, TASKS_SWITCHES)
+            | flag(self.wakeups, TASKS_WAKEUPS)
     }
 }
 

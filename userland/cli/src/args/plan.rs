@@ -4,6 +4,7 @@
 use crate::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::{Limits, SetupOptions};
+use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_plan::syntax::{Assignment, Field};
 use nsprobe_worker::Sandbox;
 use std::ffi::OsString;
@@ -23,6 +24,8 @@ pub(crate) enum Plan {
     Report(ReportPlan),
     /// Tell what a capsule is.
     Info(InfoPlan),
+    /// Write what a capsule has in a format of others.
+    Export(ExportPlan),
     /// Name places in files.
     Symbolize(SymbolizePlan),
     /// Count.
@@ -31,6 +34,14 @@ pub(crate) enum Plan {
     List(ListPlan),
     /// See where probes are armed.
     Verify(ProbeOptions),
+    /// List containers.
+    Containers(ContainersPlan),
+    /// List tasks.
+    Ps(PsPlan),
+    /// Show the tree of pid namespaces.
+    Tree(TreePlan),
+    /// Show who takes the CPUs.
+    Top(TopPlan),
     /// Show the module's state.
     Status(StatusPlan),
     /// Become another program once continued: the program's path, and its
@@ -79,6 +90,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) limits: Limits,
     /// How returns are seen.
     pub(crate) returns: Returns,
+    /// How the processes that parse files of containers are kept in.
+    pub(crate) sandbox: Sandbox,
 }
 
 /// How the returns of functions are seen.
@@ -92,6 +105,16 @@ pub(crate) enum Returns {
     Uretprobe,
     /// By probes on the instructions that leave the function
     Ret,
+}
+
+impl From<Returns> for nsprobe_probes::Returns {
+    fn from(returns: Returns) -> nsprobe_probes::Returns {
+        match returns {
+            Returns::Auto => nsprobe_probes::Returns::Auto,
+            Returns::Uretprobe => nsprobe_probes::Returns::Uretprobe,
+            Returns::Ret => nsprobe_probes::Returns::Ret,
+        }
+    }
 }
 
 /// Which tasks of the target count.
@@ -128,6 +151,8 @@ pub(crate) struct RecordPlan {
     pub(crate) force: bool,
     /// Whether names are looked up.
     pub(crate) names: bool,
+    /// What is recorded of tasks: `TASKS_*`; zero for nothing.
+    pub(crate) tasks: u32,
 }
 
 /// How to print a capsule.
@@ -177,6 +202,23 @@ pub(crate) struct InfoPlan {
     pub(crate) json: bool,
 }
 
+/// What to make of a capsule.
+#[derive(Debug)]
+pub(crate) enum ExportPlan {
+    /// A trace in the Common Trace Format.
+    Ctf(CtfPlan),
+}
+
+/// How to write a trace in the Common Trace Format.
+#[derive(Debug)]
+pub(crate) struct CtfPlan {
+    pub(crate) file: PathBuf,
+    /// The trace: a folder that is not there yet.
+    pub(crate) directory: PathBuf,
+    pub(crate) shape: StatedumpShape,
+    pub(crate) quiet: bool,
+}
+
 /// How to name places in files.
 #[derive(Debug)]
 pub(crate) struct SymbolizePlan {
@@ -223,6 +265,16 @@ pub(crate) enum Aggregate {
 pub(crate) struct ListPlan {
     pub(crate) who: Who,
     pub(crate) spec: ListSpec,
+    /// How the processes that parse files of containers are kept in.
+    pub(crate) sandbox: Sandbox,
+    pub(crate) json: bool,
+}
+
+/// Which containers to list.
+#[derive(Debug)]
+pub(crate) struct ContainersPlan {
+    /// Also those that do not run, and namespaces without a name.
+    pub(crate) all: bool,
     pub(crate) json: bool,
 }
 
@@ -239,6 +291,115 @@ pub(crate) struct RowsOptions {
     pub(crate) cache: bool,
     /// How long the module keeps those that no stack goes through.
     pub(crate) keep: Duration,
-    /// How the processes that parse files of containers are kept in.
-    pub(crate) sandbox: Sandbox,
+    /// Memory for names and for the files that they come from, in bytes.
+    pub(crate) names_bytes: u64,
+}
+
+/// How to list tasks.
+#[derive(Debug)]
+pub(crate) struct PsPlan {
+    pub(crate) who: Who,
+    /// Whether each thread has a line.
+    pub(crate) threads: bool,
+    /// Whether numbers of all inner namespaces are shown.
+    pub(crate) levels: bool,
+    /// Which columns; the usual ones when there is none.
+    pub(crate) columns: Vec<PsColumn>,
+    pub(crate) json: bool,
+}
+
+/// What `ps` tells of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PsColumn {
+    /// The container
+    Container,
+    /// What runs the container
+    Runtime,
+    /// The process
+    Pid,
+    /// The thread
+    Tid,
+    /// The process, as its container numbers it
+    Nspid,
+    /// The thread, as its container numbers it
+    Nstid,
+    /// The parent process
+    Ppid,
+    /// How many threads
+    Threads,
+    /// The real user
+    Uid,
+    /// What it does, as ps(1) calls it
+    State,
+    /// How long it has run on CPUs, in minutes; of a process, its living threads
+    Time,
+    /// How long ago it was made
+    Age,
+    /// The thread's name
+    Comm,
+    /// The arguments
+    Command,
+    /// The control group's id
+    Cgroup,
+    /// The pid namespace
+    Pidns,
+}
+
+impl PsPlan {
+    /// The columns that are shown.
+    pub(crate) fn columns(&self) -> Vec<PsColumn> {
+        use PsColumn::{
+            Age, Comm, Command, Container, Nspid, Nstid, Pid, Ppid, State, Threads, Tid, Time, Uid,
+        };
+        match (self.columns.as_slice(), self.threads) {
+            ([], false) => vec![
+                Container, Pid, Nspid, Ppid, Threads, Uid, State, Time, Age, Comm, Command,
+            ],
+            ([], true) => vec![
+                Container, Pid, Tid, Nspid, Nstid, Ppid, Uid, State, Time, Age, Comm, Command,
+            ],
+            (chosen, _) => chosen.to_vec(),
+        }
+    }
+}
+
+/// How to show the tree.
+#[derive(Debug)]
+pub(crate) struct TreePlan {
+    pub(crate) who: Who,
+    /// Whether processes are shown.
+    pub(crate) tasks: bool,
+    /// And their threads.
+    pub(crate) threads: bool,
+    pub(crate) json: bool,
+}
+
+/// How to show who takes the CPUs.
+#[derive(Debug)]
+pub(crate) struct TopPlan {
+    pub(crate) who: Who,
+    pub(crate) batch: bool,
+    /// After how many intervals it ends.
+    pub(crate) count: Option<u64>,
+    pub(crate) delay: Duration,
+    pub(crate) sort: TopSort,
+    /// What rows must have in them.
+    pub(crate) filter: String,
+    /// Whether tables show processes.
+    pub(crate) processes: bool,
+    pub(crate) json: bool,
+}
+
+/// What rows of `top` are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TopSort {
+    /// CPU time, the most first
+    #[default]
+    Cpu,
+    /// Name
+    Name,
+    /// Threads, the most first
+    Tasks,
+    /// Context switches, the most first
+    Switches,
 }

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct WhoArguments {
-    /// Only this container: a podman name or id, or a pid namespace's inode number
+    /// Only this container: a name or id (as `nsprobe containers` lists them), also RUNTIME:NAME,
+    /// POD/CONTAINER or NAMESPACE/POD/CONTAINER; a pid namespace's inode number; NAME.service; or a
+    /// control group's path
     #[arg(short, long, value_name = "CONTAINER")]
     container: Option<String>,
     /// Only this process
@@ -40,9 +42,10 @@ pub(super) struct RowsArguments {
         default_value = "300"
     )]
     keep_rows: Duration,
-    /// Parse files of containers with all of our privileges, where the kernel has no seccomp
-    #[arg(long, hide = true)]
-    no_sandbox: bool,
+    /// Memory for names, and for the files that they come from, as long as one file is not larger
+    #[arg(long, value_name = "MB", default_value = "256", hide = true,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    names_memory: u64,
 }
 
 impl RowsArguments {
@@ -50,10 +53,24 @@ impl RowsArguments {
         RowsOptions {
             cache: !self.no_cache,
             keep: self.keep_rows,
-            sandbox: match self.no_sandbox {
-                true => Sandbox::None,
-                false => Sandbox::Whole,
-            },
+            names_bytes: self.names_memory << 20,
+        }
+    }
+}
+
+/// How files are parsed.
+#[derive(Debug, Args)]
+pub(super) struct SandboxArguments {
+    /// Parse files of containers with all of our privileges, where the kernel has no seccomp
+    #[arg(long, hide = true)]
+    no_sandbox: bool,
+}
+
+impl SandboxArguments {
+    pub(super) fn plan(&self) -> Sandbox {
+        match self.no_sandbox {
+            true => Sandbox::None,
+            false => Sandbox::Whole,
         }
     }
 }
@@ -63,6 +80,8 @@ impl RowsArguments {
 pub(super) struct RunArguments {
     #[command(flatten)]
     who: WhoArguments,
+    #[command(flatten)]
+    sandbox: SandboxArguments,
     #[command(flatten)]
     tasks: TaskArguments,
     /// End after S seconds, such as 0.5
@@ -162,6 +181,9 @@ impl WhoArguments {
 impl ProbeArguments {
     pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
         let limits = self.limits.plan();
+        if self.debuginfod {
+            crate::debuginfod::urls().map_err(|why| raw(&why))?;
+        }
         let options = self.run.plan(&self.probes)?;
         Ok(ProbeOptions {
             limits,
@@ -198,6 +220,7 @@ impl RunArguments {
             exact: self.exact,
             limits: Limits::default(),
             returns: self.returns,
+            sandbox: self.sandbox.plan(),
             triggers: Vec::new(),
         })
     }

@@ -2,7 +2,7 @@
 //! What is in memory, as capsules have it, and back.
 
 use crate::json::{found_in, found_of, source_name, source_of};
-use crate::names::{Named, Placed};
+use crate::names::{Line, Named, Placed};
 use crate::run::Role;
 use crate::summary::{ProbeLabel, ProbeSummary, Summary};
 use libnsprobe::common::abi::ObjectIdentity;
@@ -63,12 +63,12 @@ pub(crate) fn label(probe: &Probe) -> ProbeLabel {
 pub(crate) fn object(
     id: u32,
     identity: &ObjectIdentity,
-    place: Option<Result<Placed<'_>, &str>>,
+    place: Option<Result<&Placed, &str>>,
 ) -> Object {
     let build_id = crate::origin::build_id(identity);
     let found = place.and_then(Result::ok);
     let own = found
-        .map(|found| found.build_id)
+        .map(|found| &found.build_id)
         .filter(|_| build_id.is_empty());
     Object {
         id,
@@ -78,7 +78,7 @@ pub(crate) fn object(
         bytes: identity.file_bytes,
         changed_ns: identity.ctime_ns,
         build_id: crate::origin::hex(build_id),
-        file_build_id: crate::origin::hex(own.unwrap_or_default()),
+        file_build_id: own.map_or_else(String::new, |id| crate::origin::hex(id)),
         pid: identity.pid,
         path: found.map(|found| text(found.path.as_os_str())),
         origin: found.map(|found| found.origin.to_string()),
@@ -137,7 +137,7 @@ pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named 
     let unusable = object.and_then(|object| object.unusable.clone());
     let mut named = Named {
         path: object.and_then(|object| object.path.as_ref()).map(path),
-        build_id: object.map_or_else(String::new, |object| object.build_id.clone()),
+        build_id: object.map_or_else(String::new, known_build_id),
         unresolved: Some(unusable.unwrap_or_else(|| NOT_NAMED.to_owned())),
         ..Named::default()
     };
@@ -150,6 +150,15 @@ pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named 
         named.doubtful = name.doubtful;
     }
     named
+}
+
+/// A file's build-id, as its process mapped it, or as the file has it: a program's object is
+/// announced when it starts, before its notes are in memory.
+fn known_build_id(object: &Object) -> String {
+    match object.build_id.is_empty() {
+        true => object.file_build_id.clone(),
+        false => object.build_id.clone(),
+    }
 }
 
 /// A function of the kernel.
@@ -185,7 +194,12 @@ pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary
         unwritten,
         overwritten: summary.overwritten,
         probes: summary.probes.iter().map(total).collect(),
-        names: summary.names.clone(),
+        names: summary
+            .names
+            .iter()
+            .map(|line| line.whole.clone())
+            .collect(),
+        tasks: BTreeMap::new(),
         rows: summary.rows.as_ref().map(|rows| serde_json::json!(rows)),
     }
 }
@@ -227,7 +241,7 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
         overwritten: model.overwritten,
         has_stacks,
         probes: model.probes.iter().map(probe).collect(),
-        names: model.names.clone(),
+        names: model.names.iter().cloned().map(Line::plain).collect(),
         finished: 0,
         late: 0,
         rows: rows.and_then(Result::ok),

@@ -67,13 +67,13 @@ fn client(folder: &Folder, urls: &[&str]) -> Debuginfod {
         answer: Duration::from_millis(300),
         whole: Duration::from_secs(2),
     };
-    let server = |url: &&str| Server::new(url, limits).unwrap();
+    let server = |url: &&str| Server::new(url, limits);
     Debuginfod {
         servers: urls.iter().map(server).collect(),
         cache: folder.0.clone(),
         bytes_max: 1000,
         is_quiet: true,
-        missing: HashSet::new(),
+        missing: Mutex::default(),
     }
 }
 
@@ -88,7 +88,7 @@ fn text(mut found: OpenFile) -> String {
 fn a_file_is_fetched_once_and_kept_where_elfutils_keeps_it() {
     let folder = Folder::new("once");
     let (url, asked) = serve(answer("200 OK", "Content-Length: 5\r\n", b"debug"));
-    let mut client = client(&folder, &[&format!("{url}/")]);
+    let client = client(&folder, &[&format!("{url}/")]);
     assert_eq!(text(client.find(&ID).unwrap().unwrap()), "debug");
     assert_eq!(asked.recv().unwrap(), "/buildid/abcd0123/debuginfo");
     assert_eq!(fs::read(folder.entry()).unwrap(), b"debug");
@@ -106,7 +106,7 @@ fn the_next_server_is_asked_and_nobody_twice_for_what_is_missing() {
     let folder = Folder::new("next");
     let (first, asked_first) = serve(answer("404 Not Found", "", b""));
     let (second, asked_second) = serve(answer("404 Not Found", "", b""));
-    let mut client = client(&folder, &[&first, &second]);
+    let client = client(&folder, &[&first, &second]);
     for _ in 0..3 {
         assert!(client.find(&ID).unwrap().is_none());
     }
@@ -121,7 +121,7 @@ fn the_next_server_is_asked_and_nobody_twice_for_what_is_missing() {
 fn a_mute_server_costs_its_time_once() {
     let folder = Folder::new("mute");
     let (url, asked) = serve(Vec::new());
-    let mut client = client(&folder, &[&url]);
+    let client = client(&folder, &[&url]);
     let begun = Instant::now();
     client.find(&ID).unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(3));
@@ -211,16 +211,12 @@ fn only_http_and_https_are_asked() {
         "debuginfod.debian.net",
         "httpx://y",
     ] {
-        let error = Server::new(url, limits).unwrap_err().to_string();
+        let error = checked(&format!("https://sound {url}")).unwrap_err();
         assert!(error.contains(url), "{error}");
     }
+    assert!(checked(" ").unwrap_err().contains("which is empty"));
+    assert_eq!(checked("http://a https://b").unwrap().len(), 2);
     let (http, https) = ("http://localhost:1", "https://localhost:1");
-    let secure = |url| {
-        Server::new(url, limits)
-            .unwrap()
-            .agent
-            .config()
-            .https_only()
-    };
+    let secure = |url| Server::new(url, limits).agent.config().https_only();
     assert_eq!((secure(http), secure(https)), (false, true));
 }

@@ -2,12 +2,14 @@
 //! JSON lines against their documentation.
 
 use super::*;
+use crate::names::Line;
 use crate::summary::ProbeSummary;
 use libnsprobe::common::record::Hit;
 use nsprobe_symbolize::FileOffset;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/json.md");
@@ -43,7 +45,7 @@ fn frames() -> [FrameView; 2] {
             inlined: false,
         }],
         source: Some(Source::Dwarf),
-        from: NamesFrom::File(Rc::new("/x.debug".into()), FoundIn::Container),
+        from: NamesFrom::File(Arc::new("/x.debug".into()), FoundIn::Container),
         unresolved: Some("no".into()),
         path: Some("/x".into()),
         build_id: "ab".into(),
@@ -84,6 +86,7 @@ fn a_hit() -> Value {
         function: "f",
         frames: &frames(),
         kernel: &[],
+        container: Some("wéb"),
     };
     parsed(|out| hit(out, &view))
 }
@@ -108,7 +111,7 @@ fn a_summary() -> Value {
         late: 0,
         finished: 0,
         rows: None,
-        names: vec!["/x: DWARF".into()],
+        names: vec![Line::plain("/x: DWARF".to_owned())],
     };
     parsed(|out| self::summary(out, &summary))
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the names of a file came from, for people.
 
-use super::{Known, Opened, State};
+use super::files::{Known, Opened, State};
 use crate::origin::Origin;
 use crate::search::place;
 use nsprobe_symbolize::{NamesFrom, Source};
+use std::path::Path;
 
 /// Most files of debug information that are named.
 const FILES_SHOWN: usize = 3;
@@ -12,22 +13,64 @@ const FILES_SHOWN: usize = 3;
 /// Sources that tell more than symbol tables, the best first.
 const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
 
-impl Known {
-    /// Where names of the file came from, or why there are none.
-    pub(super) fn describe(&self) -> String {
-        let name = match (&self.path, self.build_id.as_str()) {
-            (Some(path), _) => path.display().to_string(),
-            (None, "") => "a file without a build-id".to_owned(),
-            (None, id) => format!("the file with build-id {id}"),
-        };
-        match &self.file {
-            State::Unusable(why) => format!("{name}: no names: {why}"),
-            State::Closed => format!("{name}: closed after use"),
-            State::Open(opened) => format!("{name}: {}", self.quality(opened)),
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// For people, with one reason why it is not better.
+    pub(crate) short: String,
+    /// All that there is to tell.
+    pub(crate) whole: String,
+}
+
+impl Line {
+    /// One to which nothing is to be added.
+    pub(crate) fn plain(text: String) -> Line {
+        Line {
+            short: text.clone(),
+            whole: text,
         }
     }
 
-    fn quality(&self, opened: &Opened) -> String {
+    /// That of a file without names.
+    pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> Line {
+        Line::plain(format!("{}: no names: {why}", name(path, build_id)))
+    }
+
+    /// With reasons.
+    fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
+        let whole: Vec<&str> = reasons.iter().chain(rest).map(String::as_str).collect();
+        let in_brackets = |reasons: String| match reasons.is_empty() {
+            true => text.to_owned(),
+            false => format!("{text} ({reasons})"),
+        };
+        Line {
+            short: in_brackets(reasons.first().cloned().unwrap_or_default()),
+            whole: in_brackets(whole.join("; ")),
+        }
+    }
+}
+
+/// What a file is called.
+fn name(path: Option<&Path>, build_id: &str) -> String {
+    match (path, build_id) {
+        (Some(path), _) => path.display().to_string(),
+        (None, "") => "a file without a build-id".to_owned(),
+        (None, id) => format!("the file with build-id {id}"),
+    }
+}
+
+impl Known {
+    /// Where names of the file came from, or why there are none.
+    pub(super) fn describe(&self) -> Line {
+        let path = self.path.as_deref();
+        match &self.file {
+            State::Unusable(why) => Line::without(path, &self.build_id, why),
+            State::Closed(line) => line.clone(),
+            State::Open(opened) => self.quality(&name(path, &self.build_id), opened),
+        }
+    }
+
+    fn quality(&self, name: &str, opened: &Opened) -> Line {
         let best = BEST.iter().find(|(best, _)| {
             let mut sources = self.sources.iter();
             sources.any(|(source, _)| source == best)
@@ -52,17 +95,14 @@ impl Known {
         }
         let more = files.len().saturating_sub(FILES_SHOWN);
         files.truncate(FILES_SHOWN);
-        let mut text = format!("{best} of {}", files.join(", "));
+        let mut text = format!("{name}: {best} of {}", files.join(", "));
         if more > 0 {
             text.push_str(&format!(" and {more} more"));
         }
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(opened.found.object.failures());
         notes.extend(opened.notes.iter().cloned());
-        match notes.is_empty() {
-            true => text,
-            false => format!("{text} ({})", notes.join("; ")),
-        }
+        Line::with(&text, &notes, opened.looked_for.as_ref())
     }
 }
 
@@ -80,5 +120,29 @@ fn own(origin: Origin) -> &'static str {
         Origin::Kernel => "the mapped file, from the kernel",
         Origin::Mapping => "the file of a living mapping",
         Origin::Vdso => "the kernel's own code in each program",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_told_one_reason_and_programs_all() {
+        let reasons = ["it is stripped".to_owned(), "/d is refused".to_owned()];
+        let line = Line::with(
+            "/a: symbol table of it",
+            &reasons,
+            Some(&"looked for /b".to_owned()),
+        );
+        assert_eq!(line.short, "/a: symbol table of it (it is stripped)");
+        let whole = "/a: symbol table of it (it is stripped; /d is refused; looked for /b)";
+        assert_eq!(line.whole, whole);
+        assert_eq!(Line::with("/a", &[], None), Line::plain("/a".to_owned()));
+        let lost = Line::without(None, "12ab", "it is gone");
+        assert_eq!(
+            lost.short,
+            "the file with build-id 12ab: no names: it is gone"
+        );
     }
 }

@@ -5,21 +5,28 @@
 //! longer (frames that only files can tell, and names) is found afterwards, in small parts,
 //! between looks at the rings.
 
+use super::containers::Containers;
 use super::file::{CapsuleWriter, Destination};
 use super::wants::Wants;
 use crate::capsule::{convert, rest_key};
-use crate::lookup::{words_of, Live, Lookup};
+use crate::lookup::{words_of, Live, Lookup, NameFrames, Rest as Behind};
+use crate::rest::COPIES_ENOUGH;
 use crate::run::Run;
 use crate::summary::{ProbeLabel, Summary};
 use crate::trace::backlog::secure;
-use crate::waiting::{Ready, WaitingHits};
+use crate::waiting::{Ready, Waiting, WaitingHits};
 use anyhow::Context;
 use libnsprobe::common::record::{Frame, Frames, Record, StackEnd};
-use libnsprobe::{Copied, Session};
-use nsprobe_capsule::model::{Container, End, Header, Object};
+use libnsprobe::common::task::TASK_EXEC;
+use libnsprobe::{Copied, Session, TaskDump};
+use nsprobe_capsule::model::{Container, End, Header, Object, TaskTotal};
 use nsprobe_capsule::{each_body, Kind, Rest, Stack, Written};
 use serde::Serialize;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long the end waits to know where files are.
+const PLACES_WAIT: Duration = Duration::from_secs(30);
 
 /// Most bytes of records that wait for their names; beyond, the rings fill up, and count
 /// what they lose.
@@ -44,8 +51,14 @@ pub(super) struct Recorder {
     waiting: WaitingHits,
     wants: Wants,
     objects: HashSet<u32>,
+    /// Objects that were written before it was known where their files are.
+    unplaced: Vec<u32>,
     stacks: HashSet<u32>,
     rests: Vec<Rest>,
+    /// Hits whose copied stacks are followed when what files say of them is there.
+    copied: VecDeque<Waiting>,
+    /// Finds the containers of tasks and hits; none before it begins.
+    containers: Option<Containers>,
     backlog: VecDeque<Copied>,
     /// Hits that came.
     taken: u64,
@@ -75,8 +88,11 @@ impl Recorder {
             waiting: WaitingHits::default(),
             wants: Wants::default(),
             objects: HashSet::new(),
+            unplaced: Vec::new(),
             stacks: HashSet::new(),
             rests: Vec::new(),
+            copied: VecDeque::new(),
+            containers: None,
             backlog: VecDeque::new(),
             taken: 0,
             written: 0,
@@ -94,10 +110,23 @@ impl Recorder {
         self.waiting.late()
     }
 
-    /// Writes what is recorded.
-    pub(super) fn begin(&mut self, header: &Header, all: &[Container]) -> anyhow::Result<()> {
+    /// Writes what is recorded, and who lives when it begins.
+    pub(super) fn begin(
+        &mut self,
+        header: &Header,
+        all: &[Container],
+        dump: &TaskDump,
+    ) -> anyhow::Result<()> {
         self.json(Kind::Header, 1, header)?;
-        self.list(Kind::Containers, all)
+        self.list(Kind::Containers, all)?;
+        each_body(dump.as_bytes(), BODY_BYTES, |body, _| {
+            self.chunk(Kind::Tasks, records_in(body), body).map(drop)
+        })?;
+        let mut containers = Containers::new()?;
+        dump.records()
+            .for_each(|record| containers.note_record(&record));
+        self.containers = Some(containers);
+        Ok(())
     }
 
     /// There are more probes.
@@ -123,6 +152,9 @@ impl Recorder {
         // The rings have their room back, before anything is written.
         drop(batch);
         self.write_known(&run.session, &copied)?;
+        if let Some(containers) = &mut self.containers {
+            containers.note(&copied);
+        }
         let was_full = self.is_full;
         self.write_records(&copied)?;
         if !was_full {
@@ -137,42 +169,65 @@ impl Recorder {
         self.take(run, u64::MAX)?;
         while self.look(&run.session)? {}
         while let Some(waiting) = self.waiting.pop() {
-            self.hit(&run.session, &Ready::Waited(waiting));
+            self.hit(&run.session, Ready::Waited(waiting));
         }
         while self.look(&run.session)? {}
-        Ok(())
+        self.await_places(&run.session)?;
+        let found = self.containers.as_mut().map(Containers::finish);
+        self.list(Kind::Containers, &found.unwrap_or_default())
     }
 
     /// Looks at some of the records that were written, and finds what they lack; whether
     /// there is more to do.
     pub(super) fn look(&mut self, session: &Session) -> anyhow::Result<bool> {
-        if let Some(mut copied) = self.backlog.pop_front() {
-            if self.look_at(session, &mut copied) {
-                self.backlog.push_front(copied);
+        self.follow_copies(session);
+        // As long as some wait, more are left where they are.
+        if self.copied.is_empty() {
+            if let Some(mut copied) = self.backlog.pop_front() {
+                if self.look_at(session, &mut copied) {
+                    self.backlog.push_front(copied);
+                }
             }
         }
         self.write_rests(session)?;
         self.write_names(session)?;
-        Ok(!self.backlog.is_empty() || self.wants.is_waiting())
+        self.write_places(session)?;
+        let found = self.containers.as_mut().map(Containers::found);
+        self.list(Kind::Containers, &found.unwrap_or_default())?;
+        let waits = !self.copied.is_empty() || self.wants.has_asked();
+        if waits {
+            self.live.of(session).wait();
+        }
+        Ok(waits || !self.backlog.is_empty() || self.wants.is_waiting())
+    }
+
+    /// Goes on with copied stacks, as far as that is possible by now.
+    fn follow_copies(&mut self, session: &Session) {
+        for waiting in std::mem::take(&mut self.copied) {
+            self.follow(session, Ready::Waited(waiting));
+        }
     }
 
     /// Looks at some records; whether there may be more of them.
     fn look_at(&mut self, session: &Session, copied: &mut Copied) -> bool {
         for _ in 0..RECORDS_AT_ONCE {
+            if self.copied.len() >= COPIES_ENOUGH {
+                return true;
+            }
             let Some(record) = copied.next_record() else {
                 return false;
             };
             if let Record::StackCopy(head, mappings, words) = record {
                 self.live.of(session).note_copy(head, mappings, words);
             } else if let Some(ready) = self.waiting.receive(record) {
-                self.hit(session, &ready);
+                self.hit(session, ready);
             }
         }
         true
     }
 
     /// Notes what is to be named of a hit, and finishes its stack.
-    fn hit(&mut self, session: &Session, ready: &Ready<'_>) {
+    fn hit(&mut self, session: &Session, ready: Ready<'_>) {
         let (hit, details) = (ready.hit(), ready.details());
         let mut lookup = self.live.of(session);
         if self.names {
@@ -191,20 +246,31 @@ impl Recorder {
         if self.names && is_new {
             self.wants.frames(Frames(words));
         }
-        if !is_copied {
-            return;
+        if is_copied {
+            self.follow(session, ready);
         }
-        if let Some((frames, end)) = lookup.rest(hit, Frames(words).count()) {
-            let words = words_of(&frames);
-            if self.names {
-                self.wants.frames(Frames(&words));
-            }
-            self.rests.push(Rest {
-                of: rest_key(hit),
-                end: end as u8,
-                words,
-            });
+    }
+
+    /// Finishes a copied stack, or keeps it until that is possible.
+    fn follow(&mut self, session: &Session, ready: Ready<'_>) {
+        let (hit, details) = (ready.hit(), ready.details());
+        let mut lookup = self.live.of(session);
+        let by_id = (hit.stack != 0).then(|| lookup.stack(hit.stack)).flatten();
+        let words = by_id.as_deref().unwrap_or(details.frames.0);
+        let (frames, end) = match lookup.rest(hit, Frames(words).count()) {
+            Behind::Known(frames, end) => (frames, end),
+            Behind::Unknown => return,
+            Behind::NotYet => return self.copied.push_back(ready.keep()),
+        };
+        let words = words_of(&frames);
+        if self.names {
+            self.wants.frames(Frames(&words));
         }
+        self.rests.push(Rest {
+            of: rest_key(hit),
+            end: end as u8,
+            words,
+        });
     }
 
     /// Writes the objects that a batch announces, and the stacks that it names first.
@@ -219,6 +285,10 @@ impl Recorder {
                 }
                 Record::Hit(hit, details) => (details.frames, hit.stack),
                 Record::LateStack(late, frames) => (frames, late.stack),
+                Record::Task(task, _) if task.what == TASK_EXEC && task.object != 0 => {
+                    self.note_object(session, task.object, &mut objects);
+                    continue;
+                }
                 _ => continue,
             };
             self.note_objects(session, frames, &mut objects);
@@ -258,6 +328,9 @@ impl Recorder {
         if self.objects.insert(id) {
             if let Ok(Some(identity)) = session.object(id) {
                 let place = self.live.names.place(id);
+                if place.is_none() {
+                    self.unplaced.push(id);
+                }
                 into.push(convert::object(id, &identity, place));
             }
         }
@@ -288,6 +361,35 @@ impl Recorder {
         Ok(())
     }
 
+    /// Writes objects once more of which it is known by now where their files are.
+    fn write_places(&mut self, session: &Session) -> anyhow::Result<()> {
+        let mut objects = Vec::new();
+        let names = &self.live.names;
+        self.unplaced.retain(|&id| match names.place(id) {
+            Some(place) => {
+                let identity = session.object(id).ok().flatten();
+                objects.extend(identity.map(|known| convert::object(id, &known, Some(place))));
+                false
+            }
+            None => true,
+        });
+        self.list(Kind::Objects, &objects)
+    }
+
+    /// Waits for files that nobody asked names of, as far as they are found in time.
+    fn await_places(&mut self, session: &Session) -> anyhow::Result<()> {
+        let until = Instant::now() + PLACES_WAIT;
+        let is_opening = |recorder: &Recorder| {
+            let mut unplaced = recorder.unplaced.iter();
+            unplaced.any(|&id| recorder.live.names.is_opening(id))
+        };
+        while is_opening(self) && Instant::now() < until {
+            self.live.names.wait();
+            self.write_places(session)?;
+        }
+        Ok(())
+    }
+
     fn write_names(&mut self, session: &Session) -> anyhow::Result<()> {
         let (names, count) = self.wants.take(&mut self.live.of(session));
         match count {
@@ -297,11 +399,16 @@ impl Recorder {
     }
 
     /// Writes the end. The room for it was kept back.
-    pub(super) fn end(mut self, summary: &Summary) -> anyhow::Result<Done> {
+    pub(super) fn end(
+        mut self,
+        summary: &Summary,
+        tasks: BTreeMap<String, TaskTotal>,
+    ) -> anyhow::Result<Done> {
         let unwritten = self.taken - self.written;
         self.writer.keep_back(0);
         self.is_full = false;
         let mut model = convert::summary_model(summary, unwritten);
+        model.tasks = tasks;
         let count = model.probes.len();
         if self.writer.json(Kind::Summary, count, &model)? == Written::NoRoom {
             model.names.clear();
@@ -341,4 +448,14 @@ impl Recorder {
         }
         Ok(written)
     }
+}
+
+/// How many records there are.
+fn records_in(mut bytes: &[u8]) -> u32 {
+    let mut count = 0;
+    while let Ok(Some((_, length))) = Record::parse(bytes) {
+        count += 1;
+        bytes = bytes.get(length..).unwrap_or_default();
+    }
+    count
 }

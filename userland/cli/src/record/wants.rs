@@ -21,6 +21,8 @@ pub(super) struct Wants {
     kernel: HashSet<u64>,
     symbols: HashSet<(u32, u64)>,
     queue: VecDeque<Frame>,
+    /// Frames that were asked for.
+    asked: Vec<Frame>,
     names: Names,
 }
 
@@ -75,17 +77,25 @@ impl Wants {
 
     /// Whether frames wait for their names.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.asked.is_empty()
     }
 
-    /// Looks up some names; those that are there now, and how many they are.
+    /// Whether nothing is left to do but to wait.
+    pub(super) fn has_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Asks for some names; those that are there now, and how many they are.
     pub(super) fn take(&mut self, lookup: &mut impl NameFrames) -> (Names, usize) {
-        let count = NAMES_AT_ONCE.min(self.queue.len());
-        let frames: Vec<Frame> = self.queue.drain(..count).collect();
-        lookup.prepare(&frames);
-        let named = frames.into_iter();
-        let named = named.filter_map(|frame| frame_name(lookup, frame));
-        self.names.frames.extend(named);
+        if self.asked.is_empty() {
+            let count = NAMES_AT_ONCE.min(self.queue.len());
+            self.asked.extend(self.queue.drain(..count));
+        }
+        if !self.asked.is_empty() && lookup.prepare(&self.asked) {
+            let named = std::mem::take(&mut self.asked).into_iter();
+            let named = named.filter_map(|frame| frame_name(lookup, frame));
+            self.names.frames.extend(named);
+        }
         let names = std::mem::take(&mut self.names);
         let count = names.frames.len() + names.kernel.len() + names.symbols.len();
         (names, count)

@@ -9,21 +9,21 @@
 
 use super::Wanted;
 use crate::args::{ProbeOptions, Who};
+use crate::build_id;
 use crate::probes::{How, Planned};
 use crate::spec::BinaryName;
-use crate::target::{open_library_of, open_somewhere, Target};
+use crate::target::{may_join, open_library_of, open_somewhere, Target};
 use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
-use libnsprobe::common::elf_note;
 use libnsprobe::{Filter, Session};
-use nix::sys::statfs::{fstatfs, FUSE_SUPER_MAGIC};
 use nsprobe_plan::decode::FieldFormat;
 use nsprobe_symbolize::glob_fits;
-use nsprobe_target::{all_processes, open_in, Container, Execs, OpenedFile, Process, RootId};
+use nsprobe_target::{all_processes, open_in, Containers, Execs, OpenedFile, Process, RootId};
+use nsprobe_worker::Limits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,13 @@ const WAITING_MAX: usize = 1 << 14;
 /// Most files and file systems that are kept in mind as known.
 const KNOWN_MAX: usize = 1 << 16;
 
+/// How long a file's parser may take: nothing is taken out of the rings meanwhile.
+const PATIENCE: Limits = Limits {
+    load: Duration::from_secs(10),
+    query: Duration::from_secs(5),
+    probes: Duration::from_secs(10),
+};
+
 /// A file, as the kernel tells it from others: device, inode, generation.
 type FileId = (u64, u64, u32);
 
@@ -47,6 +54,8 @@ pub(super) struct Newcomers<'a> {
     how: How<'a>,
     /// What they must be called.
     pattern: Option<&'a str>,
+    /// Those that are known by now.
+    containers: Containers,
     /// The file system that we see.
     ours: RootId,
     /// Those that were looked at, and whether their processes are of interest.
@@ -90,11 +99,15 @@ impl<'a> Newcomers<'a> {
         let mut all = Newcomers {
             execs: Execs::new()?,
             options,
-            how: wanted.how,
+            how: How {
+                limits: PATIENCE,
+                ..wanted.how
+            },
             pattern: match &options.who {
                 Who::Group(pattern) => Some(pattern),
                 _ => None,
             },
+            containers: Containers::take()?,
             ours: RootId::ours().context("cannot look at the root directory")?,
             roots: HashMap::new(),
             probed: HashSet::new(),
@@ -120,7 +133,7 @@ impl<'a> Newcomers<'a> {
             let id = file_id(session, &file.file)?;
             for spec in all.specs_of(binary) {
                 all.probed.insert((spec, id));
-                all.known_build_id(spec, file.binary.build_id());
+                all.known_build_id(spec, file.build_id.as_deref());
             }
         }
         Ok(Some(all))
@@ -229,18 +242,17 @@ impl<'a> Newcomers<'a> {
         let Some(pattern) = self.pattern else {
             return true;
         };
-        let container = Process::open(process.pid()).and_then(Container::of);
-        let Ok(Some(container)) = container else {
-            return false;
-        };
-        if !container.is_called(|name| glob_fits(pattern, name)) {
+        let fits = |name: &str| glob_fits(pattern, name);
+        let container = self.containers.of_process(process);
+        if !container.is_some_and(|container| may_join(container, fits)) {
             return false;
         }
-        let Ok(inum) = container.pid_namespace() else {
+        let (Ok(inum), Ok(process)) = (process.pid_namespace(), Process::open(process.pid()))
+        else {
             return false;
         };
         if self.namespaces.iter().all(|(_, known)| *known != inum) {
-            self.namespaces.push((container.init, inum));
+            self.namespaces.push((process, inum));
         }
         true
     }
@@ -287,7 +299,10 @@ impl<'a> Newcomers<'a> {
             }
             let range = format!("{:x}-{:x}", mapping.start, mapping.end);
             let link = format!("/proc/{}/map_files/{range}", process.pid());
-            let Some((file, id)) = File::open(link).ok().and_then(identified) else {
+            let Ok(file) = File::open(link) else {
+                continue;
+            };
+            let Some(id) = build_id::of(&file) else {
                 continue;
             };
             for (spec, _) in self.specs() {
@@ -318,10 +333,9 @@ impl<'a> Newcomers<'a> {
             return None;
         }
         let pid = process.pid();
-        let name = Process::open(pid).and_then(Container::of);
-        let name = match name {
-            Ok(Some(container)) => format!("container {}", container.name),
-            _ => format!("process {pid}, with a file system of its own"),
+        let name = match self.containers.of_process(&process) {
+            Some(container) => format!("container {}", container.name),
+            None => format!("process {pid}, with a file system of its own"),
         };
         let planned = Planned::in_files(&Target::Process(process), new, &self.how);
         match planned {
@@ -333,7 +347,7 @@ impl<'a> Newcomers<'a> {
             }
             Ok(planned) => {
                 for (binary, index) in &planned.opened {
-                    let id = planned.files.get(*index)?.binary.build_id();
+                    let id = planned.files.get(*index)?.build_id.as_deref();
                     for spec in self.specs_of(binary) {
                         self.known_build_id(spec, id);
                     }
@@ -376,17 +390,6 @@ impl<'a> Newcomers<'a> {
 fn file_id(session: &Session, file: &File) -> anyhow::Result<FileId> {
     let identity = session.identify(file)?;
     Ok((identity.dev, identity.ino, identity.generation))
-}
-
-/// A mapped file, and its build-id. A container's own file server may let whoever reads
-/// from it wait for ever: such files are left alone.
-fn identified(file: File) -> Option<(File, Vec<u8>)> {
-    if fstatfs(&file).ok()?.filesystem_type() == FUSE_SUPER_MAGIC {
-        return None;
-    }
-    let read = |offset: u64, out: &mut [u8]| file.read_exact_at(out, offset).is_ok();
-    let id = elf_note::find(read).ok()?.as_bytes().to_vec();
-    Some((file, id))
 }
 
 fn opened(file: File, path: &std::path::Path) -> Option<OpenedFile> {

@@ -2,11 +2,11 @@
 //! The search for one program's debug files: the file with what was stripped, then what
 //! that shares with others (dwz), then split DWARF.
 
-use super::elf_file::ElfFile;
-use super::{place, Found, Search, View};
+use super::{place, Found, Owners, Search, View, Viewer};
 use crate::debuginfod::Debuginfod;
 use nsprobe_symbolize::{FoundIn, OpenFile, SplitUnit, Supplementary};
 use nsprobe_target::{OpenedFile, Process, Stamp};
+use nsprobe_worker::Object;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,22 +19,22 @@ const SPLIT_FILES_MAX: usize = 512;
 const DELETED: &[u8] = b" (deleted)";
 
 /// The search for the debug files of one program.
-pub(super) struct Hunt<'a, F> {
+pub(super) struct Hunt<'a> {
     search: &'a Search,
-    program: &'a F,
+    program: &'a Object,
     path: PathBuf,
     is_deleted: bool,
     views: Vec<View<'a>>,
     found: Found,
 }
 
-impl<'a, F: ElfFile> Hunt<'a, F> {
+impl<'a> Hunt<'a> {
     pub(super) fn new(
         search: &'a Search,
-        program: &'a F,
+        program: &'a Object,
         path: &Path,
-        owners: &'a [Process],
-    ) -> Hunt<'a, F> {
+        owners: Owners<'a>,
+    ) -> Hunt<'a> {
         let bytes = path.as_os_str().as_bytes();
         let (bytes, is_deleted) = match bytes.strip_suffix(DELETED) {
             Some(before) => (before, true),
@@ -64,7 +64,7 @@ impl<'a, F: ElfFile> Hunt<'a, F> {
 
     /// Finds what `holder`, which was found in the view `at` or is the program, says is
     /// elsewhere.
-    fn shared_and_split(&mut self, holder: &F, at: Option<usize>) {
+    fn shared_and_split(&mut self, holder: &Object, at: Option<usize>) {
         if let Some(link) = holder.supplementary() {
             self.supplementary(&link, at);
         }
@@ -100,8 +100,10 @@ impl<'a, F: ElfFile> Hunt<'a, F> {
         if let Some(known) = view.has_program.get() {
             return *known;
         }
-        let has = match (self.is_deleted, view.process) {
-            (true, Some(process)) => has_mapped(process, &self.path),
+        let has = match (self.is_deleted, view.viewer) {
+            // The kernel has seen it there.
+            (_, Viewer::Owner(_)) => true,
+            (true, Viewer::Process(process)) => has_mapped(process, &self.path),
             _ => {
                 let own = self.program.try_clone_file();
                 let own = own.ok().and_then(|file| Stamp::of(&file).ok());
@@ -114,7 +116,7 @@ impl<'a, F: ElfFile> Hunt<'a, F> {
 
     /// Finds the file with what was stripped, and the index of the view that has it. One
     /// with symbols alone is taken where there is none with DWARF.
-    fn separate(&mut self) -> Option<(usize, F)> {
+    fn separate(&mut self) -> Option<(usize, Object)> {
         let names = self.program.debug_file_names(&self.path);
         let mut symbols = None;
         for at in 0..self.views.len() {
@@ -134,19 +136,29 @@ impl<'a, F: ElfFile> Hunt<'a, F> {
                 }
             }
         }
-        self.found.notes.push(self.not_found(&names));
+        let why = match names.is_empty() {
+            true => "no debug information: the file has neither a build-id nor a link",
+            false => "no debug information",
+        };
+        self.found.notes.push(why.to_owned());
+        self.found.looked_for = self.looked_for(&names);
         let (at, opened, binary) = symbols?;
         self.take_separate(at, opened, binary)
     }
 
-    fn take_separate(&mut self, at: usize, opened: OpenedFile, binary: F) -> Option<(usize, F)> {
+    fn take_separate(
+        &mut self,
+        at: usize,
+        opened: OpenedFile,
+        binary: Object,
+    ) -> Option<(usize, Object)> {
         self.found.files.separate = Some(self.views.get(at)?.found(opened));
         Some((at, binary))
     }
 
-    fn not_found(&self, names: &[PathBuf]) -> String {
+    fn looked_for(&self, names: &[PathBuf]) -> Option<String> {
         if names.is_empty() {
-            return "no debug information: the file has neither a build-id nor a link".to_owned();
+            return None;
         }
         let names: Vec<String> = names
             .iter()
@@ -156,11 +168,11 @@ impl<'a, F: ElfFile> Hunt<'a, F> {
         let searched = self.views.iter().filter(searched);
         let mut places: Vec<&str> = searched.map(|view| place(view.found_in)).collect();
         places.dedup();
-        format!(
-            "no debug information: looked for {} {}",
+        Some(format!(
+            "looked for {} {}",
             names.join(", "),
             places.join(" and ")
-        )
+        ))
     }
 
     /// Finds what `link` names. What has the link lies in the view `at`, or is the program.
@@ -281,7 +293,7 @@ fn with_suffix(path: PathBuf, suffix: &str) -> PathBuf {
 }
 
 /// The file, if it holds debug information of the program.
-fn checked<F: ElfFile>(program: &F, opened: &OpenedFile) -> Result<F, String> {
+fn checked(program: &Object, opened: &OpenedFile) -> Result<Object, String> {
     let binary = headers(program, &opened.file, &opened.path)?;
     program.check_debug_file(&binary)?;
     match binary.has_debug_names() {
@@ -290,18 +302,19 @@ fn checked<F: ElfFile>(program: &F, opened: &OpenedFile) -> Result<F, String> {
     }
 }
 
-fn headers<F: ElfFile>(program: &F, file: &File, path: &Path) -> Result<F, String> {
+fn headers(program: &Object, file: &File, path: &Path) -> Result<Object, String> {
     let file = file.try_clone().map_err(|error| error.to_string())?;
-    program.read_headers(file, path)
+    Object::open_sections(program.worker(), file, path).map_err(|error| error.to_string())
 }
 
 fn check_supplementary(
-    program: &impl ElfFile,
+    program: &Object,
     opened: &OpenedFile,
     link: &Supplementary,
 ) -> Result<(), String> {
     let file = opened.file.try_clone().map_err(|error| error.to_string())?;
-    let binary = program.read_supplementary(file, &opened.path)?;
+    let binary = Object::open_supplementary(program.worker(), file, &opened.path);
+    let binary = binary.map_err(|error| error.to_string())?;
     match binary.build_id() == Some(&link.build_id) {
         true => Ok(()),
         false => Err("it has another build-id".to_owned()),
@@ -316,7 +329,7 @@ fn has_mapped(process: &Process, path: &Path) -> bool {
 }
 
 /// Asks servers for what `found` lacks; whether they had any of it.
-pub(super) fn fetch<F: ElfFile>(servers: &mut Debuginfod, program: &F, found: &mut Found) -> bool {
+pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut Found) -> bool {
     let mut fetched = false;
     let mut holder = None;
     if !program.has_debug_info() && found.files.separate.is_none() {
@@ -349,14 +362,14 @@ pub(super) fn fetch<F: ElfFile>(servers: &mut Debuginfod, program: &F, found: &m
     fetched
 }
 
-fn fetched_headers<F: ElfFile>(program: &F, file: &OpenFile) -> Result<F, String> {
+fn fetched_headers(program: &Object, file: &OpenFile) -> Result<Object, String> {
     let binary = headers(program, &file.file, &file.path)?;
     program.check_debug_file(&binary)?;
     Ok(binary)
 }
 
 fn wanted(
-    servers: &mut Debuginfod,
+    servers: &Debuginfod,
     build_id: Option<&[u8]>,
     notes: &mut Vec<String>,
 ) -> Option<OpenFile> {

@@ -4,14 +4,14 @@
 use anyhow::{bail, Context};
 use libnsprobe::common::elf_note;
 use nsprobe_symbolize::{
-    Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
+    escaped, Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
     SourceFrame,
 };
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Directories below one another that are searched.
 const DEPTH_MAX: usize = 32;
@@ -48,6 +48,8 @@ struct Known {
     path: PathBuf,
     binary: Binary,
     debug: DebugSet,
+    /// Whether the program's code is there, or its debug file alone.
+    has_code: bool,
 }
 
 impl Files {
@@ -79,6 +81,7 @@ impl Files {
             path,
             binary,
             debug,
+            has_code,
         }) = self.file(build_id)
         else {
             return NamedPlace {
@@ -88,7 +91,7 @@ impl Files {
         };
         let mut named = NamedPlace {
             path: Some(path.clone()),
-            is_after_call: binary.is_after_call(offset),
+            is_after_call: binary.is_after_call(offset).filter(|_| *has_code),
             ..NamedPlace::default()
         };
         match binary.resolve_with(debug, offset, lookup) {
@@ -125,24 +128,17 @@ impl Files {
         opened.sort_by_key(|(_, binary)| std::cmp::Reverse(quality(binary)));
         let mut opened = opened.into_iter();
         let (path, binary) = opened.next()?;
+        if !has_code(&binary) {
+            return Some(alone(path, binary));
+        }
         let separate = opened.find(|(_, other)| {
             !binary.has_debug_info() && other.has_debug_info() && other.is_debug_file_of(&binary)
-        });
-        let separate = separate.and_then(|(path, other)| {
-            Some(OpenFile {
-                file: other.try_clone_file().ok()?,
-                path: Rc::new(path),
-                found_in: FoundIn::Host,
-            })
-        });
-        let debug = DebugSet::new(OpenFiles {
-            separate,
-            ..OpenFiles::default()
         });
         Some(Known {
             path,
             binary,
-            debug,
+            debug: debug_set(separate.as_ref().map(|(path, other)| (&**path, other))),
+            has_code: true,
         })
     }
 
@@ -162,12 +158,53 @@ impl Files {
     }
 }
 
-/// How much a file tells. One that has no code, as a debug file, does not know where in the
-/// program's file an offset is.
+/// How much a file tells.
 fn quality(binary: &Binary) -> (bool, bool, bool) {
+    let names = (binary.has_debug_info(), binary.has_debug_names());
+    (has_code(binary), names.0, names.1)
+}
+
+/// Whether the code itself is there, as it is not in a debug file.
+fn has_code(binary: &Binary) -> bool {
     let mut segments = binary.segments().iter();
-    let has_code = segments.any(|segment| segment.executable && segment.file_bytes > 0);
-    (has_code, binary.has_debug_info(), binary.has_symbols())
+    segments.any(|segment| segment.executable && segment.file_bytes > 0)
+}
+
+/// A debug file whose program was not found: where that has its code follows from the file.
+fn alone(path: PathBuf, debug: Binary) -> Known {
+    let program = debug.stand_in();
+    let shown = path.display().to_string();
+    eprintln!(
+        "nsprobe: {}, a debug file, was found without its program: {}",
+        escaped(&shown),
+        match &program {
+            Ok(_) => "offsets are taken for those of a program as a linker has laid it out",
+            Err(why) => why.as_str(),
+        }
+    );
+    let set = debug_set(program.is_ok().then_some((&*path, &debug)));
+    Known {
+        path,
+        // Without a place for its code it names nothing.
+        binary: program.unwrap_or(debug),
+        debug: set,
+        has_code: false,
+    }
+}
+
+/// What names a program by this file.
+fn debug_set(separate: Option<(&Path, &Binary)>) -> DebugSet {
+    let separate = separate.and_then(|(path, binary)| {
+        Some(OpenFile {
+            file: binary.try_clone_file().ok()?,
+            path: Arc::new(path.to_owned()),
+            found_in: FoundIn::Host,
+        })
+    });
+    DebugSet::new(OpenFiles {
+        separate,
+        ..OpenFiles::default()
+    })
 }
 
 fn open(path: &Path, build_id: &str) -> Option<Binary> {

@@ -5,9 +5,9 @@
 use super::printer::Printer;
 use crate::lookup::Live;
 use crate::run::Run;
-use libnsprobe::common::record::Record;
+use libnsprobe::common::record::{Frame, Record};
 use libnsprobe::{Batch, Copied, Session};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// Most bytes of records that wait; beyond, the rings fill up, and count what they lose.
 const BYTES_MAX: usize = 64 << 20;
@@ -15,10 +15,15 @@ const BYTES_MAX: usize = 64 << 20;
 /// Records that are printed before the rings are looked at again.
 const RECORDS_AT_ONCE: usize = 250;
 
+/// Hits behind one that waits for names whose own are asked for meanwhile.
+const HITS_AHEAD: usize = 1000;
+
 /// Records that wait, in order.
 #[derive(Default)]
 pub(super) struct Backlog {
     batches: VecDeque<Copied>,
+    /// Whether what comes next was asked for, while names are waited for.
+    has_asked: bool,
 }
 
 impl Backlog {
@@ -40,7 +45,8 @@ impl Backlog {
         Ok(())
     }
 
-    /// Prints some of them; whether there are more.
+    /// Prints some of them, up to the first whose names are not there; whether there are more.
+    /// Names are waited for so briefly that the rings do not fill up meanwhile.
     pub(super) fn print(
         &mut self,
         run: &Run<'_>,
@@ -49,6 +55,13 @@ impl Backlog {
     ) -> anyhow::Result<bool> {
         let mut lookup = live.of(&run.session);
         for _ in 0..RECORDS_AT_ONCE {
+            if !printer.go_on(&mut lookup)? {
+                printer.flush()?;
+                self.ask_ahead(live, &run.session);
+                live.names.wait();
+                return Ok(true);
+            }
+            self.has_asked = false;
             let Some(batch) = self.batches.front_mut() else {
                 break;
             };
@@ -58,7 +71,23 @@ impl Backlog {
             }
         }
         printer.flush()?;
-        Ok(!self.batches.is_empty())
+        Ok(!self.batches.is_empty() || !printer.go_on(&mut live.of(&run.session))?)
+    }
+
+    /// Asks for the names of what comes next, so that they are looked up together.
+    fn ask_ahead(&mut self, live: &mut Live, session: &Session) {
+        if std::mem::replace(&mut self.has_asked, true) {
+            return;
+        }
+        let records = self.batches.iter().flat_map(Copied::left);
+        let mut frames: HashSet<Frame> = HashSet::new();
+        for record in records.take(HITS_AHEAD) {
+            if let Record::Hit(hit, details) = record {
+                live.of(session).add_frames(hit, &details, &mut frames);
+            }
+        }
+        let frames: Vec<Frame> = frames.into_iter().collect();
+        live.names.ask_ahead(session, &frames);
     }
 
     /// Takes and prints everything.

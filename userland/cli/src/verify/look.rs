@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A look at the memory of all processes that have a probed file mapped.
 
+use crate::build_id;
 use crate::probes::{Planned, ProbedFile};
 use crate::target::Target;
-use nsprobe_symbolize::{Binary, FileOffset};
+use nsprobe_symbolize::FileOffset;
 use nsprobe_target::{all_processes, Mapping, Process};
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
 
 /// Bytes that are compared.
 const BYTES: usize = 6;
@@ -179,8 +179,8 @@ impl Looked<'_> {
         if !metadata.is_file() {
             return None;
         }
-        let other = Binary::open(File::open(&link).ok()?, Path::new(&link)).ok()?;
-        let same = other.build_id().is_some() && other.build_id() == file.binary.build_id();
+        let other = build_id::of(&File::open(&link).ok()?)?;
+        let same = file.build_id.as_ref() == Some(&other);
         same.then_some(true)
     }
 

@@ -221,3 +221,23 @@ proptest! {
         let _ = Field::parse_list(&text);
     }
 }
+
+#[test]
+fn what_is_sent_to_another_process_comes() {
+    for text in [
+        "f",
+        "f+0x10(arg1)",
+        "\"ns::f(int)\"",
+        "main.c:12(x, y.z[3]:hex) if *p == 3 && $comm ~ \"a*\"",
+        "provider:name(arg1:string)",
+        "f%return(n=$retval, $elapsed, $pid, %rdi, *(u32 *)(arg2 + 8))",
+        "f($vars) if a != -1 || !b",
+    ] {
+        let spec = parse(text);
+        let bytes = postcard::to_stdvec(&spec).unwrap();
+        assert_eq!(postcard::from_bytes(&bytes), Ok(spec), "{text}");
+    }
+    let change = Assignment::parse("%rax = 3").unwrap();
+    let bytes = postcard::to_stdvec(&change).unwrap();
+    assert_eq!(postcard::from_bytes(&bytes), Ok(change));
+}

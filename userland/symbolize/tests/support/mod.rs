@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod frames;
+pub(crate) mod package;
 pub(crate) mod witness;
 
 use nsprobe_symbolize::Binary;

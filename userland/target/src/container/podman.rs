@@ -1,119 +1,107 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! podman's containers, read from its own state files; podman is not run.
 //!
-//! `GRAPHROOT/DRIVER-containers/containers.json` has the names and ids,
-//! `RUNROOT/DRIVER-containers/ID/userdata/pidfile` the first process. Other users
-//! write theirs themselves, so nothing in them is believed: they are read as
-//! regular files of bounded size, and a pid counts only when its cgroup or its
-//! parent says that it belongs to the container.
+//! `GRAPHROOT/DRIVER-containers/containers.json` has names, ids and images
+//! (`go.podman.io/storage`, `containers.go`; its `metadata` is podman's own, `libpod`'s
+//! `RuntimeContainerMetadata`), `RUNROOT/DRIVER-containers/ID/userdata/pidfile` the first
+//! process. Other users write theirs themselves, so nothing in them is believed: a pid counts
+//! only when something else says that it belongs to the container, see `join`.
 
-use crate::{Error, Process, Result};
-use nix::fcntl::{open, OFlag};
-use nix::sys::stat::Mode;
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use super::cgroup_path::is_hex;
+use super::host::{Host, User};
+use super::known::{seconds_of, Findings, Known};
+use super::state_file::Folder;
+use super::{Pod, Runtime};
+use crate::Result;
 use std::path::{Path, PathBuf};
 
-/// Largest state file that is read, in bytes: some 20,000 containers.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 /// The files that list containers: lasting ones, and those run with `--rm`.
 const LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
 /// Where one user's containers are.
-pub(super) struct Store {
-    graph_root: PathBuf,
-    run_root: PathBuf,
+struct Store {
+    graph_root: Option<Folder>,
+    run_root: Option<Folder>,
     /// The user, unless root.
     user: Option<u32>,
 }
 
-/// A container that a store knows, running or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
-    pub(super) id: String,
-    pub(super) names: Vec<String>,
-    /// The user, unless root.
-    pub(super) user: Option<u32>,
-    pid_files: Vec<PathBuf>,
-}
-
+/// An entry of a list.
 #[derive(serde::Deserialize)]
 struct Entry {
     id: String,
     #[serde(default)]
     names: Option<Vec<String>>,
+    /// JSON within a string.
+    #[serde(default)]
+    metadata: String,
+    #[serde(default)]
+    created: String,
 }
 
-/// The stores of root and of all users; of ourselves only when we are not root.
-pub(super) fn stores() -> Vec<Store> {
-    let us = nix::unistd::geteuid().as_raw();
-    let users = passwd_users(&fs::read_to_string("/etc/passwd").unwrap_or_default());
-    if us != 0 {
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let home = home.or_else(|| {
-            users
-                .into_iter()
-                .find(|user| user.0 == us)
-                .map(|user| user.1)
-        });
-        return home
-            .and_then(|home| user_store(us, &home))
-            .into_iter()
-            .collect();
-    }
-    let others = users
-        .iter()
-        .filter(|(uid, _)| *uid != 0)
-        .filter_map(|(uid, home)| user_store(*uid, home));
-    std::iter::once(root_store()).chain(others).collect()
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Metadata {
+    #[serde(rename = "image-name")]
+    image: String,
+    /// Of CRI-O, which keeps its containers in the same place.
+    #[serde(rename = "pod-id")]
+    pod_id: String,
 }
 
-fn root_store() -> Store {
-    let text = ["/etc", "/usr/share"]
-        .iter()
-        .find_map(|folder| fs::read_to_string(format!("{folder}/containers/storage.conf")).ok())
-        .unwrap_or_default();
-    Store {
-        graph_root: setting(&text, "graphroot").unwrap_or("/var/lib/containers/storage".into()),
-        run_root: setting(&text, "runroot").unwrap_or("/run/containers/storage".into()),
-        user: None,
-    }
+/// The OCI runtime specification of a container, with podman's annotations
+/// (`libpod/container_internal_common.go`).
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Config {
+    annotations: std::collections::HashMap<String, String>,
 }
 
-/// The store of a user who has one in use.
-fn user_store(uid: u32, home: &Path) -> Option<Store> {
-    let text = read(&home.join(".config/containers/storage.conf")).unwrap_or_default();
-    let run_root = setting(&text, "runroot").or_else(|| {
-        [
-            format!("/run/user/{uid}/containers"),
-            format!("/tmp/storage-run-{uid}/containers"),
-            format!("/tmp/containers-user-{uid}/containers"),
-        ]
+/// What podman says of all users.
+pub(super) fn find(host: &Host, findings: &mut Findings) {
+    let text = ["/etc/containers", "/usr/share/containers"]
         .into_iter()
-        .map(PathBuf::from)
-        .find(|path| fs::metadata(path).is_ok_and(|metadata| metadata.uid() == uid))
-    })?;
-    Some(Store {
-        graph_root: setting(&text, "graphroot")
-            .unwrap_or_else(|| home.join(".local/share/containers/storage")),
+        .find_map(|folder| {
+            let folder = findings.note(host.folder(folder))?;
+            findings.note(folder.text("storage.conf"))
+        })
+        .unwrap_or_default();
+    let graph = setting(&text, "graphroot").unwrap_or("/var/lib/containers/storage".into());
+    let run = setting(&text, "runroot").unwrap_or("/run/containers/storage".into());
+    let root = Store {
+        graph_root: findings.note(host.folder(graph)),
+        run_root: findings.note(host.folder(run)),
+        user: None,
+    };
+    root.find(findings);
+    for user in &host.users {
+        user_store(host, user, findings).find(findings);
+    }
+}
+
+fn user_store(host: &Host, user: &User, findings: &mut Findings) -> Store {
+    let uid = user.uid;
+    let home = user.home.as_ref();
+    let text = home.and_then(|home| findings.note(home.text(".config/containers/storage.conf")));
+    let text = text.unwrap_or_default();
+    let mut at = |path: &Path| findings.note(host.folder_of_user(path));
+    let elsewhere = setting(&text, "graphroot").and_then(|path| at(&path));
+    let run_elsewhere = setting(&text, "runroot").and_then(|path| at(&path));
+    let temporary = |start: &str| PathBuf::from(format!("/tmp/{start}-{uid}/containers"));
+    let run_root = run_elsewhere
+        .or_else(|| user.run.as_ref()?.folder("containers").ok().flatten())
+        .or_else(|| at(&temporary("storage-run")))
+        .or_else(|| at(&temporary("containers-user")));
+    let usual = || findings.note(home?.folder(".local/share/containers/storage"));
+    Store {
+        graph_root: elsewhere.or_else(usual),
         run_root,
         user: Some(uid),
-    })
+    }
 }
 
-/// Uid and home of every user in the text of `/etc/passwd`. Users from elsewhere
-/// (LDAP) are not found: a static program has no NSS.
-fn passwd_users(text: &str) -> Vec<(u32, PathBuf)> {
-    let user = |line: &str| {
-        let mut fields = line.split(':').skip(2);
-        let uid = fields.next()?.parse().ok()?;
-        Some((uid, fields.nth(2)?.into()))
-    };
-    text.lines().filter_map(user).collect()
-}
-
-/// The value of `key = "value"` in the `[storage]` table of a storage.conf.
+/// The value of `key = "value"` in the `[storage]` table of a storage.conf
+/// (`containers-storage.conf(5)`).
 fn setting(text: &str, key: &str) -> Option<PathBuf> {
     let mut table = "";
     for line in text.lines().map(str::trim) {
@@ -133,151 +121,56 @@ fn setting(text: &str, key: &str) -> Option<PathBuf> {
 }
 
 impl Store {
-    /// The containers of the store, and the first state file that told nothing.
-    pub(super) fn containers(&self) -> (Vec<Known>, Option<Error>) {
-        let mut known = Vec::new();
-        let mut problem = None;
-        for root in [&self.graph_root, &self.run_root] {
-            match self.containers_below(root) {
-                Ok(found) => known.extend(found),
-                Err(error) => problem = problem.or(Some(error)),
-            }
-        }
-        (known, problem)
-    }
-
-    fn containers_below(&self, root: &Path) -> Result<Vec<Known>> {
-        let mut known = Vec::new();
-        for folder in driver_folders(root)? {
-            for list in LISTS {
-                for entry in read_list(&folder.join(list))? {
-                    known.push(self.known(entry)?);
+    /// The containers of the store.
+    fn find(&self, findings: &mut Findings) {
+        // One list that cannot be read hides no other.
+        for root in [&self.graph_root, &self.run_root].into_iter().flatten() {
+            for folder in driver_folders(root, findings) {
+                for list in LISTS {
+                    let entries: Vec<Entry> = findings.note(folder.json(list)).unwrap_or_default();
+                    for entry in entries {
+                        let known = self.known(&folder, list, entry);
+                        let known = findings.note(known);
+                        findings.known.extend(known);
+                    }
                 }
             }
         }
-        Ok(known)
     }
 
-    fn known(&self, entry: Entry) -> Result<Known> {
+    /// None when it is not podman's.
+    fn known(&self, folder: &Folder, list: &str, entry: Entry) -> Result<Option<Known>> {
         // It becomes part of a path.
-        let sound = (12..=64).contains(&entry.id.len()) && is_hex(&entry.id);
-        if !sound {
-            return Err(Error::StateMalformed {
-                path: self.graph_root.clone(),
-                why: format!("`{}` is no container id", entry.id),
-            });
+        let is_sound = (12..=64).contains(&entry.id.len()) && is_hex(&entry.id);
+        if !is_sound {
+            let why = format!("`{}` is no container id", entry.id);
+            return Err(folder.malformed(list, &why));
         }
-        let pid_files = driver_folders(&self.run_root)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|folder| folder.join(&entry.id).join("userdata/pidfile"))
-            .collect();
-        Ok(Known {
-            id: entry.id,
-            names: entry.names.unwrap_or_default(),
-            user: self.user,
-            pid_files,
-        })
-    }
-}
-
-pub(super) fn is_hex(text: &str) -> bool {
-    text.bytes()
-        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// `overlay-containers`, `vfs-containers` and the like below a root.
-fn driver_folders(root: &Path) -> Result<Vec<PathBuf>> {
-    let unreadable = |source| Error::StateUnreadable {
-        path: root.to_owned(),
-        source,
-    };
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(unreadable)?,
-    };
-    let mut folders: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.to_string_lossy().ends_with("-containers"))
-        .collect();
-    folders.sort();
-    Ok(folders)
-}
-
-/// The containers in a list; none when there is no such file.
-fn read_list(path: &Path) -> Result<Vec<Entry>> {
-    let text = match read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => {
-            return Err(Error::StateUnreadable {
-                path: path.to_owned(),
-                source,
-            })
+        let metadata: Metadata = serde_json::from_str(&entry.metadata).unwrap_or_default();
+        if !metadata.pod_id.is_empty() {
+            return Ok(None);
         }
-        Ok(text) => text,
-    };
-    serde_json::from_str(&text).map_err(|error| Error::StateMalformed {
-        path: path.to_owned(),
-        why: error.to_string(),
-    })
-}
-
-/// The text of a regular file of bounded size; a named pipe blocks nobody.
-fn read(path: &Path) -> io::Result<String> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
-}
-
-impl Known {
-    /// Its first name, or its id.
-    pub(super) fn name(&self) -> &str {
-        self.names.first().unwrap_or(&self.id)
+        let mut known = Known::new(Runtime::Podman, entry.id, self.user);
+        known.names = entry.names.unwrap_or_default();
+        known.image = Some(metadata.image).filter(|image| !image.is_empty());
+        known.created = seconds_of(&entry.created);
+        known.pod = pod(folder, &known.id);
+        match self.pid(&known.id) {
+            Ok(pid) => known.claim.pid = pid,
+            Err(error) => known.claim.problem = Some(error.to_string()),
+        }
+        Ok(Some(known))
     }
 
-    /// Its first process, if it runs.
-    pub(super) fn init(&self) -> Result<Process> {
-        let not_running = |why: String| Error::NotRunning {
-            name: self.name().to_owned(),
-            why,
+    fn pid(&self, id: &str) -> Result<Option<u32>> {
+        let Some(run_root) = &self.run_root else {
+            return Ok(None);
         };
-        let pid = self
-            .pid()?
-            .ok_or_else(|| not_running("it has no process".to_owned()))?;
-        let process = match Process::open(pid) {
-            Err(Error::NoSuchProcess { pid }) => {
-                return Err(not_running(format!("its process {pid} has exited")))
-            }
-            other => other?,
-        };
-        if !belongs(&process, &self.id)? {
-            return Err(not_running(format!("{pid} is another process by now")));
-        }
-        Ok(process)
-    }
-
-    fn pid(&self) -> Result<Option<u32>> {
-        for path in &self.pid_files {
-            match read(path) {
-                Ok(text) => {
-                    let malformed = |_| Error::StateMalformed {
-                        path: path.clone(),
-                        why: "it holds no pid".to_owned(),
-                    };
-                    return text.trim().parse().map(Some).map_err(malformed);
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => {
-                    return Err(Error::StateUnreadable {
-                        path: path.clone(),
-                        source,
-                    })
+        for name in run_root.names()? {
+            if name.ends_with("-containers") {
+                let file = Path::new(&name).join(id).join("userdata/pidfile");
+                if let Some(pid) = run_root.pid(file)? {
+                    return Ok(Some(pid));
                 }
             }
         }
@@ -285,39 +178,92 @@ impl Known {
     }
 }
 
-/// Whether the process is one of the container's: its cgroup is named by the id,
-/// or (a container without a cgroup of its own) its parent is the container's
-/// monitor.
-pub(super) fn belongs(process: &Process, id: &str) -> Result<bool> {
-    if String::from_utf8_lossy(&process.read("cgroup")?).contains(id) {
-        return Ok(true);
-    }
-    let parent = match Process::open(process.parent()?) {
-        Ok(parent) => parent,
-        Err(_) => return Ok(false),
-    };
-    let arguments = parent.read("cmdline")?;
-    let for_id = arguments
-        .split(|&byte| byte == 0)
-        .any(|argument| argument == id.as_bytes());
-    Ok(for_id && parent.comm()? == "conmon")
+/// The pod that its own configuration tells of; what cannot be read tells of none.
+fn pod(folder: &Folder, id: &str) -> Option<Pod> {
+    let file = Path::new(id).join("userdata/config.json");
+    let config: Config = folder.json(file).ok()??;
+    // Its id: the name is in podman's database alone.
+    let id = config.annotations.get("io.kubernetes.cri-o.SandboxID")?;
+    Some(Pod {
+        name: id.clone(),
+        ..Pod::default()
+    })
 }
 
-#[cfg(test)]
-impl Store {
-    /// A store below `root`, as another user's.
-    pub(super) fn below(root: &Path, user: Option<u32>) -> Store {
-        Store {
-            graph_root: root.join("graph"),
-            run_root: root.join("run"),
-            user,
-        }
-    }
+/// `overlay-containers`, `vfs-containers` and the like below a root.
+fn driver_folders(root: &Folder, findings: &mut Findings) -> Vec<Folder> {
+    let names = root.names().map(Some);
+    let names = findings.note::<Vec<String>>(names).unwrap_or_default();
+    let names = names.iter().filter(|name| name.ends_with("-containers"));
+    let folders = names.map(|name| root.folder(name));
+    folders.filter_map(|folder| findings.note(folder)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::scratch::Scratch;
+    use crate::Error;
+
+    const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
+
+    /// What podman says on a machine below that directory.
+    fn found(scratch: &Scratch) -> Findings {
+        let mut findings = Findings::default();
+        let host = Host::below(scratch.path(), 0, &mut findings);
+        find(&host, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn stores_are_where_the_configuration_says() {
+        let scratch = Scratch::new("podman-stores");
+        let list = format!("[{{\"id\":\"{WEB}\",\"names\":[\"web\"],\"layer\":\"x\"}}]");
+        let config = "[storage]\ngraphroot = \"/srv/graph\"\nrunroot = \"/srv/run\"\n";
+        scratch.write("etc/containers/storage.conf", config);
+        scratch.write("srv/graph/vfs-containers/containers.json", &list);
+        let pid_file = format!("srv/run/vfs-containers/{WEB}/userdata/pidfile");
+        scratch.write(&pid_file, "17\n");
+        let findings = found(&scratch);
+        assert!(findings.problems.is_empty(), "{:?}", findings.problems);
+        let [web] = findings.known.as_slice() else {
+            panic!("{:?}", findings.known);
+        };
+        assert_eq!(
+            (web.names.as_slice(), web.claim.pid),
+            (&["web".to_owned()][..], Some(17))
+        );
+        scratch.write(&pid_file, "many");
+        let why = found(&scratch).known[0].claim.problem.clone().unwrap();
+        assert!(why.contains(&pid_file) && why.contains("no pid"), "{why}");
+    }
+
+    #[test]
+    fn hostile_lists_are_problems_and_hide_no_others() {
+        let scratch = Scratch::new("podman-hostile");
+        let folder = "var/lib/containers/storage/overlay-containers";
+        let honest = format!("[{{\"id\":\"{WEB}\",\"names\":null}}]");
+        scratch.write(&format!("{folder}/volatile-containers.json"), &honest);
+        for text in [
+            "",
+            "null",
+            "{}",
+            r#"[{"id":"../../../etc","names":["web"]}]"#,
+            r#"[{"id":"deadbeef/../../x","names":["web"]}]"#,
+            r#"[{"names":["web"]}]"#,
+        ] {
+            scratch.write(&format!("{folder}/containers.json"), text);
+            let findings = found(&scratch);
+            assert_eq!(findings.known.len(), 1, "{text}");
+            let [problem] = findings.problems.as_slice() else {
+                panic!("{text}: {:?}", findings.problems);
+            };
+            assert!(
+                matches!(problem, Error::StateMalformed { .. }),
+                "{text}: {problem}"
+            );
+        }
+    }
 
     #[test]
     fn settings_are_those_of_the_storage_table() {
@@ -327,13 +273,5 @@ mod tests {
         assert_eq!(setting(text, "runroot"), Some("/run/c".into()));
         assert_eq!(setting(text, "size"), None);
         assert_eq!(setting("[storage]\ngraphroot = 7", "graphroot"), None);
-    }
-
-    #[test]
-    fn users_come_from_the_text_of_passwd() {
-        let text =
-            "root:x:0:0:root:/root:/bin/bash\nbroken\nme:x:1000:1000:Me,,,:/home/me:/bin/sh\n+\n";
-        let users = passwd_users(text);
-        assert_eq!(users, [(0, "/root".into()), (1000, "/home/me".into())]);
     }
 }

@@ -141,3 +141,23 @@ proptest! {
         let _ = decode::<Request>(&bytes);
     }
 }
+
+#[test]
+fn refusals_are_bounded() {
+    let because = |causes: Vec<String>| Reply::Probes(Err(Refused::Because(causes)));
+    let cause = |bytes: usize| "c".repeat(bytes);
+    assert!(because(vec![cause(REASON_BYTES_MAX); CAUSES_MAX]).is_sound());
+    assert!(!because(vec![cause(REASON_BYTES_MAX + 1)]).is_sound());
+    assert!(!because(vec![cause(1); CAUSES_MAX + 1]).is_sound());
+    assert!(!because(Vec::new()).is_sound());
+    let spec = |start: usize, end: usize| {
+        let message = "what is wrong".to_owned();
+        let span = start..end;
+        Reply::Probes(Err(Refused::Spec(nsprobe_plan::SpecError {
+            span,
+            message,
+        })))
+    };
+    assert!(spec(3, 3).is_sound() && spec(0, 12).is_sound());
+    assert!(!spec(4, 3).is_sound() && !spec(0, usize::MAX).is_sound());
+}

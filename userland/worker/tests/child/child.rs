@@ -9,6 +9,7 @@
 
 mod attempts;
 
+use nsprobe_probes::{Listing, Refused};
 use nsprobe_symbolize::{Source, SourceFrame};
 use nsprobe_worker::{Holder, Parse, Parser, Reply, Reported, Request, Told};
 use std::os::fd::OwnedFd;
@@ -28,16 +29,41 @@ struct Misled {
     parser: Parser,
     /// Whether answers name a file that was never there.
     lies: bool,
+    /// The file that was opened last.
+    label: Vec<u8>,
 }
 
 impl Parse for Misled {
     fn answer(&mut self, request: Request, files: Vec<OwnedFd>) -> Reply {
         if let Request::Open { label, .. } = &request {
             mislead(label);
+            self.label.clone_from(label);
             if label.ends_with(b"another-answer") {
                 return Reply::Closed;
             }
             self.lies |= label.ends_with(b"names-another-file");
+        }
+        if let Request::Probes { wish, .. } = &request {
+            mislead(wish.typed.as_bytes());
+            if wish.typed == "names-no-program" {
+                let mut reply = self.parser.answer(request, files);
+                if let Reply::Probes(Ok(found)) = &mut reply {
+                    found.probes[0].entry = Some(7);
+                }
+                return reply;
+            }
+            if wish.typed == "wants-more-and-more" {
+                return Reply::Probes(Err(Refused::NeedsDebugFiles));
+            }
+        }
+        if let Request::List { .. } = &request {
+            if self.label.ends_with(b"lists-without-end") {
+                let next = Some(0);
+                return Reply::Listing(Ok(Listing {
+                    next,
+                    ..Listing::default()
+                }));
+            }
         }
         if let Request::Attach { files, .. } = &request {
             files.iter().for_each(|file| mislead(&file.label));

@@ -6,6 +6,7 @@
 
 pub(crate) mod dwarf;
 pub(crate) mod elf;
+pub(crate) mod endless;
 pub(crate) mod trial;
 
 use nsprobe_worker::{Limits, Options};
@@ -24,6 +25,7 @@ pub(crate) fn options() -> Options {
         limits: Limits {
             load: Duration::from_secs(20),
             query: Duration::from_secs(5),
+            probes: Duration::from_secs(20),
         },
         ..Options::default()
     }

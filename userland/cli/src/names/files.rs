@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files of one thread, read for it by a process without privileges.
+//!
+//! A file stays open as long as it is in use (DWARF is read when it is needed), and is closed
+//! after [`IDLE`] without a new name. So are its debug files, which are found at the same
+//! time.
+
+use super::sources::Line;
+use super::threads::{Around, Shared};
+use crate::origin::{self, Found, Holder, Origin};
+use crate::rows::Wishes;
+use crate::search::{self, Owner, Search};
+use libnsprobe::common::abi::ObjectIdentity;
+use libnsprobe::common::record::{Method, Unmapped};
+use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source, SourceFrame};
+use nsprobe_unwind::UnwindTable;
+use nsprobe_worker::{Answer, Error, Object, Query, Worker};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a file stays open without being needed.
+pub(crate) const IDLE: Duration = Duration::from_secs(30);
+/// Sources of one file's names that are told apart: split DWARF has thousands.
+const SOURCES_MAX: usize = 16;
+
+/// What is known of a frame.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    /// The functions there, the innermost inlined one first; empty when there
+    /// is no name.
+    pub(crate) functions: Vec<SourceFrame>,
+    /// Where the names come from.
+    pub(crate) source: Option<Source>,
+    /// Which file has them.
+    pub(crate) from: NamesFrom,
+    /// Why there is no name.
+    pub(crate) unresolved: Option<String>,
+    /// The file.
+    pub(crate) path: Option<PathBuf>,
+    /// Its build-id, in hexadecimal; empty when it has none.
+    pub(crate) build_id: String,
+    /// The address in front is no call: the frame may be wrong.
+    pub(crate) doubtful: bool,
+}
+
+/// A file, as far as it was of use.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) build_id: String,
+    pub(super) path: Option<PathBuf>,
+    pub(super) file: State,
+    pub(super) used: Instant,
+    /// What names came from.
+    pub(super) sources: Vec<(Source, NamesFrom)>,
+    pub(super) note: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Open(Box<Opened>),
+    /// What there was to tell of it is kept.
+    Closed(Line),
+    Unusable(String),
+}
+
+/// Where an object's file was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// Its path.
+    pub(crate) path: PathBuf,
+    /// How it was found.
+    pub(crate) origin: Origin,
+    /// The build-id that it has itself.
+    pub(crate) build_id: Vec<u8>,
+}
+
+/// A file, and those with its debug information.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) found: Found,
+    /// What was found when the file was announced, until a name is needed.
+    pub(super) pending: Option<search::Found>,
+    /// What there is to tell of debug files.
+    pub(super) notes: Vec<String>,
+    /// Where debug information was looked for, when there is none.
+    pub(super) looked_for: Option<String>,
+}
+
+/// The files of a thread.
+pub(super) struct Files {
+    /// Who parses them.
+    worker: Worker,
+    shared: Arc<Shared>,
+    around: Option<Arc<Around>>,
+    known: BTreeMap<u32, Known>,
+}
+
+impl Files {
+    /// None yet.
+    pub(super) fn new(worker: Worker, shared: Arc<Shared>) -> Files {
+        Files {
+            worker,
+            shared,
+            around: None,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Finds the file of an object, and the debug files of that, and has it read. One that was
+    /// not here before gets unwind rows.
+    pub(super) fn open(
+        &mut self,
+        id: u32,
+        identity: &ObjectIdentity,
+        holder: &Holder,
+        around: &Arc<Around>,
+        owner: Option<Box<Owner>>,
+    ) -> Result<Placed, String> {
+        let found = origin::find(holder, identity, &self.worker).map_err(|e| format!("{e:#}"));
+        if let (Some(rows), Ok(found)) = (&around.rows, &found) {
+            let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
+            if let (true, Ok(file)) = (is_new, found.object.try_clone_file()) {
+                rows.give(file, &found.path);
+            }
+        }
+        let placed = found.as_ref().map(|found| Placed {
+            path: found.path.clone(),
+            origin: found.origin,
+            build_id: found.object.build_id().unwrap_or_default().to_vec(),
+        });
+        let placed = placed.map_err(Clone::clone);
+        self.around = Some(Arc::clone(around));
+        if let Ok(placed) = &placed {
+            self.shared.reads(placed.path.clone(), 0);
+        }
+        let opened = found.map(|found| Opened::new(&around.search, found, owner));
+        let build_id = origin::hex(origin::build_id(identity));
+        let sources = self.known.remove(&id).map(|known| known.sources);
+        let mut known = Known::new(build_id, opened);
+        known.sources = sources.unwrap_or_default();
+        self.known.insert(id, known);
+        placed
+    }
+
+    /// What is known of places: offsets, and how they were come by; none when the file is not
+    /// open.
+    pub(super) fn names(&mut self, id: u32, places: &[(u64, u8)]) -> Option<Vec<Named>> {
+        let known = self.known.get_mut(&id)?;
+        known.used = Instant::now();
+        if matches!(known.file, State::Closed(_)) {
+            return None;
+        }
+        let around = self.around.as_ref()?;
+        Some(known.names(&around.search, &self.shared, places))
+    }
+
+    /// The unwind rows of an object; the outer none when its file is not open. An error when it
+    /// has none, and none when its file cannot be had.
+    pub(super) fn table(&mut self, id: u32) -> Option<Option<Result<UnwindTable, ()>>> {
+        let known = self.known.get_mut(&id)?;
+        known.used = Instant::now();
+        let opened = match &known.file {
+            State::Open(opened) => opened,
+            State::Closed(_) => return None,
+            State::Unusable(_) => return Some(None),
+        };
+        let rows = self.around.as_ref().and_then(|around| around.rows.as_ref());
+        let cache = rows.and_then(Wishes::cache);
+        Some(match opened.found.object.rows(cache) {
+            Ok((table, _)) => Some(Ok(table)),
+            Err(Error::Refused(_)) => Some(Err(())),
+            Err(_) => None,
+        })
+    }
+
+    /// Asks for the rows of a file once more.
+    pub(super) fn give_rows(&mut self, id: u32, claimed: Option<File>) {
+        let rows = self.around.as_ref().and_then(|around| around.rows.as_ref());
+        let (Some(rows), Some(known)) = (rows, self.known.get(&id)) else {
+            return;
+        };
+        let opened = match &known.file {
+            State::Open(opened) if opened.found.origin != Origin::Vdso => {
+                opened.found.object.try_clone_file().ok()
+            }
+            _ => None,
+        };
+        if let (Some(file), Some(path)) = (opened.or(claimed), &known.path) {
+            rows.give(file, path);
+        }
+    }
+
+    /// Closes files that were of no use lately; which.
+    pub(super) fn close_idle(&mut self) -> Vec<u32> {
+        let mut closed = Vec::new();
+        for (id, known) in &mut self.known {
+            if known.used.elapsed() > IDLE && matches!(known.file, State::Open(_)) {
+                known.file = State::Closed(known.describe());
+                closed.push(*id);
+            }
+        }
+        closed
+    }
+
+    /// Whether a file was opened here.
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.known.contains_key(&id)
+    }
+
+    /// Closes a file that is another's by now.
+    pub(super) fn forget(&mut self, id: u32) {
+        self.known.remove(&id);
+    }
+
+    /// The path of an object's file, as far as it is known.
+    pub(super) fn path_of(&self, id: u32) -> PathBuf {
+        let known = self.known.get(&id).and_then(|known| known.path.clone());
+        known.unwrap_or_else(|| "a file".into())
+    }
+
+    /// Where names came from, by object.
+    pub(super) fn sources(&self) -> Vec<(u32, Line)> {
+        let known = self.known.iter();
+        known.map(|(id, known)| (*id, known.describe())).collect()
+    }
+}
+
+impl Opened {
+    /// Secures the debug files of a file that was this owner.
+    fn new(search: &Search, found: Found, owner: Option<Box<Owner>>) -> Opened {
+        let pending = (found.origin != Origin::Vdso)
+            .then(|| search.find_for(&found.object, &found.mapped_path, owner.as_deref()));
+        Opened {
+            found,
+            pending,
+            notes: Vec::new(),
+            looked_for: None,
+        }
+    }
+
+    /// What is at some places, by the file and its debug files.
+    fn resolve(
+        &mut self,
+        search: &Search,
+        shared: &Shared,
+        queries: &[Query],
+    ) -> Result<Vec<Answer>, Error> {
+        let object = &self.found.object;
+        if let Some(mut pending) = self.pending.take() {
+            search.fetch(object, &mut pending);
+            self.notes = pending.notes;
+            self.looked_for = pending.looked_for;
+            shared.reads(self.found.path.clone(), bytes_of(object, &pending.files));
+            if let Err(why) = object.attach(pending.files) {
+                self.notes.push(why.to_string());
+            }
+        }
+        match object.resolve_all(queries) {
+            // Whichever of the files it was: the program has names of its own.
+            Err(why @ Error::Fatal(_)) if object.has_attached() => {
+                self.notes
+                    .push(format!("its debug files are not used: {why}"));
+                object.attach(OpenFiles::default())?;
+                object.resolve_all(queries)
+            }
+            answered => answered,
+        }
+    }
+}
+
+impl Known {
+    fn new(build_id: String, opened: Result<Opened, String>) -> Known {
+        Known {
+            build_id,
+            path: opened.as_ref().ok().map(|opened| opened.found.path.clone()),
+            file: match opened {
+                Ok(opened) => State::Open(Box::new(opened)),
+                Err(why) => State::Unusable(why),
+            },
+            used: Instant::now(),
+            sources: Vec::new(),
+            note: None,
+        }
+    }
+
+    /// What is known of places in the file: offsets, and how they were come by.
+    fn names(&mut self, search: &Search, shared: &Shared, places: &[(u64, u8)]) -> Vec<Named> {
+        let why = match &mut self.file {
+            State::Open(opened) => {
+                let queries: Vec<Query> = places.iter().map(query).collect();
+                match opened.resolve(search, shared, &queries) {
+                    Ok(answers) => {
+                        let answers = places.iter().zip(answers);
+                        return answers
+                            .map(|((_, method), answer)| self.named(*method, answer))
+                            .collect();
+                    }
+                    Err(why) => {
+                        let text = why.to_string();
+                        if let Error::Fatal(_) = why {
+                            self.file = State::Unusable(text.clone());
+                        }
+                        Some(text)
+                    }
+                }
+            }
+            State::Closed(_) => None,
+            State::Unusable(why) => Some(why.clone()),
+        };
+        let unnamed = Named {
+            unresolved: why,
+            ..self.unnamed()
+        };
+        vec![unnamed; places.len()]
+    }
+
+    /// A place without a name.
+    fn unnamed(&self) -> Named {
+        Named {
+            path: self.path.clone(),
+            build_id: self.build_id.clone(),
+            ..Named::default()
+        }
+    }
+
+    /// A place with this answer.
+    fn named(&mut self, method: u8, answer: Answer) -> Named {
+        let mut named = Named {
+            doubtful: !is_exact(method) && answer.is_after_call == Some(false),
+            ..self.unnamed()
+        };
+        match answer.found {
+            Ok(resolution) => {
+                let source = (resolution.source, resolution.from.clone());
+                if !self.sources.contains(&source) && self.sources.len() < SOURCES_MAX {
+                    self.sources.push(source);
+                }
+                self.note = self.note.take().or(resolution.note);
+                named.source = Some(resolution.source);
+                named.from = resolution.from;
+                named.functions = resolution.frames;
+            }
+            Err(why) => named.unresolved = Some(why.to_string()),
+        }
+        named
+    }
+}
+
+/// Bytes of a program and its debug files.
+fn bytes_of(object: &Object, files: &OpenFiles) -> u64 {
+    let bytes = |file: &File| file.metadata().map_or(0, |metadata| metadata.len());
+    let own = object.try_clone_file().map_or(0, |file| bytes(&file));
+    let separate = files.separate.iter().map(|open| bytes(&open.file));
+    separate.fold(own, u64::saturating_add)
+}
+
+fn query((offset, method): &(u64, u8)) -> Query {
+    Query {
+        offset: FileOffset(*offset),
+        lookup: match is_exact(*method) {
+            true => Lookup::Instruction,
+            false => Lookup::ReturnAddress,
+        },
+    }
+}
+
+/// Whether a frame's offset is that of the instruction itself, not of what follows a call.
+pub(crate) fn is_exact(method: u8) -> bool {
+    [Method::Registers, Method::Signal]
+        .iter()
+        .any(|exact| *exact as u8 == method)
+}
+
+/// What is known of a frame that is in no file.
+pub(crate) fn without_object(why: u8) -> Named {
+    let reasons = [
+        (Unmapped::Anonymous, "not in a file: generated code"),
+        (Unmapped::TableFull, "the session has too many files"),
+        (Unmapped::NoMapping, "the mapping could not be looked up"),
+        (Unmapped::HugeOffset, "too far into its file"),
+    ];
+    let reason = reasons.iter().find(|(known, _)| *known as u8 == why);
+    Named {
+        unresolved: Some(match reason {
+            Some((_, text)) => (*text).to_owned(),
+            None => format!("unknown reason {why}"),
+        }),
+        ..Named::default()
+    }
+}
+
+/// The last part of a path that a compiler was given.
+pub(crate) fn file_name(path: &str) -> &str {
+    Path::new(path)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or(path)
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The threads that look names up, each with a process without privileges that reads files for
+//! it. A file belongs to one of them; there are more when the others are busy.
+
+use super::files::{Files, Named, Placed};
+use super::sources::Line;
+use crate::origin::Secured;
+use crate::rows::Wishes;
+use crate::search::{Owner, Search};
+use anyhow::Context;
+use libnsprobe::common::abi::ObjectIdentity;
+use nsprobe_unwind::UnwindTable;
+use nsprobe_worker::{Options, Worker};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most threads.
+const THREADS_MAX: usize = 4;
+/// The part of the memory for names that is for those that came back; the rest is for the
+/// files in the hands of the processes.
+const NAMES_PART: u64 = 4;
+/// How often a thread looks for files that are of no use.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long a thread may take to sum up.
+const SUM_UP: Duration = Duration::from_secs(2);
+
+/// What the threads need of the trace.
+#[derive(Debug)]
+pub(crate) struct Around {
+    /// Where debug files are looked for.
+    pub(crate) search: Arc<Search>,
+    /// Where the unwind rows of files are asked for.
+    pub(crate) rows: Option<Wishes>,
+}
+
+/// What threads are asked for. All but the first is about a file that was opened.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// To find the file of an object, and to have it read.
+    Open {
+        id: u32,
+        identity: Box<ObjectIdentity>,
+        secured: Arc<Secured>,
+        around: Arc<Around>,
+        /// Who had it.
+        owner: Option<Box<Owner>>,
+    },
+    /// The names of places.
+    Name { id: u32, places: Vec<(u64, u8)> },
+    /// The unwind rows.
+    Table { id: u32 },
+    /// To ask for the rows once more, of the file that the kernel gave, or else of the open one.
+    GiveRows { id: u32, claimed: Option<File> },
+    /// Where names came from.
+    SumUp(Sender<Vec<(u32, Line)>>),
+}
+
+impl Job {
+    fn is_open(&self) -> bool {
+        matches!(self, Job::Open { .. })
+    }
+
+    fn id(&self) -> Option<u32> {
+        match self {
+            Job::Open { id, .. } | Job::Name { id, .. } => Some(*id),
+            Job::Table { id } | Job::GiveRows { id, .. } => Some(*id),
+            Job::SumUp(_) => None,
+        }
+    }
+}
+
+/// What threads answer.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// To [`Job::Open`]: where the file was found, or why it is of no use.
+    Opened {
+        id: u32,
+        opened: Result<Placed, String>,
+    },
+    /// To [`Job::Name`].
+    Named {
+        id: u32,
+        named: Vec<((u64, u8), Named)>,
+    },
+    /// To [`Job::Table`]: an error when there are no rows, none when the file cannot be had.
+    Table {
+        id: u32,
+        table: Option<Result<UnwindTable, ()>>,
+    },
+    /// To anything, or by itself: the file is closed, as it was of no use for long.
+    Closed { id: u32 },
+}
+
+impl Answer {
+    /// The object that it is about.
+    pub(super) fn id(&self) -> u32 {
+        match self {
+            Answer::Opened { id, .. } | Answer::Named { id, .. } => *id,
+            Answer::Table { id, .. } | Answer::Closed { id } => *id,
+        }
+    }
+}
+
+/// What a thread is doing.
+#[derive(Clone, Debug)]
+pub(super) struct Busy {
+    /// The object.
+    pub(super) id: u32,
+    /// Since when.
+    pub(super) since: Instant,
+    /// The file whose debug information is read, as far as it is known.
+    pub(super) path: PathBuf,
+    /// Bytes of it.
+    pub(super) bytes: u64,
+}
+
+/// What a thread shares with who asks it.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    busy: Mutex<Option<Busy>>,
+    /// Objects that are others' by now.
+    forgotten: Mutex<HashSet<u32>>,
+    /// Jobs that are not done.
+    left: AtomicUsize,
+}
+
+impl Shared {
+    fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whose debug information is read.
+    pub(super) fn reads(&self, path: PathBuf, bytes: u64) {
+        if let Some(busy) = &mut *self.busy() {
+            busy.path = path;
+            busy.bytes = bytes;
+        }
+    }
+}
+
+/// The threads, as who asks them has them.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    threads: Vec<Thread>,
+    most: usize,
+    options: Options,
+    memory_bytes: u64,
+    is_quiet: bool,
+    answers: Receiver<Answer>,
+    answer: Sender<Answer>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    jobs: Sender<Job>,
+    shared: Arc<Shared>,
+}
+
+impl Threads {
+    /// Starts the first one. An error says why files cannot be parsed safely.
+    pub(crate) fn start(
+        options: Options,
+        memory_bytes: u64,
+        is_quiet: bool,
+    ) -> anyhow::Result<Threads> {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let (answer, answers) = mpsc::channel();
+        let mut threads = Threads {
+            threads: Vec::new(),
+            most: processors.min(THREADS_MAX),
+            options,
+            memory_bytes,
+            is_quiet,
+            answers,
+            answer,
+        };
+        threads
+            .add()?
+            .recv()
+            .context("the thread of names ended")??;
+        Ok(threads)
+    }
+
+    /// Starts one more; what comes says whether it has a process.
+    fn add(&mut self) -> anyhow::Result<Receiver<nsprobe_worker::Result<()>>> {
+        let (jobs, receiver) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let (tell, started) = mpsc::channel();
+        let files_bytes = (self.memory_bytes - self.names_bytes()) / self.most as u64;
+        let options = Options {
+            memory_bytes: files_bytes,
+            ..self.options.clone()
+        };
+        let (answers, own) = (self.answer.clone(), Arc::clone(&shared));
+        let thread = thread::Builder::new().name("nsprobe-names".to_owned());
+        thread.spawn(move || {
+            // A process ends with the thread that starts it.
+            let worker = match Worker::start(options) {
+                Ok(worker) => worker,
+                Err(why) => {
+                    let text = why.to_string();
+                    // Only of the first one somebody listens.
+                    let _ = tell.send(Err(why));
+                    return refuse(&receiver, &answers, &text);
+                }
+            };
+            let _ = tell.send(Ok(()));
+            work(
+                &receiver,
+                &answers,
+                &own,
+                Files::new(worker, Arc::clone(&own)),
+            );
+        })?;
+        self.threads.push(Thread { jobs, shared });
+        Ok(started)
+    }
+
+    /// Bytes for names that came back.
+    pub(crate) fn names_bytes(&self) -> u64 {
+        self.memory_bytes / NAMES_PART
+    }
+
+    /// Whether nobody wants to know what takes so long.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// The one with least to do, which may be a new one.
+    pub(super) fn least_busy(&mut self) -> usize {
+        match self.least(None) {
+            Some((at, 0)) => at,
+            least => self.one_more().or(least.map(|(at, _)| at)).unwrap_or(0),
+        }
+    }
+
+    /// Another one than this; none when there is none that has nothing to do.
+    pub(super) fn another(&mut self, than: usize) -> Option<usize> {
+        match self.least(Some(than)) {
+            Some((at, 0)) => Some(at),
+            _ => self.one_more(),
+        }
+    }
+
+    fn least(&self, but: Option<usize>) -> Option<(usize, usize)> {
+        let left =
+            |(at, thread): (usize, &Thread)| (at, thread.shared.left.load(Ordering::Relaxed));
+        let threads = self.threads.iter().enumerate().map(left);
+        threads
+            .filter(|(at, _)| Some(*at) != but)
+            .min_by_key(|(_, left)| *left)
+    }
+
+    fn one_more(&mut self) -> Option<usize> {
+        if self.threads.len() >= self.most {
+            return None;
+        }
+        // Nobody waits until it has a process.
+        self.add().ok()?;
+        Some(self.threads.len() - 1)
+    }
+
+    /// What a thread is doing.
+    pub(super) fn busy(&self, thread: usize) -> Option<Busy> {
+        self.threads.get(thread)?.shared.busy().clone()
+    }
+
+    /// An object is no longer a thread's.
+    pub(super) fn forget(&mut self, thread: usize, id: u32) {
+        if let Some(thread) = self.threads.get(thread) {
+            thread.shared.forgotten().insert(id);
+        }
+    }
+
+    /// Asks a thread for something.
+    pub(super) fn send(&mut self, thread: usize, job: Job) {
+        let Some(thread) = self.threads.get(thread) else {
+            return;
+        };
+        if let Job::Open { id, .. } = &job {
+            thread.shared.forgotten().remove(id);
+        }
+        thread.shared.left.fetch_add(1, Ordering::Relaxed);
+        // One that has panicked does not answer.
+        let _ = thread.jobs.send(job);
+    }
+
+    /// An answer that is there.
+    pub(super) fn answer(&mut self) -> Option<Answer> {
+        self.answers.try_recv().ok()
+    }
+
+    /// The next answer, if one comes in time.
+    pub(super) fn answer_within(&mut self, limit: Duration) -> Option<Answer> {
+        self.answers.recv_timeout(limit).ok()
+    }
+
+    /// Where names came from, by object, as far as the threads tell in time.
+    pub(super) fn sources(&mut self) -> BTreeMap<u32, Line> {
+        let until = Instant::now() + SUM_UP;
+        let mut all = BTreeMap::new();
+        let (tell, told) = mpsc::channel();
+        for at in 0..self.threads.len() {
+            self.send(at, Job::SumUp(tell.clone()));
+        }
+        drop(tell);
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Ok(lines) = told.recv_timeout(left()) {
+            all.extend(lines);
+        }
+        all
+    }
+}
+
+/// Files that come to a thread without a process have no names.
+fn refuse(jobs: &Receiver<Job>, answers: &Sender<Answer>, why: &str) {
+    for job in jobs {
+        if let Job::Open { id, .. } = job {
+            let opened = Err(why.to_owned());
+            // Who does not listen has ended.
+            let _ = answers.send(Answer::Opened { id, opened });
+        }
+    }
+}
+
+/// Does what is asked for until nobody asks any more.
+fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &Shared, mut files: Files) {
+    let tell = |answer| answers.send(answer).is_ok();
+    loop {
+        let goes_on = match jobs.recv_timeout(PAUSE) {
+            Ok(job) => {
+                let goes_on = one(&mut files, shared, job).is_none_or(tell);
+                *shared.busy() = None;
+                shared.left.fetch_sub(1, Ordering::Relaxed);
+                goes_on
+            }
+            Err(RecvTimeoutError::Timeout) => true,
+            Err(RecvTimeoutError::Disconnected) => false,
+        };
+        // They stay so: jobs for them may still be in the queue.
+        shared.forgotten().iter().for_each(|id| files.forget(*id));
+        let closed = files.close_idle();
+        if !goes_on || !closed.into_iter().all(|id| tell(Answer::Closed { id })) {
+            return;
+        }
+    }
+}
+
+/// Does one thing.
+fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
+    let id = match job.id() {
+        Some(id) if shared.forgotten().contains(&id) => return None,
+        // It was another thread's meanwhile.
+        Some(id) if !job.is_open() && !files.has(id) => return None,
+        Some(id) => id,
+        None => 0,
+    };
+    *shared.busy() = Some(Busy {
+        id,
+        since: Instant::now(),
+        path: files.path_of(id),
+        bytes: 0,
+    });
+    Some(match job {
+        Job::Open {
+            id,
+            identity,
+            secured,
+            around,
+            owner,
+        } => Answer::Opened {
+            id,
+            opened: files.open(id, &identity, &secured.holder, &around, owner),
+        },
+        Job::Name { id, places } => match files.names(id, &places) {
+            Some(named) => Answer::Named {
+                id,
+                named: places.into_iter().zip(named).collect(),
+            },
+            None => Answer::Closed { id },
+        },
+        Job::Table { id } => match files.table(id) {
+            Some(table) => Answer::Table { id, table },
+            None => Answer::Closed { id },
+        },
+        Job::GiveRows { id, claimed } => {
+            files.give_rows(id, claimed);
+            return None;
+        }
+        Job::SumUp(tell) => {
+            // Who does not wait any more needs no answer.
+            let _ = tell.send(files.sources());
+            return None;
+        }
+    })
+}

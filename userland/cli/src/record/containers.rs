@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The containers of a recording: those that it was asked for, and those that its tasks and
+//! hits turn out to be in.
+
+use crate::target::Target;
+use crate::tasks::{Found, Key, Namer};
+use libnsprobe::common::record::Record;
+use libnsprobe::common::task::TaskDetails;
+use libnsprobe::Copied;
+use nsprobe_capsule::model::Container;
+use nsprobe_target::{Process, Running};
+
+/// The containers that are known by now.
+pub(super) fn of_target(target: &Target) -> Vec<Container> {
+    let all = match target {
+        Target::Container(container) => std::slice::from_ref(container.as_ref()),
+        Target::Group(group) => &group.members,
+        Target::Host | Target::Process(_) | Target::Command(_) => &[],
+    };
+    all.iter().map(of_running).collect()
+}
+
+fn of_running(running: &Running) -> Container {
+    let one = &running.container;
+    let init = one.init.filter(|init| init.owns_namespace);
+    Container {
+        pid_namespace: init.map_or(0, |init| init.pid_namespace),
+        name: Some(one.name.clone()),
+        pid: running.init.pid(),
+        cgroup: one
+            .cgroup
+            .as_ref()
+            .and_then(|cgroup| cgroup.id)
+            .unwrap_or(0),
+        runtime: Some(one.runtime.name().to_owned()),
+        id: one.id.clone(),
+        pod: one.pod.as_ref().map(ToString::to_string),
+        known_ns: 0,
+    }
+}
+
+/// Finds the containers that records tell of.
+pub(super) struct Containers {
+    namer: Namer,
+    /// Our own pid namespace, which is no container's.
+    own: u32,
+}
+
+impl Containers {
+    /// Begins.
+    pub(super) fn new() -> anyhow::Result<Containers> {
+        Ok(Containers {
+            namer: Namer::start()?,
+            own: Process::open(std::process::id())?.pid_namespace()?,
+        })
+    }
+
+    /// Looks for those that records tell of.
+    pub(super) fn note(&mut self, copied: &Copied) {
+        copied
+            .records()
+            .for_each(|record| self.note_record(&record));
+    }
+
+    /// Looks for those that a record tells of.
+    pub(super) fn note_record(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Task(task, details) => self.note_task(task.cgroup, details),
+            Record::Hit(hit, _) if hit.pidns_inum != self.own => self.namer.want(Key {
+                cgroup: 0,
+                pid_namespace: hit.pidns_inum,
+            }),
+            _ => {}
+        }
+    }
+
+    fn note_task(&mut self, cgroup: u64, details: &TaskDetails<'_>) {
+        // The first level is our own.
+        let inner = details.levels.get(1..).unwrap_or_default();
+        let (last, outer) = match inner.split_last() {
+            Some((last, outer)) => (last.inum, outer),
+            None => (0, inner),
+        };
+        self.namer.want(Key {
+            cgroup,
+            pid_namespace: last,
+        });
+        for level in outer {
+            self.namer.want(Key {
+                cgroup: 0,
+                pid_namespace: level.inum,
+            });
+        }
+    }
+
+    /// What was found since.
+    pub(super) fn found(&mut self) -> Vec<Container> {
+        self.namer.found().into_iter().map(model).collect()
+    }
+
+    /// The rest of what is found.
+    pub(super) fn finish(&mut self) -> Vec<Container> {
+        self.namer.finish().into_iter().map(model).collect()
+    }
+}
+
+fn model(found: Found) -> Container {
+    let Found {
+        key,
+        known,
+        time_ns,
+    } = found;
+    Container {
+        pid_namespace: key.pid_namespace,
+        name: Some(known.name),
+        pid: 0,
+        cgroup: key.cgroup,
+        runtime: Some(known.runtime),
+        id: known.id,
+        pod: known.pod,
+        known_ns: time_ns,
+    }
+}

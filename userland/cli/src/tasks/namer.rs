@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds the names of containers in a thread of its own: that takes a look at all processes
+//! and at files, and the rings must not wait for it.
+
+use super::{Known, LivePlaces, Places};
+use anyhow::Context;
+use libnsprobe::Reader;
+use nix::sys::signal::SigSet;
+use std::collections::HashSet;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// After which times it is looked for a container: its runtime may write its files after
+/// its first process has started.
+const LOOKS: [Duration; 4] = [
+    Duration::from_millis(5),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+];
+/// Most containers that are looked for; a program that makes namespaces in a loop must not
+/// fill the memory.
+const KEYS_MAX: usize = 1 << 16;
+
+/// What tasks tell of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// The control group; zero for one that is not known.
+    pub(crate) cgroup: u64,
+    /// The pid namespace; zero for our own.
+    pub(crate) pid_namespace: u32,
+}
+
+/// A container that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) key: Key,
+    pub(crate) known: Known,
+    /// When, in the clock of the records.
+    pub(crate) time_ns: u64,
+}
+
+/// Finds names.
+pub(crate) struct Namer {
+    wanted: Option<Sender<Key>>,
+    found: Receiver<Found>,
+    asked: HashSet<Key>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Namer {
+    /// Starts the thread.
+    pub(crate) fn start() -> anyhow::Result<Namer> {
+        let (wanted, asked) = mpsc::channel();
+        let (answers, found) = mpsc::channel();
+        let thread = thread::Builder::new().name("names".to_owned());
+        let thread = thread.spawn(move || {
+            // They are for who waits for them.
+            let _ = SigSet::all().thread_block();
+            Search::default().run(&asked, &answers);
+        });
+        Ok(Namer {
+            wanted: Some(wanted),
+            found,
+            asked: HashSet::new(),
+            thread: Some(thread.context("cannot start a thread")?),
+        })
+    }
+
+    /// A task was seen there.
+    pub(crate) fn want(&mut self, key: Key) {
+        let is_nowhere = key.cgroup == 0 && key.pid_namespace == 0;
+        if is_nowhere || self.asked.len() >= KEYS_MAX || !self.asked.insert(key) {
+            return;
+        }
+        if let Some(wanted) = &self.wanted {
+            // When the thread is gone, there are no names.
+            let _ = wanted.send(key);
+        }
+    }
+
+    /// What was found meanwhile.
+    pub(crate) fn found(&mut self) -> Vec<Found> {
+        self.found.try_iter().collect()
+    }
+
+    /// Has what is missing looked for once more; the rest of what is found.
+    pub(crate) fn finish(&mut self) -> Vec<Found> {
+        drop(self.wanted.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was told; what it found before is good.
+            let _ = thread.join();
+        }
+        self.found()
+    }
+}
+
+/// The thread's part.
+#[derive(Default)]
+struct Search {
+    places: LivePlaces,
+    /// What is looked for, how often that was done, and when it is to be done next.
+    waiting: Vec<(Key, usize, Instant)>,
+}
+
+impl Search {
+    fn run(&mut self, asked: &Receiver<Key>, answers: &Sender<Found>) {
+        let mut is_over = false;
+        while !is_over {
+            let due = self.waiting.iter().map(|(.., due)| *due).min();
+            let key = match due {
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => asked.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            is_over = key == Err(RecvTimeoutError::Disconnected);
+            let first = |key| (key, 0, Instant::now() + LOOKS[0]);
+            self.waiting.extend(key.ok().into_iter().map(first));
+            self.waiting.extend(asked.try_iter().map(first));
+            if is_over || due.is_some_and(|due| due <= Instant::now()) {
+                self.look(answers, is_over);
+            }
+        }
+    }
+
+    /// Looks for what is due.
+    fn look(&mut self, answers: &Sender<Found>, all: bool) {
+        let now = Instant::now();
+        if self.waiting.is_empty() {
+            return;
+        }
+        // What cannot be read names nothing.
+        let _ = self.places.refresh();
+        let places = &self.places;
+        self.waiting.retain_mut(|(key, looks, due)| {
+            if !all && *due > now {
+                return true;
+            }
+            if let Some(known) = places.container(key.cgroup, key.pid_namespace) {
+                let found = Found {
+                    key: *key,
+                    known: (*known).clone(),
+                    time_ns: Reader::now(),
+                };
+                return answers.send(found).is_err();
+            }
+            *looks += 1;
+            match LOOKS.get(*looks) {
+                Some(pause) => *due = now + *pause,
+                None => return false,
+            }
+            true
+        });
+    }
+}

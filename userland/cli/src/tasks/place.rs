@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a task is: in which container, on the host, or in the kernel.
+
+use nsprobe_tasks::Task;
+use std::rc::Rc;
+
+/// What is known of a container that tasks are in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Known {
+    /// Its name, as its runtime has it; from a container's files, so not escaped.
+    pub(crate) name: String,
+    /// What runs it, such as `podman`.
+    pub(crate) runtime: String,
+    /// Its id.
+    pub(crate) id: Option<String>,
+    /// The pod that it belongs to.
+    pub(crate) pod: Option<String>,
+}
+
+/// Who knows containers by what the kernel tells of a task.
+pub(crate) trait Places {
+    /// The container of a control group (0 for one that is not known) and a pid namespace.
+    fn container(&self, cgroup: u64, pid_namespace: u32) -> Option<Rc<Known>>;
+}
+
+/// Where a task is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// In a container that has a name.
+    Container(Rc<Known>),
+    /// In a pid namespace of which nothing else is known.
+    Namespace(u32),
+    /// In no container.
+    Host,
+    /// It is one of the kernel's own threads.
+    Kernel,
+}
+
+impl Place {
+    /// That of a task as it is now, or was last.
+    pub(crate) fn of(task: &Task, places: &impl Places) -> Place {
+        Place::at(task, u64::MAX, places)
+    }
+
+    /// That of a task as it was at a time.
+    pub(crate) fn at(task: &Task, time_ns: u64, places: &impl Places) -> Place {
+        if task.is_kernel {
+            return Place::Kernel;
+        }
+        let levels = task.levels.at(time_ns).map_or(&[][..], |levels| levels);
+        let cgroup = task.cgroups.at(time_ns).copied().unwrap_or(0);
+        let inums = levels.iter().map(|level| level.inum);
+        Place::found(cgroup, inums, places)
+    }
+
+    /// That of a control group in these pid namespaces, the opener's first.
+    pub(crate) fn found(
+        cgroup: u64,
+        inums: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
+        places: &impl Places,
+    ) -> Place {
+        let depth = inums.len();
+        let mut own = None;
+        // A namespace within a container's is a part of that container.
+        for (above, inum) in inums.rev().enumerate() {
+            let is_outermost = above + 1 == depth;
+            // The opener's own namespace is nobody's: there, only the control group tells.
+            let asked = match (above, is_outermost) {
+                (0, true) => Some((cgroup, 0)),
+                (0, false) => Some((cgroup, inum)),
+                (_, false) => Some((0, inum)),
+                (_, true) => None,
+            };
+            let known = asked.and_then(|(group, inum)| places.container(group, inum));
+            if let Some(known) = known {
+                return Place::Container(known);
+            }
+            if !is_outermost {
+                own = own.or(Some(inum));
+            }
+        }
+        own.map_or(Place::Host, Place::Namespace)
+    }
+
+    /// How people call it. Not escaped.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Place::Container(known) => known.name.clone(),
+            Place::Namespace(inum) => format!("pid:[{inum}]"),
+            Place::Host => "(host)".to_owned(),
+            Place::Kernel => "(kernel)".to_owned(),
+        }
+    }
+
+    /// The container that it is, when there is a name for it.
+    pub(crate) fn known(&self) -> Option<&Known> {
+        match self {
+            Place::Container(known) => Some(known),
+            Place::Namespace(_) | Place::Host | Place::Kernel => None,
+        }
+    }
+
+    /// How machines call it: `container`, `namespace`, `host`, `kernel`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Place::Container(_) => "container",
+            Place::Namespace(_) => "namespace",
+            Place::Host => "host",
+            Place::Kernel => "kernel",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two;
+
+    impl Places for Two {
+        fn container(&self, cgroup: u64, pid_namespace: u32) -> Option<Rc<Known>> {
+            let name = match (cgroup, pid_namespace) {
+                (7, _) => "by group",
+                (_, 200) => "by namespace",
+                _ => return None,
+            };
+            Some(Rc::new(Known {
+                name: name.to_owned(),
+                runtime: "test".to_owned(),
+                id: None,
+                pod: None,
+            }))
+        }
+    }
+
+    #[test]
+    fn a_task_is_where_its_group_or_its_namespaces_say() {
+        let name = |cgroup, inums: &[u32]| Place::found(cgroup, inums.iter().copied(), &Two).name();
+        assert_eq!(name(1, &[100]), "(host)");
+        assert_eq!(name(7, &[100]), "by group");
+        assert_eq!(name(1, &[100, 200]), "by namespace");
+        assert_eq!(name(7, &[100, 200]), "by group");
+        assert_eq!(name(1, &[100, 200, 300]), "by namespace");
+        assert_eq!(name(1, &[100, 300, 400]), "pid:[400]");
+        assert_eq!(
+            name(1, &[200]),
+            "(host)",
+            "our own namespace is no container to us"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which tasks are meant by `-c`.
+
+use super::{Place, Places};
+use crate::args::Who;
+use nsprobe_target::{Running, Scope as TargetScope};
+use nsprobe_tasks::Task;
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Where control groups are directories.
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Most control groups of a container.
+const CGROUPS_MAX: usize = 1 << 16;
+
+/// Tasks that are wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    container: Option<Wanted>,
+}
+
+/// A container, by what tasks tell.
+#[derive(Debug, Default)]
+struct Wanted {
+    id: Option<String>,
+    pid_namespace: Option<u32>,
+    /// Ids of its control group and of those below, when it shares its pid namespace.
+    cgroups: HashSet<u64>,
+    processes: HashSet<u32>,
+}
+
+impl Scope {
+    /// Those that the user means. Fails for a container that is not there, or for several.
+    pub(crate) fn find(who: &Who) -> anyhow::Result<Scope> {
+        let Who::Container(spec) = who else {
+            return Ok(Scope::default());
+        };
+        let found = Running::find(spec)?;
+        let mut wanted = Wanted {
+            id: found.container.id.clone(),
+            ..Wanted::default()
+        };
+        match found.scope()? {
+            TargetScope::PidNamespace(inum) => wanted.pid_namespace = Some(inum),
+            TargetScope::Cgroup(id) => {
+                wanted.cgroups.insert(id);
+                let path = found.container.cgroup.as_ref().map(|cgroup| &cgroup.path);
+                let path = path.map_or("", |path| path.trim_start_matches('/'));
+                add_below(&Path::new(CGROUPS).join(path), &mut wanted.cgroups);
+            }
+            TargetScope::Processes => wanted.processes.extend(found.processes()?),
+        }
+        Ok(Scope {
+            container: Some(wanted),
+        })
+    }
+
+    /// Whether a task is one of them.
+    pub(crate) fn has(&self, task: &Task, places: &impl Places) -> bool {
+        let Some(wanted) = &self.container else {
+            return true;
+        };
+        let levels = task.levels.last().map_or(&[][..], |levels| levels);
+        let mut inums = levels.iter().map(|level| level.inum);
+        let is_inside = wanted
+            .pid_namespace
+            .is_some_and(|wanted| inums.any(|inum| inum == wanted));
+        let cgroup = task.cgroups.last().copied().unwrap_or(0);
+        is_inside
+            || wanted.cgroups.contains(&cgroup)
+            || wanted.processes.contains(&task.pid())
+            || wanted.is(&Place::of(task, places))
+    }
+
+    /// Whether a place, in these pid namespaces, is one of theirs.
+    pub(crate) fn has_place(&self, place: &Place, cgroup: u64, inums: &[u32]) -> bool {
+        let Some(wanted) = &self.container else {
+            return true;
+        };
+        let is_inside = wanted
+            .pid_namespace
+            .is_some_and(|inum| inums.contains(&inum));
+        is_inside || wanted.cgroups.contains(&cgroup) || wanted.is(place)
+    }
+}
+
+impl Wanted {
+    fn is(&self, place: &Place) -> bool {
+        let id = place.known().and_then(|known| known.id.as_ref());
+        id.is_some() && id == self.id.as_ref()
+    }
+}
+
+/// Adds the ids of the control groups in a directory. Those that go meanwhile have none.
+fn add_below(directory: &Path, ids: &mut HashSet<u64>) {
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop().filter(|_| ids.len() < CGROUPS_MAX) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if let Ok(found) = entry.metadata() {
+                if found.is_dir() && ids.insert(found.ino()) {
+                    left.push(entry.path());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's answers about tasks: who is there, who came and went, who ran.
+
+use libnsprobe::common::abi::{TASKS_CPU, TASKS_LIFE, TASKS_NAMES, TASKS_UNFILTERED};
+use libnsprobe::common::record::Record;
+use libnsprobe::{Device, DumpOptions, Reader, Session, SetupOptions, TaskOptions};
+use nsprobe_tasks::Tasks;
+use std::collections::HashMap;
+
+/// How long the threads of a control group and a pid namespace have run on all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CpuRow {
+    pub(crate) cgroup: u64,
+    pub(crate) pid_namespace: u32,
+    pub(crate) cpu_ns: u64,
+    pub(crate) switches: u64,
+}
+
+impl CpuRow {
+    /// Whose it is.
+    pub(crate) fn key(&self) -> (u64, u32) {
+        (self.cgroup, self.pid_namespace)
+    }
+}
+
+/// Who ran how long, since it was asked for first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CpuReading {
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub(crate) time_ns: u64,
+    /// Each group and namespace once.
+    pub(crate) rows: Vec<CpuRow>,
+    /// CPU time for which there was no row.
+    pub(crate) turned_away_ns: u64,
+}
+
+/// What a dump tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dump {
+    /// With arguments.
+    pub(crate) args: bool,
+}
+
+/// Bytes of a ring for tasks that come and go: a thousand of them.
+const RING_BYTES: u64 = 256 << 10;
+/// The same where nothing is to come.
+const RING_BYTES_MIN: u64 = 4 << 10;
+/// Groups and namespaces for which each CPU has room.
+const CPU_ROWS: u32 = 4096;
+
+/// The kernel, as a source of what there is to know of tasks.
+pub(crate) struct Source {
+    session: Session,
+    reader: Reader,
+}
+
+impl Source {
+    /// A session of its own. With `over_time`, CPU times are kept from now on, and those who
+    /// come and go are recorded.
+    pub(crate) fn open(over_time: bool) -> anyhow::Result<Source> {
+        let (ring_bytes, flags, cpu_rows) = match over_time {
+            true => (
+                RING_BYTES,
+                TASKS_UNFILTERED | TASKS_LIFE | TASKS_NAMES | TASKS_CPU,
+                CPU_ROWS,
+            ),
+            false => (RING_BYTES_MIN, TASKS_UNFILTERED, 0),
+        };
+        let setup = SetupOptions::with_ring_bytes(ring_bytes);
+        let (mut session, reader) = Device::open()?.setup(&setup)?;
+        session.set_tasks(&TaskOptions {
+            flags,
+            args_bytes: 0,
+            cpu_rows,
+        })?;
+        Ok(Source { session, reader })
+    }
+
+    /// Tells of all tasks that live now.
+    pub(crate) fn dump(&mut self, tasks: &mut Tasks, what: Dump) -> anyhow::Result<()> {
+        tasks.dump_begun(Reader::now());
+        let options = DumpOptions {
+            args: what.args,
+            mappings: false,
+        };
+        let dump = self.session.dump_tasks(options)?;
+        dump.records().for_each(|record| take(tasks, &record));
+        tasks.dump_ended();
+        Ok(())
+    }
+
+    /// Who has run how long by now.
+    pub(crate) fn cpu(&mut self) -> anyhow::Result<CpuReading> {
+        let times = self.session.cpu_times()?;
+        let mut rows: HashMap<(u64, u32), CpuRow> = HashMap::new();
+        for time in &times.rows {
+            let row = rows
+                .entry((time.cgroup, time.pidns_inum))
+                .or_insert(CpuRow {
+                    cgroup: time.cgroup,
+                    pid_namespace: time.pidns_inum,
+                    ..CpuRow::default()
+                });
+            row.cpu_ns += time.runtime_ns;
+            row.switches += time.switches;
+        }
+        Ok(CpuReading {
+            time_ns: times.time_ns,
+            rows: rows.into_values().collect(),
+            turned_away_ns: times.turned_away_ns,
+        })
+    }
+
+    /// Takes what has come; how many records were lost so far.
+    pub(crate) fn drain(&mut self, tasks: &mut Tasks) -> anyhow::Result<u64> {
+        let batch = self.reader.collect_rest()?;
+        for record in batch.records() {
+            match record {
+                // Programs that were started: nobody here looks into them.
+                Record::Object(object) => self.session.let_go(object.id)?,
+                record => take(tasks, &record),
+            }
+        }
+        drop(batch);
+        Ok(self.reader.lost_in_rings())
+    }
+}
+
+fn take(tasks: &mut Tasks, record: &Record<'_>) {
+    if let Record::Task(record, details) = record {
+        tasks.apply(record, details);
+    }
+}

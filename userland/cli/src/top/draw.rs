@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The screen as characters.
+
+use super::interval::Interval;
+use super::rows::Row;
+use super::screen::Screen;
+use crate::args::TopSort;
+use nsprobe_symbolize::escaped;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Clear, Paragraph};
+use ratatui::Frame;
+
+/// What the columns in front of the name are called, each as wide as its cells.
+const HEAD: &str = "  %CPU   %ALL  SWITCH/S  PROC  THRD  NAME";
+
+const HELP: [&str; 12] = [
+    "arrows, j k, PgUp, PgDn   move",
+    "Enter, right, left, l h   unfold and fold: processes, threads",
+    "c n t s                   sort by CPU, name, threads, switches",
+    "r                         turn the order round",
+    "/                         show only what has a text in it; Esc: all",
+    "space                     pause",
+    "q, Ctrl-C                 quit",
+    "",
+    "%CPU: of one CPU. %ALL: of all together. A container's time is the",
+    "kernel's own account; that of its processes comes from two looks at",
+    "them, and what these leave over has a row of its own.",
+    "(any key to go on)",
+];
+
+/// How many rows there is room for.
+pub(super) fn room(height: u16) -> usize {
+    usize::from(height.saturating_sub(3))
+}
+
+/// Draws.
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
+    let [top, head, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(summary(screen)), top);
+    let titles = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    frame.render_widget(Paragraph::new(HEAD).style(titles), head);
+    for (line, row) in (body.top()..body.bottom()).zip(shown(screen)) {
+        let (at, row) = row;
+        let area = Rect::new(body.x, line, body.width, 1);
+        let style = match at == screen.at {
+            true => Style::new().add_modifier(Modifier::REVERSED),
+            false => Style::new(),
+        };
+        let text = row_text(row, &screen.interval);
+        frame.render_widget(Paragraph::new(text).style(style), area);
+    }
+    frame.render_widget(Paragraph::new(footer(screen)), foot);
+    if screen.shows_help {
+        draw_help(frame);
+    }
+}
+
+fn shown(screen: &Screen) -> impl Iterator<Item = (usize, &Row)> {
+    screen.rows.iter().enumerate().skip(screen.first)
+}
+
+/// The first line.
+fn summary(screen: &Screen) -> String {
+    let interval = &screen.interval;
+    let mut text = format!(
+        "nsprobe top  {:.1} s  CPU {:.1} % of {} %",
+        interval.elapsed_ns as f64 / 1e9,
+        interval.percent(interval.cpu_ns()),
+        100 * interval.cpus
+    );
+    if interval.lost > 0 {
+        text.push_str(&format!("  {} records lost", interval.lost));
+    }
+    if screen.is_paused {
+        text.push_str("  [paused]");
+    }
+    text
+}
+
+fn footer(screen: &Screen) -> Line<'static> {
+    if let Some(typed) = &screen.typed {
+        return Line::raw(format!("show only: {}_", escaped(typed)));
+    }
+    let sort = match screen.choice.sort {
+        TopSort::Cpu => "CPU",
+        TopSort::Name => "name",
+        TopSort::Tasks => "threads",
+        TopSort::Switches => "switches",
+    };
+    let turned = if screen.choice.reverse {
+        ", turned round"
+    } else {
+        ""
+    };
+    let filter = match screen.choice.filter.as_str() {
+        "" => String::new(),
+        filter => format!("  only: {}", escaped(filter)),
+    };
+    Line::raw(format!(
+        "q quit  ? help  / filter  space pause  by {sort}{turned}{filter}"
+    ))
+}
+
+/// A row as a line.
+pub(super) fn row_text(row: &Row, interval: &Interval) -> String {
+    let optional = |number: Option<usize>| number.map_or(String::new(), |n| n.to_string());
+    let seconds = interval.elapsed_ns as f64 / 1e9;
+    let rate = |switches: u64| format!("{:.0}", switches as f64 / seconds.max(1e-9));
+    let fold = match row.unfolded {
+        Some(true) => "- ",
+        Some(false) => "+ ",
+        None => "  ",
+    };
+    format!(
+        "{:>6.1} {:>6.1} {:>9} {:>5} {:>5}  {}{fold}{}",
+        interval.percent(row.cpu_ns),
+        interval.percent_of_all(row.cpu_ns),
+        row.switches.map_or(String::new(), rate),
+        optional(row.processes),
+        optional(row.threads),
+        "  ".repeat(row.depth),
+        row.name
+    )
+}
+
+fn draw_help(frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let (width, height) = (72.min(area.width), (HELP.len() as u16 + 2).min(area.height));
+    let place = Rect::new(
+        (area.width - width) / 2,
+        (area.height - height) / 2,
+        width,
+        height,
+    );
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::raw(*line)).collect();
+    frame.render_widget(Clear, place);
+    let text = Paragraph::new(lines).block(Block::bordered().title(" nsprobe top "));
+    frame.render_widget(text, place);
+}
+
+#[cfg(test)]
+mod tests;

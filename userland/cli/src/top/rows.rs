@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An interval as rows: containers, and below those that are unfolded, processes and threads.
+
+use super::interval::{GroupUse, Interval, ProcessUse};
+use crate::args::TopSort;
+use crate::tasks::Place;
+use nsprobe_symbolize::escaped;
+use nsprobe_tasks::TaskId;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+/// Which row: it stays the same when the numbers in it change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RowId {
+    Group(Place),
+    Process(Place, u32),
+    Thread(TaskId),
+    /// What a container ran that is none of its processes'.
+    Remainder(Place),
+    /// What the kernel had no room to account for.
+    Unaccounted,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub(super) id: RowId,
+    /// How deep below a container.
+    pub(super) depth: usize,
+    /// Whether it is unfolded; none when there is nothing below.
+    pub(super) unfolded: Option<bool>,
+    /// Escaped.
+    pub(super) name: String,
+    pub(super) cpu_ns: u64,
+    pub(super) switches: Option<u64>,
+    pub(super) processes: Option<usize>,
+    pub(super) threads: Option<usize>,
+}
+
+/// What is shown, and in which order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Choice {
+    pub(super) sort: TopSort,
+    pub(super) reverse: bool,
+    pub(super) filter: String,
+    pub(super) unfolded: HashSet<RowId>,
+    /// Whether all containers are unfolded.
+    pub(super) all: bool,
+}
+
+impl Choice {
+    fn is_unfolded(&self, id: &RowId) -> bool {
+        self.all && matches!(id, RowId::Group(_)) || self.unfolded.contains(id)
+    }
+}
+
+/// The rows of an interval.
+pub(super) fn rows(interval: &Interval, choice: &Choice) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for group in groups(interval, choice) {
+        add_group(group, choice, &mut rows);
+    }
+    if interval.unaccounted_ns > 0 {
+        rows.push(Row {
+            name: "(no room to say whose)".to_owned(),
+            cpu_ns: interval.unaccounted_ns,
+            ..bare(RowId::Unaccounted, 0)
+        });
+    }
+    rows
+}
+
+/// The containers and such that are shown, in their order.
+pub(super) fn groups<'a>(interval: &'a Interval, choice: &Choice) -> Vec<&'a GroupUse> {
+    let mut groups: Vec<&GroupUse> = interval.groups.iter().collect();
+    groups.retain(|group| fits_group(group, &choice.filter));
+    sort(&mut groups, choice);
+    groups
+}
+
+fn sort(groups: &mut [&GroupUse], choice: &Choice) {
+    let name = |group: &&GroupUse| group.place.clone();
+    match choice.sort {
+        TopSort::Cpu => groups.sort_by_key(|group| (Reverse(group.cpu_ns), name(group))),
+        TopSort::Name => groups.sort_by_key(|group| (group.place.name(), name(group))),
+        TopSort::Tasks => groups.sort_by_key(|group| (Reverse(group.threads), name(group))),
+        TopSort::Switches => groups.sort_by_key(|group| (Reverse(group.switches), name(group))),
+    }
+    if choice.reverse {
+        groups.reverse();
+    }
+}
+
+fn add_group(group: &GroupUse, choice: &Choice, rows: &mut Vec<Row>) {
+    let id = RowId::Group(group.place.clone());
+    let is_unfolded = choice.is_unfolded(&id);
+    rows.push(Row {
+        unfolded: Some(is_unfolded),
+        name: group_name(group),
+        cpu_ns: group.cpu_ns,
+        switches: Some(group.switches),
+        processes: Some(group.living),
+        threads: Some(group.threads),
+        ..bare(id, 0)
+    });
+    if !is_unfolded {
+        return;
+    }
+    // What fits as a whole shows all that is in it.
+    let fits = has(&group_name(group), &choice.filter);
+    for process in &group.processes {
+        if fits || has(&process_name(process), &choice.filter) {
+            add_process(&group.place, process, choice, rows);
+        }
+    }
+    let remainder_ns = group.remainder_ns();
+    if remainder_ns > 0 {
+        rows.push(Row {
+            name: "(others, ended or between two looks)".to_owned(),
+            cpu_ns: remainder_ns,
+            ..bare(RowId::Remainder(group.place.clone()), 1)
+        });
+    }
+}
+
+fn add_process(place: &Place, process: &ProcessUse, choice: &Choice, rows: &mut Vec<Row>) {
+    let id = RowId::Process(place.clone(), process.pid);
+    let is_unfolded = choice.is_unfolded(&id);
+    let threads = &process.threads;
+    rows.push(Row {
+        unfolded: (threads.len() > 1).then_some(is_unfolded),
+        name: process_name(process),
+        cpu_ns: process.cpu_ns,
+        threads: Some(threads.iter().filter(|thread| !thread.has_ended).count()),
+        ..bare(id, 1)
+    });
+    if !is_unfolded {
+        return;
+    }
+    for thread in threads {
+        let numbers = numbers(thread.id.tid, thread.own_tid);
+        let ended = if thread.has_ended { " (ended)" } else { "" };
+        rows.push(Row {
+            name: format!("{numbers} {}{ended}", escaped(&thread.comm)),
+            cpu_ns: thread.cpu_ns,
+            ..bare(RowId::Thread(thread.id), 2)
+        });
+    }
+}
+
+fn bare(id: RowId, depth: usize) -> Row {
+    Row {
+        id,
+        depth,
+        unfolded: None,
+        name: String::new(),
+        cpu_ns: 0,
+        switches: None,
+        processes: None,
+        threads: None,
+    }
+}
+
+/// A container's name, and what runs it; escaped.
+pub(super) fn group_name(group: &GroupUse) -> String {
+    let name = group.place.name();
+    match group.place.known() {
+        Some(known) => format!("{} ({})", escaped(&name), escaped(&known.runtime)),
+        None => escaped(&name).to_string(),
+    }
+}
+
+fn process_name(process: &ProcessUse) -> String {
+    let lives = process.threads.iter().any(|thread| !thread.has_ended);
+    let ended = if lives { "" } else { " (ended)" };
+    let numbers = numbers(process.pid, process.own_pid);
+    format!("{numbers} {}{ended}", escaped(&process.comm))
+}
+
+/// A number, and what it is in its own pid namespace.
+fn numbers(outer: u32, own: u32) -> String {
+    match outer == own {
+        true => outer.to_string(),
+        false => format!("{outer}/{own}"),
+    }
+}
+
+/// Whether a container, or one of its processes, has the text.
+fn fits_group(group: &GroupUse, filter: &str) -> bool {
+    let mut processes = group.processes.iter();
+    has(&group_name(group), filter) || processes.any(|process| has(&process_name(process), filter))
+}
+
+/// Whether a name has the text, whatever the case of its letters.
+fn has(name: &str, filter: &str) -> bool {
+    filter.is_empty() || name.to_lowercase().contains(&filter.to_lowercase())
+}

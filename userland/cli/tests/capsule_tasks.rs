@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Capsules with tasks: each hit is in the container that its thread was in then.
+//!
+//! The sample has a thread that moves from the host into the container `web`, a namespace
+//! number that the containers `old` and `new` have one after the other, and a container of
+//! which only the number is known.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod support;
+
+use libnsprobe::common::record::{Header as RecordHeader, Hit, StackEnd, KIND_HIT, KIND_TASK};
+use libnsprobe::common::task::{
+    TaskLevel, TaskRecord, TASK_ALIVE, TASK_CGROUP, TASK_EXIT, TASK_FORK, TASK_LAST,
+};
+use nsprobe_capsule::model::{Container, End, Header, Probe, ProbeTotal, Summary};
+use nsprobe_capsule::{FileOutput, Kind, Writer};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use support::{check_golden, Scratch};
+use zerocopy::IntoBytes;
+
+const HOST: u32 = 4026531836;
+const REUSED: u32 = 4026532001;
+const UNNAMED: u32 = 4026532002;
+const MS: u64 = 1_000_000;
+
+fn header(kind: u16, bytes: usize) -> RecordHeader {
+    RecordHeader {
+        word: bytes as u32,
+        kind,
+        reserved: 0,
+    }
+}
+
+/// A task at so many milliseconds: its levels, the outer first, and its control group.
+fn task(what: u16, ms: u64, start: u64, levels: &[(u32, u32)], cgroup: u64) -> Vec<u8> {
+    let levels: Vec<TaskLevel> = levels
+        .iter()
+        .map(|&(inum, tid)| TaskLevel {
+            inum,
+            tid,
+            pid: tid,
+            ppid: 1,
+        })
+        .collect();
+    let mut comm = [0; 16];
+    comm[..3].copy_from_slice(b"app");
+    let record = TaskRecord {
+        header: header(KIND_TASK, size_of::<TaskRecord>() + levels.as_bytes().len()),
+        time_ns: ms * MS,
+        start_ns: start * MS,
+        cgroup,
+        what,
+        levels: levels.len() as u8,
+        flags: if what == TASK_EXIT { TASK_LAST } else { 0 },
+        comm,
+        ..TaskRecord::default()
+    };
+    [record.as_bytes(), levels.as_bytes()].concat()
+}
+
+fn hit(ms: u64, pid: u32, ns_pid: u32, pidns_inum: u32) -> Vec<u8> {
+    let hit = Hit {
+        header: header(KIND_HIT, size_of::<Hit>()),
+        time_ns: ms * MS,
+        probe: 1,
+        pid,
+        tid: pid,
+        ns_pid,
+        ns_tid: ns_pid,
+        pidns_inum,
+        stack_end: StackEnd::None as u8,
+        ..Hit::default()
+    };
+    hit.as_bytes().to_vec()
+}
+
+fn container(name: &str, cgroup: u64, pid_namespace: u32, known_ms: u64) -> Container {
+    Container {
+        pid_namespace,
+        name: Some(name.into()),
+        cgroup,
+        runtime: Some("podman".into()),
+        known_ns: known_ms * MS,
+        ..Container::default()
+    }
+}
+
+fn write_sample(path: &Path, with_tasks: bool) {
+    let file = File::create(path).unwrap();
+    let mut writer = Writer::new(FileOutput::new(file, 0, 4096).unwrap()).unwrap();
+    writer.json(Kind::Header, 1, &Header::default()).unwrap();
+    let probe = Probe {
+        id: 1,
+        role: "whole".into(),
+        binary: "/usr/bin/app".into(),
+        function: "f".into(),
+        planned: 0,
+        label: String::new(),
+        offset: 0,
+        fields: Vec::new(),
+    };
+    writer.json(Kind::Probes, 1, &[probe]).unwrap();
+    let before = [
+        task(TASK_ALIVE, 1, 0, &[(HOST, 1)], 1),
+        task(TASK_ALIVE, 1, 0, &[(HOST, 50)], 5),
+    ];
+    let records = [
+        hit(10, 50, 50, HOST),
+        task(TASK_CGROUP, 15, 0, &[(HOST, 50)], 7),
+        hit(20, 50, 50, HOST),
+        task(TASK_FORK, 30, 30, &[(HOST, 60), (REUSED, 1)], 8),
+        hit(40, 60, 1, REUSED),
+        task(TASK_EXIT, 45, 30, &[(HOST, 60), (REUSED, 1)], 8),
+        task(TASK_FORK, 50, 50, &[(HOST, 60), (REUSED, 1)], 9),
+        hit(60, 60, 1, REUSED),
+        hit(61, 60, 1, REUSED),
+        task(TASK_FORK, 70, 70, &[(HOST, 70), (UNNAMED, 1)], 1),
+        hit(80, 70, 1, UNNAMED),
+    ];
+    let is_task = |record: &&Vec<u8>| record[4..6] == KIND_TASK.to_le_bytes();
+    let records = records
+        .iter()
+        .filter(|record| with_tasks || !is_task(record));
+    let records: Vec<u8> = records.flatten().copied().collect();
+    if with_tasks {
+        writer.chunk(Kind::Tasks, 2, &before.concat()).unwrap();
+    }
+    writer.chunk(Kind::Records, 6, &records).unwrap();
+    let mut containers = vec![
+        container("old", 0, REUSED, 41),
+        container("new", 0, REUSED, 55),
+    ];
+    if with_tasks {
+        containers.push(container("w\u{1b}b", 7, 0, 16));
+    }
+    writer
+        .json(Kind::Containers, containers.len(), &containers)
+        .unwrap();
+    let summary = Summary {
+        received: 6,
+        probes: vec![ProbeTotal {
+            id: 1,
+            counters: [("hits", 6), ("recorded", 6)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
+            unfollowed: 0,
+        }],
+        ..Summary::default()
+    };
+    writer.json(Kind::Summary, 0, &summary).unwrap();
+    writer.json(Kind::End, 1, &End { hits: 6 }).unwrap();
+    writer.finish().unwrap();
+}
+
+/// What a command prints of the sample.
+fn printed(with_tasks: bool, arguments: &[&str]) -> String {
+    // Tests run beside each other.
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let scratch = Scratch::new(&format!("capsule-tasks-{call}"));
+    write_sample(Path::new(&scratch.path("x")), with_tasks);
+    let output = Command::new(env!("CARGO_BIN_EXE_nsprobe"))
+        .args(arguments)
+        .arg(scratch.path("x"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The values of a key in the lines that have one.
+fn values(text: &str, key: &str) -> Vec<serde_json::Value> {
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines
+        .filter(|line: &serde_json::Value| line["type"] == "hit" || line["type"] == "row")
+        .map(|line| line[key].clone())
+        .collect()
+}
+
+#[test]
+fn a_hit_is_in_the_container_of_that_moment() {
+    let text = printed(true, &["script", "--json", "-q"]);
+    let null = serde_json::Value::Null;
+    assert_eq!(
+        values(&text, "container"),
+        [
+            null.clone(),
+            "w\u{1b}b".into(),
+            "old".into(),
+            "new".into(),
+            "new".into(),
+            null
+        ]
+    );
+}
+
+#[test]
+fn people_see_containers_and_the_tree() {
+    let verbs = [
+        &["script", "-q"][..],
+        &["report", "--by", "container", "-q"],
+        &["info"],
+    ];
+    let texts: Vec<String> = verbs.iter().map(|verb| printed(true, verb)).collect();
+    check_golden("capsule-tasks.txt", &texts.join("\n"));
+}
+
+#[test]
+fn hits_are_counted_by_container() {
+    let text = printed(true, &["report", "--by", "container", "--json", "-q"]);
+    let rows: Vec<(serde_json::Value, serde_json::Value)> = values(&text, "key")
+        .into_iter()
+        .map(|key| key["container"].clone())
+        .zip(values(&text, "count"))
+        .collect();
+    let find = |name: serde_json::Value| {
+        let found: Vec<_> = rows.iter().filter(|(key, _)| *key == name).collect();
+        assert_eq!(found.len(), 1, "{name} in {rows:?}");
+        found[0].1.as_u64().unwrap()
+    };
+    assert_eq!(find("new".into()), 2);
+    assert_eq!(find("old".into()), 1);
+    assert_eq!(find("w\u{1b}b".into()), 1);
+    assert_eq!(find(UNNAMED.into()), 1);
+    assert_eq!(find(HOST.into()), 1);
+}
+
+#[test]
+fn the_tree_has_those_that_ended() {
+    let text = printed(true, &["info"]);
+    assert!(text.contains(&format!("tree:      pid:[{HOST}]")), "{text}");
+    assert!(
+        text.contains("container: old pid:[4026532001] (podman)\n"),
+        "{text}"
+    );
+    let told: serde_json::Value =
+        serde_json::from_str(&printed(true, &["info", "--json"])).unwrap();
+    assert_eq!(told["task_records"], 7);
+    let tree = told["tree"].as_array().unwrap();
+    let tasks: usize = tree
+        .iter()
+        .map(|namespace| namespace["tasks"].as_array().unwrap().len())
+        .sum();
+    assert_eq!((tree.len(), tasks), (3, 5));
+    let exit = &tree[1]["tasks"][0]["ended"];
+    assert_eq!(
+        (&exit["how"], &exit["time_ns"]),
+        (&"exit".into(), &(45 * MS).into())
+    );
+}
+
+/// As one of before there were tasks in capsules, or with `--no-tasks`.
+#[test]
+fn without_tasks_the_namespace_alone_tells() {
+    let text = printed(false, &["script", "--json", "-q"]);
+    let null = serde_json::Value::Null;
+    assert_eq!(
+        values(&text, "container"),
+        [
+            null.clone(),
+            null.clone(),
+            "old".into(),
+            "new".into(),
+            "new".into(),
+            null
+        ]
+    );
+    assert!(!printed(false, &["info"]).contains("tree:"));
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a spec and a file to probes: where they are, their programs, and how their fields
+//! are read.
+//!
+//! Nothing is opened here. What is asked ([`Wish`]) and what comes of it ([`Probes`],
+//! [`Refused`]) is data, so that the file may be parsed by another process, which has no
+//! privileges; then what comes of it is as hostile as the file.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod exits;
+mod find;
+mod list;
+mod place;
+mod planner;
+mod wish;
+
+pub use answer::{ExitProbes, Probe, Probes, Refused};
+pub use list::{list, ListedFunction, ListedUsdt, Listing};
+pub use planner::{is_jump_note, plan, DebugFiles};
+pub use wish::{Returns, Sink, Wish};
+
+use nsprobe_symbolize::demangle::demangle_without_parameters;
+use nsprobe_symbolize::{Address, Binary, Place};
+
+/// The function that holds an address by the file's own count, and the distance from its
+/// beginning.
+pub fn function_at(binary: &Binary, address: u64) -> Option<String> {
+    let Place::Function(function) = binary.code_at(binary.offset_of(Address(address))?) else {
+        return None;
+    };
+    let name = demangle_without_parameters(&function.name);
+    Some(match address.checked_sub(function.address.0)? {
+        0 => name,
+        distance => format!("{name}+{distance:#x}"),
+    })
+}

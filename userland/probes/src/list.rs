@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions and static probes of a file, in parts: there may be a million of them.
+
+use crate::Refused;
+use nsprobe_plan::UsdtScope;
+use nsprobe_symbolize::{glob_fits, Binary, FileOffset, Function, FunctionKind, Usdt};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of names after which a part ends.
+const PART_BYTES: usize = 8 << 20;
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedFunction {
+    /// Its readable name.
+    pub name: String,
+    /// Its name as the symbol table has it.
+    pub symbol: String,
+    /// Where its code begins in the file.
+    pub file_offset: FileOffset,
+    /// Its length in bytes; 0 when the symbol table does not say.
+    pub size: u64,
+}
+
+/// A static probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedUsdt {
+    /// Who provides it.
+    pub provider: String,
+    /// Its name.
+    pub name: String,
+    /// How many arguments it has.
+    pub arguments: u32,
+    /// Where its `nop` is.
+    pub file_offset: FileOffset,
+    /// Whether it has a semaphore.
+    pub has_semaphore: bool,
+}
+
+/// A part of what a file has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// Functions.
+    pub functions: Vec<ListedFunction>,
+    /// Static probes: in the last part.
+    pub usdt: Vec<ListedUsdt>,
+    /// From which function on there is more.
+    pub next: Option<u64>,
+}
+
+/// Lists from the so-many-th function on: all of them, or those whose name fits the glob or
+/// holds the text. `shown` is how errors call the file.
+pub fn list(
+    binary: &Binary,
+    shown: &str,
+    pattern: Option<&str>,
+    from: u64,
+) -> Result<Listing, Refused> {
+    let because = |why: String| Refused::Because(vec![why]);
+    let usdt = usdt(binary, pattern).map_err(|why| because(why.to_string()))?;
+    let functions = match find(binary, shown, pattern) {
+        // Who looks for a static probe need not find a function too.
+        Err(_) if !usdt.is_empty() => Vec::new(),
+        functions => functions.map_err(because)?,
+    };
+    let mut listing = Listing::default();
+    let mut bytes = 0;
+    let start = usize::try_from(from).unwrap_or(usize::MAX);
+    for (number, function) in functions.into_iter().enumerate().skip(start) {
+        if bytes >= PART_BYTES {
+            listing.next = Some(number as u64);
+            return Ok(listing);
+        }
+        let listed = ListedFunction {
+            name: function.demangled(),
+            symbol: function.name.clone(),
+            file_offset: function.file_offset,
+            size: function.size,
+        };
+        bytes += listed.name.len() + listed.symbol.len();
+        listing.functions.push(listed);
+    }
+    listing.usdt = usdt;
+    Ok(listing)
+}
+
+/// The functions that fit; or why there is none.
+fn find<'a>(
+    binary: &'a Binary,
+    shown: &str,
+    pattern: Option<&str>,
+) -> Result<Vec<&'a Function>, String> {
+    if !binary.has_symbols() {
+        return Err(format!(
+            "{shown} has no symbols (it is stripped): none of its functions has a name"
+        ));
+    }
+    let mut found: Vec<&Function> = match pattern {
+        None => binary.functions().iter().collect(),
+        Some(pattern) => binary.find_functions(&glob(pattern)),
+    };
+    // The resolver of an indirect function runs once; a probe there misleads.
+    found.retain(|function| function.kind == FunctionKind::Function);
+    if let (Some(pattern), true) = (pattern, found.is_empty()) {
+        let nearest = binary.nearest(pattern, 3);
+        let nearest = match nearest.is_empty() {
+            true => String::new(),
+            false => format!(" (similar: {})", nearest.join(", ")),
+        };
+        return Err(format!("no function of {shown} fits {pattern}{nearest}"));
+    }
+    Ok(found)
+}
+
+/// The static probes that fit, each name once.
+fn usdt(binary: &Binary, pattern: Option<&str>) -> nsprobe_symbolize::Result<Vec<ListedUsdt>> {
+    let glob = glob(pattern.unwrap_or("*"));
+    let called = |probe: &Usdt| format!("{}:{}", probe.provider, probe.name);
+    let mut probes = binary.usdt()?;
+    probes.retain(|probe| glob_fits(&glob, &called(probe)));
+    probes.sort_by_key(called);
+    probes.dedup_by_key(|probe| called(probe));
+    let listed = probes.into_iter().map(|probe| ListedUsdt {
+        arguments: UsdtScope::argument_count(&probe) as u32,
+        provider: probe.provider,
+        name: probe.name,
+        file_offset: probe.file_offset,
+        has_semaphore: probe.semaphore.is_some(),
+    });
+    Ok(listed.collect())
+}
+
+/// A glob as it is, and a part of a name as one.
+fn glob(pattern: &str) -> String {
+    match pattern.contains(['*', '?']) {
+        true => pattern.to_owned(),
+        false => format!("*{pattern}*"),
+    }
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Places in a file, by offset, by source line, and where functions were inlined; and
+//! what names mean there.
+
+use anyhow::{anyhow, bail};
+use nsprobe_common::program::{Operation, Register};
+use nsprobe_placement::{Boundary, Needs};
+use nsprobe_plan::debug::{self, DebugInfo};
+use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
+use nsprobe_symbolize::demangle::demangle_without_parameters;
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Runtime, Usdt};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// A place in a file, and the function that it is in.
+pub(crate) struct Spot {
+    /// Where in the file.
+    pub(crate) offset: FileOffset,
+    /// The same, by the file's own count.
+    pub(crate) address: Address,
+    /// The function's readable name, and the distance when that is not its beginning.
+    pub(crate) function: String,
+    /// Whether that is the function's beginning.
+    pub(crate) at_function: bool,
+    /// The inlined function whose names are meant; several may begin at one address.
+    inlined: Option<debug::Function>,
+    /// The static probe that is there.
+    usdt: Option<Usdt>,
+}
+
+impl Spot {
+    /// Where the semaphore of the static probe is.
+    pub(crate) fn semaphore(&self) -> Option<FileOffset> {
+        self.usdt.as_ref()?.semaphore
+    }
+
+    /// So many bytes behind the beginning of a function.
+    pub(crate) fn of(function: &Function, distance: u64) -> Spot {
+        let name = demangle_without_parameters(&function.name);
+        Spot {
+            offset: FileOffset(function.file_offset.0.saturating_add(distance)),
+            address: Address(function.address.0.saturating_add(distance)),
+            function: match distance {
+                0 => name,
+                distance => format!("{name}+{distance:#x}"),
+            },
+            at_function: distance == 0,
+            inlined: None,
+            usdt: None,
+        }
+    }
+}
+
+/// The place at an offset of the file.
+pub(crate) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Result<Spot> {
+    let place = FileOffset(offset);
+    let address = binary.segment_of(place).and_then(|s| s.address_of(place));
+    let spot = match (binary.code_at(place), address) {
+        (Place::Function(function), Some(address)) => {
+            Spot::of(function, address.0.saturating_sub(function.address.0))
+        }
+        (_, address) => Spot {
+            offset: place,
+            address: address.unwrap_or_default(),
+            function: format!("{offset:#x}"),
+            at_function: false,
+            inlined: None,
+            usdt: None,
+        },
+    };
+    check(binary, path, &spot)?;
+    Ok(spot)
+}
+
+/// A file in which places are looked for.
+pub(crate) struct Searched<'a> {
+    pub(crate) binary: &'a Binary,
+    pub(crate) path: &'a Path,
+    /// The file whose symbols name its functions: itself, or its debug file.
+    pub(crate) named: &'a Binary,
+    /// Its debug information, or why there is none.
+    pub(crate) debug: Result<&'a DebugInfo<'a>, &'a str>,
+    /// Parts that the compiler moved out of functions, by the functions' names; read
+    /// once, as thousands of functions may be probed.
+    cold: OnceCell<HashMap<&'a str, Vec<&'a Function>>>,
+    runtime: OnceCell<Runtime>,
+}
+
+impl<'a> Searched<'a> {
+    pub(crate) fn new(
+        binary: &'a Binary,
+        path: &'a Path,
+        debug: Result<&'a DebugInfo<'a>, &'a str>,
+    ) -> Searched<'a> {
+        Searched {
+            binary,
+            path,
+            named: binary,
+            debug,
+            cold: OnceCell::new(),
+            runtime: OnceCell::new(),
+        }
+    }
+
+    /// What the file's functions may do with the stack.
+    pub(crate) fn runtime(&self) -> Runtime {
+        *self.runtime.get_or_init(|| self.binary.runtime())
+    }
+
+    /// The parts of the function that lie elsewhere.
+    fn cold_parts(&self, function: &str) -> &[&'a Function] {
+        let all = self.cold.get_or_init(|| {
+            let mut all: HashMap<&str, Vec<&Function>> = HashMap::new();
+            for part in self.named.functions() {
+                if let Some(name) = part.name.strip_suffix(".cold") {
+                    all.entry(name).or_default().push(part);
+                }
+            }
+            all
+        });
+        all.get(function).map_or(&[], Vec::as_slice)
+    }
+
+    fn debug(&self) -> anyhow::Result<&'a DebugInfo<'a>> {
+        self.debug.map_err(|why| {
+            anyhow!(
+                "{}: {why}; install its debug symbols, in the container or on this machine",
+                self.path.display()
+            )
+        })
+    }
+
+    /// The spot at an address, called by the function there.
+    fn spot(&self, address: Address, function: Option<String>) -> anyhow::Result<Spot> {
+        let Some(offset) = self.binary.offset_of(address) else {
+            bail!(
+                "{address} of {} is in no part of the file that is loaded",
+                self.path.display()
+            );
+        };
+        let mut spot = spot_at(self.binary, self.path, offset.0)?;
+        if let Some(function) = function {
+            spot.function = function;
+        }
+        Ok(spot)
+    }
+
+    /// Where a function was inlined.
+    pub(crate) fn inlined(&self, name: &str) -> anyhow::Result<Vec<Spot>> {
+        let functions = self.debug()?.functions_named(name)?;
+        let inlined = functions.iter().filter(|function| function.inlined);
+        inlined
+            .map(|function| {
+                let spot = self.spot(function.entry, None)?;
+                Ok(Spot {
+                    function: format!("{} (inlined at {})", function.name, spot.function),
+                    // The caller's return address is not on top of the stack.
+                    at_function: false,
+                    inlined: Some(function.clone()),
+                    ..spot
+                })
+            })
+            .collect()
+    }
+
+    /// Where a static probe is; its provider and name may be globs.
+    pub(crate) fn usdt(&self, provider: &str, name: &str) -> anyhow::Result<Vec<Spot>> {
+        let all = self.binary.usdt()?;
+        let fits = |wanted: &str, found: &str| nsprobe_symbolize::glob_fits(wanted, found);
+        let found: Vec<&Usdt> = all
+            .iter()
+            .filter(|probe| fits(provider, &probe.provider) && fits(name, &probe.name))
+            .collect();
+        if found.is_empty() {
+            let names = all.iter().map(|p| format!("{}:{}", p.provider, p.name));
+            let wanted = format!("{provider}:{name}");
+            let nearest = nsprobe_symbolize::nearest_names(&wanted, names, 3);
+            let shown = self.path.display();
+            match nearest.as_slice() {
+                [] if all.is_empty() => bail!("{shown} has no static probes"),
+                [] => bail!("{shown} has no static probe {wanted}"),
+                names => bail!(
+                    "{shown} has no static probe {wanted} (did you mean {}?)",
+                    names.join(", ")
+                ),
+            }
+        }
+        let spots = found.into_iter().map(|probe| {
+            let called = format!("{}:{}", probe.provider, probe.name);
+            let spot = self.spot(probe.address, Some(called))?;
+            Ok(Spot {
+                at_function: false,
+                usdt: Some(probe.clone()),
+                ..spot
+            })
+        });
+        spots.collect()
+    }
+
+    /// Where the code of a source line is, and which line that is.
+    pub(crate) fn line(&self, file: &str, line: u32) -> anyhow::Result<(u32, Vec<Spot>)> {
+        let code = self.debug()?.line(file, line)?;
+        let spots = code.places.iter().map(|place| {
+            let name = place
+                .function
+                .as_ref()
+                .map(|function| function.name.clone());
+            let name = name.unwrap_or_else(|| "?".to_owned());
+            let called = format!("{name} ({file}:{})", code.line);
+            self.spot(place.address, Some(called))
+        });
+        Ok((code.line, spots.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Where the breakpoint of a probe of a function's beginning goes.
+    pub(crate) fn breakpoint(&self, spot: &Spot, compiled: &Compiled) -> FileOffset {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return spot.offset;
+        };
+        let placement = self.with_code(spot, |whole| {
+            nsprobe_placement::place(whole, needs(compiled))
+        });
+        let placement = placement.ok().flatten();
+        let further = placement.map_or(0, |placement| placement.offset as u64);
+        let is_alone = further == 0 || self.is_one_function(function, further);
+        match is_alone {
+            true => FileOffset(spot.offset.0.saturating_add(further)),
+            false => spot.offset,
+        }
+    }
+
+    /// Hands the whole code of the function at a spot to `look`.
+    pub(crate) fn with_code<R>(
+        &self,
+        spot: &Spot,
+        look: impl FnOnce(&nsprobe_placement::Function<'_>) -> R,
+    ) -> Result<R, String> {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return Err("nobody knows where its code ends".to_owned());
+        };
+        let cold: Vec<(u64, Vec<u8>)> = self
+            .cold_parts(&function.name)
+            .iter()
+            .map(|cold| (cold.address.0, self.binary.code_of(cold)))
+            .collect();
+        let elsewhere: Vec<(u64, &[u8])> = cold
+            .iter()
+            .map(|(address, bytes)| (*address, bytes.as_slice()))
+            .collect();
+        let code = self.binary.code_of(function);
+        Ok(look(&nsprobe_placement::Function {
+            address: function.address.0,
+            bytes: &code,
+            elsewhere: &elsewhere,
+        }))
+    }
+
+    /// Bytes from a function's beginning to a `ret` of it.
+    pub(crate) fn ret(&self, spot: &Spot) -> Option<u64> {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return None;
+        };
+        let code = self.binary.code_of(function);
+        let whole = nsprobe_placement::Function {
+            address: function.address.0,
+            bytes: &code,
+            elsewhere: &[],
+        };
+        let ret = nsprobe_placement::ret(&whole)?;
+        spot.at_function.then_some(ret as u64)
+    }
+
+    /// Whether no other function begins within the first bytes of this.
+    fn is_one_function(&self, function: &Function, bytes: u64) -> bool {
+        (1..=bytes).all(|into| {
+            let inside = FileOffset(function.file_offset.0.saturating_add(into));
+            !self.binary.is_function_entry(inside)
+        })
+    }
+
+    /// Refuses a place within an instruction: a breakpoint there would change what the
+    /// instruction does.
+    pub(crate) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
+        let Place::Function(function) = self.binary.code_at(spot.offset) else {
+            return Ok(());
+        };
+        let code = self.binary.code_of(function);
+        let whole = nsprobe_placement::Function {
+            address: function.address.0,
+            bytes: &code,
+            elsewhere: &[],
+        };
+        let into = spot.address.0.saturating_sub(function.address.0) as usize;
+        match nsprobe_placement::boundary(&whole, into) {
+            Boundary::Instruction => Ok(()),
+            Boundary::Inside(start) => bail!(
+                "{} is in the middle of an instruction, which begins at +{start:#x}: a breakpoint \
+                 there would change it",
+                spot.function
+            ),
+            Boundary::Unknown => bail!(
+                "{}: the code before it cannot be decoded, so nobody knows whether an instruction \
+                 begins there",
+                spot.function
+            ),
+        }
+    }
+
+    /// What names mean at a spot.
+    pub(crate) fn scope(&self, spot: &Spot) -> Box<dyn Scope + '_> {
+        if let Some(probe) = &spot.usdt {
+            return Box::new(UsdtScope::new(probe, self.binary));
+        }
+        let plain = |why: Cow<'a, str>| -> Box<dyn Scope + '_> {
+            Box::new(Plain {
+                address: spot.address.0,
+                at_function: spot.at_function,
+                binary: Some(self.binary),
+                why,
+            })
+        };
+        let debug = match self.debug {
+            Ok(debug) => debug,
+            Err(why) => return plain(why.into()),
+        };
+        let functions = debug.functions_at(spot.address);
+        // At the beginning of a function it is meant, not what was inlined there.
+        let scope = functions.and_then(|functions| {
+            let function = match (&spot.inlined, spot.at_function) {
+                (Some(inlined), _) => Some(inlined),
+                (None, true) => functions.first(),
+                (None, false) => functions.last(),
+            };
+            let scope = function.map(|function| debug.scope(function, spot.address));
+            scope.transpose()
+        });
+        match scope {
+            Ok(Some(scope)) => Box::new(scope),
+            Ok(None) => plain("the debug information does not know this place".into()),
+            Err(error) => plain(error.to_string().into()),
+        }
+    }
+}
+
+/// A symbol may lie about where code is; a breakpoint in data corrupts it.
+pub(crate) fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result<()> {
+    let why = match binary.code_at(spot.offset) {
+        Place::Code | Place::Function(_) => return Ok(()),
+        Place::OutsideFile => "lies behind the end of the file",
+        Place::NotLoaded => "is in no part of the file that is loaded",
+        Place::Data => "is in data, not in code",
+    };
+    bail!(
+        "{} in {} cannot be probed: its offset {} {why}",
+        spot.function,
+        path.display(),
+        spot.offset
+    )
+}
+
+/// What a probe looks at at the entry, besides arguments and memory.
+fn needs(compiled: &Compiled) -> Needs {
+    let steps = compiled.entry.iter().flat_map(|code| &code.steps);
+    let mut needs = Needs::default();
+    for step in steps.filter(|step| step.operation == Operation::Register as u8) {
+        let register = u8::try_from(step.small).ok().and_then(Register::from_u8);
+        needs.rax |= register == Some(Register::Rax);
+        needs.r10_r11 |= matches!(register, Some(Register::R10 | Register::R11));
+        needs.flags |= register == Some(Register::Flags);
+        // Where exactly the breakpoint is can be seen, too.
+        needs.rip |= register == Some(Register::Rip);
+    }
+    needs
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The probes of a spec in a file: finds the places, compiles each, and chooses how returns
+//! are seen.
+
+use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
+use crate::exits;
+use crate::find::{find, is_unnamed};
+use crate::place::{check, spot_at, Searched, Spot};
+use crate::wish::{Returns, Sink, Wish};
+use anyhow::{anyhow, bail};
+use nsprobe_plan::debug::DebugInfo;
+use nsprobe_plan::decode::FieldFormat;
+use nsprobe_plan::syntax::Place;
+use nsprobe_plan::{Code, Compiled, Request, SpecError, Time};
+use nsprobe_symbolize::{Binary, DebugSet};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Debug files of a file, as a search has found them.
+#[derive(Clone, Copy, Debug)]
+pub struct DebugFiles<'a> {
+    /// The files.
+    pub set: &'a DebugSet,
+    /// What there is to say where debug information is missed.
+    pub notes: &'a [String],
+}
+
+impl<'a> DebugFiles<'a> {
+    /// The debug information of the binary; an error says why there is none.
+    fn read(&self, binary: &'a Binary) -> Result<DebugInfo<'a>, String> {
+        let (separate, shared) = (self.set.separate(binary), self.set.supplementary());
+        DebugInfo::new(binary, separate, shared).map_err(|error| {
+            let mut why = vec![error.to_string()];
+            why.extend(self.set.failures());
+            why.extend(self.notes.iter().cloned());
+            why.join("; ")
+        })
+    }
+}
+
+/// Finds what a wish means in a file. Without `files` it is told when they are needed.
+///
+/// # Errors
+/// Why there is nothing to be probed; names in it come from the file.
+pub fn plan(
+    binary: &Binary,
+    files: Option<DebugFiles<'_>>,
+    wish: &Wish,
+) -> Result<Probes, Refused> {
+    let unnamed = is_unnamed(binary, &wish.spec.place);
+    let wanted = unnamed || wish.needs_debug_info();
+    if wanted && files.is_none() {
+        return Err(Refused::NeedsDebugFiles);
+    }
+    let files = files.filter(|_| wanted);
+    let debug = match &files {
+        Some(files) => files.read(binary),
+        None => Err("no debug information was read".to_owned()),
+    };
+    let separate = files.and_then(|files| files.set.separate(binary));
+    let named = separate.filter(|file| unnamed && !is_unnamed(file, &wish.spec.place));
+    let path = Path::new(&wish.path);
+    let mut place = Searched::new(binary, path, debug.as_ref().map_err(String::as_str));
+    place.named = named.unwrap_or(binary);
+    let mut planner = Planner {
+        wish,
+        place: &place,
+        found: Probes::default(),
+        programs: HashMap::new(),
+    };
+    match planner.run() {
+        Ok(()) => Ok(planner.found),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn refused(error: anyhow::Error) -> Refused {
+    match error.downcast::<SpecError>() {
+        Ok(error) => Refused::Spec(error),
+        Err(error) => Refused::Because(error.chain().map(ToString::to_string).collect()),
+    }
+}
+
+struct Planner<'a> {
+    wish: &'a Wish,
+    place: &'a Searched<'a>,
+    found: Probes,
+    /// Programs are shared: those of most functions are alike.
+    programs: HashMap<Code, u32>,
+}
+
+impl Planner<'_> {
+    fn run(&mut self) -> anyhow::Result<()> {
+        let (wish, path) = (self.wish, self.place.path.display());
+        let spots = self.spots()?;
+        if spots.len() > wish.max_probes {
+            bail!(
+                "{} fits {} places of {path}, more than {}: narrow it down, or allow more with \
+                 --max-probes {}",
+                wish.typed,
+                spots.len(),
+                wish.max_probes,
+                spots.len()
+            );
+        }
+        let several = spots.len() > 1;
+        let mut left_out: Vec<(String, String)> = Vec::new();
+        for spot in spots {
+            // Where a static probe is, the assembler has put an instruction.
+            if !spot.at_function && !matches!(wish.spec.place, Place::Usdt { .. }) {
+                self.place.check_boundary(&spot)?;
+            }
+            let function = spot.function.clone();
+            match self.compile(spot)? {
+                Ok(probe) => self.found.probes.push(probe),
+                Err(why) => left_out.push((function, why)),
+            }
+        }
+        if let Some((function, why)) = left_out.first() {
+            if !several || self.found.probes.is_empty() {
+                bail!(
+                    "{function} in {path} cannot be probed at its exits: {why} (a return probe, \
+                     by --return uretprobe, is no danger where nothing unwinds through it)"
+                );
+            }
+            self.found.notes.push(format!(
+                "{} functions of {path} are left out, since they cannot be probed at their exits, \
+                 such as {function}: {why}",
+                left_out.len(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where in the file the spec means.
+    fn spots(&mut self) -> anyhow::Result<Vec<Spot>> {
+        let place = self.place;
+        match &self.wish.spec.place {
+            Place::Functions { name, offset } => {
+                if self.wish.inlined && *offset == 0 {
+                    let mut spots = place.inlined(name)?;
+                    if !is_unnamed(place.named, &self.wish.spec.place) {
+                        spots.extend(self.functions(name, 0)?);
+                    }
+                    if !spots.is_empty() {
+                        return Ok(spots);
+                    }
+                }
+                self.functions(name, *offset)
+            }
+            Place::FileOffset(offset) => {
+                spot_at(place.binary, place.path, *offset).map(|spot| vec![spot])
+            }
+            Place::Line { file, line } => {
+                let (found, spots) = place.line(file, *line)?;
+                if found != *line {
+                    self.found.notes.push(format!(
+                        "{file}:{line} has no code of its own: line {found} is probed"
+                    ));
+                }
+                Ok(spots)
+            }
+            Place::Usdt { provider, name } => place.usdt(provider, name),
+        }
+    }
+
+    fn functions(&mut self, name: &str, distance: u64) -> anyhow::Result<Vec<Spot>> {
+        let (place, path) = (self.place, self.place.path);
+        let (functions, resolvers) = find(place.named, path, name)?;
+        if resolvers > 0 {
+            self.found.notes.push(format!(
+                "{name} in {} is an indirect function as well: calls of the implementation that it \
+                 chose are not seen",
+                path.display()
+            ));
+        }
+        if functions.len() > 1 {
+            self.found.notes.push(format!(
+                "{} functions of {} are called {name}: all are probed",
+                functions.len(),
+                path.display()
+            ));
+        }
+        let spots = functions.into_iter().map(|function| {
+            if function.size != 0 && distance >= function.size {
+                bail!(
+                    "{name} in {} is {:#x} bytes long: +{distance:#x} lies behind its end",
+                    path.display(),
+                    function.size
+                );
+            }
+            let spot = Spot::of(function, distance);
+            check(place.binary, path, &spot)?;
+            Ok(spot)
+        });
+        spots.collect()
+    }
+
+    /// The probe of a place, with its programs; or why it cannot be.
+    fn compile(&mut self, spot: Spot) -> anyhow::Result<Result<Probe, String>> {
+        let (wish, place) = (self.wish, self.place);
+        let compiled = Compiled::new(&Request {
+            spec: &wish.spec,
+            scope: place.scope(&spot).as_ref(),
+            sink: wish.sink.borrowed(),
+            at_return: wish.at_return,
+            changes: &wish.changes,
+            ret: place.ret(&spot),
+        })?;
+        let at_return = compiled.at_return;
+        if at_return && !spot.at_function {
+            bail!(
+                "{} is inside of a function: only a whole function returns",
+                spot.function
+            );
+        }
+        for note in &compiled.notes {
+            self.note(format!("{}: {note}", spot.function));
+        }
+        let breakpoint = match spot.at_function && !wish.exact && wish.changes.is_empty() {
+            true => place.breakpoint(&spot, &compiled),
+            false => spot.offset,
+        };
+        let exits = match self.ends(&spot, &compiled)? {
+            Ok(exits) => exits,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.found.keys = compiled.keys;
+        Ok(Ok(Probe {
+            offset: spot.offset,
+            breakpoint,
+            semaphore: spot.semaphore(),
+            at_function: spot.at_function,
+            at_return,
+            entry: compiled.entry.map(|code| self.share(code)),
+            ret: compiled.ret.map(|code| self.share(code)),
+            exits,
+            format: self.format(compiled.fields),
+            function: spot.function,
+        }))
+    }
+
+    /// How the returns of the function at a spot are seen: by its exits, or by a return
+    /// probe; or why it can be by neither.
+    fn ends(
+        &mut self,
+        spot: &Spot,
+        compiled: &Compiled,
+    ) -> anyhow::Result<Result<Option<ExitProbes>, String>> {
+        let (wish, place) = (self.wish, self.place);
+        let runtime = place.runtime();
+        let wanted = exits::wanted(wish.returns, runtime);
+        let shown = place.path.display();
+        if !compiled.at_return || !wanted.map_err(|why| anyhow!("{shown}: {why}"))? {
+            return Ok(Ok(None));
+        }
+        if !wish.changes.is_empty() {
+            // --max-writes counts for each probe.
+            return Ok(Err(
+                "changes are limited for one probe, and its exits are several".into(),
+            ));
+        }
+        let time = match &wish.sink {
+            Sink::Record => Time::Field,
+            Sink::Table { value: None, .. } if wish.at_return => Time::Value,
+            Sink::Table { .. } | Sink::Count => Time::Nothing,
+        };
+        let (places, at, jumps) = match place.exits(spot, compiled, time) {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        if wish.returns == Returns::Auto {
+            self.note(format!(
+                "returns of functions of {shown} are seen at their exits: {}",
+                exits::reason(runtime)
+            ));
+        }
+        if jumps > 0 && !self.found.notes.iter().any(|note| is_jump_note(note)) {
+            self.found.notes.push(format!(
+                "{} {LEAVES_BY_A_JUMP} to another function at {jumps} of {} exits: there a call ends \
+                 before that function runs",
+                spot.function,
+                places.len()
+            ));
+        }
+        Ok(Ok(Some(ExitProbes {
+            places,
+            begin: at.begin.map(|code| self.share(code)),
+            exit: at.exit.map(|code| self.share(code)),
+        })))
+    }
+
+    fn note(&mut self, note: String) {
+        // What is said once of the whole file has room behind what is said of functions.
+        let has_room = self.found.notes.len() < NOTES_MAX / 2;
+        if has_room && !self.found.notes.contains(&note) {
+            self.found.notes.push(note);
+        }
+    }
+
+    fn share(&mut self, code: Code) -> u32 {
+        let next = self.found.programs.len() as u32;
+        *self.programs.entry(code).or_insert_with_key(|code| {
+            self.found.programs.push(code.clone());
+            next
+        })
+    }
+
+    /// Neighbours mostly have the same.
+    fn format(&mut self, fields: Vec<FieldFormat>) -> u32 {
+        let formats = &mut self.found.formats;
+        if formats.last() != Some(&fields) {
+            formats.push(fields);
+        }
+        formats.len().saturating_sub(1) as u32
+    }
+}
+
+const LEAVES_BY_A_JUMP: &str = "leaves by a jump";
+
+/// Whether a note tells of functions that end in a jump: one example is enough, also for
+/// several files.
+pub fn is_jump_note(note: &str) -> bool {
+    note.contains(LEAVES_BY_A_JUMP)
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is wanted of a file.
+
+use nsprobe_plan::syntax::{Assignment, Expression, Field, Kind, Place, Spec};
+use serde::{Deserialize, Serialize};
+
+/// Probes of one spec in one file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wish {
+    /// Which places, and what is fetched there.
+    pub spec: Spec,
+    /// The places, as they were typed.
+    pub typed: String,
+    /// How errors call the file.
+    pub path: String,
+    /// What becomes of hits.
+    pub sink: Sink,
+    /// Whether calls are timed: probes are hit at returns.
+    pub at_return: bool,
+    /// Most places that the spec may stand for.
+    pub max_probes: usize,
+    /// Functions are probed where they were inlined, too.
+    pub inlined: bool,
+    /// Breakpoints go to the very beginning of functions.
+    pub exact: bool,
+    /// What is changed at each hit.
+    pub changes: Vec<Assignment>,
+    /// How returns are seen.
+    pub returns: Returns,
+}
+
+/// What becomes of hits, as far as programs know: [`nsprobe_plan::Sink`] of one's own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Sink {
+    /// They are recorded with the spec's fields.
+    Record,
+    /// They are counted.
+    Count,
+    /// They go into a table.
+    Table {
+        /// What a row is found by.
+        keys: Vec<Field>,
+        /// What is added up.
+        value: Option<Expression>,
+    },
+}
+
+/// How the returns of functions are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Returns {
+    /// By a return probe, unless that may break the program.
+    Auto,
+    /// By a return probe of the kernel's.
+    Uretprobe,
+    /// By probes on the instructions that leave the function.
+    Ret,
+}
+
+impl Sink {
+    pub(crate) fn borrowed(&self) -> nsprobe_plan::Sink<'_> {
+        match self {
+            Sink::Record => nsprobe_plan::Sink::Record,
+            Sink::Count => nsprobe_plan::Sink::Count,
+            Sink::Table { keys, value } => nsprobe_plan::Sink::Table {
+                keys,
+                value: value.as_ref(),
+            },
+        }
+    }
+}
+
+impl From<nsprobe_plan::Sink<'_>> for Sink {
+    fn from(sink: nsprobe_plan::Sink<'_>) -> Sink {
+        match sink {
+            nsprobe_plan::Sink::Record => Sink::Record,
+            nsprobe_plan::Sink::Count => Sink::Count,
+            nsprobe_plan::Sink::Table { keys, value } => Sink::Table {
+                keys: keys.to_vec(),
+                value: value.cloned(),
+            },
+        }
+    }
+}
+
+impl Wish {
+    /// Whether the spec, or what hits are counted by, names what only debug information
+    /// knows.
+    pub(crate) fn needs_debug_info(&self) -> bool {
+        let spec = &self.spec;
+        let named =
+            |kind: &Kind| matches!(kind, Kind::Name(_) | Kind::All { .. } | Kind::Member { .. });
+        let names = |expression: &Expression| expression.any(&named);
+        let in_sink = match &self.sink {
+            Sink::Table { keys, value } => {
+                keys.iter().any(|key| names(&key.value)) || value.as_ref().is_some_and(names)
+            }
+            Sink::Record | Sink::Count => false,
+        };
+        let changed = self.changes.iter().flat_map(Assignment::expressions);
+        in_sink
+            || changed.into_iter().any(names)
+            || self.inlined
+            || matches!(spec.place, Place::Line { .. })
+            || spec.fields.iter().any(|field| names(&field.value))
+            || spec.condition.as_ref().is_some_and(names)
+    }
+}

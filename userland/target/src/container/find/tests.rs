@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which of several containers is meant, on machines made by hand; and the host that the
+//! test runs on, where a process of its own has to live.
+
+use super::*;
+use crate::container::known::{Findings, Known};
+use crate::container::made::{Machine, MINE, OURS};
+use crate::container::{Pod, Scope};
+
+const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
+const DATABASE: &str = "deadbeef00000000000000000000000000000000000000000000000000000002";
+const OTHER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn known(runtime: Runtime, id: &str, name: &str) -> Known {
+    let mut known = Known::new(runtime, id.to_owned(), None);
+    known.names.push(name.to_owned());
+    known
+}
+
+fn of(machine: &Machine, known: Vec<Known>) -> Containers {
+    let findings = Findings {
+        known,
+        ..Findings::default()
+    };
+    let mut containers = Containers::default();
+    containers.update(machine, findings, OURS).unwrap();
+    containers
+}
+
+/// Whom a text means: its id; why, when nobody.
+fn told(containers: &Containers, text: &str) -> std::result::Result<String, Error> {
+    let found = containers.known_as(&Spec::parse(text))?;
+    let id = found.map(|one| one.id.clone().unwrap_or_else(|| one.name.clone()));
+    Ok(id.unwrap_or_default())
+}
+
+fn ambiguous_of(containers: &Containers, text: &str) -> Vec<String> {
+    match told(containers, text) {
+        Err(Error::AmbiguousContainer { matches, .. }) => matches,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// podman's web and db, docker's web, and one of a pod.
+fn shop() -> Containers {
+    let mut machine = Machine::default();
+    machine.add(&format!("/machine.slice/libpod-{WEB}.scope"), 10, &[10, 1]);
+    machine.add(
+        &format!("/machine.slice/libpod-{DATABASE}.scope"),
+        20,
+        &[20, 1],
+    );
+    machine.add(&format!("/system.slice/docker-{OTHER}.scope"), 30, &[30, 1]);
+    let mut docker = known(Runtime::Docker, OTHER, "web");
+    docker.pod = Some(Pod {
+        name: "shop-1".to_owned(),
+        namespace: Some("prod".to_owned()),
+        container: Some("front".to_owned()),
+    });
+    let podman = [
+        known(Runtime::Podman, WEB, "web"),
+        known(Runtime::Podman, DATABASE, "db"),
+    ];
+    of(&machine, podman.into_iter().chain([docker]).collect())
+}
+
+#[test]
+fn a_name_an_id_a_runtime_or_a_pod_tells_one() {
+    let shop = shop();
+    for (text, id) in [
+        ("db", DATABASE),
+        (DATABASE, DATABASE),
+        ("0123", OTHER),
+        ("podman:web", WEB),
+        ("docker:web", OTHER),
+        ("docker:0123456789ab", OTHER),
+        ("shop-1/front", OTHER),
+        ("prod/shop-1/front", OTHER),
+        ("docker:prod/shop-1/front", OTHER),
+        (&format!("docker-{OTHER}.scope"), OTHER),
+        ("lxc:web", ""),
+        ("nobody", ""),
+        ("dea", ""),
+        ("", ""),
+        ("shop-1/back", ""),
+    ] {
+        assert_eq!(told(&shop, text).unwrap(), id, "{text}");
+    }
+}
+
+#[test]
+fn several_of_a_name_are_listed_with_what_tells_them_apart() {
+    let shop = shop();
+    assert_eq!(
+        ambiguous_of(&shop, "web"),
+        [
+            "podman:web (deadbeef0000, pid 10)",
+            "docker:web (0123456789ab, pod prod/shop-1, pid 30)"
+        ]
+    );
+    assert_eq!(ambiguous_of(&shop, "deadbeef").len(), 2);
+}
+
+#[test]
+fn neither_what_has_stopped_nor_another_users_hides_what_runs() {
+    let mut machine = Machine::default();
+    machine.add(&format!("/system.slice/docker-{OTHER}.scope"), 30, &[30, 1]);
+    let stopped = known(Runtime::Podman, WEB, "web");
+    let running = known(Runtime::Docker, OTHER, "web");
+    let containers = of(&machine, vec![stopped.clone(), running.clone()]);
+    assert_eq!(told(&containers, "web").unwrap(), OTHER);
+    let rootless = format!("/user.slice/user-1000.slice/user@1000.service/libpod-{WEB}.scope");
+    machine.add(&rootless, 10, &[10, 1]).users = MINE.to_vec();
+    let users = Known {
+        user: Some(1000),
+        ..stopped
+    };
+    let containers = of(&machine, vec![users, running]);
+    assert_eq!(told(&containers, "web").unwrap(), OTHER);
+    assert_eq!(told(&containers, "podman:web").unwrap(), WEB);
+}
+
+#[test]
+fn what_is_not_there_is_told_with_names_and_with_what_could_not_be_read() {
+    let mut machine = Machine::default();
+    machine.add(&format!("/machine.slice/libpod-{WEB}.scope"), 10, &[10, 1]);
+    let problem = || Error::StateMalformed {
+        path: "/home/me/containers.json".into(),
+        why: "it is empty".to_owned(),
+    };
+    let findings = Findings {
+        known: vec![
+            known(Runtime::Podman, WEB, "web"),
+            known(Runtime::Docker, OTHER, "old"),
+        ],
+        problems: vec![problem()],
+        ..Findings::default()
+    };
+    let mut containers = Containers::default();
+    containers.update(&machine, findings, OURS).unwrap();
+    let error = containers.find("wob").unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("no container `wob` (did you mean web?); not all state"),
+        "{text}"
+    );
+    assert!(text.contains("/home/me/containers.json"), "{text}");
+    let error = containers.find("old").unwrap_err();
+    assert!(matches!(error, Error::NotRunning { .. }), "{error}");
+    // It ended while it was looked up: there is no such process here.
+    machine.tasks[0].0.pid = u32::MAX;
+    machine.tasks[0].1.numbers = vec![u32::MAX, 1];
+    let containers = of(&machine, vec![known(Runtime::Podman, WEB, "web")]);
+    let error = containers.find("web").unwrap_err();
+    assert!(error.to_string().contains("has exited"), "{error}");
+    let error = containers.find("4294967295").unwrap_err();
+    assert!(
+        matches!(error, Error::EmptyNamespace { inum: u32::MAX }),
+        "{error}"
+    );
+}
+
+#[test]
+fn another_process_of_the_number_is_not_taken() {
+    // Ours lives, and did not start at boot.
+    let me = std::process::id();
+    let mut machine = Machine::default();
+    let details = machine.add(&format!("/machine.slice/libpod-{WEB}.scope"), 10, &[me, 1]);
+    details.start_time = 1;
+    let containers = of(&machine, vec![known(Runtime::Podman, WEB, "web")]);
+    let error = containers.find("web").unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+}
+
+#[test]
+fn a_bare_namespace_is_found_by_its_inode() {
+    let ours = Process::open(std::process::id())
+        .unwrap()
+        .pid_namespace()
+        .unwrap();
+    for text in [
+        ours.to_string(),
+        format!("pid:[{ours}]"),
+        format!("namespace:{ours}"),
+    ] {
+        let found = Containers::default().find(&text).unwrap();
+        assert_eq!(found.pid_namespace().unwrap(), ours);
+        assert_eq!(found.container.runtime, Runtime::Bare);
+        assert_eq!(found.scope().unwrap(), Scope::PidNamespace(ours));
+        assert!(found.processes().unwrap().contains(&std::process::id()));
+        let error = found.find_library("libnone.so").unwrap_err();
+        assert!(matches!(error, Error::NoSuchLibrary { .. }), "{error}");
+    }
+    assert!(Containers::default().find("docker:4294967295").is_err());
+}

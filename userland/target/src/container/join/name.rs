@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the containers that were found are called, and what they are within.
+
+use super::{is_below, Group, Join, Key};
+use crate::container::cgroup_path;
+use crate::container::monitor::Monitor;
+use crate::container::processes::{Processes, Task};
+use crate::container::{bare_name, Cgroup, Container, Init, Runtime, State};
+use crate::Error;
+
+impl<P: Processes> Join<'_, P> {
+    /// The containers: those that run, and those that only the state files know.
+    pub(super) fn containers(&self) -> Vec<Container> {
+        let made = |(key, group)| Some(((key, group), self.container(key, group)?));
+        let (running, mut all): (Vec<(&Key, &Group)>, Vec<Container>) =
+            self.groups.iter().filter_map(made).unzip();
+        self.tell_outer(&running, &mut all);
+        for container in &mut all {
+            self.tell_why(container);
+        }
+        let joined: Vec<usize> = running
+            .iter()
+            .filter_map(|(_, group)| group.known)
+            .collect();
+        for (at, known) in self.known.iter().enumerate() {
+            // A log that is left of a container is none.
+            if !joined.contains(&at) && known.runtime != Runtime::Engine {
+                let why = self.claims.get(at).and_then(|claim| claim.clone().err());
+                all.push(Container::stopped(known, why.flatten()));
+            }
+        }
+        all
+    }
+
+    fn container(&self, key: &Key, group: &Group) -> Option<Container> {
+        let pid = group.init?;
+        let (task, details) = (self.task(pid)?, self.details(pid)?);
+        let mut container = match group.known.and_then(|at| self.known.get(at)) {
+            Some(known) => Container::known(known),
+            None => Container::nameless(),
+        };
+        self.call(&mut container, key, task, group.known.is_some());
+        container.init = Some(Init {
+            pid,
+            start_time: details.start_time,
+            pid_namespace: task.pid_namespace,
+            mount_namespace: details.mount_namespace,
+            is_first: details.is_first() && task.pid_namespace != self.ours,
+            owns_namespace: false,
+        });
+        let path = key.path().map(str::to_owned);
+        let is_frozen = path
+            .as_ref()
+            .is_some_and(|path| self.processes.is_frozen(path));
+        container.state = if is_frozen {
+            State::Paused
+        } else {
+            State::Running
+        };
+        container.cgroup = path.map(|path| Cgroup {
+            id: self.processes.cgroup_id(&path),
+            path,
+        });
+        let members = group.members.iter().filter_map(|at| self.tasks.get(*at));
+        container.processes = members.map(|task| task.pid).collect();
+        container.processes.sort_unstable();
+        Some(container)
+    }
+
+    /// Gives it the name that its monitor, its control group or its namespace tells, when no
+    /// state file does.
+    fn call(&self, container: &mut Container, key: &Key, init: &Task, is_known: bool) {
+        let places = key.path().map(cgroup_path::places).unwrap_or_default();
+        let place = places.last();
+        let is_engine = container.runtime == Runtime::Engine;
+        if let Some(place) = place {
+            container.called_by(place, container.name.is_empty() || is_engine);
+        }
+        // LXD and Incus run lxc; only the monitor tells.
+        let is_lxc = container.runtime == Runtime::Lxc && !is_known;
+        let is_named = !container.name.is_empty() && !is_lxc;
+        // Within a container, who watches is a process of it.
+        if is_named || places.len() > 1 {
+            return;
+        }
+        match self.processes.monitor(init.pid) {
+            Some(monitor) => Self::watched(container, monitor),
+            None if container.name.is_empty() => container.name = bare_name(init.pid_namespace),
+            None => (),
+        }
+    }
+
+    /// What no state file tells: the place among those of the runtimes, and the user.
+    fn watched(container: &mut Container, monitor: Monitor) {
+        let cgroup_name = std::mem::take(&mut container.name);
+        container.runtime = monitor.runtime;
+        container.user = monitor.user;
+        container.called(&monitor.name);
+        for other in monitor.aliases.into_iter().chain([cgroup_name]) {
+            let is_new = other != container.name && !container.aliases.contains(&other);
+            let other = Some(other).filter(|other| is_new && !other.is_empty());
+            container.aliases.extend(other);
+        }
+    }
+
+    /// Says of each which other it is within.
+    fn tell_outer(&self, groups: &[(&Key, &Group)], all: &mut [Container]) {
+        let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
+        for (at, container) in all.iter_mut().enumerate() {
+            let outer = self.outer_of(groups, at);
+            container.inside = outer.and_then(|outer| names.get(outer).cloned());
+        }
+    }
+
+    /// The place of the innermost container around another.
+    fn outer_of(&self, groups: &[(&Key, &Group)], at: usize) -> Option<usize> {
+        let (key, group) = groups.get(at)?;
+        let own = key.path();
+        let path = match own {
+            Some(path) => path,
+            None => &self.task(group.init?)?.cgroup,
+        };
+        // What made a namespace of its own may be in the control group of the container.
+        let is_around = |outer: &str| is_below(path, outer) && own != Some(outer);
+        let around = groups.iter().enumerate().filter_map(|(at, (key, _))| {
+            let outer = key.path().filter(|outer| is_around(outer))?;
+            Some((outer.len(), at))
+        });
+        let innermost = around.max().map(|(_, at)| at);
+        innermost.or_else(|| self.parents_group(groups, group, at))
+    }
+
+    /// The container that the parent of the first process is in.
+    fn parents_group(&self, groups: &[(&Key, &Group)], group: &Group, own: usize) -> Option<usize> {
+        let parent = self.details(group.init?)?.parent;
+        let at = *self.by_pid.get(&parent)?;
+        let found = groups
+            .iter()
+            .position(|(_, other)| other.members.contains(&at));
+        found.filter(|found| *found != own)
+    }
+
+    /// Says why there is no better name than an id.
+    fn tell_why(&self, container: &mut Container) {
+        let is_named = container
+            .id
+            .as_deref()
+            .is_none_or(|id| !id.starts_with(&container.name));
+        if is_named {
+            return;
+        }
+        if let Some(outer) = &container.inside {
+            let why = format!("only its id is known: its state is within container {outer}");
+            container.problems.push(why);
+            return;
+        }
+        let words = container.runtime.state_words();
+        let concerns = |error: &&Error| match error {
+            Error::StateUnreadable { path, .. } | Error::StateMalformed { path, .. } => {
+                let path = path.to_string_lossy();
+                words.is_empty() || words.iter().any(|word| path.contains(word))
+            }
+            _ => false,
+        };
+        let why = self.problems.iter().find(concerns);
+        container.problems.push(match why {
+            Some(error) => format!("only its id is known: {error}"),
+            None => "only its id is known: no state file that is read here has it".to_owned(),
+        });
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The living processes, as far as they tell containers apart.
+
+use super::monitor::Monitor;
+use crate::process::all_processes;
+use crate::{Process, Result};
+
+/// A process at first sight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    pub(super) pid: u32,
+    /// Its control group, from the root that we see on; `/..` is above it.
+    pub(super) cgroup: String,
+    /// The inode number of its pid namespace.
+    pub(super) pid_namespace: u32,
+}
+
+/// What is asked of some processes only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Details {
+    /// When it started, in clock ticks since boot.
+    pub(super) start_time: u64,
+    pub(super) parent: u32,
+    /// Its numbers in each pid namespace, ours first, its own last.
+    pub(super) numbers: Vec<u32>,
+    pub(super) mount_namespace: u64,
+    pub(super) effective_uid: u32,
+    /// What the users of its user namespace are in ours: first one, and how many.
+    pub(super) users: Vec<(u32, u32)>,
+}
+
+impl Details {
+    /// Whether it is the first of its pid namespace.
+    pub(super) fn is_first(&self) -> bool {
+        self.numbers.last() == Some(&1)
+    }
+
+    /// Whether a user, not root, may have started it: nobody can map another user into a
+    /// user namespace of his own (`user_namespaces(7)`).
+    pub(super) fn is_of(&self, user: u32) -> bool {
+        let is_everybody = self.users.contains(&(0, u32::MAX));
+        let maps =
+            |(first, count): &(u32, u32)| user.checked_sub(*first).is_some_and(|n| n < *count);
+        self.effective_uid == user || (!is_everybody && self.users.iter().any(maps))
+    }
+}
+
+/// The processes of a machine; those of this one, or of a test.
+pub(super) trait Processes {
+    /// All that can be seen, by rising pid.
+    fn all(&self) -> Result<Vec<Task>>;
+    /// `None` when it has ended, or is nothing that we may see.
+    fn details(&self, pid: u32) -> Option<Details>;
+    /// What watches over a container whose first process this is.
+    fn monitor(&self, pid: u32) -> Option<Monitor>;
+    /// The inode number of a control group's directory, which is its id.
+    fn cgroup_id(&self, path: &str) -> Option<u64>;
+    /// Whether the processes of a control group are frozen.
+    fn is_frozen(&self, path: &str) -> bool;
+}
+
+/// Those that `/proc` shows.
+pub(super) struct Living;
+
+impl Processes for Living {
+    fn all(&self) -> Result<Vec<Task>> {
+        let task = |pid: u32| Living::task(&Process::open(pid).ok()?);
+        // Those that end meanwhile are none.
+        Ok(all_processes()?.into_iter().filter_map(task).collect())
+    }
+
+    fn details(&self, pid: u32) -> Option<Details> {
+        let process = Process::open(pid).ok()?;
+        let map = process.read("uid_map").ok()?;
+        Some(Details {
+            start_time: process.start_time(),
+            parent: process.parent().ok()?,
+            numbers: process.namespace_pids().ok()?,
+            mount_namespace: process.mount_namespace().ok()?,
+            effective_uid: process.effective_uid().ok()?,
+            users: users(&String::from_utf8_lossy(&map)),
+        })
+    }
+
+    fn monitor(&self, pid: u32) -> Option<Monitor> {
+        Monitor::of(&Process::open(pid).ok()?)
+    }
+
+    fn cgroup_id(&self, path: &str) -> Option<u64> {
+        super::cgroups::id_of(path)
+    }
+
+    fn is_frozen(&self, path: &str) -> bool {
+        super::cgroups::is_frozen(path)
+    }
+}
+
+impl Living {
+    /// A process at first sight.
+    pub(super) fn task(process: &Process) -> Option<Task> {
+        let cgroup = process.read("cgroup").ok()?;
+        Some(Task {
+            pid: process.pid(),
+            cgroup: cgroup_of(&String::from_utf8_lossy(&cgroup)),
+            pid_namespace: process.pid_namespace().ok()?,
+        })
+    }
+}
+
+/// The path of version 2 in `/proc/PID/cgroup` (`cgroups(7)`), or where that tells nothing,
+/// as on machines of version 1, the longest of the others.
+fn cgroup_of(text: &str) -> String {
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
+    let second = text.lines().find(|line| line.starts_with("0::"));
+    // A group that was removed meanwhile has this behind it.
+    let second = second.and_then(path).unwrap_or_default();
+    let second = second
+        .strip_suffix(" (deleted)")
+        .unwrap_or(&second)
+        .to_owned();
+    if second.len() > 1 {
+        return second;
+    }
+    let others = text.lines().filter_map(path);
+    others.max_by_key(String::len).unwrap_or(second)
+}
+
+/// The users in a `uid_map` (`user_namespaces(7)`): inside, outside, how many.
+fn users(text: &str) -> Vec<(u32, u32)> {
+    let line = |line: &str| {
+        let mut numbers = line.split_whitespace().skip(1).map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_in_one_group_of_version_2() {
+        assert_eq!(cgroup_of("0::/a/b\n"), "/a/b");
+        assert_eq!(cgroup_of("0::/a:b (deleted)\n"), "/a:b");
+        let first = "12:pids:/docker/1\n1:name=systemd:/docker/12\n0::/\n";
+        assert_eq!(cgroup_of(first), "/docker/12");
+        assert_eq!(cgroup_of("0::/\n"), "/");
+        assert_eq!(cgroup_of(""), "");
+    }
+
+    #[test]
+    fn a_process_is_of_the_user_who_is_mapped_into_it() {
+        let of = |map: &str, uid: u32| Details {
+            users: users(map),
+            effective_uid: uid,
+            ..Details::default()
+        };
+        let everybody = "         0          0 4294967295\n";
+        assert!(of(everybody, 1000).is_of(1000));
+        assert!(!of(everybody, 0).is_of(1000));
+        let mine = "0 1000 1\n1 100000 65536\n";
+        assert!(of(mine, 1000).is_of(1000));
+        assert!(of(mine, 100_032).is_of(1000));
+        assert!(!of(mine, 100_032).is_of(1001));
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All containers at one moment, and which task is in which.
+
+use super::host::Host;
+use super::join::{self, is_below};
+use super::known::Findings;
+use super::processes::{Living, Processes};
+use super::{cgroups, Container, Pod, Runtime, State};
+use crate::{Error, Process, Result};
+use std::collections::HashMap;
+
+/// Most containers that have ended and are kept in mind.
+const GONE_MAX: usize = 4096;
+/// Most control groups below those of containers that are known by their ids.
+const GROUPS_MAX: usize = 1 << 16;
+
+/// The containers of this machine, as they were at one moment; a later look adds to them.
+#[derive(Debug, Default)]
+pub struct Containers {
+    all: Vec<Container>,
+    /// Which of them has the control group of an id.
+    by_cgroup: HashMap<u64, usize>,
+    /// Which of them has made the pid namespace of an inode number.
+    by_namespace: HashMap<u32, usize>,
+    /// Our own pid namespace.
+    ours: u32,
+    problems: Vec<Error>,
+}
+
+impl Containers {
+    /// Looks at this machine. What cannot be read is among [`Containers::problems`]; it fails
+    /// only when the processes cannot be seen.
+    pub fn take() -> Result<Containers> {
+        let mut containers = Containers::default();
+        containers.refresh()?;
+        Ok(containers)
+    }
+
+    /// Looks again. Those that have ended are kept, and their state is [`State::Gone`], so
+    /// that what they have left behind has a name.
+    pub fn refresh(&mut self) -> Result<()> {
+        let mut findings = Findings::default();
+        let host = Host::this(&mut findings);
+        let findings = findings.and_all_of(&host);
+        let ours = Process::open(std::process::id())?.pid_namespace()?;
+        self.update(&Living, findings, ours)
+    }
+
+    pub(super) fn update(
+        &mut self,
+        processes: &impl Processes,
+        findings: Findings,
+        ours: u32,
+    ) -> Result<()> {
+        let mut new = join::join(processes, &findings.known, &findings.problems, ours)?;
+        own_namespaces(&mut new);
+        name_pods(&mut new, &findings.pods);
+        let lives = |old: &Container| new.iter().any(|one| one.init == old.init || same(one, old));
+        let old = std::mem::take(&mut self.all).into_iter();
+        let mut all: Vec<Container> = old
+            .filter(|old| old.init.is_some() && !lives(old))
+            .map(|old| Container {
+                state: State::Gone,
+                ..old
+            })
+            .collect();
+        let surplus = all.len().saturating_sub(GONE_MAX);
+        all.drain(..surplus);
+        all.append(&mut new);
+        self.all = all;
+        self.ours = ours;
+        self.problems = findings.problems;
+        self.index();
+        Ok(())
+    }
+
+    /// The container of a task, as the kernel tells of it: the id of its control group (that
+    /// of the directory) and the inode number of its pid namespace. Ids of groups are never
+    /// used again, numbers of namespaces are: look again ([`Containers::refresh`]) when a
+    /// namespace begins.
+    pub fn of(&self, cgroup_id: u64, pid_namespace: u32) -> Option<&Container> {
+        let by = |at: &usize| self.all.get(*at);
+        let space = self.by_namespace.get(&pid_namespace).and_then(by);
+        let Some(group) = self.by_cgroup.get(&cgroup_id).and_then(by) else {
+            return space;
+        };
+        // A namespace that somebody has made within a container.
+        let inner = space.filter(|space| space.runtime == Runtime::Bare);
+        Some(inner.unwrap_or(group))
+    }
+
+    /// The container of a process that lives; it looks again when it is in one that is not
+    /// known yet.
+    pub fn of_process(&mut self, process: &Process) -> Option<&Container> {
+        let task = Living::task(process)?;
+        let id = cgroups::id_of(&task.cgroup).unwrap_or(0);
+        let may_be =
+            task.pid_namespace != self.ours || !super::cgroup_path::places(&task.cgroup).is_empty();
+        // Numbers of namespaces are used again, as soon as nobody is in them.
+        let known = self.of(id, task.pid_namespace);
+        if may_be && !known.is_some_and(Container::still_lives) {
+            // What was known is still there when it cannot be looked again.
+            let _ = self.refresh();
+        }
+        if self.of(id, task.pid_namespace).is_some() {
+            return self.of(id, task.pid_namespace);
+        }
+        // A control group that has no id here.
+        let has = |one: &&Container| {
+            let cgroup = one.cgroup.as_ref().filter(|cgroup| cgroup.id.is_none());
+            cgroup.is_some_and(|cgroup| is_below(&task.cgroup, &cgroup.path))
+        };
+        self.all.iter().rfind(has)
+    }
+
+    /// All of them: those that have ended since the first look, those that run, those that
+    /// have stopped.
+    pub fn iter(&self) -> impl Iterator<Item = &Container> {
+        self.all.iter()
+    }
+
+    pub(super) fn into_all(self) -> Vec<Container> {
+        self.all
+    }
+
+    /// What could not be read, so that names may be missing.
+    pub fn problems(&self) -> &[Error] {
+        &self.problems
+    }
+
+    fn index(&mut self) {
+        self.by_cgroup.clear();
+        self.by_namespace.clear();
+        let mut left = GROUPS_MAX;
+        // Those within come later, and take their groups from those around.
+        let mut order: Vec<usize> = (0..self.all.len()).collect();
+        let depth = |at: &usize| {
+            let cgroup = self.all.get(*at).and_then(|one| one.cgroup.as_ref());
+            cgroup.map_or(0, |cgroup| cgroup.path.len())
+        };
+        order.sort_by_key(depth);
+        for at in order {
+            let Some(container) = self.all.get(at) else {
+                continue;
+            };
+            if let Some(cgroup) = &container.cgroup {
+                let below = match container.is_running() {
+                    true => cgroups::ids_below(&cgroup.path, left),
+                    false => Vec::new(),
+                };
+                left = left.saturating_sub(below.len());
+                // A group of an ended container is never another's: ids are not used again.
+                let ids = below.into_iter().chain(cgroup.id);
+                self.by_cgroup.extend(ids.map(|id| (id, at)));
+            }
+        }
+        // Inode numbers are used again: who lives comes last.
+        for (at, container) in self.all.iter().enumerate() {
+            let made = container.init.filter(|init| init.is_first);
+            self.by_namespace
+                .extend(made.map(|init| (init.pid_namespace, at)));
+        }
+    }
+}
+
+/// Whether it is one that has stopped, and was known before as what it is now.
+fn same(one: &Container, old: &Container) -> bool {
+    let id = |container: &Container| {
+        (
+            container.runtime,
+            container.user,
+            container.id.clone(),
+            container.name.clone(),
+        )
+    };
+    one.init.is_none() && old.init.is_none() && id(one) == id(old)
+}
+
+/// Gives pods of which only the uid is known their names.
+fn name_pods(all: &mut [Container], pods: &HashMap<String, Pod>) {
+    for pod in all.iter_mut().filter_map(|one| one.pod.as_mut()) {
+        let named = pods.get(&pod.name).filter(|_| pod.namespace.is_none());
+        if let Some(named) = named {
+            pod.namespace.clone_from(&named.namespace);
+            pod.name.clone_from(&named.name);
+        }
+    }
+}
+
+/// Notes which of them share their pid namespace with nobody.
+fn own_namespaces(all: &mut [Container]) {
+    let mut users: HashMap<u32, usize> = HashMap::new();
+    for init in all.iter().filter_map(|one| one.init) {
+        *users.entry(init.pid_namespace).or_default() += 1;
+    }
+    for init in all.iter_mut().filter_map(|one| one.init.as_mut()) {
+        let is_alone = users.get(&init.pid_namespace) == Some(&1);
+        init.owns_namespace = init.is_first && is_alone;
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Answers what specs need of a file, in the child.
+
+use super::Parser;
+use crate::protocol::{reason, Failure, Reply, CAUSES_MAX};
+use nsprobe_probes::{DebugFiles, Refused, Wish};
+
+impl Parser {
+    pub(super) fn probes(
+        &self,
+        object: u32,
+        wish: &Wish,
+        notes: Option<&[String]>,
+    ) -> Result<Reply, Failure> {
+        let held = self.held(object)?;
+        let files = notes.map(|notes| DebugFiles {
+            set: &held.debug,
+            notes,
+        });
+        let found = nsprobe_probes::plan(&held.binary, files, wish);
+        Ok(Reply::Probes(found.map_err(short)))
+    }
+
+    pub(super) fn list(
+        &self,
+        object: u32,
+        shown: &str,
+        pattern: Option<&str>,
+        from: u64,
+    ) -> Result<Reply, Failure> {
+        let binary = &self.held(object)?.binary;
+        let listing = nsprobe_probes::list(binary, shown, pattern, from);
+        Ok(Reply::Listing(listing.map_err(short)))
+    }
+
+    pub(super) fn function_at(&self, object: u32, address: u64) -> Result<Reply, Failure> {
+        let name = nsprobe_probes::function_at(&self.held(object)?.binary, address);
+        Ok(Reply::FunctionAt(name.map(|name| reason(&name))))
+    }
+}
+
+/// A refusal that is not longer than it may be.
+fn short(why: Refused) -> Refused {
+    match why {
+        Refused::NeedsDebugFiles => Refused::NeedsDebugFiles,
+        Refused::Spec(mut error) => {
+            error.message = reason(&error.message);
+            Refused::Spec(error)
+        }
+        Refused::Because(causes) => {
+            let causes = causes.iter().take(CAUSES_MAX);
+            Refused::Because(causes.map(reason).collect())
+        }
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What specs need of a file, through a child. The outer error is about the parser, the
+//! inner one is what the spec or the file lacks.
+
+use crate::object::Object;
+use crate::protocol::{Reply, Request};
+use crate::Result;
+use nsprobe_probes::{Listing, Probes, Refused, Wish};
+
+/// What a file has, or why that is not what was asked for.
+type Found<T> = Result<std::result::Result<T, Refused>>;
+
+impl Object {
+    /// The probes that a wish means in this file and the debug files that are attached to
+    /// it. `notes` is what there is to say where debug information is missed; without it
+    /// debug files were not looked for, and the answer may be that they are needed.
+    pub fn probes(&self, wish: &Wish, notes: Option<&[String]>) -> Found<Probes> {
+        let request = Request::Probes {
+            object: self.subject().number,
+            wish: Box::new(wish.clone()),
+            notes: notes.map(<[String]>::to_vec),
+        };
+        match self.ask(&request)? {
+            Reply::Probes(Ok(found)) if found.is_sound(wish) => Ok(Ok(found)),
+            Reply::Probes(Err(Refused::NeedsDebugFiles)) if notes.is_some() => Err(self.distrust()),
+            Reply::Probes(Err(why)) => Ok(Err(why)),
+            _ => Err(self.distrust()),
+        }
+    }
+
+    /// The functions from the so-many-th on, and the static probes, that fit a pattern;
+    /// `shown` is how errors call the file.
+    pub fn list(&self, shown: &str, pattern: Option<&str>, from: u64) -> Found<Listing> {
+        let request = Request::List {
+            object: self.subject().number,
+            shown: shown.to_owned(),
+            pattern: pattern.map(str::to_owned),
+            from,
+        };
+        match self.ask(&request)? {
+            Reply::Listing(Ok(listing)) if goes_on(&listing, from) => Ok(Ok(listing)),
+            Reply::Listing(Err(why)) if why != Refused::NeedsDebugFiles => Ok(Err(why)),
+            _ => Err(self.distrust()),
+        }
+    }
+
+    /// The function that holds an address by the file's own count, and the distance from
+    /// its beginning.
+    pub fn function_at(&self, address: u64) -> Result<Option<String>> {
+        let request = Request::FunctionAt {
+            object: self.subject().number,
+            address,
+        };
+        match self.ask(&request)? {
+            Reply::FunctionAt(name) => Ok(name),
+            _ => Err(self.distrust()),
+        }
+    }
+}
+
+/// Whether what is there from a function on comes to an end some time.
+fn goes_on(listing: &Listing, from: u64) -> bool {
+    let is_empty = listing.functions.is_empty();
+    listing.next.is_none_or(|next| next > from && !is_empty)
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What specs need of a file: a child finds what our own parser would, and a file that no
+//! parser survives is refused as such, in bounded time, with nothing lost for others.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use nsprobe_plan::Spec;
+use nsprobe_probes::{DebugFiles, Probes, Refused, Returns, Sink, Wish};
+use nsprobe_symbolize::{Binary, DebugSet};
+use nsprobe_worker::{Error, Limits, Object, Worker};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support::dwarf::{self, named, referring, unit, FIRST};
+use support::elf::{compressed, program, section, symbols, zstd, TEXT};
+use support::trial::{with, PATIENCE};
+use support::{file, options, Folder, CHILD};
+
+const SOURCE: &str = "
+    struct point { int x; long y; struct { char name[8]; } inner; };
+    static inline __attribute__((always_inline)) int twice(int of) { return of * 2; }
+    __attribute__((noinline)) int moved(struct point *at, int by) {
+        int sum = at->x + twice(by);
+        return sum;
+    }
+    __attribute__((noinline)) int moved_again(struct point *at) { return moved(at, 3); }
+    int main(int argc, char **argv) {
+        struct point at = { argc, 2, { \"here\" } };
+        return moved_again(&at) + moved(&at, argc);
+    }
+";
+
+fn wish(text: &str) -> Wish {
+    Wish {
+        spec: Spec::parse(text).unwrap(),
+        typed: text.to_owned(),
+        path: "/app".to_owned(),
+        sink: Sink::Record,
+        at_return: false,
+        max_probes: 1000,
+        inlined: false,
+        exact: false,
+        changes: Vec::new(),
+        returns: Returns::Auto,
+    }
+}
+
+/// The wish, as a file with another name of a place brings it to misbehave.
+fn typed(text: &str, typed: &str) -> Wish {
+    Wish {
+        typed: typed.to_owned(),
+        ..wish(text)
+    }
+}
+
+fn open(worker: &Worker, path: &Path) -> Object {
+    Object::open(worker, file(path), path).unwrap()
+}
+
+fn here(path: &Path, wish: &Wish) -> Result<Probes, Refused> {
+    let binary = Binary::open(file(path), path).unwrap();
+    let set = DebugSet::default();
+    let files = DebugFiles {
+        set: &set,
+        notes: &["a note".to_owned()],
+    };
+    nsprobe_probes::plan(&binary, Some(files), wish)
+}
+
+#[test]
+fn a_child_finds_what_we_would() {
+    let folder = Folder::new("probes-agree");
+    let worker = Worker::new(options());
+    let app = folder.program("app", SOURCE, &["-g", "-O1"]);
+    let stripped = folder.program("stripped", SOURCE, &["-s", "-O1"]);
+    let files: Vec<PathBuf> = [app, stripped].into_iter().flatten().collect();
+    assert!(!files.is_empty(), "there is no compiler");
+    let mut found_some = 0;
+    for path in &files {
+        let object = open(&worker, path);
+        for text in [
+            "moved",
+            "moved*",
+            "*",
+            "mved",
+            "moved+1000",
+            "moved(at->x, by, at->inner.name)",
+            "moved($params, $vars)",
+            "moved(nothing)",
+            "moved_again%return(at->inner, $retval, $elapsed) if at->y > 1",
+            "app.c:6(sum)",
+            "app.c:99999",
+            "0x0",
+            "provider:name",
+            "moved(arg1, arg2:hex, $comm)",
+            "main($stack1:symbol, %rdi:symbol)",
+        ] {
+            let plain = wish(text);
+            let inlined = Wish {
+                inlined: true,
+                spec: Spec::parse(&text.replace("moved", "twice")).unwrap(),
+                ..plain.clone()
+            };
+            let at_exits = Wish {
+                returns: Returns::Ret,
+                at_return: true,
+                ..plain.clone()
+            };
+            for wish in [plain, inlined, at_exits] {
+                let told = object.probes(&wish, Some(&["a note".to_owned()])).unwrap();
+                assert_eq!(told, here(path, &wish), "{text} of {}", path.display());
+                found_some += usize::from(told.is_ok());
+            }
+        }
+    }
+    assert!(found_some > 15, "{found_some}");
+}
+
+#[test]
+fn debug_files_are_asked_for_where_they_are_needed() {
+    let folder = Folder::new("probes-need");
+    let worker = Worker::new(options());
+    let path = folder.program("app", SOURCE, &["-O1"]).unwrap();
+    let object = open(&worker, &path);
+    let needs = |text: &str| {
+        let told = object.probes(&wish(text), None).unwrap();
+        told == Err(Refused::NeedsDebugFiles)
+    };
+    assert!(needs("moved(by)") && needs("app.c:6") && needs("elsewhere"));
+    assert!(!needs("moved(arg1)") && !needs("moved*"));
+    let told = object.probes(&wish("moved(by)"), Some(&["looked in vain".to_owned()]));
+    let Err(Refused::Spec(error)) = told.unwrap() else {
+        panic!("there is debug information");
+    };
+    assert!(error.message.contains("looked in vain"), "{error}");
+    assert_eq!(error.span, 6..8);
+}
+
+#[test]
+fn functions_are_listed_in_parts() {
+    let worker = Worker::new(options());
+    let path = Path::new(CHILD);
+    let object = open(&worker, path);
+    let binary = Binary::open(file(path), path).unwrap();
+    for pattern in [None, Some("main"), Some("core*fmt*"), Some("no such")] {
+        let mut from = Some(0);
+        let mut all = Vec::new();
+        while let Some(first) = from {
+            let told = object.list("/app", pattern, first).unwrap();
+            let own = nsprobe_probes::list(&binary, "/app", pattern, first);
+            assert_eq!(told, own);
+            from = told.as_ref().ok().and_then(|listing| listing.next);
+            all.extend(told.map_or(Vec::new(), |listing| listing.functions));
+        }
+        assert_eq!(all.len() > 1000, pattern.is_none());
+    }
+    let first = binary.functions().iter().find(|function| function.size > 4);
+    let at = first.unwrap().address.0 + 4;
+    let told = object.function_at(at).unwrap();
+    assert!(told.as_deref().is_some_and(|name| name.ends_with("+0x4")));
+    assert_eq!(told, nsprobe_probes::function_at(&binary, at));
+    assert_eq!(object.function_at(u64::MAX).unwrap(), None);
+}
+
+/// What is said of a file whose parser does this when it is asked for probes.
+fn misled(how: &str) -> String {
+    let folder = Folder::new(&format!("probes-{how}"));
+    let mut options = options();
+    options.limits.probes = Duration::from_secs(2);
+    let worker = Worker::new(options.clone());
+    let path = folder.program("app", SOURCE, &["-g"]).unwrap();
+    let object = open(&worker, &path);
+    let begun = Instant::now();
+    let error = object.probes(&typed("moved", how), Some(&[])).unwrap_err();
+    assert!(matches!(error, Error::Fatal(_)), "{error}");
+    // A second child may be asked, but not twice as long.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{how}");
+    // What is known of the file is known to who reads others.
+    let other = worker.another(options.limits);
+    let again = Object::open(&other, file(&path), &path).unwrap_err();
+    assert_eq!(again.to_string(), error.to_string());
+    assert_eq!(other.pid(), None);
+    let sound = folder.program("sound", SOURCE, &["-g"]).unwrap();
+    let found = open(&other, &sound).probes(&wish("moved(by)"), Some(&[]));
+    assert_eq!(found.unwrap().unwrap().probes.len(), 1);
+    error.to_string()
+}
+
+#[test]
+fn a_parser_that_comes_to_an_end_costs_its_file() {
+    let died = "the parser died of SIGABRT on this file";
+    assert_eq!(misled("aborts"), died);
+    assert_eq!(misled("overflows"), died);
+    assert_eq!(misled("takes-a-terabyte"), died);
+    assert_eq!(misled("panics"), "the parser panicked on this file");
+    let says = "the parser was killed by its seccomp filter (SIGSYS) on this file";
+    assert_eq!(misled("opens"), says);
+    let says = "the parser gave no answer within 2 s on this file";
+    assert_eq!(misled("loops"), says);
+}
+
+#[test]
+fn answers_that_no_wish_brings_are_not_believed() {
+    let nonsense = "the parser gave an answer that makes no sense on this file";
+    assert_eq!(misled("names-no-program"), nonsense);
+    assert_eq!(misled("wants-more-and-more"), nonsense);
+    let folder = Folder::new("probes-endless");
+    let worker = Worker::new(options());
+    let path = folder.program("lists-without-end", SOURCE, &[]).unwrap();
+    let error = open(&worker, &path).list("/app", None, 0).unwrap_err();
+    assert_eq!(error.to_string(), nonsense);
+}
+
+#[test]
+fn each_file_has_a_child_of_its_own() {
+    let folder = Folder::new("probes-own");
+    let worker = Worker::new(options());
+    assert_eq!(worker.pid(), None);
+    let path = folder.program("app", SOURCE, &[]).unwrap();
+    let workers = [1, 2].map(|_| worker.another(Limits::default()));
+    let objects = [0, 1].map(|at: usize| open(&workers[at], &path));
+    let pids = [0, 1].map(|at: usize| workers[at].pid().unwrap());
+    assert_ne!(pids[0], pids[1]);
+    assert_eq!(worker.pid(), None);
+    for object in objects {
+        assert!(object.probes(&wish("moved"), None).unwrap().is_ok());
+    }
+    drop(workers);
+    assert!(pids.iter().all(|pid| support::is_dead(*pid)));
+}
+
+/// Asks about a hostile file whatever specs may ask; how often it was fatal.
+fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
+    let mut options = options();
+    options.limits = Limits {
+        load: PATIENCE,
+        query: PATIENCE,
+        probes: PATIENCE,
+    };
+    let path = folder.0.join("hostile");
+    let mut fatal = 0;
+    for text in [
+        "*",
+        "code(x)",
+        "code($vars)",
+        "a:1",
+        "code%return($retval, $params)",
+        "gone",
+        "a:b",
+    ] {
+        // Written anew, with a parser that has not heard of it.
+        let _ = std::fs::remove_file(&path);
+        let path = folder.file("hostile", bytes);
+        let worker = Worker::new(options.clone());
+        let begun = Instant::now();
+        let asked = Object::open(&worker, file(&path), &path).and_then(|object| {
+            let wish = Wish {
+                inlined: true,
+                returns: Returns::Ret,
+                ..wish(text)
+            };
+            object.probes(&wish, Some(&[]))?.ok();
+            object.list("/app", None, 0)?.ok();
+            object.function_at(TEXT + 1)
+        });
+        // Each of the questions twice, and a little more.
+        assert!(begun.elapsed() < 8 * PATIENCE, "{:?}", begun.elapsed());
+        if let Err(error) = asked {
+            assert!(
+                matches!(error, Error::Fatal(_) | Error::Refused(_)),
+                "{error}"
+            );
+            fatal += usize::from(matches!(error, Error::Fatal(_)));
+        }
+    }
+    fatal
+}
+
+fn entries(entries: &[u8]) -> Vec<u8> {
+    with(dwarf::sections(unit(TEXT, 4096, entries)))
+}
+
+#[test]
+fn hostile_debug_information_is_survived() {
+    let folder = Folder::new("probes-hostile");
+    let mut circle = referring(2, TEXT, 4096, FIRST);
+    circle.extend([0, 0]);
+    hostile(&folder, &entries(&circle));
+    let mut inside = named("code", TEXT, 4096);
+    inside.extend(referring(3, TEXT, 64, FIRST));
+    inside.extend([0, 0, 0]);
+    hostile(&folder, &entries(&inside));
+    hostile(&folder, &entries(&vec![5; 1_000_000]));
+    let notes = section(".note.stapsdt", vec![0xff; 1 << 16]);
+    hostile(&folder, &with(vec![notes]));
+}
+
+#[test]
+fn more_lines_than_memory_end_the_parser_or_are_refused() {
+    let folder = Folder::new("probes-lines");
+    let count = 500 << 20;
+    let header = dwarf::line_header(count);
+    let lines = zstd(&header, 11, count);
+    let mut sections = dwarf::sections(unit(TEXT, 4096, &[0]));
+    sections[2] = compressed(".debug_line", 2, header.len() as u64 + count, &lines);
+    hostile(&folder, &with(sections));
+}
+
+#[test]
+fn symbols_without_number_end_the_parser_or_are_refused() {
+    let folder = Folder::new("probes-symbols");
+    let names: Vec<Vec<u8>> = (0..100_000)
+        .map(|number| format!("code{number}").into_bytes())
+        .collect();
+    let all: Vec<(&[u8], u64, u64)> = names
+        .iter()
+        .map(|name| (name.as_slice(), TEXT, 4096))
+        .collect();
+    assert_eq!(hostile(&folder, &program(&symbols(2, &all))), 0);
+}
