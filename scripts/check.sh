@@ -9,10 +9,11 @@
 cd "$PROJECT"
 cargo=scripts/cargo.sh
 
-# The witnesses of what is read from debug information.
+# The witnesses of what is read from debug information, and of traces that are written.
 mkdir -p "$CACHE"
 LOG=$CACHE/check.log
-need_tools gcc:gcc g++:g++ gdb:gdb dwz:dwz objcopy:binutils
+need_tools gcc:gcc g++:g++ gdb:gdb dwz:dwz objcopy:binutils \
+    babeltrace2:babeltrace2
 
 say "licence headers"
 scripts/spdx.sh

@@ -16,7 +16,7 @@ GUEST=podman,crun,fuse-overlayfs,systemd-container,uidmap,lxc,containerd,runc
 GUEST=$GUEST,redis-server,redis-tools,sqlite3,openssl,postgresql-17,sd,shfmt
 GUEST=$GUEST,gdb,linux-perf,bpftrace,binutils,strace,procps,iproute2,kmod
 GUEST=$GUEST,binutils-gold,debuginfod,dwz,elfutils,xz-utils,babeltrace2,python3-bt2
-CONTAINER=redis-server,redis-tools,procps,nodejs
+CONTAINER=redis-server,redis-tools,procps,nodejs,dibbler-server,dibbler-server-dbg
 BOOT_MODULES='virtio_blk ext4 9p 9pnet_virtio overlay'
 GUEST_MODULES='loop veth tun fuse'
 

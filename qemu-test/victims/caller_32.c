@@ -4,7 +4,8 @@
 //   caller_32 OFFSET
 //
 // A 32-bit program, without a C library: opens a session, probes its own
-// function in_32_bits at OFFSET, calls it three times and reads the records.
+// function in_32_bits at OFFSET, calls it three times and reads the records; then asks for
+// tasks.
 // Exits with 0 when everything was as it is for 64-bit callers, else with the
 // number of the step that was not.
 #include "../../include/nsprobe.h"
@@ -39,6 +40,29 @@ static unsigned long number(const char *text)
 	while (*text)
 		value = value * 10 + (unsigned long)(*text++ - '0');
 	return value;
+}
+
+/* Asks for tasks and their times, and goes through a dump. */
+static void ask_for_tasks(long fd)
+{
+	static struct nsprobe_tasks tasks = { .size = sizeof(tasks), .cpu_rows = 16,
+		.flags = NSPROBE_TASKS_LIFE | NSPROBE_TASKS_CPU | NSPROBE_TASKS_UNFILTERED };
+	static __u64 room[NSPROBE_DUMP_BYTES_MIN / 8 + 1];
+	static struct nsprobe_task_dump dump = { .size = sizeof(dump),
+		.buffer_bytes = sizeof(room) };
+	static struct nsprobe_cpu_times times = { .size = sizeof(times),
+		.buffer_bytes = sizeof(room) };
+	static struct nsprobe_task_counters counters = { .size = sizeof(counters),
+		.cpu = NSPROBE_CPU_ALL };
+	struct nsprobe_task_record *first = (void *)room;
+
+	step(14, call(IOCTL, fd, NSPROBE_IOC_TASKS, (long)&tasks) == 0);
+	dump.buffer = times.buffer = (unsigned long)room;
+	step(15, call(IOCTL, fd, NSPROBE_IOC_TASK_DUMP, (long)&dump) == 0);
+	step(16, dump.count > 2 && dump.written <= sizeof(room) && dump.next > 2);
+	step(17, first->header.kind == NSPROBE_KIND_TASK && first->what == NSPROBE_TASK_ALIVE);
+	step(18, call(IOCTL, fd, NSPROBE_IOC_CPU_TIMES, (long)&times) == 0 && times.count > 0);
+	step(19, call(IOCTL, fd, NSPROBE_IOC_TASK_COUNTERS, (long)&counters) == 0);
 }
 
 __attribute__((used)) static void program(long *stack)
@@ -82,7 +106,9 @@ __attribute__((used)) static void program(long *stack)
 			at += (hit->header.word & NSPROBE_LENGTH) / 8;
 		}
 	}
-	call(EXIT, hits == 3 ? 0 : 13, 0, 0);
+	step(13, hits == 3);
+	ask_for_tasks(fd);
+	call(EXIT, 0, 0, 0);
 }
 
 __asm__(".globl _start\n_start:\nmov %esp, %eax\nand $-16, %esp\nsub $12, %esp\npush %eax\ncall program\n");

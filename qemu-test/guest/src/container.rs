@@ -83,6 +83,13 @@ impl Container {
         Container::start(name, &["--rootfs", &lower], command)
     }
 
+    /// The same, with options of podman's.
+    pub(crate) fn with(name: &str, options: &[&str], folder: &Path, command: &[&str]) -> Container {
+        let lower = format!("{}:O", folder.display());
+        let what = [options, &["--rootfs", &lower]].concat();
+        Container::start(name, &what, command)
+    }
+
     fn start(name: &str, what: &[&str], command: &[&str]) -> Container {
         let _ = fs::write(USED, "");
         let mut arguments = vec!["run", "-d", "--name", name, "--network", "none"];

@@ -176,7 +176,7 @@ impl Traced {
 }
 
 /// Function and `file:line` of each that a frame of JSON has.
-fn functions(frame: &Value) -> Vec<(String, String)> {
+pub(crate) fn functions(frame: &Value) -> Vec<(String, String)> {
     let name = |function: &Value| {
         let file = function["file"].as_str().unwrap_or("?");
         let file = file.rsplit('/').next().unwrap_or(file);
@@ -189,8 +189,8 @@ fn functions(frame: &Value) -> Vec<(String, String)> {
     functions.iter().map(name).collect()
 }
 
-/// The same by `addr2line -f -i`.
-fn addr2line(whole: &Path, frame: &Value, is_return: bool) -> Vec<(String, String)> {
+/// The same by `addr2line -f -i -C`.
+pub(crate) fn addr2line(whole: &Path, frame: &Value, is_return: bool) -> Vec<(String, String)> {
     let offset = frame["file_offset"].as_str().expect("in a file");
     let offset = offset.trim_start_matches("0x");
     let offset = u64::from_str_radix(offset, 16).expect("a number") - u64::from(is_return);
@@ -202,7 +202,8 @@ fn addr2line(whole: &Path, frame: &Value, is_return: bool) -> Vec<(String, Strin
         (into < length).then(|| segment.address() + into)
     });
     let address = format!("{:#x}", address.expect("it is loaded"));
-    let told = tool("addr2line", &["-f", "-i", "-e", text(whole), &address]);
+    let words = ["-f", "-i", "-C", "-e", text(whole), &address];
+    let told = tool("addr2line", &words);
     let lines: Vec<&str> = told.lines().collect();
     let pair = |pair: &[&str]| {
         let place = pair[1].split(" (discriminator").next().unwrap_or(pair[1]);

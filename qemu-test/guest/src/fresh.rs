@@ -5,32 +5,54 @@
 use crate::victim;
 use std::cell::Cell;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Makes such containers.
 pub(crate) struct Fresh {
     folder: String,
+    program: PathBuf,
     made: Cell<usize>,
 }
 
 impl Fresh {
-    /// None yet.
+    /// None yet; each will have a copy of the victim `no_frame_pointers`.
     pub(crate) fn new() -> Fresh {
-        let folder = format!("/var/tmp/fresh-{}", std::process::id());
-        fs::create_dir(&folder).expect("/var/tmp is writable");
-        let made = Cell::new(0);
-        Fresh { folder, made }
+        Fresh::of(&victim::path("no_frame_pointers"))
     }
 
-    /// Runs a copy of the victim `no_frame_pointers`, which is `/fresh` in there, to its end.
+    /// None yet; each will have a copy of this program.
+    pub(crate) fn of(program: &Path) -> Fresh {
+        let name = program.file_name().expect("a file").display();
+        // Another file system than that of the guest: one layer must not be in the other.
+        let folder = format!("/tmp/fresh-{}-{name}", std::process::id());
+        fs::create_dir_all(format!("{folder}/layer")).expect("/tmp is writable");
+        Fresh {
+            folder,
+            program: program.to_owned(),
+            made: Cell::new(0),
+        }
+    }
+
+    /// Each will have this file, too.
+    pub(crate) fn with(self, file: &Path, at: &str) -> Fresh {
+        let to = PathBuf::from(format!("{}/layer{at}", self.folder));
+        fs::create_dir_all(to.parent().expect("below the layer")).expect("ours");
+        fs::copy(file, to).expect("ours");
+        self
+    }
+
+    /// Runs the program, which is `/fresh` in there, to its end.
     pub(crate) fn run(&self, arguments: &[&str]) {
-        let place = format!("{}/{}", self.folder, self.made.get());
-        self.made.set(self.made.get() + 1);
+        let (folder, number) = (&self.folder, self.made.get());
+        let place = format!("{folder}/{number}");
+        self.made.set(number + 1);
         let made = format!(
             "set -e; mkdir {place}; mount -t tmpfs none {place}; cd {place}; mkdir up work root
-            cp {} up/fresh; mount -t overlay -o lowerdir=/,upperdir=up,workdir=work none root
+            cp {} up/fresh
+            mount -t overlay -o lowerdir={folder}/layer:/,upperdir=up,workdir=work none root
             exec chroot root /fresh \"$@\"",
-            victim::path("no_frame_pointers").display()
+            self.program.display()
         );
         let mut ran = Command::new("unshare");
         ran.args(["--mount", "--pid", "--fork", "sh", "-c", &made, "sh"]);

@@ -49,7 +49,7 @@ impl Records {
                 Some(Record::StackCopy(copy, ..)) => self.copies.push(*copy),
                 Some(Record::LateStack(late, frames)) => self.late.push((*late, frames.collect())),
                 Some(Record::Lost(lost)) => self.lost.push(*lost),
-                // The module does not write them yet.
+                // Those are read by `crate::tasks`.
                 Some(Record::Task(..) | Record::Switch(_) | Record::Wake(_)) => {}
                 Some(Record::Mappings(..)) => {}
                 Some(Record::Unknown(kind, _)) => panic!("a record of unknown kind {kind}"),

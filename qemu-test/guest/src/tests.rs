@@ -10,6 +10,8 @@ mod coexistence;
 mod conservation;
 mod containers;
 mod counted_stacks;
+mod cpu_times;
+mod ctf_export;
 mod fetching;
 mod filters;
 mod flight;
@@ -22,9 +24,12 @@ mod inside;
 mod lifetime;
 mod limits;
 mod mappings;
+mod names_after_exit;
 mod names_debuginfod;
 mod names_files;
 mod names_mute;
+mod names_packages;
+mod names_runtimes;
 mod names_split;
 mod naming;
 mod permissions;
@@ -33,6 +38,7 @@ mod readers;
 mod refusals;
 mod returns;
 mod rows;
+mod runtimes;
 mod semaphores;
 mod sinks;
 mod spans;
@@ -41,6 +47,12 @@ mod stack_ids;
 mod stack_kinds;
 mod stacks;
 mod static_probes;
+mod task_dump;
+mod task_requests;
+mod task_storm;
+mod task_switches;
+mod task_views;
+mod tasks;
 mod unwind;
 mod updates;
 mod verify;
@@ -95,6 +107,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         stacks::TESTS,
         stack_ids::TESTS,
         counted_stacks::TESTS,
+        ctf_export::TESTS,
         stack_kinds::TESTS,
         hostile_stacks::TESTS,
         worker::TESTS,
@@ -112,12 +125,23 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         static_probes::TESTS,
         containers::TESTS,
         inside::TESTS,
+        runtimes::TESTS,
         follow::TESTS,
         names_files::TESTS,
+        names_after_exit::TESTS,
+        names_runtimes::TESTS,
+        names_packages::TESTS,
         names_split::TESTS,
         names_mute::TESTS,
         names_debuginfod::TESTS,
         updates::TESTS,
+        tasks::TESTS,
+        task_dump::TESTS,
+        task_requests::TESTS,
+        task_storm::TESTS,
+        task_switches::TESTS,
+        cpu_times::TESTS,
+        task_views::TESTS,
         capsule::TESTS,
         capsule::endings::TESTS,
         witness::TESTS,

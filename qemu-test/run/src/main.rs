@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, global = true, default_value = "")]
     append: String,
     /// Seconds until a run that does not end is ended
-    #[arg(long, global = true, default_value_t = 1800)]
+    #[arg(long, global = true, default_value_t = 3000)]
     timeout: u64,
     /// Seconds without any output until a run is ended
     #[arg(long, global = true, default_value_t = 300)]

@@ -12,6 +12,8 @@ use crate::oracle::within;
 use crate::session::Session;
 use crate::victim::{self, Victim};
 use nix::mount::{mount, umount2, MntFlags, MsFlags};
+use nix::sched::{sched_setaffinity, CpuSet};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -124,6 +126,10 @@ fn a_capsule_prints_what_a_trace_prints() {
     let folder = Folder::new("same");
     let capsule = folder.path("chain.nsprobe");
     let mut victim = Victim::start("chain", &[]);
+    // Between the handlers of two sessions a thread may go to another CPU.
+    let mut first = CpuSet::new();
+    first.set(0).expect("there is one");
+    sched_setaffinity(Pid::from_raw(victim.pid() as i32), &first).expect("it lives");
     let pid = victim.pid().to_string();
     let spec = path("chain") + ":bottom(n=arg1, $comm)";
     let also = path("chain") + ":level_03($retval)";

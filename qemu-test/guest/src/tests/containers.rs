@@ -9,6 +9,7 @@ use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
 use crate::oracle::within;
 use crate::records::Records;
+use crate::runtimes::Machine;
 use crate::session::{size, Session, RING_BYTES};
 use crate::sys;
 use crate::victim;
@@ -397,54 +398,8 @@ impl Drop for Guard {
     }
 }
 
-/// A machine of systemd-nspawn; ended with the value.
-struct Machine(std::process::Child);
-
-impl Machine {
-    fn start(root: &Path, program: &str) -> Machine {
-        // What nspawn takes for an operating system, and asks for by name.
-        let etc = root.join("etc");
-        fs::create_dir_all(&etc).expect("ours");
-        fs::write(etc.join("os-release"), "ID=test\n").expect("ours");
-        fs::create_dir_all(root.join("usr")).expect("ours");
-        let child = std::process::Command::new("systemd-nspawn")
-            .args([
-                "--quiet",
-                "--private-users=no",
-                "--register=no",
-                "--keep-unit",
-            ])
-            .args([
-                "--resolv-conf=off",
-                "--timezone=off",
-                "--link-journal=no",
-                "--console=pipe",
-            ])
-            .args(["--as-pid2", "-D"])
-            .arg(root)
-            .arg(program)
-            .stdin(std::process::Stdio::null())
-            .spawn();
-        Machine(child.expect("systemd-nspawn is installed"))
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // nspawn ends its machine when it is told to end.
-        let nspawn = nix::unistd::Pid::from_raw(self.0.id() as i32);
-        let _ = nix::sys::signal::kill(nspawn, nix::sys::signal::Signal::SIGTERM);
-        if !within(Duration::from_secs(5), || {
-            matches!(self.0.try_wait(), Ok(Some(_)))
-        }) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-}
-
 /// The process called `comm` that lives in another pid namespace than ours.
-fn process_elsewhere(comm: &str) -> Option<u32> {
+pub(super) fn process_elsewhere(comm: &str) -> Option<u32> {
     let here = pid_namespace(std::process::id());
     let entries = fs::read_dir("/proc").expect("/proc is mounted").flatten();
     entries
@@ -460,7 +415,7 @@ fn a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace() {
     let _module = Module::load();
     let _decoy = Decoy::new();
     let root = served();
-    let machine = Machine::start(&root.folder, PROGRAM);
+    let machine = Machine::start(&root.folder, None, PROGRAM);
     let mut found = None;
     let runs = within(Duration::from_secs(20), || {
         found = process_elsewhere("served");

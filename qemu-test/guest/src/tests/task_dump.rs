@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: the dump has every task that lives, once, and as /proc has it.
+
+use super::tests;
+use crate::module::Module;
+use crate::oracle::within;
+use crate::tasks::{InProc, Kept, TaskSession, Told};
+use crate::victim;
+use libnsprobe::{DumpOptions, Filter};
+use nsprobe_common::abi::{TASKS_LIFE, TASKS_UNFILTERED};
+use nsprobe_common::record::Record;
+use nsprobe_common::task::{
+    NAMESPACE_TIME, TASK_ALIVE, TASK_ARGS_CUT, TASK_BARE, TASK_ENDING, TASK_EXIT, TASK_KERNEL,
+    TASK_ZOMBIE,
+};
+use std::collections::HashMap;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+tests![
+    every_task_is_dumped_as_proc_has_it,
+    arguments_and_mappings_of_processes_are_dumped,
+    the_dead_that_nobody_has_asked_for_are_dumped_as_such,
+    the_filter_says_who_is_dumped,
+    tasks_with_clocks_of_their_own_have_the_same_start,
+    a_namespace_whose_first_process_died_takes_its_tasks_along,
+    ten_thousand_tasks_are_dumped_in_a_moment: 120,
+];
+
+const LIMIT: Duration = Duration::from_secs(10);
+const WITH_ALL: DumpOptions = DumpOptions {
+    mappings: true,
+    args: true,
+};
+
+/// A dump's tasks.
+pub(super) fn dump(session: &TaskSession, options: DumpOptions) -> Vec<Told> {
+    let dump = session.session.dump_tasks(options).expect("a dump");
+    dump.records()
+        .filter_map(|record| Told::of(&record))
+        .collect()
+}
+
+/// The task of a dump with this number.
+fn with_number(dumped: &[Told], tid: u32) -> &Told {
+    let found = dumped.iter().find(|told| told.tid() == tid);
+    found.unwrap_or_else(|| panic!("{tid} is not there"))
+}
+
+fn every_task_is_dumped_as_proc_has_it() {
+    let _module = Module::load();
+    let session = TaskSession::recording(TASKS_LIFE | TASKS_UNFILTERED);
+    let _nested = Kept::start("unshare", &["-pfmuinC", "unshare", "-Upf", "sleep", "81"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let before = InProc::all();
+    let dumped = dump(&session, DumpOptions::default());
+    let after = InProc::all();
+    let mut by_number = HashMap::new();
+    for told in &dumped {
+        assert_eq!(told.task.what, TASK_ALIVE);
+        assert!(by_number.insert((told.pid(), told.tid()), told).is_none());
+    }
+    let rising = dumped.windows(2).all(|pair| pair[0].tid() < pair[1].tid());
+    assert!(rising);
+    let mut checked = 0;
+    for numbers in before.iter().filter(|numbers| after.contains(numbers)) {
+        let told = by_number.get(numbers).expect("a living task");
+        let Some(in_proc) = InProc::of(numbers.0, numbers.1) else {
+            continue;
+        };
+        // Names of kernel workers change with their work.
+        if told.task.flags & (TASK_KERNEL | TASK_ENDING) == 0 {
+            in_proc.check(told);
+            checked += 1;
+        }
+    }
+    assert!(checked >= 4, "{checked}");
+    assert!(dumped.iter().any(|told| told.levels.len() == 3));
+}
+
+/// What /proc says of the code that a process has mapped: where, and its offset in the file.
+fn code_of(pid: u32) -> Vec<(u64, u64, u64)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
+    let lines = maps.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // The vsyscall page is no mapping of the process's.
+        if !words[1].contains('x') || line.ends_with("[vsyscall]") {
+            return None;
+        }
+        let number = |text| u64::from_str_radix(text, 16).expect("an address");
+        let (start, end) = words[0].split_once('-').expect("a range");
+        Some((number(start), number(end), number(words[2])))
+    });
+    lines.collect()
+}
+
+fn arguments_and_mappings_of_processes_are_dumped() {
+    let _module = Module::load();
+    let long = "y".repeat(5000);
+    let session = TaskSession::recording(TASKS_LIFE);
+    let sleeps = Kept::start("sleep", &["82"]);
+    let waits = Kept::start("sh", &["-c", "read line", &long]);
+    std::thread::sleep(Duration::from_millis(300));
+    let got = session.session.dump_tasks(WITH_ALL).expect("a dump");
+    let dumped = dump(&session, WITH_ALL);
+    assert_eq!(with_number(&dumped, sleeps.pid()).args, b"sleep\x0082\0");
+    let cut = with_number(&dumped, waits.pid());
+    let whole = fs::read(format!("/proc/{}/cmdline", waits.pid())).expect("it lives");
+    assert_eq!(cut.args, whole[..4096]);
+    assert_ne!(cut.task.flags & TASK_ARGS_CUT, 0);
+    let pid = sleeps.pid();
+    let of_sleep = got.records().find_map(|record| match record {
+        Record::Mappings(head, mappings) if head.pid == pid => Some((*head, mappings.to_vec())),
+        _ => None,
+    });
+    let (head, mappings) = of_sleep.expect("mappings");
+    assert_eq!(head.left_out, 0);
+    assert_eq!(head.start_ns, with_number(&dumped, pid).task.start_ns);
+    let told: Vec<(u64, u64, u64)> = mappings
+        .iter()
+        .map(|one| {
+            (
+                one.start,
+                one.start + one.bytes,
+                one.start.wrapping_add(one.delta),
+            )
+        })
+        .collect();
+    assert_eq!(told, code_of(pid));
+    let program = fs::File::open("/bin/sleep").expect("it is there");
+    let program = session.session.identify(&program).expect("FILE");
+    let is_program = |id: u32| {
+        let object = session.session.object(id).expect("OBJECT");
+        object.is_some_and(|object| (object.dev, object.ino) == (program.dev, program.ino))
+    };
+    assert!(mappings
+        .iter()
+        .any(|one| one.object != 0 && is_program(one.object)));
+}
+
+fn the_dead_that_nobody_has_asked_for_are_dumped_as_such() {
+    let _module = Module::load();
+    let session = TaskSession::recording(TASKS_LIFE);
+    let mut child = Command::new("true").spawn().expect("true");
+    let pid = child.id();
+    let is_zombie = || InProc::of(pid, pid).is_some_and(|task| task.namespaces[0] == 0);
+    assert!(within(LIMIT, is_zombie));
+    let dumped = dump(&session, WITH_ALL);
+    let told = with_number(&dumped, pid);
+    let flags = TASK_ZOMBIE | TASK_BARE | TASK_ENDING;
+    assert_eq!(told.task.flags & flags, flags, "{told:?}");
+    assert_eq!(told.task.namespaces, [0; 8]);
+    assert_eq!(told.task.state, 0x20);
+    child.wait().expect("its end");
+    let dumped = dump(&session, WITH_ALL);
+    assert!(dumped.iter().all(|told| told.tid() != pid));
+}
+
+fn the_filter_says_who_is_dumped() {
+    let _module = Module::load();
+    let kept = Kept::start("sleep", &["83"]);
+    let mut session = TaskSession::with_rings(64 << 10);
+    let all = dump(&session, DumpOptions::default());
+    assert!(all.len() > 10);
+    // Its own process is none of those that are traced.
+    assert!(all.iter().all(|told| told.pid() != std::process::id()));
+    let filter = Filter::pids([kept.pid()]);
+    session.session.filter(&filter).expect("FILTER");
+    let dumped = dump(&session, DumpOptions::default());
+    assert_eq!(dumped.len(), 1, "{dumped:?}");
+    assert_eq!(dumped[0].pid(), kept.pid());
+    session.set(TASKS_LIFE | TASKS_UNFILTERED, 0);
+    let dumped = dump(&session, DumpOptions::default());
+    assert!(dumped.iter().any(|told| told.pid() == std::process::id()));
+}
+
+fn tasks_with_clocks_of_their_own_have_the_same_start() {
+    let _module = Module::load();
+    let session = TaskSession::recording(TASKS_LIFE);
+    let shifted = ["-T", "--boottime", "1000000", "-f", "sleep", "84"];
+    let kept = Kept::start("unshare", &shifted);
+    let mut told = Vec::new();
+    assert!(within(LIMIT, || {
+        told = dump(&session, DumpOptions::default());
+        told.iter()
+            .any(|told| told.comm() == "sleep" && told.levels[0].ppid == kept.pid())
+    }));
+    let is_inside = |told: &&Told| told.comm() == "sleep" && told.levels[0].ppid == kept.pid();
+    let inside = told.iter().find(is_inside).expect("found");
+    let outside = with_number(&told, std::process::id());
+    let clocks = |told: &Told| told.task.namespaces[NAMESPACE_TIME];
+    assert_ne!(clocks(inside), clocks(outside));
+    InProc::of(inside.pid(), inside.tid())
+        .expect("it sleeps")
+        .check(inside);
+    let _ = Command::new("kill").arg(inside.pid().to_string()).status();
+}
+
+fn a_namespace_whose_first_process_died_takes_its_tasks_along() {
+    let _module = Module::load();
+    let mut session = TaskSession::of_lives();
+    let script = "sleep 85 & sleep 85 & exit 0";
+    let ran = Command::new("unshare")
+        .args(["-pf", "sh", "-c", script])
+        .status();
+    assert!(ran.expect("unshare").success());
+    let told = session.told();
+    let ends: Vec<&Told> = told
+        .iter()
+        .filter(|told| told.task.what == TASK_EXIT && told.levels.len() == 2)
+        .collect();
+    // The shell with 0, and both of its children killed, in numbers of its namespace.
+    let numbers: Vec<(u32, u32)> = ends
+        .iter()
+        .map(|told| (told.levels[1].tid, told.task.value))
+        .collect();
+    assert_eq!(numbers.len(), 3, "{told:?}");
+    for expected in [(1, 0), (2, 9), (3, 9)] {
+        assert!(numbers.contains(&expected), "{numbers:?}");
+    }
+    session.check_nothing_lost();
+}
+
+fn ten_thousand_tasks_are_dumped_in_a_moment() {
+    let _module = Module::load();
+    let program = victim::path("task_steps");
+    let program = program.to_str().expect("a plain name");
+    let mut many: Vec<Kept> = (0..10)
+        .map(|_| Kept::start(program, &["many", "1000"]))
+        .collect();
+    for kept in &mut many {
+        use std::io::Read;
+        let mut ready = [0; 6];
+        let output = kept.0.stdout.as_mut().expect("it is piped");
+        output.read_exact(&mut ready).expect("ready");
+    }
+    let session = TaskSession::recording(TASKS_LIFE);
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let dump = session.session.dump_tasks(DumpOptions::default());
+        let dump = dump.expect("a dump");
+        times.push(begun.elapsed());
+        assert!(dump.records().count() > 10_000);
+    }
+    println!("10,000 tasks: {times:?}");
+    let best = times.iter().min().expect("five");
+    assert!(*best < Duration::from_millis(1000), "{times:?}");
+}
