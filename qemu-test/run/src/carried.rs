@@ -26,8 +26,12 @@ pub(crate) fn problems(guest: &Guest) -> Result<Vec<String>> {
 }
 
 fn problem(payload: &Path, capsule: &Path) -> Result<Option<String>> {
-    let wanted = capsule.with_extension("report");
-    let wanted = fs::read(&wanted).with_context(|| wanted.display().to_string())?;
+    let Ok(wanted) = fs::read(capsule.with_extension("report")) else {
+        return Ok(Some(format!(
+            "{} has no report beside it",
+            capsule.display()
+        )));
+    };
     let program = payload.join("nsprobe");
     let got = Command::new(&program)
         .args(["report", "-q"])

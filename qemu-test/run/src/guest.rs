@@ -87,13 +87,16 @@ impl Guest {
     /// Whether the kernel died since QEMU's TCG lost a race that real processors do not
     /// have. The kernel patches its text (here: to switch tracepoints) by a breakpoint
     /// that it takes away when every CPU has been told; a CPU of TCG's may run a stale
-    /// translation after that. Its console is kept.
-    pub(crate) fn died_of_patching(&self, outcome: &Outcome) -> Result<bool> {
+    /// translation after that. Its console is kept, each by the number of the boot.
+    pub(crate) fn died_of_patching(&self, outcome: &Outcome, boot: usize) -> Result<bool> {
         let console = self.folder.join("kernel.log");
         let text = String::from_utf8_lossy(&fs::read(&console)?).into_owned();
         let died = outcome.running && trouble::is_stale_breakpoint(&text);
         if died {
-            fs::copy(&console, console.with_extension("patching.log"))?;
+            fs::copy(
+                &console,
+                console.with_extension(format!("patching-{boot}.log")),
+            )?;
         }
         Ok(died)
     }

@@ -53,8 +53,29 @@ pub(crate) struct Summary {
     pub(crate) counts: Counts,
     /// Names of the outermost tests that failed, as `ONLY=` takes them.
     pub(crate) failed_tests: Vec<String>,
+    /// Outermost tests that the plan told of, and verdicts on them.
+    pub(crate) planned: u64,
+    pub(crate) verdicts: u64,
     /// Why the stream itself cannot be trusted; empty when it can.
     pub(crate) problems: Vec<String>,
+}
+
+impl Summary {
+    /// This run ended in the midst of its plan, and `rest` has run what was left of it.
+    pub(crate) fn followed_by(mut self, mut rest: Summary) -> Summary {
+        let left = self.planned.saturating_sub(self.verdicts);
+        // What is missing here is there, or is missed there.
+        self.problems.clear();
+        if rest.planned != left {
+            let problem = format!("{left} tests were left, and {} planned", rest.planned);
+            self.problems.push(problem);
+        }
+        self.problems.append(&mut rest.problems);
+        self.failed_tests.append(&mut rest.failed_tests);
+        self.counts += rest.counts;
+        self.verdicts += rest.verdicts;
+        self
+    }
 }
 
 /// A line that has a meaning.
@@ -94,9 +115,14 @@ impl Parser {
             self.problems.push("no test output at all".into());
         }
         self.close_below(1);
+        let outermost = self.suites.first();
+        let planned = outermost.and_then(|suite| suite.plan).unwrap_or(0);
+        let verdicts = outermost.map_or(0, |suite| suite.seen);
         let counts = self.close().unwrap_or_default();
         Summary {
             counts,
+            planned,
+            verdicts,
             failed_tests: self.failed_tests,
             problems: self.problems,
         }
@@ -259,6 +285,23 @@ mod tests {
         assert_eq!(summary.counts, counts(0, 1, 0));
         assert_eq!(summary.failed_tests, ["parent"]);
         assert_eq!(summary.problems.len(), 1);
+    }
+
+    #[test]
+    fn the_rest_of_a_plan_is_added() {
+        let cut = || read("KTAP version 1\n1..3\nok 1 a\n");
+        let whole = cut().followed_by(read("KTAP version 1\n1..2\nok 1 b\nnot ok 2 c\n"));
+        assert_eq!(whole.counts, counts(2, 1, 0));
+        assert_eq!((whole.planned, whole.verdicts), (3, 3));
+        assert_eq!(whole.failed_tests, ["c"]);
+        assert_eq!(whole.problems, [""; 0]);
+        for rest in [
+            "KTAP version 1\n1..1\nok 1 b\n",
+            "KTAP version 1\n1..2\nok 1 b\n",
+            "",
+        ] {
+            assert_ne!(cut().followed_by(read(rest)).problems, [""; 0], "{rest}");
+        }
     }
 
     #[test]
