@@ -11,10 +11,10 @@
 //! - no file that DWARF names (split DWARF, dwz) is opened: others hand in what they opened.
 
 use crate::open_files::NamesFrom;
+use crate::parts::{reason, Bytes, Keeper};
 use crate::split::{Loaded, Split};
 use crate::{nesting, Address, Binary};
 use addr2line::{Context, LookupContinuation, LookupResult};
-use gimli::{EndianArcSlice, LittleEndian};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -26,8 +26,6 @@ const DEPTH_MAX: isize = 512;
 const ENTRIES_MAX: u64 = 200_000_000;
 /// Most frames at one address.
 const FRAMES_MAX: usize = 512;
-
-pub(crate) type Bytes = EndianArcSlice<LittleEndian>;
 
 /// A frame as DWARF has it, names not yet readable.
 #[derive(Debug)]
@@ -45,6 +43,8 @@ struct State {
     split: Loaded,
     /// Units whose nesting was not looked at; none where it was.
     units: Option<Units>,
+    /// Of what was read of the file, and of the one it shares with others.
+    _keeper: Keeper,
 }
 
 impl std::fmt::Debug for Dwarf {
@@ -62,16 +62,18 @@ impl Dwarf {
     /// The DWARF of `binary`, with what it shares with others.
     pub(crate) fn load(binary: &Binary, supplementary: Option<&Binary>) -> Dwarf {
         let loaded = guarded(|| {
-            let mut dwarf = sections_of(binary)?;
+            let keeper = Keeper::default();
+            let mut dwarf = sections_of(binary, &keeper)?;
             if let Some(shared) = supplementary {
-                dwarf.set_sup(sections_of(shared)?);
+                dwarf.set_sup(sections_of(shared, &keeper)?);
             }
             let dwarf = Arc::new(dwarf);
             let units = nesting::is_alone().then(|| Units::of(Arc::clone(&dwarf)));
             Ok(State {
-                context: Context::from_arc_dwarf(dwarf).map_err(|error| error.to_string())?,
+                context: Context::from_arc_dwarf(dwarf).map_err(reason)?,
                 split: Loaded::default(),
                 units: units.transpose()?,
+                _keeper: keeper,
             })
         });
         Dwarf(RefCell::new(loaded))
@@ -94,7 +96,7 @@ impl Dwarf {
                     return Err(why);
                 }
             }
-            let frames = frames(known, split, address).map_err(|error| error.to_string());
+            let frames = frames(known, split, address).map_err(reason);
             panicked = false;
             frames
         });
@@ -114,8 +116,11 @@ impl Dwarf {
     }
 }
 
-fn sections_of(binary: &Binary) -> std::result::Result<gimli::Dwarf<Bytes>, String> {
-    let dwarf = binary.dwarf_of_names()?;
+fn sections_of(
+    binary: &Binary,
+    keeper: &Keeper,
+) -> std::result::Result<gimli::Dwarf<Bytes>, String> {
+    let dwarf = binary.dwarf_of_names(keeper)?;
     if !nesting::is_alone() {
         check_nesting(&dwarf)?;
     }
@@ -147,7 +152,7 @@ const OVERLAPS_MAX: usize = 16;
 
 impl Units {
     fn of(dwarf: Arc<gimli::Dwarf<Bytes>>) -> std::result::Result<Units, String> {
-        let told = |error: gimli::Error| error.to_string();
+        let told = reason;
         let (mut units, mut ranges) = (Vec::new(), Vec::new());
         let mut headers = dwarf.units();
         while let Some(header) = headers.next().map_err(told)? {

@@ -88,6 +88,12 @@ impl Section {
         Some((u32_at(header, 0)?, section))
     }
 
+    /// Whether its bytes are those of the file: it has some, and they are not compressed.
+    fn is_as_in_file(&self) -> bool {
+        let is_plain = self.flags & elf::SHF_COMPRESSED.0 == 0 && !self.is_zdebug;
+        self.kind != elf::SHT_NOBITS.0 && is_plain
+    }
+
     pub(crate) fn is_code(&self) -> bool {
         self.flags & elf::SHF_EXECINSTR.0 != 0
     }
@@ -102,7 +108,7 @@ impl Section {
 /// An ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     stamp: Stamp,
     /// Address of the first instruction that runs; zero when there is none.
@@ -116,13 +122,13 @@ pub(crate) struct Elf {
 
 /// What changes when somebody writes to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     bytes: u64,
     modified: (i64, u64),
 }
 
 impl Stamp {
-    fn of(file: &File) -> io::Result<Stamp> {
+    pub(crate) fn of(file: &File) -> io::Result<Stamp> {
         // The system call fstat: statx takes a path, which the worker may not.
         let stat = rustix::fs::fstat(file)?;
         Ok(Stamp {
@@ -141,7 +147,7 @@ impl Elf {
             Err(source) => return Err(Error::Unreadable { path, source }),
         };
         let mut elf = Elf {
-            file,
+            file: Arc::new(file),
             path,
             stamp,
             entry: 0,
@@ -164,6 +170,16 @@ impl Elf {
 
     pub(crate) fn try_clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// The same handle: it is open as long as one of its holders is there.
+    pub(crate) fn share_file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// What the file was when it was opened.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// The file's length in bytes.
@@ -348,8 +364,7 @@ impl Elf {
 
     /// The section's bytes, decompressed, to be shared: they are never there twice.
     pub(crate) fn shared_data(&self, section: &Section) -> Result<Arc<[u8]>> {
-        let is_plain = section.flags & elf::SHF_COMPRESSED.0 == 0 && !section.is_zdebug;
-        if section.kind == elf::SHT_NOBITS.0 || !is_plain {
+        if !section.is_as_in_file() {
             return Ok(Arc::from(self.data(section)?));
         }
         self.check_size("a section", section.bytes, SECTION_BYTES_MAX)?;
@@ -359,6 +374,17 @@ impl Elf {
         self.read_into(section.offset, bytes)
             .map_err(|source| self.unreadable(source))?;
         Ok(data)
+    }
+
+    /// Where the section's bytes are in the file, and how many; none when they are not there
+    /// as they are.
+    pub(crate) fn range_in_file(&self, section: &Section) -> Result<Option<(u64, usize)>> {
+        if !section.is_as_in_file() {
+            return Ok(None);
+        }
+        self.check_inside("a section", section.offset, section.bytes)?;
+        let length = usize::try_from(section.bytes);
+        Ok(length.ok().map(|length| (section.offset, length)))
     }
 
     /// The section's bytes, decompressed.

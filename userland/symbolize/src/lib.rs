@@ -34,6 +34,7 @@ mod nearest;
 mod needed;
 mod nesting;
 mod open_files;
+mod parts;
 mod plt;
 mod resolve;
 mod runtime;

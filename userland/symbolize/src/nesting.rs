@@ -2,13 +2,12 @@
 //! How deep the entries of DWARF are nested: looked at without recursion, on all
 //! processors, since it is most of what the first name of a file takes.
 
-use gimli::{DebugInfoUnitHeadersIter, Dwarf, EndianArcSlice, LittleEndian, Section, UnitHeader};
+use crate::parts::{reason, Bytes};
+use gimli::{DebugInfoUnitHeadersIter, Dwarf, Reader, Section, UnitHeader};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-
-type Bytes = EndianArcSlice<LittleEndian>;
 
 /// Bytes of entries that are worth a thread.
 const BYTES_A_THREAD: usize = 2 << 20;
@@ -37,14 +36,7 @@ pub(crate) fn check_unit(
     depth_max: isize,
     entries_max: u64,
 ) -> Result<(), String> {
-    let work = Work {
-        dwarf,
-        units: Mutex::new(dwarf.units()),
-        depth_max,
-        entries_left: AtomicU64::new(entries_max),
-        is_over: AtomicBool::new(false),
-    };
-    work.unit(unit)
+    Work::new(dwarf, depth_max, entries_max).unit(unit)
 }
 
 /// How many threads so many bytes of entries are looked at by.
@@ -73,13 +65,7 @@ pub(crate) fn check(
     depth_max: isize,
     entries_max: u64,
 ) -> Result<(), String> {
-    let work = Work {
-        dwarf,
-        units: Mutex::new(dwarf.units()),
-        depth_max,
-        entries_left: AtomicU64::new(entries_max),
-        is_over: AtomicBool::new(false),
-    };
+    let work = Work::new(dwarf, depth_max, entries_max);
     let threads = threads(dwarf.debug_info.reader().len());
     thread::scope(|scope| {
         let others = 1..threads;
@@ -95,6 +81,16 @@ pub(crate) fn check(
 }
 
 impl Work<'_> {
+    fn new(dwarf: &Dwarf<Bytes>, depth_max: isize, entries_max: u64) -> Work<'_> {
+        Work {
+            dwarf,
+            units: Mutex::new(dwarf.units()),
+            depth_max,
+            entries_left: AtomicU64::new(entries_max),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
     /// Checks units until there are no more.
     fn run(&self) -> Result<(), String> {
         while let Some(unit) = self.next()? {
@@ -112,11 +108,11 @@ impl Work<'_> {
             return Ok(None);
         }
         let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
-        units.next().map_err(|error| error.to_string())
+        units.next().map_err(reason)
     }
 
     fn unit(&self, unit: &UnitHeader<Bytes>) -> Result<(), String> {
-        let failed = |error: gimli::Error| error.to_string();
+        let failed = reason;
         let abbreviations = self.dwarf.abbreviations(unit).map_err(failed)?;
         let mut entries = unit.entries_raw(&abbreviations, None).map_err(failed)?;
         let mut count = 0;
@@ -153,6 +149,7 @@ const COUNT_AT_ONCE: u64 = 1 << 12;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::parts::Keeper;
     use gimli::SectionId;
     use std::sync::Arc;
 
@@ -167,13 +164,14 @@ pub(crate) mod tests {
             info.extend([4, 0, 0, 0, 0, 0, 8]);
             info.extend(vec![1; *depth]);
         }
+        let keeper = Keeper::default();
         Dwarf::load(|id| {
             let data = match id {
                 SectionId::DebugInfo => info.clone(),
                 SectionId::DebugAbbrev => ABBREVIATIONS.to_vec(),
                 _ => Vec::new(),
             };
-            Ok::<_, String>(EndianArcSlice::new(Arc::from(data), LittleEndian))
+            Ok::<_, String>(Bytes::in_memory(Arc::from(data), &keeper))
         })
         .unwrap()
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sections that debug information lies in, as bytes of our own.
 //!
-//! Read once for a file, whoever asks first: addr2line for lines of frames, or
-//! a reader of variables. Sizes are capped; what is in the bytes is not looked at.
+//! A reader of variables has all of them in memory, with a limit; names come from those parts
+//! of them that are looked at. What is in the bytes is not looked at here.
 
-use crate::dwarf::Bytes;
 use crate::elf::Elf;
+use crate::parts::{Bytes, Keeper, WatchedFile};
 use crate::{Address, Binary, Result};
-use gimli::{Dwarf, DwarfSections, LittleEndian, SectionId};
+use gimli::{Dwarf, DwarfSections, SectionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Most bytes of all DWARF sections together.
+/// Most bytes of all DWARF sections that are in memory together.
 const SECTIONS_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes of a section, decompressed.
@@ -80,21 +80,55 @@ const NOT_OF_NAMES: [SectionId; 5] = [
     SectionId::DebugTypes,
 ];
 
-/// Reads the sections that are wanted; the others are empty.
-fn load(elf: &Elf, is_wanted: impl Fn(SectionId) -> bool) -> Loaded {
-    let mut budget = SECTIONS_BYTES_MAX;
-    let sections = DwarfSections::load(|id| {
-        let data = match is_wanted(id) {
-            true => data_of(elf, id.name()).map_err(|error| error.to_string())?,
-            false => Arc::from([]),
-        };
-        budget = budget
-            .checked_sub(data.len() as u64)
-            .ok_or("the DWARF is too big")?;
-        Ok::<_, String>(data)
-    })?;
+/// What all sections of a file may take.
+struct Budget(u64);
+
+impl Budget {
+    fn new() -> Budget {
+        Budget(SECTIONS_BYTES_MAX)
+    }
+
+    /// The section of that name, empty where the file has none.
+    fn read(&mut self, elf: &Elf, name: &str) -> std::result::Result<SectionData, String> {
+        let data = data_of(elf, name).map_err(|error| error.to_string())?;
+        let left = self.0.checked_sub(data.len() as u64);
+        self.0 = left.ok_or_else(|| {
+            let most = SECTIONS_BYTES_MAX >> 20;
+            format!("its DWARF takes more than {most} MB of memory")
+        })?;
+        Ok(data)
+    }
+}
+
+/// Reads all sections.
+fn load(elf: &Elf) -> Loaded {
+    let mut budget = Budget::new();
+    let sections = DwarfSections::load(|id| budget.read(elf, id.name()))?;
     elf.check_unchanged().map_err(|error| error.to_string())?;
     Ok(sections)
+}
+
+/// Those that functions and lines come from; the others are empty. Those that are not
+/// compressed are read where they are looked at.
+fn load_names(elf: &Elf, keeper: &Keeper) -> std::result::Result<Dwarf<Bytes>, String> {
+    let mut budget = Budget::new();
+    let in_memory = |data: SectionData| Bytes::in_memory(data, keeper);
+    let file = Arc::new(WatchedFile::of(elf));
+    let dwarf = Dwarf::load(|id| {
+        if NOT_OF_NAMES.contains(&id) {
+            return Ok(in_memory(Arc::from([])));
+        }
+        let section = elf.section(id.name());
+        let range = section.map(|section| elf.range_in_file(section));
+        match range.transpose().map_err(|error| error.to_string())? {
+            Some(Some((offset, length))) => {
+                Ok(Bytes::in_file(Arc::clone(&file), offset, length, keeper))
+            }
+            _ => budget.read(elf, id.name()).map(in_memory),
+        }
+    })?;
+    elf.check_unchanged().map_err(|error| error.to_string())?;
+    Ok(dwarf)
 }
 
 fn data_of(elf: &Elf, name: &str) -> Result<SectionData> {
@@ -110,24 +144,16 @@ impl Binary {
     ///
     /// The bytes are hostile: nothing in them was checked.
     pub fn dwarf_sections(&self) -> std::result::Result<&DwarfSections<SectionData>, &str> {
-        let loaded = self.sections.get_or_init(|| load(&self.elf, |_| true));
+        let loaded = self.sections.get_or_init(|| load(&self.elf));
         loaded.as_ref().map_err(String::as_str)
     }
 
-    /// Those of them that functions and lines come from; they are not kept here, unless all
-    /// were read for something else.
-    pub(crate) fn dwarf_of_names(&self) -> std::result::Result<Dwarf<Bytes>, String> {
-        let shared = |data: &SectionData| Bytes::new(Arc::clone(data), LittleEndian);
-        match self.sections.get() {
-            Some(all) => all
-                .as_ref()
-                .map(|all| all.borrow(shared))
-                .map_err(Clone::clone),
-            None => {
-                let sections = load(&self.elf, |id| !NOT_OF_NAMES.contains(&id))?;
-                Ok(sections.borrow(shared))
-            }
-        }
+    /// Those of them that functions and lines come from; they are not kept here.
+    pub(crate) fn dwarf_of_names(
+        &self,
+        keeper: &Keeper,
+    ) -> std::result::Result<Dwarf<Bytes>, String> {
+        load_names(&self.elf, keeper)
     }
 
     /// The addresses of each section with code that the file holds: the first, and the

@@ -5,11 +5,12 @@
 //! The program names its `.dwo` files by path; which of them are opened, and where, is
 //! others' to decide. A unit is only believed when it has the id that the program gives.
 
-use crate::dwarf::{check_nesting, guarded, Bytes};
+use crate::dwarf::{check_nesting, guarded};
 use crate::elf::Elf;
 use crate::open_files::{NamesFrom, OpenFile, OpenFiles};
+use crate::parts::{Bytes, Keeper};
 use crate::{Binary, SectionData};
-use gimli::{DwarfPackage, DwoId, EndianArcSlice, LittleEndian, Reader, SectionId};
+use gimli::{DwarfPackage, DwoId, Reader, SectionId};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -67,7 +68,8 @@ impl Binary {
             return Ok(Vec::new());
         }
         let sections = self.dwarf_sections()?;
-        let dwarf = sections.borrow(|data| EndianArcSlice::new(Arc::clone(data), LittleEndian));
+        let keeper = Keeper::default();
+        let dwarf = sections.borrow(|data| Bytes::in_memory(Arc::clone(data), &keeper));
         let mut found = Vec::new();
         let mut units = dwarf.units();
         let failed = |error: gimli::Error| error.to_string();
@@ -86,10 +88,11 @@ impl Binary {
     fn has_split_units(&self) -> Result<bool, String> {
         let failed = |error: gimli::Error| error.to_string();
         let mut bytes = 0;
+        let keeper = Keeper::default();
         let dwarf = gimli::Dwarf::load(|id| {
             let name = [SectionId::DebugInfo, SectionId::DebugAbbrev].contains(&id);
             let data = section(self, name.then(|| id.name()), &mut bytes)?;
-            Ok::<_, Failed>(EndianArcSlice::new(data, LittleEndian))
+            Ok::<_, Failed>(Bytes::in_memory(data, &keeper))
         })?;
         let mut units = dwarf.units();
         while let Some(header) = units.next().map_err(failed)? {
@@ -142,6 +145,7 @@ pub(crate) struct Loaded {
     /// Where each unit was found.
     found: HashMap<u64, NamesFrom>,
     bytes: u64,
+    keeper: Keeper,
     /// Why files could not be used, by path.
     pub(crate) failures: BTreeMap<PathBuf, Failed>,
 }
@@ -172,7 +176,7 @@ impl<'a> Split<'a> {
         parent: &gimli::Dwarf<Bytes>,
     ) -> Option<(gimli::Dwarf<Bytes>, NamesFrom)> {
         let mut packages = loaded.packages.take().unwrap_or_else(|| {
-            let open = |file| package(file, &mut loaded.bytes);
+            let open = |file| package(file, &mut loaded.bytes, &loaded.keeper);
             self.files.packages.iter().map(open).collect()
         });
         let mut found = None;
@@ -199,7 +203,7 @@ impl<'a> Split<'a> {
     ) -> Option<(gimli::Dwarf<Bytes>, NamesFrom)> {
         let files = self.files.split.iter().filter(|(of, _)| *of == id.0);
         for (_, file) in files {
-            match unit_in(file, id, parent, &mut loaded.bytes) {
+            match unit_in(file, id, parent, loaded) {
                 Ok(dwarf) => return Some((dwarf, file.names_from())),
                 Err(why) => drop(loaded.failures.insert(file.path.to_path_buf(), why)),
             }
@@ -221,12 +225,16 @@ impl Loaded {
 }
 
 /// Opens a package.
-fn package(file: &OpenFile, bytes: &mut u64) -> Result<DwarfPackage<Bytes>, Failed> {
+fn package(
+    file: &OpenFile,
+    bytes: &mut u64,
+    keeper: &Keeper,
+) -> Result<DwarfPackage<Bytes>, Failed> {
     let elf = open(file)?;
     let load = |id: SectionId| section(&elf, id.dwo_name(), bytes).map_err(Unread);
     let sections = gimli::DwarfPackageSections::load(load).map_err(|Unread(why)| why)?;
-    let borrow = |data: &SectionData| EndianArcSlice::new(Arc::clone(data), LittleEndian);
-    let empty = EndianArcSlice::new(Arc::from([]), LittleEndian);
+    let borrow = |data: &SectionData| Bytes::in_memory(Arc::clone(data), keeper);
+    let empty = Bytes::in_memory(Arc::from([]), keeper);
     let package = sections.borrow(borrow, empty);
     package.map_err(|error| error.to_string())
 }
@@ -236,11 +244,13 @@ fn unit_in(
     file: &OpenFile,
     id: DwoId,
     parent: &gimli::Dwarf<Bytes>,
-    bytes: &mut u64,
+    loaded: &mut Loaded,
 ) -> Result<gimli::Dwarf<Bytes>, Failed> {
     let elf = open(file)?;
+    let bytes = &mut loaded.bytes;
     let sections = gimli::DwarfSections::load(|id| section(&elf, id.dwo_name(), bytes))?;
-    let mut dwarf = sections.borrow(|data| EndianArcSlice::new(Arc::clone(data), LittleEndian));
+    let keeper = &loaded.keeper;
+    let mut dwarf = sections.borrow(|data| Bytes::in_memory(Arc::clone(data), keeper));
     dwarf.make_dwo(parent);
     checked(Some(dwarf), id)?.ok_or_else(|| "it is another unit's, of an older build".to_owned())
 }
