@@ -486,6 +486,28 @@ fn a_debug_file_alone_names_places() {
     assert_eq!(errors.matches("without its program").count(), 1, "{errors}");
 }
 
+/// Names by symbols alone have a reason where there is more.
+#[test]
+fn debug_information_that_is_not_used_has_a_reason() {
+    let scratch = Scratch::new("symbolize-damaged");
+    let (build_id, offset) = place_of_main(&scratch);
+    fs::write(scratch.path("garbage"), [0xff; 64]).unwrap();
+    let update = format!("--update-section=.debug_abbrev={}", scratch.path("garbage"));
+    let words = [&update, PROGRAM, &scratch.path("damaged")];
+    assert!(Command::new("objcopy")
+        .args(words)
+        .status()
+        .unwrap()
+        .success());
+    let input = format!("{build_id}+{offset}\n{build_id}+{offset}\n");
+    let output = symbolize(&["--debug-dir", scratch.0.to_str().unwrap()], &input);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("main+0x0\n").count(), 2, "{text}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let reason = "damaged: its debug information is not used: ";
+    assert_eq!(errors.matches(reason).count(), 1, "{errors}");
+}
+
 #[test]
 fn places_are_read_and_named_as_json() {
     let scratch = Scratch::new("symbolize-json");

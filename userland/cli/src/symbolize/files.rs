@@ -50,6 +50,21 @@ struct Known {
     debug: DebugSet,
     /// Whether the program's code is there, or its debug file alone.
     has_code: bool,
+    /// Whether it was told why its debug information is not used.
+    is_told: bool,
+}
+
+impl Known {
+    /// Names without functions that were inlined and without lines need a reason: once.
+    fn tell(&mut self, why: Option<&str>) {
+        let Some(why) = why.filter(|_| !self.is_told) else {
+            return;
+        };
+        self.is_told = true;
+        let (path, why) = (self.path.display().to_string(), escaped(why));
+        let path = escaped(&path);
+        eprintln!("nsprobe: {path}: its debug information is not used: {why}");
+    }
 }
 
 impl Files {
@@ -77,25 +92,21 @@ impl Files {
         offset: FileOffset,
         lookup: Lookup,
     ) -> NamedPlace {
-        let Some(Known {
-            path,
-            binary,
-            debug,
-            has_code,
-        }) = self.file(build_id)
-        else {
+        let Some(known) = self.file(build_id) else {
             return NamedPlace {
                 unresolved: Some("no file with that build-id was found".to_owned()),
                 ..NamedPlace::default()
             };
         };
+        let is_after_call = known.binary.is_after_call(offset);
         let mut named = NamedPlace {
-            path: Some(path.clone()),
-            is_after_call: binary.is_after_call(offset).filter(|_| *has_code),
+            path: Some(known.path.clone()),
+            is_after_call: is_after_call.filter(|_| known.has_code),
             ..NamedPlace::default()
         };
-        match binary.resolve_with(debug, offset, lookup) {
+        match known.binary.resolve_with(&known.debug, offset, lookup) {
             Ok(resolution) => {
+                known.tell(resolution.note.as_deref());
                 named.functions = resolution.frames;
                 named.source = Some(resolution.source);
                 named.from = resolution.from;
@@ -105,7 +116,7 @@ impl Files {
         named
     }
 
-    fn file(&mut self, build_id: &str) -> Option<&Known> {
+    fn file(&mut self, build_id: &str) -> Option<&mut Known> {
         if !self.open.contains_key(build_id) {
             if self.open.len() >= OPEN_MAX {
                 self.open.clear();
@@ -113,7 +124,7 @@ impl Files {
             let found = self.find(build_id);
             self.open.insert(build_id.to_owned(), found);
         }
-        self.open.get(build_id)?.as_ref()
+        self.open.get_mut(build_id)?.as_mut()
     }
 
     /// The best of the files with this build-id: one with debug information, or with symbols;
@@ -139,6 +150,7 @@ impl Files {
             binary,
             debug: debug_set(separate.as_ref().map(|(path, other)| (&**path, other))),
             has_code: true,
+            is_told: false,
         })
     }
 
@@ -189,6 +201,7 @@ fn alone(path: PathBuf, debug: Binary) -> Known {
         binary: program.unwrap_or(debug),
         debug: set,
         has_code: false,
+        is_told: false,
     }
 }
 
