@@ -27,6 +27,9 @@ mkdir -p build/check
     gcc-14 -O2 -Wl,-z,lazy -Wa,--gsframe -o build/check/sframe qemu-test/victims/only_sframe.c
 export NSPROBE_SFRAME="$PROJECT/build/check/sframe"
 
+NSPROBE_FILES=$(scripts/debian-files.sh)
+export NSPROBE_FILES
+
 say "userland: format, lints, tests"
 $cargo fmt --all --check
 $cargo clippy --quiet --workspace --all-targets -- -D warnings

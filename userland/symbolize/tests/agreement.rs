@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of pseudo-random addresses of real programs, against binutils and LLVM.
 //!
-//! `NSPROBE_ADDRESSES` says how many addresses of each file are asked for, and
-//! `NSPROBE_FILES` adds files, with colons between them.
+//! `NSPROBE_FILES` adds files, with colons between them: `make check` gives two of Debian's
+//! with their debug information. `NSPROBE_ADDRESSES` says how many addresses of each file are
+//! asked for.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -23,9 +24,13 @@ const SHOWN: usize = 5;
 /// The machine's libc, where Debian has it.
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-fn wanted() -> usize {
+/// Addresses of a small program, and of one of those that are 100,000 together.
+const FEW: usize = 1700;
+const MANY: usize = 34_000;
+
+fn wanted(count: usize) -> usize {
     let number = std::env::var("NSPROBE_ADDRESSES").ok();
-    number.map_or(1700, |number| number.parse().unwrap())
+    number.map_or(count, |number| number.parse().unwrap())
 }
 
 /// Addresses of code, the same in each run.
@@ -212,9 +217,9 @@ impl<'a> Case<'a> {
 }
 
 /// Compares all names; those that differ are listed and explained.
-fn agree(path: &Path, witness: Witness) {
+fn agree(path: &Path, witness: Witness, count: usize) {
     let binary = open(path).unwrap();
-    let addresses = addresses(&binary, wanted());
+    let addresses = addresses(&binary, wanted(count));
     let Some(said) = witness.ask(path, &addresses) else {
         return;
     };
@@ -257,9 +262,9 @@ fn agree(path: &Path, witness: Witness) {
     );
 }
 
-fn agree_with_both(path: &Path) {
-    agree(path, Witness::Binutils);
-    agree(path, Witness::Llvm);
+fn agree_with_both(path: &Path, count: usize) {
+    agree(path, Witness::Binutils, count);
+    agree(path, Witness::Llvm, count);
 }
 
 #[test]
@@ -267,7 +272,7 @@ fn names_of_a_c_plus_plus_program_are_those_of_others() {
     let folder = Folder::new("agree-c++");
     let flags = ["-std=c++17", "-g", "-O2"];
     if let Some(path) = folder.built("templates", "c++", &flags, "templates.cc") {
-        agree_with_both(&path);
+        agree_with_both(&path, FEW);
     }
 }
 
@@ -276,7 +281,7 @@ fn names_of_a_rust_program_are_those_of_others() {
     let folder = Folder::new("agree-rust");
     let flags = ["-g", "-O", "--edition=2021"];
     if let Some(path) = folder.built("collections", "rustc", &flags, "collections.rs") {
-        agree_with_both(&path);
+        agree_with_both(&path, FEW);
     }
 }
 
@@ -311,10 +316,10 @@ fn names_of_the_machines_libc_are_those_of_others() {
         )
     };
     if joined {
-        agree_with_both(&whole);
+        agree_with_both(&whole, FEW);
     } else if alone() {
         println!("libc without its debug information, and so without binutils");
-        agree(&whole, Witness::Llvm);
+        agree(&whole, Witness::Llvm, FEW);
     }
 }
 
@@ -329,5 +334,12 @@ fn names_of_given_files_are_those_of_others() {
     let files = files.split(':').filter(|file| !file.is_empty());
     files
         .map(PathBuf::from)
-        .for_each(|file| agree_with_both(&file));
+        .for_each(|file| agree_with_both(&file, MANY));
+}
+
+/// A Rust program with all of its debug information: this one.
+#[test]
+fn names_of_this_very_program_are_those_of_others() {
+    let path = std::env::current_exe().unwrap();
+    agree_with_both(&path, MANY);
 }
