@@ -3,8 +3,9 @@
 //!
 //! `/tmp/perf-PID.map`, and `jit-PID.dump` where the process has it mapped or in `/tmp`;
 //! PID as the process itself knows it, the folders its own. Each look opens them anew
-//! through the thread that joins the container (nothing of ours stays in there), reads
-//! what has been appended, and lets go.
+//! through the thread that joins the container (nothing of ours stays in there), and hands
+//! them to a child without privileges, which reads what has been appended, and lets go. Each
+//! process has a child of its own, which is started when there is such a file.
 //!
 //! A file counts when it is regular, belongs to the user that the process runs as, and
 //! was written after the process started: one that another process of the same number
@@ -12,12 +13,13 @@
 
 use crate::names::Named;
 use nix::time::{clock_gettime, ClockId};
-use nsprobe_symbolize::{JitDump, JitName, PerfMap, Source, SourceFrame};
+use nsprobe_symbolize::{JitName, Source, SourceFrame};
 use nsprobe_target::{open_in, Error, OpenedFile, Process};
+use nsprobe_worker::{Generated, GeneratedFile, GeneratedName, Options, Worker};
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Shortest time between two looks when no file could be used.
@@ -25,11 +27,9 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 /// Most processes whose code is known, and most memory that is taken for all of it, in
 /// bytes; then the memory begins anew.
 const PROCESSES_MAX: usize = 64;
-const BYTES_MAX: usize = 256 << 20;
-/// Most bytes of a map that are read at a look, so that no hit waits for long.
-const LOOK_BYTES_MAX: u64 = 32 << 20;
-/// Bytes that are read at a time.
-const PART_BYTES: u64 = 1 << 20;
+const BYTES_MAX: u64 = 256 << 20;
+/// Most names of a process that are kept until its files say more.
+const NAMES_MAX: usize = 1 << 14;
 /// How coarse the times of files and processes are.
 const SLACK: Duration = Duration::from_millis(50);
 /// `USER_HZ` of x86: what `/proc/PID/stat` counts times in.
@@ -43,8 +43,10 @@ pub(crate) struct Moment {
 }
 
 /// The generated code of all processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Jit {
+    /// What its children are like; their deaths count together.
+    worker: Worker,
     processes: HashMap<u32, Known>,
 }
 
@@ -54,12 +56,33 @@ struct Known {
     process: Process,
     own_pid: u32,
     times: Times,
-    map: Followed<PerfMap>,
-    dump: Followed<JitDump>,
+    map: Followed,
+    dump: Followed,
+    reader: Reader,
+    /// By address, and how far behind it the place is; they hold until more is read.
+    names: HashMap<(u64, u64), Kept>,
     /// When its files were last looked at, and up to which time all was read that it had
     /// written by then.
     looked: Option<(Instant, u64)>,
     dump_tried: Option<Instant>,
+}
+
+/// Who reads the files of a process.
+#[derive(Debug)]
+struct Reader {
+    worker: Worker,
+    child: Option<Generated>,
+    /// Why there will be none any more.
+    trouble: Option<String>,
+    /// The memory that the child takes, as of the last look.
+    bytes: u64,
+}
+
+/// A name, and when it holds.
+#[derive(Debug)]
+struct Kept {
+    then: GeneratedName,
+    named: Rc<Named>,
 }
 
 /// When a process started.
@@ -72,12 +95,14 @@ struct Times {
 }
 
 /// A file that grows, as far as it was read.
-#[derive(Debug, Default)]
-struct Followed<T> {
-    told: T,
+#[derive(Debug)]
+struct Followed {
+    kind: GeneratedFile,
     path: PathBuf,
     inode: (u64, u64),
     bytes: u64,
+    /// Pieces of code that there was no room for.
+    left_out: u64,
     /// Why it is of no use.
     trouble: Option<String>,
     /// Its file system does not answer: it is not asked again.
@@ -85,9 +110,17 @@ struct Followed<T> {
 }
 
 impl Jit {
+    /// Files are read by children like these.
+    pub(crate) fn new(options: Options) -> Jit {
+        Jit {
+            worker: Worker::new(options),
+            processes: HashMap::new(),
+        }
+    }
+
     /// What is at the address in the process at that moment. A return address is looked
     /// up inside of the call.
-    pub(crate) fn name(&mut self, address: u64, is_return: bool, moment: Moment) -> Named {
+    pub(crate) fn name(&mut self, address: u64, is_return: bool, moment: Moment) -> Rc<Named> {
         let inside = address - u64::from(is_return && address > 0);
         let Some(known) = self.process(moment) else {
             return unnamed("its process is gone");
@@ -99,21 +132,18 @@ impl Jit {
                 false => "its process is gone",
             });
         }
-        match known.find(inside, moment.time_ns) {
-            Some((found, source, path)) => named(found, source, path, address - inside),
-            None => unnamed(&known.why_not()),
-        }
+        known.name(inside, address - inside, moment.time_ns)
     }
 
     /// The process of the moment, which may be gone by now.
     fn process(&mut self, moment: Moment) -> Option<&mut Known> {
-        let bytes = self.processes.values().map(Known::bytes);
-        if bytes.sum::<usize>() > BYTES_MAX {
+        let bytes = self.processes.values().map(|known| known.reader.bytes);
+        if bytes.sum::<u64>() > BYTES_MAX {
             self.processes.retain(|pid, _| *pid == moment.pid);
         }
         let known = self.processes.get(&moment.pid);
         if !known.is_some_and(|known| known.process.still_same()) {
-            let opened = Known::open(moment.pid);
+            let opened = Known::open(moment.pid, &self.worker);
             // One that started later is not the one that was hit.
             let opened = opened.filter(|new| new.times.monotonic_ns <= moment.time_ns);
             if let Some(new) = opened {
@@ -129,14 +159,16 @@ impl Jit {
 }
 
 impl Known {
-    fn open(pid: u32) -> Option<Known> {
+    fn open(pid: u32, worker: &Worker) -> Option<Known> {
         let process = Process::open(pid).ok()?;
         Some(Known {
             own_pid: *process.namespace_pids().ok()?.last()?,
             times: Times::of(&process)?,
             process,
-            map: Followed::default(),
-            dump: Followed::default(),
+            map: Followed::new(GeneratedFile::Map),
+            dump: Followed::new(GeneratedFile::Dump),
+            reader: Reader::new(worker),
+            names: HashMap::new(),
             looked: None,
             dump_tried: None,
         })
@@ -149,16 +181,26 @@ impl Known {
         let is_enough = |(at, until): (Instant, u64)| {
             until >= time_ns || (!is_usable && at.elapsed() < TRY_EVERY)
         };
-        let hangs = self.map.hangs || self.dump.hangs;
-        if hangs || self.looked.is_some_and(is_enough) || !self.process.still_same() {
+        let is_over = self.map.hangs || self.dump.hangs || self.reader.trouble.is_some();
+        if is_over || self.looked.is_some_and(is_enough) || !self.process.still_same() {
             return;
         }
         // What was written before this will be seen.
         let until = monotonic_ns();
+        let before = (self.map.state(), self.dump.state());
         let path = tmp(format!("perf-{}.map", self.own_pid));
-        let is_all = self.map.follow(&self.process, self.times, path, append);
+        let is_all = self.follow_map(path);
         let is_all = self.look_at_dump() && is_all;
+        if before != (self.map.state(), self.dump.state()) {
+            self.names.clear();
+        }
+        self.reader.weigh();
         self.looked = Some((Instant::now(), if is_all { until } else { 0 }));
+    }
+
+    fn follow_map(&mut self, path: PathBuf) -> bool {
+        let (process, reader) = (&self.process, &mut self.reader);
+        self.map.follow(process, self.times, path, reader)
     }
 
     /// The dump may be at any path: one that is not there is seldom looked for.
@@ -174,36 +216,51 @@ impl Known {
             true => self.dump.path.clone(),
             false => mapped(&self.process, &name).unwrap_or_else(|| tmp(name)),
         };
-        let read = |dump: &mut JitDump, file: &File, _, to| {
-            let is_all = dump.append(|at, bytes| part(file, at, bytes, to));
-            (is_all, to)
-        };
-        self.dump.follow(&self.process, self.times, path, read)
-    }
-
-    /// The memory that it takes, roughly.
-    fn bytes(&self) -> usize {
-        self.map.told.bytes() + self.dump.told.bytes()
+        let (process, reader) = (&self.process, &mut self.reader);
+        self.dump.follow(process, self.times, path, reader)
     }
 
     /// Whether what was written up to the time was read: without the rest, an older name
     /// of the same addresses would be given.
     fn has_read_up_to(&self, time_ns: u64) -> bool {
         let is_usable = self.map.is_usable() || self.dump.is_usable();
-        !is_usable || self.looked.is_some_and(|(_, until)| until >= time_ns)
+        !is_usable
+            || self.reader.trouble.is_some()
+            || self.looked.is_some_and(|(_, until)| until >= time_ns)
     }
 
-    /// The dump has times, so it is asked first.
-    fn find(&self, address: u64, time_ns: u64) -> Option<(JitName, Source, &Path)> {
-        let (dump, map) = (&self.dump, &self.map);
-        let by_dump = dump.told.at(address, time_ns);
-        let by_dump = by_dump.map(|found| (found, Source::JitDump, dump.path.as_path()));
-        let by_map = || Some((map.told.at(address)?, Source::PerfMap, map.path.as_path()));
-        by_dump.or_else(by_map)
+    /// What is at the address, of a place so many bytes behind it.
+    fn name(&mut self, address: u64, behind: u64, time_ns: u64) -> Rc<Named> {
+        let known = self.names.get(&(address, behind));
+        if let Some(kept) = known.filter(|kept| kept.then.holds_at(time_ns)) {
+            return Rc::clone(&kept.named);
+        }
+        let then = match self.reader.at(address, time_ns) {
+            Ok(Some(then)) => then,
+            Ok(None) => return unnamed(&self.why_not()),
+            Err(why) => return unnamed(&why),
+        };
+        let named = match &then.found {
+            Some((kind, name)) => {
+                let (source, path) = match kind {
+                    GeneratedFile::Dump => (Source::JitDump, &self.dump.path),
+                    GeneratedFile::Map => (Source::PerfMap, &self.map.path),
+                };
+                Rc::new(named(name.clone(), source, path, behind))
+            }
+            None => unnamed(&self.why_not()),
+        };
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        let kept = Rc::clone(&named);
+        self.names
+            .insert((address, behind), Kept { then, named: kept });
+        named
     }
 
     fn why_not(&self) -> String {
-        let left_out = self.map.told.left_out() + self.dump.told.left_out();
+        let left_out = self.map.left_out.saturating_add(self.dump.left_out);
         let files = [
             (&self.map.path, &self.map.trouble),
             (&self.dump.path, &self.dump.trouble),
@@ -226,20 +283,88 @@ impl Known {
     }
 }
 
-impl<T: Default> Followed<T> {
+impl Reader {
+    fn new(worker: &Worker) -> Reader {
+        Reader {
+            worker: worker.clone(),
+            child: None,
+            trouble: None,
+            bytes: 0,
+        }
+    }
+
+    /// The child, which is started for the first file. The error is for good.
+    fn child(&mut self) -> Result<&mut Generated, String> {
+        if let Some(trouble) = &self.trouble {
+            return Err(trouble.clone());
+        }
+        match &mut self.child {
+            Some(child) => Ok(child),
+            none => {
+                let child = Generated::start(&self.worker).map_err(|why| why.to_string());
+                Ok(none.insert(child.inspect_err(|why| self.trouble = Some(why.clone()))?))
+            }
+        }
+    }
+
+    /// Asks the child, which is no more when it fails.
+    fn ask<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Generated) -> nsprobe_worker::Result<T>,
+    ) -> Result<T, String> {
+        let answer = ask(self.child()?);
+        answer.map_err(|why| {
+            let why = why
+                .to_string()
+                .replace("this file", "what its process says of it");
+            (self.child, self.trouble) = (None, Some(why.clone()));
+            why
+        })
+    }
+
+    /// What is at the address; none when nothing was read.
+    fn at(&mut self, address: u64, time_ns: u64) -> Result<Option<GeneratedName>, String> {
+        if self.child.is_none() && self.trouble.is_none() {
+            return Ok(None);
+        }
+        self.ask(|child| child.at(address, time_ns)).map(Some)
+    }
+
+    /// Looks how much memory the child takes.
+    fn weigh(&mut self) {
+        self.bytes = self.child.as_ref().map_or(0, Generated::memory_bytes);
+    }
+}
+
+impl Followed {
+    fn new(kind: GeneratedFile) -> Followed {
+        Followed {
+            kind,
+            path: PathBuf::new(),
+            inode: (0, 0),
+            bytes: 0,
+            left_out: 0,
+            trouble: None,
+            hangs: false,
+        }
+    }
+
+    /// What changes when more was read of it, or another one.
+    fn state(&self) -> ((u64, u64), u64, bool) {
+        (self.inode, self.bytes, self.is_usable())
+    }
+
     fn is_usable(&self) -> bool {
         self.trouble.is_none() && self.bytes > 0
     }
 
-    /// Opens the file and lets `read` take what is new in it, from an offset on to
-    /// another; it tells whether it has taken all, and up to where. Returns whether all that
-    /// there is was taken.
+    /// Opens the file and has what is new in it read. Returns whether that was all.
     fn follow(
         &mut self,
         process: &Process,
         started: Times,
         path: PathBuf,
-        read: impl FnOnce(&mut T, &File, u64, u64) -> (bool, u64),
+        reader: &mut Reader,
     ) -> bool {
         let opened = open_in(process, &path);
         self.path = path;
@@ -254,12 +379,10 @@ impl<T: Default> Followed<T> {
                 self.trouble = None;
                 // Another file, or begun anew.
                 if (opened.dev, opened.ino) != self.inode || opened.size < self.bytes {
-                    (self.told, self.bytes) = (T::default(), 0);
+                    (self.left_out, self.bytes) = (0, 0);
                     self.inode = (opened.dev, opened.ino);
                 }
-                let (is_all, to) = read(&mut self.told, &opened.file, self.bytes, opened.size);
-                self.bytes = to;
-                is_all
+                self.read(&opened, reader)
             }
             // What was read of a file that is gone still holds.
             Err(trouble) if self.bytes == 0 => {
@@ -267,6 +390,25 @@ impl<T: Default> Followed<T> {
                 true
             }
             Err(_) => true,
+        }
+    }
+
+    fn read(&mut self, opened: &OpenedFile, reader: &mut Reader) -> bool {
+        // An empty one is no reason for a child; one that was read before is to be forgotten.
+        if opened.size == self.bytes && reader.child.is_none() {
+            return true;
+        }
+        let (kind, from) = (self.kind, self.bytes);
+        let read = reader.ask(|child| child.read(kind, &opened.file, from, opened.size));
+        match read {
+            Ok(read) => {
+                (self.bytes, self.left_out) = (read.to, read.left_out);
+                read.is_all
+            }
+            Err(trouble) => {
+                (self.bytes, self.trouble) = (0, Some(trouble));
+                true
+            }
         }
     }
 }
@@ -302,30 +444,6 @@ fn mapped(process: &Process, name: &str) -> Option<PathBuf> {
     paths
         .find(|mapping| mapping.path.file_name().is_some_and(|last| last == name))
         .map(|mapping| mapping.path)
-}
-
-/// Takes the lines of a map, up to as many as a look may.
-fn append(map: &mut PerfMap, file: &File, mut from: u64, to: u64) -> (bool, u64) {
-    let end = to.min(from.saturating_add(LOOK_BYTES_MAX));
-    while from < end {
-        let length = PART_BYTES.min(end - from);
-        match part(file, from, length as usize, to) {
-            Some(bytes) => map.append(&bytes),
-            None => break,
-        }
-        from += length;
-    }
-    (from >= to, from)
-}
-
-/// Bytes of a file that count up to `to`.
-fn part(file: &File, at: u64, length: usize, to: u64) -> Option<Vec<u8>> {
-    if at.checked_add(length as u64)? > to {
-        return None;
-    }
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    Some(bytes)
 }
 
 impl Times {
@@ -368,32 +486,50 @@ fn named(found: JitName, source: Source, path: &Path, behind: u64) -> Named {
     }
 }
 
-fn unnamed(why: &str) -> Named {
-    Named {
+fn unnamed(why: &str) -> Rc<Named> {
+    Rc::new(Named {
         unresolved: Some(format!("not in a file: generated code; {why}")),
         ..Named::default()
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// Our own map; gone with the value.
-    struct Map(PathBuf);
+    /// The program itself serves as a child, not this test of its parts: `cargo test` builds
+    /// both.
+    fn children() -> Options {
+        let test = std::env::current_exe().expect("/proc is mounted");
+        let folder = test.ancestors().nth(2).expect("a folder of tests");
+        Options {
+            program: folder.join("nsprobe"),
+            ..Options::default()
+        }
+    }
+
+    /// Our own map, of which there is one at a time; gone with the value.
+    struct Map {
+        path: PathBuf,
+        _alone: MutexGuard<'static, ()>,
+    }
+
+    static ONE: Mutex<()> = Mutex::new(());
 
     impl Map {
         fn new(text: &str) -> Map {
+            let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
             let path = tmp(format!("perf-{}.map", std::process::id()));
             fs::write(&path, text).expect("/tmp is writable");
-            Map(path)
+            Map { path, _alone }
         }
     }
 
     impl Drop for Map {
         fn drop(&mut self) {
-            let _ = fs::remove_file(&self.0);
+            let _ = fs::remove_file(&self.path);
         }
     }
 
@@ -406,15 +542,15 @@ mod tests {
 
     fn name(jit: &mut Jit, address: u64, moment: Moment) -> Result<String, String> {
         let named = jit.name(address, false, moment);
-        match named.functions.into_iter().next() {
-            Some(function) => Ok(function.function),
-            None => Err(named.unresolved.expect("a reason")),
+        match named.functions.first() {
+            Some(function) => Ok(function.function.clone()),
+            None => Err(named.unresolved.clone().expect("a reason")),
         }
     }
 
     #[test]
     fn a_map_is_read_as_it_grows_and_anew_when_it_is_another() {
-        let mut jit = Jit::default();
+        let mut jit = Jit::new(children());
         let before = now();
         let map = Map::new("1000 10 first\n");
         let after = now();
@@ -424,18 +560,34 @@ mod tests {
             Some(0x10)
         );
         // The file of a process is read once for all hits up to then.
-        fs::write(&map.0, "1000 10 first\n1000 10 second\n").expect("/tmp is writable");
+        fs::write(&map.path, "1000 10 first\n1000 10 second\n").expect("/tmp is writable");
         assert_eq!(name(&mut jit, 0x1008, before).as_deref(), Ok("first"));
         assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("second"));
-        fs::write(&map.0, "1000 10 third\n").expect("/tmp is writable");
+        fs::write(&map.path, "1000 10 third\n").expect("/tmp is writable");
         assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("third"));
         let why = name(&mut jit, 0x2000, now()).expect_err("it has no such code");
         assert!(why.contains("does not name it"), "{why}");
     }
 
     #[test]
+    fn a_child_that_dies_costs_the_names_of_its_process() {
+        let mut jit = Jit::new(children());
+        let map = Map::new("1000 10 first\n");
+        assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("first"));
+        let known = jit.processes.values().next().expect("it is known");
+        let child = known.reader.child.as_ref().expect("it reads").pid();
+        let child = nix::unistd::Pid::from_raw(child as i32);
+        nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).expect("it is ours");
+        fs::write(&map.path, "1000 10 first\n2000 10 second\n").expect("/tmp is writable");
+        for _ in 0..2 {
+            let why = name(&mut jit, 0x2008, now()).expect_err("nobody has read it");
+            assert!(why.contains("died of SIGKILL"), "{why}");
+        }
+    }
+
+    #[test]
     fn hits_of_a_process_that_had_the_number_are_not_named() {
-        let mut jit = Jit::default();
+        let mut jit = Jit::new(children());
         let long_ago = Moment {
             time_ns: 1,
             ..now()

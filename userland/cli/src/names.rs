@@ -107,6 +107,7 @@ impl Names {
         threads: Option<Threads>,
     ) -> Names {
         let bytes = threads.as_ref().map_or(0, Threads::names_bytes);
+        let options = threads.as_ref().map(Threads::options).unwrap_or_default();
         let quiet = threads.as_ref().is_none_or(Threads::is_quiet);
         Names {
             objects: Objects::default(),
@@ -118,7 +119,7 @@ impl Names {
             patience: PATIENCE,
             is_waiting: false,
             progress: Progress::new(quiet),
-            jit: Jit::default(),
+            jit: Jit::new(options),
         }
     }
 
@@ -154,7 +155,7 @@ impl Names {
                 why,
                 method,
             } if why == Unmapped::Anonymous as u8 => {
-                Rc::new(self.jit.name(address, !is_exact(method), moment))
+                self.jit.name(address, !is_exact(method), moment)
             }
             frame => self.name(session, frame),
         }

@@ -13,7 +13,7 @@ pub(crate) fn perf_map(bytes: &[u8]) {
     for address in [0, 0x1000, 0x7f00_0000_1000, u64::MAX] {
         check(map.at(address));
     }
-    let _ = (map.bytes(), map.left_out());
+    let _ = map.left_out();
 }
 
 /// `jit-PID.dump`, taken in two pieces.
@@ -29,9 +29,11 @@ pub(crate) fn dump(bytes: &[u8]) {
         while !dump.append(read) {}
     }
     for (address, time) in [(0, 0), (0x1000, 7), (0x7f00_0000_1000, u64::MAX)] {
-        check(dump.at(address, time));
+        let then = dump.at(address, time);
+        assert!(then.since_ns <= time && time <= then.until_ns);
+        check(then.name);
     }
-    let _ = (dump.bytes(), dump.left_out());
+    let _ = dump.left_out();
 }
 
 fn check(name: Option<JitName>) {

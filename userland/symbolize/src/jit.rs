@@ -5,6 +5,7 @@
 //! `jit-PID.dump`, which also has times and lines ([`crate::JitDump`]). Programs write
 //! them for perf; what they say is no more trusted than the program is.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
@@ -42,7 +43,7 @@ pub(crate) struct Piece {
 }
 
 /// What is at an address of generated code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct JitName {
     /// The name, as the program has it: escape it before printing.
     pub name: String,
@@ -52,6 +53,18 @@ pub struct JitName {
     pub file: Option<String>,
     /// The line in it, from 1.
     pub line: Option<u32>,
+}
+
+/// What was at an address of generated code at a time, and how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JitNameThen {
+    /// What was there; none when that is not known.
+    pub name: Option<JitName>,
+    /// From when on (CLOCK_MONOTONIC, in nanoseconds), and the first nanosecond when there may
+    /// be something else.
+    pub since_ns: u64,
+    /// See there.
+    pub until_ns: u64,
 }
 
 /// All pieces that a process told of.
@@ -100,6 +113,7 @@ impl Pieces {
     }
 
     /// The memory that they take, in bytes, roughly.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -117,22 +131,37 @@ impl Pieces {
 
     /// What was at the address at a time: of several pieces that cover it the newest one
     /// that was there by then.
-    pub(crate) fn at(&self, address: u64, time_ns: u64) -> Option<JitName> {
+    pub(crate) fn at(&self, address: u64, time_ns: u64) -> JitNameThen {
         let lowest = address.saturating_sub(self.longest);
         let near = self.all.range((lowest, 0)..=(address, u64::MAX)).rev();
         let mut newest: Option<(u64, u64, &Piece)> = None;
+        let mut until_ns = u64::MAX;
         for (looked, ((_, told), piece)) in near.enumerate() {
             // Of so many that overlap, which one is the newest is not known.
             if looked == LOOKS_MAX {
-                return None;
+                return JitNameThen {
+                    name: None,
+                    since_ns: time_ns,
+                    until_ns: time_ns.saturating_add(1),
+                };
             }
-            let covers = address - piece.start < piece.bytes && piece.time_ns <= time_ns;
+            if address - piece.start >= piece.bytes {
+                continue;
+            }
+            if piece.time_ns > time_ns {
+                until_ns = until_ns.min(piece.time_ns);
+                continue;
+            }
             let age = (piece.time_ns, *told);
-            if covers && newest.is_none_or(|(time, told, _)| (time, told) < age) {
+            if newest.is_none_or(|(time, told, _)| (time, told) < age) {
                 newest = Some((age.0, age.1, piece));
             }
         }
-        newest.map(|(_, _, piece)| piece.name_at(address))
+        JitNameThen {
+            name: newest.map(|(_, _, piece)| piece.name_at(address)),
+            since_ns: newest.map_or(0, |(time_ns, ..)| time_ns),
+            until_ns,
+        }
     }
 }
 
@@ -164,7 +193,7 @@ mod tests {
     }
 
     fn name(pieces: &Pieces, address: u64, time_ns: u64) -> Option<String> {
-        pieces.at(address, time_ns).map(|found| found.name)
+        pieces.at(address, time_ns).name.map(|found| found.name)
     }
 
     #[test]
@@ -194,6 +223,27 @@ mod tests {
             (20, Some("new")),
         ] {
             assert_eq!(name(&pieces, 0x1001, time).as_deref(), wanted, "{time}");
+        }
+    }
+
+    #[test]
+    fn a_name_holds_until_there_is_another() {
+        let mut pieces = Pieces::default();
+        pieces.add(piece(0x1000, 0x100, "old", 10));
+        pieces.add(piece(0x1000, 0x80, "new", 20));
+        for (address, time, since, until) in [
+            (0x1001, 9, 0, 10),
+            (0x1001, 10, 10, 20),
+            (0x1001, 25, 20, u64::MAX),
+            (0x1081, 25, 10, u64::MAX),
+            (0x1100, 25, 0, u64::MAX),
+        ] {
+            let then = pieces.at(address, time);
+            assert_eq!(
+                (then.since_ns, then.until_ns),
+                (since, until),
+                "{address:#x} {time}"
+            );
         }
     }
 

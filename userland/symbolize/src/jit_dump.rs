@@ -5,7 +5,7 @@
 //! The code itself is in the file, too: it is passed over, not read.
 
 use crate::elf::{u32_at, u64_at};
-use crate::jit::{JitLine, JitName, Piece, Pieces, LINES_MAX};
+use crate::jit::{JitLine, JitNameThen, Piece, Pieces, LINES_MAX};
 use object::elf::EM_X86_64;
 use std::rc::Rc;
 
@@ -71,13 +71,8 @@ impl JitDump {
     }
 
     /// What was at the address at that time (CLOCK_MONOTONIC, in nanoseconds).
-    pub fn at(&self, address: u64, time_ns: u64) -> Option<JitName> {
+    pub fn at(&self, address: u64, time_ns: u64) -> JitNameThen {
         self.pieces.at(address, time_ns)
-    }
-
-    /// The memory that it takes, in bytes, roughly.
-    pub fn bytes(&self) -> usize {
-        self.pieces.bytes()
     }
 
     /// How many pieces had to make room for others, or claimed to be of absurd size.
@@ -281,7 +276,7 @@ mod tests {
     }
 
     fn shown(dump: &JitDump, address: u64, time: u64) -> String {
-        dump.at(address, time).map_or("-".into(), |found| {
+        dump.at(address, time).name.map_or("-".into(), |found| {
             let line = found.line.unwrap_or(0);
             format!(
                 "{}+{} {}:{line}",

@@ -35,12 +35,7 @@ impl PerfMap {
 
     /// What is at the address: of several pieces that cover it, the one told of last.
     pub fn at(&self, address: u64) -> Option<JitName> {
-        self.pieces.at(address, u64::MAX)
-    }
-
-    /// The memory that it takes, in bytes, roughly.
-    pub fn bytes(&self) -> usize {
-        self.pieces.bytes()
+        self.pieces.at(address, 0).name
     }
 
     /// How many pieces had to make room for others, or claimed to be of absurd size.

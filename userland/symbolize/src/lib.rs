@@ -51,7 +51,7 @@ pub use escape::{escaped, Escaped};
 pub use function::{Function, FunctionKind};
 pub use glob::glob_fits;
 pub use go::{GoFunction, GoTable, GoValues};
-pub use jit::JitName;
+pub use jit::{JitName, JitNameThen};
 pub use jit_dump::JitDump;
 pub use jit_perf_map::PerfMap;
 pub use kernel::{own_vdso, KernelSymbol, KernelSymbols, VDSO};

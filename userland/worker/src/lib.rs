@@ -21,6 +21,7 @@ mod child;
 mod debug;
 mod error;
 mod filter;
+mod generated;
 mod object;
 mod parser;
 mod probes;
@@ -33,12 +34,13 @@ mod worker;
 
 pub use child::{is_asked_for, serve, serve_with, Parse};
 pub use error::{Death, Error};
+pub use generated::{Generated, ReadUpTo};
 pub use object::{Answer, Object};
 pub use parser::Parser;
 pub use process::{Limits, Options, Sandbox};
 pub use protocol::{
-    Attached, Facts, Failure, Form, Holder, Query, Reply, Reported, Request, Role, Shared, Told,
-    Unit,
+    Attached, Facts, Failure, Form, GeneratedFile, GeneratedName, Holder, Query, Reply, Reported,
+    Request, Role, Shared, Told, Unit,
 };
 pub use sandbox::enter;
 pub use worker::Worker;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Answers the questions, in the child.
 
+mod generated;
 mod probes;
 
 use crate::protocol::{
@@ -23,6 +24,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Parser {
     open: HashMap<u32, Held>,
+    generated: generated::Code,
 }
 
 /// A file, and those with its debug information.
@@ -66,6 +68,8 @@ impl Parser {
             Request::FunctionAt { object, address } => self.function_at(object, address),
             Request::Rows { object, to_keep } => self.rows(object, to_keep),
             Request::Compile { input } => table(input.compile()),
+            Request::ReadGenerated { kind, from, to } => self.generated.read(kind, from, to, files),
+            Request::Generated { address, time_ns } => Ok(self.generated.at(address, time_ns)),
             Request::Close { object } => {
                 self.open.remove(&object);
                 Ok(Reply::Closed)

@@ -3,9 +3,11 @@
 //! Both sides are the same program: there are no versions.
 
 mod debug;
+mod generated;
 
 pub use debug::{Attached, Form, Holder, Role, Shared, Told, Unit};
 pub(crate) use debug::{FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX};
+pub use generated::{GeneratedFile, GeneratedName};
 
 use nsprobe_probes::{Listing, Probes, Refused, Wish};
 use nsprobe_symbolize::{FileOffset, Lookup, Segment, Unresolved};
@@ -116,6 +118,22 @@ pub enum Request {
         /// What they are computed from.
         input: Input,
     },
+    /// Reads on in a file that comes with it, and tells of generated code.
+    ReadGenerated {
+        /// Which file.
+        kind: GeneratedFile,
+        /// From where on, in bytes.
+        from: u64,
+        /// To where.
+        to: u64,
+    },
+    /// What is at an address of generated code.
+    Generated {
+        /// The address.
+        address: u64,
+        /// When (CLOCK_MONOTONIC, in nanoseconds).
+        time_ns: u64,
+    },
     /// Lets a file go.
     Close {
         /// The number.
@@ -199,6 +217,17 @@ pub enum Reply {
     Listing(Result<Listing, Refused>),
     /// To `FunctionAt`.
     FunctionAt(Option<String>),
+    /// To `ReadGenerated`.
+    ReadGenerated {
+        /// Up to where it was read, in bytes.
+        to: u64,
+        /// Whether that is all.
+        is_all: bool,
+        /// Pieces without room, in all.
+        left_out: u64,
+    },
+    /// To `Generated`.
+    Generated(GeneratedName),
     /// To `Rows` and `Compile`: [`nsprobe_unwind::UnwindTable::to_bytes`].
     Table(Vec<u8>),
     /// To `Rows`: to be kept.
@@ -232,6 +261,9 @@ impl Reply {
             // These are checked by who reads them.
             Reply::Table(_) | Reply::Input(_) => true,
             Reply::Probes(Ok(_)) | Reply::Listing(Ok(_)) => true,
+            Reply::Generated(name) => name.is_sound(),
+            // It is compared with what was asked.
+            Reply::ReadGenerated { .. } => true,
             Reply::Ready | Reply::Closed | Reply::Attached => true,
             Reply::Checked(Ok(())) | Reply::Failed(_) => true,
         }

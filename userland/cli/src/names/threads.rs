@@ -234,6 +234,11 @@ impl Threads {
         self.memory_bytes / NAMES_PART
     }
 
+    /// What its processes are like.
+    pub(super) fn options(&self) -> Options {
+        self.options.clone()
+    }
+
     /// Whether nobody wants to know what takes so long.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet
