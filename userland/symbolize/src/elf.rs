@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 /// Largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// Largest section, compressed or not, in bytes.
-const SECTION_BYTES_MAX: u64 = 512 << 20;
+/// Largest section that is read as a whole, in bytes.
+const SECTION_BYTES_MAX: u64 = 1536 << 20;
+/// Largest section that comes of a compressed one, in bytes: it may be a few in the file.
+const UNPACKED_BYTES_MAX: u64 = 512 << 20;
 /// Most program headers.
 const SEGMENTS_MAX: u16 = 256;
 /// Largest table of section headers, in bytes: 65,535 sections and some.
@@ -400,7 +402,7 @@ impl Elf {
         };
         // The decoder reserves what is declared: a bomb ends here.
         let declared = compressed.uncompressed_size;
-        self.check_size("a compressed section", declared, SECTION_BYTES_MAX)?;
+        self.check_size("a compressed section", declared, UNPACKED_BYTES_MAX)?;
         let data = compressed
             .decompress()
             .map_err(|error| self.malformed(error.to_string()))?;

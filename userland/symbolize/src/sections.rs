@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Most bytes of all DWARF sections that are in memory together.
-const SECTIONS_BYTES_MAX: u64 = 1 << 30;
+const SECTIONS_BYTES_MAX: u64 = 2 << 30;
 
 /// Bytes of a section, decompressed.
 pub type SectionData = Arc<[u8]>;
