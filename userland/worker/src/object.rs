@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Instant;
 
 /// A file. It is kept open, here and in the child, until it is dropped.
 #[derive(Debug)]
@@ -111,27 +112,47 @@ impl Object {
     pub fn resolve_all(&self, queries: &[Query]) -> Result<Vec<Answer>> {
         let mut answers = Vec::with_capacity(queries.len());
         for queries in queries.chunks(QUERIES_MAX) {
-            let request = Request::Resolve {
-                object: self.subject.number,
-                queries: queries.to_vec(),
-            };
-            let Reply::Answers {
-                answers: more,
-                failures,
-            } = self.ask(&request)?
-            else {
-                return Err(self.distrust());
-            };
-            let more: Option<Vec<Answer>> = more.into_iter().map(|one| self.answer(one)).collect();
-            match more.filter(|more| more.len() == queries.len()) {
-                Some(more) => answers.extend(more),
-                None => return Err(self.distrust()),
-            }
-            if let Some(failures) = failures {
-                self.failures.replace(failures);
+            let begun = Instant::now();
+            let mut left = queries;
+            while !left.is_empty() {
+                let more = self.resolve_some(left)?;
+                left = left.get(more.len()..).unwrap_or_default();
+                answers.extend(more);
+                self.check_time(begun)?;
             }
         }
         Ok(answers)
+    }
+
+    /// What is at the first of some offsets: as many as the child comes to.
+    fn resolve_some(&self, queries: &[Query]) -> Result<Vec<Answer>> {
+        let request = Request::Resolve {
+            object: self.subject.number,
+            queries: queries.to_vec(),
+        };
+        let Reply::Answers { answers, failures } = self.ask(&request)? else {
+            return Err(self.distrust());
+        };
+        let answers = answers.into_iter().map(|one| self.answer(one));
+        let answers: Option<Vec<Answer>> = answers.collect();
+        let is_some = |answers: &Vec<Answer>| (1..=queries.len()).contains(&answers.len());
+        let Some(answers) = answers.filter(is_some) else {
+            return Err(self.distrust());
+        };
+        if let Some(failures) = failures {
+            self.failures.replace(failures);
+        }
+        Ok(answers)
+    }
+
+    /// Fails when a batch takes too long although each of its places is answered in time.
+    fn check_time(&self, begun: Instant) -> Result<()> {
+        let mut inner = self.worker.inner();
+        let limit = inner.options().limits.load;
+        match begun.elapsed() > limit {
+            true => Err(inner.quarantine(&self.subject, Death::Hung(limit))),
+            false => Ok(()),
+        }
     }
 
     /// What the child reports; none when it names a file that it was not given.

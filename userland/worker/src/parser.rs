@@ -19,6 +19,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long places are looked up for an answer: then the parent hears of those that are done.
+const RESOLVE: Duration = Duration::from_secs(1);
 
 /// The files that were opened.
 #[derive(Debug, Default)]
@@ -154,7 +158,15 @@ impl Parser {
 
     fn resolve(&mut self, object: u32, queries: &[Query]) -> Result<Reply, Failure> {
         let held = self.held_mut(object)?;
-        let answers = queries.iter().map(|query| held.report(query)).collect();
+        let mut answers = Vec::with_capacity(queries.len());
+        let begun = Instant::now();
+        for query in queries {
+            answers.push(held.report(query));
+            // Each may be in a unit of its own, which takes milliseconds to read.
+            if begun.elapsed() > RESOLVE {
+                break;
+            }
+        }
         Ok(Reply::Answers {
             answers,
             failures: held.more_failures(),

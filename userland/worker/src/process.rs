@@ -51,7 +51,7 @@ pub enum Sandbox {
 pub struct Limits {
     /// To read a file for the first time, or all of its frames' descriptions.
     pub load: Duration,
-    /// For a batch of queries about a file that was read.
+    /// For a query about a file that was read; a batch may take as long as `load`.
     pub query: Duration,
     /// To find and compile the probes of a spec, or to list functions.
     pub probes: Duration,

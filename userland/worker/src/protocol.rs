@@ -206,7 +206,7 @@ pub enum Reply {
     SplitUnits(Result<Vec<Unit>, String>),
     /// To `Resolve`.
     Answers {
-        /// In the same order.
+        /// In the same order: of the first, at least, and of all unless that took long.
         answers: Vec<Reported>,
         /// Why debug files could not be used, when there is more to tell than last time.
         failures: Option<Vec<String>>,

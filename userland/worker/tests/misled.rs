@@ -50,6 +50,26 @@ fn misled(how: &str) -> Error {
     error
 }
 
+/// Who has looked up places for long says what he has so far.
+#[test]
+fn answers_come_a_few_at_a_time() {
+    let folder = Folder::new("few");
+    let worker = Worker::start(options()).unwrap();
+    let open = |name: &str| {
+        let path = folder.0.join(name);
+        fs::copy(CHILD, &path).unwrap();
+        Object::open(&worker, file(&path), &path).unwrap()
+    };
+    let name = first_name(&open("sound"));
+    assert_eq!(first_name(&open("answers-a-few")), name);
+    let query = Query {
+        offset: nsprobe_symbolize::FileOffset(0),
+        lookup: Lookup::Instruction,
+    };
+    let error = open("answers-none").resolve(query).unwrap_err().to_string();
+    assert!(error.contains("makes no sense"), "{error}");
+}
+
 #[test]
 fn a_panic() {
     assert_eq!(

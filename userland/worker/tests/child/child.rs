@@ -68,7 +68,18 @@ impl Parse for Misled {
         if let Request::Attach { files, .. } = &request {
             files.iter().for_each(|file| mislead(&file.label));
         }
+        let few = [("answers-a-few", 3), ("answers-none", 0)];
+        let few = few
+            .iter()
+            .find(|(name, _)| self.label.ends_with(name.as_bytes()));
         match self.parser.answer(request, files) {
+            Reply::Answers {
+                mut answers,
+                failures,
+            } if few.is_some() => {
+                answers.truncate(few.map_or(0, |(_, count)| *count));
+                Reply::Answers { answers, failures }
+            }
             Reply::Answers { answers, failures } if self.lies => Reply::Answers {
                 answers: answers.into_iter().map(lie).collect(),
                 failures,
