@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 tests![
     parsers_have_no_privileges: 120,
     parsers_that_are_killed_cost_no_names: 120,
+    a_killed_parser_of_generated_code_costs_its_own_process_only: 150,
     a_file_that_its_parser_does_not_get_through_costs_its_own_names_only: 330,
     parsers_keep_no_file_of_a_container: 150,
     without_a_sandbox_nothing_is_traced_unless_asked_for: 60,
@@ -146,6 +147,64 @@ fn parsers_that_are_killed_cost_no_names() {
     println!("{errors}");
     assert_eq!(code, Some(0), "{errors}");
     assert!(within(LIMIT, || parsers(pid).is_empty()));
+}
+
+/// Calls code that it has generated for ever, and says so in a map.
+const GENERATES: &str = "while ! [ -x /begin ]; do sleep 0.1; done; exec /generates map 0";
+
+fn generates(name: &str) -> Container {
+    let container = Container::run(name, &["sh", "-c", GENERATES]);
+    let program = victim::path("generates");
+    container.copy(&program, "/generates");
+    container.copy(&program, "/begin");
+    container
+}
+
+/// Waits for a hit of a process whose generated frame is as wanted; all others are named.
+fn generated(trace: &mut Running, pid: u32, is_wanted: impl Fn(&Value) -> bool) {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let hit = next_hit(trace, pid);
+        let frames = hit["stack"].as_array().expect("a stack");
+        assert_eq!(
+            (name(&frames[0]), name(&frames[2])),
+            ("leaf", "main"),
+            "{hit}"
+        );
+        if is_wanted(&frames[1]) {
+            return;
+        }
+        assert!(Instant::now() < until, "{hit}");
+    }
+}
+
+fn a_killed_parser_of_generated_code_costs_its_own_process_only() {
+    let _module = Module::load();
+    let first = generates("generated-a");
+    let words = [
+        "trace",
+        "/generates:leaf",
+        "--stack",
+        "--json",
+        "--no-cache",
+    ];
+    let follow = ["-c", "generated-*", "--follow"];
+    let mut trace = Running::start(&[&words[..], &follow].concat());
+    let is_named = |frame: &Value| name(frame) == "first";
+    generated(&mut trace, first.pid(), is_named);
+    for pid in parsers(trace.pid()) {
+        // One that was just killed may be gone.
+        let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+    }
+    generated(&mut trace, first.pid(), |frame| {
+        let why = frame["unresolved"].as_str().unwrap_or_default();
+        why.contains("the parser died of SIGKILL")
+    });
+    let second = generates("generated-b");
+    generated(&mut trace, second.pid(), is_named);
+    generated(&mut trace, first.pid(), |frame| !is_named(frame));
+    let (code, errors) = trace.interrupt();
+    assert_eq!(code, Some(0), "{errors}");
 }
 
 /// Puts other bytes in the place of a section's.
