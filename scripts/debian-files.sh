@@ -4,8 +4,8 @@
 # addresses are named by others, too: libc, and a server in C++.
 #
 # Inputs:  the host's apt; CACHE.
-# Outputs: their paths, with colons between them. Nothing, with a line on stderr, where apt
-#          does not have them: they are fetched once, not installed.
+# Outputs: their paths, with a colon behind each. Those that apt does not have are told on
+#          stderr and left out. They are fetched once, and not installed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 folder=$CACHE/debian-files
@@ -21,12 +21,13 @@ fetch() {
     (cd "$folder.new" && apt-get download -q $packages) >>"$LOG" 2>&1
 }
 
-# The file of a program, and its debug file, as one.
+# The file of a program, and its debug file, as one. Of two versions they do not fit.
 join() { # path name
     id=$(readelf -n "$folder.new/root/$1" | sed -n 's/.*Build ID: //p')
     rest=${id#??}
     debug=$folder.new/root/usr/lib/debug/.build-id/${id%"$rest"}/$rest.debug
-    logged eu-unstrip "$folder.new/root/$1" "$debug" -o "$folder.new/$2"
+    eu-unstrip "$folder.new/root/$1" "$debug" -o "$folder.new/$2" >>"$LOG" 2>&1 ||
+        say "$1 and its debug package do not fit: its names are not compared"
 }
 
 if [ ! -e "$folder" ]; then
@@ -45,4 +46,6 @@ if [ ! -e "$folder" ]; then
     rm -rf "$folder.new/root" "$folder.new"/*.deb
     mv "$folder.new" "$folder"
 fi
-echo "$folder/libc:$folder/dibbler-server"
+for file in "$folder"/*; do
+    [ ! -f "$file" ] || printf '%s:' "$file"
+done
