@@ -63,9 +63,13 @@ pub(crate) struct Summary {
 impl Summary {
     /// This run ended in the midst of its plan, and `rest` has run what was left of it.
     pub(crate) fn followed_by(mut self, mut rest: Summary) -> Summary {
+        if self.planned == 0 {
+            return rest;
+        }
         let left = self.planned.saturating_sub(self.verdicts);
-        // What is missing here is there, or is missed there.
-        self.problems.clear();
+        // What is missing here is there, or is missed there. Whatever else was wrong still is.
+        let missing = cut_short(self.planned, self.verdicts);
+        self.problems.retain(|problem| *problem != missing);
         if rest.planned != left {
             let problem = format!("{left} tests were left, and {} planned", rest.planned);
             self.problems.push(problem);
@@ -196,13 +200,15 @@ impl Parser {
             None => self
                 .problems
                 .push("a suite without a plan (1..N): tests may be missing".into()),
-            Some(plan) if plan != suite.seen => self
-                .problems
-                .push(format!("{plan} tests planned, {} verdicts", suite.seen)),
+            Some(plan) if plan != suite.seen => self.problems.push(cut_short(plan, suite.seen)),
             Some(_) => {}
         }
         Some(suite.counts)
     }
+}
+
+fn cut_short(planned: u64, verdicts: u64) -> String {
+    format!("{planned} tests planned, {verdicts} verdicts")
 }
 
 fn parse(text: &str) -> Option<Line<'_>> {
@@ -295,6 +301,12 @@ mod tests {
         assert_eq!((whole.planned, whole.verdicts), (3, 3));
         assert_eq!(whole.failed_tests, ["c"]);
         assert_eq!(whole.problems, [""; 0]);
+        let double = read("KTAP version 1\n1..3\nok 1 a\nok 1 a\n");
+        let whole = double.followed_by(read("KTAP version 1\n1..1\nok 1 c\n"));
+        assert_eq!(whole.problems.len(), 1, "{:?}", whole.problems);
+        // One that died before it had a plan.
+        let whole = read("").followed_by(read("KTAP version 1\n1..1\nok 1 a\n"));
+        assert_eq!((whole.planned, whole.problems.len()), (1, 0));
         for rest in [
             "KTAP version 1\n1..1\nok 1 b\n",
             "KTAP version 1\n1..2\nok 1 b\n",
