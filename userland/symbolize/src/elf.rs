@@ -110,9 +110,8 @@ impl Section {
 /// An ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf {
-    file: Arc<File>,
+    file: Arc<WatchedFile>,
     path: PathBuf,
-    stamp: Stamp,
     /// Address of the first instruction that runs; zero when there is none.
     pub(crate) entry: u64,
     pub(crate) segments: Vec<Segment>,
@@ -124,13 +123,13 @@ pub(crate) struct Elf {
 
 /// What changes when somebody writes to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+struct Stamp {
     bytes: u64,
     modified: (i64, u64),
 }
 
 impl Stamp {
-    pub(crate) fn of(file: &File) -> io::Result<Stamp> {
+    fn of(file: &File) -> io::Result<Stamp> {
         // The system call fstat: statx takes a path, which the worker may not.
         let stat = rustix::fs::fstat(file)?;
         Ok(Stamp {
@@ -140,24 +139,52 @@ impl Stamp {
     }
 }
 
+/// An open file, and what it was when it was opened.
+#[derive(Debug)]
+pub(crate) struct WatchedFile {
+    file: File,
+    stamp: Stamp,
+}
+
+impl WatchedFile {
+    pub(crate) fn new(file: File) -> io::Result<WatchedFile> {
+        let stamp = Stamp::of(&file)?;
+        Ok(WatchedFile { file, stamp })
+    }
+
+    /// Whether nobody wrote to it since.
+    fn is_unchanged(&self) -> bool {
+        Stamp::of(&self.file).ok() == Some(self.stamp)
+    }
+
+    /// Fills `out` from the file offset on with what was there when it was opened; fails where
+    /// that cannot be said.
+    pub(crate) fn read_unchanged(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)?;
+        match self.is_unchanged() {
+            true => Ok(()),
+            false => Err(io::Error::other("somebody wrote to it")),
+        }
+    }
+}
+
 impl Elf {
     /// Reads the headers of a program or library or, if `objects`, an object file.
     pub(crate) fn open(file: File, label: &Path, objects: bool) -> Result<Elf> {
         let path = label.to_owned();
-        let stamp = match Stamp::of(&file) {
-            Ok(stamp) => stamp,
+        let file = match WatchedFile::new(file) {
+            Ok(file) => Arc::new(file),
             Err(source) => return Err(Error::Unreadable { path, source }),
         };
         let mut elf = Elf {
-            file: Arc::new(file),
+            file,
             path,
-            stamp,
             entry: 0,
             segments: Vec::new(),
             code: Vec::new(),
             sections: Vec::new(),
         };
-        elf.check_size("the file", stamp.bytes, FILE_BYTES_MAX)?;
+        elf.check_size("the file", elf.bytes(), FILE_BYTES_MAX)?;
         let header = elf.header(objects)?;
         elf.entry = u64_at(&header, 24).unwrap_or(0);
         (elf.segments, elf.code) = elf.read_segments(&header)?;
@@ -171,22 +198,17 @@ impl Elf {
     }
 
     pub(crate) fn try_clone_file(&self) -> io::Result<File> {
-        self.file.try_clone()
+        self.file.file.try_clone()
     }
 
     /// The same handle: it is open as long as one of its holders is there.
-    pub(crate) fn share_file(&self) -> Arc<File> {
+    pub(crate) fn share_file(&self) -> Arc<WatchedFile> {
         Arc::clone(&self.file)
-    }
-
-    /// What the file was when it was opened.
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp
     }
 
     /// The file's length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.stamp.bytes
+        self.file.stamp.bytes
     }
 
     pub(crate) fn malformed(&self, why: impl Into<String>) -> Error {
@@ -210,7 +232,7 @@ impl Elf {
 
     /// Fails when somebody wrote to the file since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        if Stamp::of(&self.file).ok() == Some(self.stamp) {
+        if self.file.is_unchanged() {
             return Ok(());
         }
         Err(Error::Changed {
@@ -220,7 +242,7 @@ impl Elf {
 
     /// Fills `out` from the file offset on.
     pub(crate) fn read_into(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(out, offset)
+        self.file.file.read_exact_at(out, offset)
     }
 
     /// The CRC-32 of the whole file.
@@ -228,8 +250,8 @@ impl Elf {
         let mut hasher = crc32fast::Hasher::new();
         let mut buffer = vec![0; 1 << 20];
         let mut offset = 0;
-        while offset < self.stamp.bytes {
-            let left = self.stamp.bytes - offset;
+        while offset < self.file.stamp.bytes {
+            let left = self.file.stamp.bytes - offset;
             let length = buffer
                 .len()
                 .min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -254,7 +276,7 @@ impl Elf {
 
     fn check_inside(&self, what: &str, offset: u64, bytes: u64) -> Result<()> {
         let end = offset.checked_add(bytes);
-        match end.is_some_and(|end| end <= self.stamp.bytes) {
+        match end.is_some_and(|end| end <= self.file.stamp.bytes) {
             true => Ok(()),
             false => Err(self.malformed(format!(
                 "{what} lies behind the end of the file (cut short?)"
@@ -271,7 +293,7 @@ impl Elf {
 
     /// The file header, of a file that we can use.
     fn header(&self, objects: bool) -> Result<Vec<u8>> {
-        let start = self.read("the beginning", 0, self.stamp.bytes.min(512))?;
+        let start = self.read("the beginning", 0, self.file.stamp.bytes.min(512))?;
         if !start.starts_with(&elf::ELFMAG) {
             return Err(Error::NotElf {
                 path: self.path.clone(),

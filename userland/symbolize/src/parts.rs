@@ -6,13 +6,11 @@
 //! is noticed when the next part is read, and is an error from then on. Those that were read
 //! last stay, up to a limit; readers keep theirs as long as they need them.
 
-use crate::elf::{Elf, Stamp};
+use crate::elf::WatchedFile;
 use crate::SectionData;
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId};
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of a part.
@@ -83,32 +81,6 @@ enum Source {
     File(Arc<WatchedFile>, u64),
 }
 
-/// A file that nobody may write to while it is read.
-pub(crate) struct WatchedFile {
-    file: Arc<File>,
-    stamp: Stamp,
-}
-
-impl WatchedFile {
-    /// The file of `elf`, which is compared with what it was when that was opened.
-    pub(crate) fn of(elf: &Elf) -> WatchedFile {
-        WatchedFile {
-            file: elf.share_file(),
-            stamp: elf.stamp(),
-        }
-    }
-
-    /// Fills `out` from the file offset on, with what was there when the file was opened.
-    fn read(&self, offset: u64, out: &mut [u8]) -> gimli::Result<()> {
-        let read = self.file.read_exact_at(out, offset);
-        let is_unchanged = Stamp::of(&self.file).ok() == Some(self.stamp);
-        match read {
-            Ok(()) if is_unchanged => Ok(()),
-            _ => Err(Error::Io),
-        }
-    }
-}
-
 impl Drop for Part {
     /// What a weak reference is left to takes as much memory as before.
     fn drop(&mut self) {
@@ -130,7 +102,9 @@ impl Source {
                 out.copy_from_slice(bytes.ok_or(Error::Io)?);
                 Ok(())
             }
-            Source::File(file, offset) => file.read(offset + start as u64, out),
+            Source::File(file, offset) => file
+                .read_unchanged(offset + start as u64, out)
+                .map_err(|_| Error::Io),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! of them that are looked at. What is in the bytes is not looked at here.
 
 use crate::elf::Elf;
-use crate::parts::{Bytes, Keeper, WatchedFile};
+use crate::parts::{Bytes, Keeper};
 use crate::{Address, Binary, Result};
 use gimli::{Dwarf, DwarfSections, SectionId};
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,6 @@ fn load(elf: &Elf) -> Loaded {
 fn load_names(elf: &Elf, keeper: &Keeper) -> std::result::Result<Dwarf<Bytes>, String> {
     let mut budget = Budget::new();
     let in_memory = |data: SectionData| Bytes::in_memory(data, keeper);
-    let file = Arc::new(WatchedFile::of(elf));
     let dwarf = Dwarf::load(|id| {
         if NOT_OF_NAMES.contains(&id) {
             return Ok(in_memory(Arc::from([])));
@@ -122,7 +121,7 @@ fn load_names(elf: &Elf, keeper: &Keeper) -> std::result::Result<Dwarf<Bytes>, S
         let range = section.map(|section| elf.range_in_file(section));
         match range.transpose().map_err(|error| error.to_string())? {
             Some(Some((offset, length))) => {
-                Ok(Bytes::in_file(Arc::clone(&file), offset, length, keeper))
+                Ok(Bytes::in_file(elf.share_file(), offset, length, keeper))
             }
             _ => budget.read(elf, id.name()).map(in_memory),
         }

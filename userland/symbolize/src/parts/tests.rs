@@ -4,7 +4,9 @@
 use super::*;
 use gimli::EndianSlice;
 use proptest::prelude::*;
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 
 /// Where the section begins in the file.
 const BEFORE: u64 = 100;
@@ -16,10 +18,7 @@ fn file(section: &[u8], keeper: &Keeper) -> (File, Bytes) {
     file.write_all(&[0xff; BEFORE as usize]).unwrap();
     file.write_all(section).unwrap();
     file.write_all(b"behind it").unwrap();
-    let watched = WatchedFile {
-        stamp: Stamp::of(&file).unwrap(),
-        file: Arc::new(file.try_clone().unwrap()),
-    };
+    let watched = WatchedFile::new(file.try_clone().unwrap()).unwrap();
     let bytes = Bytes::in_file(Arc::new(watched), BEFORE, section.len(), keeper);
     (file, bytes)
 }
