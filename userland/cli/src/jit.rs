@@ -314,9 +314,12 @@ impl Reader {
     ) -> Result<T, String> {
         let answer = ask(self.child()?);
         answer.map_err(|why| {
-            let why = why
-                .to_string()
-                .replace("this file", "what its process says of it");
+            let why = match why {
+                nsprobe_worker::Error::Fatal(death) => {
+                    format!("the parser {death} on what its process says of it")
+                }
+                why => why.to_string(),
+            };
             (self.child, self.trouble) = (None, Some(why.clone()));
             why
         })

@@ -6,7 +6,7 @@
 //! child that dies is not replaced: what it knew would have to be read again, and would kill
 //! the next one.
 
-use crate::error::{unreadable, Death, Error};
+use crate::error::{Death, Error};
 use crate::process::Process;
 use crate::protocol::{Failure, GeneratedFile, GeneratedName, Reply, Request};
 use crate::{Result, Worker};
@@ -53,10 +53,8 @@ impl Generated {
         from: u64,
         to: u64,
     ) -> Result<ReadUpTo> {
-        // The position of a handle is shared by all that come of it, but it is not used.
-        let file = file.try_clone().map_err(unreadable)?;
         let request = Request::ReadGenerated { kind, from, to };
-        match self.ask(&request, Some(&file))? {
+        match self.ask(&request, Some(file))? {
             Reply::ReadGenerated {
                 to: until,
                 is_all,
