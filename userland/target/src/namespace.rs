@@ -30,10 +30,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{sync_channel, RecvTimeoutError};
+use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+
+/// What is waited for at a time: a pause of the machine counts as one of these.
+const PIECE: Duration = Duration::from_millis(100);
 
 /// A regular file of a target, open for reading.
 ///
@@ -194,7 +197,7 @@ impl Opener {
                 let _ = sender.send(answer);
             })
             .map_err(|error| helper_failed(path, error.to_string()))?;
-        match receiver.recv_timeout(self.limit) {
+        match wait(&receiver, self.limit) {
             Ok(answer) => {
                 // It holds nothing any more and ends by itself; waiting for it
                 // means that nothing of ours is in the container afterwards.
@@ -218,6 +221,20 @@ pub fn open_in(process: &Process, path: &Path) -> Result<OpenedFile> {
 /// [`Opener::open_here`] with the default limit of two seconds.
 pub fn open_here(path: &Path) -> Result<OpenedFile> {
     Opener::default().open_here(path)
+}
+
+/// Waits for an answer at most so long, as far as this machine runs: one that is paused (a
+/// virtual machine that moves) is not the fault of the file system.
+fn wait<T>(receiver: &Receiver<T>, limit: Duration) -> std::result::Result<T, RecvTimeoutError> {
+    let mut left = limit;
+    loop {
+        let piece = left.min(PIECE);
+        left -= piece;
+        match receiver.recv_timeout(piece) {
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            answer => return answer,
+        }
+    }
 }
 
 fn ours() -> Result<View> {
@@ -320,5 +337,44 @@ fn cannot_join(pid: u32, step: &'static str, errno: Errno) -> Error {
         pid,
         step,
         source: errno.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::thread;
+    use std::time::Instant;
+
+    #[test]
+    fn a_pause_of_the_machine_is_not_waiting() {
+        let (sender, receiver) = sync_channel(1);
+        let begun = Instant::now();
+        // Stands for whoever runs us.
+        let pause = "kill -STOP $1; sleep 1; kill -CONT $1; sleep 0.1";
+        let ours = std::process::id().to_string();
+        let mut pausing = Command::new("sh")
+            .args(["-c", pause, "sh", &ours])
+            .spawn()
+            .expect("a shell");
+        let answering = thread::spawn(move || {
+            pausing.wait().expect("our child");
+            sender.send(()).expect("it is waited for");
+        });
+        assert_eq!(wait(&receiver, Duration::from_millis(900)), Ok(()));
+        assert!(begun.elapsed() > Duration::from_secs(1));
+        answering.join().expect("it has answered");
+        let late = wait(&receiver, Duration::from_millis(150));
+        assert_eq!(late, Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn the_whole_limit_is_waited_for() {
+        let (_sender, receiver) = sync_channel::<()>(1);
+        let begun = Instant::now();
+        let late = wait(&receiver, Duration::from_millis(250));
+        assert_eq!(late, Err(RecvTimeoutError::Timeout));
+        assert!(begun.elapsed() >= Duration::from_millis(250));
     }
 }
