@@ -4,6 +4,7 @@
 use crate::blocks::{records, Rest, RestKey, Stack};
 use crate::chunk::Kind;
 use crate::error::{Damage, Error, Reason};
+use crate::generated::Generated;
 use crate::model::{Container, End, FrameName, Header, KernelName, Names, Object, Probe, Summary};
 use crate::read::{Chunk, Reader};
 use crate::scan::Source;
@@ -48,6 +49,8 @@ pub struct Contents {
     pub kernel: HashMap<u64, KernelName>,
     /// Names of functions that fields tell of, by probe and address.
     pub symbols: HashMap<(u32, u64), String>,
+    /// Names of generated code.
+    pub generated: Generated,
     /// Containers.
     pub containers: Vec<Container>,
     /// The tasks that lived then, and those that came and went.
@@ -158,6 +161,10 @@ impl Contents {
         let symbols = names.symbols.into_iter();
         self.symbols
             .extend(symbols.map(|symbol| ((symbol.probe, symbol.address), symbol.name)));
+        names
+            .generated
+            .into_iter()
+            .for_each(|name| self.generated.add(name));
     }
 
     /// Counts, and remembers what the frames in records are.

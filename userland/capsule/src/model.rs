@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Bytes that most often are text, such as a path: a string of JSON or, when they are no
 /// UTF-8, an array of numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Text(pub Vec<u8>);
 
 /// What was recorded, when and where.
@@ -121,6 +121,9 @@ pub struct Names {
     /// Of functions that fields tell of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<SymbolName>,
+    /// Of generated code.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub generated: Vec<GeneratedName>,
 }
 
 /// What is known of a place in a file.
@@ -154,8 +157,36 @@ pub struct FrameName {
     pub doubtful: bool,
 }
 
+/// What is known of a place in the generated code of a process, from a time on: until a later
+/// one is about the same place.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Hash, Serialize)]
+#[serde(default)]
+pub struct GeneratedName {
+    /// The process, as in hits.
+    pub pid: u32,
+    /// The address, as in frames.
+    pub address: u64,
+    /// Whether that is the instruction itself; else it is the return address behind a call.
+    #[serde(skip_serializing_if = "is_false")]
+    pub exact: bool,
+    /// From when on, CLOCK_MONOTONIC in nanoseconds.
+    pub from_ns: u64,
+    /// The function there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Function>,
+    /// Where the name comes from, as in docs/json.md.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The file that has it, as the process sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Text>,
+    /// Why there is no name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unresolved: Option<String>,
+}
+
 /// A function at a place.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Hash, Serialize)]
 #[serde(default)]
 pub struct Function {
     /// Its readable name.

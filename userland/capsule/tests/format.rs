@@ -3,7 +3,9 @@
 //! and costs no more than itself.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-use nsprobe_capsule::model::{self, End, FrameName, Function, Header, Names, Object, Text};
+use nsprobe_capsule::model::{
+    self, End, FrameName, Function, GeneratedName, Header, Names, Object, Text,
+};
 use nsprobe_capsule::{
     each_body, ChunkHeader, Contents, Damage, Error, Kind, Preamble, Reader, Reason, Rest, RestKey,
     Stack, Writer, MAJOR, MAY_SKIP, MINOR,
@@ -341,6 +343,36 @@ fn the_last_name_with_functions_counts() {
     }
     let contents = read(&bytes).unwrap();
     assert_eq!(contents.names[&(7, 1, true)].functions[0].name, "second");
+}
+
+#[test]
+fn generated_code_is_named_by_what_it_was_then() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Shared(&mut bytes)).unwrap();
+    let generated = |from_ns, name: &str| GeneratedName {
+        pid: 7,
+        address: 0x1000,
+        from_ns,
+        functions: vec![Function {
+            name: name.to_owned(),
+            ..Function::default()
+        }],
+        source: Some("jitdump".to_owned()),
+        path: Some(Text(b"/tmp/jit-7.dump".to_vec())),
+        ..GeneratedName::default()
+    };
+    let all = [generated(10, "first"), generated(20, "second")];
+    for name in &all {
+        let names = Names {
+            generated: vec![name.clone()],
+            ..Names::default()
+        };
+        writer.json(Kind::Names, 1, &names).unwrap();
+    }
+    let contents = read(&bytes).unwrap();
+    let at = |time_ns| contents.generated.at(all[0].place(), time_ns);
+    let then = [9, 10, 19, 20].map(at);
+    assert_eq!(then, [None, Some(&all[0]), Some(&all[0]), Some(&all[1])]);
 }
 
 #[test]

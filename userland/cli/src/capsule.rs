@@ -2,17 +2,21 @@
 //! A capsule as a source of what output needs: the same that a session gives, from a file.
 
 pub(crate) mod convert;
+mod generated;
 mod places;
 
 pub(crate) use places::CapsulePlaces;
 
 use crate::fields::FunctionNames;
+use crate::jit::Moment;
 use crate::lookup::{Lookup, NameFrames, Rest};
 use crate::names::{without_object, Named};
+use crate::render::FrameView;
 use crate::summary::{ProbeLabel, Summary};
 use crate::tasks::Place;
 use anyhow::{bail, Context};
 use convert::named;
+use generated::GeneratedNames;
 use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, StackCopy, StackEnd};
 use nsprobe_capsule::{Contents, Reader, RestKey};
 use nsprobe_symbolize::{escaped, KernelSymbol};
@@ -169,6 +173,7 @@ impl FunctionNames for HashMap<u64, String> {
 pub(crate) struct Offline<'a> {
     contents: &'a Contents,
     names: HashMap<(u32, u64, bool), Rc<Named>>,
+    generated: GeneratedNames<'a>,
     kernel: HashMap<u64, KernelSymbol>,
     places: CapsulePlaces,
     finished: u64,
@@ -181,6 +186,7 @@ impl<'a> Offline<'a> {
         Offline {
             contents,
             names: HashMap::new(),
+            generated: GeneratedNames::new(&contents.generated),
             kernel: kernel
                 .map(|name| (name.address, convert::kernel_symbol(name)))
                 .collect(),
@@ -194,6 +200,11 @@ impl Offline<'_> {
     /// Where the thread of a hit was then; none when nothing tells.
     pub(crate) fn place(&self, hit: &Hit) -> Option<Place> {
         self.places.of_hit(self.contents, hit)
+    }
+
+    /// A frame of a hit that can be named without it: generated code is its process's own.
+    pub(crate) fn settled(&mut self, frame: Frame, hit: &Hit) -> Frame {
+        self.generated.settled(frame, Moment::of(hit))
     }
 }
 
@@ -210,6 +221,19 @@ impl NameFrames for Offline<'_> {
             Rc::new(named(object, contents.names.get(&key)))
         });
         Rc::clone(name)
+    }
+
+    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
+        let generated = self.generated.name(&frame, moment);
+        generated.unwrap_or_else(|| self.name(frame))
+    }
+
+    fn view(&mut self, frame: Frame) -> FrameView {
+        let settled = self.generated.view(&frame);
+        settled.unwrap_or_else(|| FrameView {
+            frame,
+            named: self.name(frame),
+        })
     }
 }
 

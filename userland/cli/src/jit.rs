@@ -12,6 +12,7 @@
 //! left behind would give wrong names.
 
 use crate::names::Named;
+use libnsprobe::common::record::Hit;
 use nix::time::{clock_gettime, ClockId};
 use nsprobe_symbolize::{JitName, Source, SourceFrame};
 use nsprobe_target::{open_in, Error, OpenedFile, Process};
@@ -40,6 +41,16 @@ const TICKS_A_SECOND: u64 = 100;
 pub(crate) struct Moment {
     pub(crate) pid: u32,
     pub(crate) time_ns: u64,
+}
+
+impl Moment {
+    /// That of a hit.
+    pub(crate) fn of(hit: &Hit) -> Moment {
+        Moment {
+            pid: hit.pid,
+            time_ns: hit.time_ns,
+        }
+    }
 }
 
 /// The generated code of all processes.
@@ -82,7 +93,15 @@ struct Reader {
 #[derive(Debug)]
 struct Kept {
     then: GeneratedName,
-    named: Rc<Named>,
+    found: CodeName,
+}
+
+/// What generated code is called.
+#[derive(Clone, Debug)]
+pub(crate) struct CodeName {
+    pub(crate) named: Rc<Named>,
+    /// From when on, CLOCK_MONOTONIC in nanoseconds, if that is known.
+    pub(crate) since_ns: Option<u64>,
 }
 
 /// When a process started.
@@ -120,7 +139,7 @@ impl Jit {
 
     /// What is at the address in the process at that moment. A return address is looked
     /// up inside of the call.
-    pub(crate) fn name(&mut self, address: u64, is_return: bool, moment: Moment) -> Rc<Named> {
+    pub(crate) fn name(&mut self, address: u64, is_return: bool, moment: Moment) -> CodeName {
         let inside = address - u64::from(is_return && address > 0);
         let Some(known) = self.process(moment) else {
             return unnamed("its process is gone");
@@ -230,33 +249,36 @@ impl Known {
     }
 
     /// What is at the address, of a place so many bytes behind it.
-    fn name(&mut self, address: u64, behind: u64, time_ns: u64) -> Rc<Named> {
+    fn name(&mut self, address: u64, behind: u64, time_ns: u64) -> CodeName {
         let known = self.names.get(&(address, behind));
         if let Some(kept) = known.filter(|kept| kept.then.holds_at(time_ns)) {
-            return Rc::clone(&kept.named);
+            return kept.found.clone();
         }
         let then = match self.reader.at(address, time_ns) {
             Ok(Some(then)) => then,
             Ok(None) => return unnamed(&self.why_not()),
             Err(why) => return unnamed(&why),
         };
-        let named = match &then.found {
+        let found = match &then.found {
             Some((kind, name)) => {
                 let (source, path) = match kind {
                     GeneratedFile::Dump => (Source::JitDump, &self.dump.path),
                     GeneratedFile::Map => (Source::PerfMap, &self.map.path),
                 };
-                Rc::new(named(name.clone(), source, path, behind))
+                let named = Rc::new(named(name.clone(), source, path, behind));
+                // Another process may have had the number before.
+                let since_ns = Some(then.since_ns.max(self.times.monotonic_ns));
+                CodeName { named, since_ns }
             }
             None => unnamed(&self.why_not()),
         };
         if self.names.len() >= NAMES_MAX {
             self.names.clear();
         }
-        let kept = Rc::clone(&named);
+        let kept = found.clone();
         self.names
-            .insert((address, behind), Kept { then, named: kept });
-        named
+            .insert((address, behind), Kept { then, found: kept });
+        found
     }
 
     fn why_not(&self) -> String {
@@ -489,11 +511,15 @@ fn named(found: JitName, source: Source, path: &Path, behind: u64) -> Named {
     }
 }
 
-fn unnamed(why: &str) -> Rc<Named> {
-    Rc::new(Named {
+fn unnamed(why: &str) -> CodeName {
+    let named = Named {
         unresolved: Some(format!("not in a file: generated code; {why}")),
         ..Named::default()
-    })
+    };
+    CodeName {
+        named: Rc::new(named),
+        since_ns: None,
+    }
 }
 
 #[cfg(test)]
@@ -544,7 +570,7 @@ mod tests {
     }
 
     fn name(jit: &mut Jit, address: u64, moment: Moment) -> Result<String, String> {
-        let named = jit.name(address, false, moment);
+        let named = jit.name(address, false, moment).named;
         match named.functions.first() {
             Some(function) => Ok(function.function.clone()),
             None => Err(named.unresolved.clone().expect("a reason")),
@@ -559,7 +585,7 @@ mod tests {
         let after = now();
         assert_eq!(name(&mut jit, 0x1008, after).as_deref(), Ok("first"));
         assert_eq!(
-            jit.name(0x1010, true, after).functions[0].function_offset,
+            jit.name(0x1010, true, after).named.functions[0].function_offset,
             Some(0x10)
         );
         // The file of a process is read once for all hits up to then.

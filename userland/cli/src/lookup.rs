@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What output asks of whoever knows what frames are: a session, or a capsule.
 
-use crate::jit::Moment;
+use crate::jit::{CodeName, Moment};
 use crate::names::{Named, Names};
+use crate::render::FrameView;
 use crate::rest::Rests;
 use crate::tasks::HitNames;
 use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd};
@@ -21,6 +22,14 @@ pub(crate) trait NameFrames {
         self.name(frame)
     }
 
+    /// A frame with what is known of it.
+    fn view(&mut self, frame: Frame) -> FrameView {
+        FrameView {
+            frame,
+            named: self.name(frame),
+        }
+    }
+
     /// Asks for the names of a stack, or of other frames, at once; whether all are there, or
     /// are not waited for. Until then, [`wait`](Self::wait).
     fn prepare(&mut self, _frames: &[Frame]) -> bool {
@@ -36,6 +45,13 @@ pub(crate) trait NameFrames {
             self.wait();
         }
     }
+}
+
+/// Who knows what processes say of the code that they generate.
+pub(crate) trait NameGenerated {
+    /// What is at an address in the generated code of a process at a moment; `exact` says
+    /// whether it is that of the instruction itself.
+    fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName;
 }
 
 /// Who knows all that records do not say themselves.
@@ -178,6 +194,12 @@ impl LiveOf<'_> {
                 into.extend(words.iter().flat_map(|words| Frames(words)));
             }
         }
+    }
+}
+
+impl NameGenerated for LiveOf<'_> {
+    fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
+        self.live.names.generated(address, exact, moment)
     }
 }
 

@@ -15,17 +15,17 @@ mod progress;
 mod sources;
 mod threads;
 
-pub(crate) use files::{file_name, is_exact, without_object, Named, Placed};
+pub(crate) use files::{file_name, generated_address, without_object, Named, Placed};
 pub(crate) use sources::Line;
 pub(crate) use threads::Threads;
 
-use crate::jit::{Jit, Moment};
+use crate::jit::{CodeName, Jit, Moment};
 use crate::origin::{self, Secured};
 use crate::probes::ProbedFile;
 use crate::rows::Wishes;
 use crate::search::Search;
 use cache::Cache;
-use libnsprobe::common::record::{Frame, ObjectRecord, Unmapped};
+use libnsprobe::common::record::{Frame, ObjectRecord};
 use libnsprobe::{Objects, Session};
 use nsprobe_unwind::UnwindTable;
 use progress::Progress;
@@ -149,16 +149,15 @@ impl Names {
 
     /// What is known of `frame` of a process at a moment: generated code is its own.
     pub(crate) fn name_at(&mut self, session: &Session, frame: Frame, moment: Moment) -> Rc<Named> {
-        match frame {
-            Frame::Address {
-                address,
-                why,
-                method,
-            } if why == Unmapped::Anonymous as u8 => {
-                self.jit.name(address, !is_exact(method), moment)
-            }
-            frame => self.name(session, frame),
+        match generated_address(&frame) {
+            Some((address, exact)) => self.generated(address, exact, moment).named,
+            None => self.name(session, frame),
         }
+    }
+
+    /// What is at an address in the generated code of a process at a moment.
+    pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
+        self.jit.name(address, !exact, moment)
     }
 
     /// What is known of `frame`, of whatever process; waits for it unless

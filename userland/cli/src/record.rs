@@ -3,6 +3,7 @@
 
 mod containers;
 mod file;
+mod generated;
 mod recorder;
 mod tasks;
 mod wants;

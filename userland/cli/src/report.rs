@@ -11,8 +11,10 @@ use crate::tasks::Place;
 use crate::waiting::{Ready, WaitingHits};
 use libnsprobe::common::record::Hit;
 use libnsprobe::{Rows, TableRow};
+use nsprobe_capsule::Reader;
 use nsprobe_plan::decode::{FieldFormat, FieldValue, Shape};
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +22,10 @@ use std::time::Duration;
 pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
     let has_stacks = capsule.has_stacks();
-    let counts = Counts::of(&mut capsule, &plan.by, has_stacks)?;
+    let labels = capsule.labels();
+    let mut offline = Offline::new(&capsule.contents);
+    let mut counts = Counts::new(&labels, &plan.by, has_stacks);
+    counts.take_all(&mut offline, &mut capsule.reader)?;
     let style = Style {
         json: plan.json,
         what: match has_stacks {
@@ -35,7 +40,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
         top: plan.top,
     };
     let formats: Vec<FieldFormat> = counts.by.iter().map(|key| format(*key)).collect();
-    let mut printer = Printer::new(style, &formats, false, capsule.labels());
+    let mut printer = Printer::new(style, &formats, false, labels);
     printer.name_containers(counts.containers.names());
     let rows = Rows {
         rows: counts.rows(),
@@ -43,7 +48,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     };
     let summary = capsule.summary();
     let elapsed = summary.as_ref().map_or(Duration::ZERO, |s| s.elapsed);
-    printer.total(&mut Offline::new(&capsule.contents), &rows, elapsed)?;
+    printer.total(&mut offline, &rows, elapsed)?;
     let mut code = ExitCode::SUCCESS;
     if let Some(mut summary) = summary {
         summary.printed = capsule.contents.hits;
@@ -67,35 +72,40 @@ struct Counts {
 }
 
 impl Counts {
-    /// The hits of a capsule. Several functions are told apart, unless they are counted by
-    /// something else.
-    fn of(capsule: &mut Capsule, by: &[ReportKey], has_stacks: bool) -> anyhow::Result<Counts> {
-        let functions = functions(&capsule.labels());
+    /// None yet. Several functions are told apart, unless they are counted by something else.
+    fn new(labels: &[ProbeLabel], by: &[ReportKey], has_stacks: bool) -> Counts {
+        let functions = functions(labels);
         let mut by = by.to_vec();
         let first = functions.values().next();
         let several = functions.values().any(|function| Some(function) != first);
         if by.is_empty() && (several || !has_stacks) {
             by.push(ReportKey::Func);
         }
-        let mut counts = Counts {
+        Counts {
             by,
             functions,
             containers: ContainerNames::default(),
             rows: BTreeMap::new(),
-        };
-        let Capsule { reader, contents } = capsule;
-        let mut offline = Offline::new(contents);
+        }
+    }
+
+    /// Counts all hits of a capsule.
+    fn take_all(
+        &mut self,
+        offline: &mut Offline<'_>,
+        reader: &mut Reader<File>,
+    ) -> anyhow::Result<()> {
         let mut waiting = WaitingHits::default();
         reader.each_record(|record| -> anyhow::Result<()> {
             if let Some(ready) = waiting.receive(record) {
-                counts.add(&mut offline, &ready);
+                self.add(offline, &ready);
             }
             Ok(())
         })?;
         while let Some(hit) = waiting.pop() {
-            counts.add(&mut offline, &Ready::Waited(hit));
+            self.add(offline, &Ready::Waited(hit));
         }
-        Ok(counts)
+        Ok(())
     }
 
     fn add(&mut self, offline: &mut Offline<'_>, ready: &Ready<'_>) {
@@ -107,6 +117,8 @@ impl Counts {
         let words = by.iter().flat_map(|key| self.words(*key, offline, &hit));
         let key = words.collect();
         self.by = by;
+        let frames = frames.into_iter();
+        let frames: Vec<_> = frames.map(|frame| offline.settled(frame, &hit)).collect();
         let stack = words_of(&frames);
         *self.rows.entry((key, stack, hit.stack_end)).or_default() += 1;
     }

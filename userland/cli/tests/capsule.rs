@@ -7,12 +7,12 @@
 mod support;
 
 use libnsprobe::common::record::{
-    Frame, Header as RecordHeader, Hit, LateStack, Lost, Method, OffRecord, StackEnd, HIT_RETURN,
-    KIND_HIT, KIND_LATE_STACK, KIND_LOST, KIND_OFF,
+    Frame, Header as RecordHeader, Hit, LateStack, Lost, Method, OffRecord, StackEnd, Unmapped,
+    HIT_RETURN, KIND_HIT, KIND_LATE_STACK, KIND_LOST, KIND_OFF,
 };
 use nsprobe_capsule::model::{
-    Container, End, FrameName, Function, Header, KernelName, Names, Object, Probe, ProbeTotal,
-    Summary, SymbolName, Text,
+    Container, End, FrameName, Function, GeneratedName, Header, KernelName, Names, Object, Probe,
+    ProbeTotal, Summary, SymbolName, Text,
 };
 use nsprobe_capsule::{FileOutput, Kind, Rest, RestKey, Stack, Writer};
 use nsprobe_plan::decode::{FieldFormat, Shape};
@@ -26,6 +26,8 @@ use zerocopy::IntoBytes;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
 const START_NS: u64 = 5_000_000_000;
+/// Where a process has generated code.
+const GENERATED: u64 = 0x7f00_0000_1000;
 
 fn nsprobe(scratch: &Scratch, arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
@@ -199,6 +201,23 @@ fn names() -> Names {
             address: 0x1100,
             name: "handler".into(),
         }],
+        generated: vec![
+            generated(START_NS, "LazyCompile:~tick \u{1b}"),
+            generated(START_NS + 4_500_000, "LazyCompile:*tick"),
+        ],
+    }
+}
+
+/// The code at [`GENERATED`], from a time on.
+fn generated(from_ns: u64, name: &str) -> GeneratedName {
+    GeneratedName {
+        pid: 100,
+        address: GENERATED,
+        from_ns,
+        functions: vec![function(name, Some(3), false)],
+        source: Some("jitdump".into()),
+        path: Some(Text(b"/tmp/jit-1.dump".to_vec())),
+        ..GeneratedName::default()
     }
 }
 
@@ -266,9 +285,20 @@ fn write_sample(path: &Path) {
     writer.json(Kind::Probes, 2, &probes).unwrap();
     writer.json(Kind::Objects, 1, &[object]).unwrap();
     let inner = [at(0x1000, Method::Registers), at(0x2000, Method::Row)];
-    let outer = [at(0x3000, Method::Row), at(0x4000, Method::FramePointer)];
+    let outer = [
+        at(0x3000, Method::Row),
+        Frame::Address {
+            address: GENERATED,
+            why: Unmapped::Anonymous as u8,
+            method: Method::FramePointer as u8,
+        },
+        at(0x4000, Method::FramePointer),
+    ];
     let mut body = Vec::new();
-    for (id, words) in [(9, words(&inner)), (10, words(&[inner, outer].concat()))] {
+    for (id, words) in [
+        (9, words(&inner)),
+        (10, words(&[&inner[..], &outer].concat())),
+    ] {
         Stack { id, words }.push_to(&mut body);
     }
     writer.chunk(Kind::Stacks, 2, &body).unwrap();
@@ -291,7 +321,7 @@ fn write_sample(path: &Path) {
     };
     rest.push_to(&mut body);
     writer.chunk(Kind::Rests, 1, &body).unwrap();
-    writer.json(Kind::Names, 6, &names()).unwrap();
+    writer.json(Kind::Names, 8, &names()).unwrap();
     let counters = |recorded: u64, lost: u64| {
         let all = [
             ("hits", recorded + lost),

@@ -2,6 +2,7 @@
 //! Promise: code that a program generates has the names that the program gives it, in its
 //! own container, and no other ones.
 
+use super::capsule::Folder;
 use super::tests;
 use crate::command::{self, nsprobe, output, Output};
 use crate::container::{Container, Root};
@@ -16,12 +17,13 @@ tests![
     maps_of_others_name_nothing,
     maps_of_a_container_are_its_own: 120,
     functions_of_node_in_a_container_are_named: 240,
+    a_capsule_names_the_code_of_its_time,
 ];
 
 /// Where the container has the victim.
 const PROGRAM: &str = "/usr/local/bin/generates";
 
-/// The frames of all hits.
+/// The frames of all hits that were printed as JSON.
 fn stacks(got: &Output) -> Vec<Vec<Value>> {
     let lines = got.lines();
     let hits = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -37,14 +39,19 @@ fn generated(how: &str) -> (Vec<Value>, Output) {
     let spec = format!("{path}:leaf");
     let words = ["trace", "--json", "--stack", &spec, "--", path, how, "3"];
     let got = command::run(&words).succeeded();
-    let stacks = stacks(&got);
+    (of_the_victim(&got), got)
+}
+
+/// The frames of generated code in the six stacks of the victim.
+fn of_the_victim(got: &Output) -> Vec<Value> {
+    let stacks = stacks(got);
     assert_eq!(stacks.len(), 6, "{got:#?}");
     let frames = stacks.into_iter().map(|frames| {
         assert_eq!(frames[0]["functions"][0]["name"], "leaf", "{frames:#?}");
         assert_eq!(frames[2]["functions"][0]["name"], "main", "{frames:#?}");
         frames[1].clone()
     });
-    (frames.collect(), got)
+    frames.collect()
 }
 
 fn names(frames: &[Value]) -> Vec<&str> {
@@ -172,7 +179,12 @@ let n = 0; setInterval(() => { for (let i = 0; i < 20; i++) callsTheWriter(n++);
 
 fn functions_of_node_in_a_container_are_named() {
     let _module = Module::load();
-    let flags = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
+    // Both functions stay on the stack when they are optimized.
+    let flags = [
+        "--perf-basic-prof",
+        "--interpreted-frames-native-stack",
+        "--no-turbo-inlining",
+    ];
     let words = [&["node"], &flags[..], &["-e", SCRIPT]].concat();
     let container = Container::run("node", &words);
     let trace = [
@@ -188,7 +200,31 @@ fn functions_of_node_in_a_container_are_named() {
     ];
     // Node writes the map by the same function.
     let got = output(nsprobe(&trace).arg(format!("{LIBC}:write if arg1 == 1"))).succeeded();
-    let stacks = stacks(&got);
+    assert_node_is_named(&stacks(&got));
+    let folder = Folder::new("node");
+    let capsule = folder.path("node.nsprobe");
+    let record = [
+        "record", "-o", &capsule, "-c", "node", "--stack", "-t", "60",
+    ];
+    let mut record = nsprobe(&record);
+    let record = record.args(["--count", "200"]);
+    output(record.arg(format!("{LIBC}:write if arg1 == 1"))).succeeded();
+    container.remove().expect("nobody holds it");
+    // Neither the process nor its map is there any more.
+    let got = command::run(&["script", "--json", &capsule]).succeeded();
+    assert_node_is_named(&stacks(&got));
+    let got = command::run(&["report", "--folded", "-q", &capsule]).succeeded();
+    let is_whole = |line: &&str| {
+        let caller = line.find("callsTheWriter");
+        caller.is_some_and(|at| line[at..].contains("writesALine"))
+    };
+    let counts = got.stdout.lines().filter(is_whole);
+    let counts = counts.map(|line| line.rsplit(' ').next().unwrap_or(line));
+    let count: usize = counts.map(|count| count.parse().unwrap_or(0)).sum();
+    assert!(count > 100, "{count}: {got:#?}");
+}
+
+fn assert_node_is_named(stacks: &[Vec<Value>]) {
     let named = stacks.iter().filter(|frames| {
         let functions = frames
             .iter()
@@ -209,5 +245,45 @@ fn functions_of_node_in_a_container_are_named() {
         }
     }
     assert!(named * 2 > stacks.len(), "{named} of {}", stacks.len());
-    container.remove().expect("nobody holds it");
+}
+
+/// Files that tell of the victim's code.
+fn told_files() -> Vec<String> {
+    let folders = [("/tmp", "perf-"), ("/var/tmp", "jit-")];
+    let files = folders.iter().flat_map(|(folder, prefix)| {
+        let entries = fs::read_dir(folder).expect("it is there").flatten();
+        let names = entries.map(|entry| entry.path().display().to_string());
+        names.filter(move |name| name.starts_with(&format!("{folder}/{prefix}")))
+    });
+    files.collect()
+}
+
+/// The same bytes are called otherwise later, the process ends, and its files are removed:
+/// each hit has the name of its time.
+fn a_capsule_names_the_code_of_its_time() {
+    let _module = Module::load();
+    let folder = Folder::new("code");
+    let path = victim::path("generates");
+    let path = path.to_str().expect("a plain name");
+    let spec = format!("{path}:leaf");
+    for (how, source) in [("map", "perf-map"), ("dump", "jitdump")] {
+        let capsule = folder.path(how);
+        let words = ["record", "-o", &capsule, "--stack", &spec, "--"];
+        let words = [&words[..], &[path, how, "3"]].concat();
+        command::run(&words).succeeded();
+        for file in told_files() {
+            fs::remove_file(file).expect("it is the victim's");
+        }
+        let got = command::run(&["script", "--json", &capsule]).succeeded();
+        let frames = of_the_victim(&got);
+        assert_eq!(names(&frames), BOTH, "{got:#?}");
+        assert!(frames.iter().all(|frame| frame["names_from"] == source));
+        let got = command::run(&["report", "--folded", "-q", &capsule]).succeeded();
+        let lines: Vec<&str> = got.stdout.lines().collect();
+        let wanted = ["first;leaf 3", "second \\x1b[31m;leaf 3"];
+        for wanted in wanted {
+            let has = lines.iter().any(|line| line.ends_with(wanted));
+            assert!(has, "{wanted}: {lines:#?}");
+        }
+    }
 }

@@ -259,12 +259,7 @@ impl Printer {
         let frames: Vec<Frame> = Frames(&row.stack).collect();
         names.prepare_all(&frames);
         let frames = frames.into_iter();
-        frames
-            .map(|frame| FrameView {
-                frame,
-                named: names.name(frame),
-            })
-            .collect()
+        frames.map(|frame| names.view(frame)).collect()
     }
 
     fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {

@@ -7,7 +7,10 @@ use crate::run::Role;
 use crate::summary::{ProbeLabel, ProbeSummary, Summary};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::{Counters, ProbeId};
-use nsprobe_capsule::model::{self, FrameName, Function, KernelName, Object, Probe, Text};
+use nsprobe_capsule::model::{
+    self, FrameName, Function, GeneratedName, KernelName, Object, Probe, Text,
+};
+use nsprobe_capsule::GeneratedPlace;
 use nsprobe_symbolize::{escaped, FileOffset, KernelSymbol, SourceFrame};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -108,6 +111,46 @@ pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -
         found_at: found_in(&named.from).1.map(|path| text(path.as_os_str())),
         unresolved: named.unresolved.clone(),
         doubtful: named.doubtful,
+    }
+}
+
+/// What is known of a place in generated code, from a time on.
+pub(crate) fn generated_name(place: GeneratedPlace, from_ns: u64, named: &Named) -> GeneratedName {
+    GeneratedName {
+        pid: place.pid,
+        address: place.address,
+        exact: place.exact,
+        from_ns,
+        functions: named.functions.iter().map(function).collect(),
+        source: named.source.map(|source| source_name(source).to_owned()),
+        path: named.path.as_ref().map(|path| text(path.as_os_str())),
+        unresolved: named.unresolved.clone(),
+    }
+}
+
+/// Whether that is what is known of the place: the same, without copies of it.
+pub(crate) fn is_named_so(name: &GeneratedName, named: &Named) -> bool {
+    let is_same = |(function, frame): (&Function, &SourceFrame)| {
+        (function.name == frame.function && function.offset == frame.function_offset)
+            && (function.file == frame.file && function.line == frame.line)
+            && function.inlined == frame.inlined
+    };
+    let path = named.path.as_ref().map(|path| path.as_os_str().as_bytes());
+    name.unresolved == named.unresolved
+        && name.source.as_deref() == named.source.map(source_name)
+        && name.path.as_ref().map(|path| path.0.as_slice()) == path
+        && name.functions.len() == named.functions.len()
+        && name.functions.iter().zip(&named.functions).all(is_same)
+}
+
+/// The same back.
+pub(crate) fn code_name(name: &GeneratedName) -> Named {
+    Named {
+        functions: name.functions.iter().map(source_frame).collect(),
+        source: name.source.as_deref().and_then(source_of),
+        path: name.path.as_ref().map(path),
+        unresolved: name.unresolved.clone(),
+        ..Named::default()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::origin::{self, Found, Holder, Origin};
 use crate::rows::Wishes;
 use crate::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
-use libnsprobe::common::record::{Method, Unmapped};
+use libnsprobe::common::record::{Frame, Method, Unmapped};
 use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source, SourceFrame};
 use nsprobe_unwind::UnwindTable;
 use nsprobe_worker::{Answer, Error, Object, Query, Worker};
@@ -368,10 +368,22 @@ fn query((offset, method): &(u64, u8)) -> Query {
 }
 
 /// Whether a frame's offset is that of the instruction itself, not of what follows a call.
-pub(crate) fn is_exact(method: u8) -> bool {
+fn is_exact(method: u8) -> bool {
     [Method::Registers, Method::Signal]
         .iter()
         .any(|exact| *exact as u8 == method)
+}
+
+/// The address of a frame in generated code, and whether it is that of the instruction itself.
+pub(crate) fn generated_address(frame: &Frame) -> Option<(u64, bool)> {
+    match *frame {
+        Frame::Address {
+            address,
+            why,
+            method,
+        } if why == Unmapped::Anonymous as u8 => Some((address, is_exact(method))),
+        _ => None,
+    }
 }
 
 /// What is known of a frame that is in no file.

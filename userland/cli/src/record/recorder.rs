@@ -9,6 +9,7 @@ use super::containers::Containers;
 use super::file::{CapsuleWriter, Destination};
 use super::wants::Wants;
 use crate::capsule::{convert, rest_key};
+use crate::jit::Moment;
 use crate::lookup::{words_of, Live, Lookup, NameFrames, Rest as Behind};
 use crate::rest::COPIES_ENOUGH;
 use crate::run::Run;
@@ -238,13 +239,18 @@ impl Recorder {
         }
         let is_copied = hit.stack_end == StackEnd::Copied as u8;
         let is_new = hit.stack == 0 || self.wants.is_new_stack(hit.stack);
-        if !is_new && !is_copied {
+        let has_code = self.names && self.wants.code.may_be_in(hit.stack);
+        if !is_new && !is_copied && !has_code {
             return;
         }
         let by_id = (hit.stack != 0).then(|| lookup.stack(hit.stack)).flatten();
-        let words = by_id.as_deref().unwrap_or(details.frames.0);
+        let frames = Frames(by_id.as_deref().unwrap_or(details.frames.0));
         if self.names && is_new {
-            self.wants.frames(Frames(words));
+            self.wants.frames(frames);
+        }
+        if has_code {
+            let (code, moment) = (&mut self.wants.code, Moment::of(hit));
+            code.note(&mut lookup, hit.stack, frames, moment);
         }
         if is_copied {
             self.follow(session, ready);
@@ -265,6 +271,8 @@ impl Recorder {
         let words = words_of(&frames);
         if self.names {
             self.wants.frames(Frames(&words));
+            let (code, moment) = (&mut self.wants.code, Moment::of(hit));
+            code.note(&mut lookup, 0, Frames(&words), moment);
         }
         self.rests.push(Rest {
             of: rest_key(hit),

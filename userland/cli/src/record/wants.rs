@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is to be named of the hits that were recorded, each thing once.
 
+use super::generated::Code;
 use crate::capsule::convert;
 use crate::lookup::{Lookup, NameFrames};
 use crate::summary::ProbeLabel;
@@ -23,6 +24,8 @@ pub(super) struct Wants {
     queue: VecDeque<Frame>,
     /// Frames that were asked for.
     asked: Vec<Frame>,
+    /// Generated code, which is each process's own.
+    pub(super) code: Code,
     names: Names,
 }
 
@@ -77,7 +80,7 @@ impl Wants {
 
     /// Whether frames wait for their names.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.queue.is_empty() || !self.asked.is_empty()
+        !self.queue.is_empty() || !self.asked.is_empty() || self.code.is_waiting()
     }
 
     /// Whether nothing is left to do but to wait.
@@ -96,8 +99,12 @@ impl Wants {
             let named = named.filter_map(|frame| frame_name(lookup, frame));
             self.names.frames.extend(named);
         }
-        let names = std::mem::take(&mut self.names);
-        let count = names.frames.len() + names.kernel.len() + names.symbols.len();
+        let names = Names {
+            generated: self.code.take(NAMES_AT_ONCE),
+            ..std::mem::take(&mut self.names)
+        };
+        let of_user_space = names.frames.len() + names.generated.len() + names.symbols.len();
+        let count = of_user_space + names.kernel.len();
         (names, count)
     }
 }

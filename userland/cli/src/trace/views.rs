@@ -63,10 +63,7 @@ impl Views {
         }
         let hit = &hit;
         self.frames.clear();
-        let moment = Moment {
-            pid: hit.pid,
-            time_ns: hit.time_ns,
-        };
+        let moment = Moment::of(hit);
         self.frames
             .extend(frames.into_iter().map(|frame| FrameView {
                 frame,
