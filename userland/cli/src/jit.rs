@@ -29,6 +29,8 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 /// bytes; then the memory begins anew.
 const PROCESSES_MAX: usize = 64;
 const BYTES_MAX: u64 = 256 << 20;
+/// Most processes that are known to be gone; then that is found out anew.
+const GONE_MAX: usize = 1 << 12;
 /// Most names of a process that are kept until its files say more.
 const NAMES_MAX: usize = 1 << 14;
 /// How coarse the times of files and processes are.
@@ -59,12 +61,17 @@ pub(crate) struct Jit {
     /// What its children are like; their deaths count together.
     worker: Worker,
     processes: HashMap<u32, Known>,
+    /// Until when no other process had a number than what is known of it, if anything, by
+    /// CLOCK_MONOTONIC in nanoseconds.
+    gone: HashMap<u32, u64>,
 }
 
 /// What is known of a process.
 #[derive(Debug)]
 struct Known {
     process: Process,
+    /// It has ended.
+    is_gone: bool,
     own_pid: u32,
     times: Times,
     map: Followed,
@@ -134,6 +141,7 @@ impl Jit {
         Jit {
             worker: Worker::new(options),
             processes: HashMap::new(),
+            gone: HashMap::new(),
         }
     }
 
@@ -146,34 +154,58 @@ impl Jit {
         };
         known.look(moment.time_ns);
         if !known.has_read_up_to(moment.time_ns) {
-            return unnamed(match known.process.still_same() {
-                true => "what its process says of it is not all read yet",
-                false => "its process is gone",
+            return unnamed(match known.is_gone {
+                true => "its process is gone",
+                false => "what its process says of it is not all read yet",
             });
         }
         known.name(inside, address - inside, moment.time_ns)
     }
 
-    /// The process of the moment, which may be gone by now.
+    /// The process of the moment, which may be gone by now. Frames come by the million, so
+    /// nobody looks at it for each of them.
     fn process(&mut self, moment: Moment) -> Option<&mut Known> {
+        let known = self.processes.get(&moment.pid);
+        let is_known = known.is_some_and(|known| known.has_looked(moment.time_ns));
+        let gone = self.gone.get(&moment.pid);
+        if !is_known && gone.is_none_or(|until| *until < moment.time_ns) {
+            self.find(moment);
+        }
+        let known = self.processes.get_mut(&moment.pid)?;
+        (known.times.monotonic_ns <= moment.time_ns).then_some(known)
+    }
+
+    /// Looks who has the number of the moment's process now.
+    fn find(&mut self, moment: Moment) {
         let bytes = self.processes.values().map(|known| known.reader.bytes);
         if bytes.sum::<u64>() > BYTES_MAX {
             self.processes.retain(|pid, _| *pid == moment.pid);
         }
-        let known = self.processes.get(&moment.pid);
-        if !known.is_some_and(|known| known.process.still_same()) {
-            let opened = Known::open(moment.pid, &self.worker);
-            // One that started later is not the one that was hit.
-            let opened = opened.filter(|new| new.times.monotonic_ns <= moment.time_ns);
-            if let Some(new) = opened {
+        if let Some(known) = self.processes.get_mut(&moment.pid) {
+            if known.process.still_same() {
+                return;
+            }
+            known.is_gone = true;
+        }
+        // Whoever has the number later has begun after this.
+        let now = monotonic_ns();
+        let until = match Known::open(moment.pid, &self.worker) {
+            Some(new) if new.times.monotonic_ns <= moment.time_ns => {
                 if self.processes.len() >= PROCESSES_MAX {
                     self.processes.clear();
                 }
                 self.processes.insert(moment.pid, new);
+                self.gone.remove(&moment.pid);
+                return;
             }
+            // One that started later is not the one that was hit.
+            Some(later) => later.times.monotonic_ns.saturating_sub(1),
+            None => now,
+        };
+        if self.gone.len() >= GONE_MAX {
+            self.gone.clear();
         }
-        let known = self.processes.get_mut(&moment.pid)?;
-        (known.times.monotonic_ns <= moment.time_ns).then_some(known)
+        self.gone.insert(moment.pid, until);
     }
 }
 
@@ -184,6 +216,7 @@ impl Known {
             own_pid: *process.namespace_pids().ok()?.last()?,
             times: Times::of(&process)?,
             process,
+            is_gone: false,
             map: Followed::new(GeneratedFile::Map),
             dump: Followed::new(GeneratedFile::Dump),
             reader: Reader::new(worker),
@@ -196,16 +229,20 @@ impl Known {
     /// Reads what was written up to the time, if it may not have been read. Hits are named
     /// many at a time, so that one look is for all of them.
     fn look(&mut self, time_ns: u64) {
-        let is_usable = self.map.is_usable() || self.dump.is_usable();
-        let is_enough = |(at, until): (Instant, u64)| {
-            until >= time_ns || (!is_usable && at.elapsed() < TRY_EVERY)
-        };
-        let is_over = self.map.hangs || self.dump.hangs || self.reader.trouble.is_some();
-        if is_over || self.looked.is_some_and(is_enough) || !self.process.still_same() {
+        if self.is_gone || self.has_looked(time_ns) {
             return;
         }
         // What was written before this will be seen.
         let until = monotonic_ns();
+        if !self.process.still_same() {
+            self.is_gone = true;
+            return;
+        }
+        if self.is_over() {
+            let before = self.looked.map_or(0, |(_, until)| until);
+            self.looked = Some((Instant::now(), before));
+            return;
+        }
         let before = (self.map.state(), self.dump.state());
         let path = tmp(format!("perf-{}.map", self.own_pid));
         let is_all = self.follow_map(path);
@@ -215,6 +252,21 @@ impl Known {
         }
         self.reader.weigh();
         self.looked = Some((Instant::now(), if is_all { until } else { 0 }));
+    }
+
+    /// Whether it was looked at after that time, and lived then; or, as there is nothing to be
+    /// read, lately.
+    fn has_looked(&self, time_ns: u64) -> bool {
+        let is_read = (self.map.is_usable() || self.dump.is_usable()) && !self.is_over();
+        let is_enough = |(at, until): (Instant, u64)| {
+            until >= time_ns || (!is_read && at.elapsed() < TRY_EVERY)
+        };
+        self.looked.is_some_and(is_enough)
+    }
+
+    /// Whether nothing of it is read any more.
+    fn is_over(&self) -> bool {
+        self.map.hangs || self.dump.hangs || self.reader.trouble.is_some()
     }
 
     fn follow_map(&mut self, path: PathBuf) -> bool {
@@ -612,6 +664,35 @@ mod tests {
             let why = name(&mut jit, 0x2008, now()).expect_err("nobody has read it");
             assert!(why.contains("died of SIGKILL"), "{why}");
         }
+    }
+
+    /// The code of a process that has ended keeps its names, and nobody looks for it again.
+    #[test]
+    fn what_was_read_of_a_process_outlives_it() {
+        let mut sleeps = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("there is sleep");
+        let pid = sleeps.id();
+        let path = tmp(format!("perf-{pid}.map"));
+        fs::write(&path, "1000 10 first\n").expect("/tmp is writable");
+        let moment = |time_ns| Moment { pid, time_ns };
+        let mut jit = Jit::new(children());
+        let lived = moment(monotonic_ns());
+        let early = name(&mut jit, 0x1008, lived);
+        let unread = name(&mut jit, 0x1008, moment(lived.time_ns - 1));
+        sleeps.kill().expect("it is our child");
+        sleeps.wait().expect("it is our child");
+        let late = moment(monotonic_ns());
+        for _ in 0..2 {
+            let why = name(&mut jit, 0x1008, late).expect_err("it cannot have been hit");
+            assert!(why.contains("its process is gone"), "{why}");
+        }
+        assert!(jit.gone[&late.pid] >= late.time_ns);
+        for then in [early, unread, name(&mut jit, 0x1008, lived)] {
+            assert_eq!(then.as_deref(), Ok("first"));
+        }
+        fs::remove_file(path).expect("it is ours");
     }
 
     #[test]
