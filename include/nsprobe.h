@@ -1808,6 +1808,11 @@ enum nsprobe_stack_end {
 	 * all frames follows.
 	 */
 	NSPROBE_STACK_END_LATE = 10,
+	/*
+	 * What was copied of the stack ends (NSPROBE_STACK_COPY_WORDS_MAX). No
+	 * record says so: it is what a reader finds who goes on with a copy.
+	 */
+	NSPROBE_STACK_END_COPY_END = 11,
 };
 
 /* How a frame's address was found. */

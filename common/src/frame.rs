@@ -33,6 +33,9 @@ pub enum StackEnd {
     /// The next frame's page is not there; a
     /// [`LateStack`](super::record::LateStack) with all frames follows.
     Late = 10,
+    /// What was copied of the stack ends ([`STACK_COPY_WORDS_MAX`](super::abi::STACK_COPY_WORDS_MAX)).
+    /// No record says so: it is what a reader finds who goes on with a copy.
+    CopyEnd = 11,
 }
 
 impl StackEnd {
@@ -50,6 +53,7 @@ impl StackEnd {
             8 => StackEnd::NoRow,
             9 => StackEnd::Copied,
             10 => StackEnd::Late,
+            11 => StackEnd::CopyEnd,
             _ => return None,
         })
     }
@@ -73,6 +77,7 @@ impl StackEnd {
                 | StackEnd::Unsupported
                 | StackEnd::BadRow
                 | StackEnd::NoRow
+                | StackEnd::CopyEnd
         )
     }
 }

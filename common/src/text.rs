@@ -210,6 +210,7 @@ fn write_stack(out: &mut impl Write, id: u32, frames: Frames<'_>, end: u8) -> Re
         Some(StackEnd::Late) => out.write_str(" (the stack follows)"),
         Some(StackEnd::NoRow) => out.write_str(" (cut: no unwind row)"),
         Some(StackEnd::BadRow) => out.write_str(" (cut: the unwind row is wrong)"),
+        Some(StackEnd::CopyEnd) => out.write_str(" (cut: the copy ends)"),
         Some(StackEnd::NotCode) => out.write_str(" (cut: not a return address)"),
         None => write!(out, " (cut: reason {end})"),
     }

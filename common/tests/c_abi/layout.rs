@@ -356,6 +356,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         StackEnd::NoRow,
         StackEnd::Copied,
         StackEnd::Late,
+        StackEnd::CopyEnd,
         COPY_BEHIND_CALL,
         COPY_WITHOUT_RBP,
         COPY_MAPPINGS_CUT,

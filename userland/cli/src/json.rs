@@ -194,6 +194,7 @@ pub(crate) fn end_name(end: Option<StackEnd>) -> &'static str {
         Some(StackEnd::NotCode) => "not-code",
         Some(StackEnd::Unsupported) => "unsupported",
         Some(StackEnd::BadRow) => "bad-row",
+        Some(StackEnd::CopyEnd) => "copy-end",
         Some(StackEnd::NoRow) => "no-row",
         Some(StackEnd::Copied) => "copied",
         Some(StackEnd::Late) => "late",

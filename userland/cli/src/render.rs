@@ -106,6 +106,9 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
             Some("how the last function is left is described in a way that is not understood")
         }
         Some(StackEnd::BadRow) => Some("the last function is not as its file describes it"),
+        Some(StackEnd::CopyEnd) => Some(
+            "it was taken before its files' unwind rows were there, and no more of it was copied",
+        ),
         Some(StackEnd::Copied) => Some("the copy of its memory is gone"),
         Some(StackEnd::Late) => Some("the next frame's memory did not come back in time"),
         Some(StackEnd::NoRow) => Some("nothing in its file says how the last function is left"),

@@ -4,7 +4,7 @@
 
 use crate::lookup::Rest;
 use crate::names::Names;
-use libnsprobe::common::abi::FRAMES_MAX;
+use libnsprobe::common::abi::{FRAMES_MAX, STACK_COPY_WORDS_MAX};
 use libnsprobe::common::record::{
     CodeMapping, Frame, Hit, Method, StackCopy, StackEnd, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT,
     COPY_WITHOUT_RBP,
@@ -84,6 +84,14 @@ impl Copied {
         self.mappings.iter().find(holds)
     }
 
+    /// Why a word of memory is not there.
+    fn missing(&self) -> StackEnd {
+        match self.words.len() >= STACK_COPY_WORDS_MAX {
+            true => StackEnd::CopyEnd,
+            false => StackEnd::Fault,
+        }
+    }
+
     /// Why there is nothing at a place that no mapping holds.
     fn outside(&self) -> StackEnd {
         match self.head.flags & COPY_MAPPINGS_CUT {
@@ -128,7 +136,7 @@ impl Rows {
                 by_frame_pointer(at, copied).map(|()| Method::FramePointer)
             }
             Err(Stop::Outermost) => Err(StackEnd::Outermost),
-            Err(Stop::Fault) => Err(StackEnd::Fault),
+            Err(Stop::Fault) => Err(copied.missing()),
             Err(Stop::Unsupported) => Err(StackEnd::Unsupported),
             Err(Stop::NotAbove) => Err(StackEnd::BadRow),
         }
@@ -251,7 +259,7 @@ fn by_frame_pointer(at: &mut Registers, copied: &Copied) -> Result<(), StackEnd>
             _ => StackEnd::BadFramePointer,
         });
     }
-    let [rbp, rip] = copied.pair(fp).ok_or(StackEnd::Fault)?;
+    let [rbp, rip] = copied.pair(fp).ok_or_else(|| copied.missing())?;
     *at = Registers {
         rip,
         rsp: fp.wrapping_add(16),
@@ -310,6 +318,19 @@ mod tests {
             true
         });
         (frames, end)
+    }
+
+    #[test]
+    fn the_end_of_a_copy_is_told_from_memory_that_is_not_there() {
+        let mut copied = copied(&[FILE, GENERATED], 0);
+        copied.words.truncate(3);
+        let (frames, end) = followed(&copied);
+        assert_eq!((frames.len(), end), (1, Some(StackEnd::Fault)));
+        // The next frame is behind all that is copied at most.
+        copied.words = vec![0; STACK_COPY_WORDS_MAX];
+        copied.words[..2].copy_from_slice(&[0x7000 + 8 * STACK_COPY_WORDS_MAX as u64, 0x9567]);
+        let (frames, end) = followed(&copied);
+        assert_eq!((frames.len(), end), (1, Some(StackEnd::CopyEnd)));
     }
 
     #[test]

@@ -408,13 +408,14 @@ fn agrees(stack: &Stack, wanted: &[Place]) -> bool {
 }
 
 /// Why a stack goes no further, when there may be more (`docs/json.md`).
-const REASONS: [&str; 6] = [
+const REASONS: [&str; 7] = [
     "fault",
     "bad-frame-pointer",
     "not-code",
     "unsupported",
     "bad-row",
     "no-row",
+    "copy-end",
 ];
 
 /// Behind the dynamic linker's first code, of which nothing tells that it has no caller,
