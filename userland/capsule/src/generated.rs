@@ -58,6 +58,11 @@ impl Generated {
         }
     }
 
+    /// All names, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &GeneratedName> {
+        self.places.values().flat_map(BTreeMap::values)
+    }
+
     /// How many names there are.
     pub fn len(&self) -> usize {
         self.count

@@ -48,6 +48,7 @@ struct InfoLine<'a> {
     tree: Vec<NamespaceLine>,
     places: usize,
     named: usize,
+    generated: usize,
     chunks: Vec<ChunkLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<&'a Summary>,
@@ -112,6 +113,7 @@ impl<'a> InfoLine<'a> {
             ),
             places: contents.places.len(),
             named: named(contents),
+            generated: generated(contents),
             chunks: chunks(contents),
             summary: contents.summary.as_ref(),
             damages: contents.damages.iter().map(damage).collect(),
@@ -155,6 +157,12 @@ fn named(contents: &Contents) -> usize {
         name.is_some_and(|name| !name.functions.is_empty())
     };
     contents.places.iter().filter(has_name).count()
+}
+
+/// Names of generated code.
+fn generated(contents: &Contents) -> usize {
+    let all = contents.generated.all();
+    all.filter(|name| !name.functions.is_empty()).count()
 }
 
 fn chunks(contents: &Contents) -> Vec<ChunkLine> {
@@ -227,7 +235,11 @@ fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
         "losses:    {lost} (ring full), {unwritten} (no room in the file)"
     )?;
     let (named, places) = (named(contents), contents.places.len());
-    writeln!(out, "names:     {named} of {places} places have one")
+    write!(out, "names:     {named} of {places} places have one")?;
+    match generated(contents) {
+        0 => writeln!(out),
+        generated => writeln!(out, "; {generated} more are of generated code"),
+    }
 }
 
 fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
