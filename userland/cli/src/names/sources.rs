@@ -101,8 +101,12 @@ impl Known {
         }
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(opened.found.object.failures());
-        notes.extend(opened.notes.iter().cloned());
-        Line::with(&text, &notes, opened.looked_for.as_ref())
+        // Of a file that was closed meanwhile, and opened again, none was needed since.
+        let pending = opened.pending.as_ref();
+        let found = pending.into_iter().flat_map(|found| &found.notes);
+        notes.extend(opened.notes.iter().chain(found).cloned());
+        let looked_for = pending.and_then(|found| found.looked_for.as_ref());
+        Line::with(&text, &notes, opened.looked_for.as_ref().or(looked_for))
     }
 }
 
