@@ -294,6 +294,9 @@ pub struct ProbeTotal {
     pub counters: BTreeMap<String, u64>,
     /// Calls of which nobody knows when they began.
     pub unfollowed: u64,
+    /// The counters on each CPU that has any, if hits were lost.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpus: BTreeMap<u16, BTreeMap<String, u64>>,
 }
 
 /// What became of events of tasks of one kind.

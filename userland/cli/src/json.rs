@@ -563,6 +563,22 @@ struct ProbeLine<'a> {
     file_offset: String,
     #[serde(flatten)]
     counters: CountersLine,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cpus: Vec<CpuLine>,
+}
+
+#[derive(Serialize)]
+struct CpuLine {
+    cpu: u16,
+    #[serde(flatten)]
+    counters: CountersLine,
+}
+
+fn cpu_line((cpu, counters): (&u16, &Counters)) -> CpuLine {
+    CpuLine {
+        cpu: *cpu,
+        counters: (*counters).into(),
+    }
 }
 
 /// Writes the last line of a trace.
@@ -586,6 +602,7 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
                     function: &probe.function,
                     file_offset: probe.offset.to_string(),
                     counters: probe.counters.into(),
+                    cpus: probe.cpus.iter().map(cpu_line).collect(),
                 })
                 .collect(),
             names: summary.names.iter().map(|line| &*line.whole).collect(),

@@ -9,6 +9,7 @@ use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::{escaped, FileOffset};
+use std::collections::BTreeMap;
 use std::io::{Result, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -19,6 +20,11 @@ const PROBES_SHOWN: usize = 20;
 
 /// Most files that people are told of one by one.
 const FILES_SHOWN: usize = 20;
+
+/// Most CPUs that people are told of one by one.
+const CPUS_SHOWN: usize = 8;
+/// Most probes of which it is looked up on which CPUs they lost hits.
+const PROBES_BY_CPU_MAX: usize = 256;
 
 /// The end of a trace.
 #[derive(Debug)]
@@ -64,6 +70,9 @@ pub(crate) struct ProbeSummary {
     pub(crate) counters: Counters,
     /// Calls of which nobody knows when they began, as there was no room for them.
     pub(crate) unfollowed: u64,
+    /// The same counters on each CPU that has any, if hits were lost: each has a ring of its
+    /// own.
+    pub(crate) cpus: BTreeMap<u16, Counters>,
 }
 
 /// The counters of all probes of a trace; those of a function's exits as of one probe.
@@ -73,12 +82,19 @@ pub(crate) fn probes(
 ) -> libnsprobe::Result<Vec<ProbeSummary>> {
     let mut probes: Vec<ProbeSummary> = Vec::new();
     let mut last = None;
+    let mut with_losses = 0;
     for label in labels {
         let (counters, unfollowed) = label.counters(session)?;
+        let mut cpus = BTreeMap::new();
+        if counters.lost_full > 0 && with_losses < PROBES_BY_CPU_MAX {
+            with_losses += 1;
+            cpus = by_cpu(session, label.id);
+        }
         match probes.last_mut().filter(|_| last == Some(label.planned)) {
             Some(probe) => {
                 probe.counters += counters;
                 probe.unfollowed += unfollowed;
+                probe.add_cpus(cpus);
             }
             None => probes.push(ProbeSummary {
                 id: label.id.0,
@@ -88,11 +104,27 @@ pub(crate) fn probes(
                 offset: label.offset,
                 counters,
                 unfollowed,
+                cpus,
             }),
         }
         last = Some(label.planned);
     }
     Ok(probes)
+}
+
+/// The counters of a probe on the CPUs that have any.
+fn by_cpu(session: &Session, id: ProbeId) -> BTreeMap<u16, Counters> {
+    // The probe is there: what is not is the CPU.
+    let all = (0..u16::MAX).map_while(|cpu| Some((cpu, session.counters_on(id, cpu).ok()?)));
+    all.filter(|(_, counters)| counters.hits > 0).collect()
+}
+
+impl ProbeSummary {
+    fn add_cpus(&mut self, cpus: BTreeMap<u16, Counters>) {
+        for (cpu, counters) in cpus {
+            *self.cpus.entry(cpu).or_default() += counters;
+        }
+    }
 }
 
 /// What output calls a probe.
@@ -168,6 +200,30 @@ impl Summary {
             total += probe.counters;
         }
         total
+    }
+
+    /// On which CPUs how many of how many hits were lost, those with the most first; empty
+    /// when that is not known.
+    fn losses(&self) -> String {
+        let mut cpus: BTreeMap<u16, Counters> = BTreeMap::new();
+        for (cpu, counters) in self.probes.iter().flat_map(|probe| &probe.cpus) {
+            *cpus.entry(*cpu).or_default() += *counters;
+        }
+        let mut lost: Vec<(u16, Counters)> = cpus.into_iter().collect();
+        lost.retain(|(_, counters)| counters.lost_full > 0);
+        lost.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.lost_full));
+        let more = lost.len().saturating_sub(CPUS_SHOWN);
+        let shown = lost.iter().take(CPUS_SHOWN).map(|(cpu, counters)| {
+            format!("{} of {} on CPU {cpu}", counters.lost_full, counters.hits)
+        });
+        let mut shown: Vec<String> = shown.collect();
+        if more > 0 {
+            shown.push(format!("and on {more} more CPUs"));
+        }
+        match shown.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", shown.join(", ")),
+        }
     }
 
     /// What does not add up, if anything: every hit must be accounted for, and
@@ -252,7 +308,8 @@ impl Summary {
         if total.lost_full > 0 {
             writeln!(
                 out,
-                "nsprobe: hits were lost because the rings were full: try a larger --ring-size"
+                "nsprobe: hits were lost because the rings were full{}: try a larger --ring-size",
+                self.losses()
             )?;
         }
         if total.too_deep > 0 {
@@ -364,6 +421,7 @@ mod tests {
                     ..Counters::default()
                 },
                 unfollowed: 0,
+                cpus: BTreeMap::new(),
             }],
             finished: 0,
             late: 0,
@@ -392,5 +450,25 @@ mod tests {
             "nsprobe: interrupted; 1.500 s: 10 hits = 5 recorded + 3 filtered + 2 lost (ring \
              full)\nnsprobe: hits were lost because the rings were full: try a larger --ring-size\n"
         );
+    }
+
+    #[test]
+    fn losses_are_told_by_cpu() {
+        let mut summary = summary(5, 5);
+        let on = |lost_full| Counters {
+            hits: 5,
+            lost_full,
+            ..Counters::default()
+        };
+        let mut cpus: BTreeMap<u16, Counters> = (0..12).map(|cpu| (cpu, on(1))).collect();
+        cpus.insert(3, on(4));
+        cpus.insert(7, on(0));
+        summary.probes[0].add_cpus(cpus);
+        summary.probes[0].add_cpus([(3, on(2))].into());
+        let text = summary.losses();
+        let begin = " (6 of 10 on CPU 3, 1 of 5 on CPU 0, 1 of 5 on CPU 1,";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with(", and on 3 more CPUs)"), "{text}");
+        assert!(!text.contains("CPU 7"), "{text}");
     }
 }

@@ -333,14 +333,18 @@ fn write_sample(path: &Path) {
     let total = |id, counters| ProbeTotal {
         id,
         counters,
-        unfollowed: 0,
+        ..ProbeTotal::default()
+    };
+    let with_losses = ProbeTotal {
+        cpus: [(0, counters(5, 0)), (1, counters(1, 4))].into(),
+        ..total(1, counters(6, 4))
     };
     let summary = Summary {
         elapsed_ns: 2_500_000_000,
         ended_by: "the time is over".into(),
         received: 7,
         unwritten: 1,
-        probes: vec![total(1, counters(6, 4)), total(2, counters(1, 0))],
+        probes: vec![with_losses, total(2, counters(1, 0))],
         names: vec!["/usr/bin/app: DWARF of the probed file".into()],
         ..Summary::default()
     };

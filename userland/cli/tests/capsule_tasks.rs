@@ -146,7 +146,7 @@ fn write_sample(path: &Path, with_tasks: bool) {
             counters: [("hits", 6), ("recorded", 6)]
                 .map(|(name, count)| (name.to_owned(), count))
                 .into(),
-            unfollowed: 0,
+            ..ProbeTotal::default()
         }],
         ..Summary::default()
     };

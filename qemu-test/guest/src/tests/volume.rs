@@ -9,6 +9,7 @@ use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
 use crate::victim::{self, Victim};
+use nix::sched::{sched_setaffinity, CpuSet};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 tests![
     records_at_full_speed_are_recorded_or_counted_as_lost: 240,
+    losses_are_told_by_cpu,
     one_wildcard_counts_ten_thousand_functions: 240,
     a_wildcard_that_fits_too_much_is_refused_with_the_number,
     a_packages_static_probe_is_traced_in_a_container: 120,
@@ -72,6 +74,41 @@ fn records_at_full_speed_are_recorded_or_counted_as_lost() {
     assert_eq!(recorded + lost, CALLS);
     assert_eq!(printed, recorded);
     assert_eq!(summary["balanced"], true);
+}
+
+/// Each CPU has a ring of its own: whose was too small is said.
+fn losses_are_told_by_cpu() {
+    const CALLS: u64 = 20_000;
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let mut second = CpuSet::new();
+    second.set(1).expect("there are two");
+    sched_setaffinity(Pid::from_raw(victim.pid() as i32), &second).expect("it lives");
+    let spec = format!("{}:begins_with_push", victim.file().display());
+    let pid = victim.pid().to_string();
+    let words = ["trace", "--json", "--ring-size", "64K", "-p", &pid, &spec];
+    let running = Running::start(&words);
+    assert!(attached(1));
+    let reader = Pid::from_raw(running.pid() as i32);
+    kill(reader, Signal::SIGSTOP).expect("it runs");
+    assert_eq!(victim.call(CALLS), CALLS);
+    kill(reader, Signal::SIGCONT).expect("it runs");
+    let (code, lines, errors) = running.finish();
+    assert_eq!(code, Some(0), "{errors}");
+    let summary: Value = serde_json::from_str(lines.last().expect("a summary")).expect("JSON");
+    let probe = &summary["probes"][0];
+    let lost = probe["lost_full"].as_u64().expect("a number");
+    assert!(lost > CALLS / 2, "{summary}");
+    let cpus = probe["cpus"].as_array().expect("there were losses");
+    let [second] = cpus.as_slice() else {
+        panic!("{summary}");
+    };
+    assert_eq!(second["cpu"], 1);
+    for counter in ["hits", "recorded", "lost_full"] {
+        assert_eq!(second[counter], probe[counter], "{summary}");
+    }
+    let told = format!("({lost} of {CALLS} on CPU 1): try a larger --ring-size");
+    assert!(errors.contains(&told), "{errors}");
 }
 
 fn one_wildcard_counts_ten_thousand_functions() {

@@ -229,6 +229,11 @@ pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary
         id: probe.id,
         counters: counters(&probe.counters),
         unfollowed: probe.unfollowed,
+        cpus: probe
+            .cpus
+            .iter()
+            .map(|(cpu, all)| (*cpu, counters(all)))
+            .collect(),
     };
     model::Summary {
         elapsed_ns: summary.elapsed.as_nanos() as u64,
@@ -255,24 +260,29 @@ fn counters(counters: &Counters) -> BTreeMap<String, u64> {
     all
 }
 
-/// The same back, before anything is printed.
+/// The same back.
+fn counters_of(all: &BTreeMap<String, u64>) -> Counters {
+    let value = serde_json::to_value(all).and_then(serde_json::from_value);
+    value.unwrap_or_default()
+}
+
+/// What a recording came to, before anything is printed.
 pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks: bool) -> Summary {
     let probe = |total: &model::ProbeTotal| {
         let label = labels.iter().find(|label| label.id.0 == total.id);
         let text = |part: fn(&ProbeLabel) -> &String| {
             label.map_or_else(|| "?".to_owned(), |label| part(label).clone())
         };
-        let counters = serde_json::to_value(&total.counters);
+        let cpus = total.cpus.iter();
         ProbeSummary {
             id: total.id,
             binary: text(|label| &label.binary),
             function: text(|label| &label.function),
             label: text(|label| &label.label),
             offset: label.map_or(FileOffset(0), |label| label.offset),
-            counters: counters
-                .and_then(serde_json::from_value::<Counters>)
-                .unwrap_or_default(),
+            counters: counters_of(&total.counters),
             unfollowed: total.unfollowed,
+            cpus: cpus.map(|(cpu, all)| (*cpu, counters_of(all))).collect(),
         }
     };
     let rows = model.rows.clone().map(serde_json::from_value);

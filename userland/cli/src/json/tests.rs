@@ -107,6 +107,7 @@ fn a_summary() -> Value {
             offset: FileOffset(16),
             counters: Counters::default(),
             unfollowed: 0,
+            cpus: [(3, Counters::default())].into(),
         }],
         late: 0,
         finished: 0,
