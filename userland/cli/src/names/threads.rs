@@ -170,7 +170,8 @@ struct Thread {
 }
 
 impl Threads {
-    /// Starts the first one. An error says why files cannot be parsed safely.
+    /// Starts the first one, and a second one, for which nobody waits. An error says why files
+    /// cannot be parsed safely.
     pub(crate) fn start(
         options: Options,
         memory_bytes: u64,
@@ -191,6 +192,9 @@ impl Threads {
             .add()?
             .recv()
             .context("the thread of names ended")??;
+        // The first files that are announced come together, the probed one in front: a file of
+        // a container that is gone soon shall not have to wait until a process is started.
+        threads.one_more();
         Ok(threads)
     }
 
