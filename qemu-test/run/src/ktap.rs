@@ -61,8 +61,17 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// The runs of one plan, each of what the ones before have left: all but the last one
+    /// ended in its midst.
+    pub(crate) fn of_parts(parts: Vec<Summary>) -> Summary {
+        // From the end, so that each is compared with all that follows it.
+        let joined = parts.into_iter().rev();
+        let joined = joined.reduce(|rest, part| part.followed_by(rest));
+        joined.unwrap_or_default()
+    }
+
     /// This run ended in the midst of its plan, and `rest` has run what was left of it.
-    pub(crate) fn followed_by(mut self, mut rest: Summary) -> Summary {
+    fn followed_by(mut self, mut rest: Summary) -> Summary {
         if self.planned == 0 {
             return rest;
         }
@@ -313,6 +322,33 @@ mod tests {
             "",
         ] {
             assert_ne!(cut().followed_by(read(rest)).problems, [""; 0], "{rest}");
+        }
+    }
+
+    #[test]
+    fn a_run_may_go_on_more_than_once() {
+        let first = "KTAP version 1\n1..4\nok 1 a\n";
+        let last = "KTAP version 1\n1..2\nok 1 c\nok 2 d\n";
+        let whole = |middle: &[&str], last: &str| {
+            let texts = [&[first], middle, &[last]].concat();
+            Summary::of_parts(texts.into_iter().map(read).collect())
+        };
+        let cut = "KTAP version 1\n1..3\nok 1 b\n";
+        // Ones that had no time for a verdict, or not even for a plan.
+        let none = "KTAP version 1\n1..3\n";
+        for middle in [
+            &[cut][..],
+            &[none, cut],
+            &["", cut],
+            &[cut, "KTAP version 1\n"],
+        ] {
+            let whole = whole(middle, last);
+            assert_eq!(whole.counts, counts(4, 0, 0), "{middle:?}");
+            assert_eq!(whole.problems, [""; 0], "{middle:?}");
+        }
+        for (middle, last) in [(&[none][..], last), (&[cut], ""), (&[cut], cut)] {
+            let problems = whole(middle, last).problems;
+            assert_ne!(problems, [""; 0], "{middle:?}, {last}");
         }
     }
 
