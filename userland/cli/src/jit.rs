@@ -11,14 +11,16 @@
 //! was written after the process started: one that another process of the same number
 //! left behind would give wrong names.
 
+mod files;
+
 use crate::names::Named;
+use files::{mapped, tmp, Followed, Reader};
 use libnsprobe::common::record::Hit;
 use nix::time::{clock_gettime, ClockId};
 use nsprobe_symbolize::{JitName, Source, SourceFrame};
-use nsprobe_target::{open_in, Error, OpenedFile, Process};
-use nsprobe_worker::{Generated, GeneratedFile, GeneratedName, Options, Worker};
+use nsprobe_target::Process;
+use nsprobe_worker::{GeneratedFile, GeneratedName, Options, Worker};
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -33,8 +35,6 @@ const BYTES_MAX: u64 = 256 << 20;
 const GONE_MAX: usize = 1 << 12;
 /// Most names of a process that are kept until its files say more.
 const NAMES_MAX: usize = 1 << 14;
-/// How coarse the times of files and processes are.
-const SLACK: Duration = Duration::from_millis(50);
 /// `USER_HZ` of x86: what `/proc/PID/stat` counts times in.
 const TICKS_A_SECOND: u64 = 100;
 
@@ -70,8 +70,6 @@ pub(crate) struct Jit {
 #[derive(Debug)]
 struct Known {
     process: Process,
-    /// It has ended.
-    is_gone: bool,
     own_pid: u32,
     times: Times,
     map: Followed,
@@ -83,17 +81,6 @@ struct Known {
     /// written by then.
     looked: Option<(Instant, u64)>,
     dump_tried: Option<Instant>,
-}
-
-/// Who reads the files of a process.
-#[derive(Debug)]
-struct Reader {
-    worker: Worker,
-    child: Option<Generated>,
-    /// Why there will be none any more.
-    trouble: Option<String>,
-    /// The memory that the child takes, as of the last look.
-    bytes: u64,
 }
 
 /// A name, and when it holds.
@@ -120,21 +107,6 @@ struct Times {
     wall: Duration,
 }
 
-/// A file that grows, as far as it was read.
-#[derive(Debug)]
-struct Followed {
-    kind: GeneratedFile,
-    path: PathBuf,
-    inode: (u64, u64),
-    bytes: u64,
-    /// Pieces of code that there was no room for.
-    left_out: u64,
-    /// Why it is of no use.
-    trouble: Option<String>,
-    /// Its file system does not answer: it is not asked again.
-    hangs: bool,
-}
-
 impl Jit {
     /// Files are read by children like these.
     pub(crate) fn new(options: Options) -> Jit {
@@ -149,48 +121,47 @@ impl Jit {
     /// up inside of the call.
     pub(crate) fn name(&mut self, address: u64, is_return: bool, moment: Moment) -> CodeName {
         let inside = address - u64::from(is_return && address > 0);
-        let Some(known) = self.process(moment) else {
-            return unnamed("its process is gone");
-        };
-        known.look(moment.time_ns);
-        if !known.has_read_up_to(moment.time_ns) {
-            return unnamed(match known.is_gone {
-                true => "its process is gone",
-                false => "what its process says of it is not all read yet",
-            });
+        self.look(moment);
+        let is_gone = self.is_gone(moment);
+        let known = self.processes.get_mut(&moment.pid);
+        match known.filter(|known| known.times.monotonic_ns <= moment.time_ns) {
+            Some(known) if known.has_read_up_to(moment.time_ns) => {
+                known.name(inside, address - inside, moment.time_ns)
+            }
+            Some(_) if !is_gone => unnamed("what its process says of it is not all read yet"),
+            _ => unnamed("its process is gone"),
         }
-        known.name(inside, address - inside, moment.time_ns)
     }
 
-    /// The process of the moment, which may be gone by now. Frames come by the million, so
-    /// nobody looks at it for each of them.
-    fn process(&mut self, moment: Moment) -> Option<&mut Known> {
+    /// Whether the process of the moment is known to be gone.
+    fn is_gone(&self, moment: Moment) -> bool {
+        let until = self.gone.get(&moment.pid);
+        until.is_some_and(|until| *until >= moment.time_ns)
+    }
+
+    /// Looks at the process of the moment. Frames come by the million, so that is not done for
+    /// each of them: one look is for all hits until then.
+    fn look(&mut self, moment: Moment) {
         let known = self.processes.get(&moment.pid);
         let is_known = known.is_some_and(|known| known.has_looked(moment.time_ns));
-        let gone = self.gone.get(&moment.pid);
-        if !is_known && gone.is_none_or(|until| *until < moment.time_ns) {
-            self.find(moment);
+        if is_known || self.is_gone(moment) {
+            return;
         }
-        let known = self.processes.get_mut(&moment.pid)?;
-        (known.times.monotonic_ns <= moment.time_ns).then_some(known)
-    }
-
-    /// Looks who has the number of the moment's process now.
-    fn find(&mut self, moment: Moment) {
         let bytes = self.processes.values().map(|known| known.reader.bytes);
         if bytes.sum::<u64>() > BYTES_MAX {
             self.processes.retain(|pid, _| *pid == moment.pid);
         }
+        // What was written before this will be seen, and who has the number later has begun
+        // after it.
+        let now = monotonic_ns();
         if let Some(known) = self.processes.get_mut(&moment.pid) {
             if known.process.still_same() {
-                return;
+                return known.read(now);
             }
-            known.is_gone = true;
         }
-        // Whoever has the number later has begun after this.
-        let now = monotonic_ns();
         let until = match Known::open(moment.pid, &self.worker) {
-            Some(new) if new.times.monotonic_ns <= moment.time_ns => {
+            Some(mut new) if new.times.monotonic_ns <= moment.time_ns => {
+                new.read(now);
                 if self.processes.len() >= PROCESSES_MAX {
                     self.processes.clear();
                 }
@@ -216,7 +187,6 @@ impl Known {
             own_pid: *process.namespace_pids().ok()?.last()?,
             times: Times::of(&process)?,
             process,
-            is_gone: false,
             map: Followed::new(GeneratedFile::Map),
             dump: Followed::new(GeneratedFile::Dump),
             reader: Reader::new(worker),
@@ -226,18 +196,8 @@ impl Known {
         })
     }
 
-    /// Reads what was written up to the time, if it may not have been read. Hits are named
-    /// many at a time, so that one look is for all of them.
-    fn look(&mut self, time_ns: u64) {
-        if self.is_gone || self.has_looked(time_ns) {
-            return;
-        }
-        // What was written before this will be seen.
-        let until = monotonic_ns();
-        if !self.process.still_same() {
-            self.is_gone = true;
-            return;
-        }
+    /// Reads what it had written by the time `until`; it lives.
+    fn read(&mut self, until: u64) {
         if self.is_over() {
             let before = self.looked.map_or(0, |(_, until)| until);
             self.looked = Some((Instant::now(), before));
@@ -357,172 +317,6 @@ impl Known {
     }
 }
 
-impl Reader {
-    fn new(worker: &Worker) -> Reader {
-        Reader {
-            worker: worker.clone(),
-            child: None,
-            trouble: None,
-            bytes: 0,
-        }
-    }
-
-    /// The child, which is started for the first file. The error is for good.
-    fn child(&mut self) -> Result<&mut Generated, String> {
-        if let Some(trouble) = &self.trouble {
-            return Err(trouble.clone());
-        }
-        match &mut self.child {
-            Some(child) => Ok(child),
-            none => {
-                let child = Generated::start(&self.worker).map_err(|why| why.to_string());
-                Ok(none.insert(child.inspect_err(|why| self.trouble = Some(why.clone()))?))
-            }
-        }
-    }
-
-    /// Asks the child, which is no more when it fails.
-    fn ask<T>(
-        &mut self,
-        ask: impl FnOnce(&mut Generated) -> nsprobe_worker::Result<T>,
-    ) -> Result<T, String> {
-        let answer = ask(self.child()?);
-        answer.map_err(|why| {
-            let why = match why {
-                nsprobe_worker::Error::Fatal(death) => {
-                    format!("the parser {death} on what its process says of it")
-                }
-                why => why.to_string(),
-            };
-            (self.child, self.trouble) = (None, Some(why.clone()));
-            why
-        })
-    }
-
-    /// What is at the address; none when nothing was read.
-    fn at(&mut self, address: u64, time_ns: u64) -> Result<Option<GeneratedName>, String> {
-        if self.child.is_none() && self.trouble.is_none() {
-            return Ok(None);
-        }
-        self.ask(|child| child.at(address, time_ns)).map(Some)
-    }
-
-    /// Looks how much memory the child takes.
-    fn weigh(&mut self) {
-        self.bytes = self.child.as_ref().map_or(0, Generated::memory_bytes);
-    }
-}
-
-impl Followed {
-    fn new(kind: GeneratedFile) -> Followed {
-        Followed {
-            kind,
-            path: PathBuf::new(),
-            inode: (0, 0),
-            bytes: 0,
-            left_out: 0,
-            trouble: None,
-            hangs: false,
-        }
-    }
-
-    /// What changes when more was read of it, or another one.
-    fn state(&self) -> ((u64, u64), u64, bool) {
-        (self.inode, self.bytes, self.is_usable())
-    }
-
-    fn is_usable(&self) -> bool {
-        self.trouble.is_none() && self.bytes > 0
-    }
-
-    /// Opens the file and has what is new in it read. Returns whether that was all.
-    fn follow(
-        &mut self,
-        process: &Process,
-        started: Times,
-        path: PathBuf,
-        reader: &mut Reader,
-    ) -> bool {
-        let opened = open_in(process, &path);
-        self.path = path;
-        self.hangs = matches!(opened, Err(Error::TimedOut { .. }));
-        let opened = opened.map_err(|error| match error {
-            Error::NotFound { .. } => format!("no {}", self.path.display()),
-            error => error.to_string(),
-        });
-        let checked = opened.and_then(|opened| check(opened, process, started));
-        match checked {
-            Ok(opened) => {
-                self.trouble = None;
-                // Another file, or begun anew.
-                if (opened.dev, opened.ino) != self.inode || opened.size < self.bytes {
-                    (self.left_out, self.bytes) = (0, 0);
-                    self.inode = (opened.dev, opened.ino);
-                }
-                self.read(&opened, reader)
-            }
-            // What was read of a file that is gone still holds.
-            Err(trouble) if self.bytes == 0 => {
-                self.trouble = Some(trouble);
-                true
-            }
-            Err(_) => true,
-        }
-    }
-
-    fn read(&mut self, opened: &OpenedFile, reader: &mut Reader) -> bool {
-        // An empty one is no reason for a child; one that was read before is to be forgotten.
-        if opened.size == self.bytes && reader.child.is_none() {
-            return true;
-        }
-        let (kind, from) = (self.kind, self.bytes);
-        let read = reader.ask(|child| child.read(kind, &opened.file, from, opened.size));
-        match read {
-            Ok(read) => {
-                (self.bytes, self.left_out) = (read.to, read.left_out);
-                read.is_all
-            }
-            Err(trouble) => {
-                (self.bytes, self.trouble) = (0, Some(trouble));
-                true
-            }
-        }
-    }
-}
-
-/// Fails with a reason for a file that is not the process's own.
-fn check(opened: OpenedFile, process: &Process, started: Times) -> Result<OpenedFile, String> {
-    let path = opened.path.display();
-    let metadata = opened.file.metadata();
-    let metadata = metadata.map_err(|error| format!("cannot look at {path}: {error}"))?;
-    let user = process.effective_uid().map_err(|error| error.to_string())?;
-    if metadata.uid() != user {
-        return Err(format!(
-            "{path} belongs to user {}, but the process to {user}",
-            metadata.uid()
-        ));
-    }
-    let seconds = u64::try_from(metadata.mtime()).unwrap_or(0);
-    let written = Duration::new(seconds, metadata.mtime_nsec() as u32);
-    if written + SLACK < started.wall {
-        return Err(format!("{path} is older than the process"));
-    }
-    Ok(opened)
-}
-
-fn tmp(name: String) -> PathBuf {
-    Path::new("/tmp").join(name)
-}
-
-/// The path of the file of that name that the process has mapped.
-fn mapped(process: &Process, name: &str) -> Option<PathBuf> {
-    let mappings = process.mappings().ok()?.into_iter();
-    let mut paths = mappings.filter(|mapping| mapping.ino != 0 && !mapping.deleted);
-    paths
-        .find(|mapping| mapping.path.file_name().is_some_and(|last| last == name))
-        .map(|mapping| mapping.path)
-}
-
 impl Times {
     fn of(process: &Process) -> Option<Times> {
         let nanoseconds = process.start_time() * (1_000_000_000 / TICKS_A_SECOND);
@@ -575,134 +369,4 @@ fn unnamed(why: &str) -> CodeName {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
-    /// The program itself serves as a child, not this test of its parts: `cargo test` builds
-    /// both.
-    fn children() -> Options {
-        let test = std::env::current_exe().expect("/proc is mounted");
-        let folder = test.ancestors().nth(2).expect("a folder of tests");
-        Options {
-            program: folder.join("nsprobe"),
-            ..Options::default()
-        }
-    }
-
-    /// Our own map, of which there is one at a time; gone with the value.
-    struct Map {
-        path: PathBuf,
-        _alone: MutexGuard<'static, ()>,
-    }
-
-    static ONE: Mutex<()> = Mutex::new(());
-
-    impl Map {
-        fn new(text: &str) -> Map {
-            let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-            let path = tmp(format!("perf-{}.map", std::process::id()));
-            fs::write(&path, text).expect("/tmp is writable");
-            Map { path, _alone }
-        }
-    }
-
-    impl Drop for Map {
-        fn drop(&mut self) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-
-    fn now() -> Moment {
-        Moment {
-            pid: std::process::id(),
-            time_ns: monotonic_ns(),
-        }
-    }
-
-    fn name(jit: &mut Jit, address: u64, moment: Moment) -> Result<String, String> {
-        let named = jit.name(address, false, moment).named;
-        match named.functions.first() {
-            Some(function) => Ok(function.function.clone()),
-            None => Err(named.unresolved.clone().expect("a reason")),
-        }
-    }
-
-    #[test]
-    fn a_map_is_read_as_it_grows_and_anew_when_it_is_another() {
-        let mut jit = Jit::new(children());
-        let before = now();
-        let map = Map::new("1000 10 first\n");
-        let after = now();
-        assert_eq!(name(&mut jit, 0x1008, after).as_deref(), Ok("first"));
-        assert_eq!(
-            jit.name(0x1010, true, after).named.functions[0].function_offset,
-            Some(0x10)
-        );
-        // The file of a process is read once for all hits up to then.
-        fs::write(&map.path, "1000 10 first\n1000 10 second\n").expect("/tmp is writable");
-        assert_eq!(name(&mut jit, 0x1008, before).as_deref(), Ok("first"));
-        assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("second"));
-        fs::write(&map.path, "1000 10 third\n").expect("/tmp is writable");
-        assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("third"));
-        let why = name(&mut jit, 0x2000, now()).expect_err("it has no such code");
-        assert!(why.contains("does not name it"), "{why}");
-    }
-
-    #[test]
-    fn a_child_that_dies_costs_the_names_of_its_process() {
-        let mut jit = Jit::new(children());
-        let map = Map::new("1000 10 first\n");
-        assert_eq!(name(&mut jit, 0x1008, now()).as_deref(), Ok("first"));
-        let known = jit.processes.values().next().expect("it is known");
-        let child = known.reader.child.as_ref().expect("it reads").pid();
-        let child = nix::unistd::Pid::from_raw(child as i32);
-        nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).expect("it is ours");
-        fs::write(&map.path, "1000 10 first\n2000 10 second\n").expect("/tmp is writable");
-        for _ in 0..2 {
-            let why = name(&mut jit, 0x2008, now()).expect_err("nobody has read it");
-            assert!(why.contains("died of SIGKILL"), "{why}");
-        }
-    }
-
-    /// The code of a process that has ended keeps its names, and nobody looks for it again.
-    #[test]
-    fn what_was_read_of_a_process_outlives_it() {
-        let mut sleeps = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .expect("there is sleep");
-        let pid = sleeps.id();
-        let path = tmp(format!("perf-{pid}.map"));
-        fs::write(&path, "1000 10 first\n").expect("/tmp is writable");
-        let moment = |time_ns| Moment { pid, time_ns };
-        let mut jit = Jit::new(children());
-        let lived = moment(monotonic_ns());
-        let early = name(&mut jit, 0x1008, lived);
-        let unread = name(&mut jit, 0x1008, moment(lived.time_ns - 1));
-        sleeps.kill().expect("it is our child");
-        sleeps.wait().expect("it is our child");
-        let late = moment(monotonic_ns());
-        for _ in 0..2 {
-            let why = name(&mut jit, 0x1008, late).expect_err("it cannot have been hit");
-            assert!(why.contains("its process is gone"), "{why}");
-        }
-        assert!(jit.gone[&late.pid] >= late.time_ns);
-        for then in [early, unread, name(&mut jit, 0x1008, lived)] {
-            assert_eq!(then.as_deref(), Ok("first"));
-        }
-        fs::remove_file(path).expect("it is ours");
-    }
-
-    #[test]
-    fn hits_of_a_process_that_had_the_number_are_not_named() {
-        let mut jit = Jit::new(children());
-        let long_ago = Moment {
-            time_ns: 1,
-            ..now()
-        };
-        let why = name(&mut jit, 0x1008, long_ago).expect_err("we were not there");
-        assert!(why.contains("its process is gone"), "{why}");
-    }
-}
+mod tests;
