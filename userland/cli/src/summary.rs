@@ -88,7 +88,7 @@ pub(crate) fn probes(
         let mut cpus = BTreeMap::new();
         if counters.lost_full > 0 && with_losses < PROBES_BY_CPU_MAX {
             with_losses += 1;
-            cpus = by_cpu(session, label.id);
+            cpus = by_cpu(session, label.id)?;
         }
         match probes.last_mut().filter(|_| last == Some(label.planned)) {
             Some(probe) => {
@@ -113,10 +113,18 @@ pub(crate) fn probes(
 }
 
 /// The counters of a probe on the CPUs that have any.
-fn by_cpu(session: &Session, id: ProbeId) -> BTreeMap<u16, Counters> {
-    // The probe is there: what is not is the CPU.
-    let all = (0..u16::MAX).map_while(|cpu| Some((cpu, session.counters_on(id, cpu).ok()?)));
-    all.filter(|(_, counters)| counters.hits > 0).collect()
+fn by_cpu(session: &Session, id: ProbeId) -> libnsprobe::Result<BTreeMap<u16, Counters>> {
+    let mut cpus = BTreeMap::new();
+    for cpu in 0..=u16::MAX {
+        match session.counters_on(id, cpu) {
+            Ok(counters) if counters.hits == 0 => {}
+            Ok(counters) => drop(cpus.insert(cpu, counters)),
+            // The probe is there: what is not is the CPU.
+            Err(libnsprobe::Error::NoProbe(_)) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(cpus)
 }
 
 impl ProbeSummary {
@@ -212,6 +220,7 @@ impl Summary {
         let mut lost: Vec<(u16, Counters)> = cpus.into_iter().collect();
         lost.retain(|(_, counters)| counters.lost_full > 0);
         lost.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.lost_full));
+        let known: u64 = lost.iter().map(|(_, counters)| counters.lost_full).sum();
         let more = lost.len().saturating_sub(CPUS_SHOWN);
         let shown = lost.iter().take(CPUS_SHOWN).map(|(cpu, counters)| {
             format!("{} of {} on CPU {cpu}", counters.lost_full, counters.hits)
@@ -220,10 +229,13 @@ impl Summary {
         if more > 0 {
             shown.push(format!("and on {more} more CPUs"));
         }
-        match shown.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", shown.join(", ")),
+        if shown.is_empty() {
+            return String::new();
         }
+        if let Some(unknown @ 1..) = self.total().lost_full.checked_sub(known) {
+            shown.push(format!("{unknown} of probes beyond {PROBES_BY_CPU_MAX}"));
+        }
+        format!(" ({})", shown.join(", "))
     }
 
     /// What does not add up, if anything: every hit must be accounted for, and
@@ -455,6 +467,8 @@ mod tests {
     #[test]
     fn losses_are_told_by_cpu() {
         let mut summary = summary(5, 5);
+        assert_eq!(summary.losses(), "");
+        summary.probes[0].counters.lost_full = 16;
         let on = |lost_full| Counters {
             hits: 5,
             lost_full,
@@ -470,5 +484,8 @@ mod tests {
         assert!(text.starts_with(begin), "{text}");
         assert!(text.ends_with(", and on 3 more CPUs)"), "{text}");
         assert!(!text.contains("CPU 7"), "{text}");
+        summary.probes[0].counters.lost_full += 5;
+        let text = summary.losses();
+        assert!(text.ends_with("CPUs, 5 of probes beyond 256)"), "{text}");
     }
 }
