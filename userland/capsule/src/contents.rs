@@ -5,7 +5,9 @@ use crate::blocks::{records, Rest, RestKey, Stack};
 use crate::chunk::Kind;
 use crate::error::{Damage, Error, Reason};
 use crate::generated::Generated;
-use crate::model::{Container, End, FrameName, Header, KernelName, Names, Object, Probe, Summary};
+use crate::model::{
+    Container, End, FrameName, GeneratedName, Header, KernelName, Names, Object, Probe, Summary,
+};
 use crate::read::{Chunk, Reader};
 use crate::scan::Source;
 use nsprobe_common::record::{Frame, Frames, Record};
@@ -50,7 +52,7 @@ pub struct Contents {
     /// Names of functions that fields tell of, by probe and address.
     pub symbols: HashMap<(u32, u64), String>,
     /// Names of generated code.
-    pub generated: Generated,
+    pub generated: Generated<GeneratedName>,
     /// Containers.
     pub containers: Vec<Container>,
     /// The tasks that lived then, and those that came and went.
@@ -161,10 +163,9 @@ impl Contents {
         let symbols = names.symbols.into_iter();
         self.symbols
             .extend(symbols.map(|symbol| ((symbol.probe, symbol.address), symbol.name)));
-        names
-            .generated
-            .into_iter()
-            .for_each(|name| self.generated.add(name));
+        for name in names.generated {
+            self.generated.add(name.place(), name.from_ns, name);
+        }
     }
 
     /// Counts, and remembers what the frames in records are.

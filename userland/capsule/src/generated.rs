@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of generated code: a process may put other code at the same address later.
+//! What generated code is over time: a process may put other code at the same address later.
 
-use crate::model::GeneratedName;
 use std::collections::{BTreeMap, HashMap};
 
 /// A place in the generated code of a process.
@@ -15,51 +14,41 @@ pub struct GeneratedPlace {
     pub exact: bool,
 }
 
-/// What is known of such places, over time.
-#[derive(Debug, Default)]
-pub struct Generated {
+/// What is known of such places over time, such as their names.
+#[derive(Debug)]
+pub struct Generated<T> {
     /// By place, and by the time from which on it holds.
-    places: HashMap<GeneratedPlace, BTreeMap<u64, GeneratedName>>,
+    places: HashMap<GeneratedPlace, BTreeMap<u64, T>>,
     count: usize,
 }
 
-impl Generated {
-    /// Adds what is known from a time on; of the same time the last one counts.
-    pub fn add(&mut self, name: GeneratedName) {
-        let times = self.places.entry(name.place()).or_default();
-        let before = times.insert(name.from_ns, name);
+impl<T> Default for Generated<T> {
+    fn default() -> Generated<T> {
+        Generated {
+            places: HashMap::new(),
+            count: 0,
+        }
+    }
+}
+
+impl<T> Generated<T> {
+    /// Adds what is known from a time on (CLOCK_MONOTONIC, in nanoseconds); of the same time
+    /// the last one counts.
+    pub fn add(&mut self, place: GeneratedPlace, from_ns: u64, name: T) {
+        let times = self.places.entry(place).or_default();
+        let before = times.insert(from_ns, name);
         self.count += usize::from(before.is_none());
     }
 
-    /// What is known of a place at a time (CLOCK_MONOTONIC, in nanoseconds).
-    pub fn at(&self, place: GeneratedPlace, time_ns: u64) -> Option<&GeneratedName> {
+    /// What is known of a place at a time, and from when on.
+    pub fn at(&self, place: GeneratedPlace, time_ns: u64) -> Option<(u64, &T)> {
         let times = self.places.get(&place)?;
-        times.range(..=time_ns).next_back().map(|(_, name)| name)
-    }
-
-    /// From when on something is to be added, so that a place has a certain name at
-    /// `time_ns`, which it has had since `since_ns`, if that is known; none when it has that
-    /// name already, of which `is_same` tells.
-    pub fn lacks_from(
-        &self,
-        place: GeneratedPlace,
-        time_ns: u64,
-        since_ns: Option<u64>,
-        is_same: impl FnOnce(&GeneratedName) -> bool,
-    ) -> Option<u64> {
-        let known = self.at(place, time_ns);
-        let begun = since_ns.map_or(time_ns, |since_ns| since_ns.min(time_ns));
-        // What was called so before may have been called otherwise in between.
-        let is_of_now = |known: &GeneratedName| since_ns.is_none() || known.from_ns >= begun;
-        match known {
-            Some(known) if is_of_now(known) && is_same(known) => None,
-            Some(known) if known.from_ns >= begun => Some(time_ns),
-            _ => Some(begun),
-        }
+        let known = times.range(..=time_ns).next_back();
+        known.map(|(from_ns, name)| (*from_ns, name))
     }
 
     /// All names, in no order.
-    pub fn all(&self) -> impl Iterator<Item = &GeneratedName> {
+    pub fn all(&self) -> impl Iterator<Item = &T> {
         self.places.values().flat_map(BTreeMap::values)
     }
 
@@ -74,13 +63,23 @@ impl Generated {
     }
 }
 
-impl GeneratedName {
-    /// What it is about.
-    pub fn place(&self) -> GeneratedPlace {
-        GeneratedPlace {
-            pid: self.pid,
-            address: self.address,
-            exact: self.exact,
+impl<T: Eq> Generated<T> {
+    /// From when on `name` is to be added, so that a place has it at `time_ns`, which it has
+    /// had since `since_ns`, if that is known; none when it has that name already.
+    pub fn lacks_from(
+        &self,
+        place: GeneratedPlace,
+        time_ns: u64,
+        since_ns: Option<u64>,
+        name: &T,
+    ) -> Option<u64> {
+        let begun = since_ns.map_or(time_ns, |since_ns| since_ns.min(time_ns));
+        // What was called so before may have been called otherwise in between.
+        let is_of_now = |from_ns: u64| since_ns.is_none() || from_ns >= begun;
+        match self.at(place, time_ns) {
+            Some((from_ns, known)) if is_of_now(from_ns) && known == name => None,
+            Some((from_ns, _)) if from_ns >= begun => Some(time_ns),
+            _ => Some(begun),
         }
     }
 }
@@ -97,35 +96,26 @@ mod tests {
         exact: false,
     };
 
-    fn name(from_ns: u64, why: &str) -> GeneratedName {
-        GeneratedName {
-            pid: PLACE.pid,
-            address: PLACE.address,
-            from_ns,
-            unresolved: Some(why.to_owned()),
-            ..GeneratedName::default()
-        }
-    }
+    type Names = Generated<&'static str>;
 
     /// Adds what is lacking; whether anything was.
     fn learn(
-        all: &mut Generated,
+        all: &mut Names,
         time_ns: u64,
         since_ns: impl Into<Option<u64>>,
-        text: &str,
+        name: &'static str,
     ) -> bool {
-        let same = |known: &GeneratedName| known.unresolved.as_deref() == Some(text);
-        let from = all.lacks_from(PLACE, time_ns, since_ns.into(), same);
-        from.map(|from| all.add(name(from, text))).is_some()
+        let from = all.lacks_from(PLACE, time_ns, since_ns.into(), &name);
+        from.map(|from| all.add(PLACE, from, name)).is_some()
     }
 
-    fn told(all: &Generated, time_ns: u64) -> Option<&str> {
-        all.at(PLACE, time_ns)?.unresolved.as_deref()
+    fn told(all: &Names, time_ns: u64) -> Option<&str> {
+        all.at(PLACE, time_ns).map(|(_, name)| *name)
     }
 
     #[test]
     fn a_place_has_the_name_that_it_had_then() {
-        let mut all = Generated::default();
+        let mut all = Names::default();
         assert!(all.is_empty());
         assert_eq!(told(&all, 5), None);
         assert!(learn(&mut all, 15, 10, "first"));
@@ -140,7 +130,7 @@ mod tests {
             ..PLACE
         };
         assert_eq!(all.at(other, 25), None);
-        all.add(name(20, "third"));
+        all.add(PLACE, 20, "third");
         assert_eq!((told(&all, 25), all.len()), (Some("third"), 2));
     }
 
@@ -149,7 +139,7 @@ mod tests {
         /// holds: each has the name that it had.
         #[test]
         fn each_time_has_its_name(times in prop::collection::vec((0u64..100, any::<bool>()), 1..50)) {
-            let mut all = Generated::default();
+            let mut all = Names::default();
             let truth = |time: u64| (time / 10 * 10, ["a", "b", "c"][(time / 10 % 3) as usize]);
             for (time, _) in &times {
                 let (since, text) = truth(*time);
@@ -159,7 +149,7 @@ mod tests {
                 prop_assert_eq!(told(&all, *time), Some(truth(*time).1));
             }
             // Of rising times it need not be known.
-            let mut all = Generated::default();
+            let mut all = Names::default();
             let mut rising = times;
             rising.sort_unstable();
             for (time, is_known) in &rising {

@@ -2,6 +2,7 @@
 //! What the chunks say whose bodies are JSON. Keys are added to and never change their
 //! meaning; readers skip those that they do not know.
 
+use crate::generated::GeneratedPlace;
 use nsprobe_plan::decode::FieldFormat;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
@@ -183,6 +184,17 @@ pub struct GeneratedName {
     /// Why there is no name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unresolved: Option<String>,
+}
+
+impl GeneratedName {
+    /// What it is about.
+    pub fn place(&self) -> GeneratedPlace {
+        GeneratedPlace {
+            pid: self.pid,
+            address: self.address,
+            exact: self.exact,
+        }
+    }
 }
 
 /// A function at a place.

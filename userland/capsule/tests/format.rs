@@ -370,7 +370,7 @@ fn generated_code_is_named_by_what_it_was_then() {
         writer.json(Kind::Names, 1, &names).unwrap();
     }
     let contents = read(&bytes).unwrap();
-    let at = |time_ns| contents.generated.at(all[0].place(), time_ns);
+    let at = |time_ns| Some(contents.generated.at(all[0].place(), time_ns)?.1);
     let then = [9, 10, 19, 20].map(at);
     assert_eq!(then, [None, Some(&all[0]), Some(&all[0]), Some(&all[1])]);
 }

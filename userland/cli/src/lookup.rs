@@ -47,13 +47,6 @@ pub(crate) trait NameFrames {
     }
 }
 
-/// Who knows what processes say of the code that they generate.
-pub(crate) trait NameGenerated {
-    /// What is at an address in the generated code of a process at a moment; `exact` says
-    /// whether it is that of the instruction itself.
-    fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName;
-}
-
 /// Who knows all that records do not say themselves.
 pub(crate) trait Lookup: NameFrames {
     /// The words of a stack that records name by its id.
@@ -180,6 +173,12 @@ pub(crate) struct LiveOf<'a> {
 }
 
 impl LiveOf<'_> {
+    /// What is at an address in the generated code of a process at a moment; `exact` says
+    /// whether it is that of the instruction itself.
+    pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
+        self.live.names.generated(address, exact, moment)
+    }
+
     /// Adds the frames that the module took of a hit to others.
     pub(crate) fn add_frames(
         &mut self,
@@ -194,12 +193,6 @@ impl LiveOf<'_> {
                 into.extend(words.iter().flat_map(|words| Frames(words)));
             }
         }
-    }
-}
-
-impl NameGenerated for LiveOf<'_> {
-    fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
-        self.live.names.generated(address, exact, moment)
     }
 }
 

@@ -128,21 +128,6 @@ pub(crate) fn generated_name(place: GeneratedPlace, from_ns: u64, named: &Named)
     }
 }
 
-/// Whether that is what is known of the place: the same, without copies of it.
-pub(crate) fn is_named_so(name: &GeneratedName, named: &Named) -> bool {
-    let is_same = |(function, frame): (&Function, &SourceFrame)| {
-        (function.name == frame.function && function.offset == frame.function_offset)
-            && (function.file == frame.file && function.line == frame.line)
-            && function.inlined == frame.inlined
-    };
-    let path = named.path.as_ref().map(|path| path.as_os_str().as_bytes());
-    name.unresolved == named.unresolved
-        && name.source.as_deref() == named.source.map(source_name)
-        && name.path.as_ref().map(|path| path.0.as_slice()) == path
-        && name.functions.len() == named.functions.len()
-        && name.functions.iter().zip(&named.functions).all(is_same)
-}
-
 /// The same back.
 pub(crate) fn code_name(name: &GeneratedName) -> Named {
     Named {

@@ -19,7 +19,7 @@ const NOT_NAMED: &str = "not in a file: generated code; its name was not recorde
 /// The names, as output has them.
 #[derive(Debug)]
 pub(super) struct GeneratedNames<'a> {
-    known: &'a Generated,
+    known: &'a Generated<GeneratedName>,
     /// By place, and by the time from which on they hold.
     names: HashMap<(GeneratedPlace, u64), Rc<Named>>,
     /// Frames that stand for all that are called alike.
@@ -28,7 +28,7 @@ pub(super) struct GeneratedNames<'a> {
 }
 
 impl<'a> GeneratedNames<'a> {
-    pub(super) fn new(known: &'a Generated) -> GeneratedNames<'a> {
+    pub(super) fn new(known: &'a Generated<GeneratedName>) -> GeneratedNames<'a> {
         GeneratedNames {
             known,
             names: HashMap::new(),
@@ -60,7 +60,8 @@ impl<'a> GeneratedNames<'a> {
             address,
             exact,
         };
-        Some((place, self.known.at(place, moment.time_ns)))
+        let known = self.known.at(place, moment.time_ns);
+        Some((place, known.map(|(_, name)| name)))
     }
 
     /// A frame that is the same for all frames that are called the same: functions of
@@ -141,6 +142,14 @@ mod tests {
 
     const ADDRESS: u64 = 0x7f00_0000_1000;
 
+    fn known(names: impl IntoIterator<Item = GeneratedName>) -> Generated<GeneratedName> {
+        let mut known = Generated::default();
+        for name in names {
+            known.add(name.place(), name.from_ns, name);
+        }
+        known
+    }
+
     fn name(pid: u32, address: u64, from_ns: u64, function: &str) -> GeneratedName {
         GeneratedName {
             pid,
@@ -174,10 +183,11 @@ mod tests {
 
     #[test]
     fn code_has_the_name_of_its_process_at_its_time() {
-        let mut known = Generated::default();
-        known.add(name(7, ADDRESS, 10, "first"));
-        known.add(name(7, ADDRESS, 20, "second"));
-        known.add(name(8, ADDRESS, 10, "others"));
+        let known = known([
+            name(7, ADDRESS, 10, "first"),
+            name(7, ADDRESS, 20, "second"),
+            name(8, ADDRESS, 10, "others"),
+        ]);
         let mut names = GeneratedNames::new(&known);
         for (pid, time_ns, wanted) in [
             (7, 9, NOT_NAMED),
@@ -207,20 +217,21 @@ mod tests {
 
     #[test]
     fn what_is_called_alike_is_one_frame() {
-        let mut known = Generated::default();
-        known.add(name(7, ADDRESS, 10, "same"));
-        known.add(name(8, ADDRESS + 64, 10, "same"));
-        known.add(name(8, ADDRESS, 10, "other"));
         let why = GeneratedName {
             functions: Vec::new(),
             unresolved: Some("its process is gone".to_owned()),
             ..name(9, ADDRESS, 10, "")
         };
-        known.add(why.clone());
-        known.add(GeneratedName {
-            address: ADDRESS + 1,
-            ..why
-        });
+        let known = known([
+            name(7, ADDRESS, 10, "same"),
+            name(8, ADDRESS + 64, 10, "same"),
+            name(8, ADDRESS, 10, "other"),
+            why.clone(),
+            GeneratedName {
+                address: ADDRESS + 1,
+                ..why
+            },
+        ]);
         let mut names = GeneratedNames::new(&known);
         let mut settled = |pid, address| {
             let moment = Moment { pid, time_ns: 15 };

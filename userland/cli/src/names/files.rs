@@ -27,7 +27,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(30);
 const SOURCES_MAX: usize = 16;
 
 /// What is known of a frame.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     /// The functions there, the innermost inlined one first; empty when there
     /// is no name.

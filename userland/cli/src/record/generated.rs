@@ -3,13 +3,13 @@
 //! place already.
 
 use crate::capsule::convert;
-use crate::jit::Moment;
-use crate::lookup::NameGenerated;
-use crate::names::generated_address;
+use crate::jit::{CodeName, Moment};
+use crate::names::{generated_address, Named};
 use libnsprobe::common::record::Frames;
 use nsprobe_capsule::model::GeneratedName;
 use nsprobe_capsule::{Generated, GeneratedPlace};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
 
 /// Most names that are told, so that a program that generates code without end does not take
 /// our memory: some 300 MB.
@@ -18,10 +18,10 @@ const NAMES_MAX: usize = 1 << 20;
 /// What was told of generated code, and what is to be.
 #[derive(Debug)]
 pub(super) struct Code {
-    told: Generated,
+    told: Generated<Rc<Named>>,
     most: usize,
-    /// Whether there is generated code in the stacks that have ids.
-    stacks: HashMap<u32, bool>,
+    /// The stacks with ids in which there is some.
+    stacks: HashSet<u32>,
     queue: VecDeque<GeneratedName>,
 }
 
@@ -30,50 +30,46 @@ impl Default for Code {
         Code {
             told: Generated::default(),
             most: NAMES_MAX,
-            stacks: HashMap::new(),
+            stacks: HashSet::new(),
             queue: VecDeque::new(),
         }
     }
 }
 
 impl Code {
-    /// Whether the stack with this id (none is 0) may have frames of generated code.
-    pub(super) fn may_be_in(&self, stack: u32) -> bool {
-        self.stacks.get(&stack).copied().unwrap_or(true)
+    /// Whether there was some in a stack with an id.
+    pub(super) fn is_in(&self, stack: u32) -> bool {
+        self.stacks.contains(&stack)
     }
 
-    /// Frames that a process went through at a moment, in the stack with this id or one
-    /// without.
+    /// Frames that a process went through at a moment, in the stack with this id, or one
+    /// without (0). `name` says what is at an address, and whether that is exact.
     pub(super) fn note(
         &mut self,
-        lookup: &mut impl NameGenerated,
         stack: u32,
         frames: Frames<'_>,
         moment: Moment,
+        mut name: impl FnMut(u64, bool) -> CodeName,
     ) {
-        let mut is_there = false;
         for (address, exact) in frames.filter_map(|frame| generated_address(&frame)) {
-            is_there = true;
+            if stack != 0 {
+                self.stacks.insert(stack);
+            }
             let place = GeneratedPlace {
                 pid: moment.pid,
                 address,
                 exact,
             };
-            self.name(lookup, place, moment);
-        }
-        if stack != 0 {
-            self.stacks.insert(stack, is_there);
+            self.tell(place, moment.time_ns, &name(address, exact));
         }
     }
 
-    fn name(&mut self, lookup: &mut impl NameGenerated, place: GeneratedPlace, moment: Moment) {
-        let found = lookup.generated(place.address, place.exact, moment);
-        let is_same = |known: &GeneratedName| convert::is_named_so(known, &found.named);
-        let (time_ns, since_ns) = (moment.time_ns, found.since_ns);
-        let from_ns = self.told.lacks_from(place, time_ns, since_ns, is_same);
+    fn tell(&mut self, place: GeneratedPlace, time_ns: u64, found: &CodeName) {
+        let (since_ns, named) = (found.since_ns, &found.named);
+        let from_ns = self.told.lacks_from(place, time_ns, since_ns, named);
         if let (Some(from_ns), true) = (from_ns, self.told.len() < self.most) {
-            let name = convert::generated_name(place, from_ns, &found.named);
-            self.told.add(name.clone());
+            self.told.add(place, from_ns, Rc::clone(named));
+            let name = convert::generated_name(place, from_ns, named);
             self.queue.push_back(name);
         }
     }
@@ -93,36 +89,9 @@ impl Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jit::CodeName;
     use crate::lookup::words_of;
-    use crate::names::Named;
     use libnsprobe::common::record::{Frame, Method, Unmapped};
     use nsprobe_symbolize::SourceFrame;
-    use std::rc::Rc;
-
-    /// Each process calls its code by its number and the ten nanoseconds that it is from.
-    struct ByTime;
-
-    impl NameGenerated for ByTime {
-        fn generated(&mut self, _: u64, _: bool, moment: Moment) -> CodeName {
-            let since_ns = moment.time_ns / 10 * 10;
-            let function = SourceFrame {
-                function: format!("{} of {since_ns}", moment.pid),
-                function_offset: None,
-                file: None,
-                line: None,
-                inlined: false,
-            };
-            let named = Named {
-                functions: vec![function],
-                ..Named::default()
-            };
-            CodeName {
-                named: Rc::new(named),
-                since_ns: Some(since_ns),
-            }
-        }
-    }
 
     fn words(addresses: &[u64]) -> Vec<u64> {
         let frame = |&address| Frame::Address {
@@ -133,9 +102,33 @@ mod tests {
         words_of(&addresses.iter().map(frame).collect::<Vec<_>>())
     }
 
+    /// Each process calls its code by its number and the ten nanoseconds that it is from.
+    fn by_time(moment: Moment) -> CodeName {
+        let since_ns = moment.time_ns / 10 * 10;
+        let function = SourceFrame {
+            function: format!("{} of {since_ns}", moment.pid),
+            function_offset: None,
+            file: None,
+            line: None,
+            inlined: false,
+        };
+        let named = Named {
+            functions: vec![function],
+            ..Named::default()
+        };
+        CodeName {
+            named: Rc::new(named),
+            since_ns: Some(since_ns),
+        }
+    }
+
     fn told(code: &mut Code, pid: u32, time_ns: u64) -> Vec<(u64, String)> {
         let moment = Moment { pid, time_ns };
-        code.note(&mut ByTime, 3, Frames(&words(&[0x1000, 0x1000])), moment);
+        let words = words(&[0x1000, 0x1000]);
+        code.note(3, Frames(&words), moment, |address, exact| {
+            assert_eq!((address, exact), (0x1000, false));
+            by_time(moment)
+        });
         let mut told = Vec::new();
         while code.is_waiting() {
             told.extend(code.take(1).into_iter().map(|name| {
@@ -160,20 +153,21 @@ mod tests {
     }
 
     #[test]
-    fn stacks_without_generated_code_are_known() {
+    fn stacks_with_generated_code_are_known() {
         let mut code = Code::default();
         let moment = Moment { pid: 7, time_ns: 1 };
-        assert!(code.may_be_in(0) && code.may_be_in(3));
         told(&mut code, 7, 15);
         let in_file = Frame::Object {
             id: 1,
             offset: 2,
             method: 3,
         };
-        let in_file = words_of(&[in_file]);
-        code.note(&mut ByTime, 4, Frames(&in_file), moment);
-        code.note(&mut ByTime, 0, Frames(&in_file), moment);
-        let known = [0, 3, 4].map(|stack| code.may_be_in(stack));
-        assert_eq!(known, [true, true, false]);
+        let (in_file, generated) = (words_of(&[in_file]), words(&[0x1000]));
+        code.note(4, Frames(&in_file), moment, |_, _| {
+            panic!("it is in a file")
+        });
+        code.note(0, Frames(&generated), moment, |_, _| by_time(moment));
+        let known = [0, 3, 4].map(|stack| code.is_in(stack));
+        assert_eq!(known, [false, true, false]);
     }
 }

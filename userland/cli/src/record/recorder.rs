@@ -239,7 +239,8 @@ impl Recorder {
         }
         let is_copied = hit.stack_end == StackEnd::Copied as u8;
         let is_new = hit.stack == 0 || self.wants.is_new_stack(hit.stack);
-        let has_code = self.names && self.wants.code.may_be_in(hit.stack);
+        // Such code is its process's own, and of its time: stacks do not tell its names.
+        let has_code = self.names && (is_new || self.wants.code.is_in(hit.stack));
         if !is_new && !is_copied && !has_code {
             return;
         }
@@ -250,7 +251,9 @@ impl Recorder {
         }
         if has_code {
             let (code, moment) = (&mut self.wants.code, Moment::of(hit));
-            code.note(&mut lookup, hit.stack, frames, moment);
+            code.note(hit.stack, frames, moment, |address, exact| {
+                lookup.generated(address, exact, moment)
+            });
         }
         if is_copied {
             self.follow(session, ready);
@@ -272,7 +275,9 @@ impl Recorder {
         if self.names {
             self.wants.frames(Frames(&words));
             let (code, moment) = (&mut self.wants.code, Moment::of(hit));
-            code.note(&mut lookup, 0, Frames(&words), moment);
+            code.note(0, Frames(&words), moment, |address, exact| {
+                lookup.generated(address, exact, moment)
+            });
         }
         self.rests.push(Rest {
             of: rest_key(hit),
