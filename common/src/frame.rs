@@ -98,6 +98,14 @@ pub enum Method {
     Signal = 4,
 }
 
+impl Method {
+    /// Whether the frame that was found so is that of the instruction itself; else it is what
+    /// follows a call. `method` is a number out of a record.
+    pub const fn is_exact(method: u8) -> bool {
+        method == Method::Registers as u8 || method == Method::Signal as u8
+    }
+}
+
 /// Why a frame is a bare address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -10,7 +10,7 @@ use crate::model::{
 };
 use crate::read::{Chunk, Reader};
 use crate::scan::Source;
-use nsprobe_common::record::{Frame, Frames, Record};
+use nsprobe_common::record::{Frame, Frames, Method, Record};
 use nsprobe_tasks::{Limits, Tasks};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -95,12 +95,6 @@ impl Contents {
         }
         contents.name_places();
         Ok(contents)
-    }
-
-    /// Whether a frame counts as that of an instruction itself, by how it was found.
-    pub fn is_exact(method: u8) -> bool {
-        use nsprobe_common::record::Method;
-        [Method::Registers as u8, Method::Signal as u8].contains(&method)
     }
 
     fn take(&mut self, chunk: &Chunk<'_>) -> Result<(), Error> {
@@ -211,7 +205,7 @@ impl Contents {
 fn note_places(places: &mut BTreeSet<(u32, u64, bool)>, frames: Frames<'_>) {
     for frame in frames {
         if let Frame::Object { id, offset, method } = frame {
-            places.insert((id, offset, Contents::is_exact(method)));
+            places.insert((id, offset, Method::is_exact(method)));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::tasks::Place;
 use anyhow::{bail, Context};
 use convert::named;
 use generated::GeneratedNames;
-use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, StackCopy, StackEnd};
+use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd};
 use nsprobe_capsule::{Contents, Reader, RestKey};
 use nsprobe_symbolize::{escaped, KernelSymbol};
 use std::collections::HashMap;
@@ -211,7 +211,7 @@ impl Offline<'_> {
 impl NameFrames for Offline<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
         let key = match frame {
-            Frame::Object { id, offset, method } => (id, offset, Contents::is_exact(method)),
+            Frame::Object { id, offset, method } => (id, offset, Method::is_exact(method)),
             Frame::Address { why, .. } => return Rc::new(without_object(why)),
         };
         let contents = self.contents;

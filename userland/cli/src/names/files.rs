@@ -329,7 +329,7 @@ impl Known {
     /// A place with this answer.
     fn named(&mut self, method: u8, answer: Answer) -> Named {
         let mut named = Named {
-            doubtful: !is_exact(method) && answer.is_after_call == Some(false),
+            doubtful: !Method::is_exact(method) && answer.is_after_call == Some(false),
             ..self.unnamed()
         };
         match answer.found {
@@ -360,18 +360,11 @@ fn bytes_of(object: &Object, files: &OpenFiles) -> u64 {
 fn query((offset, method): &(u64, u8)) -> Query {
     Query {
         offset: FileOffset(*offset),
-        lookup: match is_exact(*method) {
+        lookup: match Method::is_exact(*method) {
             true => Lookup::Instruction,
             false => Lookup::ReturnAddress,
         },
     }
-}
-
-/// Whether a frame's offset is that of the instruction itself, not of what follows a call.
-fn is_exact(method: u8) -> bool {
-    [Method::Registers, Method::Signal]
-        .iter()
-        .any(|exact| *exact as u8 == method)
 }
 
 /// The address of a frame in generated code, and whether it is that of the instruction itself.
@@ -381,7 +374,7 @@ pub(crate) fn generated_address(frame: &Frame) -> Option<(u64, bool)> {
             address,
             why,
             method,
-        } if why == Unmapped::Anonymous as u8 => Some((address, is_exact(method))),
+        } if why == Unmapped::Anonymous as u8 => Some((address, Method::is_exact(method))),
         _ => None,
     }
 }

@@ -5,9 +5,8 @@ use super::generated::Code;
 use crate::capsule::convert;
 use crate::lookup::{Lookup, NameFrames};
 use crate::summary::ProbeLabel;
-use libnsprobe::common::record::{Frame, Frames};
+use libnsprobe::common::record::{Frame, Frames, Method};
 use nsprobe_capsule::model::{FrameName, Names, SymbolName};
-use nsprobe_capsule::Contents;
 use nsprobe_plan::decode::{self, FieldValue};
 use std::collections::{HashSet, VecDeque};
 
@@ -39,7 +38,7 @@ impl Wants {
     pub(super) fn frames(&mut self, frames: Frames<'_>) {
         for frame in frames {
             if let Frame::Object { id, offset, method } = frame {
-                if self.seen.insert((id, offset, Contents::is_exact(method))) {
+                if self.seen.insert((id, offset, Method::is_exact(method))) {
                     self.queue.push_back(frame);
                 }
             }
@@ -114,6 +113,6 @@ fn frame_name(lookup: &mut impl NameFrames, frame: Frame) -> Option<FrameName> {
         return None;
     };
     let named = lookup.name(frame);
-    let exact = Contents::is_exact(method);
+    let exact = Method::is_exact(method);
     Some(convert::frame_name(id, offset, exact, &named))
 }
