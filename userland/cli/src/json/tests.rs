@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::names::Line;
-use crate::summary::ProbeSummary;
+use crate::summary::{ProbeSummary, Summary};
 use libnsprobe::common::record::Hit;
 use nsprobe_symbolize::FileOffset;
 use serde_json::Value;
