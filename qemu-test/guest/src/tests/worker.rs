@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 tests![
     parsers_have_no_privileges: 120,
+    parsers_are_there_before_the_first_hit: 60,
     parsers_that_are_killed_cost_no_names: 120,
     a_killed_parser_of_generated_code_costs_its_own_process_only: 150,
     a_file_that_its_parser_does_not_get_through_costs_its_own_names_only: 330,
@@ -128,6 +129,19 @@ fn parsers_have_no_privileges() {
     }
     let (code, errors) = trace.interrupt();
     assert_eq!(code, Some(0), "{errors}");
+}
+
+/// Who has to be started first may come too late for the files of a container that is gone soon.
+fn parsers_are_there_before_the_first_hit() {
+    let _module = Module::load();
+    let words = ["trace", "--stack", "--comm", "nobody", "libc.so.6:getppid"];
+    let trace = Running::start(&words);
+    // Two for names, as there are two CPUs, and one for rows.
+    let all_there = within(LIMIT, || parsers(trace.pid()).len() == 3);
+    assert!(all_there, "{:?}", parsers(trace.pid()));
+    let (code, errors) = trace.interrupt();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("0 recorded"), "{errors}");
 }
 
 fn parsers_that_are_killed_cost_no_names() {
