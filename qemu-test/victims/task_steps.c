@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 static sem_t begun, over;
+static pthread_t first;
 static pid_t tid;
 
 static void *executes(void *nothing)
@@ -33,7 +34,8 @@ static void *executes(void *nothing)
 
 static void *ends_all(void *nothing)
 {
-	usleep(100000);
+	// The kernel says so behind its tracepoint: that end certainly is before this one.
+	pthread_join(first, NULL);
 	syscall(SYS_exit_group, 5);
 	return nothing;
 }
@@ -92,6 +94,7 @@ int main(int argc, char **argv)
 	const char *step = argc > 1 ? argv[1] : "";
 	pthread_t other;
 
+	first = pthread_self();
 	sem_init(&begun, 0, 0);
 	sem_init(&over, 0, 0);
 	if (!strcmp(step, "rename-sibling"))
@@ -107,7 +110,7 @@ int main(int argc, char **argv)
 		sem_wait(&begun);
 		printf("%d %d\n", getpid(), tid);
 		fflush(stdout);
-		usleep(100000);
+		pthread_join(other, NULL);
 		return 6;
 	}
 	return 1;
