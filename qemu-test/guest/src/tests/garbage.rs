@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 tests![
-    a_hundred_thousand_garbage_calls_do_no_harm: 90,
+    a_hundred_thousand_garbage_calls_do_no_harm: 240,
     arguments_that_change_meanwhile_do_no_harm,
 ];
 
@@ -166,7 +166,7 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
         pid: u64::from(victim.pid()),
         pid_namespace: u64::from(pid_namespace(victim.pid())),
     };
-    let until = Instant::now() + Duration::from_secs(40);
+    let until = Instant::now() + Duration::from_secs(150);
     let (mut calls, mut accepted) = (0u32, [0u32; 10]);
     while calls < 100_000 && Instant::now() < until {
         let session = Session::open();
