@@ -164,7 +164,7 @@ impl Session {
     /// has told the victim's parent of its call by the record may still have to
     /// count it, so this waits for a moment.
     pub(crate) fn counters(&self, probe: u32) -> Counters {
-        for _ in 0..200 {
+        for _ in 0..3000 {
             let counters = self
                 .counters_on(probe, abi::CPU_ALL)
                 .expect("its id is valid");
