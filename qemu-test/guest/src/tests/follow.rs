@@ -3,12 +3,15 @@
 //! that ran before, and no others.
 
 use super::tests;
-use crate::command::{self, Running};
+use crate::command::{self, Running, FILE};
 use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
+use crate::oracle::within;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 tests![
@@ -76,6 +79,40 @@ fn files_of_later_containers_are_found_by_path_and_build_id() {
     drop((first, second, third, again));
 }
 
+/// What a running program says on stderr: a file, printed and removed with the value.
+struct Notes(PathBuf);
+
+impl Notes {
+    /// Starts the program, which writes them.
+    fn of(words: &[&str]) -> (Running, Notes) {
+        let notes = Notes(format!("/var/tmp/notes-{}", std::process::id()).into());
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$@\" 2>\"$0\""])
+            .arg(&notes.0)
+            .arg(FILE)
+            .args(words)
+            .stdin(Stdio::null());
+        (Running::start_command(&mut command), notes)
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.0).unwrap_or_default()
+    }
+
+    fn wait_for(&self, part: &str) {
+        let is_there = within(LIMIT, || self.text().contains(part));
+        assert!(is_there, "no {part:?}: {}", self.text());
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        println!("{}", self.text());
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 fn later_containers_of_a_name_are_counted_and_no_others() {
     let _module = Module::load();
     let root = Root::with("served", PROGRAM);
@@ -83,7 +120,9 @@ fn later_containers_of_a_name_are_counted_and_no_others() {
     let spec = format!("{PROGRAM}:real_function");
     let words = ["count", "--json", "-c", "web-?", "--follow", "-i", "0.3"];
     let by = [spec.as_str(), "--by", "container,func"];
-    let mut count = Running::start(&[&words[..], &by].concat());
+    let (mut count, notes) = Notes::of(&[&words[..], &by].concat());
+    // It looks before there is one.
+    notes.wait_for("no container web-? runs: waiting");
     let other = Container::over("other", &root.folder, &[PROGRAM]);
     let first = Container::over("web-1", &root.folder, &[PROGRAM]);
     let space = |container: &Container| pid_namespace(container.pid()).to_string();
@@ -98,17 +137,13 @@ fn later_containers_of_a_name_are_counted_and_no_others() {
     first.remove().expect("nothing holds it");
     count.wait_for(&wanted[2].to_string(), LIMIT);
     let other_space = pid_namespace(other.pid());
-    let (objects, errors) = ended(count);
+    let (objects, _) = ended(count);
     let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
     let mut spaces: Vec<u32> = rows.iter().filter_map(|row| container_of(row)).collect();
     spaces.sort_unstable();
     let mut wanted = wanted;
     wanted.sort_unstable();
     assert_eq!(spaces, wanted, "not {other_space}: {rows:?}");
-    assert!(
-        errors.contains("no container web-? runs: waiting"),
-        "{errors}"
-    );
     let summary = objects.last().expect("the last line");
     assert_eq!(summary["balanced"], true, "{summary}");
     drop((other, second, third));
@@ -133,6 +168,17 @@ fn container_of(row: &Value) -> Option<u32> {
         .and_then(|number| u32::try_from(number).ok())
 }
 
+/// How often each probe of the program was hit so far.
+fn hits_of(running: &Running) -> Vec<u64> {
+    let sessions = libnsprobe::sessions().expect("/proc is mounted");
+    let its = sessions
+        .iter()
+        .filter(|session| session.pids.contains(&running.pid()));
+    its.flat_map(|session| &session.probes)
+        .map(|probe| probe.counters.hits)
+        .collect()
+}
+
 fn calls_in_later_containers_are_timed() {
     let _module = Module::load();
     let copy = Root::called("copy", "served", PROGRAM);
@@ -145,8 +191,14 @@ fn calls_in_later_containers_are_timed() {
         ];
         let mut hist = Running::start(&[&words[..], &["-i", "0.3", &spec]].concat());
         hist.wait_for("\"row\"", LIMIT);
+        let before = hits_of(&hist).len();
         let second = Container::over("timed-2", &copy.folder, &[PROGRAM]);
-        std::thread::sleep(Duration::from_secs(2));
+        // As many probes again in its file, and each is reached.
+        let are_reached = || {
+            let hits = hits_of(&hist);
+            hits.len() == 2 * before && !hits.contains(&0)
+        };
+        assert!(within(LIMIT, are_reached), "{:?}", hits_of(&hist));
         let (objects, errors) = ended(hist);
         assert!(
             errors.contains("container timed-2: 1 function is traced"),
