@@ -196,6 +196,18 @@ fn a_container_is_removable_right_after_and_while_another_is_traced() {
     println!("{code:?} {errors}");
 }
 
+/// Waits until a process has the code of a program mapped: podman is back before the first
+/// process of a container has executed it.
+pub(super) fn wait_for_code(pid: u32, program: &str) {
+    let has_it = |maps: String| {
+        let mut lines = maps.lines();
+        lines.any(|line| line.contains(" r-xp ") && line.ends_with(program))
+    };
+    let maps = || fs::read_to_string(format!("/proc/{pid}/maps"));
+    let is_there = within(Duration::from_secs(20), || maps().is_ok_and(has_it));
+    assert!(is_there, "{pid} does not run {program}");
+}
+
 fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let _module = Module::load();
     let root = served();
@@ -203,6 +215,8 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let second = Container::over("second", &root.folder, &[PROGRAM]);
     // podman is asked once: it takes a while to answer.
     let (first_pid, second_pid) = (first.pid(), second.pid());
+    wait_for_code(first_pid, PROGRAM);
+    wait_for_code(second_pid, PROGRAM);
     let inum = pid_namespace(first_pid);
     let file = PathBuf::from(format!("/proc/{first_pid}/root{PROGRAM}"));
     let lower = root.folder.join(PROGRAM.trim_start_matches('/'));
@@ -219,8 +233,12 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     };
     session.filter(&mut filter).expect("its namespace");
     let id = session.probe(&file, &function, abi::PROBE_STACK);
-    std::thread::sleep(Duration::from_secs(2));
-    let records = Records::of(&session);
+    let (rings, mut records) = (session.rings(), Records::default());
+    within(Duration::from_secs(20), || {
+        records.drain(&rings);
+        let recorded = records.hits.len() as u64;
+        recorded > 10 && witness.hits() > recorded
+    });
     let counters = session.counters(id);
     println!("{counters:?}, the kernel {}", witness.hits());
     assert!(records.hits.len() > 10, "{} hits", records.hits.len());

@@ -2,6 +2,7 @@
 //! Promise: `nsprobe verify` tells in which mappings a probe is armed, and why not in
 //! the others.
 
+use super::containers::wait_for_code;
 use super::tests;
 use crate::command::{self, Output};
 use crate::container::{Container, Root};
@@ -141,7 +142,9 @@ fn containers_are_told_apart() {
     let root = Root::with("served", program);
     // Two overlays over one file: the kernel's probe is in both, unless the filter says no.
     let first = Container::over("first", &root.folder, &[program]);
-    let _second = Container::over("second", &root.folder, &[program]);
+    let second = Container::over("second", &root.folder, &[program]);
+    wait_for_code(first.pid(), program);
+    wait_for_code(second.pid(), program);
     let inside = format!("{program}:real_function");
     let (told, got) = verified(&["-c", &first.name, &inside]);
     assert_eq!(got.code, 0, "{got:#?}");
