@@ -11,9 +11,9 @@ use crate::stack::Stack;
 use crate::victim;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-tests![stacks_of_an_updated_image_are_its_own: 120];
+tests![stacks_of_an_updated_image_are_its_own: 240];
 
 const PROGRAM: &str = "/usr/local/bin/served";
 /// The image that is updated.
@@ -44,6 +44,27 @@ fn serve(name: &str, victim: &str, callers: &'static [&'static str]) -> (Image, 
     (image, served)
 }
 
+/// Asserts that the stack of a hit is that of the program of its container, and counts it.
+fn check(line: &str, served: &mut BTreeMap<u64, Served>) {
+    if !line.starts_with('{') {
+        return;
+    }
+    let line: Value = serde_json::from_str(line).expect("an object");
+    if line["type"] != "hit" {
+        return;
+    }
+    let space = line["pid_namespace"].as_u64().expect("a number");
+    let of = served.get_mut(&space).expect("one of the three");
+    let Stack { frames, end } = Stack::of(&line);
+    let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
+    assert_eq!(end, "outermost", "{names:?}");
+    assert_eq!(names[0], "real_function");
+    assert_eq!(&names[1..=of.callers.len()], of.callers, "{names:?}");
+    assert_eq!(names.last(), Some(&"_start"));
+    assert_eq!(line["stack"][0]["build_id"], of.build_id.as_str());
+    of.hits += 1;
+}
+
 fn stacks_of_an_updated_image_are_its_own() {
     let _module = Module::load();
     let spec = format!("{PROGRAM}:real_function");
@@ -62,26 +83,16 @@ fn stacks_of_an_updated_image_are_its_own() {
     let second = start("app-2", "served_update", NEW);
     // And back again, with the other one still there.
     let third = start("app-3", "served", OLD);
-    std::thread::sleep(Duration::from_secs(2));
+    let until = Instant::now() + Duration::from_secs(60);
+    while served.values().any(|one| one.hits < 60) && Instant::now() < until {
+        if let Some(line) = trace.next_line(Duration::from_secs(1)) {
+            check(&line, &mut served);
+        }
+    }
     let (code, lines, errors) = trace.finish();
     println!("{errors}");
     assert_eq!(code, Some(0), "{errors}");
-    for line in lines.iter().filter(|line| line.starts_with('{')) {
-        let line: Value = serde_json::from_str(line).expect("an object");
-        if line["type"] != "hit" {
-            continue;
-        }
-        let space = line["pid_namespace"].as_u64().expect("a number");
-        let of = served.get_mut(&space).expect("one of the three");
-        let Stack { frames, end } = Stack::of(&line);
-        let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
-        assert_eq!(end, "outermost", "{names:?}");
-        assert_eq!(names[0], "real_function");
-        assert_eq!(&names[1..=of.callers.len()], of.callers, "{names:?}");
-        assert_eq!(names.last(), Some(&"_start"));
-        assert_eq!(line["stack"][0]["build_id"], of.build_id.as_str());
-        of.hits += 1;
-    }
+    lines.iter().for_each(|line| check(line, &mut served));
     for one in served.values() {
         println!("{}: {} hits", one.container.name, one.hits);
         assert!(one.hits > 50, "{} hits in {}", one.hits, one.container.name);
