@@ -13,9 +13,10 @@ use nsprobe_common::task::{
     TASK_NAME, TASK_NAMESPACES,
 };
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 tests![
@@ -67,21 +68,28 @@ fn step(name: &str) -> std::process::Output {
 fn a_process_is_made_executes_and_ends() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
-    let arguments = ["0.3", "--", "", "0"];
-    let mut child = Command::new("/bin/sleep")
-        .args(&arguments[..1])
+    let mut child = Command::new("/bin/cat")
+        .arg("-")
+        .stdin(Stdio::piped())
         .spawn()
-        .expect("sleep");
+        .expect("cat");
     let pid = child.id();
-    let in_proc = InProc::of(pid, pid).expect("it sleeps");
+    // Who has spawned it is back before it has its new name.
+    let mut told = Vec::new();
+    assert!(within(LIMIT, || {
+        told.extend(session.told());
+        !about(&told, TASK_EXEC, pid).is_empty()
+    }));
+    let in_proc = InProc::of(pid, pid).expect("it reads");
+    // This closes its stdin first.
     let status = child.wait().expect("its end");
-    let told = session.told();
+    told.extend(session.told());
     let made = only(&told, TASK_FORK, pid);
     assert_eq!(made.maker[0].pid, std::process::id());
     assert_eq!(made.levels[0].ppid, std::process::id());
     let executed = only(&told, TASK_EXEC, pid);
     in_proc.check(executed);
-    assert_eq!(executed.args, b"/bin/sleep\x000.3\0");
+    assert_eq!(executed.args, b"/bin/cat\0-\0");
     assert_eq!(executed.task.value, pid);
     let ended = only(&told, TASK_EXIT, pid);
     assert_eq!(ended.task.value, status.into_raw() as u32);
@@ -367,7 +375,11 @@ fn the_file_of_a_started_program_can_be_claimed() {
 
 fn children_of_the_listed_are_told_from_their_fork_on() {
     let _module = Module::load();
-    let shell = Kept::start("sh", &["-c", "read line; /bin/true; sh -c '/bin/false; :'"]);
+    let script = "echo up; read line; /bin/true; sh -c '/bin/false; :'";
+    let mut shell = Kept::start("sh", &["-c", script]);
+    // Who has spawned it is back before its own start is told.
+    let output = shell.0.stdout.as_mut().expect("it is piped");
+    output.read_exact(&mut [0; 3]).expect("up");
     let mut session = TaskSession::with_rings(4 << 20);
     let filter = Filter::pids([shell.pid()]).with_children();
     session.session.filter(&filter).expect("FILTER");
@@ -380,7 +392,6 @@ fn children_of_the_listed_are_told_from_their_fork_on() {
     let other = Command::new("/bin/true").output().expect("true");
     assert!(other.status.success());
     let pid = shell.pid();
-    let mut shell = shell;
     drop(shell.0.stdin.take());
     shell.0.wait().expect("its end");
     let told = session.told();
