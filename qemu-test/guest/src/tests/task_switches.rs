@@ -4,6 +4,7 @@
 
 use super::tests;
 use crate::module::Module;
+use crate::oracle::within;
 use crate::tasks::{Kept, TaskSession};
 use libnsprobe::TaskOptions;
 use nsprobe_common::abi::{
@@ -22,6 +23,8 @@ tests![
     each_switch_goes_on_from_the_one_before: 120,
     a_filter_tells_switches_of_its_tasks_only,
 ];
+
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// The tracer's own count of some events.
 struct Histogram(Vec<PathBuf>);
@@ -73,6 +76,50 @@ fn recording(flags: u32) -> TaskSession {
     session
 }
 
+/// Counts of the same events while there is a load: ours are made between two counts of the
+/// tracer's on either side.
+#[derive(Debug)]
+struct Counts {
+    inner: u64,
+    ours: u64,
+    outer: u64,
+}
+
+impl Counts {
+    fn take(histogram: &Histogram, session: &TaskSession, kind: usize) -> Counts {
+        let seen = || {
+            let counters = session.session.task_counters().expect("counters");
+            assert_eq!(counters.kinds[kind].lost, 0);
+            counters.kinds[kind].seen
+        };
+        let (outer, ours, inner) = (histogram.hits(), seen(), histogram.hits());
+        for _ in 0..20 {
+            load();
+            if histogram.hits() - inner > 500 {
+                break;
+            }
+        }
+        let (inner_end, ours_end, outer_end) = (histogram.hits(), seen(), histogram.hits());
+        Counts {
+            inner: inner_end - inner,
+            ours: ours_end - ours,
+            outer: outer_end - outer,
+        }
+    }
+
+    /// Ours is between the other two, but for what each other CPU was about to count in both.
+    fn check(&self) {
+        let cpus = std::thread::available_parallelism().expect("there are some");
+        let cpus = cpus.get() as u64;
+        let fits = self.inner <= self.ours + cpus && self.ours <= self.outer + cpus;
+        assert!(fits && self.inner > 500, "{self:?}");
+    }
+
+    fn is_close(&self) -> bool {
+        self.outer - self.inner < 200
+    }
+}
+
 fn switches_and_wake_ups_are_as_many_as_tracefs_counts() {
     let _module = Module::load();
     let wakes = ["sched_waking", "sched_wakeup", "sched_wakeup_new"];
@@ -81,20 +128,17 @@ fn switches_and_wake_ups_are_as_many_as_tracefs_counts() {
         (TASKS_WAKEUPS, TASK_KIND_WAKE, &wakes[..]),
     ] {
         let histogram = Histogram::new(events);
-        let session = recording(flag);
-        let seen = || {
-            let counters = session.session.task_counters().expect("counters");
-            assert_eq!(counters.kinds[kind].lost, 0);
-            counters.kinds[kind].seen
-        };
-        // Ours are counted between two counts of the tracer's on either side.
-        let (outer, ours, inner) = (histogram.hits(), seen(), histogram.hits());
-        load();
-        let (inner_end, ours_end, outer_end) = (histogram.hits(), seen(), histogram.hits());
-        let [inner, ours, outer] = [inner_end - inner, ours_end - ours, outer_end - outer];
-        println!("{events:?}: {inner} <= {ours} <= {outer}");
-        assert!(inner <= ours && ours <= outer, "{inner} {ours} {outer}");
-        assert!(outer - inner < 200 && inner > 500, "{inner} {ours} {outer}");
+        let mut session = recording(flag);
+        let mut tries = Vec::new();
+        // A pause of the machine between two counts sets the tracer's apart.
+        while tries.len() < 3 && !tries.last().is_some_and(Counts::is_close) {
+            let counts = Counts::take(&histogram, &session, kind);
+            counts.check();
+            tries.push(counts);
+        }
+        println!("{events:?}: {tries:?}");
+        assert!(tries.last().is_some_and(Counts::is_close), "{tries:?}");
+        session.set(0, 0);
         session.check_nothing_lost();
     }
 }
@@ -165,15 +209,18 @@ fn a_filter_tells_switches_of_its_tasks_only() {
         ..TaskOptions::default()
     };
     session.session.set_tasks(&options).expect("TASKS");
-    std::thread::sleep(Duration::from_millis(500));
-    let all = switches(&mut session);
     let mut count = 0;
-    for switch in all.values().flatten() {
-        let tids = [switch.prev_tid, switch.next_tid];
-        assert!(tids.contains(&kept.pid()), "{switch:?}");
-        count += 1;
-    }
+    within(LIMIT, || {
+        for switch in switches(&mut session).values().flatten() {
+            let tids = [switch.prev_tid, switch.next_tid];
+            assert!(tids.contains(&kept.pid()), "{switch:?}");
+            count += 1;
+        }
+        count > 4
+    });
     assert!(count > 4, "{count}");
+    // Its counters are read when none is in the middle of a switch.
+    session.set(0, 0);
     let counters = session.session.task_counters().expect("counters");
     assert!(
         counters.kinds[TASK_KIND_SWITCH].filtered > 0,
