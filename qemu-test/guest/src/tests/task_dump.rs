@@ -49,7 +49,7 @@ fn with_number(dumped: &[Told], tid: u32) -> &Told {
 }
 
 /// What /proc says of all threads, by their numbers.
-fn all_in_proc() -> HashMap<(u32, u32), InProc> {
+pub(super) fn all_in_proc() -> HashMap<(u32, u32), InProc> {
     let all = InProc::all().into_iter();
     all.filter_map(|(pid, tid)| Some(((pid, tid), InProc::of(pid, tid)?)))
         .collect()

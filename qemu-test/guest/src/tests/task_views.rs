@@ -3,6 +3,7 @@
 //! whatever namespaces they are, and also of those that /proc had for a moment only.
 
 use super::capsule::{hits, info, lines, number, path, Folder};
+use super::task_dump::all_in_proc;
 use super::tests;
 use crate::command::{self, nsprobe, Running, FILE};
 use crate::container::{pid_namespace, Container, Root};
@@ -12,7 +13,7 @@ use crate::runtimes::Machine;
 use crate::session::Session;
 use crate::tasks::{processes_called, InProc, Kept, TaskSession, NAMESPACE_FILES};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -32,6 +33,7 @@ tests![
 
 /// Where a container has `served`.
 const PROGRAM: &str = "/usr/local/bin/served";
+const LIMIT: Duration = Duration::from_secs(20);
 /// A shell in three pid namespaces, one inside the other.
 const THREE_DEEP: &str = "exec unshare -fp unshare -fp unshare -fp sh -c";
 
@@ -99,10 +101,13 @@ fn check_task(task: &Value, proc: &InProc) {
 /// Somebody called `served` who is in another pid namespace than we, and not one of these.
 fn another_served(others: &[u32]) -> u32 {
     let ours = pid_namespace(std::process::id());
+    // Of one that ends meanwhile it is not told, or zero.
+    let pidns = |pid: u32| InProc::of(pid, pid).map_or(0, |proc| proc.pidns);
+    let is_elsewhere = |pid: u32| ![0, ours].contains(&pidns(pid));
     let mut found = None;
-    let is_there = within(Duration::from_secs(20), || {
+    let is_there = within(LIMIT, || {
         let mut all = processes_called("served").into_iter();
-        found = all.find(|pid| !others.contains(pid) && pid_namespace(*pid) != ours);
+        found = all.find(|pid| !others.contains(pid) && is_elsewhere(*pid));
         found.is_some()
     });
     assert!(is_there, "nobody else is called so");
@@ -122,17 +127,22 @@ fn the_tree_is_as_proc_has_it() {
     // Somebody who comes into the container from outside, as `podman exec` does.
     let target = web.pid().to_string();
     let joined = Kept::start("nsenter", &["-t", &target, "-p", "sleep", "1000"]);
-    sleep(Duration::from_millis(300));
-    let before = InProc::all();
+    let is_child = |pid| InProc::of(pid, pid).is_some_and(|proc| proc.ppid == joined.pid());
+    let has_joined = || processes_called("sleep").into_iter().any(is_child);
+    assert!(within(LIMIT, has_joined));
+    let before = all_in_proc();
     let got = command::run(&["tree", "--json", "--threads"]).succeeded();
-    let after: HashSet<(u32, u32)> = InProc::all().into_iter().collect();
+    let after = all_in_proc();
     let namespaces = lines(&got.stdout);
     let tasks = tasks_of(&namespaces);
     let mut checked = 0;
-    for (pid, tid) in before.into_iter().filter(|one| after.contains(one)) {
+    for ((pid, tid), proc) in before {
+        let Some(later) = after.get(&(pid, tid)) else {
+            continue;
+        };
         let task = tasks.get(&(pid.into(), tid.into()));
         let task = task.unwrap_or_else(|| panic!("{pid}/{tid} is not in the tree"));
-        if let Some(proc) = InProc::of(pid, tid) {
+        if proc == *later {
             check_task(task, &proc);
             checked += 1;
         }
@@ -205,8 +215,11 @@ fn ran_ns(pid: u64, tid: u64) -> Option<u64> {
 fn ps_counts_what_the_scheduler_counts() {
     let _module = Module::load();
     let _hog = Kept::start("sh", &["-c", "while :; do :; done"]);
-    let _web = Container::run("web", &["sleep", "1000"]);
-    sleep(Duration::from_millis(500));
+    let web = Container::run("web", &["sleep", "1000"]);
+    // podman is back before it has executed that.
+    let args = format!("/proc/{}/cmdline", web.pid());
+    let sleeps = || fs::read(&args).is_ok_and(|args| args == b"sleep\x001000\0");
+    assert!(within(LIMIT, sleeps));
     let all = InProc::all().into_iter();
     let before: HashMap<(u64, u64), u64> = all
         .filter_map(|(pid, tid)| {
@@ -373,24 +386,22 @@ fn a_container_that_is_gone_is_named_by_the_capsule() {
     }
 }
 
-fn top_adds_up_to_what_the_kernel_has() {
-    let _module = Module::load();
-    let web = Container::run("web", &["sh", "-c", "while :; do :; done"]);
-    let pid = u64::from(web.pid());
+/// How long, in nanoseconds, a container ran by `top`, and its only process, of which the
+/// scheduler has an account, too.
+fn top_of(pid: u64) -> (u64, u64) {
     let before = ran_ns(pid, pid).expect("it lives");
-    let begun = Instant::now();
     let words = ["top", "--json", "--processes", "-n", "3", "-d", "1.5"];
     let got = command::run(&words).succeeded();
-    let elapsed_ns = begun.elapsed().as_nanos() as u64;
     let ran = ran_ns(pid, pid).expect("it lives") - before;
     let intervals = lines(&got.stdout);
     assert_eq!(intervals.len(), 3);
-    let (mut of_container, mut of_process) = (0, 0);
+    let (mut of_container, mut of_process, mut elapsed) = (0, 0, 0);
     for interval in &intervals {
         let groups = interval["groups"].as_array().expect("groups");
         let sum: u64 = groups.iter().map(|group| number(&group["cpu_ns"])).sum();
         let all = number(&interval["cpu_ns"]);
         assert_eq!(sum + number(&interval["unaccounted_ns"]), all, "{interval}");
+        elapsed += number(&interval["elapsed_ns"]);
         let most = number(&interval["elapsed_ns"]) * number(&interval["cpus"]);
         assert!(all <= most + most / 50, "{interval}");
         let web = groups.iter().find(|group| group["container"] == "web");
@@ -402,12 +413,21 @@ fn top_adds_up_to_what_the_kernel_has() {
     }
     assert!(of_container <= ran, "{of_container} of {ran}");
     // It did little else than to run, and there are several CPUs.
-    assert!(
-        of_container * 2 > ran,
-        "{of_container} of {ran} in {elapsed_ns}"
-    );
-    let off = of_container.abs_diff(of_process);
-    assert!(off * 20 < of_container, "{of_container} and {of_process}");
+    assert!(of_container * 2 > elapsed, "{of_container} in {elapsed}");
+    (of_container, of_process)
+}
+
+fn top_adds_up_to_what_the_kernel_has() {
+    let _module = Module::load();
+    let web = Container::run("web", &["sh", "-c", "while :; do :; done"]);
+    let pid = u64::from(web.pid());
+    // They are read one after the other: a pause of the machine there sets them apart.
+    let fits = |&(one, other): &(u64, u64)| one.abs_diff(other) * 20 < one;
+    let mut tries = Vec::new();
+    while tries.len() < 3 && !tries.last().is_some_and(fits) {
+        tries.push(top_of(pid));
+    }
+    assert!(tries.last().is_some_and(fits), "{tries:?}");
     let table = command::run(&["top", "--batch", "-n", "1", "-d", "0.5"]).succeeded();
     println!("{}", table.stdout);
     assert!(
