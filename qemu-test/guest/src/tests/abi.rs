@@ -20,7 +20,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 tests![
     info_tells_what_the_module_is,
-    each_request_takes_the_sizes_of_the_past_and_the_future,
+    each_request_takes_the_sizes_of_the_past_and_the_future: 180,
     unknown_flags_and_reserved_fields_are_refused,
     unknown_commands_are_refused,
     bad_addresses_are_refused,

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 tests![
-    processes_that_are_gone_with_their_container_are_named: 240,
-    a_removed_or_replaced_program_is_named_by_its_own_names: 240,
+    processes_that_are_gone_with_their_container_are_named: 480,
+    a_removed_or_replaced_program_is_named_by_its_own_names: 480,
 ];
 
 /// Containers of each test.

@@ -17,7 +17,7 @@ use std::time::Duration;
 tests![
     frames_of_all_kinds_are_followed,
     callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm,
-    first_stacks_of_fresh_containers_are_whole: 240,
+    first_stacks_of_fresh_containers_are_whole: 480,
     frame_pointers_lead_where_a_file_says_little,
     sframe_leads_where_there_is_nothing_else,
     rows_are_compiled_once_and_a_forged_entry_changes_nothing,
