@@ -371,9 +371,12 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // The batch, which is dropped next, waits for its handlers; they hold what
-        // they use.
-        PROBES.fetch_sub(self.batch.len() as u32, Relaxed);
+        drop(self.forks.take());
+        let attached = self.batch.len() as u32;
+        // Waits for its handlers; they hold what they use.
+        self.batch.unregister_if(|_| true);
+        // Only now: who sees that none is attached may look for breakpoints.
+        PROBES.fetch_sub(attached, Relaxed);
     }
 }
 

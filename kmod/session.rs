@@ -88,13 +88,14 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     as_text: SetOnce<bool>,
     access: SetOnce<Access>,
-    tally: Tally,
     #[pin]
     probes: Mutex<Probes>,
     #[pin]
     reader: Mutex<Reader>,
     #[pin]
     tasks: Mutex<TaskTrace>,
+    /// Goes last: a session that is not counted any more holds nothing.
+    tally: Tally,
 }
 
 impl Session {
@@ -106,10 +107,10 @@ impl Session {
                 shared,
                 as_text: SetOnce::new(),
                 access: SetOnce::new(),
-                tally: Tally::new(),
                 probes <- new_mutex!(Probes::new()),
                 reader <- new_mutex!(Reader::new()),
                 tasks <- new_mutex!(TaskTrace::new()),
+                tally: Tally::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
