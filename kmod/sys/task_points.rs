@@ -255,6 +255,7 @@ impl Listening {
             if missing == 0 && is_new(point) && !registry.add(index, point) {
                 missing = point.of() & wants;
                 registry.remove_all(|other, at| at < index && is_new(other));
+                wait_for_calls();
             }
         }
         if missing != 0 {
@@ -263,6 +264,11 @@ impl Listening {
         // INVARIANT: What is new was added, and what is over is removed.
         registry.remove_all(|point, _| is_over(point));
         self.wants = wants;
+        // Also where a point stays, for another session or for what is wanted still: a call
+        // may have begun to tell what was wanted until now.
+        if before & !wants != 0 {
+            wait_for_calls();
+        }
         Ok(())
     }
 }
@@ -295,24 +301,24 @@ impl Registry {
         is_there
     }
 
-    /// One user less of each point that is chosen by itself and its index. When this
-    /// returns, no calls of those that have none left are under way.
+    /// One user less of each point that is chosen by itself and its index. Calls of those
+    /// that have none left may be under way.
     fn remove_all(&mut self, is_chosen: impl Fn(Point, usize) -> bool) {
-        let mut was_last = false;
         for ((index, point), users) in POINTS.into_iter().enumerate().zip(&mut self.users) {
             if is_chosen(point, index) {
                 *users = users.wrapping_sub(1);
                 if *users == 0 {
                     point.unregister();
-                    was_last = true;
                 }
             }
         }
-        if was_last {
-            // SAFETY: Task context, in no tracepoint's function.
-            unsafe { shim::nsprobe_tracepoints_sync() };
-        }
     }
+}
+
+/// Waits until no call of a point is under way that began before. Task context, sleeps.
+fn wait_for_calls() {
+    // SAFETY: Task context, in no tracepoint's function.
+    unsafe { shim::nsprobe_tracepoints_sync() };
 }
 
 /// Hands each listener to `tell`, which must not sleep.
