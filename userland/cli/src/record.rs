@@ -82,7 +82,7 @@ fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow
     }
     if plan.trace.setup.overwrite {
         return Ok(match run.session.is_frozen()? {
-            true => Pace::Enough("the trigger was hit".to_owned()),
+            true => Pace::Enough(run::TRIGGERED.to_owned()),
             false => Pace::Wait,
         });
     }
@@ -102,10 +102,10 @@ fn end(
     plan: &RecordPlan,
     mut run: Run<'_>,
     mut recorder: Recorder,
-    ended_by: String,
+    mut ended_by: String,
 ) -> anyhow::Result<ExitCode> {
-    if plan.trace.setup.overwrite {
-        run.freeze()?;
+    if plan.trace.setup.overwrite && run.freeze()? {
+        ended_by = run::TRIGGERED.to_owned();
     }
     run.detach()?;
     if plan.tasks != 0 {

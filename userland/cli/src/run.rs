@@ -94,6 +94,9 @@ pub(crate) struct Added {
     pub(crate) files: Vec<ProbedFile>,
 }
 
+/// Why a flight ends when one of its triggers is hit.
+pub(crate) const TRIGGERED: &str = "the trigger was hit";
+
 /// What a verb does while it waits.
 pub(crate) enum Pace {
     /// Go on.
@@ -322,9 +325,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Freezes rings that overwrite: what they hold is what is printed.
-    pub(crate) fn freeze(&mut self) -> anyhow::Result<()> {
-        Ok(self.session.freeze(&mut self.reader)?)
+    /// Freezes the rings, for good: what was recorded last stays. Whether a trigger had done
+    /// so before: that is why the run ended, whatever else was seen first.
+    pub(crate) fn freeze(&mut self) -> anyhow::Result<bool> {
+        let is_triggered = self.session.is_frozen()?;
+        self.session.freeze(&mut self.reader)?;
+        Ok(is_triggered)
     }
 
     /// Detaches all probes: from here on nothing changes.

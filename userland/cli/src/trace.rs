@@ -55,7 +55,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         }
         if plan.setup.overwrite {
             return Ok(match run.session.is_frozen()? {
-                true => Pace::Enough("the trigger was hit".to_owned()),
+                true => Pace::Enough(run::TRIGGERED.to_owned()),
                 false => Pace::Wait,
             });
         }
@@ -113,10 +113,10 @@ fn end(
     mut live: Live,
     mut printer: Printer,
     mut backlog: Backlog,
-    ended_by: String,
+    mut ended_by: String,
 ) -> anyhow::Result<ExitCode> {
-    if plan.setup.overwrite {
-        run.freeze()?;
+    if plan.setup.overwrite && run.freeze()? {
+        ended_by = run::TRIGGERED.to_owned();
     }
     run.detach()?;
     let elapsed = run.begun.elapsed();

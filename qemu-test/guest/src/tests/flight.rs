@@ -242,10 +242,16 @@ fn a_user_has_the_calls_before_a_trigger() {
         "16K",
         &spec,
     ];
+    // It ends while we print: what it says must not come to stand within our lines.
+    let quietly = "exec \"$@\" >/dev/null";
     let run = [
         "--trigger",
         &trigger,
         "--",
+        "sh",
+        "-c",
+        quietly,
+        "sh",
         path,
         "begins_with_push",
         "9000",
@@ -279,6 +285,12 @@ fn a_user_has_the_calls_before_a_trigger() {
     );
     assert!(got.stderr.contains("the trigger was hit"), "{}", got.stderr);
     assert!(got.stderr.contains("older hits are gone"), "{}", got.stderr);
+    // Also when the command has ended before anybody looked.
+    let trigger_at_end = format!("{path}:call_begins_with_push if arg1 == 99");
+    let run = ["--trigger", &trigger_at_end, "--", path];
+    let calls = ["begins_with_push", "100", "0"];
+    let got = command::run(&[&words[..5], &["1M", &spec], &run, &calls].concat()).succeeded();
+    assert!(got.stderr.contains("the trigger was hit"), "{}", got.stderr);
     // Without a trigger it is the end of the command.
     let run = ["--", path, "begins_with_push", "100", "0"];
     let got = command::run(&[&words[..5], &["1M", &spec], &run].concat()).succeeded();
