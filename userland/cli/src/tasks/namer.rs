@@ -5,7 +5,7 @@
 use super::{Known, LivePlaces, Places};
 use anyhow::Context;
 use libnsprobe::Reader;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, SigmaskHow};
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -55,11 +55,11 @@ impl Namer {
         let (wanted, asked) = mpsc::channel();
         let (answers, found) = mpsc::channel();
         let thread = thread::Builder::new().name("names".to_owned());
-        let thread = thread.spawn(move || {
-            // They are for who waits for them.
-            let _ = SigSet::all().thread_block();
-            Search::default().run(&asked, &answers);
-        });
+        // It has our signals blocked from its first instruction on: one that comes is for who
+        // waits for it, and would end the program here.
+        let ours = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let thread = thread.spawn(move || Search::default().run(&asked, &answers));
+        ours.thread_set_mask()?;
         Ok(Namer {
             wanted: Some(wanted),
             found,
