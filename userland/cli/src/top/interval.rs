@@ -127,8 +127,16 @@ impl Meter {
     ) -> Option<Interval> {
         self.note_paths(tasks);
         let before = self.before.replace(cpu.clone());
+        let most_ns = before
+            .as_ref()
+            .map_or(u64::MAX, |before| elapsed_ns(before, &cpu));
         let interval = before.map(|before| self.since(&before, &cpu, tasks, wanted));
-        let times = tasks.living().map(|task| (task.id, task.times.cpu_ns));
+        // Tasks are asked for behind the reading, later than usual when the machine pauses:
+        // what ran meanwhile is of the next interval.
+        let times = tasks.living().map(|task| {
+            let later_ns = self.ran(task).saturating_sub(most_ns);
+            (task.id, task.times.cpu_ns.saturating_sub(later_ns))
+        });
         self.threads = times.collect();
         self.boot_ns = boot_ns;
         interval
@@ -141,7 +149,7 @@ impl Meter {
         tasks: &Tasks,
         wanted: &Wanted<'_, impl Places>,
     ) -> Interval {
-        let elapsed_ns = now.time_ns.saturating_sub(before.time_ns);
+        let elapsed_ns = elapsed_ns(before, now);
         let mut groups: BTreeMap<Place, GroupUse> = BTreeMap::new();
         let known: HashMap<_, _> = before.rows.iter().map(|row| (row.key(), row)).collect();
         for row in &now.rows {
@@ -248,6 +256,11 @@ impl Meter {
         let known = self.paths.get(&pid_namespace).cloned();
         known.unwrap_or_else(|| vec![0, pid_namespace])
     }
+}
+
+/// Nanoseconds from one reading to the next.
+fn elapsed_ns(before: &CpuReading, now: &CpuReading) -> u64 {
+    now.time_ns.saturating_sub(before.time_ns)
 }
 
 /// The group of a place.

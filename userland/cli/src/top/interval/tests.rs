@@ -162,3 +162,20 @@ fn one_that_nobody_saw_before_ran_for_nobody_knows_how_long() {
     assert_eq!((host.cpu_ns / MS, host.processes[0].cpu_ns), (40, 0));
     assert_eq!(host.remainder_ns() / MS, 40);
 }
+
+#[test]
+fn what_ran_behind_the_reading_is_of_the_next_interval() {
+    let mut tasks = Tasks::default();
+    let mut meter = Meter::new(1);
+    task(&mut tasks, TASK_ALIVE, 1000, &[(100, 10)], 500, 0);
+    read(&mut meter, &tasks, reading(1000, &[row(1, 100, 500)]));
+    // The machine paused for 300 ms between the reading and the look at the tasks.
+    let mut ran = Vec::new();
+    for (time_ms, cpu_ms) in [(2000, 1800), (3000, 2500)] {
+        task(&mut tasks, TASK_ALIVE, time_ms, &[(100, 10)], cpu_ms, 0);
+        let rows = [row(1, 100, time_ms - 500)];
+        let interval = read(&mut meter, &tasks, reading(time_ms, &rows)).unwrap();
+        ran.push(interval.groups[0].processes[0].cpu_ns / MS);
+    }
+    assert_eq!(ran, [1000, 1000]);
+}
