@@ -23,6 +23,7 @@ mod fields;
 mod info;
 mod jit;
 mod json;
+mod lines;
 mod list;
 mod lookup;
 mod names;

@@ -5,6 +5,7 @@ use super::probe_id;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::fields::{self, duration};
 use crate::json;
+use crate::lines::Lines;
 use crate::lookup::NameFrames;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
@@ -14,7 +15,7 @@ use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::escaped;
 use std::collections::HashMap;
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, Stdout, Write};
 use std::time::Duration;
 
 /// Characters of the longest bar of a histogram.
@@ -46,7 +47,7 @@ impl Style {
 
 /// The output of a verb that counts.
 pub(crate) struct Printer {
-    out: BufWriter<Stdout>,
+    out: Lines<Stdout>,
     style: Style,
     keys: Vec<FieldFormat>,
     labels: HashMap<u32, ProbeLabel>,
@@ -68,7 +69,7 @@ impl Printer {
             keys => keys.to_vec(),
         };
         Printer {
-            out: BufWriter::with_capacity(1 << 16, io::stdout()),
+            out: Lines::to_stdout(),
             style,
             keys,
             labels: labels

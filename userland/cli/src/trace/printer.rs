@@ -2,17 +2,18 @@
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
 use crate::json;
+use crate::lines::Lines;
 use crate::lookup::Lookup;
 use crate::render;
 use crate::summary::{ProbeLabel, Summary};
 use crate::trace::views::Views;
 use crate::waiting::{Ready, Waiting, WaitingHits};
 use libnsprobe::common::record::{OffRecord, Record, WriteRecord};
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, Stdout, Write};
 
 /// The output of a trace.
 pub(crate) struct Printer {
-    out: BufWriter<Stdout>,
+    out: Lines<Stdout>,
     json: bool,
     count: Option<u64>,
     views: Views,
@@ -31,7 +32,7 @@ impl Printer {
         start_ns: u64,
     ) -> Printer {
         Printer {
-            out: BufWriter::with_capacity(1 << 16, io::stdout()),
+            out: Lines::to_stdout(),
             json,
             count,
             views: Views::new(labels, start_ns),

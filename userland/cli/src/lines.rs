@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Output that is handed on by whole lines: a command that is traced often writes to the same
+//! file, and its words must not come to stand within a line of ours. (A pipe that is full
+//! still takes what is longer than `PIPE_BUF` in pieces, pipe(7).)
+
+use std::io::{self, Stdout, Write};
+
+/// Bytes that are collected.
+const ROOM: usize = 1 << 16;
+
+/// Collects lines on their way to `out`.
+pub(crate) struct Lines<W: Write> {
+    out: W,
+    collected: Vec<u8>,
+    /// How many of the bytes are whole lines.
+    whole: usize,
+}
+
+impl Lines<Stdout> {
+    /// Standard output.
+    pub(crate) fn to_stdout() -> Lines<Stdout> {
+        Lines::to(io::stdout())
+    }
+}
+
+impl<W: Write> Lines<W> {
+    fn to(out: W) -> Lines<W> {
+        Lines {
+            out,
+            collected: Vec::with_capacity(ROOM),
+            whole: 0,
+        }
+    }
+
+    /// Hands on so many bytes.
+    fn hand_on(&mut self, count: usize) -> io::Result<()> {
+        let (bytes, _) = self.collected.split_at(count);
+        let done = self.out.write_all(bytes);
+        // Also after a failure: nothing is written twice.
+        self.collected.drain(..count);
+        self.whole = 0;
+        done
+    }
+}
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Of these alone: a line may have megabytes, and comes in small pieces.
+        if let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            self.whole = self.collected.len() + end + 1;
+        }
+        self.collected.extend_from_slice(bytes);
+        if self.collected.len() >= ROOM && self.whole > 0 {
+            self.hand_on(self.whole)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hand_on(self.collected.len())?;
+        self.out.flush()
+    }
+}
+
+impl<W: Write> Drop for Lines<W> {
+    /// What was collected before an error is worth reading.
+    fn drop(&mut self) {
+        let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What came, write by write.
+    #[derive(Default)]
+    struct Writes(Vec<Vec<u8>>);
+
+    impl Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_write_is_of_whole_lines() {
+        let mut lines = Lines::to(Writes::default());
+        let mut wanted = Vec::new();
+        for number in 0..2000 {
+            let line = format!("{number} {}\n", "x".repeat(number % 300));
+            wanted.extend_from_slice(line.as_bytes());
+            // As `write!` does it: a piece at a time.
+            for piece in line.as_bytes().chunks(100) {
+                lines.write_all(piece).expect("it takes all");
+            }
+        }
+        lines.flush().expect("it takes all");
+        let writes = &lines.out.0;
+        assert!(writes.len() > 3, "{}", writes.len());
+        assert!(writes.iter().all(|write| write.ends_with(b"\n")));
+        assert!(writes.iter().all(|write| write.len() < ROOM + 400));
+        assert_eq!(writes.concat(), wanted);
+    }
+
+    #[test]
+    fn a_line_of_megabytes_in_small_pieces_is_kept_whole() {
+        let mut lines = Lines::to(Writes::default());
+        let long = [vec![b'x'; 100 * ROOM], vec![b'\n']].concat();
+        for piece in long.chunks(10) {
+            lines.write_all(piece).expect("it takes all");
+        }
+        lines.flush().expect("it takes all");
+        assert_eq!(lines.out.0, [long]);
+    }
+}
