@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 
 /// How long a child may take to give up its privileges.
 const START: Duration = Duration::from_secs(10);
-/// How long a child that closed its socket, or was killed, may take to end.
+/// How long a child that was killed may take to end.
 const END: Duration = Duration::from_secs(1);
+/// How long one that has closed its socket may take: why it ended is worth some waiting.
+const LAST: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has.
 const GLANCE: Duration = Duration::from_millis(1);
 
@@ -182,7 +184,7 @@ impl Process {
         let death = match failed {
             Failed::Late => Death::Hung(limit),
             Failed::TooLong => Death::Nonsense,
-            Failed::Closed => self.wait().map_or(Death::Nonsense, Death::of),
+            Failed::Closed => self.wait(LAST).map_or(Death::Nonsense, Death::of),
         };
         self.kill();
         death
@@ -190,8 +192,8 @@ impl Process {
 
     /// Waits for one that was killed, or has closed its socket, which is the last that it
     /// does.
-    fn wait(&mut self) -> Option<ExitStatus> {
-        let until = Instant::now() + END;
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + limit;
         loop {
             match self.child.try_wait() {
                 Ok(None) if Instant::now() < until => std::thread::sleep(GLANCE),
@@ -205,7 +207,7 @@ impl Process {
         // One that is gone already is just waited for. One that reads a file of FUSE dies when
         // its server answers: nobody waits for that, and our own end leaves it to others.
         let _ = self.child.kill();
-        let _ = self.wait();
+        let _ = self.wait(END);
     }
 
     /// Memory that it takes, in bytes; none when that cannot be told.

@@ -29,7 +29,7 @@ const NAMES_PART: u64 = 4;
 /// How often a thread looks for files that are of no use.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a thread may take to sum up.
-const SUM_UP: Duration = Duration::from_secs(2);
+const SUM_UP: Duration = Duration::from_secs(5);
 
 /// What the threads need of the trace.
 #[derive(Debug)]
@@ -218,6 +218,8 @@ impl Threads {
                     let text = why.to_string();
                     // Only of the first one somebody listens.
                     let _ = tell.send(Err(why));
+                    // It is never done: files go to others, if there are any.
+                    own.left.store(usize::MAX / 2, Ordering::Relaxed);
                     return refuse(&receiver, &answers, &text);
                 }
             };
