@@ -54,7 +54,7 @@ __attribute__((noipa)) static long page_out(long n)
 			abort();
 		gone = absent(from, top);
 	}
-	printf("absent %ld\n", gone);
+	fprintf(stderr, "absent %ld\n", gone);
 	return bottom(n) + 1;
 }
 
@@ -81,6 +81,5 @@ int main(int argc, char **argv)
 		return 2;
 	for (long i = 0; i < times; i++)
 		sum += level_08(i);
-	printf("called %ld\n", times);
 	return 0;
 }

@@ -21,11 +21,15 @@ pub(crate) struct Stack {
     pub(crate) end: String,
 }
 
-/// The stacks of all hits that a command line has printed.
+/// The stacks of all hits that a command line has printed. What a traced command prints stands
+/// between them, but within none.
 pub(crate) fn all(output: &Output) -> Vec<Stack> {
-    let lines = output.lines();
-    let hits = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let hits = hits.filter(|line| line["type"] == "hit");
+    let lines = output
+        .lines()
+        .filter(|line| line.contains("\"type\":\"hit\""));
+    let hits = lines.map(|line| -> Value {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    });
     hits.map(|hit| Stack::of(&hit)).collect()
 }
 

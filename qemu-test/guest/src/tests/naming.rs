@@ -23,7 +23,7 @@ fn a_stripped_go_program_is_named() {
     let entry = go::function(Path::new(SHFMT), "mvdan.cc/sh/v3/syntax.(*Parser).next");
     let spec = format!("{SHFMT}:{entry:#x}");
     let words = [
-        "trace", "--json", "--stack", "--count", "9", &spec, "--", SHFMT, SCRIPT,
+        "trace", "--json", "--stack", "--count", "9", &spec, "--", SHFMT, "-w", SCRIPT,
     ];
     let got = output(&mut nsprobe(&words)).succeeded();
     let lines = got.lines();
