@@ -131,9 +131,16 @@ static void finish(const char *how, FILE *file)
 		fail("fchown");
 }
 
+/* Until the file is there, which goes. */
+static void wait_for(const char *path)
+{
+	while (unlink(path) != 0)
+		usleep(10000);
+}
+
 int main(int count, char **words)
 {
-	long times = count == 3 ? atol(words[2]) : 1;
+	long times = count >= 3 ? atol(words[2]) : 1;
 	const char *how = count > 1 ? words[1] : "map";
 	FILE *file = begin(how);
 
@@ -154,6 +161,9 @@ int main(int count, char **words)
 			usleep(20000);
 		}
 		/* Who names the calls by a map does so before it says something else. */
-		sleep(2);
+		if (count == 4)
+			wait_for(words[3]);
+		else
+			sleep(4);
 	}
 }

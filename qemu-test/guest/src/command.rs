@@ -143,9 +143,23 @@ impl Running {
     }
 
     /// The same, with the lines of stdout that nobody has waited for.
-    pub(crate) fn finish(mut self) -> (Option<i32>, Vec<String>, String) {
+    pub(crate) fn finish(self) -> (Option<i32>, Vec<String>, String) {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
+        self.rest()
+    }
+
+    /// Waits until it ends by itself; of stdout the lines that nobody has waited for.
+    pub(crate) fn ended(self) -> Output {
+        let (code, lines, stderr) = self.rest();
+        Output {
+            code: code.unwrap_or(-1),
+            stdout: lines.iter().map(|line| format!("{line}\n")).collect(),
+            stderr,
+        }
+    }
+
+    fn rest(mut self) -> (Option<i32>, Vec<String>, String) {
         // To its end first: whoever has much to say waits for the reader.
         let mut errors = String::new();
         if let Some(mut stderr) = self.stderr.take() {

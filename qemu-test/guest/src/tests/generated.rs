@@ -4,12 +4,13 @@
 
 use super::capsule::Folder;
 use super::tests;
-use crate::command::{self, nsprobe, output, Output};
+use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{Container, Root};
 use crate::module::Module;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
+use std::time::Duration;
 
 tests![
     generated_code_has_the_names_of_its_map,
@@ -22,6 +23,10 @@ tests![
 
 /// Where the container has the victim.
 const PROGRAM: &str = "/usr/local/bin/generates";
+
+/// When it is there, the victim says something else of its code, or ends.
+const GO_ON: &str = "/var/tmp/generates.go-on";
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The frames of all hits that were printed as JSON.
 fn stacks(got: &Output) -> Vec<Vec<Value>> {
@@ -37,8 +42,17 @@ fn generated(how: &str) -> (Vec<Value>, Output) {
     let path = victim::path("generates");
     let path = path.to_str().expect("a plain name");
     let spec = format!("{path}:leaf");
-    let words = ["trace", "--json", "--stack", &spec, "--", path, how, "3"];
-    let got = command::run(&words).succeeded();
+    let words = ["trace", "--json", "--stack", &spec, "--"];
+    let mut trace = Running::start(&[&words[..], &[path, how, "3", GO_ON]].concat());
+    let mut hits = String::new();
+    for number in 1..=6 {
+        hits += &(trace.wait_for("\"hit\"", LIMIT) + "\n");
+        if number % 3 == 0 {
+            fs::write(GO_ON, "").expect("/var/tmp is writable");
+        }
+    }
+    let mut got = trace.ended().succeeded();
+    got.stdout.insert_str(0, &hits);
     (of_the_victim(&got), got)
 }
 
