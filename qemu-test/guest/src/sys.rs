@@ -346,6 +346,18 @@ pub(crate) fn run_on(cpus: u64) {
     assert!(done >= 0, "{}", io::Error::last_os_error());
 }
 
+/// The clock of the records.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: The kernel writes the two words.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// From now on a signal arrives every so many microseconds (0: no more), whose
 /// handler only counts and restarts nothing; how many came so far.
 pub(crate) fn interrupt_every(microseconds: i64) -> u64 {
