@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Real containers, by podman.
 
+use crate::oracle::within;
 use crate::victim;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -138,7 +139,13 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        let _ = podman(&["rm", "-f", "-t", "0", &self.name]);
+        // Again when it fails: a file of it may be open for a moment still. What holds it for
+        // good is seen by the oracle.
+        let is_removed = || {
+            let removed = podman(&["rm", "-f", "-t", "0", &self.name]);
+            removed.map_err(|error| println!("{error}")).is_ok()
+        };
+        within(Duration::from_secs(10), is_removed);
     }
 }
 

@@ -153,10 +153,12 @@ fn settled_memory_kb(enough: u64) -> u64 {
 pub(crate) fn within(limit: Duration, mut what: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
     loop {
+        // Before: what was looked at in time counts, however long the look took.
+        let is_late = Instant::now() > until;
         if what() {
             return true;
         }
-        if Instant::now() > until {
+        if is_late {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));

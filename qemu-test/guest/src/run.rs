@@ -160,7 +160,11 @@ pub(crate) fn run(test: &Test) -> Run {
     };
     // Nothing of the test's may outlive it, whatever its verdict.
     let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-    told.extend(lines.try_iter());
+    // All of it, also what a reader has not come to; a daemon may hold the pipe longer.
+    let until = Instant::now() + Duration::from_secs(2);
+    while let Ok(line) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        told.push(line);
+    }
     let verdict = match status.map(|status| status.code()) {
         Some(Some(0)) => Verdict::Passed,
         Some(Some(code)) if code == i32::from(SKIPPED) => {

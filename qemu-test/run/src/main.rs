@@ -50,8 +50,9 @@ struct Options {
     /// Seconds until a run that does not end is ended
     #[arg(long, global = true, default_value_t = 4200)]
     timeout: u64,
-    /// Seconds without any output until a run is ended
-    #[arg(long, global = true, default_value_t = 300)]
+    /// Seconds without any output until a run is ended: more than a test may take, which says
+    /// nothing before its end
+    #[arg(long, global = true, default_value_t = 600)]
     silence: u64,
     /// Shows the kernel's console as well, on stderr
     #[arg(short, long, global = true)]
