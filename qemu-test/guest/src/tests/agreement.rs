@@ -24,11 +24,11 @@ use std::process::Command;
 use std::thread;
 
 tests![
-    a_debugger_sees_the_same_stacks_of_tools: 240,
-    a_debugger_sees_the_same_stacks_of_interpreters: 240,
-    a_debugger_sees_the_same_stacks_of_servers: 240,
-    a_debugger_sees_the_same_stacks_of_cpp_and_rust: 240,
-    a_debugger_sees_the_same_stacks_of_go: 240,
+    a_debugger_sees_the_same_stacks_of_tools: 290,
+    a_debugger_sees_the_same_stacks_of_interpreters: 290,
+    a_debugger_sees_the_same_stacks_of_servers: 290,
+    a_debugger_sees_the_same_stacks_of_cpp_and_rust: 290,
+    a_debugger_sees_the_same_stacks_of_go: 290,
 ];
 
 /// A program of Debian's that ends by itself and does the same each time.

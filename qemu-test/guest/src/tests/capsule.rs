@@ -152,7 +152,8 @@ fn a_capsule_prints_what_a_trace_prints() {
     let text = start(&["trace"]);
     let record = start(&["record", "-o", &capsule]);
     assert!(within(Duration::from_secs(20), || watcher.info().probes == 6));
-    assert_eq!(victim.call(200), 200);
+    // Fewer than are copied of a file whose rows come late.
+    assert_eq!(victim.call(100), 100);
     std::thread::sleep(Duration::from_millis(500));
     let (code, of_json, errors) = json.finish();
     assert_eq!(code, Some(0), "{errors}");
@@ -160,12 +161,12 @@ fn a_capsule_prints_what_a_trace_prints() {
     let (code, errors) = record.interrupt();
     println!("{trace_errors}{errors}");
     assert_eq!(code, Some(0), "{errors}");
-    assert!(errors.contains("400 hits are in"), "{errors}");
+    assert!(errors.contains("200 hits are in"), "{errors}");
 
     let got = command::run(&["script", "--json", &capsule]).succeeded();
     let (wanted, got) = (lines(&of_json.join("\n")), lines(&got.stdout));
     let (wanted_hits, got_hits) = (hits(&wanted), hits(&got));
-    assert_eq!((wanted_hits.len(), got_hits.len()), (400, 400));
+    assert_eq!((wanted_hits.len(), got_hits.len()), (200, 200));
     for (wanted, got) in wanted_hits.iter().zip(&got_hits) {
         assert_eq!(comparable(wanted), comparable(got));
     }
@@ -182,7 +183,7 @@ fn a_capsule_prints_what_a_trace_prints() {
     assert_eq!(wanted, printed);
     // What is told in the end.
     assert!(
-        got.stderr.contains("400 hits = 400 recorded"),
+        got.stderr.contains("200 hits = 200 recorded"),
         "{}",
         got.stderr
     );

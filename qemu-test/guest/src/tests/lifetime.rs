@@ -27,7 +27,7 @@ tests![
     unload_is_refused_while_a_session_is_open,
     unload_is_refused_while_a_reader_sleeps,
     closing_a_session_restores_the_text,
-    killed_readers_leave_no_probe: 120,
+    killed_readers_leave_no_probe: 240,
     sessions_leave_no_memory,
     a_session_lives_until_its_last_descriptor,
     a_target_that_ends_or_execs_is_let_go,
@@ -154,13 +154,19 @@ fn killed_readers_leave_no_probe() {
     let watcher = Session::open();
     let mut random = Random(4711);
     let mut probes_seen = 0;
+    let mut is_attached = false;
     let mut kill_one = || {
         let mut reader = reader(victim.file(), function.offset);
-        std::thread::sleep(Duration::from_micros(random.next() % 200_000));
+        // Every other one when it has its probe, the rest somewhere on the way.
+        is_attached = !is_attached;
+        if is_attached {
+            assert!(within(Duration::from_secs(20), || watcher.info().probes > 0));
+        }
+        std::thread::sleep(Duration::from_micros(random.next() % 100_000));
         probes_seen += watcher.info().probes;
         reader.kill().expect("it lives for ever");
         reader.wait().expect("ours");
-        let gone = within(Duration::from_secs(2), || {
+        let gone = within(Duration::from_secs(20), || {
             let info = watcher.info();
             (info.sessions, info.probes) == (1, 0)
         });
@@ -173,8 +179,8 @@ fn killed_readers_leave_no_probe() {
     assert_no_growth(2048, || many(20), || many(200));
     println!("{probes_seen} of 220 readers were killed with a probe attached");
     assert!(
-        probes_seen > 40,
-        "most readers were killed too early: {probes_seen}"
+        probes_seen >= 110,
+        "half of the readers had their probes: {probes_seen}"
     );
 }
 
@@ -398,7 +404,7 @@ fn attach_and_detach_under_fire() {
     let until = std::time::Instant::now() + Duration::from_secs(5);
     let mut rounds = 0;
     let mut hits = 0;
-    while std::time::Instant::now() < until {
+    while std::time::Instant::now() < until || rounds <= 10 || hits <= 1000 {
         let ids: Vec<u32> = (0..4)
             .map(|_| session.probe(threads.file(), &function, abi::PROBE_STACK))
             .collect();
@@ -414,6 +420,5 @@ fn attach_and_detach_under_fire() {
         rounds += 1;
     }
     println!("{rounds} rounds, {hits} hits");
-    assert!(rounds > 10 && hits > 1000, "{rounds} rounds, {hits} hits");
     assert!(threads.text_is_restored(function.offset));
 }

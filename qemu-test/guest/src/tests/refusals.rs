@@ -5,10 +5,12 @@
 use super::tests;
 use crate::command::{self, nsprobe, output};
 use crate::module::{self, Module};
+use crate::oracle::within;
 use crate::session::Session;
 use crate::victim::{self, Victim};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 tests![
     without_the_module_it_says_how_to_load_it,
@@ -162,16 +164,18 @@ fn a_target_that_ends_first_is_told() {
     let victim = Victim::caller("begins_with_push");
     let pid = victim.pid().to_string();
     let running = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let watcher = Session::open();
+        let is_traced = within(Duration::from_secs(20), || watcher.info().probes == 1);
         drop(victim);
+        (is_traced, Instant::now())
     });
-    let started = std::time::Instant::now();
-    let got = command::run(&["trace", "-p", &pid, &spec, "--timeout", "30"]);
-    running.join().expect("the victim is ended");
+    let got = command::run(&["trace", "-p", &pid, &spec, "--timeout", "40"]);
+    let (is_traced, ended) = running.join().expect("the victim is ended");
     println!("{got:?}");
+    assert!(is_traced);
     assert_eq!(got.code, 0, "{got:#?}");
     assert!(
-        started.elapsed().as_secs() < 10,
+        ended.elapsed().as_secs() < 15,
         "it waits for a dead process"
     );
 }

@@ -181,7 +181,8 @@ fn containers_of_every_runtime_are_listed_as_their_runtimes_do() {
     assert_eq!(traced(&id[..8]), BTreeSet::from([web.pid()]));
     // What has ended is known by name as long as its runtime does.
     tool(&["podman", "pause", "web"]);
-    assert_eq!(called(&listed(&[]), "podman", "web")["state"], "paused");
+    let is_paused = || called(&listed(&[]), "podman", "web")["state"] == "paused";
+    assert!(within(Duration::from_secs(20), is_paused));
     tool(&["podman", "unpause", "web"]);
     web.stop();
     let all = listed(&["--all"]);
@@ -384,7 +385,14 @@ fn a_container_in_a_container_has_an_id_and_says_where_it_is() {
     );
     let why = inner["problems"][0].as_str().expect("why it has no name");
     assert!(why.contains("within container outer"), "{why}");
-    let pid = process_elsewhere("served").expect("it runs");
+    // Until it is executed it has its runtime's name.
+    let mut pid = None;
+    let runs = || {
+        pid = process_elsewhere("served");
+        pid.is_some()
+    };
+    assert!(within(Duration::from_secs(20), runs));
+    let pid = pid.expect("it runs");
     assert_eq!(pids(inner), BTreeSet::from([pid]));
     assert_eq!(traced(&id[..12]), BTreeSet::from([pid]));
     // What runs in the outer one runs in it, too, unless it has its own.
