@@ -180,7 +180,7 @@ fn run_folder(project: &Path) -> Result<PathBuf> {
 
 /// How often a run goes on after QEMU has lost a race; the last time with CPUs that take
 /// turns, which cannot lose it.
-const GOES_ON: usize = 3;
+const GOES_ON: usize = 6;
 
 fn test(mut guest: Guest, only: Option<&str>) -> Result<u8> {
     let chosen = only.map(|name| format!(" --only {}", quote(name)));
