@@ -137,6 +137,8 @@ const FOLDER: &str = "/var/tmp/agreement";
 
 impl Folder {
     fn new() -> Folder {
+        // One that was killed leaves it.
+        let _ = fs::remove_dir_all(FOLDER);
         fs::create_dir(FOLDER).expect("/var/tmp is writable");
         Folder
     }
