@@ -3,13 +3,14 @@
 //
 // Runs code that it has generated, and says so in the files that perf reads.
 //
-//   generates HOW TIMES
+//   generates HOW TIMES [FILE]
 //
 // HOW is `map` (`/tmp/perf-PID.map`), `dump` (`/var/tmp/jit-PID.dump`, of which a page is
 // mapped, as perf wants it), `older` (a map that was written an hour before the program
 // started), `strange` (one of another user), or `huge` (one that claims all addresses, and
 // goes on for long). The code calls `leaf` TIMES times (0: without end) as `first`; then
-// the same bytes are called `second`, and it calls as often again.
+// the same bytes are called `second`, and it calls as often again. Behind each round it waits
+// for FILE, which it removes, or four seconds.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

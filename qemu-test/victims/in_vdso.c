@@ -2,7 +2,7 @@
 // flags: -O2 -g -Wall -Wextra -fomit-frame-pointer -fno-optimize-sibling-calls
 //
 // Asks for the time until a timer's signal has come so many times, and calls `ticked` from
-// the handler: most of the time the signal interrupts the vDSO. Prints "called N".
+// the handler: most of the time the signal interrupts the vDSO.
 //
 //   in_vdso TIMES
 #include <signal.h>

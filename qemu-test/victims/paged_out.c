@@ -6,8 +6,7 @@
 //
 //   paged_out TIMES
 //
-// Prints "absent N" for each call, the pages of its stack that were not there, and
-// "called N" in the end.
+// Prints "absent N" on stderr for each call, the pages of its stack that were not there.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
