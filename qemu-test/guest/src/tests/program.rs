@@ -90,10 +90,10 @@ fn count_and_timeout_end_a_trace() {
         assert_eq!(hits(&got.stdout, "begins_with_push").to_string(), count);
     }
     let started = Instant::now();
-    let got = command::run(&["trace", "-p", &pid, "--timeout", "1.5", &spec]).succeeded();
+    let got = command::run(&["trace", "-p", &pid, "--timeout", "4.5", &spec]).succeeded();
     let elapsed = started.elapsed();
-    assert!(hits(&got.stdout, "begins_with_push") > 0, "{got:#?}");
-    let wanted = Duration::from_millis(1500)..Duration::from_secs(30);
+    assert!(hits(&got.stdout, "begins_with_push") > 10, "{got:#?}");
+    let wanted = Duration::from_millis(4500)..Duration::from_secs(30);
     assert!(wanted.contains(&elapsed), "{elapsed:?}");
     assert!(nothing_is_left());
 }
