@@ -29,7 +29,8 @@ turns)
     set -- -accel tcg,thread=multi "$@"
     # On a busy host TCG's clock looks unstable, and the kernel would patch
     # itself to do without it; such patching now and then kills it under TCG.
-    append="tsc=reliable $append"
+    # And its timer looks dead when QEMU gets no CPU for some ticks of the boot.
+    append="tsc=reliable no_timer_check $append"
     ;;
 esac
 

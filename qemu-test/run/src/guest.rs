@@ -9,16 +9,19 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use crate::trouble;
+use crate::{oops, trouble};
 
 /// What to boot and how long to wait.
+#[derive(Clone)]
 pub(crate) struct Guest {
     /// The project's folder.
     pub(crate) project: PathBuf,
@@ -27,8 +30,13 @@ pub(crate) struct Guest {
     pub(crate) payload: PathBuf,
     /// Where the run's logs and the guest's files go.
     pub(crate) folder: PathBuf,
-    /// "kvm" or "tcg".
+    /// "kvm", "tcg" or another word of scripts/qemu.sh.
     pub(crate) accel: String,
+    /// CPUs and memory as QEMU takes them; none: what scripts/qemu.sh gives.
+    pub(crate) cpus: Option<u32>,
+    pub(crate) memory: Option<String>,
+    /// A folder that several guests share, for what is left to do.
+    pub(crate) queue: Option<PathBuf>,
     /// More words for the kernel's command line.
     pub(crate) append: String,
     /// The run's whole time.
@@ -37,6 +45,8 @@ pub(crate) struct Guest {
     pub(crate) silence: Duration,
     /// Show the kernel's console on stderr.
     pub(crate) verbose: bool,
+    /// Ends all guests that share it: the run cannot go on.
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Who reads the guest's terminal.
@@ -58,54 +68,61 @@ pub(crate) struct Outcome {
     pub(crate) trouble: Option<String>,
     /// Whether the command was started at all.
     pub(crate) running: bool,
+    /// How often the kernel died of QEMU's own doing before that.
+    pub(crate) died_booting: usize,
 }
 
 /// After kernel trouble the guest may say the rest, for this long.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(20);
 
-/// How often a guest is booted that dies before anything of ours has run. About
-/// one boot in 100 does on a busy host: QEMU's TCG loses a race when the kernel
-/// patches its own text. What happens later is never tried again.
+/// How often a guest is booted whose kernel dies of QEMU's own doing (see `oops`) before
+/// anything of ours has run: about one boot in 100 with several CPUs on a busy host.
 const BOOTS: usize = 3;
 
 impl Guest {
     /// Boots, runs the shell script `command` in the guest, and powers off.
     pub(crate) fn run(&self, command: &str, mut terminal: Terminal<'_>) -> Result<Outcome> {
-        for _ in 1..BOOTS {
+        for died_booting in 0.. {
             let outcome = self.boot(command, &mut terminal)?;
-            if outcome.running || outcome.trouble.is_none() {
-                return Ok(outcome);
+            let is_last = died_booting + 1 == BOOTS;
+            if outcome.running || is_last || !self.died_of_qemu()? {
+                return Ok(Outcome {
+                    died_booting,
+                    ..outcome
+                });
             }
-            eprintln!("qemu-test: the kernel died while booting; once more");
-            let console = self.folder.join("kernel.log");
-            fs::rename(&console, console.with_extension("died.log"))?;
-        }
-        self.boot(command, &mut terminal)
-    }
-
-    /// Whether the kernel died since QEMU's TCG lost a race that real processors do not
-    /// have. The kernel patches its text (here: to switch tracepoints) by a breakpoint
-    /// that it takes away when every CPU has been told; a CPU of TCG's may run a stale
-    /// translation after that. Its console is kept, each by the number of the boot.
-    pub(crate) fn died_of_patching(&self, outcome: &Outcome, boot: usize) -> Result<bool> {
-        let console = self.folder.join("kernel.log");
-        let text = String::from_utf8_lossy(&fs::read(&console)?).into_owned();
-        let died = outcome.running && trouble::is_stale_breakpoint(&text);
-        if died {
-            fs::copy(
+            let console = self.console();
+            fs::rename(
                 &console,
-                console.with_extension(format!("patching-{boot}.log")),
+                console.with_extension(format!("boot-{died_booting}.log")),
             )?;
         }
-        Ok(died)
+        unreachable!("the last boot returns")
+    }
+
+    /// Whether the last boot's kernel died of QEMU's own doing.
+    pub(crate) fn died_of_qemu(&self) -> Result<bool> {
+        let console = fs::read(self.console())?;
+        Ok(oops::is_qemus(&String::from_utf8_lossy(&console)))
+    }
+
+    /// The file with what the kernel has printed.
+    pub(crate) fn console(&self) -> PathBuf {
+        self.folder.join("kernel.log")
+    }
+
+    /// What users call this guest: the name of its folder.
+    pub(crate) fn name(&self) -> String {
+        let name = self.folder.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     }
 
     fn boot(&self, command: &str, terminal: &mut Terminal<'_>) -> Result<Outcome> {
         let out = self.folder.join("out");
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
         fs::write(out.join("command"), command)?;
-        let console = self.folder.join("kernel.log");
+        let console = self.console();
         File::create(&console)?;
 
         let mut qemu = self.start(&console, &out, terminal)?;
@@ -121,7 +138,7 @@ impl Guest {
         let exit = qemu.wait()?;
         ended?;
         watch.read_console()?;
-        Ok(watch.finish(exit.success()))
+        Ok(watch.finish(exit))
     }
 
     fn start(&self, console: &Path, out: &Path, terminal: &Terminal<'_>) -> Result<Child> {
@@ -131,6 +148,12 @@ impl Guest {
             .arg(&self.accel)
             .arg(console)
             .arg(&self.append);
+        if let Some(cpus) = self.cpus {
+            command.env("SMP", cpus.to_string());
+        }
+        if let Some(memory) = &self.memory {
+            command.env("MEMORY", memory);
+        }
         let root = self.image.join("root.ext4");
         // snapshot: writes go to a temporary file; runs never see each other.
         command.arg("-drive").arg(format!(
@@ -138,10 +161,14 @@ impl Guest {
             root.display()
         ));
         command.args(["-device", "virtio-blk-pci,drive=root"]);
+        let queue = self.queue.as_deref().map(|queue| ("queue", queue, ""));
         for (tag, path, options) in [
             ("payload", self.payload.as_path(), ",readonly=on"),
             ("out", out, ""),
-        ] {
+        ]
+        .into_iter()
+        .chain(queue)
+        {
             command.arg("-virtfs").arg(format!(
                 "local,path={},mount_tag={tag},security_model=none{options}",
                 path.display()
@@ -186,6 +213,8 @@ impl<'a> Watch<'a> {
             format!("not done after {} s", self.guest.timeout.as_secs())
         } else if self.last_sign.elapsed() > self.guest.silence {
             format!("silent for {} s", self.guest.silence.as_secs())
+        } else if self.guest.stop.load(Ordering::Relaxed) {
+            "ended, as the run cannot go on".into()
         } else {
             return Ok(self
                 .trouble_since
@@ -229,10 +258,11 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn finish(mut self, qemu_ok: bool) -> Outcome {
+    fn finish(mut self, qemu: ExitStatus) -> Outcome {
         if self.outcome.problems.is_empty() {
-            if !qemu_ok {
-                self.outcome.problems.push("QEMU failed".into());
+            if !qemu.success() {
+                let problem = format!("QEMU failed: {qemu}");
+                self.outcome.problems.push(problem);
             } else if self.outcome.status.is_none() {
                 let problem = "the guest ended without a verdict".into();
                 self.outcome.problems.push(problem);
@@ -275,7 +305,8 @@ fn pump(qemu: &mut Child, watch: &mut Watch<'_>, sink: &mut dyn FnMut(&[u8])) ->
         match pieces.recv_timeout(TICK) {
             Ok(piece) => {
                 watch.last_sign = Instant::now();
-                log.write_all(&piece)?;
+                log.write_all(&piece)
+                    .with_context(|| format!("{}: terminal.log", watch.guest.folder.display()))?;
                 sink(&piece);
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -1,373 +1,276 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads KTAP version 1: counts verdicts and notices what is missing.
+//! Reads KTAP version 1 as a guest prints it, test by test.
 //!
-//! A test run may die half-way and print nothing wrong. So the parser accepts
-//! a suite only when a plan stands before the verdicts and there is exactly
-//! one verdict, in order, for each number of the plan.
+//! A guest may die half-way and print nothing wrong. So verdicts come in order, a plan must
+//! say how many there were, and a test says when it begins: what began and has no verdict was
+//! interrupted.
 
-use std::ops::AddAssign;
+use std::mem;
 
-/// How many tests ended in which way. Tests with subtests are not counted
-/// themselves: their subtests are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
-    pub(crate) skipped: u64,
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Passed,
+    Failed,
+    /// It could not be run, and why.
+    Skipped(String),
 }
 
-impl Counts {
-    fn total(self) -> u64 {
-        self.passed + self.failed + self.skipped
-    }
+/// One test's verdict and what came with it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) name: String,
+    pub(crate) ending: Ending,
+    /// How long it took, and how much of that the guest's CPUs were idle.
+    pub(crate) seconds: f64,
+    pub(crate) idle_percent: u32,
+    /// Lines that it printed.
+    pub(crate) notes: Vec<String>,
 }
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-}
-
-/// One level of indentation: a plan and its verdicts.
+/// The parser: fed with the terminal's bytes, asked once at the end.
 #[derive(Debug, Default)]
-struct Suite {
+pub(crate) struct Stream {
+    partial: Vec<u8>,
+    has_begun: bool,
     plan: Option<u64>,
     seen: u64,
-    counts: Counts,
-}
-
-/// The parser: fed line by line, asked once at the end.
-#[derive(Debug, Default)]
-pub(crate) struct Parser {
-    /// Open suites, the outermost first.
-    suites: Vec<Suite>,
-    failed_tests: Vec<String>,
+    /// The test that runs.
+    running: Option<String>,
+    notes: Vec<String>,
+    took: (f64, u32),
     problems: Vec<String>,
 }
 
-/// What a whole stream said.
+/// The end of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub(crate) counts: Counts,
-    /// Names of the outermost tests that failed, as `ONLY=` takes them.
-    pub(crate) failed_tests: Vec<String>,
-    /// Outermost tests that the plan told of, and verdicts on them.
-    pub(crate) planned: u64,
-    pub(crate) verdicts: u64,
-    /// Why the stream itself cannot be trusted; empty when it can.
+pub(crate) struct End {
+    /// The test that had begun and has no verdict.
+    pub(crate) interrupted: Option<String>,
+    /// What is wrong with the verdicts themselves.
     pub(crate) problems: Vec<String>,
-}
-
-impl Summary {
-    /// The runs of one plan, each of what the ones before have left: all but the last one
-    /// ended in its midst.
-    pub(crate) fn of_parts(parts: Vec<Summary>) -> Summary {
-        // From the end, so that each is compared with all that follows it.
-        let joined = parts.into_iter().rev();
-        let joined = joined.reduce(|rest, part| part.followed_by(rest));
-        joined.unwrap_or_default()
-    }
-
-    /// This run ended in the midst of its plan, and `rest` has run what was left of it.
-    fn followed_by(mut self, mut rest: Summary) -> Summary {
-        if self.planned == 0 {
-            return rest;
-        }
-        let left = self.planned.saturating_sub(self.verdicts);
-        // What is missing here is there, or is missed there. Whatever else was wrong still is.
-        let missing = cut_short(self.planned, self.verdicts);
-        self.problems.retain(|problem| *problem != missing);
-        if rest.planned != left {
-            let problem = format!("{left} tests were left, and {} planned", rest.planned);
-            self.problems.push(problem);
-        }
-        self.problems.append(&mut rest.problems);
-        self.failed_tests.append(&mut rest.failed_tests);
-        self.counts += rest.counts;
-        self.verdicts += rest.verdicts;
-        self
-    }
+    /// What is missing, which a crash of the guest explains.
+    pub(crate) missing: Vec<String>,
 }
 
 /// A line that has a meaning.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum Line<'a> {
     Version,
     Plan(u64),
-    Verdict(Verdict<'a>),
+    Begins(&'a str),
+    Took(f64, u32),
     BailOut(&'a str),
+    Verdict {
+        number: u64,
+        name: &'a str,
+        ending: Ending,
+    },
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Verdict<'a> {
-    ok: bool,
-    number: u64,
-    name: &'a str,
-    skipped: bool,
-}
-
-impl Parser {
-    /// Takes the next line; what is not KTAP (a program's own output) passes.
-    pub(crate) fn line(&mut self, line: &str) {
-        let text = line.trim_start_matches(' ');
-        let depth = (line.len() - text.len()) / 2;
-        match parse(text.trim_end()) {
-            Some(Line::Version) => self.open(depth),
-            Some(Line::Plan(count)) => self.plan(depth, count),
-            Some(Line::Verdict(verdict)) => self.verdict(depth, &verdict),
-            Some(Line::BailOut(why)) => self.problems.push(format!("the tests gave up: {why}")),
-            None => {}
+impl Stream {
+    /// Takes a piece of the terminal's output; the verdicts in it.
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Vec<Verdict> {
+        self.partial.extend_from_slice(piece);
+        let mut verdicts = Vec::new();
+        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            verdicts.extend(self.line(String::from_utf8_lossy(&line).trim_end()));
         }
+        verdicts
     }
 
-    /// The verdict on the whole: suites still open are closed and checked.
-    pub(crate) fn finish(mut self) -> Summary {
-        if self.suites.is_empty() {
-            self.problems.push("no test output at all".into());
+    fn line(&mut self, line: &str) -> Option<Verdict> {
+        match parse(line) {
+            None => self.notes.push(line.to_owned()),
+            Some(Line::Version) if self.has_begun => self.problem("a second suite begins"),
+            Some(Line::Version) => self.has_begun = true,
+            Some(Line::Plan(_)) if self.plan.is_some() => self.problem("a second plan"),
+            Some(Line::Plan(count)) => self.plan = Some(count),
+            Some(Line::Begins(name)) => self.running = Some(name.to_owned()),
+            Some(Line::Took(seconds, idle)) => self.took = (seconds, idle),
+            Some(Line::BailOut(why)) => self.problem(&format!("the tests gave up: {why}")),
+            Some(Line::Verdict {
+                number,
+                name,
+                ending,
+            }) => return Some(self.verdict(number, name, ending)),
         }
-        self.close_below(1);
-        let outermost = self.suites.first();
-        let planned = outermost.and_then(|suite| suite.plan).unwrap_or(0);
-        let verdicts = outermost.map_or(0, |suite| suite.seen);
-        let counts = self.close().unwrap_or_default();
-        Summary {
-            counts,
-            planned,
-            verdicts,
-            failed_tests: self.failed_tests,
-            problems: self.problems,
-        }
+        None
     }
 
-    fn open(&mut self, depth: usize) {
-        if depth < self.suites.len() {
-            self.problems
-                .push(format!("a second suite opens at level {depth}"));
-            return;
+    fn verdict(&mut self, number: u64, name: &str, ending: Ending) -> Verdict {
+        if !self.has_begun {
+            self.problem(&format!("a verdict on {name} before \"KTAP version 1\""));
         }
-        self.suites.resize_with(depth + 1, Suite::default);
-    }
-
-    fn plan(&mut self, depth: usize, count: u64) {
-        match self.suites.get_mut(depth) {
-            Some(suite) if suite.plan.is_none() => suite.plan = Some(count),
-            Some(_) => self.problems.push(format!("a second plan 1..{count}")),
-            None => self
-                .problems
-                .push(format!("plan 1..{count} without \"KTAP version 1\"")),
-        }
-    }
-
-    fn verdict(&mut self, depth: usize, verdict: &Verdict<'_>) {
-        if depth >= self.suites.len() {
-            self.problems
-                .push(format!("verdict on {} outside of a suite", verdict.name));
-            return;
-        }
-        let inner = self.close_below(depth + 1);
-        let Some(suite) = self.suites.get_mut(depth) else {
-            return;
-        };
-        suite.seen += 1;
-        if verdict.number != suite.seen {
-            self.problems.push(format!(
-                "verdict {} ({}) where number {} was due",
-                verdict.number, verdict.name, suite.seen
+        self.seen += 1;
+        if number != self.seen {
+            let due = self.seen;
+            self.problem(&format!(
+                "verdict {number} ({name}) where number {due} was due"
             ));
         }
-        // A failure that no subtest explains is one of its own.
-        let own = Counts {
-            passed: u64::from(verdict.ok && !verdict.skipped && inner.total() == 0),
-            failed: u64::from(!verdict.ok && inner.failed == 0),
-            skipped: u64::from(verdict.ok && verdict.skipped && inner.total() == 0),
+        let running = self.running.take();
+        if running.as_deref() != Some(name) {
+            self.problem(&format!("a verdict on {name} while {running:?} ran"));
+        }
+        let (seconds, idle_percent) = mem::take(&mut self.took);
+        Verdict {
+            name: name.to_owned(),
+            ending,
+            seconds,
+            idle_percent,
+            notes: mem::take(&mut self.notes),
+        }
+    }
+
+    fn problem(&mut self, text: &str) {
+        self.problems.push(text.to_owned());
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn finish(mut self) -> (End, Vec<Verdict>) {
+        let last = self.feed(b"\n");
+        let missing = if !self.has_begun {
+            Some("no test output at all".to_owned())
+        } else {
+            match self.plan {
+                None => Some("no plan (1..N): tests may be missing".to_owned()),
+                Some(plan) if plan != self.seen => {
+                    Some(format!("{plan} tests planned, {} verdicts", self.seen))
+                }
+                Some(_) => None,
+            }
         };
-        suite.counts += own;
-        suite.counts += inner;
-        if verdict.ok && inner.failed > 0 {
-            self.problems
-                .push(format!("{} is ok and a part of it is not", verdict.name));
-        }
-        if depth == 0 && (!verdict.ok || inner.failed > 0) {
-            self.failed_tests.push(verdict.name.to_owned());
-        }
+        let end = End {
+            interrupted: self.running,
+            problems: self.problems,
+            missing: missing.into_iter().collect(),
+        };
+        (end, last)
     }
-
-    /// Closes the suites inside of `depth`; the counts of all of them.
-    fn close_below(&mut self, depth: usize) -> Counts {
-        let mut counts = Counts::default();
-        while self.suites.len() > depth {
-            counts += self.close().unwrap_or_default();
-        }
-        counts
-    }
-
-    fn close(&mut self) -> Option<Counts> {
-        let suite = self.suites.pop()?;
-        match suite.plan {
-            None => self
-                .problems
-                .push("a suite without a plan (1..N): tests may be missing".into()),
-            Some(plan) if plan != suite.seen => self.problems.push(cut_short(plan, suite.seen)),
-            Some(_) => {}
-        }
-        Some(suite.counts)
-    }
-}
-
-fn cut_short(planned: u64, verdicts: u64) -> String {
-    format!("{planned} tests planned, {verdicts} verdicts")
 }
 
 fn parse(text: &str) -> Option<Line<'_>> {
-    if text.strip_prefix("KTAP version ").is_some() {
+    if text.starts_with("KTAP version ") {
         return Some(Line::Version);
     }
-    if let Some(rest) = text.strip_prefix("Bail out!") {
-        return Some(Line::BailOut(rest.trim()));
+    if let Some(why) = text.strip_prefix("Bail out!") {
+        return Some(Line::BailOut(why.trim()));
     }
-    if let Some(rest) = text.strip_prefix("1..") {
-        let count = rest.split(' ').next()?;
+    if let Some(name) = text.strip_prefix("# begins: ") {
+        return Some(Line::Begins(name));
+    }
+    if let Some(took) = text.strip_prefix("# took: ") {
+        let (seconds, idle) = took.strip_suffix(" % idle")?.split_once(" s, ")?;
+        return Some(Line::Took(seconds.parse().ok()?, idle.parse().ok()?));
+    }
+    if let Some(count) = text.strip_prefix("1..") {
         return count.parse().ok().map(Line::Plan);
     }
     let (ok, rest) = match text.strip_prefix("not ok ") {
         Some(rest) => (false, rest),
         None => (true, text.strip_prefix("ok ")?),
     };
-    let (number, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-    let number = number.parse().ok()?;
+    let (number, rest) = rest.split_once(' ')?;
     let (name, directive) = rest.split_once(" # ").unwrap_or((rest, ""));
-    Some(Line::Verdict(Verdict {
-        ok,
-        number,
-        name: name.trim_start_matches("- ").trim(),
-        skipped: directive.starts_with("SKIP"),
-    }))
+    let ending = match (ok, directive.strip_prefix("SKIP")) {
+        (true, Some(reason)) => Ending::Skipped(reason.trim().to_owned()),
+        (true, None) => Ending::Passed,
+        (false, _) => Ending::Failed,
+    };
+    Some(Line::Verdict {
+        number: number.parse().ok()?,
+        name: name.trim(),
+        ending,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Summary {
-        let mut parser = Parser::default();
-        text.lines().for_each(|line| parser.line(line));
-        parser.finish()
-    }
-
-    fn counts(passed: u64, failed: u64, skipped: u64) -> Counts {
-        Counts {
-            passed,
-            failed,
-            skipped,
+    fn read(text: &str) -> (Vec<Verdict>, End) {
+        let mut stream = Stream::default();
+        // In pieces that are no lines.
+        let mut verdicts = Vec::new();
+        for piece in text.as_bytes().chunks(7) {
+            verdicts.extend(stream.feed(piece));
         }
+        let (end, last) = stream.finish();
+        verdicts.extend(last);
+        (verdicts, end)
     }
 
-    #[test]
-    fn verdicts_are_counted() {
-        let summary = read(
-            "KTAP version 1\n1..3\nok 1 - attach\nnot ok 2 - detach\nok 3 sample # SKIP no PMU\n",
-        );
-        assert_eq!(summary.counts, counts(1, 1, 1));
-        assert_eq!(summary.failed_tests, ["detach"]);
-        assert_eq!(summary.problems, [""; 0]);
-    }
+    const GOOD: &str = "KTAP version 1\n1..3\n# begins: a\n# took: 1.25 s, 40 % idle\nok 1 a\n\
+        # begins: b\n# values: 1 and 2\n# took: 0.50 s, 0 % idle\nnot ok 2 b\n\
+        # begins: c\n# took: 0.10 s, 9 % idle\nok 3 c # SKIP no PMU\n";
 
     #[test]
-    fn other_output_is_let_through() {
-        let summary = read("hello\nKTAP version 1\n1..1\n# note\nokay\n1..x\nok 1 a\n");
-        assert_eq!(summary.counts, counts(1, 0, 0));
-        assert_eq!(summary.problems, [""; 0]);
-    }
-
-    #[test]
-    fn subtests_count_instead_of_their_parent() {
-        let summary = read(concat!(
-            "KTAP version 1\n1..2\n",
-            "  KTAP version 1\n  1..2\n  ok 1 a\n  not ok 2 b\n",
-            "not ok 1 parent\nok 2 c\n"
-        ));
-        assert_eq!(summary.counts, counts(2, 1, 0));
-        assert_eq!(summary.failed_tests, ["parent"]);
-        assert_eq!(summary.problems, [""; 0]);
-    }
-
-    #[test]
-    fn failed_subtest_under_an_ok_parent_is_a_problem() {
-        let summary =
-            read("KTAP version 1\n1..1\n  KTAP version 1\n  1..1\n  not ok 1 b\nok 1 parent\n");
-        assert_eq!(summary.counts, counts(0, 1, 0));
-        assert_eq!(summary.failed_tests, ["parent"]);
-        assert_eq!(summary.problems.len(), 1);
-    }
-
-    #[test]
-    fn the_rest_of_a_plan_is_added() {
-        let cut = || read("KTAP version 1\n1..3\nok 1 a\n");
-        let whole = cut().followed_by(read("KTAP version 1\n1..2\nok 1 b\nnot ok 2 c\n"));
-        assert_eq!(whole.counts, counts(2, 1, 0));
-        assert_eq!((whole.planned, whole.verdicts), (3, 3));
-        assert_eq!(whole.failed_tests, ["c"]);
-        assert_eq!(whole.problems, [""; 0]);
-        let double = read("KTAP version 1\n1..3\nok 1 a\nok 1 a\n");
-        let whole = double.followed_by(read("KTAP version 1\n1..1\nok 1 c\n"));
-        assert_eq!(whole.problems.len(), 1, "{:?}", whole.problems);
-        // One that died before it had a plan.
-        let whole = read("").followed_by(read("KTAP version 1\n1..1\nok 1 a\n"));
-        assert_eq!((whole.planned, whole.problems.len()), (1, 0));
-        for rest in [
-            "KTAP version 1\n1..1\nok 1 b\n",
-            "KTAP version 1\n1..2\nok 1 b\n",
-            "",
-        ] {
-            assert_ne!(cut().followed_by(read(rest)).problems, [""; 0], "{rest}");
-        }
-    }
-
-    #[test]
-    fn a_run_may_go_on_more_than_once() {
-        let first = "KTAP version 1\n1..4\nok 1 a\n";
-        let last = "KTAP version 1\n1..2\nok 1 c\nok 2 d\n";
-        let whole = |middle: &[&str], last: &str| {
-            let texts = [&[first], middle, &[last]].concat();
-            Summary::of_parts(texts.into_iter().map(read).collect())
+    fn verdicts_come_with_their_times_and_lines() {
+        let (verdicts, end) = read(GOOD);
+        assert_eq!(end, End::default());
+        let names: Vec<_> = verdicts.iter().map(|verdict| &verdict.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let [a, b, c] = &verdicts[..] else {
+            unreachable!()
         };
-        let cut = "KTAP version 1\n1..3\nok 1 b\n";
-        // Ones that had no time for a verdict, or not even for a plan.
-        let none = "KTAP version 1\n1..3\n";
-        for middle in [
-            &[cut][..],
-            &[none, cut],
-            &["", cut],
-            &[cut, "KTAP version 1\n"],
-        ] {
-            let whole = whole(middle, last);
-            assert_eq!(whole.counts, counts(4, 0, 0), "{middle:?}");
-            assert_eq!(whole.problems, [""; 0], "{middle:?}");
-        }
-        for (middle, last) in [(&[none][..], last), (&[cut], ""), (&[cut], cut)] {
-            let problems = whole(middle, last).problems;
-            assert_ne!(problems, [""; 0], "{middle:?}, {last}");
-        }
+        assert_eq!((a.seconds, a.idle_percent), (1.25, 40));
+        assert_eq!((&a.ending, a.notes.len()), (&Ending::Passed, 0));
+        assert_eq!(b.ending, Ending::Failed);
+        assert_eq!(b.notes, ["# values: 1 and 2"]);
+        assert_eq!(c.ending, Ending::Skipped("no PMU".into()));
     }
 
     #[test]
-    fn missing_things_are_problems() {
+    fn a_plan_may_stand_at_the_end() {
+        let (verdicts, end) = read("KTAP version 1\n# begins: a\nok 1 a\n1..1");
+        assert_eq!((verdicts.len(), end), (1, End::default()));
+    }
+
+    #[test]
+    fn what_began_and_has_no_verdict_was_interrupted() {
+        let (verdicts, end) = read("KTAP version 1\n# begins: a\nok 1 a\n# begins: b\n");
+        assert_eq!(verdicts.len(), 1);
+        assert_eq!(end.interrupted.as_deref(), Some("b"));
+        assert_eq!(end.missing.len(), 1);
+        assert_eq!(end.problems, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_missing_is_seen() {
         for text in [
             "",
             "KTAP version 1\n",
-            "KTAP version 1\nok 1 a\n",
-            "KTAP version 1\n1..2\nok 1 a\n",
-            "KTAP version 1\n1..1\nok 1 a\nok 1 a\n",
-            "KTAP version 1\n1..2\nok 2 b\nok 1 a\n",
-            "KTAP version 1\n1..1\n1..1\nok 1 a\n",
-            "KTAP version 1\n1..1\nok 1 a\nKTAP version 1\n",
-            "KTAP version 1\n1..1\n  KTAP version 1\n  1..2\n  ok 1 a\nok 1 p\n",
-            "KTAP version 1\n1..1\nBail out! no module\nok 1 a\n",
-            "1..1\nok 1 a\n",
+            "KTAP version 1\n# begins: a\nok 1 a\n",
+            "KTAP version 1\n1..2\n# begins: a\nok 1 a\n",
+            "KTAP version 1\n1..0\n# begins: a\nok 1 a\n",
         ] {
-            assert_ne!(read(text).problems, [""; 0], "{text:?}");
+            assert_ne!(read(text).1.missing, [""; 0], "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_is_out_of_order_is_a_problem() {
+        for text in [
+            "KTAP version 1\n1..1\nok 1 a\n",
+            "KTAP version 1\n1..1\n# begins: b\nok 1 a\n",
+            "KTAP version 1\n1..2\n# begins: a\nok 1 a\nok 2 a\n",
+            "KTAP version 1\n1..1\n# begins: a\nok 2 a\n",
+            "KTAP version 1\n1..1\n1..1\n# begins: a\nok 1 a\n",
+            "KTAP version 1\nKTAP version 1\n1..1\n# begins: a\nok 1 a\n",
+            "KTAP version 1\n1..1\nBail out! no module\n# begins: a\nok 1 a\n",
+            "1..1\n# begins: a\nok 1 a\nKTAP version 1\n",
+        ] {
+            assert_ne!(read(text).1.problems, [""; 0], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn other_output_goes_with_the_test() {
+        let text = "KTAP version 1\n1..1\n# begins: a\nokay\n1..x\n# took: long\nok 1 a\n";
+        let (verdicts, end) = read(text);
+        assert_eq!(end, End::default());
+        assert_eq!(verdicts[0].notes, ["okay", "1..x", "# took: long"]);
     }
 }

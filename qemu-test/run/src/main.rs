@@ -2,13 +2,22 @@
 //! Boots the guest and runs something in it: the tests, the demo, a shell or
 //! one command.
 //!
-//! Exit status: of `exec` the command's own; else 0, 1 when a test failed.
-//! Always 69 when the run itself could not be done.
+//! Exit status: of `exec` the command's own; else 0, 1 when a test failed, 2 when no test is
+//! called so. Always 69 when the run itself could not be done.
 
 mod carried;
+mod catalogue;
+mod controls;
 mod guest;
 mod ktap;
+mod oops;
+mod order;
+mod preflight;
 mod report;
+mod results;
+mod skips;
+mod suite;
+mod times;
 mod trouble;
 
 use std::env;
@@ -17,12 +26,15 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
 
+use controls::Controls;
 use guest::{Guest, Terminal};
+use suite::{Run, Stage};
 
 /// Boots the guest and runs something in it.
 #[derive(Parser)]
@@ -62,11 +74,7 @@ struct Options {
 #[derive(Subcommand)]
 enum Verb {
     /// Runs the guest's tests
-    Test {
-        /// Runs the test of this name alone
-        #[arg(long)]
-        only: Option<String>,
-    },
+    Test(Selection),
     /// Traces a program in a container, for show
     Demo,
     /// Opens a shell in the guest; its end powers the guest off
@@ -76,6 +84,22 @@ enum Verb {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+}
+
+#[derive(Args)]
+struct Selection {
+    /// Runs the test of this name alone
+    #[arg(long)]
+    only: Option<String>,
+    /// Runs the quick tests alone, and none of the boots that check more
+    #[arg(long)]
+    quick: bool,
+    /// The tests' order [default: one of the commit]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Guests of one CPU side by side [default: the host's CPUs, at most 4]
+    #[arg(long)]
+    guests: Option<usize>,
 }
 
 /// The run could not be done (`EX_UNAVAILABLE` of sysexits.h).
@@ -99,15 +123,19 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<u8> {
     let guest = prepare(&cli.options)?;
-    match &cli.verb {
-        Verb::Test { only } => test(guest, only.as_deref()),
+    // Its files are those of the build, as long as that does not change them.
+    let kept = guest.payload.clone();
+    let status = match &cli.verb {
+        Verb::Test(selection) => test(&guest, selection),
         Verb::Demo => exec(&guest, "exec /payload/demo"),
         Verb::Shell => shell(guest),
         Verb::Exec { command } => {
             let words: Vec<_> = command.iter().map(|word| quote(word)).collect();
             exec(&guest, &format!("exec {}", words.join(" ")))
         }
-    }
+    };
+    fs::remove_dir_all(&kept).with_context(|| kept.display().to_string())?;
+    status
 }
 
 fn prepare(options: &Options) -> Result<Guest> {
@@ -127,11 +155,19 @@ fn prepare(options: &Options) -> Result<Guest> {
             payload.display()
         );
     }
+    preflight::same_kernel(&image, &payload)?;
     let accel = script("scripts/accel.sh", &[image.as_os_str()])?;
     let sanitize = if options.sanitize { SANITIZE } else { "" };
+    let folder = run_folder(&project)?;
+    preflight::room(&folder)?;
+    let payload = preflight::keep(&payload, &folder)?;
     Ok(Guest {
-        folder: run_folder(&project)?,
+        folder,
         append: format!("{sanitize} {}", options.append),
+        cpus: None,
+        memory: None,
+        queue: None,
+        stop: Arc::default(),
         timeout: Duration::from_secs(options.timeout),
         silence: Duration::from_secs(options.silence),
         verbose: options.verbose,
@@ -178,56 +214,99 @@ fn run_folder(project: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// How often a run goes on after QEMU has lost a race; the last time with CPUs that take
-/// turns, which cannot lose it.
-const GOES_ON: usize = 6;
+/// Most guests side by side, each with 2 GB of memory.
+const GUESTS_MAX: usize = 4;
 
-fn test(mut guest: Guest, only: Option<&str>) -> Result<u8> {
-    let chosen = only.map(|name| format!(" --only {}", quote(name)));
-    let command = format!(
-        "exec /payload/nsprobe-guest-test{}",
-        chosen.unwrap_or_default()
-    );
-    let end = Instant::now().checked_add(guest.timeout);
-    let (first, mut outcome) = run_tests(&guest, &command)?;
-    let mut parts = vec![first];
-    for boot in 1..=GOES_ON {
-        if guest.accel != "tcg" || !guest.died_of_patching(&outcome, boot)? {
-            break;
+fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
+    let tests = catalogue::read(&guest.payload)?;
+    let host_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let guests = selection.guests.unwrap_or(host_cpus.min(GUESTS_MAX)).max(1);
+    let seed = match selection.seed {
+        Some(seed) => seed,
+        None => seed_of_commit(&guest.project),
+    };
+    let stage = |prefix, tests, guests, cpus, seed| Stage {
+        prefix,
+        tests,
+        guests,
+        guest: Guest {
+            cpus: env::var_os("SMP").is_none().then_some(cpus),
+            ..guest.clone()
+        },
+        seed,
+        shows_all: selection.only.is_some(),
+    };
+    let mut stages = Vec::new();
+    let mut chosen_controls = None;
+    if let Some(controls) = selection.only.as_deref().and_then(Controls::named) {
+        chosen_controls = Some(controls);
+    } else if let Some(name) = &selection.only {
+        let test = match catalogue::find(&tests, name) {
+            Ok(test) => test,
+            Err(error) => {
+                eprintln!("qemu-test: {error:#}");
+                return Ok(USAGE);
+            }
+        };
+        let cpus = if test.has(TWO_CPUS) { 2 } else { 1 };
+        stages.push(stage("", vec![test], 1, cpus, seed));
+    } else {
+        let chosen = |is_wanted: &dyn Fn(&catalogue::Test) -> bool| {
+            let tests = tests.iter().filter(|test| is_wanted(test));
+            tests.cloned().collect::<Vec<_>>()
+        };
+        let is_chosen = |test: &catalogue::Test| !selection.quick || test.has(QUICK);
+        let one = chosen(&|test| is_chosen(test) && !test.has(TWO_CPUS));
+        let two = chosen(&|test| is_chosen(test) && test.has(TWO_CPUS));
+        stages.push(stage("", one, guests, 1, seed));
+        stages.push(stage("races.", two, 1, 2, seed));
+        if !selection.quick {
+            let module = chosen(&|test| test.has(MODULE));
+            let mut close = stage("sanitised.", module, 1, 4, seed.wrapping_add(1));
+            close.guest.append += SANITIZE;
+            let memory = env::var_os("MEMORY").is_none();
+            close.guest.memory = memory.then(|| String::from("192M"));
+            stages.push(close);
+            chosen_controls = Some(Controls::all());
         }
-        if boot == GOES_ON {
-            guest.accel = "turns".into();
-        }
-        // The time is that of the whole run.
-        if let Some(end) = end {
-            guest.timeout = end.saturating_duration_since(Instant::now());
-        }
-        let done: u64 = parts.iter().map(|part| part.verdicts).sum();
-        eprintln!(
-            "qemu-test: QEMU has lost a race while the kernel patched its own text; going on \
-             behind the {done} tests that are done ({})",
-            guest.accel
-        );
-        let (rest, ended) = run_tests(&guest, &format!("{command} --skip {done}"))?;
-        parts.push(rest);
-        outcome = ended;
     }
-    let summary = ktap::Summary::of_parts(parts);
-    Ok(report::finish(&guest, summary, &outcome))
+    stages.retain(|stage| !stage.tests.is_empty());
+    let run = Run::new();
+    if let Some(controls) = &chosen_controls {
+        controls.plan(&run);
+    }
+    stages.iter().for_each(|stage| run.plan(stage));
+    println!("KTAP version 1\n1..{}", run.results().planned());
+    if let Some(controls) = &chosen_controls {
+        controls.run(&run, guest, guests)?;
+    }
+    for stage in &stages {
+        stage.run(&run)?;
+    }
+    let results = run.results();
+    report::finish(&guest.folder, &results)
 }
 
-fn run_tests(guest: &Guest, command: &str) -> Result<(ktap::Summary, guest::Outcome)> {
-    let mut lines = report::Lines::default();
-    eprintln!("booting the guest ({})", guest.accel);
-    let mut outcome = guest.run(
-        command,
-        Terminal::Pipe(&mut |piece| {
-            show(piece);
-            lines.feed(piece);
-        }),
-    )?;
-    outcome.problems.extend(carried::problems(guest)?);
-    Ok((lines.finish(), outcome))
+/// Wrong usage, such as a test that is not there.
+const USAGE: u8 = 2;
+
+/// Tags of tests: it needs CPUs that run at the same time; it is about the module and needs
+/// no containers; it is one of those that every commit passes.
+const TWO_CPUS: &str = "two-cpus";
+const MODULE: &str = "module";
+const QUICK: &str = "quick";
+
+/// A number of the commit, so that each has its own order, and the same one again.
+fn seed_of_commit(project: &Path) -> u64 {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(project).args(["rev-parse", "HEAD"]);
+    let output = git.stderr(Stdio::null()).output();
+    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let digits = String::from_utf8_lossy(&text)
+        .chars()
+        .take(8)
+        .collect::<String>();
+    u64::from_str_radix(&digits, 16).unwrap_or(1)
 }
 
 fn exec(guest: &Guest, command: &str) -> Result<u8> {

@@ -69,15 +69,6 @@ pub(crate) fn find(line: &str) -> Option<&'static Marker> {
     MARKERS.iter().find(|marker| line.contains(marker.text))
 }
 
-/// Whether the first trouble is a breakpoint in the kernel's own text that nobody has put
-/// there: none of a module's, and no other kind of crash.
-pub(crate) fn is_stale_breakpoint(console: &str) -> bool {
-    let mut lines = console.lines().skip_while(|line| find(line).is_none());
-    let is_breakpoint = lines.next().is_some_and(|line| line.contains("Oops: int3"));
-    let place = lines.find_map(|line| line.split_once("RIP: 0010:"));
-    is_breakpoint && place.is_some_and(|(_, place)| !place.contains('['))
-}
-
 /// The exit status, when the line is the guest's verdict.
 pub(crate) fn verdict(line: &str) -> Option<i32> {
     let (_, status) = line.split_once(VERDICT)?;
@@ -121,23 +112,6 @@ mod tests {
         ] {
             assert_eq!(text(line), Some(expected), "{line}");
         }
-    }
-
-    #[test]
-    fn stale_breakpoints_are_told_from_other_crashes() {
-        let oops = "[    3.1] nsprobe-guest: running\n[   58.8] Oops: int3: 0000 [#1] SMP NOPTI\n\
-                    [   58.8] CPU: 0 UID: 0 PID: 0 Comm: swapper/0\n";
-        let at = |place: &str| format!("{oops}[   58.9] RIP: 0010:{place}\n");
-        assert!(is_stale_breakpoint(&at("ttwu_do_activate+0x93/0x1b0")));
-        assert!(!is_stale_breakpoint(&at("handler+0x3/0x10 [nsprobe]")));
-        assert!(!is_stale_breakpoint(oops));
-        let earlier = "[    3.2] WARNING: CPU: 0 PID: 9 at x\n";
-        assert!(!is_stale_breakpoint(&format!(
-            "{earlier}{}",
-            at("f+0x1/0x2")
-        )));
-        let other = at("f+0x1/0x2").replace("int3", "0000");
-        assert!(!is_stale_breakpoint(&other));
     }
 
     #[test]

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs tests in stages, and a stage's tests in several guests side by side. The guests take
+//! tests from one queue, a folder that all see: who makes a folder of a test's name there has
+//! the test, and nobody else.
+
+use crate::catalogue::Test;
+use crate::guest::{Guest, Outcome, Terminal};
+use crate::ktap::{Ending, Stream, Verdict};
+use crate::results::Results;
+use crate::{carried, order, quote, report};
+use anyhow::{Context, Result};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Tests that may take so many seconds and more are begun early.
+const LONG: u64 = 180;
+
+/// How often a stage goes on behind crashes that are QEMU's own.
+const GOES_ON: usize = 3;
+
+/// Tests that run under the same conditions.
+pub(crate) struct Stage {
+    /// Stands in front of the tests' names; empty for the plain one.
+    pub(crate) prefix: &'static str,
+    pub(crate) tests: Vec<Test>,
+    /// Guests side by side.
+    pub(crate) guests: usize,
+    /// How each of them is booted. Its folder holds all of theirs.
+    pub(crate) guest: Guest,
+    pub(crate) seed: u64,
+    /// Show what tests print although they pass.
+    pub(crate) shows_all: bool,
+}
+
+/// What the guests of a run share.
+pub(crate) struct Run {
+    results: Mutex<Results>,
+}
+
+impl Run {
+    pub(crate) fn new() -> Run {
+        Run {
+            results: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn results(&self) -> MutexGuard<'_, Results> {
+        // A thread that panicked has not left a verdict half-way.
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which tests are to come.
+    pub(crate) fn plan(&self, stage: &Stage) {
+        let mut results = self.results();
+        for test in &stage.tests {
+            results.plan(&stage.full_name(&test.name), test.limit_s);
+        }
+    }
+
+    /// Prints a verdict and keeps it.
+    pub(crate) fn take(&self, name: &str, guest: &str, verdict: Verdict, shows_all: bool) {
+        let mut text = String::new();
+        if shows_all || verdict.ending != Ending::Passed {
+            for note in &verdict.notes {
+                text += note;
+                text.push('\n');
+            }
+        }
+        let (ok, directive) = match &verdict.ending {
+            Ending::Passed => ("ok", String::new()),
+            Ending::Failed => ("not ok", String::new()),
+            Ending::Skipped(reason) => ("ok", format!(" SKIP {reason},")),
+        };
+        let seconds = verdict.seconds;
+        let mut results = self.results();
+        let number = results.add(name, guest, verdict);
+        text += &format!("{ok} {number} {name} #{directive} {seconds:.1} s, {guest}\n");
+        // A reader who left does not end the run.
+        let mut stdout = std::io::stdout();
+        let _ = stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush());
+    }
+}
+
+impl Stage {
+    fn full_name(&self, test: &str) -> String {
+        format!("{}{test}", self.prefix)
+    }
+
+    /// Runs all of its tests.
+    pub(crate) fn run(&self, run: &Run) -> Result<()> {
+        let queue = self.guest.folder.join(format!("{}queue", self.prefix));
+        let names = self.tests.iter();
+        let names = names.map(|test| (test.name.clone(), test.limit_s >= LONG));
+        let order = order::shuffle(names.collect(), self.seed);
+        fs::create_dir_all(queue.join("taken")).with_context(|| queue.display().to_string())?;
+        fs::write(queue.join("order"), order.join("\n") + "\n")?;
+        eprintln!(
+            "qemu-test: {} tests in {} ({}); their order is that of seed {}",
+            self.tests.len(),
+            self.guests_in_words(),
+            self.guest.accel,
+            self.seed
+        );
+        thread::scope(|scope| {
+            let guests: Vec<_> = (0..self.guests.min(self.tests.len()))
+                .map(|number| {
+                    let queue = &queue;
+                    scope.spawn(move || {
+                        let ended = self.run_guest(run, queue, number);
+                        if ended.is_err() {
+                            self.guest.stop.store(true, Ordering::Relaxed);
+                        }
+                        ended
+                    })
+                })
+                .collect();
+            for guest in guests {
+                match guest.join() {
+                    Ok(ended) => ended?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn guests_in_words(&self) -> String {
+        let guests = match self.guests {
+            1 => String::from("one guest"),
+            more => format!("{more} guests"),
+        };
+        match self.guest.cpus {
+            Some(1) => format!("{guests} of one CPU"),
+            Some(cpus) => format!("{guests} of {cpus} CPUs"),
+            None => guests,
+        }
+    }
+
+    /// One guest; another one in its place when it died of QEMU's own doing.
+    fn run_guest(&self, run: &Run, queue: &Path, number: usize) -> Result<()> {
+        let mut again: Vec<String> = Vec::new();
+        for boot in 0.. {
+            let guest = self.guest_called(queue, &name(self.prefix, number, boot))?;
+            let mut command = String::from("exec /payload/nsprobe-guest-test --queue /run/queue");
+            for test in &again {
+                // The first pass may be luck.
+                command += &format!(" --first {0} --first {0}", quote(test));
+            }
+            let mut stream = Stream::default();
+            let take = |verdicts: Vec<Verdict>| {
+                for verdict in verdicts {
+                    let name = self.full_name(&verdict.name);
+                    run.take(&name, &guest.name(), verdict, self.shows_all);
+                }
+            };
+            let mut sink = |piece: &[u8]| take(stream.feed(piece));
+            let outcome = guest.run(&command, Terminal::Pipe(&mut sink))?;
+            let (end, last) = stream.finish();
+            take(last);
+            let mut results = run.results();
+            for problem in end.problems {
+                results.problem(format!("{}: {problem}", guest.name()));
+            }
+            remark_boots(&mut results, &guest, &outcome);
+            let went_well = outcome.problems.is_empty();
+            let may_go_on = !went_well
+                && boot < GOES_ON
+                && outcome.running
+                && guest.accel == "tcg"
+                && guest.died_of_qemu()?;
+            if may_go_on {
+                let place = match &end.interrupted {
+                    Some(test) => self.full_name(test),
+                    None => String::from("between two tests"),
+                };
+                results.remark(format!(
+                    "guest {} died of QEMU's own doing ({place}), and another one went on; \
+                     console: {}",
+                    guest.name(),
+                    guest.console().display()
+                ));
+                if let Some(test) = end.interrupted {
+                    if !results.interrupt(&place) {
+                        return Ok(());
+                    }
+                    again.push(test);
+                }
+                continue;
+            }
+            for text in end.missing.into_iter().filter(|_| went_well) {
+                results.problem(format!("{}: {text}", guest.name()));
+            }
+            if let Some(test) = end.interrupted {
+                results.problem(format!("{} ended in the midst of {test}", guest.name()));
+            }
+            if outcome
+                .status
+                .is_some_and(|status| !(0..=1).contains(&status))
+            {
+                let status = outcome.status.unwrap_or_default();
+                results.problem(format!("{}: the tests ended with {status}", guest.name()));
+            }
+            for problem in &outcome.problems {
+                results.problem(format!("{}: {problem}", guest.name()));
+            }
+            if !went_well {
+                report::console(&guest, &outcome);
+            }
+            for problem in carried::problems(&guest)? {
+                results.problem(problem);
+            }
+            return Ok(());
+        }
+        unreachable!("the last boot returns")
+    }
+
+    fn guest_called(&self, queue: &Path, name: &str) -> Result<Guest> {
+        let folder = self.guest.folder.join(name);
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Guest {
+            folder,
+            queue: Some(queue.to_owned()),
+            ..self.guest.clone()
+        })
+    }
+}
+
+/// Boots that were tried again are no secret.
+pub(crate) fn remark_boots(results: &mut Results, guest: &Guest, outcome: &Outcome) {
+    if outcome.died_booting > 0 {
+        results.remark(format!(
+            "guest {} was booted again {} times: its kernel had died of QEMU's own doing \
+             before a test had begun",
+            guest.name(),
+            outcome.died_booting
+        ));
+    }
+}
+
+/// What a guest is called: its stage, its letter, and its boot when it is not the first.
+fn name(prefix: &str, number: usize, boot: usize) -> String {
+    let letter = char::from(b'a' + (number % 26) as u8);
+    let boot = if boot == 0 {
+        String::new()
+    } else {
+        format!("-{}", boot + 1)
+    };
+    format!("{prefix}{letter}{boot}")
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A module that harms the kernel on purpose, in the ways in which nsprobe could: the runner
+ * must call each a failed run, for the right reason (qemu-test/run/src/controls.rs).
+ *
+ * What is left behind at unload is allocated, so that its code is gone and not its data: a
+ * late call then runs the text of an unloaded module.
+ */
+#include <linux/delay.h>
+#include <linux/irq_work.h>
+#include <linux/kthread.h>
+#include <linux/math.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/timer.h>
+#include <linux/tracepoint.h>
+#include <linux/vmalloc.h>
+
+static char *what = "";
+module_param(what, charp, 0444);
+MODULE_PARM_DESC(what, "breakpoint, tracepoint, timer, irq_work, warning, stall or hang");
+
+/* Not inlined, so that it is in the module's own text. */
+static noinline void late_timer(struct timer_list *timer)
+{
+	pr_info("trouble: the timer's code is still there\n");
+}
+
+/* Again at each tick, so that one comes behind the unload. */
+static noinline void late_work(struct irq_work *work)
+{
+	irq_work_queue(work);
+}
+
+static noinline void late_probe(void *data, struct task_struct *task, u64 clone_flags)
+{
+}
+
+static void find_newtask(struct tracepoint *point, void *found)
+{
+	if (!strcmp(point->name, "task_newtask"))
+		*(struct tracepoint **)found = point;
+}
+
+static int leave_tracepoint(void)
+{
+	struct tracepoint *point = NULL;
+
+	for_each_kernel_tracepoint(find_newtask, &point);
+	return point ? tracepoint_probe_register(point, late_probe, NULL) : -ENOENT;
+}
+
+static int leave_timer(void)
+{
+	struct timer_list *late = kzalloc(sizeof(*late), GFP_KERNEL);
+
+	if (!late)
+		return -ENOMEM;
+	timer_setup(late, late_timer, 0);
+	mod_timer(late, jiffies + 2 * HZ);
+	return 0;
+}
+
+static int leave_irq_work(void)
+{
+	struct irq_work *late = kmalloc(sizeof(*late), GFP_KERNEL);
+
+	if (!late)
+		return -ENOMEM;
+	*late = IRQ_WORK_INIT_LAZY(late_work);
+	irq_work_queue(late);
+	return 0;
+}
+
+/* A breakpoint in the kernel's own text, as a kprobe that was forgotten leaves one. */
+static int leave_breakpoint(void)
+{
+	unsigned long at = (unsigned long)int_sqrt;
+	struct page *page = pfn_to_page(__pa_symbol(at) >> PAGE_SHIFT);
+	u8 *alias = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
+
+	if (!alias)
+		return -ENOMEM;
+	alias[offset_in_page(at)] = 0xcc;
+	vunmap(alias);
+	return int_sqrt(4) == 2 ? 0 : -EIO;
+}
+
+static int hang(void *unused)
+{
+	set_current_state(TASK_UNINTERRUPTIBLE);
+	schedule();
+	return 0;
+}
+
+static void done(struct rcu_head *head)
+{
+}
+
+/* A reader that a grace period waits for; it may be preempted, so that one can begin. */
+static void stall(void)
+{
+	static struct rcu_head head;
+
+	rcu_read_lock();
+	call_rcu(&head, done);
+	mdelay(20000);
+	rcu_read_unlock();
+}
+
+static int __init trouble_init(void)
+{
+	if (!strcmp(what, "tracepoint"))
+		return leave_tracepoint();
+	if (!strcmp(what, "timer"))
+		return leave_timer();
+	if (!strcmp(what, "breakpoint"))
+		return leave_breakpoint();
+	if (!strcmp(what, "irq_work"))
+		return leave_irq_work();
+	if (!strcmp(what, "warning"))
+		return WARN(1, "trouble: on purpose\n") ? 0 : -EIO;
+	if (!strcmp(what, "hang"))
+		return PTR_ERR_OR_ZERO(kthread_run(hang, NULL, "trouble"));
+	if (!strcmp(what, "stall")) {
+		stall();
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static void __exit trouble_exit(void)
+{
+}
+
+module_init(trouble_init);
+module_exit(trouble_exit);
+MODULE_DESCRIPTION("Harms the kernel on purpose, for tests of the tests");
+MODULE_LICENSE("GPL");
