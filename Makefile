@@ -9,8 +9,10 @@ CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nsprobe
 MIRROR ?=
 # How the guest runs: kvm, tcg, or auto.
 ACCEL ?= auto
-# For make test: the name of the one test to run.
+# For make test: the name of the one test to run, without those of the host.
 ONLY ?=
+# For make test and quick: the order of the tests; empty: one of the commit.
+SEED ?=
 # For make fuzz: seconds for each target.
 FUZZ_SECONDS ?= 120
 # Where make install puts things; DESTDIR comes before it.
@@ -23,7 +25,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod userland payload check fuzz test demo bench bench-stacks bench-tasks shell install clean
+.PHONY: help sdk image kmod trouble userland payload check fuzz quick test demo bench bench-stacks bench-tasks shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -39,10 +41,14 @@ image: ## The guest: stock kernel and a root with podman (once, about 2 minutes)
 kmod: ## The module: build/kmod/nsprobe.ko
 	@scripts/kmod.sh
 
+# A module that harms the kernel on purpose, for the tests of the runner.
+trouble:
+	@scripts/trouble.sh
+
 userland: ## The program nsprobe and the tests' programs
 	@scripts/cargo.sh build --release --workspace
 
-payload: kmod userland
+payload: kmod trouble userland
 	@scripts/payload.sh >/dev/null
 
 check: ## What one runs before a commit: formats, lints, host tests
@@ -51,8 +57,12 @@ check: ## What one runs before a commit: formats, lints, host tests
 fuzz: ## Hostile bytes, guided by the code they reach (FUZZ_SECONDS=120 for each target)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-test: check payload image ## All tests: those of check, then the guest's (ONLY=name for one)
-	@$(RUN) test $(if $(ONLY),--only '$(ONLY)')
+quick: check payload image ## For a commit: check, and the module's quick tests in the guest
+	@$(RUN) test --quick $(if $(SEED),--seed $(SEED))
+
+# One test of the guest's needs none of the host's.
+test: $(if $(ONLY),,check) payload image ## For a merge: all tests (ONLY=name for one of the guest's)
+	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
 
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo

@@ -3,9 +3,9 @@
 # Collects what the guest sees as /payload. It builds nothing but the victims:
 # what is not built yet is left out.
 #
-# Inputs:  build/kmod/nsprobe.ko; nsprobe, nsprobe-guest-test and nsprobe-victim-panics
-#          as `make userland` builds them, or those of PROFILE=debug;
-#          qemu-test/{init,demo,victims}.
+# Inputs:  build/kmod/nsprobe.ko and kver; build/trouble/trouble.ko; nsprobe,
+#          nsprobe-guest-test and nsprobe-victim-panics as `make userland` builds them, or
+#          those of PROFILE=debug; qemu-test/{init,demo,victims}.
 # Outputs: build/payload, whose path is printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -29,6 +29,8 @@ collect() { # from name
 programs=build/cargo/x86_64-unknown-linux-gnu/${PROFILE:-release}
 
 collect build/kmod/nsprobe.ko nsprobe.ko
+collect build/kmod/kver kver
+collect build/trouble/trouble.ko trouble.ko
 collect "$programs/nsprobe" nsprobe
 collect "$programs/nsprobe-guest-test" nsprobe-guest-test
 collect "$programs/nsprobe-victim-panics" victims/panics

@@ -14,13 +14,15 @@ pub(crate) const IMAGE: &str = "localhost/nsprobe-test";
 /// Where [`Container::redis`] listens.
 const SOCKET: &str = "/tmp/r.sock";
 
-/// Files that exist while the tests of a run use containers.
+/// Exists from the moment a container is made until all are seen to be gone.
 const USED: &str = "/run/nsprobe-containers-used";
 
 /// A running container; removed with the value.
 pub(crate) struct Container {
     /// Its name.
     pub(crate) name: String,
+    /// Where its monitor has written the number of its first process.
+    pid_file: PathBuf,
 }
 
 fn podman(arguments: &[&str]) -> Result<String, String> {
@@ -93,21 +95,24 @@ impl Container {
 
     fn start(name: &str, what: &[&str], command: &[&str]) -> Container {
         let _ = fs::write(USED, "");
+        let pid_file = PathBuf::from(format!("/run/nsprobe-pid-of-{name}"));
+        let _ = fs::remove_file(&pid_file);
+        let pid_path = pid_file.to_str().expect("a plain name");
         let mut arguments = vec!["run", "-d", "--name", name, "--network", "none"];
-        arguments.extend(["--log-driver", "none"]);
+        arguments.extend(["--log-driver", "none", "--pidfile", pid_path]);
         arguments.extend(what);
         arguments.extend(command);
         podman(&arguments).unwrap_or_else(|error| panic!("podman run {name}: {error}"));
         Container {
             name: name.to_string(),
+            pid_file,
         }
     }
 
     /// Process id of its first process, as the guest numbers it.
     pub(crate) fn pid(&self) -> u32 {
-        let format = "{{.State.Pid}}";
-        let pid = podman(&["inspect", "-f", format, &self.name]).expect("it runs");
-        pid.parse().expect("a number")
+        let pid = fs::read_to_string(&self.pid_file).expect("podman has written it");
+        pid.trim().parse().expect("a number")
     }
 
     /// Copies a file of the guest's into it.
@@ -214,19 +219,21 @@ impl Drop for Root {
     }
 }
 
-/// Whether some test has used containers.
-pub(crate) fn was_used() -> bool {
-    Path::new(USED).exists()
-}
-
-/// Names of all containers.
-pub(crate) fn listed() -> String {
-    podman(&["ps", "-a", "--format", "{{.Names}}"]).unwrap_or_else(|error| error)
+/// Names of the containers that are left, when some test has used any since there were none.
+pub(crate) fn left() -> String {
+    if !Path::new(USED).exists() {
+        return String::new();
+    }
+    let listed = podman(&["ps", "-a", "--format", "{{.Names}}"]).unwrap_or_else(|error| error);
+    if listed.is_empty() {
+        let _ = fs::remove_file(USED);
+    }
+    listed
 }
 
 /// After a failed test.
 pub(crate) fn remove_all() {
-    if was_used() {
+    if Path::new(USED).exists() {
         let _ = podman(&["rm", "-f", "-a", "-t", "0"]);
         std::thread::sleep(Duration::from_millis(200));
     }

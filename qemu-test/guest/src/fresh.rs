@@ -3,10 +3,13 @@
 //! the guest, and a program in it; gone as soon as it has ended.
 
 use crate::victim;
+use nix::mount::{mount, MsFlags};
+use nix::sched::{unshare, CloneFlags};
+use nix::unistd::{chdir, chroot};
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Makes such containers.
 pub(crate) struct Fresh {
@@ -44,21 +47,55 @@ impl Fresh {
 
     /// Runs the program, which is `/fresh` in there, to its end.
     pub(crate) fn run(&self, arguments: &[&str]) {
-        let (folder, number) = (&self.folder, self.made.get());
-        let place = format!("{folder}/{number}");
+        let number = self.made.get();
         self.made.set(number + 1);
-        let made = format!(
-            "set -e; mkdir {place}; mount -t tmpfs none {place}; cd {place}; mkdir up work root
-            cp {} up/fresh
-            mount -t overlay -o lowerdir={folder}/layer:/,upperdir=up,workdir=work none root
-            exec chroot root /fresh \"$@\"",
-            self.program.display()
-        );
-        let mut ran = Command::new("unshare");
-        ran.args(["--mount", "--pid", "--fork", "sh", "-c", &made, "sh"]);
-        let ran = ran.args(arguments).output().expect("it starts");
+        let place = PathBuf::from(format!("{}/{number}", self.folder));
+        let layer = format!("{}/layer", self.folder);
+        let program = &self.program;
+        // The namespaces are those of a thread, and of what it starts; they end with both.
+        let ran = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter(&place, &layer, program).expect("tests run as root");
+                let mut fresh = Command::new("/fresh");
+                // There is no /dev/null in there.
+                fresh.args(arguments).stdin(Stdio::inherit()).output()
+            });
+            thread.join().expect("the thread does not panic")
+        });
+        let ran = ran.expect("it starts");
         assert!(ran.status.success(), "{ran:?}");
     }
+}
+
+/// Puts the calling thread into a root of its own, an overlay over the guest's with the
+/// program in it, and its children into a pid namespace of their own.
+fn enter(place: &Path, layer: &str, program: &Path) -> std::io::Result<()> {
+    let none: Option<&str> = None;
+    fs::create_dir(place)?;
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    mount(Some("none"), place, Some("tmpfs"), MsFlags::empty(), none)?;
+    let [up, work, root] = ["up", "work", "root"].map(|name| place.join(name));
+    for folder in [&up, &work, &root] {
+        fs::create_dir(folder)?;
+    }
+    fs::copy(program, up.join("fresh"))?;
+    let options = format!(
+        "lowerdir={layer}:/,upperdir={},workdir={}",
+        up.display(),
+        work.display()
+    );
+    let overlay = Some("overlay");
+    mount(
+        Some("none"),
+        &root,
+        overlay,
+        MsFlags::empty(),
+        Some(options.as_str()),
+    )?;
+    chroot(&root)?;
+    chdir("/")?;
+    Ok(())
 }
 
 impl Drop for Fresh {

@@ -2,9 +2,11 @@
 //! The tests that run inside the guest, as root, and print KTAP.
 //!
 //! ```text
-//! nsprobe-guest-test [--list] [--only NAME] [--skip COUNT] [PART-OF-A-NAME…]
+//! nsprobe-guest-test [--list] [--only NAME] [PART-OF-A-NAME…]
+//! nsprobe-guest-test --queue FOLDER [--first NAME]…
 //! ```
 //!
+//! With `--queue`, tests are taken from a folder that several guests share: see `queue.rs`.
 //! Each test runs in a process of its own, so that a crash or a hang costs one
 //! test, and is followed by the oracle: kernel log clean, module gone, no probe
 //! and no breakpoint left.
@@ -12,17 +14,21 @@
 mod binary;
 mod command;
 mod container;
+mod cpu;
 mod debug_files;
 mod debugger;
 mod fresh;
 mod instructions;
+mod leftovers;
 mod module;
 mod oracle;
+mod queue;
 mod records;
 mod run;
 mod runtimes;
 mod session;
 mod stack;
+mod state;
 mod steps;
 mod swap;
 mod sys;
@@ -37,30 +43,45 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let mut parts = Vec::new();
     let mut only = None;
-    let mut skip = 0;
+    let mut queue = None;
+    let mut first = Vec::new();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--list" => {
-                tests::all().for_each(|test| println!("{}", test.name));
+                tests::list().iter().for_each(|line| println!("{line}"));
                 return ExitCode::SUCCESS;
             }
             "--only" => only = words.next(),
-            "--skip" => skip = words.next().and_then(|word| word.parse().ok()).unwrap_or(0),
+            "--queue" => queue = words.next(),
+            "--first" => first.extend(words.next()),
             run::CHILD => return run::child(&words.next().unwrap_or_default()),
             run::ROLE => return tests::play(&words.collect::<Vec<_>>()),
             _ => parts.push(word),
         }
+    }
+    if let Some(folder) = queue {
+        return match queue::Queue::open(folder.into(), first) {
+            Ok(queue) => run::all(queue, None, false),
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::from(2)
+            }
+        };
     }
     let chosen: Vec<_> = tests::all()
         .filter(|test| match &only {
             Some(name) => test.name == name,
             None => parts.is_empty() || parts.iter().any(|part| test.name.contains(part)),
         })
-        .skip(skip)
         .collect();
-    if chosen.is_empty() && skip == 0 {
+    if chosen.is_empty() {
         eprintln!("no test has such a name; --list shows them");
         return ExitCode::from(2);
     }
-    run::all(&chosen, only.is_some() || !parts.is_empty())
+    let count = chosen.len();
+    run::all(
+        chosen.into_iter(),
+        Some(count),
+        only.is_some() || !parts.is_empty(),
+    )
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What must be true of the guest after every test, whatever the test was.
 
-use crate::{container, module, witness};
+use crate::state::State;
+use crate::{container, leftovers, module, witness};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,23 +30,24 @@ const TROUBLE: [&str; 14] = [
 /// not signed (E).
 const ALLOWED_TAINT: u64 = 1 << 12 | 1 << 13;
 
-/// Watches the kernel log from its making on.
+/// How long what a test has ended may take to go: processes that were killed, mounts of theirs.
+const GOING: Duration = Duration::from_secs(5);
+
+/// Watches the kernel log, and what tests may change in the guest, from its making on.
 pub(crate) struct Oracle {
     log: File,
+    state: State,
     /// What else counts as trouble in the log.
     pub(crate) also: Option<&'static str>,
 }
 
 impl Oracle {
     pub(crate) fn new() -> Oracle {
-        let mut log = File::options()
-            .read(true)
-            .custom_flags(nix::libc::O_NONBLOCK)
-            .open("/dev/kmsg")
-            .expect("tests run as root");
-        let mut line = [0; 8192];
-        while log.read(&mut line).is_ok() {}
-        Oracle { log, also: None }
+        Oracle {
+            log: end_of_log(),
+            state: State::now(),
+            also: None,
+        }
     }
 
     /// What is wrong now, and in the log since the last call.
@@ -63,13 +65,37 @@ impl Oracle {
         if !probes.is_empty() {
             troubles.push(format!("probes of tracefs: {probes}"));
         }
-        if container::was_used() {
-            let containers = container::listed();
-            if !containers.is_empty() {
-                troubles.push(format!("containers: {containers}"));
-            }
+        let containers = container::left();
+        if !containers.is_empty() {
+            troubles.push(format!("containers: {containers}"));
         }
+        let mut different = Vec::new();
+        within(GOING, || {
+            different = self.state.differences(&State::now());
+            different.is_empty()
+        });
+        troubles.extend(different);
+        troubles.extend(leftovers::breakpoints());
         troubles
+    }
+
+    /// After a failed test: undoes what it could not undo itself. What cannot be undone is
+    /// told, once, and is no later test's fault.
+    pub(crate) fn undo(&mut self) {
+        container::remove_all();
+        witness::remove_all();
+        self.state.restore();
+        module::unload_if_possible();
+        let mut different = Vec::new();
+        within(GOING, || {
+            different = self.state.differences(&State::now());
+            different.is_empty()
+        });
+        for left in different {
+            println!("# cannot be undone: {left}");
+        }
+        self.state = State::now();
+        self.log = end_of_log();
     }
 
     fn log_troubles(&mut self) -> Vec<String> {
@@ -99,6 +125,18 @@ impl Oracle {
             }
         }
     }
+}
+
+/// The kernel's log, behind what it has said already.
+fn end_of_log() -> File {
+    let mut log = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open("/dev/kmsg")
+        .expect("tests run as root");
+    let mut line = [0; 8192];
+    while log.read(&mut line).is_ok() {}
+    log
 }
 
 /// Kernel memory in use, in kB: what a leak would grow.

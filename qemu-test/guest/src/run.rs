@@ -3,7 +3,7 @@
 
 use crate::oracle::Oracle;
 use crate::tests::Test;
-use crate::{container, module, sys, witness};
+use crate::{cpu, sys};
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
@@ -54,14 +54,29 @@ pub(crate) fn child(name: &str) -> ExitCode {
     }
 }
 
-/// Runs all of them; fails when one did. `shows_all` is for who looks at a few: else
-/// only tests that do not pass show what they printed.
-pub(crate) fn all(tests: &[&Test], shows_all: bool) -> ExitCode {
-    println!("KTAP version 1\n1..{}", tests.len());
+/// Runs all of them; fails when one did. `planned` is how many there are, where that is known
+/// before. `shows_all` is for who looks at a few: else only tests that do not pass show what
+/// they printed.
+pub(crate) fn all(
+    tests: impl Iterator<Item = &'static Test>,
+    planned: Option<usize>,
+    shows_all: bool,
+) -> ExitCode {
+    println!("KTAP version 1");
+    if let Some(count) = planned {
+        println!("1..{count}");
+    }
     let mut oracle = Oracle::new();
     let mut failed = 0;
-    for (number, test) in (1..).zip(tests) {
+    let mut count = 0;
+    for test in tests {
+        count += 1;
+        let name = test.name;
+        println!("# begins: {name}");
+        // The host shows it live; a pipe that is gone ends the run elsewhere.
+        let _ = std::io::stdout().flush();
         let started = Instant::now();
+        let idle = cpu::idle();
         let Run { mut verdict, told } = run(test);
         let troubles = oracle.troubles();
         if shows_all || verdict != Verdict::Passed || !troubles.is_empty() {
@@ -69,26 +84,29 @@ pub(crate) fn all(tests: &[&Test], shows_all: bool) -> ExitCode {
         }
         if !troubles.is_empty() {
             for trouble in troubles {
-                println!("# {}: left behind: {trouble}", test.name);
+                println!("# {name}: left behind: {trouble}");
             }
             verdict = Verdict::Failed;
         }
-        let name = test.name;
+        let seconds = started.elapsed().as_secs_f64();
+        println!(
+            "# took: {seconds:.2} s, {} % idle",
+            cpu::idle_percent(idle, seconds)
+        );
         match verdict {
-            Verdict::Passed => println!("ok {number} {name}"),
-            Verdict::Skipped(reason) => println!("ok {number} {name} # SKIP {reason}"),
+            Verdict::Passed => println!("ok {count} {name}"),
+            Verdict::Skipped(reason) => println!("ok {count} {name} # SKIP {reason}"),
             Verdict::Failed => {
                 failed += 1;
-                println!("not ok {number} {name}");
-                clean_up();
-                oracle = Oracle::new();
+                println!("not ok {count} {name}");
+                oracle.undo();
             }
         }
-        println!("# {:.1} s", started.elapsed().as_secs_f32());
-        // The host shows it live; a pipe that is gone ends the run elsewhere.
-        let _ = std::io::stdout().flush();
     }
-    println!("# {} tests, {failed} failed", tests.len(),);
+    if planned.is_none() {
+        println!("1..{count}");
+    }
+    println!("# {count} tests, {failed} failed");
     ExitCode::from(u8::from(failed > 0))
 }
 
@@ -183,11 +201,4 @@ pub(crate) fn run(test: &Test) -> Run {
         }
     }
     Run { verdict, told }
-}
-
-/// After a failure: what a dead test could not clean up itself.
-fn clean_up() {
-    container::remove_all();
-    witness::remove_all();
-    module::unload_if_possible();
 }

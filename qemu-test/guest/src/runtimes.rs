@@ -320,6 +320,8 @@ impl Rootless {
 impl Drop for Rootless {
     fn drop(&mut self) {
         let _ = Rootless::podman(&["rm", "-f", "-t", "0", &self.name]).output();
+        // It keeps the user's namespaces in a process, which it ends by this.
+        let _ = Rootless::podman(&["system", "migrate"]).output();
         let _ = fs::remove_dir_all(&self.root);
     }
 }

@@ -83,7 +83,93 @@ macro_rules! tests {
 }
 use tests;
 
-/// All tests in the order in which they run.
+/// Tests that need CPUs that run at the same time: races, and what is counted for each CPU.
+/// They have a guest with two. All others run in guests with one.
+const TWO_CPUS: &[&str] = &[
+    "a_file_that_its_parser_does_not_get_through_costs_its_own_names_only",
+    "a_filter_is_changed_while_probes_are_hit",
+    "a_fork_storm_is_told_whole",
+    "a_storm_of_signals_loses_nothing",
+    "a_task_that_never_gives_up_its_cpu_is_counted",
+    "arguments_that_change_meanwhile_do_no_harm",
+    "attach_and_detach_under_fire",
+    "forks_go_on_while_thousands_are_attached",
+    "forty_eight_hostile_stacks_end",
+    "hostile_stacks_end_by_rows_as_well",
+    "killed_readers_leave_no_probe",
+    "losses_are_told_by_cpu",
+    "many_threads_on_all_cpus_are_counted_exactly",
+    "no_consumer_position_does_harm",
+    "parsers_are_there_before_the_first_hit",
+    "sessions_close_and_the_module_goes_under_a_storm",
+    "switches_and_wake_ups_are_as_many_as_tracefs_counts",
+    "threads_on_all_cpus_share_a_table",
+    "two_readers_share_the_records",
+    "writers_on_all_cpus_leave_whole_records",
+];
+
+/// Tests of the module itself: files that need no container and no program but the victims.
+/// They also run where the kernel checks its memory closely.
+const OF_THE_MODULE: &[&[Test]] = &[
+    abi::TESTS,
+    attach::TESTS,
+    mappings::TESTS,
+    garbage::TESTS,
+    permissions::TESTS,
+    conservation::TESTS,
+    batches::TESTS,
+    semaphores::TESTS,
+    lifetime::TESTS,
+    limits::TESTS,
+    stacks::TESTS,
+    stack_ids::TESTS,
+    stack_kinds::TESTS,
+    hostile_stacks::TESTS,
+    returns::TESTS,
+    fetching::TESTS,
+    sinks::TESTS,
+    spans::TESTS,
+    readers::TESTS,
+    tasks::TESTS,
+    task_dump::TESTS,
+    task_requests::TESTS,
+    task_switches::TESTS,
+    cpu_times::TESTS,
+];
+
+/// Tests that are too slow for each commit although they are not for each merge.
+const SLOW_S: u64 = 60;
+
+/// All tests as the runner reads them, a line each: name, limit in seconds, tags.
+pub(crate) fn list() -> Vec<String> {
+    for name in TWO_CPUS {
+        assert!(all().any(|test| test.name == *name), "no test: {name}");
+    }
+    all().map(listed).collect()
+}
+
+fn listed(test: &Test) -> String {
+    let is_in = |files: &[&[Test]]| {
+        let mut tests = files.iter().copied().flatten();
+        tests.any(|other| other.name == test.name)
+    };
+    let is_of_the_module = is_in(OF_THE_MODULE);
+    let tags = [
+        ("two-cpus", TWO_CPUS.contains(&test.name)),
+        ("module", is_of_the_module),
+        ("quick", is_of_the_module && test.limit_s <= SLOW_S),
+    ];
+    let tags = tags.iter().filter(|(_, has)| *has);
+    let tags = tags.map(|(tag, _)| *tag).collect::<Vec<_>>();
+    let tags = if tags.is_empty() {
+        String::from("-")
+    } else {
+        tags.join(",")
+    };
+    format!("{} {} {tags}", test.name, test.limit_s)
+}
+
+/// All tests, file by file.
 pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
     [
         harness::TESTS,
