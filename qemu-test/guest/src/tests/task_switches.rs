@@ -5,6 +5,7 @@
 use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::sys::{self, Forked};
 use crate::tasks::{Kept, TaskSession};
 use libnsprobe::TaskOptions;
 use nsprobe_common::abi::{
@@ -14,6 +15,8 @@ use nsprobe_common::record::Record;
 use nsprobe_common::task::{SwitchRecord, SWITCH_FROM_IDLE, SWITCH_TO_IDLE, WAKE_BEGUN};
 use std::collections::HashMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -26,40 +29,46 @@ tests![
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The tracer's own count of some events.
-struct Histogram(Vec<PathBuf>);
+/// The tracer's own counts of an event, by thread; its trigger goes with the value.
+struct Histogram {
+    event: PathBuf,
+    /// The field that has the thread's number.
+    key: &'static str,
+}
 
 impl Histogram {
-    const TRIGGER: &'static str = "hist:keys=common_cpu";
-
-    fn new(events: &[&str]) -> Histogram {
+    fn new(event: &str, key: &'static str) -> Histogram {
         let folder = PathBuf::from("/sys/kernel/tracing/events/sched");
-        let events = events.iter().map(|event| folder.join(event));
-        let histogram = Histogram(events.collect());
-        for event in &histogram.0 {
-            fs::write(event.join("trigger"), Self::TRIGGER).expect("tracefs is mounted");
-        }
+        let histogram = Histogram {
+            event: folder.join(event),
+            key,
+        };
+        let trigger = histogram.trigger();
+        fs::write(histogram.event.join("trigger"), trigger).expect("tracefs is mounted");
         histogram
     }
 
-    fn hits(&self) -> u64 {
-        let of = |event: &PathBuf| {
-            let text = fs::read_to_string(event.join("hist")).expect("the trigger is set");
-            let line = text
-                .lines()
-                .find_map(|line| line.trim().strip_prefix("Hits: "));
-            line.and_then(|count| count.parse::<u64>().ok())
-                .expect("a count")
-        };
-        self.0.iter().map(of).sum()
+    fn trigger(&self) -> String {
+        format!("hist:keys={}:size=16384", self.key)
+    }
+
+    /// How many there were of a thread.
+    fn hits(&self, tid: u32) -> u64 {
+        let text = fs::read_to_string(self.event.join("hist")).expect("the trigger is set");
+        assert!(text.contains("Dropped: 0"), "{text}");
+        let row = text.lines().find_map(|line| {
+            let row = line.strip_prefix("{ ")?.strip_prefix(self.key)?;
+            let (number, count) = row.split_once("} hitcount:")?;
+            let number = number.trim_start_matches([':', ' ']).trim();
+            (number.parse() == Ok(tid)).then(|| count.trim().parse::<u64>().ok())?
+        });
+        row.unwrap_or(0)
     }
 }
 
 impl Drop for Histogram {
     fn drop(&mut self) {
-        for event in &self.0 {
-            let _ = fs::write(event.join("trigger"), format!("!{}", Self::TRIGGER));
-        }
+        let _ = fs::write(self.event.join("trigger"), format!("!{}", self.trigger()));
     }
 }
 
@@ -76,70 +85,80 @@ fn recording(flags: u32) -> TaskSession {
     session
 }
 
-/// Counts of the same events while there is a load: ours are made between two counts of the
-/// tracer's on either side.
-#[derive(Debug)]
-struct Counts {
-    inner: u64,
-    ours: u64,
-    outer: u64,
-}
+/// Turns that each of two threads takes.
+const TURNS: usize = 2000;
 
-impl Counts {
-    fn take(histogram: &Histogram, session: &TaskSession, kind: usize) -> Counts {
-        let seen = || {
-            let counters = session.session.task_counters().expect("counters");
-            assert_eq!(counters.kinds[kind].lost, 0);
-            counters.kinds[kind].seen
-        };
-        let (outer, ours, inner) = (histogram.hits(), seen(), histogram.hits());
-        for _ in 0..20 {
-            load();
-            if histogram.hits() - inner > 500 {
-                break;
+/// Two processes on one CPU that take turns, and end: the numbers of both.
+fn take_turns() -> [u32; 2] {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let streams = [(&ours, true), (&theirs, false)];
+    let pids = streams.map(|(stream, begins)| {
+        let Forked::Parent(child) = sys::fork().expect("fork") else {
+            sys::run_on(1);
+            let mut stream = stream;
+            let mut byte = [0];
+            for _ in 0..TURNS {
+                let done = match begins {
+                    true => stream.write(&byte).and_then(|_| stream.read(&mut byte)),
+                    false => stream.read(&mut byte).and_then(|_| stream.write(&byte)),
+                };
+                if done.is_err() {
+                    sys::exit_now(1);
+                }
             }
-        }
-        let (inner_end, ours_end, outer_end) = (histogram.hits(), seen(), histogram.hits());
-        Counts {
-            inner: inner_end - inner,
-            ours: ours_end - ours,
-            outer: outer_end - outer,
-        }
-    }
+            sys::exit_now(0)
+        };
+        child
+    });
+    pids.map(|pid| {
+        assert_eq!(sys::wait(pid), 0);
+        pid as u32
+    })
+}
 
-    /// Ours is between the other two, but for what each other CPU was about to count in both.
-    fn check(&self) {
-        let cpus = std::thread::available_parallelism().expect("there are some");
-        let cpus = cpus.get() as u64;
-        let fits = self.inner <= self.ours + cpus && self.ours <= self.outer + cpus;
-        assert!(fits && self.inner > 500, "{self:?}");
-    }
-
-    fn is_close(&self) -> bool {
-        self.outer - self.inner < 200
+/// The records of switches from a thread, or of its wake-ups, that a session was told.
+fn told_of(session: &mut TaskSession, told: &mut HashMap<u32, u64>) {
+    let batch = session.reader.collect_rest().expect("records");
+    for record in batch.records() {
+        match record {
+            Record::Switch(switch) => *told.entry(switch.prev_tid).or_default() += 1,
+            Record::Wake(wake) => *told.entry(wake.tid).or_default() += 1,
+            _ => {}
+        }
     }
 }
 
+/// From before they are made until after they have ended, all is told of two processes that
+/// the tracer has counted.
 fn switches_and_wake_ups_are_as_many_as_tracefs_counts() {
     let _module = Module::load();
     let wakes = ["sched_waking", "sched_wakeup", "sched_wakeup_new"];
-    for (flag, kind, events) in [
-        (TASKS_SWITCHES, TASK_KIND_SWITCH, &["sched_switch"][..]),
-        (TASKS_WAKEUPS, TASK_KIND_WAKE, &wakes[..]),
+    for (flag, key, events) in [
+        (TASKS_SWITCHES, "prev_pid", &["sched_switch"][..]),
+        (TASKS_WAKEUPS, "pid", &wakes[..]),
     ] {
-        let histogram = Histogram::new(events);
+        let histograms = events.iter().map(|event| Histogram::new(event, key));
+        let histograms: Vec<Histogram> = histograms.collect();
         let mut session = recording(flag);
-        let mut tries = Vec::new();
-        // A pause of the machine between two counts sets the tracer's apart.
-        while tries.len() < 3 && !tries.last().is_some_and(Counts::is_close) {
-            let counts = Counts::take(&histogram, &session, kind);
-            counts.check();
-            tries.push(counts);
-        }
-        println!("{events:?}: {tries:?}");
-        assert!(tries.last().is_some_and(Counts::is_close), "{tries:?}");
+        let pids = take_turns();
+        let counted = |pid| histograms.iter().map(|one| one.hits(pid)).sum::<u64>();
+        let mut told = HashMap::new();
+        // A process is reaped before its last switch, behind which nothing comes.
+        let mut before = pids.map(|_| 0);
+        let is_over = within(LIMIT, || {
+            told_of(&mut session, &mut told);
+            let last = std::mem::replace(&mut before, pids.map(counted));
+            std::thread::sleep(Duration::from_millis(200));
+            last == before
+        });
+        assert!(is_over, "they have not ended");
         session.set(0, 0);
         session.check_nothing_lost();
+        told_of(&mut session, &mut told);
+        let told = pids.map(|pid| told.get(&pid).copied().unwrap_or(0));
+        println!("{events:?}: told {told:?}, counted {before:?}");
+        assert_eq!(told, pids.map(counted), "{events:?}");
+        assert!(told.iter().all(|&count| count >= TURNS as u64), "{told:?}");
     }
 }
 
