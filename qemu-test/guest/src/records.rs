@@ -27,6 +27,8 @@ pub(crate) struct Records {
     pub(crate) late: Vec<(LateStack, Vec<Frame>)>,
     /// Announced losses.
     pub(crate) lost: Vec<Lost>,
+    /// The time of the last hit of each thread on each CPU.
+    latest: HashMap<(u16, u32), u64>,
 }
 
 impl Records {
@@ -61,17 +63,24 @@ impl Records {
 
     /// Empties the rings.
     pub(crate) fn drain(&mut self, rings: &[Ring]) {
-        for ring in rings {
+        for (number, ring) in rings.iter().enumerate() {
             let before = self.hits.len();
             self.add(&ring.read(true));
             let new = &self.hits[before..];
             // The order in a ring is that of the reservations; the time is that
             // of the hit, before its stack was taken. So the records of one thread
             // have rising times, and those of several may be off by a stack walk.
-            let mut latest = std::collections::HashMap::new();
             for (hit, _) in new {
-                let before = latest.insert(hit.tid, hit.time_ns).unwrap_or(0);
-                assert!(before <= hit.time_ns, "the times of a thread run backwards");
+                assert_eq!(
+                    usize::from(hit.cpu),
+                    number,
+                    "{hit:?} is in another CPU's ring"
+                );
+                let last = self.latest.insert((hit.cpu, hit.tid), hit.time_ns);
+                assert!(
+                    last <= Some(hit.time_ns),
+                    "a thread's times run backwards: {hit:?}"
+                );
             }
         }
     }

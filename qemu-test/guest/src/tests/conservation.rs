@@ -13,11 +13,13 @@ use nsprobe_common::abi;
 use nsprobe_common::record::Hit;
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 tests![
     two_hundred_thousand_hits_are_those_of_the_kernel: 120,
     a_stopped_reader_loses_exactly_what_is_counted,
     many_threads_on_all_cpus_are_counted_exactly,
+    the_counters_balance_while_hits_go_on,
     the_sequence_has_a_gap_for_every_lost_hit,
     processes_that_end_at_once_are_counted,
     two_sessions_do_not_disturb_each_other,
@@ -127,6 +129,63 @@ fn many_threads_on_all_cpus_are_counted_exactly() {
         "{by_thread:?}"
     );
     assert_sequences(&records, id, 0);
+}
+
+/// What came of so many hits, by the counters.
+fn accounted(counters: &abi::Counters) -> [u64; 10] {
+    [
+        counters.recorded,
+        counters.aggregated,
+        counters.filtered,
+        counters.rejected,
+        counters.lost_full,
+        counters.turned_away,
+        counters.skipped,
+        counters.limited,
+        counters.off,
+        counters.frozen,
+    ]
+}
+
+/// At any moment the hits are those that are accounted for and those that are being handled,
+/// of which each thread has one at most.
+fn the_counters_balance_while_hits_go_on() {
+    const THREADS: u64 = 4;
+    let _module = Module::load();
+    let mut victim = Victim::start("many_threads", &[&THREADS.to_string(), "1000000000000"]);
+    let function = victim.function("in_thread");
+    victim.begin(0);
+    // Some find no room.
+    let session = Session::with_rings(1 << 16);
+    let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
+    let rings = session.rings();
+    let mut records = Records::default();
+    let read = || session.counters_on(id, abi::CPU_ALL).expect("its id");
+    let mut before = read();
+    let (mut readings, mut moved) = (0, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    while (readings < 2000 || moved < 200 || before.lost_full == 0) && Instant::now() < until {
+        let now = read();
+        let (then, parts) = (accounted(&before), accounted(&now));
+        let done: u64 = parts.iter().sum();
+        assert!(done <= now.hits, "more than came: {now:?}");
+        assert!(done + THREADS >= before.hits, "{before:?}, then {now:?}");
+        assert!(
+            then.iter().zip(&parts).all(|(then, now)| then <= now),
+            "{before:?}, {now:?}"
+        );
+        moved += u64::from(now.hits > before.hits);
+        before = now;
+        readings += 1;
+        if readings % 100 == 0 {
+            records.drain(&rings);
+        }
+    }
+    println!("{readings} readings, {moved} times there were new hits: {before:?}");
+    assert!(
+        moved >= 200 && before.lost_full > 0,
+        "{moved} of {readings}: {before:?}"
+    );
 }
 
 /// On each CPU every sequence number is there once, but for `gaps` in all. Their
