@@ -12,6 +12,8 @@ use crate::oracle::within;
 use crate::runtimes::Machine;
 use crate::session::Session;
 use crate::tasks::{processes_called, InProc, Kept, TaskSession, NAMESPACE_FILES};
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
@@ -386,48 +388,78 @@ fn a_container_that_is_gone_is_named_by_the_capsule() {
     }
 }
 
-/// How long, in nanoseconds, a container ran by `top`, and its only process, of which the
-/// scheduler has an account, too.
-fn top_of(pid: u64) -> (u64, u64) {
-    let before = ran_ns(pid, pid).expect("it lives");
-    let words = ["top", "--json", "--processes", "-n", "3", "-d", "1.5"];
-    let got = command::run(&words).succeeded();
-    let ran = ran_ns(pid, pid).expect("it lives") - before;
-    let intervals = lines(&got.stdout);
-    assert_eq!(intervals.len(), 3);
-    let (mut of_container, mut of_process, mut elapsed) = (0, 0, 0);
-    for interval in &intervals {
-        let groups = interval["groups"].as_array().expect("groups");
-        let sum: u64 = groups.iter().map(|group| number(&group["cpu_ns"])).sum();
-        let all = number(&interval["cpu_ns"]);
-        assert_eq!(sum + number(&interval["unaccounted_ns"]), all, "{interval}");
-        elapsed += number(&interval["elapsed_ns"]);
-        let most = number(&interval["elapsed_ns"]) * number(&interval["cpus"]);
-        assert!(all <= most + most / 50, "{interval}");
-        let web = groups.iter().find(|group| group["container"] == "web");
-        let web = web.unwrap_or_else(|| panic!("no container: {interval}"));
-        of_container += number(&web["cpu_ns"]);
-        let ran = web["ran"].as_array().expect("--processes");
-        let process = ran.iter().find(|process| process["pid"] == pid);
-        of_process += number(&process.expect("it runs")["cpu_ns"]);
-    }
-    assert!(of_container <= ran, "{of_container} of {ran}");
-    // It did little else than to run, and there are several CPUs.
-    assert!(of_container * 2 > elapsed, "{of_container} in {elapsed}");
-    (of_container, of_process)
+/// What the kernel itself says of a control group and of the only process in it: for how long
+/// they ran, in nanoseconds.
+fn ran_by_kernel(pid: u64) -> (u64, u64) {
+    let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+    let group = group.trim().trim_start_matches("0::");
+    let stat = fs::read_to_string(format!("/sys/fs/cgroup{group}/cpu.stat")).expect("cpu.stat");
+    let usage = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("usage_usec "));
+    let usage: u64 = usage.and_then(|us| us.parse().ok()).expect("a number");
+    (usage * 1000, ran_ns(pid, pid).expect("it lives"))
 }
 
+/// An interval of `top --json --processes`, whose parts add up to the whole: how long, in
+/// nanoseconds, the container `web` ran, and its process.
+fn interval_of(line: &str, pid: u64) -> (u64, u64) {
+    let interval: Value = serde_json::from_str(line).expect("JSON");
+    let groups = interval["groups"].as_array().expect("groups");
+    let sum: u64 = groups.iter().map(|group| number(&group["cpu_ns"])).sum();
+    let all = number(&interval["cpu_ns"]);
+    assert_eq!(sum + number(&interval["unaccounted_ns"]), all, "{interval}");
+    let most = number(&interval["elapsed_ns"]) * number(&interval["cpus"]);
+    assert!(all <= most + most / 50, "{interval}");
+    let Some(web) = groups.iter().find(|group| group["container"] == "web") else {
+        return (0, 0);
+    };
+    let ran = web["ran"].as_array().expect("--processes");
+    let process = ran.iter().find(|process| process["pid"] == pid);
+    let of_process = process.map_or(0, |process| number(&process["cpu_ns"]));
+    (number(&web["cpu_ns"]), of_process)
+}
+
+/// The container runs from some moment after `top` has begun to some moment before it ends:
+/// all of that time is in the sum of the intervals, neither more nor less.
 fn top_adds_up_to_what_the_kernel_has() {
     let _module = Module::load();
     let web = Container::run("web", &["sh", "-c", "while :; do :; done"]);
     let pid = u64::from(web.pid());
-    // They are read one after the other: a pause of the machine there sets them apart.
-    let fits = |&(one, other): &(u64, u64)| one.abs_diff(other) * 20 < one;
-    let mut tries = Vec::new();
-    while tries.len() < 3 && !tries.last().is_some_and(fits) {
-        tries.push(top_of(pid));
+    let process = Pid::from_raw(web.pid() as i32);
+    let stat = format!("/proc/{pid}/stat");
+    let is_stopped = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
+    let stop = || {
+        kill(process, Signal::SIGSTOP).expect("it lives");
+        assert!(within(LIMIT, is_stopped), "it does not stop");
+    };
+    stop();
+    let mut top = Running::start(&["top", "--json", "--processes", "-n", "60", "-d", "0.7"]);
+    let mut next = || top.next_line(LIMIT).expect("an interval");
+    // It has looked twice now.
+    let mut seen = interval_of(&next(), pid);
+    let before = ran_by_kernel(pid);
+    kill(process, Signal::SIGCONT).expect("it lives");
+    while ran_by_kernel(pid).1 < before.1 + 2_000_000_000 {
+        sleep(Duration::from_millis(20));
     }
-    assert!(tries.last().is_some_and(fits), "{tries:?}");
+    stop();
+    let after = ran_by_kernel(pid);
+    let wanted = (after.0 - before.0, after.1 - before.1);
+    // Until it has run in none: the end of the last one is behind its own.
+    loop {
+        let (group, process) = interval_of(&next(), pid);
+        seen = (seen.0 + group, seen.1 + process);
+        if seen.0 > 0 && (group, process) == (0, 0) {
+            break;
+        }
+    }
+    drop(top);
+    println!("top: {seen:?}; the kernel: {wanted:?} (group, process)");
+    let fits = |seen: u64, wanted: u64| seen.abs_diff(wanted) * 100 < wanted;
+    assert!(fits(seen.0, wanted.0), "group: {seen:?}, {wanted:?}");
+    assert!(fits(seen.1, wanted.1), "process: {seen:?}, {wanted:?}");
+    kill(process, Signal::SIGCONT).expect("it lives");
     let table = command::run(&["top", "--batch", "-n", "1", "-d", "0.5"]).succeeded();
     println!("{}", table.stdout);
     assert!(
