@@ -18,6 +18,7 @@ mod cpu;
 mod debug_files;
 mod debugger;
 mod fresh;
+mod growth;
 mod instructions;
 mod leftovers;
 mod module;

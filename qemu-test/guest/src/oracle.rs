@@ -139,54 +139,6 @@ fn end_of_log() -> File {
     log
 }
 
-/// Kernel memory in use, in kB: what a leak would grow.
-pub(crate) fn kernel_memory_kb() -> u64 {
-    let info = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
-    [
-        "SUnreclaim:",
-        "VmallocUsed:",
-        "Percpu:",
-        "KernelStack:",
-        "PageTables:",
-    ]
-    .iter()
-    .map(|wanted| {
-        let line = info.lines().find(|line| line.starts_with(wanted));
-        let number = line.and_then(|line| line.split_whitespace().nth(1));
-        number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
-    })
-    .sum()
-}
-
-/// Asserts that doing something many times costs no kernel memory: `round` is
-/// run to warm up, then again, and the growth is compared with `allowed_kb`.
-/// What the kernel frees after a grace period is waited for.
-pub(crate) fn assert_no_growth(allowed_kb: u64, mut warm_up: impl FnMut(), mut many: impl FnMut()) {
-    warm_up();
-    let before = settled_memory_kb(0);
-    many();
-    let after = settled_memory_kb(before + allowed_kb);
-    println!("kernel memory: {before} kB before, {after} kB after");
-    assert!(
-        after <= before + allowed_kb,
-        "kernel memory grew from {before} kB to {after} kB"
-    );
-}
-
-/// The least memory in use within two seconds, or as soon as it is `enough`.
-fn settled_memory_kb(enough: u64) -> u64 {
-    let until = Instant::now() + Duration::from_secs(2);
-    let mut least = u64::MAX;
-    while Instant::now() < until {
-        least = least.min(kernel_memory_kb());
-        if least <= enough {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    least
-}
-
 /// Waits until something is true, at most for a time.
 pub(crate) fn within(limit: Duration, mut what: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
