@@ -47,16 +47,40 @@ pub(crate) fn choose(file: &Path, count: usize, dice: &mut Dice) -> BTreeMap<u64
 
 /// The offset in a file of a function.
 pub(crate) fn function(file: &Path, wanted: &str) -> u64 {
+    extent(file, wanted).0
+}
+
+/// The offset in a file of a function, and its length.
+pub(crate) fn extent(file: &Path, wanted: &str) -> (u64, u64) {
+    find(file, wanted, |elf, address, length| {
+        Some((offset(elf, address)?, length))
+    })
+}
+
+/// The offset in a file of the first instruction that each call of a function comes to once:
+/// it is behind the question for more stack.
+pub(crate) fn body(file: &Path, wanted: &str) -> u64 {
+    find(file, wanted, |elf, address, length| {
+        let (first, _) = *places(address, code(elf, address, length)?)?.first()?;
+        offset(elf, first)
+    })
+}
+
+/// What is found at a function's address, by its length.
+fn find<T>(
+    file: &Path,
+    wanted: &str,
+    found: impl Fn(&object::File<'_>, u64, u64) -> Option<T>,
+) -> T {
     let bytes = read(file);
     let elf = object::File::parse(&*bytes).expect("Debian's files are ELF");
     let section = elf.section_by_name(".gopclntab").expect("it is Go's");
     let table = Table(section.data().expect("in the file"));
-    let wanted = format!("{wanted}\0");
+    let name = format!("{wanted}\0");
     let mut functions = (0..table.word(8)).map(|number| table.function(number));
-    let found = functions.find(|(_, _, name)| name.starts_with(wanted.as_bytes()));
-    let address = found.map(|(address, _, _)| address);
-    let offset = address.and_then(|address| offset(&elf, address));
-    offset.unwrap_or_else(|| panic!("{wanted} is not in {}", file.display()))
+    let function = functions.find(|(_, _, one)| one.starts_with(name.as_bytes()));
+    let found = function.and_then(|(address, length, _)| found(&elf, address, length));
+    found.unwrap_or_else(|| panic!("{wanted} is not in {}", file.display()))
 }
 
 /// Go's table of functions, as `internal/abi/symtab.go` and `runtime/symtab.go` of Go 1.20
@@ -102,7 +126,13 @@ fn places(address: u64, code: &[u8]) -> Option<Vec<(u64, Caller)>> {
         if let Some(caller) = walk.caller.filter(|_| takes_breakpoint(address, code, at)) {
             places.push((at, caller));
         }
+        let knew = walk.needs_stack.is_some();
         walk.step(&instruction)?;
+        if walk.needs_stack.is_some() && !knew {
+            // Up to here a call begins once more when it has the stack, or had to let another
+            // goroutine run.
+            places.clear();
+        }
     }
     Some(places)
 }
