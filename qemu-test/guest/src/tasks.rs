@@ -264,13 +264,7 @@ impl Group {
 
     /// How long its tasks ran, in nanoseconds, as the kernel has it.
     pub(crate) fn usage_ns(&self) -> u64 {
-        let stat = fs::read_to_string(self.0.join("cpu.stat")).expect("cpu.stat");
-        let line = stat
-            .lines()
-            .find_map(|line| line.strip_prefix("usage_usec "));
-        line.and_then(|value| value.parse::<u64>().ok())
-            .expect("usage_usec")
-            * 1000
+        usage_ns(&self.0)
     }
 }
 
@@ -280,6 +274,32 @@ impl Drop for Group {
         let gone = || fs::remove_dir(&self.0).is_ok();
         crate::oracle::within(Duration::from_secs(5), gone);
     }
+}
+
+/// How long the tasks of a control group ran, in nanoseconds, as the kernel has it.
+fn usage_ns(folder: &Path) -> u64 {
+    let stat = fs::read_to_string(folder.join("cpu.stat")).expect("cpu.stat");
+    let line = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("usage_usec "));
+    line.and_then(|value| value.parse::<u64>().ok())
+        .expect("usage_usec")
+        * 1000
+}
+
+/// How long a thread ran, in nanoseconds, as the scheduler has it.
+pub(crate) fn ran_ns(pid: u64, tid: u64) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+/// For how long a process's control group ran, and its first thread, in nanoseconds, as the
+/// kernel has it.
+pub(crate) fn ran_by_kernel(pid: u64) -> (u64, u64) {
+    let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+    let group = group.trim().trim_start_matches("0::/");
+    let usage = usage_ns(&Path::new("/sys/fs/cgroup").join(group));
+    (usage, ran_ns(pid, pid).expect("it lives"))
 }
 
 /// The processes with this name.

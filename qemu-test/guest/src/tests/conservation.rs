@@ -131,7 +131,7 @@ fn many_threads_on_all_cpus_are_counted_exactly() {
     assert_sequences(&records, id, 0);
 }
 
-/// What came of so many hits, by the counters.
+/// The ways in which a hit may end, as they were counted.
 fn accounted(counters: &abi::Counters) -> [u64; 10] {
     [
         counters.recorded,

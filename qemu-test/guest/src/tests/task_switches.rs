@@ -128,8 +128,8 @@ fn told_of(session: &mut TaskSession, told: &mut HashMap<u32, u64>) {
     }
 }
 
-/// From before they are made until after they have ended, all is told of two processes that
-/// the tracer has counted.
+/// Of two processes, from before they are made until after they have ended, there are as many
+/// records as the tracer has counted.
 fn switches_and_wake_ups_are_as_many_as_tracefs_counts() {
     let _module = Module::load();
     let wakes = ["sched_waking", "sched_wakeup", "sched_wakeup_new"];

@@ -11,7 +11,9 @@ use crate::module::Module;
 use crate::oracle::within;
 use crate::runtimes::Machine;
 use crate::session::Session;
-use crate::tasks::{processes_called, InProc, Kept, TaskSession, NAMESPACE_FILES};
+use crate::tasks::{
+    processes_called, ran_by_kernel, ran_ns, InProc, Kept, TaskSession, NAMESPACE_FILES,
+};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -208,12 +210,6 @@ fn check_namespaces(namespaces: &[Value], web: &Container, deep: &Shell, joined:
     }
 }
 
-/// How long a thread ran, in nanoseconds, as the scheduler has it.
-fn ran_ns(pid: u64, tid: u64) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    text.split(' ').next()?.parse().ok()
-}
-
 fn ps_counts_what_the_scheduler_counts() {
     let _module = Module::load();
     let _hog = Kept::start("sh", &["-c", "while :; do :; done"]);
@@ -388,19 +384,6 @@ fn a_container_that_is_gone_is_named_by_the_capsule() {
     }
 }
 
-/// What the kernel itself says of a control group and of the only process in it: for how long
-/// they ran, in nanoseconds.
-fn ran_by_kernel(pid: u64) -> (u64, u64) {
-    let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
-    let group = group.trim().trim_start_matches("0::");
-    let stat = fs::read_to_string(format!("/sys/fs/cgroup{group}/cpu.stat")).expect("cpu.stat");
-    let usage = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("usage_usec "));
-    let usage: u64 = usage.and_then(|us| us.parse().ok()).expect("a number");
-    (usage * 1000, ran_ns(pid, pid).expect("it lives"))
-}
-
 /// An interval of `top --json --processes`, whose parts add up to the whole: how long, in
 /// nanoseconds, the container `web` ran, and its process.
 fn interval_of(line: &str, pid: u64) -> (u64, u64) {
@@ -547,7 +530,6 @@ fn top_gives_the_terminal_back() {
 
     // Told to end by somebody else.
     let mut top = OnTerminal::start();
-    // Blanks are not drawn where there are some.
     top.wait_for("(podman)");
     let pids = Command::new("pidof").arg("nsprobe").output();
     let pids = String::from_utf8(pids.expect("pidof is in the guest").stdout).expect("numbers");
