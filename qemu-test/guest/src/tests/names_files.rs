@@ -11,11 +11,13 @@ use crate::debug_files::{
 use crate::module::Module;
 use crate::oracle::within;
 use crate::victim;
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 tests![
+    a_name_in_any_frame_is_noticed,
     frames_are_named_by_a_debug_file_that_only_the_container_has: 120,
     a_debug_file_of_the_host_is_the_next_best: 120,
     a_debug_file_with_a_forged_build_id_is_refused: 120,
@@ -34,6 +36,34 @@ fn root() -> Root {
     fs::remove_file(&program).expect("it is there");
     strip(&victim::path("named"), &program);
     root
+}
+
+/// That the tests below can fail: a made-up trace with a name in one frame, or a decoy's name
+/// anywhere, is not one without names.
+fn a_name_in_any_frame_is_noticed() {
+    let frame = |name: &str| match name {
+        "" => json!({"how": "unwind-row", "functions": []}),
+        name => json!({"how": "unwind-row", "functions": [{"name": name, "inlined": false}]}),
+    };
+    let is_accepted = |names: [&str; 4], stderr: &str| {
+        let hit = json!({"type": "hit", "stack": names.map(frame)});
+        let output = command::Output {
+            code: 0,
+            stdout: format!(
+                "{hit}\n{}\n",
+                json!({"type": "summary", "names": ["refused"]})
+            ),
+            stderr: stderr.to_owned(),
+        };
+        std::panic::catch_unwind(|| Traced::new(output).is_nameless(&["refused"])).is_ok()
+    };
+    assert!(is_accepted(["", "", "", ""], ""));
+    for named in 0..4 {
+        let mut names = [""; 4];
+        names[named] = "main";
+        assert!(!is_accepted(names, ""), "frame {named}");
+    }
+    assert!(!is_accepted(["", "", "", ""], "decoy_charge"));
 }
 
 /// On the host lies a file of another build, under the name of this one.
