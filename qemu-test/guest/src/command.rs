@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program `nsprobe`, as a user runs it.
 
+use crate::oracle::within;
+use crate::session::Session;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -59,6 +61,7 @@ impl Output {
             assert!(self.stderr.contains(part), "no {part:?}: {self:#?}");
         }
         assert!(self.stderr.starts_with("nsprobe: "), "{self:#?}");
+        assert_eq!(self.stdout, "", "on stdout: {self:#?}");
         self
     }
 
@@ -123,6 +126,25 @@ impl Running {
                     panic!("no line with {part:?} in {limit:?}; seen {seen:#?}, errors {errors}")
                 }
             }
+        }
+    }
+
+    /// Waits until it has so many probes, which are then all that there are.
+    pub(crate) fn attached(&mut self, probes: u32) {
+        let watcher = Session::open();
+        let mut ended = None;
+        let is_there = within(Duration::from_secs(60), || {
+            ended = self.child.try_wait().expect("the child is ours");
+            ended.is_some() || watcher.info().probes == probes
+        });
+        if !is_there || ended.is_some() {
+            let _ = self.child.kill();
+            let mut errors = String::new();
+            if let Some(stderr) = &mut self.stderr {
+                let _ = stderr.read_to_string(&mut errors);
+            }
+            let there = watcher.info().probes;
+            panic!("{there} of {probes} probes are there ({ended:?}): {errors}");
         }
     }
 

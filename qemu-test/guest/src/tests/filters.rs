@@ -3,12 +3,14 @@
 //! returns; who is left out carries no breakpoint where that can be known.
 
 use super::tests;
+use crate::command::Running;
 use crate::container::pid_namespace;
 use crate::module::Module;
 use crate::session::{errno, size, Session, RING_BYTES};
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Filter};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +27,7 @@ tests![
     who_moves_between_groups_is_seen_to,
     a_filter_is_changed_while_probes_are_hit,
     wrong_filters_change_nothing,
+    options_of_the_program_let_in_who_is_meant,
 ];
 
 fn family() -> Victim {
@@ -453,4 +456,68 @@ fn wrong_filters_change_nothing() {
     }
     victim.call(3);
     assert_eq!(recorded(&session, id), 3, "the good filter holds");
+}
+
+/// The pids and tids of the hits that the program prints with these words, while `calls`
+/// make some.
+fn printed(words: &[&str], calls: impl FnOnce()) -> Vec<(u32, u32)> {
+    let mut running = Running::start(&[&["trace", "--json"], words].concat());
+    running.attached(1);
+    calls();
+    let (code, lines, errors) = running.finish();
+    assert_eq!(code, Some(0), "{errors}");
+    let lines = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let hits = lines.filter(|line| line["type"] == "hit");
+    let number = |value: &Value| value.as_u64().expect("a number") as u32;
+    hits.map(|hit| (number(&hit["pid"]), number(&hit["tid"])))
+        .collect()
+}
+
+/// Who is let in by each option, beside others of the same file.
+fn options_of_the_program_let_in_who_is_meant() {
+    let _module = Module::load();
+    let (mut victim, mut other) = (family(), family());
+    let spec = format!("{}:member", victim.file().display());
+    let (pid, tid) = (victim.pid(), second_thread(&victim));
+    let got = printed(&["--tid", &tid.to_string(), &spec], || {
+        for order in ["m 5", "t 7", "n 3"] {
+            victim.order(order);
+            other.order(order);
+        }
+    });
+    assert_eq!(got, [(pid, tid); 7]);
+    let both = [tid, second_thread(&other)].map(|tid| tid.to_string());
+    let got = printed(&["--tid", &both[0], "--tid", &both[1], &spec], || {
+        victim.order("t 2");
+        other.order("m 4");
+        other.order("t 3");
+    });
+    let by_second = got.iter().filter(|(by, _)| *by == other.pid()).count();
+    assert_eq!((got.len(), by_second), (5, 3), "{got:?}");
+
+    let file = victim::path("call_in_loop");
+    let start = |uid: u32| {
+        let mut command = Command::new(&file);
+        Victim::start_command(command.uid(uid).arg("begins_with_push"), &file)
+    };
+    let (mut root, mut user) = (start(0), start(1234));
+    let spec = format!("{}:begins_with_push", file.display());
+    for (uid, pid, count) in [("1234", user.pid(), 4), ("0", root.pid(), 3)] {
+        let got = printed(&["--uid", uid, &spec], || {
+            root.call(3);
+            user.call(4);
+        });
+        assert_eq!(got, vec![(pid, pid); count], "--uid {uid}");
+    }
+
+    let (wanted, beside) = (Group::new("nsprobe-one"), Group::new("nsprobe-other"));
+    let (mut inside, mut outside) = (wanted.start(), beside.start());
+    let folder = wanted.0.display().to_string();
+    let got = printed(&["--cgroup", &folder, &spec], || {
+        inside.call(5);
+        outside.call(6);
+    });
+    assert_eq!(got, [(inside.pid(), inside.pid()); 5]);
 }

@@ -3,9 +3,11 @@
 //! and the next step, an exit code, and nothing left behind.
 
 use super::tests;
-use crate::command::{self, nsprobe, output};
+use crate::command::{self, nsprobe, output, Output};
+use crate::container::Root;
 use crate::module::{self, Module};
 use crate::oracle::within;
+use crate::runtimes::Bundle;
 use crate::session::Session;
 use crate::victim::{self, Victim};
 use std::fs;
@@ -13,8 +15,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 tests![
+    what_a_refusal_prints_elsewhere_is_noticed,
     without_the_module_it_says_how_to_load_it,
-    a_missing_container_is_named_with_the_nearest,
+    a_missing_container_is_named_with_the_nearest: 120,
     a_missing_process_is_named,
     a_missing_binary_is_named_with_the_nearest,
     a_missing_function_is_named_with_the_nearest,
@@ -54,6 +57,23 @@ fn path(name: &str) -> String {
         .to_string()
 }
 
+/// That the tests below can fail.
+fn what_a_refusal_prints_elsewhere_is_noticed() {
+    let is_accepted = |code, stdout: &str, stderr: &str| {
+        let output = Output {
+            code,
+            stdout: stdout.to_owned(),
+            stderr: stderr.to_owned(),
+        };
+        std::panic::catch_unwind(|| output.refused(&["no such"])).is_ok()
+    };
+    let told = "nsprobe: no such thing";
+    assert!(is_accepted(EXIT_FAILURE, "", told));
+    assert!(!is_accepted(EXIT_FAILURE, "{", told));
+    assert!(!is_accepted(0, "", told) && !is_accepted(128 + 11, "", told));
+    assert!(!is_accepted(EXIT_FAILURE, "", "nsprobe: something else"));
+}
+
 fn without_the_module_it_says_how_to_load_it() {
     assert!(!module::is_loaded());
     let spec = path("exit_soon") + ":short_work";
@@ -64,11 +84,16 @@ fn without_the_module_it_says_how_to_load_it() {
 }
 
 fn a_missing_container_is_named_with_the_nearest() {
+    const PROGRAM: &str = "/usr/local/bin/served";
     let _module = Module::load();
-    refused(
-        &["-c", "no-such-container", "/bin/sh:main"],
-        &["no-such-container"],
-    );
+    let absent = ["-c", "web-sever", "/bin/sh:main"];
+    let told = "no container `web-sever`";
+    refused(&absent, &[told, "(no container is known here)"]);
+    let root = Root::with("served", PROGRAM);
+    let _other = Bundle::run("crun", "database", &root.folder, PROGRAM);
+    refused(&absent, &[told, "(did you mean database?)"]);
+    let _nearest = Bundle::run("crun", "web-server", &root.folder, PROGRAM);
+    refused(&absent, &[told, "(did you mean web-server?)"]);
     refused(&["-c", "4026532999", "/bin/sh:main"], &["4026532999"]);
     refused(&["-c", "", "/bin/sh:main"], &["container"]);
     refused(&["-c", "../../etc", "/bin/sh:main"], &["../../etc"]);
@@ -76,14 +101,15 @@ fn a_missing_container_is_named_with_the_nearest() {
 
 fn a_missing_process_is_named() {
     let _module = Module::load();
-    refused(&["-p", "4000000", "/bin/sh:main"], &["4000000"]);
+    refused(&["-p", "4000000", "/bin/sh:main"], &["no process 4000000"]);
     // A kernel thread has no memory to be traced.
-    refused(&["-p", "2", "libc.so.6:malloc"], &["2"]);
+    refused(&["-p", "2", "libc.so.6:malloc"], &["process 2"]);
 }
 
 fn a_missing_binary_is_named_with_the_nearest() {
     let _module = Module::load();
-    refused(&["/var/tmp/victims/exit_son:f"], &["exit_son", "exit_soon"]);
+    let near = path("exit_soon").replace("soon", "son") + ":f";
+    refused(&[&near], &["exit_son", "exit_soon"]);
     refused(&["/no/such/folder/x:f"], &["/no/such/folder/x"]);
     let victim = Victim::caller("begins_with_push");
     let pid = victim.pid().to_string();
@@ -233,10 +259,15 @@ fn a_user_is_told_what_is_missing() {
     )
     .expect("ours");
     let mut as_user = std::process::Command::new(&program);
-    as_user.args(["trace", "/bin/sh:main"]);
+    // All else is right.
+    as_user.args(["trace", &(path("exit_soon") + ":short_work")]);
     crate::sys::as_user(&mut as_user, 65534);
     let got = output(&mut as_user);
     let _ = fs::remove_file(&program);
-    println!("{}", got.stderr);
+    let got = got.refused(&[
+        "/dev/nsprobe cannot be opened (EACCES",
+        "CAP_PERFMON and CAP_SYS_PTRACE (or CAP_SYS_ADMIN)",
+        "run nsprobe as root",
+    ]);
     assert_eq!(got.code, EXIT_FAILURE, "{got:#?}");
 }
