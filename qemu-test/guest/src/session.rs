@@ -23,6 +23,24 @@ pub(crate) fn size<T>() -> u32 {
     size_of::<T>() as u32
 }
 
+/// The numbers and names of all requests, as the source of the interface has them: tests that
+/// go through all cannot forget a new one.
+pub(crate) fn requests() -> Vec<(u32, &'static str)> {
+    const SOURCE: &str = include_str!("../../../common/src/abi.rs");
+    let lines = SOURCE.lines();
+    let requests = lines.filter_map(|line| line.strip_prefix("pub const NR_"));
+    let requests = requests.map(|line| {
+        let (name, number) = line.split_once(": u32 = ").expect("name and number");
+        let number = number.trim_end_matches(';').parse().expect("a number");
+        (number, name)
+    });
+    let requests: Vec<_> = requests.collect();
+    let numbers: Vec<u32> = requests.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, Vec::from_iter(0..numbers.len() as u32));
+    assert!(numbers.len() >= 18, "{requests:?}");
+    requests
+}
+
 /// Opens the device without more.
 pub(crate) fn open_device() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(abi::DEVICE)

@@ -2,6 +2,7 @@
 //! Promise: no request about tasks, however wrong, does more than fail with the error that
 //! the interface names.
 
+use super::garbage::Seed;
 use super::tests;
 use crate::module::Module;
 use crate::session::{errno, size, Session};
@@ -14,6 +15,7 @@ use nsprobe_common::abi::{
     TASKS_CPU, TASKS_LIFE, TASKS_SWITCHES, TASKS_UNFILTERED,
 };
 use nsprobe_common::task::TASK_ARGS_MAX;
+use std::collections::BTreeMap;
 
 tests![
     impossible_wishes_are_refused,
@@ -250,32 +252,81 @@ fn more_sessions_than_can_listen_are_refused() {
     TaskSession::with_rings(4096).set(TASKS_LIFE, 0);
 }
 
-/// Any words as requests, from a generator of its own.
+/// Any words as requests: each is done, or fails with an error that the interface names.
 fn no_bytes_do_harm() {
+    const CALLS: usize = 8000;
     let _module = Module::load();
+    let seed = Seed::of_this_run();
+    let mut random = seed.random();
     let session = Session::with_rings(64 << 10);
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let commands = [
-        (abi::TASKS, size::<Tasks>()),
-        (abi::TASK_DUMP, size::<TaskDump>()),
-        (abi::CPU_TIMES, size::<CpuTimes>()),
-        (abi::TASK_COUNTERS, size::<TaskCounters>()),
+    let mut room = vec![0u64; 1 << 16];
+    let mut room_bytes = room.len() as u64 * 8;
+    // Others listen all the time, so that the kernel's text is not changed each time.
+    let _listeners = [0; 2].map(|_| TaskSession::recording((TASKS_CPU - 1) & !TASKS_UNFILTERED));
+    let commands: [(u32, u32, &[i32]); 4] = [
+        (abi::TASKS, size::<Tasks>(), &[libc::EINVAL]),
+        (
+            abi::TASK_DUMP,
+            size::<TaskDump>(),
+            &[libc::EINVAL, libc::EFAULT],
+        ),
+        (
+            abi::CPU_TIMES,
+            size::<CpuTimes>(),
+            &[libc::EINVAL, libc::EFAULT, libc::ENXIO],
+        ),
+        (
+            abi::TASK_COUNTERS,
+            size::<TaskCounters>(),
+            &[libc::EINVAL, libc::ENOENT, libc::ENXIO],
+        ),
     ];
-    for round in 0..4000 {
-        let (command, bytes) = commands[round % 4];
+    let mut outcomes = BTreeMap::new();
+    for round in 0..CALLS {
+        let (command, bytes, errors) = commands[round % 4];
         let mut words = vec![0u64; 64];
         for word in &mut words[..bytes as usize / 8] {
             // Mostly small numbers, and no address that is ours.
-            *word = random() & 0x0000_00ff_0000_00ff & random();
+            *word = random.next() & 0x0000_00ff_0000_00ff & random.next();
         }
         words[0] = words[0] & 0x7f_0000_0000 | u64::from(bytes);
-        let _ = sys::ioctl_bytes(&session, command, &mut words);
+        // Of three, one is right in all that a word may be wrong in, and one in its flags.
+        let right = random.next() % 3;
+        if right > 0 {
+            words[0] &= 0x03_0000_0000 & random.next() | 0xffff_ffff;
+        }
+        if right > 1 {
+            match command {
+                abi::TASKS => words[1..].fill(0),
+                abi::TASK_COUNTERS => words[1] = random.pick(&[0, 1, CPU_ALL.into()]),
+                _ => {
+                    words[0] &= 0xffff_ffff;
+                    words[1] &= 1;
+                    let place = room.as_mut_ptr() as u64;
+                    words[2] = random.pick(&[place, place, 8]);
+                    words[3] = room_bytes;
+                }
+            }
+        }
+        let got = sys::ioctl_bytes(&session, command, &mut words);
+        let got = got.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0);
+        assert!(
+            got == 0 || errors.contains(&got),
+            "{command:#x} {words:x?}: {got}"
+        );
+        *outcomes.entry((round % 4, got)).or_insert(0) += 1;
+        // Times are there for the second half of the calls.
+        if round == CALLS / 2 {
+            assert_eq!(ask(&session, abi::TASKS, tasks(TASKS_CPU, 0, 16)), 0);
+        }
+        room_bytes = random.pick(&[room.len() as u64 * 8, DUMP_BYTES_MIN as u64, 32]);
+    }
+    println!("how often each request ended with which error: {outcomes:?}");
+    for (number, (_, _, errors)) in commands.iter().enumerate() {
+        for error in errors.iter().chain(&[0]) {
+            let count = outcomes.get(&(number, *error)).copied().unwrap_or(0);
+            assert!(count > 20, "{count} times {error} of request {number}");
+        }
     }
     assert_eq!(
         errno(
