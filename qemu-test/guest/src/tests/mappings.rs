@@ -2,21 +2,25 @@
 //! Promise: what a reader maps can neither be widened nor turned against the
 //! kernel, whatever the reader writes into it.
 
-use super::garbage::Random;
+use super::garbage::Seed;
 use super::tests;
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{errno, Session, PAGE, RING_BYTES};
+use crate::session::{errno, probe_at, Ring, Session, PAGE, RING_BYTES};
+use crate::steps::{field, register};
 use crate::sys::{self, Forked, Mapping};
 use crate::victim::Victim;
 use nix::libc::{self, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE};
-use nsprobe_common::abi;
+use nsprobe_common::abi::{self, Probe};
+use nsprobe_common::program::{Register, Step};
+use nsprobe_common::record::{Frame, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENGTH};
+use std::collections::HashSet;
 
 tests![
     only_the_two_right_mappings_are_given,
     mappings_cannot_be_widened,
     a_mapping_outlives_its_descriptor,
-    no_consumer_position_does_harm,
+    no_consumer_position_does_harm: 120,
 ];
 
 fn only_the_two_right_mappings_are_given() {
@@ -159,51 +163,139 @@ fn a_mapping_outlives_its_descriptor() {
     assert!(victim.text_is_restored(function.offset));
 }
 
-fn no_consumer_position_does_harm() {
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    let session = Session::with_rings(abi::RING_BYTES_MIN);
-    session.only(&[victim.pid()]).expect("it lives");
-    let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
-    let rings = session.rings();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    const CALLS: u64 = 20_000;
-    victim.begin(CALLS);
-    while session.counters(id).hits < CALLS {
-        for ring in &rings {
-            let real = ring.produced();
-            let wild = random.next();
-            let lie = random.pick(&[
-                wild,
-                0,
-                u64::MAX,
-                real.wrapping_add(8),
-                real.wrapping_sub(8),
-                real.wrapping_sub(abi::RING_BYTES_MIN),
-                real.wrapping_add(abi::RING_BYTES_MIN),
-                real.wrapping_sub(wild % 4096),
-                real | 1,
-                real,
-                real,
-            ]);
-            ring.consumer.set_word(0, lie);
-        }
+/// The call's number, as a field.
+const NUMBER: [Step; 2] = [register(0, Register::Rdi), field(0)];
+/// More than any record of this test has.
+const RECORD_BYTES_MAX: u64 = 512;
+
+/// The kinds of records that this test has.
+const KINDS: [u64; 3] = [KIND_HIT as u64, KIND_OBJECT as u64, KIND_LOST as u64];
+
+/// Where the records begin whose end is `end`, the earliest that is still there. There is one
+/// near the oldest byte, unless a record lies over others.
+fn oldest(ring: &Ring, begin: u64, end: u64) -> u64 {
+    let bytes = ring.data_bytes();
+    if end - begin <= bytes {
+        return begin;
     }
-    assert_eq!(victim.finish(), CALLS);
+    let word = |position: u64| ring.producer.word(PAGE + (position & (bytes - 1)) as usize);
+    let is_begin = |start: &u64| {
+        let mut position = *start;
+        while position < end {
+            let header = word(position);
+            let is_known = KINDS.contains(&(header >> 32)) && header as u32 & BUSY == 0;
+            let length = header & u64::from(LENGTH);
+            if !is_known || !(16..=RECORD_BYTES_MAX).contains(&length) || length % 8 != 0 {
+                return false;
+            }
+            position += length;
+        }
+        position == end
+    };
+    let starts = (end - bytes..end - bytes + RECORD_BYTES_MAX).step_by(8);
+    let words: Vec<u64> = (end - bytes..end).step_by(8).map(word).collect();
+    starts
+        .clone()
+        .find(is_begin)
+        .unwrap_or_else(|| panic!("no record begins in {starts:?}: {words:x?}"))
+}
+
+/// The reader lies about what it has read while calls are recorded. Then what was recorded is
+/// read: each record is whole, one of the calls of that time, and there once.
+fn no_consumer_position_does_harm() {
+    const ROUNDS: u64 = 150;
+    let _module = Module::load();
+    let mut victims = [0; 3].map(|_| Victim::caller("begins_with_push"));
+    let function = victims[0].function("begins_with_push");
+    let pids = victims.each_ref().map(Victim::pid);
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    session.only(&pids).expect("they live");
+    let probe = Probe {
+        entry_program: session.upload(&NUMBER, b"").expect("a sound program"),
+        ..probe_at(function.offset, abi::PROBE_STACK | abi::PROBE_AT_ENTRY)
+    };
+    let id = session.attach(victims[0].file(), probe).expect("a probe");
+    let rings = session.rings();
+    let seed = Seed::of_this_run();
+    let mut random = seed.random();
+    let (mut whole_rounds, mut all_hits, mut read, mut lies) = (0, 0, 0, 0);
+    for round in 0..ROUNDS {
+        // Nothing is written at this moment: here begin the round's records.
+        let begins: Vec<u64> = rings.iter().map(Ring::produced).collect();
+        for (ring, begin) in rings.iter().zip(&begins) {
+            ring.consumer.set_word(0, *begin);
+        }
+        let before = session.counters(id);
+        // Some rounds fit into the rings, others go around.
+        let calls = random.pick(&[5, 5, 5, 50, 300]);
+        all_hits += calls * victims.len() as u64;
+        victims.iter_mut().for_each(|victim| victim.begin(calls));
+        while session.counters_on(id, abi::CPU_ALL).expect("a probe").hits < all_hits {
+            for ring in &rings {
+                let real = ring.produced();
+                let wild = random.next();
+                let lie = random.pick(&[
+                    wild,
+                    0,
+                    u64::MAX,
+                    real.wrapping_add(8),
+                    real.wrapping_sub(8),
+                    real.wrapping_sub(abi::RING_BYTES_MIN),
+                    real.wrapping_add(abi::RING_BYTES_MIN),
+                    real.wrapping_sub(wild % 4096),
+                    real | 1,
+                    real,
+                    real,
+                ]);
+                ring.consumer.set_word(0, lie);
+                lies += 1;
+            }
+        }
+        for victim in &mut victims {
+            victim.finish();
+        }
+        let counters = session.counters(id);
+        assert_eq!(counters.hits, all_hits, "{counters:?}");
+        let recorded = counters.recorded - before.recorded;
+        let mut records = Records::default();
+        let mut is_whole = true;
+        for (ring, begin) in rings.iter().zip(begins) {
+            let start = oldest(ring, begin, ring.produced());
+            is_whole &= start == begin;
+            ring.consumer.set_word(0, start);
+            records.drain(std::slice::from_ref(ring));
+        }
+        let mut seen = HashSet::new();
+        for ((hit, frames), (_, fields)) in records.hits.iter().zip(&records.details) {
+            assert!(hit.probe == id && pids.contains(&hit.pid), "{hit:?}");
+            assert_eq!((frames.len() > 2, fields.len()), (true, 2), "{hit:?}");
+            let number = fields[1];
+            assert!(number < calls, "round {round}: call {number} of {calls}");
+            assert!(seen.insert((hit.pid, number)), "call {number} twice");
+            let Frame::Object { offset, .. } = frames[0] else {
+                panic!("{frames:?}");
+            };
+            assert_eq!(offset, function.offset);
+        }
+        let found = records.hits.len() as u64;
+        match is_whole {
+            true => assert_eq!(found, recorded, "round {round}: {counters:?}"),
+            false => assert!((1..=recorded).contains(&found), "{found} of {recorded}"),
+        }
+        whole_rounds += u64::from(is_whole);
+        read += found;
+    }
     let counters = session.counters(id);
-    println!("{counters:?}");
-    assert!(
-        counters.recorded > 0 && counters.lost_full > 0,
-        "{counters:?}"
-    );
+    println!("{lies} lies, {read} records read, {whole_rounds} whole rounds, {counters:?}");
+    assert!(whole_rounds > 20 && whole_rounds < ROUNDS, "{whole_rounds}");
+    assert!(counters.recorded > 1000 && counters.lost_full > 0);
     let announced: u64 = rings.iter().map(|ring| ring.lost()).sum();
-    assert!(announced >= counters.lost_full, "{announced} {counters:?}");
+    assert_eq!(announced, counters.lost_full, "{counters:?}");
     // Back to the truth, all is well again.
     for ring in &rings {
         ring.consumer.set_word(0, ring.produced());
     }
-    victim.call(10);
+    victims[0].call(10);
     let mut records = Records::default();
     records.drain(&rings);
     assert_eq!(records.hits.len(), 10);
