@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `$NAME` means and how formats show a value, each against what is known without
+//! nsprobe.
+
+use super::{handle, program, trace};
+use crate::command::{self, Running};
+use crate::container::pid_namespace;
+use crate::module::Module;
+use crate::sys;
+use crate::victim::{self, Victim};
+use serde_json::{json, Value};
+use std::fs;
+use std::process::Command;
+
+/// The numbers of a line of a thread's status.
+fn status(pid: u32, tid: u32, key: &str) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+    let status = status.expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let numbers = line.unwrap_or_else(|| panic!("no {key} in {status}"));
+    let numbers = numbers.split_whitespace().map(str::parse);
+    numbers.map(|number| number.expect("a number")).collect()
+}
+
+/// A user's program with two threads, in a pid namespace of its own and on one CPU.
+pub(super) fn built_ins_are_those_of_the_task() {
+    const USER: u32 = 1234;
+    let _module = Module::load();
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").expect("sysfs");
+    let cpu = online.trim().rsplit(['-', ',']).next().unwrap_or("0");
+    let file = victim::path("family");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "taskset", "-c", cpu]);
+    command.args(["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]);
+    let mut victim = Victim::start_command(command.arg(&file), &file);
+    let outer = victim.pid();
+    let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children"));
+    let children = children.expect("it lives");
+    let pid: u32 = children.trim().parse().expect("one child");
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let threads = threads.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    let second = threads.into_iter().find(|tid| *tid != pid);
+    let second: u32 = second.expect("two threads");
+
+    let file = file.display();
+    let names = [
+        "pid", "tid", "nspid", "nstid", "pidns", "uid", "cpu", "time", "probe",
+    ];
+    let fields: Vec<String> = names.iter().map(|name| format!("{name}=${name}")).collect();
+    let fields = fields.join(", ");
+    let specs = [
+        format!("{file}:main({fields})"),
+        format!("{file}:member({fields})"),
+        format!("{file}:member({fields}) if $nstid != $nspid && $uid == {USER}"),
+    ];
+    let words = ["trace", "--json", "-p", &pid.to_string()];
+    let words: Vec<&str> = words
+        .into_iter()
+        .chain(specs.iter().map(String::as_str))
+        .collect();
+    let mut running = Running::start(&words);
+    running.attached(3);
+    let before = sys::monotonic_ns();
+    victim.order("m 2");
+    let between = sys::monotonic_ns();
+    victim.order("t 3");
+    let after = sys::monotonic_ns();
+    let (code, lines, errors) = running.finish();
+    assert_eq!(code, Some(0), "{errors}");
+    let lines = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let hits: Vec<Value> = lines.filter(|line| line["type"] == "hit").collect();
+    let calls = |probe: u32, tid: u32| {
+        let is_it = |hit: &&Value| hit["probe"] == probe && hit["tid"] == tid;
+        hits.iter().filter(is_it).count()
+    };
+    let counts = [
+        calls(2, pid),
+        calls(2, second),
+        calls(3, pid),
+        calls(3, second),
+    ];
+    assert_eq!((counts, hits.len()), ([2, 3, 0, 3], 8), "{hits:#?}");
+    for hit in &hits {
+        let (tid, times) = match hit["tid"] == pid {
+            true => (pid, before..between),
+            false => (second, between..after),
+        };
+        let fields = &hit["fields"];
+        let last = |key| status(pid, tid, key).last().copied().expect("one");
+        let number = |name: &str| fields[name].as_u64().unwrap_or_else(|| panic!("{hit}"));
+        let got = names[..7].iter().map(|name| number(name) as u32);
+        let cpu = cpu.parse().expect("a number");
+        let user = status(pid, tid, "Uid:")[1];
+        let wanted = [
+            pid,
+            tid,
+            last("NStgid:"),
+            last("NSpid:"),
+            pid_namespace(pid),
+            user,
+            cpu,
+        ];
+        assert_eq!(got.collect::<Vec<u32>>(), wanted, "{names:?} of {hit}");
+        assert_eq!((user, last("NStgid:")), (USER, 1), "it is no test");
+        assert!(times.contains(&number("time")), "{times:?}: {hit}");
+        assert_eq!(fields["time"], hit["time_ns"]);
+        assert_eq!(fields["probe"], hit["probe"]);
+    }
+}
+
+/// Each format of one number, which has something in all its bytes.
+pub(super) fn formats_show_what_they_say() {
+    const FACTOR: i64 = 0x1f2e_3d4c_5b6a_7988;
+    let _module = Module::load();
+    let formats = [
+        "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "hex",
+        "ptr", "bits", "char", "bool",
+    ];
+    let fields = formats.map(|format| format!("{format}=number*{FACTOR:#x}-77:{format}"));
+    let fields = fields.join(", ");
+    let spec = handle(&format!("({fields}, zero=number-3:bool, letter=flag:char)"));
+    let (both, _) = trace("trace", &[&spec], 30);
+    let found = both.fields();
+    assert_eq!(found.len(), 30);
+    let value = |index: usize| (index as i64).wrapping_mul(FACTOR).wrapping_sub(77);
+    for (index, found) in found.into_iter().enumerate() {
+        let value = value(index);
+        let wanted = json!({
+            "u8": value as u8, "u16": value as u16, "u32": value as u32, "u64": value as u64,
+            "s8": value as i8, "s16": value as i16, "s32": value as i32, "s64": value,
+            "x8": format!("{:#x}", value as u8), "x16": format!("{:#x}", value as u16),
+            "x32": format!("{:#x}", value as u32), "x64": format!("{value:#x}"),
+            "hex": format!("{value:#x}"), "ptr": format!("{value:#x}"),
+            "bits": format!("{value:#b}"), "char": char::from(value as u8),
+            "bool": true, "zero": index != 3, "letter": char::from(b'A' + (index % 26) as u8),
+        });
+        assert_eq!(*found, wanted, "call {index}: {value:#x}");
+    }
+    // For people; of the calls the last one is looked at.
+    let program = program();
+    let got = command::run(&["trace", "-q", &spec, "--", &program, "12"]).succeeded();
+    let hits = got.lines().filter(|line| line.contains("u8="));
+    let line = hits.last().expect("a hit");
+    let value = value(11);
+    for wanted in [
+        format!("u8={}", value as u8),
+        format!("u16={}", value as u16),
+        format!("s8={}", value as i8),
+        format!("s32={}", value as i32),
+        format!("s64={value}"),
+        format!("x16={:#x}", value as u16),
+        format!("ptr={value:#x}"),
+        format!("bits={value:#b}"),
+        "bool=true".to_owned(),
+        "letter='L'".to_owned(),
+    ] {
+        let is_there = line.split_whitespace().any(|word| word == wanted);
+        assert!(is_there, "no {wanted} in {line}");
+    }
+}
