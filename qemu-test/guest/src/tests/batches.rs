@@ -110,45 +110,76 @@ fn an_attach_that_fails_at_any_probe_leaves_nothing() {
     assert!(probes[0].id > 1);
 }
 
+/// Forks that were made while something was done.
+#[derive(Debug)]
+struct Forks {
+    /// How long that took.
+    elapsed: Duration,
+    count: u32,
+    slowest: Duration,
+}
+
+impl Forks {
+    fn during(work: impl FnOnce()) -> Forks {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let forker = scope.spawn(|| {
+                let (mut slowest, mut count) = (Duration::ZERO, 0);
+                while !done.load(Ordering::Relaxed) || count == 0 {
+                    let start = Instant::now();
+                    let status = Command::new("/bin/true").status().expect("a fork");
+                    assert!(status.success());
+                    slowest = slowest.max(start.elapsed());
+                    count += 1;
+                }
+                (slowest, count)
+            });
+            let begun = Instant::now();
+            work();
+            let elapsed = begun.elapsed();
+            done.store(true, Ordering::Relaxed);
+            let (slowest, count) = forker.join().expect("it forks");
+            Forks {
+                elapsed,
+                count,
+                slowest,
+            }
+        })
+    }
+
+    /// Asserts that forks went on: none waited for the end of the work, and there were not many
+    /// fewer than `idle` had in the same guest, with as much to do beside them.
+    fn went_on(&self, what: &str, idle: &Forks) {
+        println!("{what}: {self:?}, else {idle:?}");
+        let rate = |forks: &Forks| f64::from(forks.count) / forks.elapsed.as_secs_f64();
+        assert!(rate(self) * 8.0 > rate(idle), "{what}: forks wait");
+        // The machine may stop for a while, as it does without us.
+        let noise = 4 * idle.slowest;
+        let waits = self.slowest > noise && self.slowest > self.elapsed / 2;
+        assert!(!waits, "{what}: a fork waits for the end of it");
+    }
+}
+
 fn forks_go_on_while_thousands_are_attached() {
     let _module = Module::load();
     let victim = Victim::start("many_places", &[]);
     let places = victim.function("places");
     let file = open(&victim);
     let session = Session::with_rings(RING_BYTES);
-    let slowest = |done: &AtomicBool| {
-        let (mut slowest, mut forks) = (Duration::ZERO, 0);
-        while !done.load(Ordering::Relaxed) || forks == 0 {
-            let start = Instant::now();
-            let status = Command::new("/bin/true").status().expect("a fork");
-            assert!(status.success());
-            slowest = slowest.max(start.elapsed());
-            forks += 1;
-        }
-        (slowest, forks)
-    };
-    let during = |what: &str, work: &mut dyn FnMut()| {
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let forker = scope.spawn(|| slowest(&done));
-            work();
-            done.store(true, Ordering::Relaxed);
-            let (slowest, forks) = forker.join().expect("it forks");
-            println!("{what}: {forks} forks, the slowest took {slowest:?}");
-        });
-    };
-    during("at rest", &mut || {
-        std::thread::sleep(Duration::from_secs(1))
-    });
-    let mut probes = probes(&file, &places, 10_000);
-    during("attaching 10,000", &mut || {
-        session.attach_all(&mut probes).expect("all are possible");
-    });
+    let mut probes = probes(&file, &places, PLACES);
+    let attaching = Forks::during(|| session.attach_all(&mut probes).expect("all are possible"));
     let ids: Vec<u32> = probes.iter().map(|probe| probe.id).collect();
-    during("detaching 10,000", &mut || {
-        session.detach(&ids).expect("all are attached");
-    });
+    let detaching = Forks::during(|| session.detach(&ids).expect("all are attached"));
     assert_restored(&victim, &places);
+    // Another busy process, as long as that took.
+    let idle = Forks::during(|| {
+        let begun = Instant::now();
+        while begun.elapsed() < attaching.elapsed.max(detaching.elapsed) {
+            std::hint::spin_loop();
+        }
+    });
+    attaching.went_on("attaching", &idle);
+    detaching.went_on("detaching", &idle);
 }
 
 fn closing_the_session_detaches_thousands() {
