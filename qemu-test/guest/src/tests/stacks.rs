@@ -4,15 +4,21 @@
 
 use super::tests;
 use crate::binary::{self, Function};
+use crate::command;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{probe_at, Session, RING_BYTES};
+use crate::steps::{field, register};
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
-use nsprobe_common::record::{Frame, Method, StackEnd};
+use nsprobe_common::program::Register;
+use nsprobe_common::record::{Frame, Method, StackEnd, HIT_COMPAT};
+use object::{Object, ObjectSegment};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 
 tests![
@@ -26,6 +32,7 @@ tests![
     an_object_gives_its_file_once,
     wild_frame_pointers_end_the_stack,
     the_text_of_a_stack_has_no_kernel_address,
+    a_32_bit_programs_stack_is_its_call_chain,
     what_is_mapped_anew_is_named_anew,
 ];
 
@@ -112,7 +119,7 @@ fn gdb_backtrace(file: &std::path::Path, arguments: &[&str], function: &str) -> 
         .args(arguments)
         .stdin(std::process::Stdio::null())
         .output()
-        .unwrap_or_else(|error| crate::run::skip(&format!("gdb: {error}")));
+        .unwrap_or_else(|error| panic!("gdb: {error}"));
     let text = String::from_utf8_lossy(&output.stdout);
     let frames = text.lines().filter(|line| line.starts_with('#'));
     let name = |line: &str| {
@@ -320,20 +327,147 @@ fn wild_frame_pointers_end_the_stack() {
     }
 }
 
+/// What the kernel fills memory with that is nobody's (`include/linux/poison.h`), where it is
+/// told to: slabs not yet used and freed, red zones of both kinds, pages.
+const POISONS: [u8; 5] = [0x5a, 0x6b, 0xbb, 0xcc, 0xaa];
+
+/// Whether a number is an address of the kernel's.
+fn is_of_kernel(number: u64) -> bool {
+    (0xffff_8000_0000_0000..u64::MAX).contains(&number)
+}
+
+/// Neither as a word nor in a line: nothing of the kernel's memory gets to the reader.
 fn the_text_of_a_stack_has_no_kernel_address() {
+    const CALLS: u64 = 2_000;
+    const ROUNDS: u64 = 50;
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_mov");
     let function = victim.function("begins_with_mov");
     let session = Session::with_rings(1 << 22);
-    session.probe(victim.file(), &function, WITH_CALLER);
-    victim.call(5000);
-    for ring in session.rings() {
-        for word in ring.read(false) {
-            let kernel = (0xffff_8000_0000_0000..u64::MAX).contains(&word);
-            assert!(!kernel, "{word:#x} in a record");
-            assert_ne!(word, 0xa5a5_a5a5_a5a5_a5a5, "slab memory in a record");
+    session.only(&[victim.pid()]).expect("it lives");
+    // With room that a record need not fill.
+    let fields = [register(0, Register::Rdi), field(0)];
+    let probe = Probe {
+        entry_program: session.upload(&fields, b"").expect("a sound program"),
+        ..probe_at(function.offset, WITH_CALLER)
+    };
+    let id = session.attach(victim.file(), probe).expect("a probe");
+    session.probe(victim.file(), &function, abi::PROBE_STACK_IDS | WITH_CALLER);
+    let mut words = 0;
+    for _ in 0..ROUNDS {
+        victim.call(CALLS);
+        for ring in session.rings() {
+            for word in ring.read(true) {
+                assert!(!is_of_kernel(word), "{word:#x} in a record");
+                // Of the lower half alone a time may look so.
+                let upper = (word >> 32) as u32;
+                for poison in POISONS {
+                    let is_poison = upper == u32::from_ne_bytes([poison; 4]);
+                    assert!(!is_poison, "{word:#x}: unused memory in a record");
+                }
+                words += 1;
+            }
         }
     }
+    let counters = session.counters(id);
+    println!("{words} words, {counters:?}");
+    assert_eq!(counters.recorded, ROUNDS * CALLS, "{counters:?}");
+    assert!(words > 10 * counters.recorded);
+    drop(session);
+    // As lines, which have numbers in hexadecimal.
+    let mut session = Session::open();
+    session.setup(RING_BYTES, abi::SETUP_TEXT).expect("lines");
+    session.probe(victim.file(), &function, WITH_CALLER);
+    victim.call(500);
+    let (mut text, mut piece) = (String::new(), vec![0; 1 << 16]);
+    while text.matches(" hit probe ").count() < 500 {
+        let length = (&session.file).read(&mut piece).expect("lines");
+        text += std::str::from_utf8(&piece[..length]).expect("lines are ASCII");
+    }
+    let is_digit = |letter: char| letter.is_ascii_hexdigit();
+    let numbers = text.split(|letter| !is_digit(letter));
+    let numbers = numbers.filter_map(|digits| u64::from_str_radix(digits, 16).ok());
+    for number in numbers {
+        assert!(!is_of_kernel(number), "{number:#x} in {text}");
+    }
+}
+
+/// The offset in a file of what it loads at an address.
+fn loaded_from(file: &Path, address: u64) -> u64 {
+    let bytes = fs::read(file).expect("it is there");
+    let elf = object::File::parse(&*bytes).expect("an ELF file");
+    let offset = elf.segments().find_map(|segment| {
+        let (start, length) = segment.file_range();
+        let into = address.checked_sub(segment.address())?;
+        (into < length).then_some(start + into)
+    });
+    offset.unwrap_or_else(|| panic!("nothing is loaded at {address:#x}"))
+}
+
+/// The program itself says where its functions return to.
+fn a_32_bit_programs_stack_is_its_call_chain() {
+    const CHAIN: [&str; 6] = [
+        "bottom", "level_3", "level_2", "level_1", "program", "_start",
+    ];
+    let _module = Module::load();
+    let mut victim = Victim::start("stack_32", &[]);
+    let file = victim.file().to_path_buf();
+    let bottom = victim.function("bottom");
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    session.probe(&file, &bottom, WITH_CALLER);
+    assert_eq!(victim.order("c 20"), 20);
+    let mut wanted = vec![(bottom.offset, Method::Registers as u8)];
+    for level in 0..CHAIN.len() - 1 {
+        let address = victim.order(&format!("r {level}"));
+        let how = match level {
+            0 => Method::StackTop,
+            _ => Method::FramePointer,
+        };
+        wanted.push((loaded_from(&file, address), how as u8));
+    }
+    let places = |frames: &[Frame]| -> Vec<(u64, u8)> {
+        let place = |frame: &Frame| match *frame {
+            Frame::Object { offset, method, .. } => (offset, method),
+            Frame::Address { .. } => panic!("{frames:x?}"),
+        };
+        frames.iter().map(place).collect()
+    };
+    let functions = binary::functions(&file);
+    let inode = fs::metadata(&file).expect("it is there").ino();
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len(), 20);
+    for (hit, frames) in &records.hits {
+        assert_ne!(hit.flags & HIT_COMPAT, 0, "{hit:?}");
+        assert_eq!(places(frames), wanted);
+        assert_eq!(names(frames, &functions, inode, &records), CHAIN);
+        let end = StackEnd::from_u8(hit.stack_end);
+        assert_eq!(end, Some(StackEnd::Outermost));
+    }
+    // With frame pointers that lead nowhere, only the caller is known.
+    let orders = [
+        ("w 0", 2, StackEnd::Outermost),
+        ("w 4096", 2, StackEnd::BadFramePointer),
+        ("w 4294963199", 2, StackEnd::BadFramePointer),
+        ("w 4294963200", 2, StackEnd::Fault),
+        ("w 4294967292", 2, StackEnd::Fault),
+        ("l 0", 3, StackEnd::BadFramePointer),
+    ];
+    for (order, length, end) in orders {
+        let address = victim.order(order);
+        wanted[1].0 = loaded_from(&file, address);
+        let records = Records::of(&session);
+        let [(hit, frames)] = &records.hits[..] else {
+            panic!("{order}: {} hits", records.hits.len());
+        };
+        let places = places(frames);
+        assert_eq!((places.len(), &places[..2]), (length, &wanted[..2]));
+        assert_eq!(StackEnd::from_u8(hit.stack_end), Some(end), "{order}");
+    }
+    drop(session);
+    // The program finds no functions in such files, and says so.
+    let spec = format!("{}:bottom", file.display());
+    command::run(&["trace", &spec]).refused(&["is an ELF file for 32-bit x86"]);
 }
 
 /// Two files take turns at one address: the mappings that the kernel side remembers
