@@ -35,9 +35,12 @@ const PARAMETERS: [&str; 14] = [
 /// Events whose triggers tests use.
 const TRIGGERS: [&str; 3] = ["sched", "task", "signal"];
 
-/// What stays once a container was there, beginnings of mount points and of control groups:
-/// podman's storage, its and other runtimes' parent groups.
-const STAYING_MOUNTS: [&str; 1] = ["/var/lib/containers/storage/overlay"];
+/// Mount points that stay once something was there: podman's storage, and what the kernel
+/// itself mounts there for tools that look for tracefs at its old place.
+const STAYING_MOUNTS: [&str; 2] = [
+    "/var/lib/containers/storage/overlay",
+    "/sys/kernel/debug/tracing",
+];
 
 /// What there is at one moment, a set for each kind.
 #[derive(Clone, Default)]
