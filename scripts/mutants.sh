@@ -295,7 +295,7 @@ put() { # id caught-by seconds
 known() { # id
     case $commit in *+) return 1 ;; esac
     [ -e "$results" ] || return 1
-    row=$(grep -F "| $1 | " "$results") || return 1
+    row=$(grep "^| $1 | " "$results") || return 1
     case $row in
     *"| $commit | $(change_of "$1") |") ;;
     *) return 1 ;;
@@ -430,7 +430,7 @@ worker() { # job
     [ "$verb" != build ] || exit 0
     open='' survived=''
     for id in $chosen; do
-        case $(grep -F "| $id | " "$results" 2>/dev/null || true) in
+        case $(grep "^| $id | " "$results" 2>/dev/null || true) in
         '') open="$open $id" ;;
         *SURVIVED* | *"survived its own tests"* | *"A CONTROL, CAUGHT"*) survived="$survived $id" ;;
         esac
