@@ -11,8 +11,8 @@
 #   --quick      runs a mutant's own tests only, not the whole group behind them
 #   --again      runs also what has a result for this commit
 #   --wide       without IDs: also the mutants of the set "wide"
-#   --jobs N     so many guests side by side, each with one CPU unless SMP says otherwise
-#   --minutes N  begins no other mutant after so many minutes
+#   --jobs N     N guests side by side, each with one CPU unless SMP says otherwise
+#   --minutes N  begins no other mutant after N minutes
 #
 # Inputs:  qemu-test/mutants/*.mutants and group; kmod and common; a build: make payload image.
 #          SMP, MEMORY, ACCEL as for the runner; GUEST_PREFIX: words in front of each boot.
@@ -300,7 +300,7 @@ known() { # id
     *"| $commit | $(change_of "$1") |") ;;
     *) return 1 ;;
     esac
-    # Who survived its own tests alone has the others before it.
+    # A mutant that survived its own tests alone has the others before it.
     [ -n "$quick" ] || case $row in *"survived its own tests"*) return 1 ;; esac
     echo "$row"
 }
