@@ -123,7 +123,8 @@ impl Worker {
         Worker::with(options, Rc::clone(&inner.quarantine))
     }
 
-    fn with(options: Options, quarantine: Rc<RefCell<Quarantine>>) -> Worker {
+    fn with(mut options: Options, quarantine: Rc<RefCell<Quarantine>>) -> Worker {
+        options.limits = options.limits.shortened();
         Worker {
             inner: Rc::new(RefCell::new(Inner {
                 options,

@@ -358,6 +358,14 @@ fn without_a_sandbox_nothing_is_traced_unless_asked_for() {
     assert!(got.stdout.contains("#1  main"), "{got:#?}");
 }
 
+/// A command line whose parsers are given up after a tenth of the usual time: what is shown
+/// is that they are, and what of.
+fn impatient(words: &[&str]) -> std::process::Command {
+    let mut command = nsprobe(words);
+    command.env("NSPROBE_PARSER_SECONDS", "6");
+    command
+}
+
 /// A probe that needs debug information.
 const TYPED: &str = "/many_names:from_000(x)";
 
@@ -367,7 +375,7 @@ fn a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced() {
     let _sound = container("pair-sound", &victim::path("many_names"));
     let traced = |name, probe| {
         let words = ["trace", "-c", name, probe, "--count", "2", "--json"];
-        output(&mut nsprobe(&words))
+        output(&mut impatient(&words))
     };
     let begun = Instant::now();
     let got = traced("pair-hostile", TYPED);
@@ -388,11 +396,9 @@ fn a_newcomer_that_ends_its_parser_is_left_out() {
     let _module = Module::load();
     let sound = container("pair-sound", &victim::path("many_names"));
     let words = ["trace", "-c", "pair-*", "--follow", TYPED, "--json"];
-    let mut trace = Running::start(&words);
+    let mut trace = Running::start_command(&mut impatient(&words));
     next_hit(&mut trace, sound.pid());
     let _hostile = container("pair-hostile", &bomb());
-    // Until its parser is given up.
-    std::thread::sleep(Duration::from_secs(15));
     let later = container("pair-later", &victim::path("many_names"));
     next_hit(&mut trace, later.pid());
     next_hit(&mut trace, sound.pid());
