@@ -269,10 +269,9 @@ fn a_capsule_is_exported_with_its_hits() {
         "{told}"
     );
     let mut command = Command::new("babeltrace2");
-    let output = match command.arg(scratch.path("t")).output() {
-        // `make check` installs it. It escapes backslashes once more.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
-        output => output.unwrap(),
+    // It escapes backslashes once more.
+    let Some(output) = nsprobe_needs::output(command.arg(scratch.path("t"))) else {
+        return;
     };
     let text = String::from_utf8(output.stdout).unwrap();
     let context = "{ procname = \"app\", pid = 100, tid = 100, vpid = 1, vtid = 1, \

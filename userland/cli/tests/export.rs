@@ -217,14 +217,11 @@ fn export(scratch: &Scratch, arguments: &[&str]) -> Output {
 /// An event: its name and its fields, as babeltrace2 prints them.
 type Event = (String, BTreeMap<String, String>);
 
-/// All events, and how many were discarded; none where there is no babeltrace2, which
-/// `make check` installs.
+/// All events, and how many were discarded; `None`, with a printed reason, without
+/// babeltrace2.
 fn read(trace: &Path) -> Option<(Vec<Event>, u64)> {
     let mut command = Command::new("babeltrace2");
-    let output = match command.arg("--names=payload").arg(trace).output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        output => output.unwrap(),
-    };
+    let output = nsprobe_needs::output(command.arg("--names=payload").arg(trace))?;
     let mut discarded = 0;
     for line in String::from_utf8(output.stderr).unwrap().lines() {
         let count = line.strip_prefix("WARNING: Tracer discarded ");

@@ -43,7 +43,7 @@ fn victim() -> u64 {
 fn has_device() -> bool {
     let found = Path::new("/dev/nsprobe").exists();
     if !found {
-        println!("skipped: there is no /dev/nsprobe");
+        nsprobe_needs::unfit("there is no /dev/nsprobe");
     }
     found
 }

@@ -13,17 +13,7 @@ use std::process::Command;
 use support::{open, path, stop, Folder, Stop};
 
 fn run(program: &str, arguments: &[&str]) -> bool {
-    match Command::new(program).args(arguments).output() {
-        Ok(output) => {
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{program} {arguments:?}: {told}");
-            true
-        }
-        Err(error) => {
-            println!("skipped, {program} cannot be run: {error}");
-            false
-        }
-    }
+    nsprobe_needs::success(Command::new(program).args(arguments))
 }
 
 fn text(path: &Path) -> &str {

@@ -23,14 +23,7 @@ fn build(folder: &Folder, name: &str, flags: &[&str]) -> Option<PathBuf> {
     go.env("GOCACHE", folder.0.join("cache"))
         .env("CGO_ENABLED", "0");
     go.env("GOTOOLCHAIN", "local").env("GO111MODULE", "off");
-    match go.output() {
-        Ok(output) if output.status.success() => Some(out),
-        Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => {
-            println!("skipped, go cannot be run: {error}");
-            None
-        }
-    }
+    nsprobe_needs::success(&mut go).then_some(out)
 }
 
 /// What Go's own table says; none where it says that nothing is there.

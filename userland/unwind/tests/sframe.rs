@@ -42,17 +42,16 @@ fn program(folder: &Path) -> Option<PathBuf> {
     let path = folder.join("program");
     let mut compiler = Command::new("gcc");
     let output = compiler.args(["-O2", "-Wl,-z,lazy", "-Wa,--gsframe", "-o"]);
-    let output = output.arg(&path).arg(source).output();
-    let output = output.expect("gcc is here");
+    let output = nsprobe_needs::output(output.arg(&path).arg(source))?;
     if !output.status.success() {
-        println!("skipped, as gcc writes no .sframe: {output:?}");
+        nsprobe_needs::lacking(format_args!("gcc writes no .sframe: {output:?}"));
         return None;
     }
     let sections = open(&path).unwind_sections().expect("readable");
     match sections.sframe.data.get(2) {
         Some(2) => Some(path),
         version => {
-            println!("skipped, as the assembler writes version {version:?}");
+            nsprobe_needs::lacking(format_args!("the assembler writes version {version:?}"));
             None
         }
     }

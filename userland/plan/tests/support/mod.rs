@@ -27,28 +27,16 @@ impl Folder {
     }
 
     /// The fixture as `compiler` builds it; `None`, with a printed reason, without
-    /// the compiler. GCC must be there.
+    /// the compiler.
     pub(crate) fn build(&self, compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/fixture")
             .join(source);
         let name = format!("program{}", fs::read_dir(&self.0).unwrap().count());
         let out = self.path(&name);
-        let output = Command::new(compiler)
-            .args(flags)
-            .arg("-o")
-            .arg(&out)
-            .arg(source)
-            .output();
-        match output {
-            Ok(output) if output.status.success() => Some(out),
-            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) => {
-                assert!(!["gcc", "g++"].contains(&compiler), "{compiler}: {error}");
-                println!("skipped, {compiler} cannot be run: {error}");
-                None
-            }
-        }
+        let mut command = Command::new(compiler);
+        command.args(flags).arg("-o").arg(&out).arg(source);
+        nsprobe_needs::success(&mut command).then_some(out)
     }
 }
 
@@ -130,18 +118,9 @@ pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<
     }
     commands.extend(["echo \\n".to_owned(), "kill".to_owned()]);
     let commands = commands.iter().flat_map(|command| ["-ex", command]);
-    let output = Command::new("gdb")
-        .args(["-nx", "-batch"])
-        .args(commands)
-        .arg(program)
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => {
-            println!("skipped, gdb cannot be run: {error}");
-            return None;
-        }
-    };
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch"]).args(commands).arg(program);
+    let output = nsprobe_needs::output(&mut gdb)?;
     if matches!(stop, Stop::Perhaps(_)) && !core.exists() {
         return None;
     }

@@ -50,14 +50,7 @@ impl Folder {
         let out = self.0.join(name);
         let mut command = Command::new(compiler);
         command.args(flags).arg("-o").arg(&out);
-        match command.arg(fixtures.join(source)).output() {
-            Ok(output) if output.status.success() => Some(out),
-            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) => {
-                println!("{name}: skipped, {compiler} cannot be run: {error}");
-                None
-            }
-        }
+        nsprobe_needs::success(command.arg(fixtures.join(source))).then_some(out)
     }
 }
 
@@ -73,13 +66,8 @@ pub(crate) fn open(path: &Path) -> nsprobe_symbolize::Result<Binary> {
 
 /// What a program prints; `None`, with a printed reason, if it cannot be run.
 pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
-    match Command::new(program).args(arguments).output() {
-        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(error) => {
-            println!("skipped, {program} cannot be run: {error}");
-            None
-        }
-    }
+    let output = nsprobe_needs::output(Command::new(program).args(arguments))?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// What `addr2line -a -f -i -C` says of addresses, innermost first: function and

@@ -70,17 +70,14 @@ impl Folder {
         path
     }
 
-    /// A program of a few lines of C, compiled like this; none without a compiler.
+    /// A program of a few lines of C, compiled like this; `None`, with a printed
+    /// reason, without a compiler.
     pub(crate) fn program(&self, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
         let path = self.0.join(name);
         let source = self.file(&format!("{name}.c"), source.as_bytes());
-        let status = Command::new("gcc")
-            .args(flags)
-            .arg("-o")
-            .arg(&path)
-            .arg(source)
-            .status();
-        status.is_ok_and(|status| status.success()).then_some(path)
+        let mut gcc = Command::new("gcc");
+        gcc.args(flags).arg("-o").arg(&path).arg(source);
+        nsprobe_needs::success(&mut gcc).then_some(path)
     }
 }
 
