@@ -5,6 +5,7 @@
 
 pub(crate) mod frames;
 pub(crate) mod package;
+pub(crate) mod symbols;
 pub(crate) mod witness;
 
 use nsprobe_symbolize::Binary;
