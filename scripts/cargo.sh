@@ -4,13 +4,15 @@
 # in a root of its own.
 #
 # Inputs:  cargo's words; rust-version of Cargo.toml; CACHE, MIRROR;
-#          NSPROBE_FORCE_CARGO_ROOT=1 takes the root in any case.
+#          NSPROBE_FORCE_CARGO_ROOT=1 takes the root in any case;
+#          NSPROBE_CARGO_PACKAGES, with commas, that have to be in it;
+#          NSPROBE_CARGO_BINDS, folders that have to be seen in it.
 # Outputs: cargo's. The project and cargo's home have the same paths in both.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 PACKAGES=cargo/trixie-backports,rustc/trixie-backports
 PACKAGES=$PACKAGES,rustfmt/trixie-backports,rust-clippy/trixie-backports
-PACKAGES=$PACKAGES,gcc,libc6-dev,ca-certificates
+PACKAGES=$PACKAGES,gcc,libc6-dev,ca-certificates${NSPROBE_CARGO_PACKAGES:+,$NSPROBE_CARGO_PACKAGES}
 
 wanted=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$PROJECT/Cargo.toml")
 found=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
@@ -36,4 +38,5 @@ fi
 home=${CARGO_HOME:-$HOME/.cargo}
 mkdir -p "$home"
 export CARGO_HOME="$home"
-exec "$PROJECT/scripts/enter.sh" "$root" "$PROJECT $home" "$PROJECT" cargo "$@"
+exec "$PROJECT/scripts/enter.sh" "$root" "$PROJECT $home ${NSPROBE_CARGO_BINDS:-}" "$PROJECT" \
+    cargo "$@"

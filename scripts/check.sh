@@ -2,43 +2,68 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What every commit has to pass: formats, lints and tests that need no guest.
 #
-# Inputs:  the tree; shellcheck is used when it is installed.
-# Outputs: status 0 when all is well; else the first tool's own message.
+# Inputs:  the tree.
+# Outputs: status 0 when all is well; else the first tool's own message. No test is
+#          skipped: what one lacks fails it (NSPROBE_STRICT).
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
 cargo=scripts/cargo.sh
+export NSPROBE_STRICT=1
 
-# The witnesses of what is read from debug information, and of traces that are written.
-mkdir -p "$CACHE"
+mkdir -p "$CACHE" build/check
 LOG=$CACHE/check.log
-need_tools gcc:gcc g++:g++ gdb:gdb dwz:dwz objcopy:binutils \
-    babeltrace2:babeltrace2
+# The compilers of what is read, those that pack it, and the witnesses of what is said of it:
+# here, and in the root of cargo's where one is used.
+tests="gcc:gcc g++:g++ go:golang-go objcopy:binutils dwz:dwz xz:xz-utils zstd:zstd gdb:gdb
+    llvm-symbolizer:llvm llvm-dwarfdump:llvm eu-unstrip:elfutils babeltrace2:babeltrace2"
+# shellcheck disable=SC2086 # lists of words
+{
+    need_tools $tests shellcheck:shellcheck
+    NSPROBE_CARGO_PACKAGES=$(printf '%s\n' $tests | cut -d: -f2 | sort -u | paste -sd,)
+}
+export NSPROBE_CARGO_PACKAGES
 
 say "licence headers"
 scripts/spdx.sh
-if command -v shellcheck >/dev/null; then
-    say "shell scripts"
-    shellcheck -x scripts/*.sh bench/*.sh bench/guest/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh
-fi
-# Older assemblers than that of the kernel's toolchain write no such .sframe.
-mkdir -p build/check
-"$PROJECT/scripts/enter.sh" "$("$PROJECT/scripts/sdk.sh" root)/root" "$PROJECT" "$PROJECT" \
-    gcc-14 -O2 -Wl,-z,lazy -Wa,--gsframe -o build/check/sframe qemu-test/victims/only_sframe.c
+say "shell scripts"
+shellcheck -x scripts/*.sh bench/*.sh bench/guest/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh
+
+# What is compiled by the kernel's toolchain, in its root.
+sdk=$(scripts/sdk.sh)
+in_sdk() { scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" "$@"; }
+# Older assemblers than that one write no such .sframe.
+in_sdk gcc-14 -O2 -Wl,-z,lazy -Wa,--gsframe -o build/check/sframe qemu-test/victims/only_sframe.c
 export NSPROBE_SFRAME="$PROJECT/build/check/sframe"
+say "programs of the benchmarks"
+in_sdk gcc-14 -O2 -Wall -Wextra -Werror -fsyntax-only bench/*.c
+say "what may not panic: the judge"
+in_sdk scripts/panics.sh --self-test
 
 NSPROBE_FILES=$(scripts/debian-files.sh)
 export NSPROBE_FILES
+NSPROBE_CARGO_BINDS=$(dirname "${NSPROBE_FILES%%:*}")
+export NSPROBE_CARGO_BINDS
 
 say "userland: format, lints, tests"
 $cargo fmt --all --check
 $cargo clippy --quiet --workspace --all-targets -- -D warnings
-$cargo test --quiet
+# Joining mount namespaces takes root, be it that of a user namespace.
+if [ "$(id -u)" = 0 ]; then
+    $cargo test --quiet
+else
+    as_root $cargo test --quiet
+fi
+say "fuzz targets: format, lints"
+$cargo fmt --manifest-path fuzz/Cargo.toml --check
+# A library that is named is not built: libFuzzer itself takes minutes.
+[ -e build/check/libfuzzer.a ] || ar rc build/check/libfuzzer.a
+CUSTOM_LIBFUZZER_PATH=$PROJECT/build/check/libfuzzer.a $cargo clippy --quiet --locked \
+    --manifest-path fuzz/Cargo.toml --bins -- -D warnings
 if [ -e kmod/main.rs ]; then
     say "module: format, lints"
     # The kernel's own rustfmt: what it formats, the kernel's check accepts.
-    "$PROJECT/scripts/enter.sh" "$("$PROJECT/scripts/sdk.sh" root)/root" "$PROJECT" "$PROJECT" \
-        rustfmt --edition 2021 --check kmod/main.rs
+    in_sdk rustfmt --edition 2021 --check kmod/main.rs
     scripts/kmod.sh CLIPPY=1
 fi
 say "all is well"
