@@ -4,36 +4,63 @@
 # seconds, from its corpus, guided by the code that is reached.
 #
 # Inputs:  SECONDS for each target (120) and names of targets (all) as arguments;
-#          fuzz/corpus; SANITIZER (none; or address).
+#          fuzz/corpus; JOBS, targets at a time (as many as CPUs); SANITIZER (none; or
+#          address); CACHE, where libFuzzer and other people's crates are built.
 # Outputs: build/fuzz/corpus/TARGET with what reaches new code; build/fuzz/artifacts with
 #          what breaks a promise, then status 1. KEEP=1 adds to fuzz/corpus the smallest of
 #          the inputs that together reach what all reach: some tens, of 2 KiB at most.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
-VERSION=0.13.1 # of cargo-fuzz
 BYTES_MAX=2048
 KEPT_MAX=30
+SANITIZER=${SANITIZER:-none}
+JOBS=${JOBS:-$(nproc)}
 
 seconds=${1:-120}
 [ $# -eq 0 ] || shift
 [ $# -gt 0 ] || for file in fuzz/fuzz_targets/*.rs; do set -- "$@" "$(basename "$file" .rs)"; done
-mkdir -p build/fuzz build/tools "$CACHE"
+for target in "$@"; do
+    [ -e "fuzz/fuzz_targets/$target.rs" ] || die "there is no target $target in fuzz/fuzz_targets"
+done
+programs=$PROJECT/build/fuzz/bin-$SANITIZER
+mkdir -p "$programs" "$CACHE"
 LOG=$PROJECT/build/fuzz/build.log
+: >"$LOG"
 # libFuzzer is C++.
 need_tools c++:g++
-tools=$PROJECT/build/tools/bin
-if [ "$("$tools/cargo-fuzz" --version 2>/dev/null)" != "cargo-fuzz $VERSION" ]; then
-    say "cargo-fuzz $VERSION (about a minute)"
-    logged cargo install cargo-fuzz --version "$VERSION" --locked --root build/tools
-fi
+export NSPROBE_CARGO_PACKAGES=g++
 
-# What instruments the code is stable but for the sanitizers.
-export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$PROJECT/build/fuzz/target"
-host=$(rustc -vV | sed -n 's/^host: //p')
-say "building the targets (the first time about two minutes)"
-logged "$tools/cargo-fuzz" build --sanitizer "${SANITIZER:-none}" --target "$host"
-programs=$CARGO_TARGET_DIR/$host/release
+# As cargo-fuzz has targets compiled: LLVM counts edges and tells what is compared. That is
+# stable but for the sanitizers.
+flags='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
+flags="$flags -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
+flags="$flags -Cllvm-args=-sanitizer-coverage-pc-table"
+flags="$flags -Cllvm-args=-sanitizer-coverage-trace-compares"
+flags="$flags -Cllvm-args=-sanitizer-coverage-stack-depth --cfg fuzzing -Ccodegen-units=1"
+if [ "$SANITIZER" != none ]; then
+    export RUSTC_BOOTSTRAP=1
+    flags="$flags -Zsanitizer=$SANITIZER"
+fi
+host=$(sed -n 's/^target *= *"\(.*\)"/\1/p' .cargo/config.toml)
+
+# Other people's crates are built once for all clones; what is ours goes by its path there,
+# and one clone at a time builds, as programs of all have the same names.
+build() {
+    folder=$CACHE/fuzz/$SANITIZER
+    lock "$folder.lock"
+    say "building the targets (the first time about two minutes)"
+    RUSTFLAGS=$flags CARGO_TARGET_DIR=$folder NSPROBE_CARGO_BINDS=$folder \
+        logged scripts/cargo.sh build --manifest-path fuzz/Cargo.toml --bins --release \
+        --target "$host"
+    for target in fuzz/fuzz_targets/*.rs; do
+        name=$(basename "$target" .rs)
+        cmp -s "$folder/$host/release/$name" "$programs/$name" ||
+            cp "$folder/$host/release/$name" "$programs/"
+    done
+    flock -u 9
+}
+build
 
 run() { # target
     found=build/fuzz/corpus/$1
@@ -59,9 +86,29 @@ keep() { # target
         while read -r _ input; do cp "$input" "fuzz/corpus/$1/"; done
 }
 
-failed=0
-for target in "$@"; do
-    run "$target" || failed=1
-    [ -z "${KEEP:-}" ] || keep "$target"
+# One of the jobs: each JOBS-th target, from one of them on.
+job() { # first target...
+    at=$1
+    shift
+    failed=0
+    for target in "$@"; do
+        at=$((at - 1))
+        [ "$at" = 0 ] || continue
+        at=$JOBS
+        run "$target" || failed=1
+        [ -z "${KEEP:-}" ] || keep "$target"
+    done
+    return $failed
+}
+
+pids=
+number=0
+while [ "$number" -lt "$JOBS" ]; do
+    number=$((number + 1))
+    job "$number" "$@" &
+    pids="$pids $!"
 done
+failed=0
+for pid in $pids; do wait "$pid" || failed=1; done
+say "$# targets, $seconds s each, $JOBS at a time"
 exit $failed
