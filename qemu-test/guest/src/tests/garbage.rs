@@ -23,17 +23,17 @@ tests![
 ];
 
 /// A small generator: tests must not depend on anything.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[(self.next() % from.len() as u64) as usize]
     }
 }
@@ -70,16 +70,18 @@ impl Drop for Seed {
     }
 }
 
-/// All requests, each as often accepted as to show that it was not the first check alone that
-/// was tried.
-fn a_hundred_thousand_garbage_calls_do_no_harm() {
-    const CALLS: u32 = 100_000;
-    let _module = Module::load();
-    let seed = Seed::of_this_run();
+/// Of one request: its number, how many calls were accepted, and how many refused.
+pub(crate) type Answers = (u32, u64, u64);
+
+/// Makes so many calls of all requests, by a generator; what each request answered.
+pub(crate) fn garbage_calls(random: Random, calls: u64) -> Vec<Answers> {
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "50"]);
     let file = File::open(victim.file()).expect("the victim is there");
+    calls_with(&mut Garbage::new(random, &victim, &file), calls)
+}
+
+fn calls_with(garbage: &mut Garbage<'_>, calls: u64) -> Vec<Answers> {
     let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
-    let mut garbage = Garbage::new(seed.random(), &victim, &file);
     garbage.words.push(hole.address());
     let requests = requests();
     // Breakpoints and grace periods take their time.
@@ -100,11 +102,11 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
         session.set((abi::TASKS_CPU - 1) | abi::TASKS_UNFILTERED, 0);
         session
     });
-    let mut calls = 0;
-    let (mut accepted, mut refused) = (vec![0u32; requests.len()], vec![0u32; requests.len()]);
-    while calls < CALLS {
+    let mut answers: Vec<Answers> = requests.iter().map(|(nr, _)| (*nr, 0, 0)).collect();
+    let mut made = 0;
+    while made < calls {
         let session = Session::open();
-        for _ in 0..500 {
+        for _ in 0..500.min(calls - made) {
             let nr = match garbage.chance(24) {
                 true => garbage.random.pick(&slow),
                 false => garbage.random.pick(&quick),
@@ -120,12 +122,13 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
             let wrong_type = u64::from(garbage.chance(32)) << 9;
             let command = u64::from(abi::iowr(nr, 64)) ^ wrong_type;
             let flags = garbage.memory.word(garbage.base) >> 32;
-            calls += 1;
+            made += 1;
+            let answer = &mut answers[nr as usize];
             if sys::ioctl_wild(&session, command, argument).is_err() {
-                refused[nr as usize] += 1;
+                answer.2 += 1;
                 continue;
             }
-            accepted[nr as usize] += 1;
+            answer.1 += 1;
             let opens = [abi::OBJECT_FD, abi::OBJECT_ROOT].map(u64::from);
             if nr == abi::NR_OBJECT && opens.contains(&flags) {
                 let answer = garbage.memory.word(garbage.base + 8);
@@ -138,9 +141,20 @@ fn a_hundred_thousand_garbage_calls_do_no_harm() {
         drop(mapped);
     }
     drop(listeners);
-    for (nr, name) in requests {
-        let (accepted, refused) = (accepted[nr as usize], refused[nr as usize]);
-        println!("{name}: {accepted} accepted, {refused} refused");
+    answers
+}
+
+/// All requests, each as often accepted as to show that it was not the first check alone that
+/// was tried.
+fn a_hundred_thousand_garbage_calls_do_no_harm() {
+    let _module = Module::load();
+    let seed = Seed::of_this_run();
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "50"]);
+    let file = File::open(victim.file()).expect("the victim is there");
+    let mut garbage = Garbage::new(seed.random(), &victim, &file);
+    let answers = calls_with(&mut garbage, 100_000);
+    for ((nr, accepted, refused), (_, name)) in answers.into_iter().zip(requests()) {
+        println!("{nr} {name}: {accepted} accepted, {refused} refused");
         // Garbage that is refused at the door tests the door only.
         assert!(accepted > 50 && refused > 50, "{name}");
     }
