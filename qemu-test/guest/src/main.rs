@@ -4,6 +4,7 @@
 //! ```text
 //! nsprobe-guest-test [--list] [--only NAME] [PART-OF-A-NAME…]
 //! nsprobe-guest-test --queue FOLDER [--first NAME]…
+//! nsprobe-guest-test --soak SCALE [PART…]
 //! ```
 //!
 //! With `--queue`, tests are taken from a folder that several guests share: see `queue.rs`.
@@ -28,6 +29,7 @@ mod records;
 mod run;
 mod runtimes;
 mod session;
+mod soak;
 mod stack;
 mod state;
 mod steps;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let mut only = None;
     let mut queue = None;
     let mut first = Vec::new();
+    let mut soak = None;
     while let Some(word) = words.next() {
         match word.as_str() {
             "--list" => {
@@ -55,10 +58,14 @@ fn main() -> ExitCode {
             "--only" => only = words.next(),
             "--queue" => queue = words.next(),
             "--first" => first.extend(words.next()),
+            "--soak" => soak = words.next(),
             run::CHILD => return run::child(&words.next().unwrap_or_default()),
             run::ROLE => return tests::play(&words.collect::<Vec<_>>()),
             _ => parts.push(word),
         }
+    }
+    if let Some(scale) = soak {
+        return soak::run(&scale, &parts);
     }
     if let Some(folder) = queue {
         return match queue::Queue::open(folder.into(), first) {

@@ -32,6 +32,7 @@ pub(crate) fn child(name: &str) -> ExitCode {
     let hidden = crate::tests::harness::HIDDEN.iter();
     let Some(test) = crate::tests::all()
         .chain(hidden)
+        .chain(crate::soak::PARTS)
         .find(|test| test.name == name)
     else {
         return ExitCode::from(2);

@@ -16,7 +16,7 @@ mod fetching;
 mod filters;
 mod flight;
 mod follow;
-mod garbage;
+pub(crate) mod garbage;
 mod generated;
 pub(crate) mod harness;
 mod hostile_stacks;

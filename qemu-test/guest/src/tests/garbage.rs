@@ -80,7 +80,7 @@ pub(crate) fn garbage_calls(random: Random, calls: u64) -> Vec<Answers> {
     calls_with(&mut Garbage::new(random, &victim, &file), calls)
 }
 
-fn calls_with(garbage: &mut Garbage<'_>, calls: u64) -> Vec<Answers> {
+fn calls_with(garbage: &mut Garbage, calls: u64) -> Vec<Answers> {
     let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
     garbage.words.push(hole.address());
     let requests = requests();

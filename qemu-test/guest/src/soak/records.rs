@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: every record says what the call was: nothing in it is another call's, none is
+//! there twice, and those that are missing are counted as lost, and announced.
+//!
+//! The victim passes its thread, the number of the call and a hash of both; a program
+//! fetches the three. What a record must be like follows from these, byte by byte.
+
+use super::calls::{agreed, hash, Calls};
+use super::{figure, must_refuse, reached, Progress};
+use crate::container::pid_namespace;
+use crate::module::Module;
+use crate::session::{probe_at, size, Ring, Session};
+use crate::steps::{field, register};
+use crate::sys;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nsprobe_common::abi::{self, Probe, Setup};
+use nsprobe_common::program::Register;
+use nsprobe_common::record::{Details, Header, Hit, Record, KIND_HIT};
+use std::os::fd::AsFd;
+use zerocopy::IntoBytes;
+
+const PART: &str = "records";
+const RECORDS: u64 = 10_000_000;
+/// One record in so many has a stack.
+const WITH_STACK: u64 = 10;
+const THREADS: u64 = 4;
+/// Calls of each thread at a time.
+const CHUNK: u64 = 50_000;
+const RING_BYTES: u64 = 16 << 20;
+/// The reader wakes when a ring holds so much.
+const WATERMARK: u64 = 1 << 20;
+/// The three arguments, and in front of them the mask of those that are there.
+const FIELD_WORDS: u16 = 4;
+
+pub(super) fn every_record_is_right() {
+    let _module = Module::load();
+    let asked = figure(RECORDS);
+    let mut progress = Progress::new(PART, asked);
+    let stacks = asked.div_ceil(WITH_STACK);
+    let mut records = check(asked - stacks, 0, 0, &mut progress);
+    let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+    records += check(stacks, flags, records, &mut progress);
+    reached(PART, asked, records, "records");
+}
+
+/// Has calls made until so many records are checked; how many there were.
+fn check(asked: u64, flags: u32, before: u64, progress: &mut Progress) -> u64 {
+    let mut calls = Calls::start(THREADS, "begins_with_push");
+    let witness = calls.witness();
+    let session = session();
+    let steps = [
+        register(0, Register::Rdi),
+        register(1, Register::Rsi),
+        register(2, Register::Rdx),
+        field(0),
+        field(1),
+        field(2),
+    ];
+    let probe = Probe {
+        entry_program: session.upload(&steps, b"").expect("a sound program"),
+        ..probe_at(calls.function.offset, flags)
+    };
+    let id = session.attach(calls.file(), probe).expect("a probe");
+    let rings = session.rings();
+    let mut checker = Checker::new(&calls, id, rings.len());
+    let read = |checker: &mut Checker| {
+        for (cpu, ring) in (0..).zip(&rings) {
+            checker.drain(cpu, ring).expect("every record is right");
+        }
+    };
+    while checker.records < asked {
+        let left = (asked - checker.records).div_ceil(THREADS);
+        std::thread::scope(|scope| {
+            let calling = scope.spawn(|| calls.each(left.min(CHUNK)));
+            while !calling.is_finished() {
+                let mut waited = [PollFd::new(session.file.as_fd(), PollFlags::POLLIN)];
+                poll(&mut waited, PollTimeout::from(50u8)).expect("a session can be waited for");
+                read(&mut checker);
+            }
+            calling.join().expect("the victim calls");
+        });
+        read(&mut checker);
+        checker
+            .balanced(&session, calls.total)
+            .expect("what is missing is lost");
+        progress.at(before + checker.records);
+    }
+    // The next record of a CPU announces what was lost there.
+    for _ in 0..100 {
+        if checker.announced == session.counters(id).lost_full {
+            break;
+        }
+        calls.each(100);
+        read(&mut checker);
+    }
+    let balance = checker.balanced(&session, calls.total);
+    let lost = session.counters(id).lost_full;
+    assert_eq!(checker.announced, lost, "losses are announced");
+    let kind = if flags == 0 { "plain" } else { "with stacks" };
+    let all = agreed(&session, id, &witness, calls.total).expect("every call is a hit");
+    println!("soak: {PART}: {kind}: {all}");
+    println!(
+        "soak: {PART}: {kind}: {}",
+        balance.expect("what is missing is lost")
+    );
+    controls(&mut checker, &session, calls.total);
+    checker.records
+}
+
+fn session() -> Session {
+    let mut session = Session::open();
+    session.made = Setup {
+        size: size::<Setup>(),
+        ring_bytes: RING_BYTES,
+        watermark_bytes: WATERMARK,
+        ..Setup::default()
+    };
+    sys::ioctl(&session.file, abi::SETUP, &mut session.made).expect("rings are made");
+    session
+}
+
+/// Each record that is not as it must be has to be refused.
+fn controls(checker: &mut Checker, session: &Session, calls: u64) {
+    let (hit, fields, frames) = checker.last.clone().expect("there were records");
+    let cpu = hit.cpu;
+    let again = checker.take(cpu, &hit, &fields, &frames);
+    must_refuse(PART, "a record that was there before", again);
+    // One that is to come, whose fields do not fit each other.
+    let thread = fields[1];
+    let number = checker.seen[thread as usize].0.len() as u64 * 64 + 1;
+    let next = Hit {
+        sequence: number as u32,
+        ..hit
+    };
+    let wrong = [0b111, thread, number, hash(thread, number) ^ 1 << 17];
+    must_refuse(
+        PART,
+        "one wrong bit in a hash",
+        checker.take(cpu, &next, &wrong, &frames),
+    );
+    let right = [0b111, thread, number, hash(thread, number)];
+    let other = Hit {
+        tid: next.tid + 1,
+        ..next
+    };
+    must_refuse(
+        PART,
+        "another thread's number",
+        checker.take(cpu, &other, &right, &frames),
+    );
+    must_refuse(
+        PART,
+        "another CPU's ring",
+        checker.take(cpu + 1, &next, &right, &frames),
+    );
+    let early = Hit { time_ns: 1, ..next };
+    must_refuse(
+        PART,
+        "a time before the last",
+        checker.take(cpu, &early, &right, &frames),
+    );
+    checker.records -= 1;
+    must_refuse(PART, "one record less", checker.balanced(session, calls));
+    checker.records += 1;
+}
+
+/// A set of numbers.
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    /// Whether it is new there.
+    fn add(&mut self, number: u64) -> bool {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+}
+
+type Fields = [u64; FIELD_WORDS as usize];
+
+/// What the records so far were.
+struct Checker {
+    /// What all records have in common.
+    like: Hit,
+    records: u64,
+    /// Losses, as they were announced.
+    announced: u64,
+    /// By thread: the numbers of its calls.
+    seen: Vec<Bits>,
+    /// By thread: its number in the kernel.
+    tids: Vec<Option<u32>>,
+    /// By CPU: the sequence numbers.
+    sequences: Vec<Bits>,
+    /// By CPU and thread: number and time of its last call there.
+    order: Vec<Vec<Option<(u64, u64)>>>,
+    /// How the stacks of all end, and the words of their frames.
+    frames: Option<(u8, Vec<u64>)>,
+    last: Option<(Hit, Fields, Vec<u64>)>,
+}
+
+impl Checker {
+    fn new(calls: &Calls, id: u32, cpus: usize) -> Checker {
+        let mut comm = [0; 16];
+        comm[..10].copy_from_slice(b"soak_calls");
+        let pid = calls.pid();
+        Checker {
+            like: Hit {
+                probe: id,
+                field_words: FIELD_WORDS,
+                pid,
+                ns_pid: pid,
+                pidns_inum: pid_namespace(pid),
+                comm,
+                ..Hit::default()
+            },
+            records: 0,
+            announced: 0,
+            seen: (0..calls.threads).map(|_| Bits::default()).collect(),
+            tids: vec![None; calls.threads as usize],
+            sequences: (0..cpus).map(|_| Bits::default()).collect(),
+            order: vec![vec![None; calls.threads as usize]; cpus],
+            frames: None,
+            last: None,
+        }
+    }
+
+    /// Checks what a CPU's ring holds, and empties it.
+    fn drain(&mut self, cpu: u16, ring: &Ring) -> Result<(), String> {
+        let words = ring.read(true);
+        let mut bytes = words.as_bytes();
+        loop {
+            let parsed = Record::parse(bytes).map_err(|corrupt| format!("{corrupt:?}"))?;
+            let Some((record, length)) = parsed else {
+                return match bytes.len() {
+                    0 => Ok(()),
+                    left => Err(format!("{left} bytes are left over")),
+                };
+            };
+            bytes = &bytes[length..];
+            match record {
+                Some(Record::Hit(hit, details)) => {
+                    self.take(cpu, hit, &fields_of(&details)?, details.frames.0)?;
+                }
+                Some(Record::Lost(lost)) => self.announced += lost.count,
+                Some(Record::Object(_)) | None => {}
+                Some(other) => return Err(format!("nobody asked for {other:?}")),
+            }
+        }
+    }
+
+    /// Checks a record of a CPU's ring.
+    fn take(&mut self, cpu: u16, hit: &Hit, fields: &Fields, frames: &[u64]) -> Result<(), String> {
+        let [mask, thread, number, hashed] = *fields;
+        let told = || format!("{hit:?} {fields:x?}");
+        if mask != 0b111 || thread >= self.tids.len() as u64 || hash(thread, number) != hashed {
+            return Err(format!("fields that no call had: {}", told()));
+        }
+        let index = thread as usize;
+        let tid = self.tids[index].unwrap_or(hit.tid);
+        let (end, same) = match &self.frames {
+            Some((end, same)) => (*end, same.as_slice() == frames),
+            None => (hit.stack_end, true),
+        };
+        let wanted = Hit {
+            header: Header {
+                word: size_of::<Hit>() as u32 + 8 * u32::from(hit.words + FIELD_WORDS),
+                kind: KIND_HIT,
+                reserved: 0,
+            },
+            time_ns: hit.time_ns,
+            sequence: hit.sequence,
+            cpu,
+            words: hit.words,
+            stack_end: end,
+            tid,
+            ns_tid: tid,
+            ..self.like
+        };
+        if hit.as_bytes() != wanted.as_bytes() || !same {
+            return Err(format!("{} is not {wanted:?} or {frames:?}", told()));
+        }
+        let place = &mut self.order[usize::from(cpu)][index];
+        if place.is_some_and(|(before, time)| number <= before || hit.time_ns < time) {
+            return Err(format!("{} comes behind {place:?}", told()));
+        }
+        if !self.seen[index].add(number) {
+            return Err(format!("{} was there before", told()));
+        }
+        if !self.sequences[usize::from(cpu)].add(hit.sequence.into()) {
+            return Err(format!("the sequence number of {} is taken", told()));
+        }
+        if self.tids[index].is_none() && self.tids.contains(&Some(tid)) {
+            return Err(format!("the thread of {} is another one", told()));
+        }
+        *place = Some((number, hit.time_ns));
+        self.tids[index] = Some(tid);
+        self.frames.get_or_insert_with(|| (end, frames.to_vec()));
+        self.last = Some((*hit, *fields, frames.to_vec()));
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Whether what was read is what was recorded, and the rest is counted as lost.
+    fn balanced(&self, session: &Session, calls: u64) -> Result<String, String> {
+        let counters = session.counters(self.like.probe);
+        let text = format!(
+            "{calls} calls = {} records that are right + {} lost, {} of them announced; {} of \
+             {} frames end early",
+            self.records,
+            counters.lost_full,
+            self.announced,
+            counters.stacks_cut,
+            counters.recorded
+        );
+        let fits = counters.hits == calls
+            && counters.recorded == self.records
+            && counters.recorded + counters.lost_full == calls
+            && self.announced <= counters.lost_full;
+        if fits {
+            Ok(text)
+        } else {
+            Err(format!("{text}: {counters:?}"))
+        }
+    }
+}
+
+fn fields_of(details: &Details<'_>) -> Result<Fields, String> {
+    let fields = details.fields.try_into();
+    fields.map_err(|_| format!("{} words of fields", details.fields.len()))
+}
