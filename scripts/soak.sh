@@ -1,0 +1,350 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The long run: each part in a boot of its own, or on this host, with the outcome of each kept,
+# so that it goes on where it was interrupted.
+#
+# Inputs:  names of parts as arguments (all of them), or --table for the table alone; SCALE, which every figure is multiplied
+#          by (1); build/payload and the runner, as `make payload` builds them; the image; the
+#          debug kernels, where scripts/debug-kernel.sh has built them before.
+# Outputs: build/soak/COMMIT-SCALE/PART, the outcome, and PART.log, what was printed; the table
+#          of all parts in docs/soak.md, or with SCALE < 1 in that folder. Status 1 when a part
+#          failed. A part that passed for this commit is not run again.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$PROJECT"
+SCALE=${SCALE:-1}
+RUN=$PROJECT/build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
+GUEST_TEST=/payload/nsprobe-guest-test
+# More than any part of the guest's may take: those end themselves, by limits of their own.
+TIMEOUT=50000
+# They say how far they are all 30 seconds; tests say nothing before their end.
+SILENCE=1800
+FUZZ_RUNS=5000000
+LIBRARIES_ASKED=500
+ADDRESSES=100000
+FUZZ_SECONDS=60
+
+# PART BOOT WHAT: the boots are functions below, "host" is none.
+parts() {
+    cat <<'PARTS'
+exact_hits plain soak_exact_hits
+records plain soak_records
+records_preempt preempt soak_records
+probes_one_inode plain soak_probes_one_inode
+probes_many_inodes plain soak_probes_many_inodes
+race plain soak_race
+race_preempt preempt soak_race
+sessions plain soak_sessions
+loads plain soak_loads
+exec_storm plain soak_exec_storm
+garbage plain soak_garbage
+killed_readers plain soak_killed_readers
+namespace_trips plain soak_namespace_trips
+module_sanitize sanitize tests
+module_preempt preempt tests
+module_lockdep lockdep tests
+race_lockdep lockdep soak_race
+module_kasan kasan tests
+race_kasan kasan soak_race
+fuzz host fuzz
+unwind host unwind
+names host names
+PARTS
+}
+
+# A figure, at this scale.
+figure() { # full
+    awk -v full="$1" -v scale="$SCALE" 'BEGIN { n = full * scale; r = int(n); print r + (n > r) }'
+}
+
+is_smoke() { awk -v scale="$SCALE" 'BEGIN { exit !(scale < 1) }'; }
+
+# The tree as it is: what the table is about. The table itself does not count.
+tree() {
+    changes=$(git diff HEAD -- . ':!docs/soak.md')
+    name=$(git rev-parse --short=12 HEAD)
+    [ -z "$changes" ] || name=$name+$(echo "$changes" | digest)
+    echo "$name"
+}
+
+echo "$SCALE" | awk '!/^[0-9]+(\.[0-9]+)?$/ || $1 + 0 == 0 { exit 1 }' ||
+    die "SCALE=$SCALE: a number above 0"
+[ -x "$RUN" ] || die "the runner is not built: make payload"
+tree=$(tree)
+folder=$PROJECT/build/soak/$tree-$SCALE
+mkdir -p "$folder"
+
+# The names of all tests that start neither nsprobe nor a container: those of the module.
+module_tests() {
+    # shellcheck disable=SC2016,SC2046 # the inner shell's; a list of files
+    awk '/^tests!\[/ { inside = 1; sub(/.*\[/, "") }
+        inside && match($0, /[a-z_0-9]+/) { print substr($0, RSTART, RLENGTH) }
+        /\];/ { inside = 0 }' \
+        $(find qemu-test/guest/src/tests -name '*.rs' ! -name harness.rs \
+            -exec grep -q '^tests!\[' {} \; \
+            -exec sh -c '! grep -Eq "command::|Running::|Container::|container::[A-Z]" "$1"' sh {} \; \
+            -print | sort)
+}
+
+# Words for the runner, and the guest's CPUs and memory, by boot; status 1 where it is not to
+# be had here.
+set_boot() { # boot
+    options=
+    cpus=2 memory=2G
+    case $1 in
+    plain) ;;
+    preempt) options='--append preempt=full' ;;
+    sanitize) options=--sanitize cpus=4 memory=192M ;;
+    lockdep | kasan)
+        [ -x scripts/debug-kernel.sh ] || return 1
+        # Built before: here it would take longer than many a part.
+        set -- "$1" "$CACHE/debug-kernel/$KVER-$1"-*/vmlinuz
+        [ -e "$2" ] || return 1
+        guest=$(scripts/debug-kernel.sh "$1")
+        payload=$(scripts/debug-kernel.sh "$1" payload)
+        options="--guest $guest --payload $payload"
+        ;;
+    esac
+}
+
+# How a boot is called in the table.
+describe() { # boot
+    case $1 in
+    host) echo 'host' ;;
+    plain) echo '2 CPUs, 2 GB' ;;
+    preempt) echo '2 CPUs, 2 GB, preempt=full' ;;
+    sanitize) echo '4 CPUs, 192 MB, KFENCE, slab debugging, page poisoning' ;;
+    lockdep) echo '2 CPUs, 2 GB, debug kernel with lockdep' ;;
+    kasan) echo '2 CPUs, 2 GB, debug kernel with KASAN' ;;
+    esac
+}
+
+in_guest() { # log, words for the guest's program
+    log=$1
+    shift
+    # shellcheck disable=SC2086 # a list of words
+    SMP=$cpus MEMORY=$memory "$RUN" $options --timeout $TIMEOUT --silence $SILENCE \
+        exec -- "$GUEST_TEST" "$@" >"$log" 2>&1
+}
+
+# A part prints "soak: PART: reached N of M UNIT", tests print KTAP.
+figures_of() { # log
+    sed -n 's/^# soak: .*: reached \([0-9]*\) of \([0-9]*\) \(.*\)$/\2 \1 \3/p' "$1"
+    awk '/^1\.\.[0-9]/ { plan = substr($0, 4) } /^ok / && !/# SKIP/ { ok++ }
+        END { if (plan > 1) print plan, ok + 0, "tests" }' "$1"
+}
+
+part_tests() { # log
+    # shellcheck disable=SC2046 # a list of names
+    set -- "$1" $(module_tests)
+    all=$(($# - 1))
+    wanted=$(figure "$all")
+    [ "$wanted" -le "$all" ] || wanted=$all
+    log=$1
+    shift
+    while [ $# -gt "$wanted" ]; do shift; done
+    in_guest "$log" "$@"
+}
+
+# Each target by as many runs as its part of all: further seconds until it has them.
+part_fuzz() { # log
+    : >"$1"
+    targets=$(basename -a -s .rs fuzz/fuzz_targets/*.rs)
+    each=$(figure $((FUZZ_RUNS / $(echo "$targets" | wc -l) + 1)))
+    seconds=$FUZZ_SECONDS
+    ! is_smoke || seconds=$(awk -v scale="$SCALE" -v all="$seconds" \
+        'BEGIN { n = int(all * scale); print n > 2 ? n : 2 }')
+    left=$targets
+    while [ -n "$left" ]; do
+        # shellcheck disable=SC2086 # a list of targets
+        scripts/fuzz.sh "$seconds" $left >>"$1" 2>&1 || return 1
+        runs=$(sed -n 's/^\[[^]]*\] \([a-z_]*\): from .*, \([0-9]*\) runs$/\1 \2/p' "$1" |
+            awk '{ runs[$1] += $2 } END { for (target in runs) print target, runs[target] }')
+        left=$(for target in $targets; do
+            echo "$runs" | awk -v target="$target" -v each="$each" \
+                '$1 == target && $2 >= each { found = 1 } END { if (!found) print target }'
+        done)
+    done
+    echo "$runs" | awk -v asked="$(figure $FUZZ_RUNS)" \
+        '{ sum += $2; print "# soak: fuzz: " $1 ": " $2 " runs" }
+        END { print "# soak: fuzz: reached " sum " of " asked " runs" }' >>"$1"
+}
+
+part_unwind() { # log
+    asked=$(figure $LIBRARIES_ASKED)
+    LIBRARIES=$asked scripts/cargo.sh test --release -p nsprobe-unwind --test agree -- \
+        --nocapture >"$1" 2>&1 || return 1
+    sed -n "s/^\([0-9]*\) files, \([0-9]*\) places agree.*/# soak: unwind: reached \1 of $asked libraries/p" \
+        "$1" >>"$1.new"
+    cat "$1.new" >>"$1"
+    rm "$1.new"
+}
+
+part_names() { # log
+    each=$(figure $ADDRESSES)
+    NSPROBE_FILES=$(scripts/debian-files.sh)
+    export NSPROBE_FILES
+    NSPROBE_ADDRESSES=$each scripts/cargo.sh test -p nsprobe-symbolize \
+        --test agreement -- --nocapture >"$1" 2>&1 || return 1
+    # Two witnesses of each file: a C++ and a Rust program, libc, the test itself, and two of
+    # Debian's.
+    awk -v asked=$((12 * each)) '/: [0-9]+ addresses, / {
+            match($0, /: [0-9]+ addresses/)
+            sum += substr($0, RSTART + 2)
+        }
+        END { print "# soak: names: reached " sum + 0 " of " asked " names" }' "$1" >"$1.new"
+    cat "$1.new" >>"$1"
+    rm "$1.new"
+}
+
+# Whether it ended well and reached what was asked; says why not.
+judge() { # status log
+    short=$(figures_of "$2" | awk '$2 < $1')
+    case $1 in
+    0)
+        if [ -z "$(figures_of "$2")" ]; then
+            echo 'failed: no figure was told'
+        elif [ -n "$short" ]; then
+            echo "failed: less than was asked"
+        elif is_smoke; then
+            echo "passed at SCALE=$SCALE"
+        else
+            echo passed
+        fi
+        ;;
+    *)
+        reason=$(sed -n 's/^qemu-test: //p; s/^not ok [0-9]* /failed: /p' "$2" | tail -n 1)
+        echo "failed: status $1${reason:+, $reason}"
+        ;;
+    esac
+}
+
+# Runs one, and keeps its outcome by a rename: what was interrupted is not there.
+run_part() { # part boot what
+    state=$folder/$1
+    if grep -q '^outcome passed' "$state" 2>/dev/null; then
+        say "$1: passed before, at $(sed -n 's/^date //p' "$state")"
+        return
+    fi
+    tries=$(($(sed -n 's/^tries //p' "$state" 2>/dev/null || true) + 1))
+    [ ! -e "$state.log" ] || mv "$state.log" "$state.before.log"
+    if ! set_boot "$2"; then
+        say "$1: there is no kernel with $2 here: make debug-kernel"
+        printf 'outcome not run: no such kernel\nboot %s\n' "$(describe "$2")" >"$state"
+        return
+    fi
+    say "$1: $(describe "$2")"
+    begun=$(date +%s)
+    status=0
+    case $3 in
+    soak_*) in_guest "$state.log" --soak "$SCALE" "$3" || status=$? ;;
+    *) "part_$3" "$state.log" || status=$? ;;
+    esac
+    outcome=$(judge $status "$state.log")
+    {
+        echo "outcome $outcome"
+        echo "boot $(describe "$2")"
+        echo "tries $tries"
+        echo "seconds $(($(date +%s) - begun))"
+        echo "date $(date -u +%Y-%m-%d\ %H:%M)"
+        echo "commit $tree"
+        figures_of "$state.log" | sed 's/^/figure /'
+    } >"$state.new"
+    mv "$state.new" "$state"
+    say "$1: $outcome; $(sed -n 's/^figure \([0-9]*\) \([0-9]*\) \(.*\)/\2 of \1 \3/p' "$state" |
+        paste -sd ';' -)"
+}
+
+table() {
+    cat <<'HEAD'
+<!-- SPDX-License-Identifier: MIT OR Apache-2.0 -->
+# The long run
+
+What `make soak` does for a release: the promises that are about much, each at a figure that
+the tests of every day have no time for. The script is `scripts/soak.sh`, the parts in the
+guest are `qemu-test/guest/src/soak/`; the end of each part is followed by the same look at
+the kernel's log, taint, module and probes as every test.
+
+```sh
+make soak                  # all, some hours; goes on where it was interrupted
+make soak SCALE=0.01       # all of it in a few minutes, at a hundredth of each figure
+SCALE=1 scripts/soak.sh race garbage   # parts
+```
+
+- **exact_hits**: the counters of a probe, by CPU and in sum, and of tracefs' probe on the same
+  instruction are the calls that four threads made: at an instruction that the kernel
+  emulates, one that it steps over, and one that it replaces by a call.
+- **records**: each record is that of a call, byte by byte: thread, number and a hash of both
+  are its arguments. None is there twice or out of order; what is missing is counted as lost
+  and was announced. A tenth has stacks, all of them equal.
+- **probes_one_inode**, **probes_many_inodes** (64 on each of 1,024): each counts its own hits.
+- **race**: four threads attach and detach a counter, a record, a stack and a return where
+  four others call. No probe is hit behind its detach, and one that stays counts every call.
+- **sessions** (64 at once), **loads** (200 of them while four threads call), **killed_readers**:
+  kernel memory is in the end what it was, within 2 MB, however many there were.
+- **exec_storm**: each of the processes has its calls in the records, and no other.
+- **garbage**: all requests, each often accepted and often refused.
+- **namespace_trips**: eight threads open the same path in 200 mount namespaces, by the
+  product's own code.
+- **module_…**: the tests of the module in other boots.
+- **fuzz**, **unwind**, **names**: on the host; runs of all fuzz targets, libraries whose rows
+  agree with gimli's evaluation at each place, and names that agree with binutils' and LLVM's.
+
+Each part in the guest shows at its end that its check can fail: it gives it what is wrong (a
+call that it does not know of, a hash with a wrong bit, a record that was there before, …), and
+what it says stands in the part's log behind `control:`.
+
+A part that did less than its figure has failed. A part that failed is run again by the next
+`make soak`, which the table says.
+
+| part | boot | asked | reached | seconds | outcome | date (UTC) | commit |
+| --- | --- | ---: | ---: | ---: | --- | --- | --- |
+HEAD
+    parts | while read -r part boot _; do
+        # shellcheck disable=SC2002 # it may be missing
+        cat "$folder/$part" 2>/dev/null | awk -v part="$part" -v boot="$(describe "$boot")" '
+            { key = $1; sub(/^[^ ]* /, "") }
+            key == "figure" {
+                unit = $0
+                sub(/^[0-9]+ [0-9]+ /, "", unit)
+                asked = asked (asked ? "<br>" : "") $1 " " unit
+                reached = reached (reached ? "<br>" : "") $2
+            }
+            key != "figure" { of[key] = $0 }
+            END {
+                outcome = of["outcome"] ? of["outcome"] : "not run"
+                if (of["tries"] > 1) outcome = outcome ", try " of["tries"]
+                printf "| %s | %s | %s | %s | %s | %s | %s | %s |\n", part, boot, asked,
+                    reached, of["seconds"], outcome, of["date"], of["commit"]
+            }'
+    done
+}
+
+only_table=
+if [ "${1:-}" = --table ]; then
+    only_table=yes
+    shift
+fi
+if [ $# -gt 0 ]; then
+    for name in "$@"; do
+        parts | cut -d' ' -f1 | grep -qx "$name" || die "there is no part $name:" \
+            "$(parts | cut -d' ' -f1 | paste -sd ' ' -)"
+    done
+fi
+for part in $(parts | cut -d' ' -f1); do
+    [ -z "$only_table" ] || break
+    if [ $# -gt 0 ]; then
+        case " $* " in *" $part "*) ;; *) continue ;; esac
+    fi
+    # shellcheck disable=SC2046 # three words
+    run_part $(parts | grep "^$part ")
+done
+
+report=docs/soak.md
+! is_smoke || report=$folder/soak.md
+table >"$folder/table.new"
+cp "$folder/table.new" "$report"
+rm "$folder/table.new"
+failed=$(grep -l '^outcome failed' "$folder"/* 2>/dev/null | xargs -r -n 1 basename | paste -sd ' ' -)
+say "the table: $report${failed:+; failed: $failed}"
+[ -z "$failed" ]
