@@ -198,8 +198,8 @@ struct Checker {
     sequences: Vec<Bits>,
     /// By CPU and thread: number and time of its last call there.
     order: Vec<Vec<Option<(u64, u64)>>>,
-    /// How the stacks of all end, and the words of their frames.
-    frames: Option<(u8, Vec<u64>)>,
+    /// By thread: how its stacks end, and the words of their frames.
+    frames: Vec<Option<(u8, Vec<u64>)>>,
     last: Option<(Hit, Fields, Vec<u64>)>,
 }
 
@@ -224,7 +224,7 @@ impl Checker {
             tids: vec![None; calls.threads as usize],
             sequences: (0..cpus).map(|_| Bits::default()).collect(),
             order: vec![vec![None; calls.threads as usize]; cpus],
-            frames: None,
+            frames: vec![None; calls.threads as usize],
             last: None,
         }
     }
@@ -262,7 +262,7 @@ impl Checker {
         }
         let index = thread as usize;
         let tid = self.tids[index].unwrap_or(hit.tid);
-        let (end, same) = match &self.frames {
+        let (end, same) = match &self.frames[index] {
             Some((end, same)) => (*end, same.as_slice() == frames),
             None => (hit.stack_end, true),
         };
@@ -299,7 +299,7 @@ impl Checker {
         }
         *place = Some((number, hit.time_ns));
         self.tids[index] = Some(tid);
-        self.frames.get_or_insert_with(|| (end, frames.to_vec()));
+        self.frames[index].get_or_insert_with(|| (end, frames.to_vec()));
         self.last = Some((*hit, *fields, frames.to_vec()));
         self.records += 1;
         Ok(())
