@@ -276,7 +276,7 @@ SCALE=1 scripts/soak.sh race garbage   # parts
   emulates, one that it steps over, and one that it replaces by a call.
 - **records**: each record is that of a call, byte by byte: thread, number and a hash of both
   are its arguments. None is there twice or out of order; what is missing is counted as lost
-  and was announced. A tenth has stacks, all of them equal.
+  and was announced. A tenth has stacks, the same in all calls of a thread.
 - **probes_one_inode**, **probes_many_inodes** (64 on each of 1,024): each counts its own hits.
 - **race**: four threads attach and detach a counter, a record, a stack and a return where
   four others call. No probe is hit behind its detach, and one that stays counts every call.
