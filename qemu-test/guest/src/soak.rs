@@ -43,10 +43,10 @@ pub(crate) const PARTS: &[Test] = &[
     part("soak_records", records::every_record_is_right, 7200),
     part("soak_probes_one_inode", probes::on_one_inode, 3600),
     part("soak_probes_many_inodes", probes::on_many_inodes, 3600),
-    part("soak_race", race::nothing_is_lost_under_fire, 7200),
-    part("soak_sessions", sessions::sessions_leave_nothing, 7200),
+    part("soak_race", race::nothing_is_lost_under_fire, 21600),
+    part("soak_sessions", sessions::sessions_leave_nothing, 28800),
     part("soak_loads", loads::loads_leave_nothing, 7200),
-    part("soak_exec_storm", storm::every_process_is_counted, 7200),
+    part("soak_exec_storm", storm::every_process_is_counted, 14400),
     part("soak_garbage", garbage::no_call_does_harm, 14400),
     part(
         "soak_killed_readers",
