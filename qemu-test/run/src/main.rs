@@ -265,7 +265,7 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
             let mut close = stage("sanitised.", module, 1, 4, seed.wrapping_add(1));
             close.guest.append += SANITIZE;
             let memory = env::var_os("MEMORY").is_none();
-            close.guest.memory = memory.then(|| String::from("192M"));
+            close.guest.memory = memory.then(|| String::from("512M"));
             stages.push(close);
             chosen_controls = Some(Controls::all());
         }
