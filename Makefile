@@ -13,6 +13,11 @@ ACCEL ?= auto
 ONLY ?=
 # For make test and quick: the order of the tests; empty: one of the commit.
 SEED ?=
+# For make soak: what its figures are multiplied by; 0.01 takes minutes.
+SCALE ?= 1
+# For make mutants: ids, all by default; guests side by side.
+ID ?=
+JOBS ?= 1
 # For make fuzz: seconds for each target.
 FUZZ_SECONDS ?= 120
 # Where make install puts things; DESTDIR comes before it.
@@ -25,7 +30,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod trouble userland payload check fuzz quick test demo bench bench-stacks bench-tasks shell install clean
+.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak mutants demo bench bench-stacks bench-tasks shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -63,6 +68,12 @@ quick: check payload image ## For a commit: check, and the module's quick tests 
 # One test of the guest's needs none of the host's.
 test: $(if $(ONLY),,check) payload image ## For a merge: all tests (ONLY=name for one of the guest's)
 	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+
+soak: payload image ## For a release: the long run (hours; goes on where it was interrupted)
+	@SCALE=$(SCALE) scripts/soak.sh
+
+mutants: payload image ## Which broken modules the tests catch (ID=…, JOBS=2)
+	@scripts/mutants.sh --jobs $(JOBS) $(ID)
 
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo

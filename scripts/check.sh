@@ -45,6 +45,9 @@ export NSPROBE_FILES
 NSPROBE_CARGO_BINDS=$(dirname "${NSPROBE_FILES%%:*}")
 export NSPROBE_CARGO_BINDS
 
+say "mutants that still fit the module"
+scripts/mutants.sh --check >&2
+
 say "userland: format, lints, tests"
 $cargo fmt --all --check
 $cargo clippy --quiet --workspace --all-targets -- -D warnings
