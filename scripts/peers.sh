@@ -13,10 +13,12 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-PEERS=bpftrace,linux-perf,bpfcc-tools,python3-bpfcc,systemtap,lttng-tools,babeltrace2
+PEERS=bpftrace,linux-perf,bpfcc-tools,python3-bpfcc,systemtap,lttng-tools,babeltrace2,trace-cmd
+# For bench/names.sh, which runs them on the host, in this root.
+NAMERS=llvm,binutils,time
 # Peers' modules: LTTng's source, the kernel's compiler and its build tools' libraries.
 BUILD=lttng-modules-dkms,gcc-14,make,pahole,libelf-dev,libc6-dev
-GUEST=procps,iproute2,kmod,util-linux,binutils
+GUEST=procps,iproute2,kmod,util-linux
 
 guest=$("$PROJECT/scripts/image.sh")
 sdk=$("$PROJECT/scripts/sdk.sh" root)
@@ -36,12 +38,13 @@ mkdir -p "$new"
 if [ ! -e "$new/root" ]; then
     say "Debian sid with the peers (about 2 minutes)"
     as_root rm -rf "$new/root.part"
-    logged debootstrap_root "$new/root.part" minbase "$PEERS,$BUILD,$GUEST" sid
+    logged debootstrap_root "$new/root.part" minbase "$PEERS,$NAMERS,$BUILD,$GUEST" sid
     mv "$new/root.part" "$new/root"
 fi
 # shellcheck disable=SC2016 # dpkg's own placeholders
 "$PROJECT/scripts/enter.sh" "$new/root" "" / dpkg-query -W -f '${Package} ${Version}\n' \
-    bpftrace linux-perf bpfcc-tools systemtap lttng-tools lttng-modules-dkms >"$new/versions"
+    bpftrace linux-perf bpfcc-tools systemtap lttng-tools lttng-modules-dkms babeltrace2 \
+    trace-cmd llvm binutils >"$new/versions"
 
 say "the kernel's headers and modules"
 # shellcheck disable=SC2016 # expanded by the inner shell
