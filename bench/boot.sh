@@ -1,25 +1,74 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=sh
-# What is measured, ready to run in the peers' guest; sourced by run.sh and stacks.sh,
+# What is measured, ready to run in the peers' guest; sourced by run.sh, stacks.sh and tasks.sh,
 # behind scripts/lib.sh.
 #
-# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS (environment); what `make payload` made.
-# Outputs: the function guest; the folders $peers, $payload and $results.
+# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS, SMOKE, UPDATE (environment); what
+#          `make payload` made.
+# Outputs: the function guest; the folders $peers, $payload and $results, with about.txt, which
+#          says from which commit; KEEP=1 measures no boot again whose lines are there.
+if [ -n "${UPDATE:-}" ] && [ -n "${SMOKE:-}${ONLY_PEERS:-}${ONLY_ROWS:-}${KEEP:-}" ]; then
+    die "UPDATE=1 writes whole tables: not with SMOKE, ONLY_PEERS, ONLY_ROWS or KEEP"
+fi
 peers=$(scripts/peers.sh)
 payload=$(scripts/payload.sh)
 bench/build.sh "$payload/bench"
 
 runner=build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
-results=$PROJECT/build/bench
+# Quick, in one round: whether every cell is there.
+if [ -n "${SMOKE:-}" ]; then
+    CALLS=${CALLS:-50} ROUNDS=${ROUNDS:-1}
+    export COUNTS=1 MANY_ROUNDS=1 BURST=2000 WORK_CALLS=200 CROWD=100 STACK_BURST=500 LIBRARIES=20
+fi
+ROUNDS=${ROUNDS:-3}
+NEED=2
+[ "$ROUNDS" != 1 ] || NEED=1
+results=$PROJECT/build/bench${SMOKE:+-smoke}
 mkdir -p "$results"
 cp "$peers/versions" "$results/versions.txt"
 
-# Runs parts of guest/measure.sh; its lines are kept in the results' NAME.txt.
-guest() { # name accelerator what...
-    name=$1 accel=$2
-    shift 2
-    ACCEL=$accel "$runner" --guest "$peers" --payload "$payload" exec -- \
-        env CALLS="${CALLS:-3000}" ROUNDS="${ROUNDS:-3}" ${ONLY_PEERS:+"ONLY_PEERS=$ONLY_PEERS"} \
-        ${ONLY_ROWS:+"ONLY_ROWS=$ONLY_ROWS"} WHAT="$*" /payload/bench/measure.sh |
-        tee "$results/$name.txt" >&2
+# The tables that an earlier step has written are no change of what is measured.
+commit=$(git rev-parse --short HEAD 2>/dev/null) || commit=unknown
+git diff --quiet HEAD -- . ':!bench/*.md' 2>/dev/null || commit=$commit-dirty
+cat >"$results/about.txt" <<END
+commit $commit
+date $(date -u +%Y-%m-%d)
+kernel $(cat "$peers/kver")
+calls ${CALLS:-3000}
+rounds $ROUNDS
+END
+
+# Runs a part of guest/measure.sh; its lines are kept in the results' NAME.txt. A guest that
+# dies is booted once more: TCG does not always survive that the kernel patches its own text.
+guest() { # name accelerator what
+    name=$1 accel=$2 what=$3
+    [ -z "${KEEP:-}" ] || ! grep -q "^done $what" "$results/$name.txt" 2>/dev/null || return 0
+    for boot in 1 2; do
+        ACCEL=$accel "$runner" --guest "$peers" --payload "$payload" --silence 1200 --timeout 7200 exec -- \
+            env CALLS="${CALLS:-3000}" ROUNDS="$ROUNDS" ${ONLY_PEERS:+"ONLY_PEERS=$ONLY_PEERS"} \
+            ${ONLY_ROWS:+"ONLY_ROWS=$ONLY_ROWS"} ${COUNTS:+"COUNTS=$COUNTS"} \
+            ${MANY_ROUNDS:+"MANY_ROUNDS=$MANY_ROUNDS"} ${BURST:+"BURST=$BURST"} \
+            ${WORK_CALLS:+"WORK_CALLS=$WORK_CALLS"} ${CROWD:+"CROWD=$CROWD"} \
+            ${STACK_BURST:+"STACK_BURST=$STACK_BURST"} ${LIBRARIES:+"LIBRARIES=$LIBRARIES"} \
+            WHAT="$what" /payload/bench/measure.sh | tee "$results/$name.txt" >&2
+        ! grep -q "^done $what" "$results/$name.txt" || return 0
+        say "the guest died while it measured $what (boot $boot of 2)"
+    done
 }
+
+# Makes a table, or a part of one, of the lines in files.
+tabulate() { # program file...
+    program=$1
+    shift
+    set -- "$PROJECT/bench/absent.txt" "$results/about.txt" "$results/versions.txt" "$@"
+    awk -v NEED="$NEED" -v SMOKE="${SMOKE:-}" -v ONLY_PEERS="${ONLY_PEERS:-}" -v ONLY_ROWS="${ONLY_ROWS:-}" \
+        -v COUNTS="${COUNTS:-1 100 1000 10000}" -v BURST="${BURST:-350000}" -v CROWD="${CROWD:-1000}" \
+        -f "$PROJECT/bench/median.awk" -f "$PROJECT/bench/cells.awk" -f "$PROJECT/bench/$program.awk" "$@" \
+        >"$results/$program.md" || broken=1
+    sed "s|$PROJECT/||g" "$results/$program.md"
+}
+broken=
+
+# The end of a run: a smoke run fails for each cell that is neither there nor known to be
+# impossible.
+finish() { [ -z "$broken" ] || die "cells are missing: see above, and the lines in $results"; }

@@ -3,8 +3,8 @@
 # Builds what is measured with: the programs that are probed, the bare consumers.
 #
 # Inputs:  TARGET: where the results go.
-# Outputs: TARGET with under, stacks and cost (each with frame pointers, -fp, and without,
-#          -rows, beside which its unwind rows lie), bare.ko and the guest's scripts.
+# Outputs: TARGET with under, tasks, stacks and cost (these two with frame pointers, -fp, and
+#          without, -rows, beside which its unwind rows lie), bare.ko and the guest's scripts.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$PROJECT"
@@ -21,10 +21,10 @@ logged scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" make -s -C /usr/src/ns
 compile() { # program options and sources...
     program=$1
     shift
-    logged scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" gcc-14 -O2 -Wall -Wextra \
-        -o "$target/$program" "$@"
+    logged scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" gcc-14 -O2 -Wall -Wextra -Werror \
+        -pthread -o "$target/$program" "$@"
 }
-compile under.new bench/under.c bench/subject.c bench/tool.c
+compile under.new bench/under.c bench/work.c bench/crowd.c bench/subject.c bench/tool.c
 both() { # suffix options...
     suffix=$1
     shift
@@ -33,7 +33,8 @@ both() { # suffix options...
 }
 both fp -fno-omit-frame-pointer -DFRAME_POINTERS
 both rows -fomit-frame-pointer
+compile tasks bench/tasks.c
 logged scripts/cargo.sh build --quiet --release -p nsprobe-unwind --example table
 build/cargo/x86_64-unknown-linux-gnu/release/examples/table "$target/cost-rows" "$target/cost-rows.table"
 cmp -s "$target/under.new" "$target/under" || cp "$target/under.new" "$target/under"
-cp "$objects/bare.ko" bench/guest/*.sh "$target/"
+cp "$objects/bare.ko" bench/guest/*.sh bench/guest/*.py "$target/"

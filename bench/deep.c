@@ -125,9 +125,11 @@ static void call_new(struct descent *to, long calls)
 
 struct spent call_deep(void (*function)(long), int frames, enum order order, long calls)
 {
+	/* Calls in parts are to differ as those in one go: no value of rbp comes again. */
+	static unsigned long value;
 	struct descent to = {
 		.function = function, .calls = calls, .depth = frames - DEEP_LEAST - 1, .turn = order == TURNS,
-		.change = order == REGISTER,
+		.change = order == REGISTER, .value = value,
 	};
 	struct spent spent;
 
@@ -137,6 +139,7 @@ struct spent call_deep(void (*function)(long), int frames, enum order order, lon
 	else
 		deep_outermost(&to);
 	finish(&spent);
+	value = to.value;
 	return spent;
 }
 

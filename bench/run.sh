@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Measures nsprobe and its peers side by side in the peers' guest.
 #
-# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS (environment); what
-#          `make payload` made. UPDATE=1 writes bench/RESULTS.md, too.
+# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS (environment); PARTS of it (all by
+#          default); what `make payload` made. UPDATE=1 writes bench/RESULTS.md, too. SMOKE=1:
+#          quickly, to see that each cell can be measured; fails when one cannot, and
+#          bench/absent.txt does not say why.
 # Outputs: the tables on stdout; the guest's lines in build/bench/*.txt.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -12,22 +14,39 @@ cd "$PROJECT"
 . bench/boot.sh
 bench/stap.sh "$peers" "$payload/bench"
 
+PARTS=${PARTS:-costs nanoseconds one many burst works crowds threads rows}
+part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
+
+# A smoke run wants each cell once, and speed: no counted instructions.
+counted=icount
+[ -z "${SMOKE:-}" ] || counted=turns
+rm -f "$results/rows.txt"
+[ -n "${KEEP:-}" ] || for file in icount tcg one many burst work crowd threads; do rm -f "$results/$file.txt"; done
+
 say "instructions (QEMU's -icount, one CPU)"
-guest icount icount costs
-say "nanoseconds, and whole sessions (two CPUs)"
+! part costs || guest icount $counted costs
 # SystemTap and LTTng patch the kernel's text all the time, which TCG does not survive with
 # a thread for each CPU.
-guest tcg turns costs
+say "nanoseconds, and whole sessions (two CPUs in turn)"
+[ -n "${SMOKE:-}" ] || ! part nanoseconds || guest tcg turns costs
 # Each in a guest of its own: a tool that does not end in time still holds its probes.
-sessions='one many burst'
-for what in $sessions; do guest "$what" turns "$what"; done
+for what in one many burst; do ! part $what || guest $what turns $what; done
+say "the readers' time, many probes, many threads"
+! part works || guest work $counted works
+! part crowds || guest crowd $counted crowds
+! part threads || guest threads tcg threads
 
 say "unwind rows (this host)"
-bench/rows.sh "$peers" | tee "$results/rows.txt" >&2
+! part rows || bench/rows.sh "$peers" | tee "$results/rows.txt" >&2
 
+for file in icount tcg one many burst work crowd threads rows; do
+    [ -e "$results/$file.txt" ] || : >"$results/$file.txt"
+done
 table() {
-    (cd "$results" && awk -v KVER="$KVER" -f "$PROJECT/bench/median.awk" -f "$PROJECT/bench/table.awk" \
-        versions.txt icount.txt tcg.txt one.txt many.txt burst.txt rows.txt) | sed "s|$PROJECT/||g"
+    tabulate table "$results/icount.txt" "$results/tcg.txt"
+    tabulate sessions "$results/one.txt" "$results/many.txt" "$results/burst.txt" "$results/work.txt" \
+        "$results/crowd.txt" "$results/threads.txt" "$results/rows.txt"
 }
 table
-[ -z "${UPDATE:-}" ] || table >bench/RESULTS.md
+finish
+[ -z "${UPDATE:-}" ] || cat "$results/table.md" "$results/sessions.md" | sed "s|$PROJECT/||g" >bench/RESULTS.md

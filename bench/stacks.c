@@ -6,7 +6,7 @@
  *
  * usage: stacks cost PEER ROW TOOL             what a call costs, for each shape of stack
  *        stacks bytes PEER ROW ORDER CALLS TOOL  calls at full speed, and what it filled
- *        stacks libraries ROW COUNT TOOL       its start, with so many libraries mapped
+ *        stacks libraries ROW COUNT TOOL       its start, with that many libraries mapped
  *
  * TOOL is a shell command, or "none" or "bare"; see under.c, also for the environment and
  * the exit status. The command finds this process's id in $SUBJECT. The program is to be
@@ -14,6 +14,7 @@
  *
  * Results: lines
  *   stack PEER ROW FRAMES ORDER thread-ns wall-ns
+ *   due PEER ROW events                         what the tool has to report in the end
  *   bytes PEER ROW ORDER CALLS seconds ring-bytes table-bytes   (of nsprobe's session, or
  *                                                                of BPF ring buffers)
  *   libraries ROW libraries attach-seconds rows-seconds unwind-bytes peak-KB
@@ -43,19 +44,33 @@ static struct tool armed_tool(const char *command)
 	return tool;
 }
 
+/* A shape of stacks. */
+struct shape {
+	int frames;
+	enum order order;
+};
+
+static struct spent part_of(void *of, long calls)
+{
+	struct shape *shape = of;
+
+	return call_deep(deep_probed, shape->frames, shape->order, calls);
+}
+
 static void cost_of(const char *peer, const char *row, int frames, enum order order, long calls)
 {
+	struct shape shape = { frames, order };
 	struct spent spent;
 
-	call_deep(deep_probed, frames, order, WARM_UP);
-	spent = call_deep(deep_probed, frames, order, calls);
+	in_parts(part_of, &shape, WARM_UP);
+	spent = in_parts(part_of, &shape, calls);
 	printf("stack %s %s %d %s %.1f %.1f\n", peer, row, frames, ORDER_NAMES[order],
 	       spent.thread_ns / calls, spent.wall_ns / calls);
 }
 
 static int cost(const char *peer, const char *row, const char *command)
 {
-	long calls = number("CALLS", 1000), rounds = number("ROUNDS", 3);
+	long calls = number("CALLS", 1000), rounds = number("ROUNDS", 3), due = 0;
 	struct tool tool = {};
 
 	if (!strcmp(command, "bare"))
@@ -66,8 +81,11 @@ static int cost(const char *peer, const char *row, const char *command)
 	for (long round = 0; round < rounds; round++)
 		for (int f = 0; f < 2; f++)
 			for (enum order order = SAME; order < ORDERS; order++)
-				if (HAS_ORDER(order))
+				if (HAS_ORDER(order)) {
 					cost_of(peer, row, FRAMES[f], order, calls);
+					due += WARM_UP + calls;
+				}
+	printf("due %s %s %ld\n", peer, row, due);
 	if (tool.pid)
 		end_tool(tool);
 	return 0;

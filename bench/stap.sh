@@ -13,16 +13,16 @@ release=$(cat "$(scripts/sdk.sh)/kver")
 objects=$PROJECT/build/bench-$release
 
 # A script's module is of this program, this kernel and this text.
-scripts/enter.sh "$peers/root" "$PROJECT" / cp "$target/under" /bench/under
+scripts/enter.sh "$peers/root" "$PROJECT" / cp "$target/under" "$target/stacks-rows" /bench/
 for script in bench/stap/*.stp; do
     name=bench_$(basename "$script" .stp)
-    key=$({ cat "$script" "$target/under" "$0"; echo "$peers"; } | digest)
+    key=$({ cat "$script" "$target/under" "$target/stacks-rows" "$0"; echo "$peers"; } | digest)
     [ "$(cat "$objects/$name.key" 2>/dev/null)" != "$key" ] || [ ! -e "$objects/$name.ko" ] ||
         { cp "$objects/$name.ko" "$target/"; continue; }
     rm -f "$objects/$name.ko" "$target/$name.ko" "$target/$name.failed"
     # Left out when it does not build; the table says why.
     scripts/enter.sh "$peers/root" "$PROJECT" "$objects" env PATH="$PATH" HOME=/tmp \
-        stap -p4 -g --suppress-time-limits -r "$release" -B CC=gcc-14 -m "$name" "$PROJECT/$script" >"$objects/$name.log" 2>&1 || {
+        stap -p4 -g --suppress-time-limits -DMAXBACKTRACE=80 -d /bench/stacks-rows -r "$release" -B CC=gcc-14 -m "$name" "$PROJECT/$script" >"$objects/$name.log" 2>&1 || {
         say "SystemTap does not build ${script##*/}: see $objects/$name.log"
         grep -h error "$objects/$name.log" | tr '\n' ' ' >"$target/$name.failed"
         continue

@@ -19,7 +19,9 @@ extern const struct subject SUBJECTS[];
 #define MANY 10000
 
 /* Calls 'function' from 14 frames down: 16 with its own, linked by frame pointers. */
-struct spent call(void (*function)(long), long calls);
+struct spent call(void (*function)(long), long argument, long calls);
+/* One of the many, by its number. */
+void (*one_of_many(int number))(long);
 
 /* Remembers the text as it is now, without breakpoints. */
 void remember_text(void);

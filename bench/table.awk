@@ -1,100 +1,112 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Makes bench/RESULTS.md of what the guest's runs printed.
+# Makes the costs of bench/RESULTS.md of what the guest's runs printed; sessions.awk makes the
+# rest.
 #
-# With median.awk. Input: versions.txt, icount.txt, tcg.txt and what sessions gave, in this order; Outputs: Markdown.
-# A figure is the median of the rounds, less the same call without a probe.
+# With median.awk and cells.awk. Output: Markdown. A figure is the median of the rounds, less
+# the same call without a probe.
 
-FILENAME != file { file = FILENAME; run = file ~ /icount/ ? "icount" : "tcg" }
-file ~ /versions/ { versions = versions ", " $1 " " $2; next }
-{ sub(/\r$/, "") }
 $1 == "cost" { add(run SUBSEP $2 SUBSEP $3 SUBSEP $4, $5) }
-$1 == "one" { add("attach" SUBSEP $2, $3); add("session" SUBSEP $2, $4); add("peak" SUBSEP $2, $5) }
-$1 == "many" { attach[$2, $3] = $4; detach[$2, $3] = $6 }
-$1 == "undefine" { detach[$2, $3] += $4 / 1e9 }
-$1 == "burst" { burst[$2] = $3; wall[$2] = $4 }
-$1 == "kept" { kept[$2] = $3; said = $2 ":"; $1 = $2 = $3 = ""; said_of[++kept_rows] = said $0 }
-$1 == "rows" { rows_lines[++rows_files] = sprintf("| %s | %.1f | %.2f | %.2f | %.1f | %.1f |", $2, $3 / 1e6, $4 / 1e6, $5 / 1e6, $6, $7) }
-$1 == "failed" { peer = $3; verb = $2; $1 = $2 = ""; failure[verb, peer] = $0; failures[++failed] = verb $0 }
 
-function net(run, peer, row, name,    value) {
-    value = median(run SUBSEP peer SUBSEP row SUBSEP name)
-    if (value == "") return ""
-    spread = value > 0 ? (high - low) * 100 / value : 0
-    if (run == "icount" && spread > worst) { worst = spread; worst_of = peer " " row " " name }
-    return value - median(run SUBSEP "none" SUBSEP "none" SUBSEP name)
+function key_of(run, peer, row, name) { return run SUBSEP peer SUBSEP row SUBSEP name }
+
+function net(run, peer, row, name,    value, base) {
+    value = figure(key_of(run, peer, row, name))
+    base = figure(key_of(run, "none", "none", name))
+    return value == "" || base == "" ? "" : value - base
 }
 
+# The bare consumer stands beside the filter and is no part of its cost.
 function ratio(run, peer, row, name,    value, base) {
     value = net(run, peer, row, name)
     base = row == "hist" ? net(run, "bare-session", "bare-session", name) : net(run, "bare", "bare", name)
-    # The bare consumer stands beside the filter and is no part of its cost.
-    return value == "" || !base ? "" : sprintf("%.2f", value / base)
+    return value == "" || !base ? "" : value / base
 }
 
-function costs(run, unit,    r, p, f, line, value) {
+function cost_row(run, label, peer, row,    f, line, is_struck) {
+    begin_row()
+    is_struck = is_short(run, peer, row)
+    for (f = 1; f <= functions; f++) {
+        line = line struck(shown(net(run, peer, row, names[f]), "%.0f"), is_struck) " | "
+        line = line struck(shown(ratio(run, peer, row, names[f]), "%.2f"), is_struck) " | "
+        note(key_of(run, peer, row, names[f]))
+    }
+    return "| " label " | " line sprintf("%.1f | %d | ", widest, least_rounds)
+}
+
+function costs(run,    r, p, f, line) {
     printf "\n| row | tracer |"
-    for (f = 1; f <= functions; f++) printf " `%s` | of bare |", function_names[f]
-    printf "\n| --- | --- |"
+    for (f = 1; f <= functions; f++) printf " `%s` | of bare |", names[f]
+    printf " widest spread, %% | rounds | lost |\n| --- | --- |"
     for (f = 1; f <= functions; f++) printf " ---: | ---: |"
-    print ""
-    baseline(run, "bare"); baseline(run, "bare-session")
+    print " ---: | ---: | --- |"
+    print cost_row(run, "| bare consumer", "bare", "bare") "— |"
+    print cost_row(run, "| bare session consumer", "bare-session", "bare-session") "— |"
     for (r = 1; r <= rows; r++)
         for (p = 1; p <= peers; p++) {
-            if (median(run SUBSEP peer_names[p] SUBSEP row_names[r] SUBSEP "push") == "") continue
             line = "| " row_names[r] " | " peer_names[p] " |"
-            for (f = 1; f <= functions; f++) {
-                value = net(run, peer_names[p], row_names[r], function_names[f])
-                line = line sprintf(" %.0f | %s |", value, ratio(run, peer_names[p], row_names[r], function_names[f]))
-            }
-            print line
+            if (net(run, peer_names[p], row_names[r], "push") == "")
+                print line " " missing("cost", run, "cost", peer_names[p], row_names[r], peer_names[p], row_names[r]) " |"
+            else
+                print cost_row(run, row_names[r] " | " peer_names[p], peer_names[p], row_names[r]) \
+                    verdict("cost", run, peer_names[p], row_names[r]) " |"
         }
 }
 
-function baseline(run, name,    f) {
-    printf "| | %s consumer |", name == "bare" ? "bare" : "bare session"
-    for (f = 1; f <= functions; f++) printf " %.0f | 1.00 |", net(run, name, name, function_names[f])
-    print ""
+# The cheapest peer of a row; its figure is in 'cheapest'.
+function best_peer(row, name,    p, value, best) {
+    cheapest = ""
+    for (p = 1; p <= peers; p++) {
+        value = net("icount", peer_names[p], row, name)
+        if (peer_names[p] ~ /^nsprobe/ || value == "" || is_short("icount", peer_names[p], row)) continue
+        if (cheapest == "" || value < cheapest) { cheapest = value; best = peer_names[p] }
+    }
+    return best
+}
+
+function most(row, limit, what,    value, best) {
+    value = ratio("icount", "nsprobe", row, "push")
+    if (value == "" || is_short("icount", "nsprobe", row)) return
+    goal(sprintf("%s on `push`, at most %.2f of %s: %.2f", row, limit, what, value), value <= limit)
+}
+
+function goals(    r, f, best, value) {
+    print "\nThe goals (instructions):\n"
+    most("count", 1.08, "bare"); most("filter", 1.05, "bare"); most("record", 1.35, "bare")
+    most("hist", 1.10, "the bare session consumer")
+    for (r = 1; r <= rows; r++) {
+        value = net("icount", "nsprobe", row_names[r], "push")
+        best = best_peer(row_names[r], "push")
+        if (value != "" && best != "")
+            goal(sprintf("%s on `push`, not above the best peer (%s, %.0f): %.0f", row_names[r], best, cheapest, value), value <= cheapest)
+    }
+    # The filter's figure is mostly the bare consumer's, which has no placement.
+    for (r = 1; r < rows; r++)
+        for (f = 2; f <= 3; f++) {
+            value = net("icount", "nsprobe", row_names[r], names[f])
+            best = best_peer(row_names[r], names[f])
+            if (value > 0 && best != "")
+                goal(sprintf("%s on `%s`, at least 1.5 times fewer than the best peer (%s, %.0f): %.0f, %.2f times", \
+                    row_names[r], names[f], best, cheapest, value, cheapest / value), cheapest / value >= 1.5)
+        }
 }
 
 END {
-    functions = split("push endbr64 mov nop10", function_names)
-    rows = split("count record stack unwind hist predicate filter", row_names)
+    functions = split("push endbr64 mov nop10", names)
+    rows = split("count record stack hist predicate filter", row_names)
     peers = split("nsprobe nsprobe-exact bpftrace bcc perf tracefs systemtap lttng", peer_names)
-    print "<!-- Written by UPDATE=1 make bench; bench/README.md says how to read it. -->"
-    print "# What nsprobe and its peers cost\n"
-    print "Stock kernel " KVER ", QEMU TCG; " substr(versions, 3) "."
+    head("What nsprobe and its peers cost", "make bench")
     print "\n## Instructions a call (`-icount`, one CPU), in the traced thread\n"
-    print "A figure is the median, less the call without a probe; the filter's rows hold the bare consumer, too."
+    print "A figure is the median of the rounds, less the call without a probe; the filter's rows hold the"
+    print "bare consumer, too. Spread: from the least to the greatest round, in percent of the median of the"
+    print "whole call, of the function with the widest. " about["calls"] " calls a round, in parts of 25 with pauses in"
+    print "which the readers get through; lost is what the tool itself says. A row whose tool reported fewer"
+    print "events than there were is struck out. Stacks by unwind information: STACKS.md."
     costs("icount")
-    printf "\nThe widest spread of the rounds: %.1f %% (%s).\n", worst, worst_of
-    if (count["tcg" SUBSEP "none" SUBSEP "none" SUBSEP "push"]) {
-        print "\n## Nanoseconds a call (TCG, two CPUs): only ratios mean something"
+    goals()
+    if (count[key_of("tcg", "none", "none", "push")]) {
+        print "\n## Nanoseconds a call (TCG, two CPUs that take turns in one thread of the host)\n"
+        print "Only ratios mean something. A reader never runs beside the traced thread."
         costs("tcg")
     }
-    print "\n## Whole sessions (TCG, two CPUs)\n"
-    print "| tracer | one probe: attached after, s | start to end, s | peak, MB | attach 1 / 100 / 1,000 / 10,000, s | and detach, s | 350,000 calls: records kept |"
-    print "| --- | ---: | ---: | ---: | --- | --- | ---: |"
-    for (p = 1; p <= peers; p++) {
-        name = peer_names[p]
-        if (!count["session" SUBSEP name] && !((name, 1) in attach)) continue
-        printf "| %s | %.2f | %.2f | %.1f | %s | %s | %s |\n", name, median("attach" SUBSEP name),
-            median("session" SUBSEP name), median("peak" SUBSEP name) / 1024,
-            four(attach, name), four(detach, name), name in kept ? kept[name] : "—"
-    }
-    if (kept_rows) print "\nWhat was said of the rest of the burst (in the order above; empty: nothing):\n"
-    for (i = 1; i <= kept_rows; i++) print "- `" said_of[i] "`"
-    if (rows_files) {
-        print "\n## Unwind rows of a file (nsprobe, on the host itself)\n"
-        print "| file | MB | of it on frames, MB | as rows, MB | compiled, ms | from the cache, ms |"
-        print "| --- | ---: | ---: | ---: | ---: | ---: |"
-    }
-    for (i = 1; i <= rows_files; i++) print rows_lines[i]
-    if (failed) print "\n## What did not work, and the tools' last words\n"
-    for (i = 1; i <= failed; i++) { gsub(/`/, "'", failures[i]); print "- `" failures[i] "`" }
+    leave()
 }
-
-function four(times, name,    text) {
-    text = cell(times, name, 1) " / " cell(times, name, 100) " / " cell(times, name, 1000)
-    return text " / " cell(times, name, 10000)
-}
-function cell(times, name, number) { return (name, number) in times ? sprintf("%.2f", times[name, number]) : "—" }

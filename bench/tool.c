@@ -49,24 +49,71 @@ void pin(void)
 	must(sched_setaffinity(0, sizeof(first), &first), "sched_setaffinity");
 }
 
+struct spent in_parts(struct spent (*part)(void *what, long calls), void *what, long calls)
+{
+	struct spent all = {};
+
+	for (long left = calls; left > 0; left -= PART_CALLS) {
+		struct spent spent = part(what, left < PART_CALLS ? left : PART_CALLS);
+
+		all.thread_ns += spent.thread_ns;
+		all.wall_ns += spent.wall_ns;
+		usleep(PAUSE_US);
+	}
+	return all;
+}
+
+/* This process, which is to become the tool, and all that it starts. */
+static void enter_cgroup(const char *folder)
+{
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
+	fd = must(open(path, O_WRONLY | O_CLOEXEC), path);
+	must(write(fd, "0", 1), path);
+	close(fd);
+}
+
+/* The tool that runs now, and whose child it is. */
+static struct tool running;
+static pid_t runner;
+
+/* A failure ends it, too, in its own way: a tool that goes on would be measured with the next. */
+static void end_running(void)
+{
+	if (running.pid && getpid() == runner)
+		end_tool(running);
+}
+
 struct tool start_tool(const char *command)
 {
 	struct tool tool = { .started = now() };
 	char subject[16];
 
-	snprintf(subject, sizeof(subject), "%d", getpid());
+	if (!runner)
+		atexit(end_running);
+	runner = getpid();
+	snprintf(subject, sizeof(subject), "%d", runner);
 	tool.pid = must(fork(), "fork");
 	if (tool.pid == 0) {
 		const char *out = getenv("OUT");
 		int fd = must(open(out ? out : "/dev/null", O_WRONLY | O_CREAT | O_TRUNC, 0644), "OUT");
 
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		/*
+		 * Not SIGKILL: what is killed while it holds probes cannot take them out, and
+		 * the kernel leaves them there for good.
+		 */
+		prctl(PR_SET_PDEATHSIG, SIGINT);
+		if (getenv("TOOL_CGROUP"))
+			enter_cgroup(getenv("TOOL_CGROUP"));
 		setenv("SUBJECT", subject, 1);
 		dup2(fd, 1);
 		dup2(fd, 2);
 		execl("/bin/sh", "sh", "-c", command, NULL);
 		_exit(127);
 	}
+	running = tool;
 	return tool;
 }
 
@@ -88,10 +135,19 @@ double wait_armed(struct tool tool, int (*armed)(void), int wanted)
 			nap();
 			continue;
 		}
-		kill(tool.pid, SIGKILL);
+		end_tool(tool);
 		exit(3);
 	}
 	return now() - tool.started;
+}
+
+double wait_disarmed(int (*armed)(void))
+{
+	double begun = now();
+
+	while (armed() > 0 && now() - begun < END_SECONDS)
+		nap();
+	return now() - begun;
 }
 
 struct end end_tool(struct tool tool)
@@ -102,12 +158,14 @@ struct end end_tool(struct tool tool)
 
 	kill(tool.pid, SIGINT);
 	while (!gone(tool.pid)) {
-		if (now() - begun > END_SECONDS) {
+		if (!end.killed && now() - begun > END_SECONDS) {
 			fprintf(stderr, "does not end in %d s\n", END_SECONDS);
 			kill(tool.pid, SIGKILL);
+			end.killed = true;
 		}
 		nap();
 	}
+	running.pid = 0;
 	must(wait4(tool.pid, &end.status, 0, &usage), "wait4");
 	end.peak_kb = usage.ru_maxrss;
 	end.seconds = now() - begun;

@@ -2,23 +2,39 @@
 /*
  * Runs one tracer and, under its probes, calls of this program's own functions.
  *
- * usage: under cost  PEER ROW TOOL     what a call costs, for each function
- *        under burst PEER CALLS TOOL   calls at full speed, then the end
- *        under many  PEER COUNT TOOL   attach and detach of COUNT probes
- *        under one   PEER TOOL         a session of one probe, start to end
- *        under places                  functions and their offsets in this file
+ * usage: under cost  PEER ROW TOOL           what a call costs, for each function
+ *        under burst PEER CALLS TOOL         calls at full speed, then the end
+ *        under many  PEER COUNT TOOL         attach and detach of COUNT probes
+ *        under one   PEER TOOL               a session of one probe, start to end
+ *        under work  PEER ROW TOOL           CPU time of all who have to do with records
+ *        under threads PEER ROW COUNT TOOL   what a call costs when COUNT threads make it
+ *        under crowd PEER COUNT TOOL         what a call costs when COUNT probes are there
+ *        under places                        functions and their offsets in this file
  *
  * TOOL is a shell command, or "none", "bare" or "bare-session". When its
  * probes are in the text of this program it has attached; SIGINT ends it. The
- * command finds the process id of an idle process of this program in $OTHER; a
+ * command finds the process id of a second process of this program in $OTHER; a
  * ROW that begins with "filter" waits for the probes there, and puts the bare
  * consumer here.
  *
- * Environment: CALLS and ROUNDS of 'cost'; OUT, the file for TOOL's output.
- * Results: lines "cost PEER ROW FUNCTION thread-ns wall-ns", and of the others
- * "many|one|burst PEER …" as printed below. Exit status 3: no probes in time.
+ * That a row is what its name says can be seen from what the tool reports in the end:
+ * calls before the measured ones have the argument 1, which "predicate" lets through, and
+ * the second process calls each function, which "filter" lets through.
+ *
+ * Environment: CALLS and ROUNDS; OUT, the file for TOOL's output; AFTER, the command of
+ * 'work' that makes text of what TOOL has stored.
+ * Results: lines
+ *   cost PEER ROW FUNCTION thread-ns wall-ns      of a call; one line a round
+ *   due PEER ROW events                           what the tool has to report in the end
+ *   burst PEER CALLS seconds end-seconds
+ *   many PEER COUNT attach-seconds disarmed-seconds end-seconds peak-KB killed
+ *   one PEER attach-seconds seconds peak-KB
+ *   work PEER ROW CALLS ...                       see work.c
+ *   threads|crowd PEER ...                        see crowd.c
+ * Exit status 3: no probes in time.
  */
 #define _GNU_SOURCE
+#include "under.h"
 #include "bare/bare.h"
 #include "subject.h"
 #include "tool.h"
@@ -32,9 +48,12 @@
 #include <unistd.h>
 
 /* What the processes tell each other. */
-static volatile int *other_armed;
+static volatile struct {
+	int armed; /* places that are armed in the second */
+	int calls; /* what it is to call */
+} *other;
 
-/* Another process of this program that only says how many of its places are armed. */
+/* A second process of this program: says how many of its places are armed, calls when told. */
 static pid_t start_other(void)
 {
 	pid_t pid = must(fork(), "fork");
@@ -42,12 +61,22 @@ static pid_t start_other(void)
 
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;; nap())
-			*other_armed = armed_subjects();
+		for (;; nap()) {
+			other->armed = armed_subjects();
+			for (int i = 0; other->calls && i < SUBJECT_COUNT; i++)
+				call(SUBJECTS[i].function, 0, other->calls);
+			other->calls = 0;
+		}
 	}
 	snprintf(text, sizeof(text), "%d", pid);
 	setenv("OTHER", text, 1);
 	return pid;
+}
+
+static void let_other_call(int calls)
+{
+	for (other->calls = calls; other->calls;)
+		nap();
 }
 
 static void attach_bare_everywhere(__u32 flags)
@@ -56,15 +85,35 @@ static void attach_bare_everywhere(__u32 flags)
 		attach_bare(flags, file_offset(SUBJECTS[i].function));
 }
 
-static int armed_other(void) { return *other_armed; }
+static int armed_other(void) { return other->armed; }
 static int many_wanted;
 static int armed_wanted(void) { return armed_many(many_wanted); }
 static int armed_any(void) { return armed_subjects() > 0; }
 
+struct what {
+	void (*function)(long);
+	long argument;
+};
+
+static struct spent part_of(void *of, long calls)
+{
+	struct what *what = of;
+
+	return call(what->function, what->argument, calls);
+}
+
+struct spent call_in_parts(void (*function)(long), long argument, long calls)
+{
+	struct what what = { function, argument };
+
+	return in_parts(part_of, &what, calls);
+}
+
 static int cost(const char *peer, const char *row, const char *command)
 {
-	bool filter = strncmp(row, "filter", 6) == 0;
+	bool filter = strncmp(row, "filter", 6) == 0, predicate = !strcmp(row, "predicate");
 	long calls = number("CALLS", 5000), rounds = number("ROUNDS", 3);
+	long each = WARM_UP + (predicate ? 0 : calls);
 	struct tool tool = {};
 
 	start_other();
@@ -84,11 +133,14 @@ static int cost(const char *peer, const char *row, const char *command)
 		for (int i = 0; i < SUBJECT_COUNT; i++) {
 			struct spent spent;
 
-			call(SUBJECTS[i].function, WARM_UP);
-			spent = call(SUBJECTS[i].function, calls);
+			call_in_parts(SUBJECTS[i].function, 1, WARM_UP);
+			spent = call_in_parts(SUBJECTS[i].function, 0, calls);
 			printf("cost %s %s %s %.1f %.1f\n", peer, row, SUBJECTS[i].name,
 			       spent.thread_ns / calls, spent.wall_ns / calls);
 		}
+	let_other_call(filter ? WARM_UP : 0);
+	printf("due %s %s %ld\n", peer, row,
+	       SUBJECT_COUNT * (filter ? WARM_UP : rounds * each));
 	if (tool.pid)
 		end_tool(tool);
 	return 0;
@@ -102,7 +154,7 @@ static int burst(const char *peer, long calls, const char *command)
 	wait_armed(tool, armed_any, 1);
 	sleep(SETTLE_SECONDS);
 	pin();
-	spent = call(SUBJECTS[0].function, calls);
+	spent = call(SUBJECTS[0].function, 0, calls);
 	struct end end = end_tool(tool);
 	printf("burst %s %ld %.2f %.2f\n", peer, calls, spent.wall_ns / 1e9, end.seconds);
 	return 0;
@@ -112,17 +164,14 @@ static int attach_many(const char *peer, int count, const char *command)
 {
 	many_wanted = count;
 	struct tool tool = start_tool(command);
-	double attach = wait_armed(tool, armed_wanted, count);
-	double begun = now(), last;
+	double attach = wait_armed(tool, armed_wanted, count), last;
 
 	kill(tool.pid, SIGINT);
-	while (armed_wanted() > 0 && now() - begun < END_SECONDS)
-		nap();
-	last = now() - begun;
+	last = wait_disarmed(armed_wanted);
 	struct end end = end_tool(tool);
 	/* Until it has attached; from SIGINT to the last breakpoint, and to its end. */
-	printf("many %s %d %.3f %.3f %.3f %ld\n", peer, count, attach, last, last + end.seconds,
-	       end.peak_kb);
+	printf("many %s %d %.3f %.3f %.3f %ld %d\n", peer, count, attach, last, last + end.seconds,
+	       end.peak_kb, end.killed);
 	return 0;
 }
 
@@ -131,7 +180,7 @@ static int one(const char *peer, const char *command)
 	struct tool tool = start_tool(command);
 	double attach = wait_armed(tool, armed_any, 1);
 
-	call(SUBJECTS[0].function, 1);
+	call(SUBJECTS[0].function, 0, 1);
 	struct end end = end_tool(tool);
 	printf("one %s %.3f %.3f %ld\n", peer, attach, attach + end.seconds, end.peak_kb);
 	return 0;
@@ -149,8 +198,8 @@ int main(int argc, char **argv)
 	const char *verb = argc > 1 ? argv[1] : "";
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	other_armed = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (other_armed == MAP_FAILED)
+	other = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (other == MAP_FAILED)
 		err(1, "mmap");
 	remember_text();
 	if (!strcmp(verb, "places"))
@@ -163,5 +212,11 @@ int main(int argc, char **argv)
 		return attach_many(argv[2], atoi(argv[3]), argv[4]);
 	if (!strcmp(verb, "one") && argc == 4)
 		return one(argv[2], argv[3]);
+	if (!strcmp(verb, "work") && argc == 5)
+		return work(argv[2], argv[3], argv[4]);
+	if (!strcmp(verb, "threads") && argc == 6)
+		return threads(argv[2], argv[3], atoi(argv[4]), argv[5]);
+	if (!strcmp(verb, "crowd") && argc == 5)
+		return crowd(argv[2], atoi(argv[3]), argv[4]);
 	errx(2, "see the top of under.c");
 }

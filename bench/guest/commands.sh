@@ -6,45 +6,52 @@ UNDER=/bench/under
 FUNCTIONS='begins_with_push begins_with_endbr begins_with_mov begins_with_nop'
 TRACEFS=/sys/kernel/tracing
 
-# The rows of the table of costs; each peer has those that it can do.
-PEERS='nsprobe nsprobe-exact perf tracefs bpftrace systemtap bcc lttng'
-ROWS='count record stack unwind hist predicate filter'
+# The rows of the table of costs; each peer has those that it can do (bench/absent.txt says
+# why it has no others). bcc is the last: what it leaves behind when it dies is in the way of
+# all others.
+PEERS='nsprobe nsprobe-exact perf tracefs bpftrace systemtap lttng bcc'
+ROWS='count record stack hist predicate filter'
 
 # Prints the shell command of PEER for ROW; nothing when it cannot do that.
 command_of() { # peer row
+    all="'$UNDER:begins_with_*'"
     case $1-$2 in
-    nsprobe-count) echo "exec nsprobe count '$UNDER:begins_with_*'" ;;
-    nsprobe-record) echo "exec nsprobe trace '$UNDER:begins_with_*'" ;;
-    nsprobe-stack) echo "exec nsprobe trace --stack --frame-pointers '$UNDER:begins_with_*'" ;;
-    nsprobe-unwind) echo "exec nsprobe trace --stack '$UNDER:begins_with_*'" ;;
-    nsprobe-hist) echo "exec nsprobe hist '$UNDER:begins_with_*'" ;;
+    nsprobe-count) echo "exec nsprobe count $all" ;;
+    nsprobe-record) echo "exec nsprobe trace $all" ;;
+    nsprobe-stack) echo "exec nsprobe trace --stack --frame-pointers $all" ;;
+    nsprobe-hist) echo "exec nsprobe hist $all" ;;
     nsprobe-predicate) echo "exec nsprobe count '$UNDER:begins_with_* if arg1 == 1'" ;;
-    nsprobe-filter) echo "exec nsprobe count -p \$OTHER '$UNDER:begins_with_*'" ;;
-    nsprobe-exact-count) echo "exec nsprobe count --exact '$UNDER:begins_with_*'" ;;
-    nsprobe-exact-record) echo "exec nsprobe trace --exact '$UNDER:begins_with_*'" ;;
+    nsprobe-filter) echo "exec nsprobe count -p \$OTHER $all" ;;
+    nsprobe-exact-count) echo "exec nsprobe count --exact $all" ;;
+    nsprobe-exact-record) echo "exec nsprobe trace --exact $all" ;;
     bpftrace-*) bpftrace_of "$2" ;;
-    bcc-count) echo "exec funccount-bpfcc '$UNDER:begins_with_*'" ;;
-    bcc-record) echo "exec trace-bpfcc -t $(each "'$UNDER:%'")" ;;
-    bcc-stack) echo "exec stackcount-bpfcc -U '$UNDER:begins_with_*'" ;;
-    bcc-hist) echo "exec funclatency-bpfcc '$UNDER:begins_with_*'" ;;
-    bcc-predicate) echo "exec trace-bpfcc $(each "'$UNDER:%(long a) (a == 1)'")" ;;
-    bcc-filter) echo "exec funccount-bpfcc -p \$OTHER '$UNDER:begins_with_*'" ;;
+    bcc-count) bcc funccount "$all" ;;
+    bcc-record) bcc trace -t "$(each "'$UNDER:%'")" ;;
+    bcc-stack) bcc stackcount -U "$all" ;;
+    bcc-hist) bcc funclatency "$all" ;;
+    bcc-predicate) bcc trace "$(each "'$UNDER:%(long a) (a == 1)'")" ;;
+    bcc-filter) bcc funccount -p "\$OTHER" "$all" ;;
     perf-count) echo "exec perf stat -a -e 'bench:*'" ;;
     perf-record) echo "exec perf record -q -a -e 'bench:*' -o /tmp/perf.data" ;;
     perf-stack) echo "exec perf record -q -a -g --user-callchains -e 'bench:*' -o /tmp/perf.data" ;;
-    perf-unwind)
-        echo "exec perf record -q -a --call-graph dwarf -e 'bench:*' -o /tmp/perf.data"
-        ;;
     perf-predicate) echo "exec perf stat -a -e 'bench:*' --filter 'a == 1'" ;;
     perf-filter) echo "exec perf stat -p \$OTHER -e 'bench:*'" ;;
-    tracefs-hist | tracefs-unwind) ;;
+    tracefs-hist) ;;
     tracefs-*) echo "exec /payload/bench/tracefs.sh $2" ;;
-    systemtap-*) [ ! -e "/payload/bench/bench_$2.ko" ] ||
-        echo "exec staprun -x \$OTHER /payload/bench/bench_$2.ko"
-        [ ! -e "/payload/bench/bench_$2.failed" ] ||
-            echo "cat /payload/bench/bench_$2.failed; exit 1" ;;
+    systemtap-filter) systemtap "$2" "-x \$OTHER" ;;
+    systemtap-*) systemtap "$2" ;;
     lttng-record | lttng-stack | lttng-filter) echo "exec /payload/bench/lttng.sh $2" ;;
     esac
+}
+
+# A tool of bcc's; bcc.py says why not by itself.
+bcc() { echo "exec /payload/bench/bcc.py $1-bpfcc" "$(shift; echo "$*")"; }
+
+# With -x, SystemTap's handlers return before the script's own first statement in all other
+# processes: for the filter's row only.
+systemtap() { # script options
+    [ ! -e "/payload/bench/bench_$1.ko" ] || echo "exec staprun ${2:-} /payload/bench/bench_$1.ko"
+    [ ! -e "/payload/bench/bench_$1.failed" ] || echo "cat /payload/bench/bench_$1.failed; exit 1"
 }
 
 each() { # text in which % is a function
@@ -78,4 +85,12 @@ define_events() {
 $($UNDER places)
 END
 }
-remove_events() { echo >"$TRACEFS/uprobe_events"; }
+
+# All events of tracefs's; files of tracefs have no size that tells whether there are some.
+remove_events() {
+    for _ in $(seq 50); do
+        [ -n "$(cat "$TRACEFS/uprobe_events")" ] || return 0
+        echo 2>/dev/null >"$TRACEFS/uprobe_events" || sleep 0.1
+    done
+    echo "failed events - - tracefs keeps $(wc -l <"$TRACEFS/uprobe_events") of its events"
+}

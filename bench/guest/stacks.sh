@@ -6,10 +6,10 @@
 STACKS=/bench/stacks
 # By frame pointers, and by what .eh_frame says: the subject's builds.
 STACK_ROWS='fp rows'
-STACK_PEERS='nsprobe bpftrace bpftrace-build-id bcc perf tracefs'
+STACK_PEERS='nsprobe bpftrace bpftrace-build-id perf tracefs systemtap lttng bcc'
 BYTES_PEERS='nsprobe bpftrace perf'
-BURST=35700
-LIBRARIES=200
+STACK_BURST=${STACK_BURST:-35700}
+LIBRARIES=${LIBRARIES:-200}
 
 # Prints the shell command of PEER for the subject's build ROW; nothing when it has none.
 stack_command() { # peer row
@@ -21,7 +21,9 @@ stack_command() { # peer row
     bpftrace-build-id-fp) bpftrace_stack 'ustack(build_id)' "$at" ;;
     bpftrace-rows) bpftrace_stack 'dw_ustack(raw)' "$at" "--dwarf-pid \$SUBJECT" \
         'config = { unstable_dw_ustack=enable }' ;;
-    bcc-fp) echo "exec stackcount-bpfcc -U '$at'" ;;
+    bcc-fp) bcc stackcount -U "'$at'" ;;
+    systemtap-rows) systemtap unwind ;;
+    lttng-fp) echo "BINARY=$STACKS-fp FUNCTIONS=deep_probed exec /payload/bench/lttng.sh stack" ;;
     perf-fp) echo "exec perf record -q -a -g --user-callchains -e 'bench:deep_$2' -o /tmp/perf.data" ;;
     perf-rows) echo "exec perf record -q -a --call-graph dwarf -e 'bench:deep_$2' -o /tmp/perf.data" ;;
     tracefs-fp) echo "exec /payload/bench/tracefs.sh stack" ;;
@@ -53,10 +55,25 @@ stack_costs() {
         for peer in $STACK_PEERS; do
             command=$(wanted "$peer" && stack_command "$peer" "$row")
             [ -n "$command" ] || continue
-            measure cost "$peer" "$row" "$row" "$command"
+            measure cost "$peer" "$row" "$row" "$command" &&
+                echo "told $peer $row $(stacks_reported "$peer")"
         done
         remove_events
     done
+}
+
+# As in reported.sh, of the one function that is probed here.
+stacks_reported() { # peer
+    case $1 in
+    nsprobe) echo "$(grep -c ':deep_probed$' "$OUT") $(of_sentence 'lost (ring full)')" ;;
+    bpftrace*) echo "$(grep -c '^hit' "$OUT") $(reported bpftrace stack | cut -d' ' -f2)" ;;
+    systemtap) echo "$(grep -c '^hit' "$OUT") $(reported systemtap stack | cut -d' ' -f2)" ;;
+    lttng)
+        reported lttng stack >/tmp/lttng.reported
+        echo "$(grep -c deep_probed /tmp/lttng.text) $(cut -d' ' -f2 /tmp/lttng.reported)"
+        ;;
+    *) reported "$1" stack ;;
+    esac
 }
 
 # Calls at full speed through stacks of 17 frames: what they filled, and what is left.
@@ -68,9 +85,10 @@ stack_bytes() {
             command=$(wanted "$peer" && stack_command "$peer" "$row")
             [ -n "$command" ] || continue
             for order in same new; do
-                rm -f /tmp/perf.data
-                measure bytes "$peer" "$row" "$row" "$order" "$BURST" "$command"
-                stack_kept "$peer" "$row" "$order"
+                for _ in $(seq "$MANY_ROUNDS"); do
+                    measure bytes "$peer" "$row" "$row" "$order" "$STACK_BURST" "$command" &&
+                        stack_kept "$peer" "$row" "$order"
+                done
             done
         done
         remove_events
