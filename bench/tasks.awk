@@ -1,47 +1,76 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes bench/TASKS.md of what the guest's run printed.
 #
-# With median.awk. Input: the peers' versions, then what guest/tasks.sh had printed. Output:
+# With median.awk and cells.awk. Input: theirs, then what guest/tasks.sh had printed. Output:
 # Markdown. Costs are medians of the rounds, less the same work without a tracer.
 
-FILENAME ~ /versions/ { if ($1 ~ /^(linux-perf|lttng-)/) versions = versions ", " $1 " " $2; next }
-{ sub(/\r$/, "") }
-$1 == "failed" { $1 = ""; failures[++failed] = $0; next }
-$3 == "kept" { if ($5) bytes[$1, $2] = sprintf("%.0f", $4 / $5); next }
-$2 ~ /^dump-/ { dumped = substr($2, 6); add("dump", $4); dump_bytes = $5; next }
-NF == 6 && $4 + 0 > 0 {
-    add($1 SUBSEP $2, $4)
-    if ($5 > 0) bytes[$1, $2] = sprintf("%.0f", $5)
-    lost[$1, $2] += $6
+$1 == "task" {
+    add($2 SUBSEP $3, $4)
+    if ($5 > 0) bytes[$2, $3] = $5
+    if ($2 ~ /^module/) lost_of["tasks" SUBSEP $2 SUBSEP $3] += $6
+}
+$1 == "bytes" { bytes[$2, $3] = $4 }
+$1 == "tool" { own[$2, $3] = $4 * 1e3 / $5 }
+$1 == "dump" { dumped = $2; add("dump", $3); dump_bytes = $4 }
+
+# Two sets of rounds of which neither is above the other tell nothing apart.
+function task_row(label, peer, what,    base, least, most, cost, text) {
+    base = figure("none" SUBSEP what); least = low; most = high
+    cost = figure(peer SUBSEP what)
+    if (cost == "" || base == "") {
+        print "| " label " | " missing("tasks", "tasks", "task", peer, what) " |"
+        return
+    }
+    text = sprintf("%.0f (%.0f–%.0f)", cost - base, low - base, high - base)
+    if (low <= most) text = text ", not told from nothing"
+    begin_row(); note(peer SUBSEP what)
+    printf "| %s | %s | %.2f | %d | %s | %s | %s |\n", label, struck(text, is_short("tasks", peer, what)), widest, count[peer SUBSEP what],
+        (peer, what) in bytes ? sprintf("%.0f", bytes[peer, what]) : "—",
+        (peer, what) in own ? sprintf("%.0f", own[peer, what]) : "—",
+        peer ~ /^module/ ? thousands(lost_of["tasks" SUBSEP peer SUBSEP what]) : verdict("tasks", "tasks", peer, what)
 }
 
-function row(label, peer, what,    base, cost) {
-    base = median("none" SUBSEP what)
-    cost = median(peer SUBSEP what)
-    if (cost == "" || base == "") return sprintf("| %s | — | — |", label)
-    return sprintf("| %s | %.0f (%.0f–%.0f) | %s |", label, cost - base, low - base, high - base, \
-        (peer, what) in bytes ? bytes[peer, what] : "—")
+function task_table(title, what, unit,    base) {
+    base = figure("none" SUBSEP what)
+    printf "\n## %s (without a tracer: %.0f, %.0f–%.0f)\n\n", title, base, low, high
+    print "| tracer | more (least–most) | spread, % of the whole | rounds | bytes an event | in the tracer's own processes, for each | lost |"
+    print "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    task_row("nsprobe record" unit, "nsprobe", what)
+    task_row("nsprobe top --batch (CPU times)", "nsprobe-top", what)
+    task_row("nsprobe's module alone, nothing reads", "module", what)
+    task_row("nsprobe's module alone, CPU times", "module-cpu", what)
+    task_row("perf record -a, with its own records of mappings and names", "perf", what)
+    task_row("LTTng", "lttng", what)
+}
+
+function more(peer, what,    value) {
+    value = figure(peer SUBSEP what)
+    if (value == "" || is_short("tasks", peer, what)) return ""
+    return value - figure("none" SUBSEP what)
+}
+
+function goals(what, title,    ours, perf, lttng, best, name) {
+    ours = more("nsprobe", what); perf = more("perf", what); lttng = more("lttng", what)
+    if (ours == "") return
+    best = perf; name = "perf"
+    if (best == "" || (lttng != "" && lttng < best)) { best = lttng; name = "LTTng" }
+    if (best != "") goal(sprintf("%s, at most the best peer's (%s, %.0f): %.0f", title, name, best, ours), ours <= best)
+    if (perf != "") goal(sprintf("%s, at most half of perf's (%.0f): %.0f", title, perf, ours), ours <= perf / 2)
 }
 
 END {
-    print "<!-- Written by UPDATE=1 make bench-tasks; bench/README.md says how to read it. -->"
-    print "# What events of tasks cost\n"
-    printf "Stock kernel %s, QEMU TCG with `-icount` (a nanosecond is an instruction), one CPU%s.\n\n", KVER, versions
-    print "CPU time of all processes that take part, as their own accounts have it: what tracepoints"
-    print "add to it. The tracers' own work in other processes is not in it.\n"
-    printf "## A fork, program start and end (without a tracer: %.0f)\n\n", median("none" SUBSEP "lives")
-    print "| tracer | more (least–most) | bytes an event |\n| --- | ---: | ---: |"
-    print row("nsprobe, three events, in all namespaces", "nsprobe", "lives")
-    print row("nsprobe, CPU times alone", "nsprobe-cpu", "lives")
-    print row("perf record, three events", "perf", "lives")
-    print row("LTTng, three events", "lttng", "lives")
-    printf "\n## A context switch (without a tracer: %.0f)\n\n", median("none" SUBSEP "switches")
-    print "| tracer | more (least–most) | bytes an event |\n| --- | ---: | ---: |"
-    print row("nsprobe", "nsprobe", "switches")
-    print row("nsprobe, CPU times alone", "nsprobe-cpu", "switches")
-    print row("perf record", "perf", "switches")
-    print row("LTTng", "lttng", "switches")
-    printf "\n## A dump of %s threads\n\n%.1f ms (%.1f–%.1f), %.0f bytes a thread.\n", dumped, \
-        median("dump") / 1e6, low / 1e6, high / 1e6, dump_bytes
-    for (i = 1; i <= failed; i++) print (i == 1 ? "\nWhat did not work:\n\n" : "") "-" failures[i]
+    head("What events of tasks cost", "make bench-tasks")
+    print "\nWith `-icount` (a nanosecond is an instruction), one CPU. More: CPU time of all processes that take"
+    print "part, as their own accounts have it: what tracepoints and waking a reader add to it. Every tracer's"
+    print "reader is at work beside, on the same CPU; what its processes take is a column of its own."
+    task_table("A fork, program start and end", "lives", ": lives, names and moves of tasks")
+    task_table("A context switch", "switches", " --switches: these beside lives, names and moves")
+    value = figure("dump")
+    printf "\n## A dump of %s threads\n\n", thousands(dumped)
+    if (value == "") print "not measured: there are fewer than " need() " good rounds"
+    else printf "%s ms, %d rounds, %.0f bytes a thread.\n", with_ends("dump", "%.1f", 1e-6), count["dump"], dump_bytes
+    print "\nThe goals:\n"
+    goals("lives", "a fork, program start and end"); goals("switches", "a context switch")
+    if (value != "") goal(sprintf("a dump of 10,000 threads in under 100 ms: %.1f", value / 1e6), value < 1e8 && dumped >= 10000)
+    leave()
 }

@@ -1,14 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# In the guest: what events of tasks cost, with each tracer in turn. Lines as tasks.c prints
-# them, and "failed PEER WHAT text" for what did not work.
+# In the guest: what events of tasks cost, with each tracer in turn, each with its own reader
+# at work beside. Lines as tasks.c prints them;
+# "told PEER WHAT events lost" and "bytes PEER WHAT bytes-an-event" of what a tracer kept;
+# "tool PEER WHAT seconds count" of its processes' CPU time meanwhile, for that many pieces of
+# work; and "failed task PEER WHAT text" for what did not work.
 #
-# Inputs:  LIVES, SWITCHES, ROUNDS, PEERS and WHATS (environment; all by default).
+# Inputs:  LIVES, SWITCHES, ROUNDS, TASKS_DUMPED, PEERS and WHATS (environment; all by default).
 TASKS=/payload/bench/tasks
-PEERS=${PEERS:-none nsprobe nsprobe-cpu none perf lttng}
+PEERS=${PEERS:-none nsprobe nsprobe-top module module-cpu none perf lttng}
+ROUNDS=${ROUNDS:-5}
+CGROUP=/sys/fs/cgroup/bench-tool
+PATH=/payload:$PATH
 export HOME=/root
 insmod /payload/nsprobe.ko || exit
 sysctl -q kernel.perf_event_paranoid=-1
+mkdir -p "$CGROUP"
 
 # The events of PEER for what is measured.
 events_of() { # what prefix
@@ -19,45 +26,96 @@ events_of() { # what prefix
     for name in $names; do printf '%s%s,' "$2" "$name"; done | sed 's/,$//'
 }
 
+# Runs a command in the background, in the control group whose CPU time is looked at.
+begin_tool() { # command...
+    sh -c "echo 0 >$CGROUP/cgroup.procs && exec \"\$@\"" sh "$@" >/tmp/peer.err 2>&1 &
+    tracer=$!
+}
+
+used() { sed -n 's/usage_usec //p' "$CGROUP/cpu.stat"; }
+
+# Until a line is in what the tool says.
+wait_for() { # text
+    for _ in $(seq 600); do
+        grep -q "$1" /tmp/peer.err && return 0
+        kill -0 "$tracer" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
 begin() { # peer what
+    rm -rf /tmp/perf.data /tmp/lttng /tmp/tasks.nsprobe
+    switches=
+    [ "$2" != switches ] || switches=--switches
     case $1 in
+    nsprobe)
+        # shellcheck disable=SC2086 # none, or one word
+        begin_tool nsprobe record -o /tmp/tasks.nsprobe $switches "$TASKS:never_called"
+        wait_for tracing
+        ;;
+    nsprobe-top)
+        begin_tool nsprobe top --batch
+        wait_for CPU
+        ;;
     perf)
         rm -f /tmp/ctl /tmp/ack
         mkfifo /tmp/ctl /tmp/ack
-        perf record -q -a -m 4M -D -1 --control=fifo:/tmp/ctl,/tmp/ack \
-            -e "$(events_of "$2" sched:)" -o /tmp/perf.data 2>/tmp/peer.err &
-        tracer=$!
+        begin_tool perf record -q -a -m 4M -D -1 --control=fifo:/tmp/ctl,/tmp/ack \
+            -e "$(events_of "$2" sched:)" -o /tmp/perf.data
         # It takes seconds until it records.
         # shellcheck disable=SC2016 # expanded by the inner shell
         timeout 60 sh -c 'echo enable >/tmp/ctl; read -r answer </tmp/ack; [ "$answer" = ack ]'
         ;;
     lttng)
-        lttng-sessiond --daemonize >/tmp/peer.err 2>&1 &&
-            lttng create bench --output=/tmp/lttng >>/tmp/peer.err 2>&1 &&
-            lttng enable-channel --kernel --subbuf-size=4M --num-subbuf=8 big >>/tmp/peer.err 2>&1 &&
-            lttng enable-event --kernel --channel=big "$(events_of "$2" '')" >>/tmp/peer.err 2>&1 &&
-            lttng start >>/tmp/peer.err 2>&1
+        begin_tool lttng-sessiond
+        {
+            for _ in $(seq 100); do lttng create bench --output=/tmp/lttng && break; sleep 0.1; done
+            lttng enable-channel --kernel --subbuf-size=4M --num-subbuf=8 big &&
+                lttng enable-event --kernel --channel=big "$(events_of "$2" '')" &&
+                lttng start
+        } >/tmp/lttng.said 2>&1 || { cp /tmp/lttng.said /tmp/peer.err; return 1; }
         ;;
     esac
 }
 
-# Ends PEER; prints the bytes of its trace and the events in it.
+# Ends PEER; says what its trace has.
 finish() { # peer what
     case $1 in
+    none | module*) return ;;
+    lttng) lttng destroy bench >>/tmp/lttng.said 2>&1 ;;
+    esac
+    kill -INT "$tracer" 2>/dev/null
+    [ "$1" != lttng ] || kill "$tracer"
+    wait "$tracer"
+}
+
+kept() { # peer what
+    case $1 in
+    nsprobe)
+        nsprobe info --json /tmp/tasks.nsprobe >/tmp/info
+        bytes=$(stat -c %s /tmp/tasks.nsprobe)
+        # Of each kind of events: "seen":N,"recorded":N,"filtered":N,"lost":N.
+        grep -o '"seen":[0-9]*,"recorded":[0-9]*,"filtered":[0-9]*,"lost":[0-9]*' /tmp/info |
+            tr ':,' ' ' >/tmp/kinds
+        events=$(awk '{ n += $4 } END { print n + 0 }' /tmp/kinds)
+        lost=$(awk '{ n += $8 } END { print n + 0 }' /tmp/kinds)
+        ;;
     perf)
-        kill -INT "$tracer" && wait "$tracer"
-        samples=$(perf report --stats -i /tmp/perf.data 2>/dev/null | awk '/SAMPLE events:/ { print $3; exit }')
-        echo "perf $2 kept $(stat -c %s /tmp/perf.data) ${samples:-0}"
-        rm -f /tmp/perf.data
+        perf report --stats -i /tmp/perf.data >/tmp/stats 2>/dev/null
+        bytes=$(stat -c %s /tmp/perf.data)
+        events=$(awk '/SAMPLE events:/ { print $3; exit }' /tmp/stats)
+        lost=$(awk '/LOST_SAMPLES events:/ { n = $3 } END { print n + 0 }' /tmp/stats)
         ;;
     lttng)
-        lttng destroy bench >/tmp/peer.err 2>&1
-        kill "$(cat /var/run/lttng/lttng-sessiond.pid)"
-        echo "lttng $2 kept $(cat /tmp/lttng/kernel/big_* | wc -c) $(babeltrace2 /tmp/lttng | wc -l)"
-        rm -rf /tmp/lttng
-        sleep 1
+        bytes=$(cat /tmp/lttng/kernel/big_* | wc -c)
+        events=$(babeltrace2 /tmp/lttng 2>/tmp/text.said | wc -l)
+        lost=$(sed -n 's/.*discarded \([0-9]*\) event.*/\1/p' /tmp/text.said | awk '{ n += $1 } END { print n + 0 }')
         ;;
+    *) return ;;
     esac
+    echo "told $1 $2 ${events:-0} ${lost:-0}"
+    [ "${events:-0}" = 0 ] || echo "bytes $1 $2 $((bytes / events))"
 }
 
 for what in ${WHATS:-lives switches dump}; do
@@ -65,16 +123,23 @@ for what in ${WHATS:-lives switches dump}; do
     lives) count=${LIVES:-300} ;;
     switches) count=${SWITCHES:-20000} ;;
     dump)
-        "$TASKS" dump 10000 "${ROUNDS:-3}"
+        "$TASKS" dump "${TASKS_DUMPED:-10000}" "$ROUNDS"
         continue
         ;;
     esac
     for peer in $PEERS; do
         if begin "$peer" "$what"; then
-            "$TASKS" cost "$peer" "$what" "$count" "${ROUNDS:-3}"
+            before=$(used)
+            "$TASKS" cost "$peer" "$what" "$count" "$ROUNDS"
             finish "$peer" "$what"
+            case $peer in none | module*) ;; *)
+                echo "tool $peer $what $(($(used) - before)) $((count * ROUNDS + count / 10 + 2))" ;;
+            esac
+            kept "$peer" "$what"
         else
-            echo "failed $peer $what $(tail -n 1 /tmp/peer.err)"
+            echo "failed task $peer $what $(tail -n 1 /tmp/peer.err)"
+            finish "$peer" "$what"
         fi
     done
 done
+echo "done tasks"
