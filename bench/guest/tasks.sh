@@ -68,13 +68,13 @@ begin() { # peer what
         timeout 60 sh -c 'echo enable >/tmp/ctl; read -r answer </tmp/ack; [ "$answer" = ack ]'
         ;;
     lttng)
-        begin_tool lttng-sessiond
         {
-            for _ in $(seq 100); do lttng create bench --output=/tmp/lttng && break; sleep 0.1; done
-            lttng enable-channel --kernel --subbuf-size=4M --num-subbuf=8 big &&
+            sh -c "echo 0 >$CGROUP/cgroup.procs && exec lttng-sessiond --daemonize" &&
+                lttng create bench --output=/tmp/lttng &&
+                lttng enable-channel --kernel --subbuf-size=4M --num-subbuf=8 big &&
                 lttng enable-event --kernel --channel=big "$(events_of "$2" '')" &&
                 lttng start
-        } >/tmp/lttng.said 2>&1 || { cp /tmp/lttng.said /tmp/peer.err; return 1; }
+        } >/tmp/peer.err 2>&1
         ;;
     esac
 }
@@ -82,12 +82,18 @@ begin() { # peer what
 # Ends PEER; says what its trace has.
 finish() { # peer what
     case $1 in
-    none | module*) return ;;
-    lttng) lttng destroy bench >>/tmp/lttng.said 2>&1 ;;
+    none | module*) ;;
+    lttng)
+        lttng destroy bench >/dev/null 2>&1
+        daemon=$(cat /var/run/lttng/lttng-sessiond.pid)
+        kill "$daemon"
+        while kill -0 "$daemon" 2>/dev/null; do sleep 0.1; done
+        ;;
+    *)
+        kill -INT "$tracer" 2>/dev/null
+        wait "$tracer"
+        ;;
     esac
-    kill -INT "$tracer" 2>/dev/null
-    [ "$1" != lttng ] || kill "$tracer"
-    wait "$tracer"
 }
 
 kept() { # peer what
