@@ -133,7 +133,7 @@ impl Running {
     pub(crate) fn attached(&mut self, probes: u32) {
         let watcher = Session::open();
         let mut ended = None;
-        let is_there = within(Duration::from_secs(60), || {
+        let is_there = within(Duration::from_secs(30), || {
             ended = self.child.try_wait().expect("the child is ours");
             ended.is_some() || watcher.info().probes == probes
         });
