@@ -14,7 +14,7 @@ use crate::{
     sys::{
         any_task::{AnyTask, Home},
         each_cpu,
-        lock::RawLock,
+        lock::{raw_lock, RawLock},
         swap::Reading,
         task::Current, //
     },
@@ -81,7 +81,7 @@ impl CpuTable {
                 running: Running::Unknown,
                 turned_away_ns: 0,
             };
-            all.push(RawLock::new(on), GFP_KERNEL_ACCOUNT)?;
+            all.push(raw_lock!(on), GFP_KERNEL_ACCOUNT)?;
         }
         Ok(CpuTable(all))
     }

@@ -20,7 +20,7 @@ use crate::{
     sys::{
         self,
         held::{HeldFile, HeldRoot},
-        lock::RawLock,
+        lock::{raw_lock, RawLock},
         program_start::Program,
         swap::{self, Reading, Swap},
         user_mem,
@@ -91,9 +91,9 @@ impl Slot {
             rows: Swap::new(),
             used_ns: AtomicU64::new(0),
             copies: AtomicU32::new(0),
-            file: RawLock::new(None),
+            file: raw_lock!(None),
             has_root: AtomicBool::new(false),
-            root: RawLock::new(None),
+            root: raw_lock!(None),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Objects {
         Ok(Objects {
             slots,
             index,
-            count: RawLock::new(0),
+            count: raw_lock!(0),
             row_bytes: AtomicU64::new(0),
             dropped: AtomicU32::new(0),
         })

@@ -21,7 +21,12 @@ use crate::{
         },
         ring::{Geometry, Reservation}, //
     },
-    sys::{self, irq_wake::IrqWake, lock::RawLock, pages::RingPages},
+    sys::{
+        self,
+        irq_wake::IrqWake,
+        lock::{raw_lock, RawLock},
+        pages::RingPages,
+    },
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::{
@@ -73,7 +78,7 @@ impl Ring {
             pages: RingPages::new(geometry)?,
             geometry,
             overwrites,
-            state: RawLock::new(State::default()),
+            state: raw_lock!(State::default()),
         })
     }
 
@@ -285,7 +290,7 @@ impl Rings {
             watermark: watermark.max(1),
             overwrite,
             frozen: AtomicBool::new(false),
-            freezing: RawLock::new(()),
+            freezing: raw_lock!(()),
         })
     }
 

@@ -27,7 +27,7 @@ use crate::{
     sys::{
         self,
         any_task::{AnyTask, Look},
-        lock::RawLock,
+        lock::{raw_lock, RawLock},
         program_start::{read_args, Args, Program},
         swap::Reading,
         task::Current,
@@ -286,7 +286,7 @@ fn args_room() -> Result<KVVec<RawLock<KVVec<u64>>>> {
     let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
     for _ in 0..count {
         let room = KVVec::from_elem(0, words, GFP_KERNEL_ACCOUNT)?;
-        all.push(RawLock::new(room), GFP_KERNEL_ACCOUNT)?;
+        all.push(raw_lock!(room), GFP_KERNEL_ACCOUNT)?;
     }
     Ok(all)
 }

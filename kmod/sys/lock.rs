@@ -12,8 +12,23 @@ use core::{
 };
 use kernel::{
     bindings,
+    prelude::*,
+    str::CStr,
+    sync::LockClassKey,
     types::NotThreadSafe, //
 };
+
+/// An unlocked [`RawLock`] around a value, with a lock class of this place's own.
+macro_rules! raw_lock {
+    ($value:expr) => {
+        $crate::sys::lock::RawLock::new(
+            $value,
+            ::kernel::optional_name!(),
+            ::kernel::static_lock_class!(),
+        )
+    };
+}
+pub(crate) use raw_lock;
 
 /// A value and the lock that protects it.
 pub(crate) struct RawLock<T> {
@@ -24,17 +39,32 @@ pub(crate) struct RawLock<T> {
 // SAFETY: The lock hands out the value to one context at a time, so sharing the
 // lock moves the value between contexts but never shares it.
 unsafe impl<T: Send> Sync for RawLock<T> {}
-// SAFETY: The lock owns the value, and an unlocked lock may move.
+// SAFETY: The lock owns the value, and an unlocked lock may move: what lock debugging adds to
+// it points at its class and its holder, and nothing points at a lock that is not held.
 unsafe impl<T: Send> Send for RawLock<T> {}
 
 impl<T> RawLock<T> {
-    /// An unlocked lock around `value`.
-    pub(crate) fn new(value: T) -> Self {
+    /// An unlocked lock around `value`; `name` and `class` are for lock debugging. See
+    /// [`raw_lock`].
+    #[inline(always)]
+    pub(crate) fn new(value: T, name: &'static CStr, class: Pin<&'static LockClassKey>) -> Self {
+        // All zeroes is `__RAW_SPIN_LOCK_UNLOCKED` (include/linux/spinlock_types_raw.h) on a
+        // kernel without lock debugging, and costs nothing.
+        let lock = UnsafeCell::new(pin_init::zeroed());
+        #[cfg(CONFIG_DEBUG_SPINLOCK)]
+        // SAFETY: The lock is ours alone; name and class are static.
+        unsafe {
+            bindings::__raw_spin_lock_init(
+                lock.get(),
+                name.as_char_ptr(),
+                class.as_ptr(),
+                bindings::lockdep_wait_type_LD_WAIT_SPIN as i16,
+            );
+        }
+        #[cfg(not(CONFIG_DEBUG_SPINLOCK))]
+        let _ = (name, class);
         RawLock {
-            // All zeroes is `__RAW_SPIN_LOCK_UNLOCKED` (include/linux/spinlock_types_raw.h)
-            // on a kernel without lock debugging, which is what CONFIG_RUST on a
-            // distribution's kernel means; see the assertion below.
-            lock: UnsafeCell::new(pin_init::zeroed()),
+            lock,
             value: UnsafeCell::new(value),
         }
     }
@@ -50,10 +80,6 @@ impl<T> RawLock<T> {
         }
     }
 }
-
-// Lock debugging adds fields that must not be zero.
-#[cfg(CONFIG_DEBUG_SPINLOCK)]
-compile_error!("RawLock needs raw_spin_lock_init() on a kernel with CONFIG_DEBUG_SPINLOCK");
 
 /// The right to use the value; gives the lock back when dropped.
 pub(crate) struct Guard<'a, T> {

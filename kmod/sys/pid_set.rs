@@ -5,7 +5,11 @@
 //! address is no other's as long as it is in the set; readers compare addresses and
 //! never follow them, so entries may go at any time.
 
-use super::{lock::RawLock, shim, task::Pid};
+use super::{
+    lock::{raw_lock, RawLock},
+    shim,
+    task::Pid,
+};
 use core::sync::atomic::{
     AtomicPtr,
     AtomicU64,
@@ -69,7 +73,7 @@ impl PidSet {
         }
         Ok(PidSet {
             slots,
-            fill: RawLock::new(Fill::default()),
+            fill: raw_lock!(Fill::default()),
             kind,
             missed: AtomicU64::new(0),
         })

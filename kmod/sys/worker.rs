@@ -62,6 +62,9 @@ pub(crate) fn run(run: &mut (dyn FnMut(&Caller<'_>) + Send)) {
         let anywhere = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
         bindings::queue_work_on(anywhere, bindings::system_dfl_wq, work);
         bindings::flush_work(work);
+        // Elsewhere it is an empty inline.
+        #[cfg(CONFIG_DEBUG_OBJECTS_WORK)]
+        bindings::destroy_work_on_stack(work);
     }
 }
 
