@@ -3,24 +3,41 @@
 # Builds the module for the stock kernel, warnings denied.
 #
 # Inputs:  KVER, CACHE; words for make after the fixed ones (CLIPPY=1 …).
-# Outputs: build/kmod/nsprobe.ko and kver; Kbuild's litter in build/kbuild-*.
+#          DEBUG_KERNEL and what goes with it, from scripts/debug-kernel.sh: for that one.
+# Outputs: build/kmod/nsprobe.ko and kver; Kbuild's litter in build/kbuild-*. For a debug
+#          kernel build/kmod-VARIANT/nsprobe.ko and kver.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
-sdk=$("$PROJECT/scripts/sdk.sh")
-release=$(cat "$sdk/kver")
-source=/usr/src/nsprobe-kernel
+if [ -n "${DEBUG_KERNEL:-}" ]; then
+    root=$DEBUG_ROOT
+    source=$DEBUG_SOURCE
+    compiler=$DEBUG_COMPILER
+    release=$(cat "$DEBUG_KERNEL/kver")
+    output=$PROJECT/build/kmod-${release##*-}
+    # Its objects lie beside its source, which is not in the root.
+    folders="$PROJECT $(dirname "$source")"
+    built=O=$(readlink "$DEBUG_KERNEL/objects")
+else
+    sdk=$("$PROJECT/scripts/sdk.sh")
+    root=$sdk/root
+    source=/usr/src/nsprobe-kernel
+    compiler=CC=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$root$source/.config")
+    release=$(cat "$sdk/kver")
+    output=$PROJECT/build/kmod
+    folders=$PROJECT
+    built=
+fi
 # clippy leaves objects that are no module: they get a folder of their own.
 objects=$PROJECT/build/kbuild-$release${*:+-$(echo "$*" | tr -c 'A-Za-z0-9\n' -)}
-mkdir -p "$objects" "$PROJECT/build/kmod"
+mkdir -p "$objects" "$output"
 
-cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$sdk/root$source/.config")
-"$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" "$PROJECT" \
-    make -s -C "$source" M="$PROJECT" MO="$objects" CC="$cc" KERNELRELEASE="$release" \
-    KRUSTFLAGS=-Dwarnings "$@" modules >&2
+"$PROJECT/scripts/enter.sh" "$root" "$folders" "$PROJECT" \
+    make -s -C "$source" M="$PROJECT" MO="$objects" "$compiler" KERNELRELEASE="$release" \
+    KRUSTFLAGS=-Dwarnings ${built:+"$built"} "$@" modules >&2
 if [ $# = 0 ]; then
-    "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" "$PROJECT" \
+    [ -n "${DEBUG_KERNEL:-}" ] || "$PROJECT/scripts/enter.sh" "$root" "$PROJECT" "$PROJECT" \
         scripts/panics.sh "$objects/kmod/main.o"
-    cp "$objects/kmod/nsprobe.ko" "$PROJECT/build/kmod/nsprobe.ko"
-    echo "$release" >"$PROJECT/build/kmod/kver"
+    cp "$objects/kmod/nsprobe.ko" "$output/nsprobe.ko"
+    echo "$release" >"$output/kver"
 fi
 say "built for $release"
