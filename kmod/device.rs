@@ -24,6 +24,7 @@ use crate::{
         cond_resched,
         estale,
         fops::Driver,
+        held::Opened,
         inode::PinnedInode,
         task::{
             is_capable,
@@ -187,16 +188,17 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
     if may_modify {
         require_modify()?;
     }
-    let (rings, stride) = session.set_up(
+    let rings = session.make_rings(
         setup.ring_bytes,
         setup.watermark_bytes,
-        as_text,
-        may_modify,
         setup.flags & abi::SETUP_OVERWRITE != 0,
     )?;
-    setup.rings = rings;
-    setup.mmap_stride = stride;
-    request.write_back()
+    setup.rings = nr_cpu_ids();
+    setup.mmap_stride = rings.stride();
+    // Before they are the session's: rings of which the caller does not know could not be
+    // used, and there would be no others.
+    request.write_back()?;
+    session.keep_rings(rings, as_text, may_modify)
 }
 
 fn attach(session: &Session, arg: UserPtr) -> Result {
@@ -300,15 +302,19 @@ fn program(session: &Session, arg: UserPtr) -> Result {
     };
     let answer = &mut request.value;
     let kept = match Program::new(steps.read_all()?, data) {
-        Ok(program) => session.keep_program(program).map(|id| answer.id = id),
+        Ok(program) => session.keep_program(program),
         Err((step, flaw)) => {
             answer.flaw = flaw as u32;
             answer.flaw_step = step as u32;
             Err(EINVAL)
         }
     };
-    request.write_back()?;
-    kept
+    answer.id = kept.unwrap_or(answer.id);
+    let told = request.write_back();
+    if let (Ok(id), Err(_)) = (&kept, &told) {
+        session.forget_program(*id);
+    }
+    told.and(kept.map(drop))
 }
 
 fn table(session: &Session, arg: UserPtr) -> Result {
@@ -322,7 +328,12 @@ fn table(session: &Session, arg: UserPtr) -> Result {
     table.id = session.make_table(shape)?;
     table.row_bytes = (shape.row_words() as u32).wrapping_mul(8);
     table.capacity = shape.rows as u32;
-    request.write_back()
+    let id = table.id;
+    let told = request.write_back();
+    if told.is_err() {
+        session.forget_table(id, &shape);
+    }
+    told
 }
 
 fn freeze(session: &Session, arg: UserPtr) -> Result {
@@ -459,21 +470,32 @@ fn object(session: &Session, arg: UserPtr) -> Result {
     let objects = &session.shared().objects;
     object.identity = objects.identity(object.id).ok_or(ENOENT)?;
     object.fd = -1;
-    if object.flags == abi::OBJECT_FD {
-        require_capabilities()?;
-        let file = objects.take_file(object.id).ok_or_else(estale)?;
-        match file.reopen() {
-            Ok(fd) => object.fd = fd,
-            Err(error) => {
-                objects.put_file(object.id, file);
-                return Err(error);
-            }
+    let (id, flags) = (object.id, object.flags);
+    if flags == 0 {
+        return request.write_back();
+    }
+    require_capabilities()?;
+    // The descriptor is there once the caller knows of it; what fails is as it was before.
+    let mut hand_out = |opened: Result<Opened>| {
+        let opened = opened?;
+        request.value.fd = opened.fd();
+        request.write_back()?;
+        opened.install();
+        Ok(())
+    };
+    if flags == abi::OBJECT_FD {
+        let file = objects.take_file(id).ok_or_else(estale)?;
+        let done = hand_out(file.reopen());
+        if done.is_err() {
+            objects.put_file(id, file);
         }
+        done
+    } else {
+        let root = objects.take_root(id).ok_or_else(estale)?;
+        let done = hand_out(root.open());
+        if done.is_err() {
+            objects.put_root(id, root);
+        }
+        done
     }
-    if object.flags == abi::OBJECT_ROOT {
-        require_capabilities()?;
-        let root = objects.take_root(object.id).ok_or_else(estale)?;
-        object.fd = root.open()?;
-    }
-    request.write_back()
 }

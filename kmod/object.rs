@@ -378,6 +378,17 @@ impl Objects {
             drop(previous);
         }
     }
+
+    /// Puts a root directory back that [`take_root`](Self::take_root) gave, unless another
+    /// one is held by now.
+    pub(crate) fn put_root(&self, id: u32, root: HeldRoot) {
+        if let Some(slot) = self.slot(id) {
+            // As in `hold_root`: who sets it has the place to himself, and nothing is in it.
+            if !slot.has_root.swap(true, Relaxed) {
+                *slot.root.lock() = Some(root);
+            }
+        }
+    }
 }
 
 impl Slot {

@@ -111,7 +111,12 @@ impl Reader {
                 return Ok(room.wrapping_sub(out.len()));
             }
             let part = unread.get(..unread.len().min(out.len())).unwrap_or(&[]);
-            out.write_slice(part)?;
+            let done = room.wrapping_sub(out.len());
+            match out.write_slice(part) {
+                // What was handed out counts; this part is there for the next who reads.
+                Err(_) if done != 0 => return Ok(done),
+                written => written?,
+            }
             self.rest.at = self.rest.at.wrapping_add(part.len());
             let done = room.wrapping_sub(out.len());
             let next = self.oldest(rings);

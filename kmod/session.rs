@@ -116,31 +116,35 @@ impl Session {
         )
     }
 
-    /// Makes the rings; says how many there are and how far apart they are mapped.
-    pub(crate) fn set_up(
+    /// Makes rings, which the session does not have yet; see [`keep_rings`](Self::keep_rings).
+    pub(crate) fn make_rings(
         &self,
         ring_bytes: u64,
         watermark_bytes: u64,
-        as_text: bool,
-        may_modify: bool,
         overwrite: bool,
-    ) -> Result<(u32, u64)> {
+    ) -> Result<Rings> {
         let total = ring_bytes.checked_mul(u64::from(nr_cpu_ids()));
         let sized = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
             && total.is_some_and(|total| total <= RING_BYTES_TOTAL_MAX)
             && watermark_bytes <= ring_bytes;
         let geometry = Geometry::new(ring_bytes).filter(|_| sized).ok_or(EINVAL)?;
-        // Under the lock, so that two callers do not both make rings.
+        if self.shared.rings.as_ref().is_some() {
+            return Err(EBUSY);
+        }
+        Rings::new(geometry, watermark_bytes, overwrite)
+    }
+
+    /// The session has these rings from now on. `EBUSY` when it has some.
+    pub(crate) fn keep_rings(&self, rings: Rings, as_text: bool, may_modify: bool) -> Result {
+        // Under the lock, so that the rings of one caller do not meet the flags of another.
         let _probes = self.probes.lock();
         if self.shared.rings.as_ref().is_some() {
             return Err(EBUSY);
         }
-        let rings = Rings::new(geometry, watermark_bytes, overwrite)?;
-        let answer = (nr_cpu_ids(), rings.stride());
         self.as_text.populate(as_text);
         self.shared.may_modify.populate(may_modify);
         self.shared.rings.populate(rings);
-        Ok(answer)
+        Ok(())
     }
 
     /// Sets who is traced.
@@ -159,6 +163,15 @@ impl Session {
         Ok(probes.programs.len() as u32)
     }
 
+    /// Takes back the program that [`keep_program`](Self::keep_program) has just given this
+    /// id, unless others have come behind it.
+    pub(crate) fn forget_program(&self, id: u32) {
+        let mut probes = self.probes.lock();
+        if probes.programs.len() == id as usize {
+            drop(probes.programs.pop());
+        }
+    }
+
     /// Makes a table; gives its id and its shape.
     pub(crate) fn make_table(&self, shape: Shape) -> Result<u32> {
         let bytes = Table::bytes(&shape).ok_or(ENOSPC)?;
@@ -171,6 +184,17 @@ impl Session {
         probes.tables.push(table, GFP_KERNEL_ACCOUNT)?;
         probes.table_bytes = total;
         Ok(probes.tables.len() as u32)
+    }
+
+    /// Takes back the table that [`make_table`](Self::make_table) has just given this id,
+    /// unless others have come behind it.
+    pub(crate) fn forget_table(&self, id: u32, shape: &Shape) {
+        let mut probes = self.probes.lock();
+        if probes.tables.len() == id as usize {
+            drop(probes.tables.pop());
+            let bytes = Table::bytes(shape).unwrap_or(0);
+            probes.table_bytes = probes.table_bytes.saturating_sub(bytes);
+        }
     }
 
     /// The table with this id.

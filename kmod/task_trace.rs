@@ -69,9 +69,14 @@ impl TaskTrace {
         events.set_args(wanted.args_bytes)?;
         // What ends does so before its tracepoint goes, and what begins after it has come.
         events.set_flags(before & (flags | TASKS_UNFILTERED));
-        if let Err(missing) = listening.want(flags & !TASKS_UNFILTERED) {
+        if let Err((error, missing)) = listening.want(flags & !TASKS_UNFILTERED) {
             events.set_flags(before);
-            return Err(Failed::Missing(missing));
+            // Without memory nothing is said of what the kernel has.
+            return Err(if error == ENOMEM {
+                Failed::Error(error)
+            } else {
+                Failed::Missing(missing)
+            });
         }
         events.set_flags(flags);
         if let (0, Some(table)) = (before & TASKS_CPU, events.cpu_times.as_ref()) {

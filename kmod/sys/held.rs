@@ -32,13 +32,12 @@ impl HeldFile {
         })
     }
 
-    /// Opens the file anew, read-only, as the current task, and installs it as a
-    /// close-on-exec descriptor. Task context, may sleep.
-    pub(crate) fn reopen(&self) -> Result<i32> {
+    /// Opens the file anew, read-only, as the current task. Task context, may sleep.
+    pub(crate) fn reopen(&self) -> Result<Opened> {
         let flags = bindings::O_RDONLY | bindings::O_LARGEFILE | bindings::O_NOATIME;
         // SAFETY: The held file keeps its path.
         let path = unsafe { &(*self.0.as_ptr()).__bindgen_anon_1.f_path };
-        install(|| {
+        Opened::new(|| {
             open(path, flags)
                 // Only the owner of a file may leave its access time alone.
                 .or_else(|_| open(path, flags & !bindings::O_NOATIME))
@@ -63,10 +62,9 @@ impl HeldRoot {
         unsafe { shim::nsprobe_get_root(path.as_mut_ptr()).then(|| HeldRoot(path.assume_init())) }
     }
 
-    /// Installs an `O_PATH` descriptor of the directory, close-on-exec. Task context, may
-    /// sleep.
-    pub(crate) fn open(&self) -> Result<i32> {
-        install(|| open(&self.0, bindings::O_PATH | bindings::O_DIRECTORY))
+    /// Opens the directory with `O_PATH`. Task context, may sleep.
+    pub(crate) fn open(&self) -> Result<Opened> {
+        Opened::new(|| open(&self.0, bindings::O_PATH | bindings::O_DIRECTORY))
     }
 }
 
@@ -93,11 +91,30 @@ fn open(path: &bindings::path, flags: u32) -> Result<ARef<File>> {
     Ok(unsafe { ARef::from_raw(file.cast()) })
 }
 
-/// Installs what `open` opens as a close-on-exec descriptor.
-fn install(open: impl FnOnce() -> Result<ARef<File>>) -> Result<i32> {
-    let reservation = FileDescriptorReservation::get_unused_fd_flags(bindings::O_CLOEXEC)?;
-    let file = open()?;
-    let fd = reservation.reserved_fd();
-    reservation.fd_install(file);
-    Ok(fd as i32)
+/// A file that is open, and a close-on-exec descriptor that is kept free for it. Without
+/// [`install`](Self::install) both are given up.
+pub(crate) struct Opened {
+    descriptor: FileDescriptorReservation,
+    file: ARef<File>,
+}
+
+impl Opened {
+    fn new(open: impl FnOnce() -> Result<ARef<File>>) -> Result<Self> {
+        // A file that is opened before would be opened in vain where there is none.
+        let descriptor = FileDescriptorReservation::get_unused_fd_flags(bindings::O_CLOEXEC)?;
+        Ok(Opened {
+            descriptor,
+            file: open()?,
+        })
+    }
+
+    /// The descriptor's number.
+    pub(crate) fn fd(&self) -> i32 {
+        self.descriptor.reserved_fd() as i32
+    }
+
+    /// From now on it is the file's.
+    pub(crate) fn install(self) {
+        self.descriptor.fd_install(self.file);
+    }
 }

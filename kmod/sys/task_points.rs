@@ -244,22 +244,21 @@ impl Listening {
     }
 
     /// From now on these `TASKS_*` are told; on an error, as before, and which of them
-    /// cannot be. What is not wanted any more is not told when this returns.
-    pub(crate) fn want(&mut self, wants: u32) -> Result<(), u32> {
+    /// could not be. What is not wanted any more is not told when this returns.
+    pub(crate) fn want(&mut self, wants: u32) -> Result<(), (Error, u32)> {
         let mut registry = REGISTRY.lock();
         let before = self.wants;
         let is_new = |point: Point| point.of() & before == 0 && point.of() & wants != 0;
         let is_over = |point: Point| point.of() & before != 0 && point.of() & wants == 0;
-        let mut missing = 0;
         for (index, point) in POINTS.into_iter().enumerate() {
-            if missing == 0 && is_new(point) && !registry.add(index, point) {
-                missing = point.of() & wants;
+            if !is_new(point) {
+                continue;
+            }
+            if let Err(error) = registry.add(index, point) {
                 registry.remove_all(|other, at| at < index && is_new(other));
                 wait_for_calls();
+                return Err((error, point.of() & wants));
             }
-        }
-        if missing != 0 {
-            return Err(missing);
         }
         // INVARIANT: What is new was added, and what is over is removed.
         registry.remove_all(|point, _| is_over(point));
@@ -292,13 +291,15 @@ impl Registry {
         self.users.get(index).is_some_and(|users| *users != 0)
     }
 
-    /// One more user of a point; false when the kernel does not have it.
-    fn add(&mut self, index: usize, point: Point) -> bool {
-        let is_there = self.has(index) || point.register().is_ok();
-        if let (true, Some(users)) = (is_there, self.users.get_mut(index)) {
+    /// One more user of a point.
+    fn add(&mut self, index: usize, point: Point) -> Result {
+        if !self.has(index) {
+            point.register()?;
+        }
+        if let Some(users) = self.users.get_mut(index) {
             *users = users.wrapping_add(1);
         }
-        is_there
+        Ok(())
     }
 
     /// One user less of each point that is chosen by itself and its index. Calls of those
