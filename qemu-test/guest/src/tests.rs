@@ -12,6 +12,7 @@ mod containers;
 mod counted_stacks;
 mod cpu_times;
 mod ctf_export;
+mod fault_injection;
 mod fetching;
 mod filters;
 mod flight;
@@ -178,6 +179,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         mappings::TESTS,
         naming::TESTS,
         garbage::TESTS,
+        fault_injection::TESTS,
         generated::TESTS,
         permissions::TESTS,
         conservation::TESTS,
