@@ -16,11 +16,10 @@ const PLAIN: Program = Program {
     files: &[],
     is_go: false,
     is_loud: false,
-    is_steadied: false,
+    is_random: false,
     times: 3,
     prepare: || {},
     least: 0,
-    early: 0,
 };
 
 /// Small programs in C.
@@ -31,8 +30,7 @@ pub(super) const TOOLS: &[Program] = &[
             ("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0", 3500),
             (LIBC, 1500),
         ],
-        least: 800,
-        early: 30,
+        least: 760,
         ..PLAIN
     },
     Program {
@@ -51,8 +49,7 @@ pub(super) const TOOLS: &[Program] = &[
             (LIBC, 1500),
         ],
         prepare: || drop(fs::remove_file(CERTIFICATE)),
-        least: 550,
-        early: 20,
+        least: 520,
         ..PLAIN
     },
 ];
@@ -69,8 +66,7 @@ pub(super) const INTERPRETERS: &[Program] = &[
     Program {
         words: &["/usr/bin/perl", "-Mfeature=current_sub", "-e", PERL],
         files: &[("/usr/bin/perl", 5000), (LIBC, 1000)],
-        least: 840,
-        early: 10,
+        least: 790,
         ..PLAIN
     },
     Program {
@@ -78,8 +74,7 @@ pub(super) const INTERPRETERS: &[Program] = &[
         input: PYTHON,
         files: &[("/usr/bin/python3", 6000), (LIBC, 1000)],
         prepare: run_python_once,
-        least: 590,
-        early: 10,
+        least: 550,
         ..PLAIN
     },
 ];
@@ -138,8 +133,7 @@ pub(super) const SERVERS: &[Program] = &[
         ],
         files: &[("/usr/bin/redis-server", 6000), (LIBC, 1000)],
         prepare: commands_of_redis,
-        least: 320,
-        early: 20,
+        least: 300,
         ..PLAIN
     },
     Program {
@@ -157,10 +151,11 @@ pub(super) const SERVERS: &[Program] = &[
         user: "postgres",
         is_loud: true,
         // It counts what it does whenever some time has gone by.
-        is_steadied: true,
+        is_random: true,
+        times: 20,
         files: &[("/usr/lib/postgresql/17/bin/postgres", 6500)],
         prepare: cluster_of_postgres,
-        least: 820,
+        least: 750,
         ..PLAIN
     },
 ];
@@ -247,14 +242,13 @@ pub(super) const CPP_AND_RUST: &[Program] = &[
             (LIBSTDCPP, 3000),
             (LIBC, 1500),
         ],
-        least: 310,
-        early: 20,
+        least: 290,
         ..PLAIN
     },
     Program {
         words: &["/usr/bin/gdb", "-nx", "-batch", "-ex", "set var $x = 6 * 7"],
         files: &[("/usr/bin/gdb", 5000), (LIBSTDCPP, 1000)],
-        least: 280,
+        least: 270,
         ..PLAIN
     },
     Program {
@@ -266,9 +260,10 @@ pub(super) const CPP_AND_RUST: &[Program] = &[
         input: SCRIPT,
         is_loud: true,
         // Rust's maps have no order, on purpose.
-        is_steadied: true,
+        is_random: true,
+        times: 20,
         files: &[("/usr/bin/sd", 8000)],
-        least: 730,
+        least: 650,
         ..PLAIN
     },
 ];
@@ -278,7 +273,10 @@ pub(super) const GO: &[Program] = &[Program {
     input: SCRIPT,
     is_loud: true,
     is_go: true,
-    files: &[("/usr/bin/shfmt", 7000)],
+    // The runtime's threads come in between.
+    is_random: true,
+    times: 20,
+    files: &[("/usr/bin/shfmt", 5000)],
     least: 600,
     ..PLAIN
 }];

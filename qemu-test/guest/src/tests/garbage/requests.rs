@@ -189,7 +189,7 @@ impl Garbage {
                 ..base
             },
             3 => Probe {
-                flags: abi::PROBE_KERNEL_STACK | abi::PROBE_FREEZES * (few & 1),
+                flags: abi::PROBE_KERNEL_STACK | (abi::PROBE_FREEZES * (few & 1)),
                 ..base
             },
             4 => Probe {
