@@ -274,7 +274,8 @@ impl Bpftrace {
         let mut running = Running::start_command(Command::new("bpftrace").args(["-e", &program]));
         let (mut hits, mut made) = (0, 0);
         while hits == 0 {
-            if made == 100 {
+            // Some minutes: it compiles its program, with all of LLVM.
+            if made == 250 {
                 panic!("bpftrace does not begin: {:?}", running.finish());
             }
             made += 1;
