@@ -13,6 +13,8 @@ ACCEL ?= auto
 ONLY ?=
 # For make test and quick: the order of the tests; empty: one of the commit.
 SEED ?=
+# For make test: 1 runs the module's tests also where the kernel checks its memory closely.
+SANITISED ?=
 # For make soak: what its figures are multiplied by; 0.01 takes minutes.
 SCALE ?= 1
 # For make mutants: ids, all by default; guests side by side.
@@ -67,7 +69,8 @@ quick: check payload image ## For a commit: check, and the module's quick tests 
 
 # One test of the guest's needs none of the host's.
 test: $(if $(ONLY),,check) payload image ## For a merge: all tests (ONLY=name for one of the guest's)
-	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED)) \
+	    $(if $(SANITISED),--sanitised)
 
 soak: payload image ## For a release: the long run (hours; goes on where it was interrupted)
 	@SCALE=$(SCALE) scripts/soak.sh

@@ -94,6 +94,9 @@ struct Selection {
     /// Runs the quick tests alone, and none of the boots that check more
     #[arg(long)]
     quick: bool,
+    /// The module's tests again, in a guest whose kernel checks its memory closely
+    #[arg(long, conflicts_with_all = ["only", "quick"])]
+    sanitised: bool,
     /// The tests' order [default: one of the commit]
     #[arg(long)]
     seed: Option<u64>,
@@ -260,13 +263,15 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
         let two = chosen(&|test| is_chosen(test) && test.has(TWO_CPUS));
         stages.push(stage("", one, guests, 1, seed));
         stages.push(stage("races.", two, 1, 2, seed));
-        if !selection.quick {
+        if selection.sanitised {
             let module = chosen(&|test| test.has(MODULE));
             let mut close = stage("sanitised.", module, 1, 4, seed.wrapping_add(1));
             close.guest.append += SANITIZE;
             let memory = env::var_os("MEMORY").is_none();
             close.guest.memory = memory.then(|| String::from("512M"));
             stages.push(close);
+        }
+        if !selection.quick {
             chosen_controls = Some(Controls::all());
         }
     }

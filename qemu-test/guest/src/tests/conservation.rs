@@ -19,7 +19,7 @@ tests![
     two_hundred_thousand_hits_are_those_of_the_kernel: 120,
     a_stopped_reader_loses_exactly_what_is_counted,
     many_threads_on_all_cpus_are_counted_exactly,
-    the_counters_balance_while_hits_go_on,
+    the_counters_balance_while_hits_go_on: 120,
     the_sequence_has_a_gap_for_every_lost_hit,
     processes_that_end_at_once_are_counted,
     two_sessions_do_not_disturb_each_other,
