@@ -129,7 +129,7 @@ impl Running {
         }
     }
 
-    /// Waits until it has so many probes, which are then all that there are.
+    /// Waits until it has this number of probes; there are no others then.
     pub(crate) fn attached(&mut self, probes: u32) {
         let watcher = Session::open();
         let mut ended = None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests that several guests take from one folder of the host's. `order` has their names, a
-//! line each; who makes the folder `taken/NAME` has that test, and nobody else.
+//! line each; the guest that makes the folder `taken/NAME` runs that test.
 
 use crate::tests::{self, Test};
 use std::collections::VecDeque;

@@ -129,7 +129,7 @@ impl Controls {
         }
     }
 
-    /// Runs them, so many side by side.
+    /// Runs them, `side_by_side` at a time.
     pub(crate) fn run(&self, run: &Run, guest: &Guest, side_by_side: usize) -> Result<()> {
         eprintln!(
             "qemu-test: guests that must be seen to go wrong: {}",
@@ -146,7 +146,7 @@ impl Controls {
     }
 }
 
-/// Does the work in so many threads; the first error.
+/// Does the work in this number of threads; the first error.
 fn side_by_side_do(threads: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs tests in stages, and a stage's tests in several guests side by side. The guests take
-//! tests from one queue, a folder that all see: who makes a folder of a test's name there has
-//! the test, and nobody else.
+//! tests from one queue, a folder that all see: the guest that makes a folder of a test's name
+//! there runs the test.
 
 use crate::catalogue::Test;
 use crate::guest::{Guest, Outcome, Terminal};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Tests that may take so many seconds and more are begun early.
+/// Tests whose limit is this number of seconds or more are begun early.
 const LONG: u64 = 180;
 
 /// How often a stage goes on behind crashes that are QEMU's own.
