@@ -97,6 +97,7 @@ const TWO_CPUS: &[&str] = &[
     "forks_go_on_while_thousands_are_attached",
     "forty_eight_hostile_stacks_end",
     "hostile_stacks_end_by_rows_as_well",
+    "functions_of_node_in_a_container_are_named",
     "killed_readers_leave_no_probe",
     "losses_are_told_by_cpu",
     "many_threads_on_all_cpus_are_counted_exactly",

@@ -242,6 +242,7 @@ fn functions_of_node_in_a_container_are_named() {
 /// leads to generated code.
 fn assert_node_is_named(stacks: &[Vec<Value>]) {
     const EARLY_MAX: usize = 20;
+    const SHORT_MAX: usize = 10;
     assert_eq!(stacks.len(), 200);
     let is_named = |frames: &Vec<Value>| {
         let functions = frames
@@ -260,8 +261,17 @@ fn assert_node_is_named(stacks: &[Vec<Value>]) {
         let why = frames.last().map(|frame| &frame["unresolved"]);
         assert_eq!(why, Some(&"its file is not read yet".into()), "{frames:#?}");
     }
-    let nameless = behind.iter().find(|frames| !is_named(frames));
-    assert_eq!(nameless, None);
+    // A few end in the code of a file, before any generated code.
+    let is_short = |frames: &&Vec<Value>| frames.iter().all(|frame| frame["path"].is_string());
+    let unnamed = behind.iter().filter(|frames| !is_named(frames));
+    let (short, nameless): (Vec<_>, Vec<_>) = unnamed.partition(is_short);
+    println!(
+        "{} of {} come to no generated code",
+        short.len(),
+        stacks.len()
+    );
+    assert!(short.len() <= SHORT_MAX, "{short:#?}");
+    assert_eq!(nameless.first(), None);
 }
 
 /// Files that tell of the victim's code.

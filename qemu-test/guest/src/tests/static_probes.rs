@@ -12,7 +12,7 @@ use std::time::Duration;
 
 tests![
     a_static_probe_is_found_with_its_argument_and_semaphore,
-    exceptions_are_seen_by_the_static_probes_of_libstdcxx,
+    exceptions_are_seen_by_the_static_probes_of_libstdcxx: 240,
 ];
 
 fn a_static_probe_is_found_with_its_argument_and_semaphore() {
