@@ -2,7 +2,9 @@
 //! Real containers, by podman.
 
 use crate::oracle::within;
+use crate::podman::{self, ask};
 use crate::victim;
+use serde_json::{json, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,32 +23,19 @@ const USED: &str = "/run/nsprobe-containers-used";
 pub(crate) struct Container {
     /// Its name.
     pub(crate) name: String,
-    /// Where its monitor has written the number of its first process.
-    pid_file: PathBuf,
-}
-
-fn podman(arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new("podman")
-        .args(arguments)
-        .output()
-        .expect("podman is in the guest");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
-    if output.status.success() {
-        Ok(text(&output.stdout))
-    } else {
-        Err(text(&output.stderr))
-    }
+    /// Process id of its first process, as the guest numbers it.
+    pid: u32,
 }
 
 impl Container {
     /// Runs a command in a container of the test image.
     pub(crate) fn run(name: &str, command: &[&str]) -> Container {
-        Container::start(name, &[IMAGE], command)
+        Container::of_image(name, IMAGE, command)
     }
 
     /// Runs a command in a container of another image.
     pub(crate) fn of_image(name: &str, image: &str, command: &[&str]) -> Container {
-        Container::start(name, &[image], command)
+        Container::start(name, json!({ "image": image }), command)
     }
 
     /// Debian's redis-server, which answers.
@@ -82,63 +71,92 @@ impl Container {
 
     /// Runs a command on an overlay over a folder of the guest's.
     pub(crate) fn over(name: &str, folder: &Path, command: &[&str]) -> Container {
-        let lower = format!("{}:O", folder.display());
-        Container::start(name, &["--rootfs", &lower], command)
+        let what = json!({ "rootfs": folder, "rootfs_overlay": true });
+        Container::start(name, what, command)
     }
 
-    /// The same, with options of podman's.
+    /// The same as a person would type it, with options of podman's.
     pub(crate) fn with(name: &str, options: &[&str], folder: &Path, command: &[&str]) -> Container {
+        let _ = fs::write(USED, "");
         let lower = format!("{}:O", folder.display());
-        let what = [options, &["--rootfs", &lower]].concat();
-        Container::start(name, &what, command)
+        let mut arguments = vec!["run", "-d", "--name", name, "--network", "none"];
+        arguments.extend(["--log-driver", "none"]);
+        arguments.extend(options);
+        arguments.extend(["--rootfs", &lower]);
+        arguments.extend(command);
+        let id = podman::run(&arguments);
+        let id = id.unwrap_or_else(|error| panic!("podman run {name}: {error}"));
+        Container::called(name, &id)
     }
 
-    fn start(name: &str, what: &[&str], command: &[&str]) -> Container {
+    /// Makes and starts one of what podman's interface calls a specification.
+    fn start(name: &str, mut what: Value, command: &[&str]) -> Container {
         let _ = fs::write(USED, "");
-        let pid_file = PathBuf::from(format!("/run/nsprobe-pid-of-{name}"));
-        let _ = fs::remove_file(&pid_file);
-        let pid_path = pid_file.to_str().expect("a plain name");
-        let mut arguments = vec!["run", "-d", "--name", name, "--network", "none"];
-        arguments.extend(["--log-driver", "none", "--pidfile", pid_path]);
-        arguments.extend(what);
-        arguments.extend(command);
-        podman(&arguments).unwrap_or_else(|error| panic!("podman run {name}: {error}"));
+        what["name"] = name.into();
+        what["command"] = command.into();
+        what["netns"] = json!({ "nsmode": "none" });
+        what["log_configuration"] = json!({ "driver": "none" });
+        let made = ask("POST", "/containers/create", Some(&what));
+        let made = made.unwrap_or_else(|error| panic!("{name} is not made: {error}"));
+        let started = ask("POST", &format!("/containers/{name}/start"), None);
+        if let Err(error) = started {
+            let _ = remove(name);
+            panic!("{name} does not start: {error}");
+        }
+        Container::called(name, made["Id"].as_str().expect("an id"))
+    }
+
+    fn called(name: &str, id: &str) -> Container {
+        let file = format!("/run/containers/storage/overlay-containers/{id}/userdata/pidfile");
+        let pid = fs::read_to_string(file).expect("its monitor has written it");
         Container {
             name: name.to_string(),
-            pid_file,
+            pid: pid.trim().parse().expect("a number"),
         }
     }
 
     /// Process id of its first process, as the guest numbers it.
     pub(crate) fn pid(&self) -> u32 {
-        let pid = fs::read_to_string(&self.pid_file).expect("podman has written it");
-        pid.trim().parse().expect("a number")
+        self.pid
     }
 
     /// Copies a file of the guest's into it.
     pub(crate) fn copy(&self, from: &Path, to: &str) {
-        let to = format!("{}:{to}", self.name);
-        let from = from.to_str().expect("a plain name");
-        podman(&["cp", from, &to]).unwrap_or_else(|error| panic!("podman cp {to}: {error}"));
+        let to = format!("/proc/{}/root{to}", self.pid);
+        fs::copy(from, &to).unwrap_or_else(|error| panic!("{to}: {error}"));
     }
 
-    /// Runs a command in it.
+    /// Runs a command in its namespaces and its control group: what it prints, or what it
+    /// complains of.
     pub(crate) fn exec(&self, command: &[&str]) -> Result<String, String> {
-        let mut arguments = vec!["exec", &self.name];
-        arguments.extend(command);
-        podman(&arguments)
+        let group = fs::read_to_string(format!("/proc/{}/cgroup", self.pid));
+        let group = group.expect("it runs").trim().replacen("0::", "", 1);
+        let group = format!("/sys/fs/cgroup{group}/cgroup.procs");
+        let pid = self.pid.to_string();
+        let script = "echo $$ >\"$1\" && shift && exec nsenter --all --target \"$@\"";
+        let mut entered = Command::new("sh");
+        entered
+            .args(["-c", script, "sh", &group, &pid, "--"])
+            .args(command);
+        let output = entered.output().expect("nsenter is in the guest");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
     }
 
     /// Ends what runs in it; the container is still there.
     pub(crate) fn stop(&self) {
-        podman(&["stop", "-t", "0", &self.name]).expect("it runs");
+        let path = format!("/containers/{}/stop?timeout=0", self.name);
+        ask("POST", &path, None).expect("it runs");
     }
 
     /// The removal that a person would try.
     pub(crate) fn remove(self) -> Result<(), String> {
-        let removed = podman(&["rm", "-f", "-t", "0", &self.name]);
+        let removed = remove(&self.name);
         std::mem::forget(self);
-        removed.map(drop)
+        removed
     }
 }
 
@@ -147,11 +165,16 @@ impl Drop for Container {
         // Again when it fails: a file of it may be open for a moment still. What holds it for
         // good is seen by the oracle.
         let is_removed = || {
-            let removed = podman(&["rm", "-f", "-t", "0", &self.name]);
+            let removed = remove(&self.name);
             removed.map_err(|error| println!("{error}")).is_ok()
         };
         within(Duration::from_secs(10), is_removed);
     }
+}
+
+fn remove(name: &str) -> Result<(), String> {
+    let path = format!("/containers/{name}?force=true&timeout=0&ignore=true");
+    ask("DELETE", &path, None).map(drop)
 }
 
 /// An image with what is in a folder; removed with the value.
@@ -168,7 +191,7 @@ impl Image {
         tar.arg("-C").arg(folder).arg("-cf").arg(&archive).arg(".");
         assert!(tar.status().expect("tar is in the guest").success());
         let path = archive.to_str().expect("a plain name");
-        let id = podman(&["import", "-q", path, name]).expect("there is room");
+        let id = podman::run(&["import", "-q", path, name]).expect("there is room");
         fs::remove_file(&archive).expect("it was written");
         Image { id }
     }
@@ -176,7 +199,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let _ = podman(&["rmi", "-f", &self.id]);
+        let _ = podman::run(&["rmi", "-f", &self.id]);
     }
 }
 
@@ -224,17 +247,21 @@ pub(crate) fn left() -> String {
     if !Path::new(USED).exists() {
         return String::new();
     }
-    let listed = podman(&["ps", "-a", "--format", "{{.Names}}"]).unwrap_or_else(|error| error);
-    if listed.is_empty() {
+    let names = match ask("GET", "/containers/json?all=true", None) {
+        Ok(Value::Array(all)) => all.iter().map(|one| one["Names"].to_string()).collect(),
+        Ok(_) => Vec::new(),
+        Err(error) => vec![error],
+    };
+    if names.is_empty() {
         let _ = fs::remove_file(USED);
     }
-    listed
+    names.join(", ")
 }
 
 /// After a failed test.
 pub(crate) fn remove_all() {
     if Path::new(USED).exists() {
-        let _ = podman(&["rm", "-f", "-a", "-t", "0"]);
+        let _ = podman::run(&["rm", "-f", "-a", "-t", "0"]);
         std::thread::sleep(Duration::from_millis(200));
     }
 }

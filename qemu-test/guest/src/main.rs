@@ -24,6 +24,7 @@ mod instructions;
 mod leftovers;
 mod module;
 mod oracle;
+mod podman;
 mod queue;
 mod records;
 mod run;

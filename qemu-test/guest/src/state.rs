@@ -3,6 +3,7 @@
 //! tracefs, processes, control groups. Two looks are compared, and a test that was ended in
 //! its midst is undone by what differs.
 
+use crate::podman;
 use nix::mount::{umount2, MntFlags};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
@@ -213,10 +214,12 @@ fn tracer() -> BTreeSet<String> {
     values.collect()
 }
 
-/// `PID COMM` of all processes that run a program.
+/// `PID COMM` of all processes that run a program, but for podman's service, which stays.
 fn processes() -> BTreeSet<String> {
     let running = names("/proc").into_iter().filter_map(|pid| {
-        pid.parse::<u32>().ok()?;
+        if podman::is_service(pid.parse().ok()?) {
+            return None;
+        }
         // Kernel threads have none, and what is dead has none any more.
         fs::read_link(Path::new("/proc").join(&pid).join("exe")).ok()?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
