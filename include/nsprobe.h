@@ -793,6 +793,11 @@ enum nsprobe_refusal {
 	 * addresses.
 	 */
 	NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL = 17,
+	/*
+	 * The instruction is a system call, behind which the kernel goes on at
+	 * a wrong address.
+	 */
+	NSPROBE_REFUSAL_SYSTEM_CALL = 18,
 };
 
 /*

@@ -21,6 +21,7 @@ use crate::{
             SINK_RECORD,
             SINK_TABLE, //
         },
+        instruction::{is_system_call, INSTRUCTION_BYTES_MAX},
         program::Summary,
         table::Kind, //
     },
@@ -28,7 +29,7 @@ use crate::{
     program::Program,
     shared::Shared,
     sys::{
-        inode::Unusable,
+        inode::{read_file, Unusable},
         task::{is_capable, CAP_SYSLOG, CAP_SYS_ADMIN},
         uprobe::Ends, //
     },
@@ -42,9 +43,6 @@ use kernel::{
 
 /// Bytes of a USDT semaphore, which is a `u16`.
 const SEMAPHORE_BYTES: u64 = 2;
-/// Bytes of the longest instruction (`MAX_UINSN_BYTES` of
-/// `arch/x86/include/asm/uprobes.h`).
-const INSTRUCTION_BYTES_MAX: u64 = 16;
 
 /// An error, and why.
 pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
@@ -156,10 +154,21 @@ pub(crate) fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(
     let inside = semaphore
         .checked_add(SEMAPHORE_BYTES)
         .is_some_and(|end| end <= file_bytes);
-    let apart = semaphore.abs_diff(request.offset) >= INSTRUCTION_BYTES_MAX;
+    let apart = semaphore.abs_diff(request.offset) >= INSTRUCTION_BYTES_MAX as u64;
     let aligned = semaphore % SEMAPHORE_BYTES == 0;
     if semaphore != 0 && !(inside && apart && aligned) {
         return Err(Refused(EINVAL, Refusal::BadSemaphore));
+    }
+    Ok(())
+}
+
+/// Checks that the instruction can be stepped over: what the kernel checks by itself, and
+/// wrongly (see [`is_system_call`]). What cannot be read is left to the kernel to refuse.
+pub(crate) fn check_instruction(request: &ProbeRequest) -> Result<(), Refused> {
+    let mut bytes = [0; INSTRUCTION_BYTES_MAX];
+    let read = read_file(request.fd, request.offset, &mut bytes);
+    if bytes.get(..read).is_some_and(is_system_call) {
+        return Err(Refused(ENOEXEC, Refusal::SystemCall));
     }
     Ok(())
 }

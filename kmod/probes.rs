@@ -8,6 +8,7 @@ use crate::{
     call::Calls,
     checks::{
         check,
+        check_instruction,
         check_offsets,
         check_writes,
         fits,
@@ -219,6 +220,7 @@ impl Probes {
         let ends = check(request)?;
         let inode = last.get(request.fd)?;
         check_offsets(request, inode.size())?;
+        check_instruction(request)?;
         let id = (self.known.len() as u32).wrapping_add(1);
         if id > PROBES_MAX {
             return Err(Refused(ENOSPC, Refusal::TooMany));

@@ -39,6 +39,7 @@ pub mod abi;
 pub mod elf_note;
 pub mod frame;
 pub mod histogram;
+pub mod instruction;
 pub mod limit;
 pub mod program;
 pub mod record;

@@ -92,6 +92,27 @@ impl PinnedInode {
     }
 }
 
+/// Reads what a file of the current process has at `offset`: how many bytes, 0 when it cannot
+/// be read. Task context; waits for the file system.
+pub(crate) fn read_file(fd: i32, offset: u64, bytes: &mut [u8]) -> usize {
+    let Ok(file) = u32::try_from(fd).map_or(Err(EBADF), |fd| Ok(LocalFile::fget(fd)?)) else {
+        return 0;
+    };
+    let Ok(mut position) = i64::try_from(offset) else {
+        return 0;
+    };
+    // SAFETY: `file` is held, `bytes` is that long, and the position is ours.
+    let read = unsafe {
+        bindings::kernel_read(
+            file.as_ptr(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            &mut position,
+        )
+    };
+    usize::try_from(read).unwrap_or(0)
+}
+
 impl Drop for PinnedInode {
     fn drop(&mut self) {
         let inode = self.0.as_ptr();

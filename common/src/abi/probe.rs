@@ -204,6 +204,8 @@ pub enum Refusal {
     BadLimit = 16,
     /// [`PROBE_KERNEL_STACK`] of somebody who may not see the kernel's addresses.
     MayNotSeeKernel = 17,
+    /// The instruction is a system call, behind which the kernel goes on at a wrong address.
+    SystemCall = 18,
 }
 
 impl Refusal {
@@ -228,6 +230,7 @@ impl Refusal {
             15 => Refusal::NoWriteLimit,
             16 => Refusal::BadLimit,
             17 => Refusal::MayNotSeeKernel,
+            18 => Refusal::SystemCall,
             _ => return None,
         })
     }

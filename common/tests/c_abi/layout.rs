@@ -324,6 +324,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::NoWriteLimit,
         Refusal::BadLimit,
         Refusal::MayNotSeeKernel,
+        Refusal::SystemCall,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,

@@ -27,6 +27,23 @@ impl Function {
 pub(crate) fn functions(file: &Path) -> Vec<Function> {
     let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let elf = object::File::parse(&*bytes).expect("a victim is an ELF file");
+    places(&elf, elf.symbols())
+}
+
+/// A function that a library exports.
+pub(crate) fn exported(file: &Path, name: &str) -> Function {
+    let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let elf = object::File::parse(&*bytes).expect("a library is an ELF file");
+    places(&elf, elf.dynamic_symbols())
+        .into_iter()
+        .find(|function| function.name == name)
+        .unwrap_or_else(|| panic!("{} exports no {name}", file.display()))
+}
+
+fn places<'a>(
+    elf: &object::File<'a>,
+    symbols: impl Iterator<Item = object::Symbol<'a, 'a>>,
+) -> Vec<Function> {
     let place = |address: u64| {
         elf.segments().find_map(|segment| {
             let (start, length) = segment.file_range();
@@ -34,7 +51,7 @@ pub(crate) fn functions(file: &Path) -> Vec<Function> {
             (inside < length).then_some(start + inside)
         })
     };
-    elf.symbols()
+    symbols
         .filter(|symbol| symbol.is_definition())
         .filter(|symbol| symbol.kind() == object::SymbolKind::Text)
         .filter_map(|symbol| {

@@ -220,6 +220,9 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
         Refusal::NoWriteLimit => "its program writes, and it is not said how often it may",
         Refusal::BadLimit => "its limit of hits is too high",
         Refusal::MayNotSeeKernel => "the kernel's stack is for those only who have CAP_SYSLOG",
+        Refusal::SystemCall => {
+            "it is a system call, which the kernel cannot probe: the program would crash"
+        }
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

@@ -18,7 +18,7 @@ pub use exits::{exits, Exit, Unclear, Way};
 use flow::Flow;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-    OpAccess, Register, RflagsBits,
+    Mnemonic, OpAccess, Register, RflagsBits,
 };
 
 /// Most instructions in front of the place.
@@ -181,7 +181,7 @@ fn cost_of(instruction: &Instruction, bytes: &[u8]) -> Option<Cost> {
     if bytes.starts_with(&NOP10) && is_in_page {
         return Some(Cost::Call);
     }
-    if has_bad_prefix(instruction) {
+    if has_bad_prefix(instruction) || is_system_call(instruction) {
         return None;
     }
     let own = bytes.get(..instruction.len()).unwrap_or(&[]);
@@ -193,6 +193,15 @@ fn cost_of(instruction: &Instruction, bytes: &[u8]) -> Option<Cost> {
         _ if is_relative_branch(instruction) || is_nop(instruction) => Cost::Emulated,
         _ => Cost::Stepped,
     })
+}
+
+/// What the kernel takes, and steps over wrongly: the module refuses it
+/// (`nsprobe_common::instruction`).
+fn is_system_call(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Syscall | Mnemonic::Sysenter
+    )
 }
 
 /// What `is_prefix_bad` refuses.

@@ -2,8 +2,10 @@
 //! Promise: what cannot be probed is refused with the reason, and leaves nothing; what was
 //! attached is known by its id alone.
 
-use super::abi::{prepared, refused};
+use super::abi::{prepared, refused, Prepared};
 use super::tests;
+use crate::binary;
+use crate::command;
 use crate::module::Module;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::sys::{self};
@@ -13,9 +15,11 @@ use nsprobe_common::abi::{self, Attach, Probe, Refusal};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 tests![
     only_regular_files_can_be_probed,
+    a_system_call_cannot_be_probed,
     a_failed_attach_leaves_nothing,
     detach_knows_its_probes,
     counters_and_objects_know_their_ids,
@@ -146,6 +150,28 @@ fn only_regular_files_can_be_probed() {
 
 fn socket() -> std::os::unix::net::UnixStream {
     std::os::unix::net::UnixStream::pair().expect("a pair").0
+}
+
+/// The kernel would take it, and the first process that comes there would crash.
+fn a_system_call_cannot_be_probed() {
+    const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+    let _module = Module::load();
+    let prepared = Prepared {
+        file: LIBC.into(),
+        ..prepared()
+    };
+    let library = fs::read(LIBC).expect("the guest has a C library");
+    let function = binary::exported(Path::new(LIBC), "getuid");
+    let code = &library[function.offset as usize..][..function.bytes as usize];
+    let inside = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
+    let offset = function.offset + inside.expect("it is a system call") as u64;
+    let probe = probe_at(offset, 0);
+    refused(&prepared, probe, libc::ENOEXEC, Refusal::SystemCall);
+    let at = format!("{LIBC}:{offset:#x}");
+    let got = command::run(&["trace", &at, "--", "/usr/bin/perl", "-e", "print $<"]);
+    println!("{}", got.stderr);
+    let got = got.refused(&["getuid", "system call"]);
+    assert_eq!(got.stdout, "");
 }
 
 fn a_failed_attach_leaves_nothing() {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+//! Tells x86 instructions that must not be probed, although the kernel lets them be.
+
+/// Bytes of the longest instruction, and of the copy of it that the kernel keeps
+/// (`MAX_UINSN_BYTES` of `arch/x86/include/asm/uprobes.h`).
+pub const INSTRUCTION_BYTES_MAX: usize = 16;
+
+/// Whether these bytes begin with `syscall` or `sysenter`.
+///
+/// The kernel executes a copy of a probed instruction with the trap flag set, and takes the
+/// trap for its end. Behind a system call it returns by `iret`, which traps one instruction
+/// later: that one has been executed then, and the program goes on at an address that means
+/// nothing. The kernel's own table says that these are not supported, but its look at the
+/// first byte (0f) accepts them before (`uprobe_init_insn` of `arch/x86/kernel/uprobes.c`).
+pub fn is_system_call(bytes: &[u8]) -> bool {
+    let bytes = bytes.get(..INSTRUCTION_BYTES_MAX).unwrap_or(bytes);
+    let mut rest = bytes.iter().copied();
+    let opcode = rest.find(|&byte| !is_prefix(byte));
+    opcode == Some(0x0f) && matches!(rest.next(), Some(0x05 | 0x34))
+}
+
+/// The legacy prefixes (segments, sizes, lock, repeat) and REX (Intel SDM volume 2, 2.1.1 and
+/// 2.2.1). In 32-bit code REX's bytes are instructions, of which none is followed by the
+/// second byte of another.
+const fn is_prefix(byte: u8) -> bool {
+    matches!(
+        byte,
+        0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_calls_are_known_behind_prefixes() {
+        for bytes in [
+            &[0x0f, 0x05][..],
+            &[0x0f, 0x05, 0xc3],
+            &[0x48, 0x0f, 0x05],
+            &[0xf3, 0x66, 0x48, 0x0f, 0x05],
+            &[0x0f, 0x34],
+        ] {
+            assert!(is_system_call(bytes), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_system_call() {
+        for bytes in [
+            &[][..],
+            &[0x0f],
+            &[0x48, 0x0f],
+            &[0x05, 0x0f, 0x05, 0, 0],
+            &[0xb8, 0x66, 0, 0, 0, 0x0f, 0x05],
+            &[0x0f, 0x1f, 0x05],
+            &[0x90, 0x0f, 0x05],
+            &[0x48; INSTRUCTION_BYTES_MAX + 2],
+        ] {
+            assert!(!is_system_call(bytes), "{bytes:x?}");
+        }
+    }
+}
