@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Run by gdb: stops a program at instructions, and prints each stack.
 #
-# Inputs:  $places, a file of lines TIME CALLER OFFSET PATH: which time it comes to an
+# Inputs:  $go, whether it is one of Go's; $places, a file of lines TIME CALLER OFFSET PATH: which time it comes to an
 #          instruction, from 1 on, and where in which file that is. CALLER tells of Go's
 #          programs where the return address is, from which on frame pointers lead: `top`
 #          of the stack, `pushed` (below the word on top), or `frame` (above the word that
@@ -127,8 +127,15 @@ if any("/ld-linux" in path for start, end, offset, path in files.code):
     gdb.execute("continue", to_string=True)
     gdb.execute("delete")
     files.read()
+if int(gdb.convenience_variable("go")):
+    # Go's runtime takes them for the order of its maps, and more.
+    auxiliary = gdb.execute("info auxv", to_string=True).splitlines()
+    random = next(line for line in auxiliary if "AT_RANDOM" in line)
+    gdb.selected_inferior().write_memory(int(random.split()[-1], 16), bytes(16))
 breakpoints = set_breakpoints()
 try:
+    if not breakpoints:
+        gdb.execute("continue", to_string=True)
     while breakpoints:
         gdb.execute("continue", to_string=True)
         frame = gdb.newest_frame()

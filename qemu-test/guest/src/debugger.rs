@@ -23,22 +23,26 @@ pub(crate) struct Stop {
     pub(crate) caller: Option<Caller>,
 }
 
+/// A program, and what gdb does so that each of its runs is the same.
+#[derive(Clone, Copy)]
+pub(crate) struct Program<'a> {
+    pub(crate) words: &'a [&'a str],
+    /// A library that is loaded with it.
+    pub(crate) preloaded: Option<&'a str>,
+    /// Whether the kernel's random bytes are made zeroes, by which Go's runtime chooses.
+    pub(crate) is_go: bool,
+}
+
 /// The stacks of a program where it is to be stopped; those that it does not come to are
 /// missing. `gdb` is the beginning of a command line.
 pub(crate) fn stacks<'a>(
     mut gdb: Command,
-    program: &[&str],
+    program: Program<'_>,
     stops: impl Iterator<Item = &'a Stop>,
 ) -> HashMap<Place, Vec<Place>> {
-    let files = Files::new(program[0]);
-    let wanted: String = stops.map(Stop::line).collect();
-    fs::write(&files.places, wanted).expect("/var/tmp is writable");
-    fs::write(&files.script, SCRIPT).expect("/var/tmp is writable");
-    gdb.args(["-nx", "-batch", "-iex"])
-        .arg(format!("set $places = \"{}\"", files.places))
-        .args(["-x", &files.script, "--args"])
-        .args(program);
-    let output = gdb.output().expect("gdb is in the guest");
+    let script = Script::new(program.words[0], stops);
+    let output = gdb.args(script.words(program)).output();
+    let output = output.expect("gdb is in the guest");
     let stacks = parsed(&String::from_utf8_lossy(&output.stdout));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -46,6 +50,51 @@ pub(crate) fn stacks<'a>(
         "gdb: {errors}"
     );
     stacks
+}
+
+/// What gdb is given to read; removed with the value.
+pub(crate) struct Script {
+    places: String,
+    script: String,
+}
+
+impl Script {
+    /// Stops it there; at no place, it only runs the program.
+    pub(crate) fn new<'a>(program: &str, stops: impl Iterator<Item = &'a Stop>) -> Script {
+        let name = program.replace('/', "-");
+        let name = format!("/var/tmp/debugger{name}-{}", std::process::id());
+        let script = Script {
+            places: format!("{name}.places"),
+            script: format!("{name}.py"),
+        };
+        let wanted: String = stops.map(Stop::line).collect();
+        fs::write(&script.places, wanted).expect("/var/tmp is writable");
+        fs::write(&script.script, SCRIPT).expect("/var/tmp is writable");
+        script
+    }
+
+    /// What follows `gdb` in the command line.
+    pub(crate) fn words(&self, program: Program<'_>) -> Vec<String> {
+        let mut settings = vec![
+            format!("set $places = \"{}\"", self.places),
+            format!("set $go = {}", u8::from(program.is_go)),
+        ];
+        let preloaded = program.preloaded;
+        settings.extend(preloaded.map(|library| format!("set environment LD_PRELOAD={library}")));
+        let mut words: Vec<String> = ["-nx", "-batch"].map(str::to_owned).to_vec();
+        let settings = settings.into_iter();
+        words.extend(settings.flat_map(|line| ["-iex".to_owned(), line]));
+        words.extend(["-x", &self.script, "--args"].map(str::to_owned));
+        words.extend(program.words.iter().map(|&word| word.to_owned()));
+        words
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.places);
+        let _ = fs::remove_file(&self.script);
+    }
 }
 
 impl Stop {
@@ -81,28 +130,4 @@ fn parsed(text: &str) -> HashMap<Place, Vec<Place>> {
 fn place(text: &str) -> Option<Place> {
     let (offset, path) = text.split_once(' ')?;
     Some((path.to_owned(), hexadecimal(offset)?))
-}
-
-/// What gdb is given to read; removed with the value.
-struct Files {
-    places: String,
-    script: String,
-}
-
-impl Files {
-    fn new(program: &str) -> Files {
-        let name = program.replace('/', "-");
-        let name = format!("/var/tmp/debugger{name}-{}", std::process::id());
-        Files {
-            places: format!("{name}.places"),
-            script: format!("{name}.py"),
-        }
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.places);
-        let _ = fs::remove_file(&self.script);
-    }
 }
