@@ -366,8 +366,8 @@ fn impatient(words: &[&str]) -> std::process::Command {
     command
 }
 
-/// A probe that needs debug information.
-const TYPED: &str = "/many_names:from_000(x)";
+/// Probes that need debug information, of which one in ten calls hits.
+const TYPED: &str = "/many_names:from_??0(x)";
 
 fn a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced() {
     let _module = Module::load();
@@ -384,11 +384,11 @@ fn a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced() {
     let got = got.refused(&[PROGRAM, "the parser gave no answer within"]);
     assert_eq!((got.code, got.stdout.as_str()), (1, ""));
     let got = traced("pair-sound", TYPED).succeeded();
-    let is_hit = |line: &&str| line.contains("\"x\":") && line.contains("from_000");
+    let is_hit = |line: &&str| line.contains("\"x\":") && line.contains("from_");
     assert_eq!(got.lines().filter(is_hit).count(), 2, "{got:#?}");
     // What needs no debug information is probed in both.
     for name in ["pair-hostile", "pair-sound"] {
-        traced(name, "/many_names:from_00?").succeeded();
+        traced(name, "/many_names:from_??0").succeeded();
     }
 }
 
