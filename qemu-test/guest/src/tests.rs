@@ -103,6 +103,7 @@ const TWO_CPUS: &[&str] = &[
     "many_threads_on_all_cpus_are_counted_exactly",
     "no_consumer_position_does_harm",
     "parsers_are_there_before_the_first_hit",
+    "read_gives_the_oldest_record_of_all_rings",
     "sessions_close_and_the_module_goes_under_a_storm",
     "switches_and_wake_ups_are_as_many_as_tracefs_counts",
     "threads_on_all_cpus_share_a_table",
