@@ -90,6 +90,7 @@ const TWO_CPUS: &[&str] = &[
     "a_file_that_its_parser_does_not_get_through_costs_its_own_names_only",
     "a_filter_is_changed_while_probes_are_hit",
     "a_fork_storm_is_told_whole",
+    "a_size_that_changes_meanwhile_counts_as_it_was_first",
     "a_storm_of_signals_loses_nothing",
     "a_task_that_never_gives_up_its_cpu_is_counted",
     "arguments_that_change_meanwhile_do_no_harm",
