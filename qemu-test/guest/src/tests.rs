@@ -91,6 +91,7 @@ const TWO_CPUS: &[&str] = &[
     "a_filter_is_changed_while_probes_are_hit",
     "a_fork_storm_is_told_whole",
     "a_size_that_changes_meanwhile_counts_as_it_was_first",
+    "a_sleeper_is_told_by_whom_it_is_woken_and_where",
     "a_storm_of_signals_loses_nothing",
     "a_task_that_never_gives_up_its_cpu_is_counted",
     "arguments_that_change_meanwhile_do_no_harm",
