@@ -3,10 +3,11 @@
 //! device node.
 
 use super::tests;
+use crate::lockdown::Lockdown;
 use crate::module::Module;
 use crate::records::Records;
-use crate::run::ROLE;
-use crate::session::{open_device, probe_at, size, Session};
+use crate::run::{self, ROLE};
+use crate::session::{errno, open_device, probe_at, size, Session};
 use crate::steps::constant;
 use crate::sys::{self, Forked};
 use crate::victim::{self, Victim};
@@ -25,6 +26,7 @@ tests![
     root_without_capabilities_cannot_open,
     a_descriptor_does_not_carry_rights_to_a_user,
     the_kernels_stack_is_for_those_who_may_see_it,
+    a_kernel_that_is_locked_down_lets_nothing_be_traced,
 ];
 
 const NOBODY: u32 = 65534;
@@ -188,4 +190,31 @@ fn the_kernels_stack_is_for_those_who_may_see_it() {
     };
     assert_eq!(by(&[]), 0);
     assert_eq!(by(&[34]), Refusal::MayNotSeeKernel as i32);
+}
+
+/// Not even by root; what is attached already stays.
+fn a_kernel_that_is_locked_down_lets_nothing_be_traced() {
+    if !Lockdown::can_be() {
+        run::skip("no BTF in this kernel");
+    }
+    let _module = Module::load_with("allow_modify=1");
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    let id = session.probe(victim.file(), &function, 0);
+    let attach = || session.attach(victim.file(), probe_at(function.offset, 0));
+    let mut bare = Session::open();
+    let lockdown = Lockdown::begin();
+    assert_eq!(errno(open_device(), "to open the device"), libc::EPERM);
+    let refused = attach().map_err(|(error, _)| error);
+    assert_eq!(errno(refused, "ATTACH"), libc::EPERM);
+    let refused = bare.setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
+    assert_eq!(errno(refused, "SETUP to modify"), libc::EACCES);
+    drop(lockdown);
+    attach().expect("a probe");
+    open_device().expect("as before");
+    let setup = bare.setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
+    setup.expect("the module allows it");
+    victim.call(3);
+    assert_eq!(session.counters(id).recorded, 3);
 }
