@@ -22,6 +22,7 @@ mod fresh;
 mod growth;
 mod instructions;
 mod leftovers;
+mod lockdown;
 mod module;
 mod oracle;
 mod podman;

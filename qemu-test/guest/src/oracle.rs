@@ -128,7 +128,7 @@ impl Oracle {
 }
 
 /// The kernel's log, behind what it has said already.
-fn end_of_log() -> File {
+pub(crate) fn end_of_log() -> File {
     let mut log = File::options()
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK)

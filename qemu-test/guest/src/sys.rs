@@ -346,6 +346,29 @@ pub(crate) fn run_on(cpus: u64) {
     assert!(done >= 0, "{}", io::Error::last_os_error());
 }
 
+/// `bpf`, with the words of its attributes.
+pub(crate) fn bpf_call(command: i32, attributes: &[u64]) -> io::Result<OwnedFd> {
+    // SAFETY: The kernel reads so many bytes, and what they point to: callers put addresses of
+    // memory there that is kept meanwhile.
+    let fd = result(unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            attributes.as_ptr(),
+            size_of_val(attributes),
+        )
+    })?;
+    Ok(adopt(fd as RawFd))
+}
+
+/// From now on the thread takes the CPU from any other as soon as it wakes up.
+pub(crate) fn run_before_others() {
+    let wanted = libc::sched_param { sched_priority: 1 };
+    // SAFETY: The kernel reads the struct.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &wanted) };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+}
+
 /// The clock of the records.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {

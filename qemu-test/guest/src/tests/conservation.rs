@@ -97,7 +97,12 @@ fn a_stopped_reader_loses_exactly_what_is_counted() {
     let in_pages: u64 = rings.iter().map(|ring| ring.lost()).sum();
     assert_eq!(in_pages, after.lost_full);
     for lost in &records.lost {
-        assert!(lost.count > 0 && lost.first_ns <= lost.time_ns, "{lost:?}");
+        assert!(lost.count > 0, "{lost:?}");
+        // Two hits of one thread are not at the same time.
+        match lost.count {
+            1 => assert_eq!(lost.first_ns, lost.time_ns, "{lost:?}"),
+            _ => assert!(lost.first_ns < lost.time_ns, "{lost:?}"),
+        }
     }
 }
 
@@ -315,7 +320,7 @@ fn only_the_wanted_process_is_recorded() {
 }
 
 #[inline(never)]
-extern "C" fn called_by_the_tracer(n: u64) -> u64 {
+pub(super) extern "C" fn called_by_the_tracer(n: u64) -> u64 {
     std::hint::black_box(n) + 1
 }
 
@@ -343,7 +348,7 @@ fn the_tracer_itself_is_left_out_unless_wanted() {
 }
 
 /// Offset in our own file of an address of ours.
-fn place_of(address: u64) -> u64 {
+pub(super) fn place_of(address: u64) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     let place = maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();

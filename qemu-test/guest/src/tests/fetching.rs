@@ -23,6 +23,7 @@ tests![
     a_return_knows_its_call,
     a_return_alone_knows_no_entry,
     nested_calls_return_in_order,
+    a_call_that_others_took_the_place_of_has_no_values,
     flawed_programs_are_refused_by_step,
     probes_with_wrong_programs_are_refused,
 ];
@@ -258,6 +259,49 @@ fn nested_calls_return_in_order() {
             .sum()
     };
     assert!(times(ids[0]) > times(ids[1]), "the outer call is shorter");
+}
+
+/// So many calls under way are remembered with what their entries kept; one more takes the
+/// place of the oldest.
+fn a_call_that_others_took_the_place_of_has_no_values() {
+    const PLACES: u64 = 1 << 13;
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let session = Session::with_rings(4 << 20);
+    session.only(&[victim.pid()]).expect("it lives");
+    let at_return = [step(Operation::Kept, 0, 0, 0, 1, 0), field(0)];
+    let programs = [&KEEP_ARGUMENT, &at_return].map(|steps| session.upload(steps, b""));
+    let [entry_program, return_program] = programs.map(|id| id.expect("a sound program"));
+    // The first calls the second, again and again.
+    let [outer, inner] = ["work", "begins_with_push"].map(|name| {
+        let probe = Probe {
+            kind: abi::PROBE_CALL,
+            entry_program,
+            return_program,
+            ..probe_at(victim.function(name).offset, 0)
+        };
+        session.attach(victim.file(), probe).expect("a probe")
+    });
+    for (calls, is_there) in [(PLACES - 1, true), (PLACES, false)] {
+        victim.call(calls);
+        let records = Records::of(&session);
+        let returned = |probe: u32| {
+            let all = records.hits.iter().zip(&records.details);
+            let of =
+                all.filter(move |((hit, _), _)| hit.probe == probe && hit.flags & HIT_RETURN != 0);
+            of.map(|(_, details)| details).collect::<Vec<_>>()
+        };
+        let [(elapsed, fields)] = returned(outer)[..] else {
+            panic!("{calls} calls: {} returns", returned(outer).len());
+        };
+        println!("{calls} calls: {elapsed:?}, {fields:x?}");
+        assert_eq!((elapsed.is_some(), fields[0] == 1), (is_there, is_there));
+        let of_inner = returned(inner);
+        let arguments = of_inner.iter().map(|(_, fields)| (fields[0], fields[1]));
+        let mut arguments: Vec<(u64, u64)> = arguments.collect();
+        arguments.sort_unstable();
+        assert_eq!(arguments, (0..calls).map(|n| (1, n)).collect::<Vec<_>>());
+    }
 }
 
 fn flawed_programs_are_refused_by_step() {

@@ -6,7 +6,7 @@ use super::tests;
 use crate::command::Running;
 use crate::container::pid_namespace;
 use crate::module::Module;
-use crate::session::{errno, size, Session, RING_BYTES};
+use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Filter};
@@ -20,6 +20,7 @@ use std::process::Command;
 
 tests![
     listed_threads_alone_are_traced,
+    returns_of_listed_threads_alone_are_traced,
     children_are_followed,
     children_of_a_thread_are_followed,
     users_and_names_are_picked_at_the_hit,
@@ -88,6 +89,32 @@ fn listed_threads_alone_are_traced() {
     }
     let counters = session.counters(id);
     assert_eq!(counters.filtered, counters.hits - 8);
+}
+
+/// Nobody has asked the filter at the entry of a call whose return alone is wanted.
+fn returns_of_listed_threads_alone_are_traced() {
+    let _module = Module::load();
+    let mut victim = family();
+    let tids = [second_thread(&victim)];
+    let session = Session::with_rings(RING_BYTES);
+    let wanted = Filter {
+        tids: tids.as_ptr() as u64,
+        tid_count: 1,
+        ..filter(abi::FILTER_TIDS)
+    };
+    set(&session, wanted);
+    let probe = abi::Probe {
+        kind: abi::PROBE_RETURN,
+        ..probe_at(victim.function("member").offset, 0)
+    };
+    let id = session.attach(victim.file(), probe).expect("a probe");
+    for (order, wanted) in [("m 5", 0), ("t 7", 7), ("n 5", 7), ("d 5", 7), ("t 1", 8)] {
+        victim.order(order);
+        assert_eq!(recorded(&session, id), wanted, "{order}");
+    }
+    let counters = session.counters(id);
+    assert_eq!(counters.filtered, counters.hits - 8);
+    assert!(counters.filtered >= 5, "{counters:?}");
 }
 
 fn children_are_followed() {

@@ -10,16 +10,18 @@ use crate::session::{requests, size, Session, PAGE};
 use crate::sys::{self, Mapping};
 use crate::tasks::TaskSession;
 use crate::victim::{self, Victim};
-use nix::libc::{MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE};
-use nsprobe_common::abi::{self, Probe};
+use nix::libc::{self, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE};
+use nsprobe_common::abi::{self, Info, Probe};
 use requests::Garbage;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 tests![
     a_hundred_thousand_garbage_calls_do_no_harm: 600,
     arguments_that_change_meanwhile_do_no_harm: 120,
+    a_size_that_changes_meanwhile_counts_as_it_was_first,
 ];
 
 /// A small generator: tests must not depend on anything.
@@ -169,14 +171,14 @@ fn arguments_that_change_meanwhile_do_no_harm() {
     let file = File::open(victim::path("exit_soon")).expect("the victim is there");
     let place = binary::function(&victim::path("exit_soon"), "short_work").offset;
     let memory = Mapping::anonymous(2 * PAGE, PROT_READ | PROT_WRITE).expect("memory");
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let address = memory.address();
     let (mut attached, mut refused) = (0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = seed.random();
             let (v1, full) = (abi::PROBE_BYTES_V1 as u64, u64::from(size::<Probe>()));
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let sizes = [32u64, 24, 64, 152, 1 << 31, 4096];
                 memory.set_word(0, random.pick(&sizes));
                 let counts = [1 | v1 << 32, 2 | v1 << 32, 1 | full << 32, 1 << 31, 65536];
@@ -208,9 +210,51 @@ fn arguments_that_change_meanwhile_do_no_harm() {
                 }
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
     println!("{attached} times attached, {refused} times refused");
     assert!(attached >= ENOUGH && refused >= ENOUGH);
     assert_eq!(Session::open().info().probes, 0);
+}
+
+/// Another thread changes the size all the time between one that is right and one that is too
+/// small. A request that is not refused has had the right one, and is answered in full.
+fn a_size_that_changes_meanwhile_counts_as_it_was_first() {
+    // As often the size is seen to have changed since the request before: while one of the
+    // threads waits for its CPU, nothing is tried.
+    const ENOUGH: u32 = 500;
+    const CALLS: u32 = 5000;
+    let _module = Module::load();
+    let session = Session::open();
+    let memory = Mapping::anonymous(PAGE, PROT_READ | PROT_WRITE).expect("memory");
+    let stop = AtomicBool::new(false);
+    let (mut calls, mut changes, mut in_part) = (0, 0, 0);
+    let mut is_refusal = true;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for size in [size::<Info>(), 4] {
+                    memory.set_word(0, size.into());
+                }
+            }
+        });
+        let mut was_answered = false;
+        while in_part == 0 && (calls < CALLS || changes < ENOUGH) {
+            // The version, behind the size and the flags.
+            memory.set_word(8, 0);
+            let result = sys::ioctl_wild(&session, abi::INFO.into(), memory.address());
+            let is_answered = result.is_ok();
+            match result {
+                Ok(_) => in_part += u32::from(memory.word(8) == 0),
+                Err(error) => is_refusal &= error.raw_os_error() == Some(libc::EINVAL),
+            }
+            changes += u32::from(is_answered != was_answered);
+            was_answered = is_answered;
+            calls += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("{calls} calls, {changes} changes");
+    assert!(is_refusal, "refused with another error");
+    assert_eq!(in_part, 0, "answered in part");
 }

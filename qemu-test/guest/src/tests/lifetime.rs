@@ -11,12 +11,13 @@ use crate::module::{self, Module};
 use crate::oracle::within;
 use crate::records::Records;
 use crate::run::ROLE;
-use crate::session::{errno, open_device, probe_at, Session, RING_BYTES};
+use crate::session::{errno, open_device, probe_at, size, Session, RING_BYTES};
 use crate::sys::{self, Forked};
-use crate::tasks::TaskSession;
+use crate::tasks::{Group, Kept, TaskSession};
 use crate::victim::{self, from_file, Victim};
 use crate::witness;
 use nix::libc;
+use nix::sys::statvfs::statvfs;
 use nsprobe_common::abi;
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -33,6 +34,7 @@ tests![
     killed_readers_leave_no_probe: 240,
     sessions_leave_no_memory: 120,
     sessions_of_tasks_leave_no_memory: 120,
+    control_groups_go_with_the_last_filter,
     memory_that_grows_is_seen: 120,
     a_session_lives_until_its_last_descriptor,
     a_target_that_ends_or_execs_is_let_go,
@@ -266,6 +268,8 @@ fn sessions_of_tasks_leave_no_memory() {
     assert_no_growth(24, || {
         let mut session = TaskSession::with_rings(64 << 10);
         session.set(abi::TASKS_LIFE | abi::TASKS_UNFILTERED, 4096);
+        // One that lives while the dump looks at it, and ends.
+        let looked_at = Kept::start("/bin/sleep", &["1000"]);
         assert!(Command::new("/bin/true").status().expect("true").success());
         let dump = session.session.dump_tasks(libnsprobe::DumpOptions {
             mappings: true,
@@ -273,7 +277,53 @@ fn sessions_of_tasks_leave_no_memory() {
         });
         assert!(dump.expect("a dump").records().count() > 10);
         assert!(!session.told().is_empty());
+        drop(looked_at);
     });
+}
+
+/// Control groups that were removed, and that somebody holds.
+fn held_groups() -> u64 {
+    let stat = fs::read_to_string("/sys/fs/cgroup/cgroup.stat").expect("cgroup2 is mounted");
+    let line = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("nr_dying_descendants "));
+    line.and_then(|number| number.parse().ok())
+        .expect("the kernel counts them")
+}
+
+/// A filter by its number, and one by its folder.
+fn control_groups_go_with_the_last_filter() {
+    const GROUPS: u64 = 16;
+    let _module = Module::load();
+    // Those of tests before need not be gone yet.
+    let before = held_groups();
+    let sessions = (0..GROUPS).map(|number| {
+        let group = Group::new(&format!("nsprobe-filtered-{number}"));
+        let folder = fs::File::open(&group.0).expect("it is there");
+        let wanted = abi::Filter {
+            size: size::<abi::Filter>(),
+            flags: abi::FILTER_CGROUP,
+            ..abi::Filter::default()
+        };
+        let by_folder = abi::Filter {
+            cgroup_fd: folder.as_raw_fd(),
+            ..wanted
+        };
+        let by_number = abi::Filter {
+            cgroup_id: group.id(),
+            ..wanted
+        };
+        let session = Session::open();
+        for mut filter in [by_folder, by_number] {
+            session.filter(&mut filter).expect("a filter");
+        }
+        session
+    });
+    let sessions: Vec<Session> = sessions.collect();
+    assert!(held_groups() >= GROUPS, "the filters do not hold them");
+    drop(sessions);
+    let gone = within(Duration::from_secs(20), || held_groups() <= before);
+    assert!(gone, "{} are held, {before} before", held_groups());
 }
 
 /// What the tests above go by: a page and an object a round, and a session's memory.
@@ -442,10 +492,17 @@ fn dynamic_functions(file: &Path) -> Vec<binary::Function> {
         .collect()
 }
 
+/// It takes no room in its file system any more once nobody holds it.
 fn a_deleted_file_can_be_let_go() {
     let module = Module::load();
-    let copy = PathBuf::from(format!("/var/tmp/deleted-{}", std::process::id()));
-    fs::copy(victim::path("call_in_loop"), &copy).expect("/var/tmp is writable");
+    let folder = Folder::with_tmpfs("deleted", 8 << 20);
+    let room = || {
+        let room = statvfs(folder.path("").as_str()).expect("it is mounted");
+        (room.files_free(), room.blocks_free())
+    };
+    let before = room();
+    let copy = PathBuf::from(folder.path("call_in_loop"));
+    fs::copy(victim::path("call_in_loop"), &copy).expect("there is room");
     let mut command = Command::new(&copy);
     let mut victim = Victim::start_command(command.arg("begins_with_push"), &copy);
     let function = victim.function("begins_with_push");
@@ -455,8 +512,11 @@ fn a_deleted_file_can_be_let_go() {
     victim.call(10);
     assert_eq!(session.counters(id).recorded, 10);
     drop(victim);
+    assert_ne!(room(), before, "the probe does not hold it");
     drop(session);
     assert_eq!(module.references(), 0);
+    let gone = within(Duration::from_secs(5), || room() == before);
+    assert!(gone, "{:?} free of {before:?}", room());
 }
 
 fn sixty_thousand_probes_go_in_one_close() {

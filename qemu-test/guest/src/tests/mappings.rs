@@ -2,25 +2,28 @@
 //! Promise: what a reader maps can neither be widened nor turned against the
 //! kernel, whatever the reader writes into it.
 
+use super::conservation::{called_by_the_tracer, place_of};
 use super::garbage::Seed;
 use super::tests;
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{errno, probe_at, Ring, Session, PAGE, RING_BYTES};
-use crate::steps::{field, register};
+use crate::session::{errno, probe_at, size, Ring, Session, PAGE, RING_BYTES};
+use crate::steps::{field, register, step};
 use crate::sys::{self, Forked, Mapping};
 use crate::victim::Victim;
 use nix::libc::{self, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE};
-use nsprobe_common::abi::{self, Probe};
-use nsprobe_common::program::{Register, Step};
+use nsprobe_common::abi::{self, Filter, Probe};
+use nsprobe_common::program::{Operation, Register, Step};
 use nsprobe_common::record::{Frame, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENGTH};
 use std::collections::HashSet;
+use std::time::Duration;
 
 tests![
     only_the_two_right_mappings_are_given,
     mappings_cannot_be_widened,
     a_mapping_outlives_its_descriptor,
     no_consumer_position_does_harm: 120,
+    nobody_writes_where_a_record_is_unfinished,
 ];
 
 fn only_the_two_right_mappings_are_given() {
@@ -138,10 +141,10 @@ fn mappings_cannot_be_widened() {
             }
         }
     }
-    // Parts may go; the rest must stay what it is.
-    if producer.punch(PAGE, PAGE).is_ok() {
-        producer.word(0);
-    }
+    // Nor does a part of one go.
+    let got = errno(producer.punch(PAGE, PAGE), "munmap of a part");
+    assert_eq!(got, libc::EINVAL);
+    producer.word(PAGE);
     consumer.set_word(0, consumer.word(0));
 }
 
@@ -300,4 +303,63 @@ fn no_consumer_position_does_harm() {
     records.drain(&rings);
     assert_eq!(records.hits.len(), 10);
     assert_eq!(session.counters(id).recorded, counters.recorded + 10);
+}
+
+/// The reader takes the CPU from a task that is in the midst of a record, and says again and
+/// again that it has read all, while it is hit itself: what it records has the rest of the ring
+/// and no more.
+fn nobody_writes_where_a_record_is_unfinished() {
+    const ENOUGH: usize = 10;
+    const RING: u64 = 16 << 10;
+    /// Less than any hit has.
+    const HIT_BYTES_MIN: u64 = 64;
+    let _module = Module::load();
+    sys::run_on(1);
+    let session = Session::with_rings(RING);
+    let mut include_self = Filter {
+        size: size::<Filter>(),
+        flags: abi::FILTER_SELF,
+        ..Filter::default()
+    };
+    session.filter(&mut include_self).expect("a filter");
+    let place = place_of(called_by_the_tracer as *const () as u64);
+    let this = std::env::current_exe().expect("/proc is mounted");
+    let own = session.attach(&this, probe_at(place, 0)).expect("a probe");
+    // Long records take their time.
+    let bytes = step(Operation::FieldBytes, 0, 0, 0, 256, 0);
+    let steps = [register(0, Register::Rsp), bytes, bytes];
+    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "0"]);
+    let probe = Probe {
+        entry_program: session.upload(&steps, b"").expect("a sound program"),
+        ..probe_at(victim.function("begins_with_push").offset, 0)
+    };
+    let others = session.attach(victim.file(), probe).expect("a probe");
+    let ring = session.rings().remove(0);
+    let mut records = Records::default();
+    let mut unfinished = HashSet::new();
+    sys::run_before_others();
+    while unfinished.len() < ENOUGH {
+        std::thread::sleep(Duration::from_micros(100));
+        records.add(&ring.read(true));
+        let begin = ring.consumer.word(0);
+        if begin == ring.produced() {
+            continue;
+        }
+        for number in 0..2 * RING / HIT_BYTES_MIN {
+            ring.consumer.set_word(0, ring.produced());
+            called_by_the_tracer(number);
+        }
+        let used = ring.produced() - begin;
+        assert!(used <= RING, "{used} bytes from the unfinished record on");
+        assert!(used > RING / 2, "{used} bytes alone were recorded");
+        ring.consumer.set_word(0, begin);
+        unfinished.insert(begin);
+    }
+    session.detach(&[own, others]).expect("they are attached");
+    records.add(&ring.read(true));
+    for id in [own, others] {
+        let counters = session.counters(id);
+        println!("{counters:?}");
+        assert_eq!(records.hits_of(id).count() as u64, counters.recorded);
+    }
 }

@@ -3,15 +3,20 @@
 //! device node.
 
 use super::tests;
+use crate::lockdown::Lockdown;
 use crate::module::Module;
-use crate::run::ROLE;
-use crate::session::{errno, open_device, probe_at, Session};
+use crate::records::Records;
+use crate::run::{self, ROLE};
+use crate::session::{errno, open_device, probe_at, size, Session};
+use crate::steps::constant;
 use crate::sys::{self, Forked};
-use crate::victim;
+use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Refusal};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 tests![
@@ -21,6 +26,7 @@ tests![
     root_without_capabilities_cannot_open,
     a_descriptor_does_not_carry_rights_to_a_user,
     the_kernels_stack_is_for_those_who_may_see_it,
+    a_kernel_that_is_locked_down_lets_nothing_be_traced,
 ];
 
 const NOBODY: u32 = 65534;
@@ -101,32 +107,77 @@ fn root_without_capabilities_cannot_open() {
     assert_eq!(without(&[19, 38]), 0, "CAP_SYS_ADMIN");
 }
 
+/// Requests that add to what a session sees, or hand out what it has seen: of a file, of which
+/// `object` is known. How each ends.
+fn requests_with_rights(session: &Session, path: &Path, object: u32) -> [(&'static str, i32); 7] {
+    let file = File::open(path).expect("it is there");
+    let place = crate::binary::function(path, "begins_with_push").offset;
+    let mut unwind = abi::Unwind {
+        size: size::<abi::Unwind>(),
+        flags: abi::UNWIND_NONE,
+        fd: file.as_raw_fd(),
+        ..abi::Unwind::default()
+    };
+    let probe = session.attach(path, probe_at(place, 0));
+    let program = session.upload(&[constant(0, 1)], b"");
+    let table = session.table(abi::Table {
+        kind: abi::TABLE_SUMS,
+        rows: 1,
+        ..abi::Table::default()
+    });
+    let outcomes = [
+        ("ATTACH", probe.map(drop).map_err(|(error, _)| error)),
+        ("FILTER", session.only(&[std::process::id()])),
+        ("PROGRAM", program.map(drop).map_err(|(error, _)| error)),
+        ("TABLE", table.map(drop)),
+        (
+            "UNWIND",
+            sys::ioctl(session, abi::UNWIND, &mut unwind).map(drop),
+        ),
+        (
+            "OBJECT for a file",
+            session.object(object, abi::OBJECT_FD).map(drop),
+        ),
+        (
+            "OBJECT for a root",
+            session.object(object, abi::OBJECT_ROOT).map(drop),
+        ),
+    ];
+    outcomes.map(|(name, outcome)| {
+        let error = outcome.err().and_then(|error| error.raw_os_error());
+        (name, error.unwrap_or(0))
+    })
+}
+
+/// Whoever has opened it: a user who got it may do none of what root may.
 fn a_descriptor_does_not_carry_rights_to_a_user() {
     let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
     let session = Session::with_rings(abi::RING_BYTES_MIN);
-    let file = victim::path("exit_soon");
-    let function = crate::binary::function(&file, "short_work");
+    let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+    let id = session.probe(victim.file(), &function, flags);
+    victim.call(1);
+    let objects = Records::of(&session).objects;
+    let inode = fs::metadata(victim.file()).expect("it is there").ino();
+    let object = objects.values().find(|of| of.identity.ino == inode);
+    let object = object.expect("the victim's file").id;
     match sys::fork().expect("fork") {
         Forked::Child => {
-            let code = match sys::become_user(NOBODY) {
-                Ok(()) => match session.attach(&file, probe_at(function.offset, 0)) {
-                    Ok(_) => 0,
-                    Err((error, _)) => error.raw_os_error().unwrap_or(1),
-                },
-                Err(_) => 2,
-            };
-            sys::exit_now(code)
+            let is_user = sys::become_user(NOBODY).is_ok();
+            let outcomes = requests_with_rights(&session, victim.file(), object);
+            println!("as a user: {outcomes:?}");
+            let refused = outcomes.iter().all(|(_, error)| *error == libc::EPERM);
+            sys::exit_now(i32::from(!(is_user && refused)))
         }
-        Forked::Parent(child) => {
-            let code = libc::WEXITSTATUS(sys::wait(child));
-            assert_eq!(code, libc::EPERM, "ATTACH by a user with root's descriptor");
-        }
+        Forked::Parent(child) => assert_eq!(libc::WEXITSTATUS(sys::wait(child)), 0),
     }
-    assert_eq!(session.info().probes, 0);
-    assert_eq!(
-        errno(session.detach(&[1]), "nothing is attached"),
-        libc::ENOENT
-    );
+    assert_eq!(session.info().probes, 1);
+    victim.call(3);
+    assert_eq!(session.counters(id).recorded, 4);
+    let outcomes = requests_with_rights(&session, victim.file(), object);
+    println!("as root: {outcomes:?}");
+    assert!(outcomes.iter().all(|(_, error)| *error == 0));
 }
 
 /// CAP_SYSLOG is 34.
@@ -139,4 +190,31 @@ fn the_kernels_stack_is_for_those_who_may_see_it() {
     };
     assert_eq!(by(&[]), 0);
     assert_eq!(by(&[34]), Refusal::MayNotSeeKernel as i32);
+}
+
+/// Not even by root; what is attached already stays.
+fn a_kernel_that_is_locked_down_lets_nothing_be_traced() {
+    if !Lockdown::can_be() {
+        run::skip("no BTF in this kernel");
+    }
+    let _module = Module::load_with("allow_modify=1");
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(abi::RING_BYTES_MIN);
+    let id = session.probe(victim.file(), &function, 0);
+    let attach = || session.attach(victim.file(), probe_at(function.offset, 0));
+    let mut bare = Session::open();
+    let lockdown = Lockdown::begin();
+    assert_eq!(errno(open_device(), "to open the device"), libc::EPERM);
+    let refused = attach().map_err(|(error, _)| error);
+    assert_eq!(errno(refused, "ATTACH"), libc::EPERM);
+    let refused = bare.setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
+    assert_eq!(errno(refused, "SETUP to modify"), libc::EACCES);
+    drop(lockdown);
+    attach().expect("a probe");
+    open_device().expect("as before");
+    let setup = bare.setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
+    setup.expect("the module allows it");
+    victim.call(3);
+    assert_eq!(session.counters(id).recorded, 3);
 }

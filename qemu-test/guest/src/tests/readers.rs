@@ -23,6 +23,7 @@ tests![
     a_reader_in_c_prints_records,
     cat_of_a_session_prints_lines,
     read_gives_whole_records,
+    read_gives_the_oldest_record_of_all_rings,
     a_read_without_room_or_records_fails,
     two_readers_share_the_records,
     a_session_is_read_or_mapped_but_not_both,
@@ -154,6 +155,32 @@ fn read_gives_whole_records() {
             .count();
     }
     assert_eq!(hits, 500);
+}
+
+/// The CPUs take turns, so that no ring has two records that are behind each other.
+fn read_gives_the_oldest_record_of_all_rings() {
+    const TURNS: usize = 10;
+    let _module = Module::load();
+    let file = victim::path("exit_soon");
+    let function = crate::binary::function(&file, "short_work");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(&file, &function, 0);
+    for _ in 0..TURNS {
+        for cpu in 0..session.made.rings {
+            sys::run_on(1 << cpu);
+            let status = Command::new(&file).arg("1").status();
+            assert!(status.expect("it starts").success());
+        }
+    }
+    let mut records = Records::default();
+    for piece in read_all(&session, 1 << 20) {
+        records.add(&words(&piece));
+    }
+    assert_eq!(records.hits.len(), TURNS * session.made.rings as usize);
+    let hits = records.hits.iter().zip((0..session.made.rings).cycle());
+    for ((hit, _), cpu) in hits {
+        assert_eq!(u32::from(hit.cpu), cpu, "{:?}", records.hits);
+    }
 }
 
 fn a_read_without_room_or_records_fails() {

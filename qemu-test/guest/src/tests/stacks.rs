@@ -2,13 +2,15 @@
 //! Promise: the stack of a hit is the one that a debugger would show; what is
 //! not known is said, never guessed.
 
+use super::capsule::Folder;
 use super::tests;
 use crate::binary::{self, Function};
 use crate::command;
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{probe_at, Session, RING_BYTES};
+use crate::session::{probe_at, Session, PAGE, RING_BYTES};
 use crate::steps::{field, register};
+use crate::sys;
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
@@ -18,7 +20,7 @@ use object::{Object, ObjectSegment};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 tests![
@@ -29,11 +31,13 @@ tests![
     the_frame_limit_is_kept_and_told,
     the_reported_offset_is_the_first_frame,
     objects_are_the_mapped_files,
+    a_build_id_is_that_of_sound_notes,
     an_object_gives_its_file_once,
     wild_frame_pointers_end_the_stack,
     the_text_of_a_stack_has_no_kernel_address,
     a_32_bit_programs_stack_is_its_call_chain,
     what_is_mapped_anew_is_named_anew,
+    each_process_has_frames_of_its_own_file,
 ];
 
 /// The frame of an instruction that was hit.
@@ -43,6 +47,9 @@ pub(super) fn place(id: u32, offset: u64) -> Frame {
 }
 
 const WITH_CALLER: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+
+/// Asks for an inode's generation (`include/uapi/linux/fs.h`): `_IOR('v', 1, long)`.
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 
 const BEGINNINGS: [&str; 7] = [
     "begins_with_push",
@@ -271,6 +278,11 @@ fn objects_are_the_mapped_files() {
     );
     assert_eq!(identity.dev, file.dev());
     assert_eq!(identity.pid, victim.pid());
+    let mut generation = 0u64;
+    let opened = fs::File::open(victim.file()).expect("it is there");
+    sys::ioctl(&opened, FS_IOC_GETVERSION, &mut generation).expect("the file system has them");
+    assert_ne!(generation, 0, "the victim's file is none to tell by");
+    assert_eq!(u64::from(identity.generation), generation);
     let ctime = file.ctime() as u64 * 1_000_000_000 + file.ctime_nsec() as u64;
     assert_eq!(identity.ctime_ns, ctime);
     let bytes = fs::read(victim.file()).expect("it is there");
@@ -279,6 +291,71 @@ fn objects_are_the_mapped_files() {
         .expect("readable")
         .expect("gcc makes one");
     assert_eq!(&identity.build_id[..identity.build_id_len as usize], id);
+}
+
+/// The build-id in the files that [`elf_file`] makes.
+const BUILD_ID: [u8; 20] = *b"a build-id of theirs";
+/// Bytes of the note that has it.
+const NOTE_BYTES: u64 = 36;
+/// Where they have their code.
+const CODE_AT: usize = 4 * PAGE + 1024;
+
+/// A file with so many program headers (System V gABI, chapters "ELF Header" to "Note
+/// Section"), the first of which says that there are so many bytes of notes.
+fn elf_file(headers: u16, note_bytes: u64) -> Vec<u8> {
+    const NOTE_AT: usize = 4 * PAGE;
+    /// push %rbp; mov %rsp,%rbp; call *%rsi; pop %rbp; ret
+    const CODE: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xd6, 0x5d, 0xc3];
+    let mut bytes = vec![0; 5 * PAGE];
+    let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
+    put(0, b"\x7fELF\x02\x01");
+    put(32, &64u64.to_le_bytes());
+    put(54, &56u16.to_le_bytes());
+    put(56, &headers.to_le_bytes());
+    put(64, &4u32.to_le_bytes());
+    put(72, &(NOTE_AT as u64).to_le_bytes());
+    put(96, &note_bytes.to_le_bytes());
+    for (at, word) in [4u32, BUILD_ID.len() as u32, 3].into_iter().enumerate() {
+        put(NOTE_AT + 4 * at, &word.to_le_bytes());
+    }
+    put(NOTE_AT + 12, b"GNU\0");
+    put(NOTE_AT + 16, &BUILD_ID);
+    put(CODE_AT, &CODE);
+    bytes
+}
+
+/// What is told of the build-id of a file, whose code is called through.
+fn build_id_of(bytes: &[u8]) -> Vec<u8> {
+    let folder = Folder::new("notes");
+    let file = folder.path("file");
+    fs::write(&file, bytes).expect("there is room");
+    let mut victim = Victim::start("through_file", &[&file, &CODE_AT.to_string()]);
+    let session = Session::with_rings(RING_BYTES);
+    let function = victim.function("in_the_middle");
+    session.probe(victim.file(), &function, WITH_CALLER);
+    victim.call(1);
+    let inode = fs::metadata(&file).expect("it is there").ino();
+    let objects = Records::of(&session).objects;
+    let object = objects.values().find(|of| of.identity.ino == inode);
+    let identity = object.expect("the caller is in the file").identity;
+    identity.build_id[..identity.build_id_len as usize].to_vec()
+}
+
+/// Of a file that contradicts itself, or has more program headers than are looked at, there
+/// is none.
+fn a_build_id_is_that_of_sound_notes() {
+    let _module = Module::load();
+    for (headers, note_bytes, is_there) in [
+        (1, NOTE_BYTES, true),
+        (256, NOTE_BYTES, true),
+        (257, NOTE_BYTES, false),
+        (1, NOTE_BYTES - 1, false),
+        (1, 16, false),
+    ] {
+        let told = build_id_of(&elf_file(headers, note_bytes));
+        let wanted = if is_there { &BUILD_ID[..] } else { &[] };
+        assert_eq!(told, wanted, "{headers} headers, {note_bytes} bytes");
+    }
 }
 
 fn an_object_gives_its_file_once() {
@@ -295,7 +372,7 @@ fn an_object_gives_its_file_once() {
     let given = session
         .object(id, abi::OBJECT_FD)
         .expect("held since it was seen");
-    let file = fs::File::from(crate::sys::adopt(given.fd));
+    let file = fs::File::from(sys::adopt(given.fd));
     assert_eq!(file.metadata().expect("open").ino(), inode);
     let again = session.object(id, abi::OBJECT_FD);
     let got = crate::session::errno(again, "a second file");
@@ -497,5 +574,45 @@ fn what_is_mapped_anew_is_named_anew() {
         };
         let inode = records.objects[id].identity.ino;
         assert_eq!((inode, *offset), (inodes[index % 2], 6), "call {index}");
+    }
+}
+
+/// Programs that differ in nothing but their files: at the same addresses, after as many
+/// changes to their mappings, on one CPU.
+fn each_process_has_frames_of_its_own_file() {
+    const ROUNDS: usize = 20;
+    let _module = Module::load();
+    sys::run_on(1);
+    let original = victim::path("call_in_loop");
+    let folder = Folder::new("alike");
+    let session = Session::with_rings(1 << 22);
+    let function = binary::function(&original, "begins_with_push");
+    let mut victims = ["a", "b", "c", "d"].map(|name| {
+        let file = PathBuf::from(folder.path(name));
+        fs::copy(&original, &file).expect("there is room");
+        session.probe(&file, &function, WITH_CALLER);
+        let mut command = Command::new("setarch");
+        command.arg("-R").arg(&file).arg("begins_with_push");
+        Victim::start_command(&mut command, &file)
+    });
+    for _ in 0..ROUNDS {
+        for victim in &mut victims {
+            victim.call(1);
+        }
+    }
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len(), ROUNDS * victims.len());
+    let functions = binary::functions(&original);
+    for victim in &victims {
+        let inode = fs::metadata(victim.file()).expect("it is there").ino();
+        for (hit, frames) in records
+            .hits
+            .iter()
+            .filter(|(hit, _)| hit.pid == victim.pid())
+        {
+            let names = names(frames, &functions, inode, &records);
+            let wanted = ["begins_with_push", "call_begins_with_push", "work", "main"];
+            assert_eq!(names[..4.min(names.len())], wanted, "{hit:?}");
+        }
     }
 }

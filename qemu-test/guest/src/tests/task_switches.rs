@@ -12,10 +12,12 @@ use nsprobe_common::abi::{
     TASKS_SWITCHES, TASKS_UNFILTERED, TASKS_WAKEUPS, TASK_KIND_SWITCH, TASK_KIND_WAKE,
 };
 use nsprobe_common::record::Record;
-use nsprobe_common::task::{SwitchRecord, SWITCH_FROM_IDLE, SWITCH_TO_IDLE, WAKE_BEGUN};
+use nsprobe_common::task::{
+    SwitchRecord, SWITCH_FROM_IDLE, SWITCH_PREEMPTED, SWITCH_TO_IDLE, WAKE_BEGUN,
+};
 use std::collections::HashMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{pipe, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +27,11 @@ tests![
     switches_and_wake_ups_are_as_many_as_tracefs_counts: 120,
     each_switch_goes_on_from_the_one_before: 120,
     a_filter_tells_switches_of_its_tasks_only,
+    a_sleeper_is_told_by_whom_it_is_woken_and_where,
 ];
+
+/// `TASK_INTERRUPTIBLE` of the kernel's `include/linux/sched.h`.
+const TASK_INTERRUPTIBLE: u16 = 1;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -246,4 +252,65 @@ fn a_filter_tells_switches_of_its_tasks_only() {
         "{counters:?}"
     );
     assert!(counters.balance(), "{counters:?}");
+}
+
+/// What a thread does, of `/proc/PID/stat`: "S" for one that sleeps.
+fn state_of(pid: u32) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let behind = text.rsplit(") ").next().unwrap_or_default();
+    behind.chars().take(1).collect()
+}
+
+/// On the last CPU a process waits for a byte, and is sent one from the first CPU when it
+/// sleeps.
+fn a_sleeper_is_told_by_whom_it_is_woken_and_where() {
+    const TURNS: usize = 20;
+    let _module = Module::load();
+    let cpus = std::thread::available_parallelism().expect("/proc is mounted");
+    let there = cpus.get() as u16 - 1;
+    let (mut question, mut ask) = pipe().expect("a pipe");
+    let (mut answer, mut tell) = pipe().expect("a pipe");
+    let Forked::Parent(child) = sys::fork().expect("fork") else {
+        sys::run_on(1 << there);
+        let mut byte = [0];
+        for _ in 0..TURNS {
+            question.read_exact(&mut byte).expect("a byte");
+            tell.write_all(&byte).expect("there is room");
+        }
+        sys::exit_now(0)
+    };
+    let sleeper = child as u32;
+    let is_asleep = || within(LIMIT, || state_of(sleeper) == "S");
+    // It is where it says, and has nothing else to do.
+    assert!(is_asleep(), "it does not wait");
+    sys::run_on(1);
+    let mut session = recording(TASKS_SWITCHES | TASKS_WAKEUPS);
+    for _ in 0..TURNS {
+        assert!(is_asleep(), "it does not wait");
+        ask.write_all(b"x").expect("there is room");
+        answer.read_exact(&mut [0]).expect("a byte");
+    }
+    assert_eq!(sys::wait(child), 0);
+    session.set(0, 0);
+    session.check_nothing_lost();
+    let (mut by_us, mut asleep) = (0, 0);
+    let batch = session.reader.collect_rest().expect("records");
+    for record in batch.records() {
+        match record {
+            Record::Wake(wake) if wake.tid == sleeper => {
+                assert_eq!(wake.target_cpu, there, "{wake:?}");
+                let is_ours = wake.what == WAKE_BEGUN && wake.by_tid == std::process::id();
+                by_us += usize::from(is_ours && wake.cpu == 0);
+            }
+            Record::Switch(switch) if switch.prev_tid == sleeper => {
+                let is_asleep = switch.prev_state == TASK_INTERRUPTIBLE;
+                asleep += usize::from(is_asleep && switch.flags & SWITCH_PREEMPTED == 0);
+            }
+            _ => {}
+        }
+    }
+    println!("woken {by_us} times by us; {asleep} times it went to sleep");
+    assert!(by_us >= TURNS, "{by_us}");
+    // When it is woken before it has given up its CPU, it keeps it.
+    assert!(asleep > TURNS / 2, "{asleep}");
 }

@@ -7,7 +7,7 @@ use super::tests;
 use crate::binary::{self, Function};
 use crate::command::{self, Running};
 use crate::module::{self, Module};
-use crate::oracle::within;
+use crate::oracle::{end_of_log, within};
 use crate::records::Records;
 use crate::session::{errno, probe_at, Session, RING_BYTES};
 use crate::steps::{constant, register, step};
@@ -17,7 +17,9 @@ use nix::libc;
 use nsprobe_common::abi::{self, Probe, Refusal};
 use nsprobe_common::program::{Flaw, Operation, Register, Step};
 use nsprobe_common::record::{Frame, WriteRecord, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 tests![
@@ -29,6 +31,7 @@ tests![
     what_cannot_be_written_is_not,
     no_more_is_written_than_was_said,
     nobody_writes_without_everybodys_leave,
+    the_log_tells_of_probes_that_may_write,
     the_program_changes_what_it_is_told_and_no_more,
 ];
 
@@ -403,6 +406,32 @@ fn nobody_writes_without_everybodys_leave() {
     );
     assert_eq!(session.info().probes, 0);
     assert!(module::is_loaded());
+}
+
+/// Of those, and of no others.
+fn the_log_tells_of_probes_that_may_write() {
+    let _module = Module::load_with("allow_modify=1");
+    let victim = changeable();
+    let session = may_modify();
+    let mut log = end_of_log();
+    let file = File::open(victim.file()).expect("it is there");
+    let mut harmless = [probe_at(victim.function("increment").offset, 0)];
+    harmless[0].fd = file.as_raw_fd();
+    session.attach_all(&mut harmless).expect("a probe");
+    let steps = [constant(0, 41), set(Register::Rdi, 0)];
+    attach(&session, &victim, "increment", &steps, entry());
+    let mut lines = Vec::new();
+    let mut record = [0; 8192];
+    // One record at a time, until there is none.
+    while let Ok(length) = log.read(&mut record) {
+        let text = String::from_utf8_lossy(&record[..length]).into_owned();
+        lines.extend(text.lines().next().map(str::to_owned));
+    }
+    lines.retain(|line| line.contains("may write"));
+    let pid = std::process::id();
+    let wanted = format!(";nsprobe: process {pid} attaches probes that may write: 1");
+    println!("{lines:?}");
+    assert!(lines.len() == 1 && lines[0].ends_with(&wanted), "{lines:?}");
 }
 
 /// `nsprobe set` on a running victim, from when it is attached.
