@@ -81,6 +81,26 @@ const TICK: Duration = Duration::from_millis(20);
 const BOOTS: usize = 3;
 
 impl Guest {
+    /// One for unit tests, which boots nothing.
+    #[cfg(test)]
+    pub(crate) fn in_folder(folder: &Path) -> Guest {
+        Guest {
+            project: folder.to_owned(),
+            image: folder.to_owned(),
+            payload: folder.to_owned(),
+            folder: folder.to_owned(),
+            accel: "tcg".into(),
+            cpus: None,
+            memory: None,
+            queue: None,
+            append: String::new(),
+            timeout: Duration::MAX,
+            silence: Duration::MAX,
+            verbose: false,
+            stop: Arc::default(),
+        }
+    }
+
     /// Boots, runs the shell script `command` in the guest, and powers off.
     pub(crate) fn run(&self, command: &str, mut terminal: Terminal<'_>) -> Result<Outcome> {
         for died_booting in 0.. {

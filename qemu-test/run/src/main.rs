@@ -316,7 +316,7 @@ fn seed_of_commit(project: &Path) -> u64 {
 
 fn exec(guest: &Guest, command: &str) -> Result<u8> {
     let mut outcome = guest.run(command, Terminal::Pipe(&mut show))?;
-    outcome.problems.extend(carried::problems(guest)?);
+    outcome.problems.extend(carried::problems(guest, false)?);
     let status = outcome.status.and_then(|status| u8::try_from(status).ok());
     match status {
         Some(status) if outcome.problems.is_empty() => Ok(status),

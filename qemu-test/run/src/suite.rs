@@ -153,8 +153,11 @@ impl Stage {
                 command += &format!(" --first {0} --first {0}", quote(test));
             }
             let mut stream = Stream::default();
-            let take = |verdicts: Vec<Verdict>| {
+            let mut has_writer_passed = false;
+            let mut take = |verdicts: Vec<Verdict>| {
                 for verdict in verdicts {
+                    has_writer_passed |=
+                        verdict.name == carried::WRITER && verdict.ending == Ending::Passed;
                     let name = self.full_name(&verdict.name);
                     run.take(&name, &guest.name(), verdict, self.shows_all);
                 }
@@ -163,7 +166,12 @@ impl Stage {
             let outcome = guest.run(&command, Terminal::Pipe(&mut sink))?;
             let (end, last) = stream.finish();
             take(last);
+            // Of each boot: another one has a folder of its own.
+            let carried = carried::problems(&guest, has_writer_passed)?;
             let mut results = run.results();
+            for problem in carried {
+                results.problem(problem);
+            }
             for problem in end.problems {
                 results.problem(format!("{}: {problem}", guest.name()));
             }
@@ -212,9 +220,6 @@ impl Stage {
             if !went_well {
                 report::console(&guest, &outcome);
             }
-            for problem in carried::problems(&guest)? {
-                results.problem(problem);
-            }
             return Ok(());
         }
         unreachable!("the last boot returns")
@@ -252,4 +257,110 @@ fn name(prefix: &str, number: usize, boot: usize) -> String {
         format!("-{}", boot + 1)
     };
     format!("{prefix}{letter}{boot}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Judgement;
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    /// In the place of scripts/qemu.sh: what the guest called `$guest` would do.
+    const AS_A_GUEST: &str = r##"#!/bin/sh
+folder=${3%/*} guest=${3%/*} command=$(cat "${3%/*}/out/command")
+guest=${guest##*/} queue=$folder/../queue
+say() { printf '%s\n' "$@" >>"$folder/kernel.log"; }
+crash() {
+    say 'Oops: int3: 0000 [#1] SMP' 'RIP: 0010:f+0x1/0x2' 'Code: 0f 1f 44 <00> 00'
+    exit 0
+}
+pass() { printf '%s\n' "# begins: $2" "ok $1 $2"; }
+end() { echo "1..$1"; say "nsprobe-guest: exit ${2:-0}"; exit 0; }
+say 'nsprobe-guest: running'
+echo 'KTAP version 1'
+"##;
+
+    /// A stage of one guest, whose boots are this script.
+    struct Staged {
+        folder: PathBuf,
+        judgement: Judgement,
+    }
+
+    impl Staged {
+        fn run(label: &str, tests: &[&str], script: &str) -> Staged {
+            let name = format!("nsprobe-stage-{label}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            let qemu = folder.join("scripts/qemu.sh");
+            fs::create_dir_all(folder.join("scripts")).expect("it is writable");
+            fs::write(&qemu, format!("{AS_A_GUEST}{script}")).expect("it is writable");
+            fs::set_permissions(&qemu, PermissionsExt::from_mode(0o755)).expect("it is ours");
+            let test = |name: &&str| Test {
+                name: (*name).to_owned(),
+                limit_s: 60,
+                tags: BTreeSet::new(),
+            };
+            let stage = Stage {
+                prefix: "",
+                tests: tests.iter().map(test).collect(),
+                guests: 1,
+                guest: Guest::in_folder(&folder),
+                seed: 1,
+                shows_all: false,
+            };
+            let run = Run::new();
+            run.plan(&stage);
+            stage.run(&run).expect("the script can be run");
+            let judgement = run.results().judge();
+            Staged { folder, judgement }
+        }
+
+        /// What the guest of this name was told to do.
+        fn command(&self, guest: &str) -> String {
+            let file = self.folder.join(guest).join("out/command");
+            fs::read_to_string(file).unwrap_or_default()
+        }
+
+        fn is_good(&self) -> bool {
+            self.judgement.counts.failed == 0
+        }
+
+        fn has_problem(&self, part: &str) -> bool {
+            let mut problems = self.judgement.problems.iter();
+            problems.any(|problem| problem.contains(part))
+        }
+    }
+
+    impl Drop for Staged {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_dies_of_qemu_is_followed_by_another_one() {
+        let script = "[ $guest = a ] && { pass 1 one; echo '# begins: two'; crash; }
+            pass 1 two; pass 2 two; end 2";
+        let staged = Staged::run("follows", &["one", "two"], script);
+        assert!(staged.is_good(), "{:?}", staged.judgement);
+        let remark = &staged.judgement.remarks[0];
+        assert!(
+            remark.contains("died of QEMU's own doing (two)"),
+            "{remark}"
+        );
+        assert!(staged
+            .command("a-2")
+            .ends_with("--first 'two' --first 'two'"));
+    }
+
+    #[test]
+    fn the_capsules_of_each_boot_are_looked_at() {
+        let script = format!(
+            "[ $guest = a ] && {{ pass 1 {}; crash; }}; pass 1 one; end 1",
+            carried::WRITER
+        );
+        let staged = Staged::run("carried", &["one", carried::WRITER], &script);
+        assert!(staged.has_problem("no capsule"), "{:?}", staged.judgement);
+    }
 }
