@@ -178,7 +178,7 @@ impl Control {
         };
         let started = Instant::now();
         let outcome = guest.run(self.command, Terminal::Pipe(&mut |_| {}))?;
-        remark_boots(&mut run.results(), &guest, &outcome);
+        remark_boots(&mut run.results(), &guest.name(), &outcome);
         let wrong = self.what_is_wrong(&outcome, guest.died_of_qemu()?);
         let verdict = Verdict {
             name: self.name.into(),

@@ -12,6 +12,7 @@ mod guest;
 mod ktap;
 mod oops;
 mod order;
+mod owed;
 mod preflight;
 mod report;
 mod results;

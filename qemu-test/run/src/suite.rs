@@ -5,13 +5,14 @@
 
 use crate::catalogue::Test;
 use crate::guest::{Guest, Outcome, Terminal};
-use crate::ktap::{Ending, Stream, Verdict};
+use crate::ktap::{End, Ending, Stream, Verdict};
+use crate::owed::Owed;
 use crate::results::Results;
-use crate::{carried, order, quote, report};
+use crate::{carried, order, report};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -144,85 +145,59 @@ impl Stage {
 
     /// One guest; another one in its place when it died of QEMU's own doing.
     fn run_guest(&self, run: &Run, queue: &Path, number: usize) -> Result<()> {
-        let mut again: Vec<String> = Vec::new();
+        let mut owed = Owed::default();
         for boot in 0.. {
             let guest = self.guest_called(queue, &name(self.prefix, number, boot))?;
-            let mut command = String::from("exec /payload/nsprobe-guest-test --queue /run/queue");
-            for test in &again {
-                // The first pass may be luck.
-                command += &format!(" --first {0} --first {0}", quote(test));
+            let ended = self.boot(run, &guest, &owed)?;
+            let is_qemus = boot < GOES_ON && ended.may_be_qemus(&guest) && guest.died_of_qemu()?;
+            let next = ended.settle(is_qemus, &mut run.results());
+            if !is_qemus && !ended.outcome.problems.is_empty() {
+                report::console(&guest, &ended.outcome);
             }
-            let mut stream = Stream::default();
-            let mut has_writer_passed = false;
-            let mut take = |verdicts: Vec<Verdict>| {
-                for verdict in verdicts {
-                    has_writer_passed |=
-                        verdict.name == carried::WRITER && verdict.ending == Ending::Passed;
-                    let name = self.full_name(&verdict.name);
-                    run.take(&name, &guest.name(), verdict, self.shows_all);
-                }
-            };
-            let mut sink = |piece: &[u8]| take(stream.feed(piece));
-            let outcome = guest.run(&command, Terminal::Pipe(&mut sink))?;
-            let (end, last) = stream.finish();
-            take(last);
-            // Of each boot: another one has a folder of its own.
-            let carried = carried::problems(&guest, has_writer_passed)?;
-            let mut results = run.results();
-            for problem in carried {
-                results.problem(problem);
+            if next == Next::Nothing {
+                return Ok(());
             }
-            for problem in end.problems {
-                results.problem(format!("{}: {problem}", guest.name()));
-            }
-            remark_boots(&mut results, &guest, &outcome);
-            let went_well = outcome.problems.is_empty();
-            let may_go_on = !went_well
-                && boot < GOES_ON
-                && outcome.running
-                && guest.accel == "tcg"
-                && guest.died_of_qemu()?;
-            if may_go_on {
-                let place = match &end.interrupted {
-                    Some(test) => self.full_name(test),
-                    None => String::from("between two tests"),
-                };
-                results.remark(format!(
-                    "guest {} died of QEMU's own doing ({place}), and another one went on; \
-                     console: {}",
-                    guest.name(),
-                    guest.console().display()
-                ));
-                if let Some(test) = end.interrupted {
-                    if !results.interrupt(&place) {
-                        return Ok(());
-                    }
-                    again.push(test);
-                }
-                continue;
-            }
-            for text in end.missing.into_iter().filter(|_| went_well) {
-                results.problem(format!("{}: {text}", guest.name()));
-            }
-            if let Some(test) = end.interrupted {
-                results.problem(format!("{} ended in the midst of {test}", guest.name()));
-            }
-            if outcome
-                .status
-                .is_some_and(|status| !(0..=1).contains(&status))
-            {
-                let status = outcome.status.unwrap_or_default();
-                results.problem(format!("{}: the tests ended with {status}", guest.name()));
-            }
-            for problem in &outcome.problems {
-                results.problem(format!("{}: {problem}", guest.name()));
-            }
-            if !went_well {
-                report::console(&guest, &outcome);
-            }
-            return Ok(());
+            owed.settle(
+                Vec::new(),
+                &ended.verdicts,
+                ended.end.interrupted.as_deref(),
+            );
         }
         unreachable!("the last boot returns")
+    }
+
+    /// One boot: hands its verdicts on, and what else there is to say of it.
+    fn boot(&self, run: &Run, guest: &Guest, owed: &Owed) -> Result<Ended> {
+        let command = format!(
+            "exec /payload/nsprobe-guest-test --queue /run/queue{}",
+            owed.words()
+        );
+        let mut stream = Stream::default();
+        let mut verdicts = Vec::new();
+        let mut has_writer_passed = false;
+        let mut take = |new: Vec<Verdict>| {
+            for verdict in new {
+                has_writer_passed |=
+                    verdict.name == carried::WRITER && verdict.ending == Ending::Passed;
+                verdicts.push(verdict.name.clone());
+                let name = self.full_name(&verdict.name);
+                run.take(&name, &guest.name(), verdict, self.shows_all);
+            }
+        };
+        let mut sink = |piece: &[u8]| take(stream.feed(piece));
+        let outcome = guest.run(&command, Terminal::Pipe(&mut sink))?;
+        let (end, last) = stream.finish();
+        take(last);
+        Ok(Ended {
+            prefix: self.prefix,
+            guest: guest.name(),
+            console: guest.console(),
+            outcome,
+            end,
+            verdicts,
+            // Of each boot: another one has a folder of its own.
+            carried: carried::problems(guest, has_writer_passed)?,
+        })
     }
 
     fn guest_called(&self, queue: &Path, name: &str) -> Result<Guest> {
@@ -236,13 +211,90 @@ impl Stage {
     }
 }
 
+/// A boot that has ended.
+struct Ended {
+    prefix: &'static str,
+    /// The guest's name.
+    guest: String,
+    console: PathBuf,
+    outcome: Outcome,
+    end: End,
+    /// The tests that came to a verdict, by name.
+    verdicts: Vec<String>,
+    /// What is wrong with its capsules.
+    carried: Vec<String>,
+}
+
+/// What follows a boot.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    /// Another guest, which goes on.
+    Another,
+}
+
+impl Ended {
+    /// Whether the end may have been of QEMU's own doing; the console knows the rest.
+    fn may_be_qemus(&self, guest: &Guest) -> bool {
+        !self.outcome.problems.is_empty() && self.outcome.running && guest.accel == "tcg"
+    }
+
+    /// Says what the end means for the run.
+    fn settle(&self, is_qemus: bool, results: &mut Results) -> Next {
+        remark_boots(results, &self.guest, &self.outcome);
+        for problem in &self.carried {
+            results.problem(problem.clone());
+        }
+        self.problems(&self.end.problems, results);
+        if is_qemus {
+            return self.goes_on(results);
+        }
+        if self.outcome.problems.is_empty() {
+            self.problems(&self.end.missing, results);
+        }
+        if let Some(test) = &self.end.interrupted {
+            results.problem(format!("{} ended in the midst of {test}", self.guest));
+        }
+        if let Some(status) = self
+            .outcome
+            .status
+            .filter(|status| !(0..=1).contains(status))
+        {
+            results.problem(format!("{}: the tests ended with {status}", self.guest));
+        }
+        self.problems(&self.outcome.problems, results);
+        Next::Nothing
+    }
+
+    fn problems(&self, problems: &[String], results: &mut Results) {
+        for problem in problems {
+            results.problem(format!("{}: {problem}", self.guest));
+        }
+    }
+
+    /// Behind a crash of QEMU's own.
+    fn goes_on(&self, results: &mut Results) -> Next {
+        let interrupted = self.end.interrupted.as_ref();
+        let test = interrupted.map(|test| format!("{}{test}", self.prefix));
+        results.remark(format!(
+            "guest {} died of QEMU's own doing ({}), and another one went on; console: {}",
+            self.guest,
+            test.as_deref().unwrap_or("between two tests"),
+            self.console.display()
+        ));
+        match test {
+            Some(test) if !results.interrupt(&test) => Next::Nothing,
+            _ => Next::Another,
+        }
+    }
+}
+
 /// Boots that were tried again are no secret.
-pub(crate) fn remark_boots(results: &mut Results, guest: &Guest, outcome: &Outcome) {
+pub(crate) fn remark_boots(results: &mut Results, guest: &str, outcome: &Outcome) {
     if outcome.died_booting > 0 {
         results.remark(format!(
-            "guest {} was booted again {} times: its kernel had died of QEMU's own doing \
+            "guest {guest} was booted again {} times: its kernel had died of QEMU's own doing \
              before a test had begun",
-            guest.name(),
             outcome.died_booting
         ));
     }
@@ -265,7 +317,6 @@ mod tests {
     use crate::results::Judgement;
     use std::collections::BTreeSet;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
 
     /// In the place of scripts/qemu.sh: what the guest called `$guest` would do.
     const AS_A_GUEST: &str = r##"#!/bin/sh
@@ -352,6 +403,23 @@ echo 'KTAP version 1'
         assert!(staged
             .command("a-2")
             .ends_with("--first 'two' --first 'two'"));
+    }
+
+    /// The verdicts on what an earlier guest had been interrupted in were too many.
+    #[test]
+    fn what_has_run_again_is_owed_no_more() {
+        let script = "case $guest in
+            a) echo '# begins: one'; crash ;;
+            a-2) pass 1 one; pass 2 one; echo '# begins: two'; crash ;;
+            esac
+            pass 1 two; pass 2 two; end 2";
+        let staged = Staged::run("owed", &["one", "two"], script);
+        let command = staged.command("a-3");
+        assert!(
+            command.ends_with("/run/queue --first 'two' --first 'two'"),
+            "{command}"
+        );
+        assert!(staged.is_good(), "{:?}", staged.judgement);
     }
 
     #[test]
