@@ -101,6 +101,12 @@ impl Guest {
         }
     }
 
+    /// More words for the kernel's command line.
+    pub(crate) fn append(&mut self, words: &str) {
+        self.append.push(' ');
+        self.append.push_str(words);
+    }
+
     /// Boots, runs the shell script `command` in the guest, and powers off.
     pub(crate) fn run(&self, command: &str, mut terminal: Terminal<'_>) -> Result<Outcome> {
         for died_booting in 0.. {

@@ -239,6 +239,7 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
         },
         seed,
         shows_all: selection.only.is_some(),
+        script: None,
     };
     let mut stages = Vec::new();
     let mut chosen_controls = None;
@@ -267,7 +268,7 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
         if selection.sanitised {
             let module = chosen(&|test| test.has(MODULE));
             let mut close = stage("sanitised.", module, 1, 4, seed.wrapping_add(1));
-            close.guest.append += SANITIZE;
+            close.guest.append(SANITIZE);
             let memory = env::var_os("MEMORY").is_none();
             close.guest.memory = memory.then(|| String::from("512M"));
             stages.push(close);
@@ -329,7 +330,7 @@ fn exec(guest: &Guest, command: &str) -> Result<u8> {
 }
 
 fn shell(mut guest: Guest) -> Result<u8> {
-    guest.append += " nsprobe.tty";
+    guest.append("nsprobe.tty");
     guest.timeout = Duration::MAX;
     eprintln!("the payload is /payload; the guest ends with the shell (Ctrl-D)");
     let outcome = guest.run("stty sane; exec bash", Terminal::Inherit)?;

@@ -54,7 +54,7 @@ pub(crate) fn finish(folder: &Path, results: &Results) -> Result<u8> {
         "{} passed, {} failed, {} skipped",
         counts.passed, counts.failed, counts.skipped
     );
-    Ok(u8::from(counts.failed > 0))
+    Ok(judgement.status())
 }
 
 /// The lines around the trouble, or the last ones.

@@ -50,6 +50,13 @@ pub(crate) struct Judgement {
     pub(crate) remarks: Vec<String>,
 }
 
+impl Judgement {
+    /// The exit status of the run.
+    pub(crate) fn status(&self) -> u8 {
+        u8::from(self.counts.failed > 0)
+    }
+}
+
 /// A line of `times.tsv`.
 #[derive(Debug)]
 pub(crate) struct Time<'a> {

@@ -35,17 +35,29 @@ pub(crate) struct Stage {
     pub(crate) seed: u64,
     /// Show what tests print although they pass.
     pub(crate) shows_all: bool,
+    /// What runs in the guests in the place of the tests.
+    pub(crate) script: Option<&'static str>,
 }
 
 /// What the guests of a run share.
 pub(crate) struct Run {
     results: Mutex<Results>,
+    /// Nothing is printed: of a run within the run.
+    is_quiet: bool,
 }
 
 impl Run {
     pub(crate) fn new() -> Run {
         Run {
             results: Mutex::default(),
+            is_quiet: false,
+        }
+    }
+
+    pub(crate) fn quiet() -> Run {
+        Run {
+            is_quiet: true,
+            ..Run::new()
         }
     }
 
@@ -79,6 +91,9 @@ impl Run {
         let seconds = verdict.seconds;
         let mut results = self.results();
         let number = results.add(name, guest, verdict);
+        if self.is_quiet {
+            return;
+        }
         text += &format!("{ok} {number} {name} #{directive} {seconds:.1} s, {guest}\n");
         // A reader who left does not end the run.
         let mut stdout = std::io::stdout();
@@ -101,13 +116,9 @@ impl Stage {
         let order = order::shuffle(names.collect(), self.seed);
         fs::create_dir_all(queue.join("taken")).with_context(|| queue.display().to_string())?;
         fs::write(queue.join("order"), order.join("\n") + "\n")?;
-        eprintln!(
-            "qemu-test: {} tests in {} ({}); their order is that of seed {}",
-            self.tests.len(),
-            self.guests_in_words(),
-            self.guest.accel,
-            self.seed
-        );
+        if !run.is_quiet {
+            eprintln!("qemu-test: {}", self.in_words());
+        }
         thread::scope(|scope| {
             let guests: Vec<_> = (0..self.guests.min(self.tests.len()))
                 .map(|number| {
@@ -131,6 +142,16 @@ impl Stage {
         })
     }
 
+    fn in_words(&self) -> String {
+        format!(
+            "{} tests in {} ({}); their order is that of seed {}",
+            self.tests.len(),
+            self.guests_in_words(),
+            self.guest.accel,
+            self.seed
+        )
+    }
+
     fn guests_in_words(&self) -> String {
         let guests = match self.guests {
             1 => String::from("one guest"),
@@ -151,7 +172,7 @@ impl Stage {
             let ended = self.boot(run, &guest, &owed)?;
             let is_qemus = boot < GOES_ON && ended.may_be_qemus(&guest) && guest.died_of_qemu()?;
             let next = ended.settle(is_qemus, &mut run.results());
-            if !is_qemus && !ended.outcome.problems.is_empty() {
+            if !is_qemus && !run.is_quiet && !ended.outcome.problems.is_empty() {
                 report::console(&guest, &ended.outcome);
             }
             if next == Next::Nothing {
@@ -166,12 +187,19 @@ impl Stage {
         unreachable!("the last boot returns")
     }
 
+    fn command(&self, owed: &Owed) -> String {
+        match self.script {
+            Some(script) => script.to_owned(),
+            None => format!(
+                "exec /payload/nsprobe-guest-test --queue /run/queue{}",
+                owed.words()
+            ),
+        }
+    }
+
     /// One boot: hands its verdicts on, and what else there is to say of it.
     fn boot(&self, run: &Run, guest: &Guest, owed: &Owed) -> Result<Ended> {
-        let command = format!(
-            "exec /payload/nsprobe-guest-test --queue /run/queue{}",
-            owed.words()
-        );
+        let command = self.command(owed);
         let mut stream = Stream::default();
         let mut verdicts = Vec::new();
         let mut has_writer_passed = false;
@@ -241,7 +269,7 @@ impl Ended {
 
     /// Says what the end means for the run.
     fn settle(&self, is_qemus: bool, results: &mut Results) -> Next {
-        remark_boots(results, &self.guest, &self.outcome);
+        self.remark_boots(results);
         for problem in &self.carried {
             results.problem(problem.clone());
         }
@@ -287,16 +315,16 @@ impl Ended {
             _ => Next::Another,
         }
     }
-}
 
-/// Boots that were tried again are no secret.
-pub(crate) fn remark_boots(results: &mut Results, guest: &str, outcome: &Outcome) {
-    if outcome.died_booting > 0 {
-        results.remark(format!(
-            "guest {guest} was booted again {} times: its kernel had died of QEMU's own doing \
-             before a test had begun",
-            outcome.died_booting
-        ));
+    /// Boots that were tried again are no secret.
+    fn remark_boots(&self, results: &mut Results) {
+        if self.outcome.died_booting > 0 {
+            results.remark(format!(
+                "guest {} was booted again {} times: its kernel had died of QEMU's own doing \
+                 before a test had begun",
+                self.guest, self.outcome.died_booting
+            ));
+        }
     }
 }
 
@@ -359,8 +387,9 @@ echo 'KTAP version 1'
                 guest: Guest::in_folder(&folder),
                 seed: 1,
                 shows_all: false,
+                script: None,
             };
-            let run = Run::new();
+            let run = Run::quiet();
             run.plan(&stage);
             stage.run(&run).expect("the script can be run");
             let judgement = run.results().judge();
@@ -420,6 +449,64 @@ echo 'KTAP version 1'
             "{command}"
         );
         assert!(staged.is_good(), "{:?}", staged.judgement);
+    }
+
+    #[test]
+    fn whatever_goes_wrong_in_a_guest_is_a_failed_run() {
+        for (label, script, part) in [
+            (
+                "midst",
+                "pass 1 one; echo '# begins: two'; end 1",
+                "ended in the midst of two",
+            ),
+            (
+                "status",
+                "pass 1 one; pass 2 two; end 2 127",
+                "the tests ended with 127",
+            ),
+            (
+                "plan",
+                "pass 1 one; pass 2 two; end 3",
+                "3 tests planned, 2 verdicts",
+            ),
+            (
+                "silent",
+                "pass 1 one; pass 2 two; exit 0",
+                "without a verdict",
+            ),
+            ("qemu", "pass 1 one; pass 2 two; exit 3", "QEMU failed"),
+            (
+                "warns",
+                "say 'WARNING: x'; pass 1 one; pass 2 two; end 2",
+                "the kernel warned",
+            ),
+        ] {
+            let staged = Staged::run(label, &["one", "two"], script);
+            assert!(staged.has_problem(part), "{label}: {:?}", staged.judgement);
+            assert_eq!(staged.judgement.status(), 1, "{label}");
+        }
+        for (label, script, reason) in [
+            (
+                "fails",
+                "pass 1 one; echo '# begins: two'; echo not ok 2 two; end 2",
+                "failed in",
+            ),
+            ("queue", "pass 1 one; end 1", "0 verdicts"),
+            (
+                "skips",
+                "pass 1 one; echo '# begins: two'; echo 'ok 2 two # SKIP x'; end 2",
+                "skipped",
+            ),
+        ] {
+            let staged = Staged::run(label, &["one", "two"], script);
+            let failed = &staged.judgement.failed;
+            assert!(
+                failed[0].1.contains(reason),
+                "{label}: {:?}",
+                staged.judgement
+            );
+            assert_eq!(staged.judgement.status(), 1, "{label}");
+        }
     }
 
     #[test]
