@@ -2,7 +2,7 @@
 //! What must be true of the guest after every test, whatever the test was.
 
 use crate::state::State;
-use crate::{container, leftovers, module, witness};
+use crate::{container, leftovers, module, victim, witness};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -76,6 +76,8 @@ impl Oracle {
         });
         troubles.extend(different);
         troubles.extend(leftovers::breakpoints());
+        troubles.extend(leftovers::breakpoints_in_new(victim::used()));
+        victim::forget_used();
         troubles
     }
 

@@ -9,7 +9,7 @@ use std::ffi::{c_void, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -312,6 +312,37 @@ pub(crate) fn without_capabilities(command: &mut Command, capabilities: &'static
     };
     // SAFETY: The closure makes system calls and allocates nothing.
     unsafe { command.pre_exec(drop_them) };
+}
+
+/// A process that has mapped its program and runs no instruction of it; ended with the value.
+pub(crate) struct Unborn(Child);
+
+impl Unborn {
+    pub(crate) fn of(command: &mut Command) -> io::Result<Unborn> {
+        // SAFETY: The closure makes one system call without pointers.
+        let stop_at_exec = || result(unsafe { libc::ptrace(libc::PTRACE_TRACEME) }).map(drop);
+        // SAFETY: As the closure says; it allocates nothing.
+        unsafe { command.pre_exec(stop_at_exec) };
+        let nothing = Stdio::null;
+        command.stdin(nothing()).stdout(nothing()).stderr(nothing());
+        let process = Unborn(command.spawn()?);
+        let stopped = wait(process.pid() as i32);
+        if !libc::WIFSTOPPED(stopped) {
+            return Err(io::Error::other(format!("ended with {stopped:#x}")));
+        }
+        Ok(process)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// The process becomes another user.
