@@ -22,6 +22,8 @@ mod fresh;
 mod growth;
 mod instructions;
 mod leftovers;
+#[path = "../../markers.rs"]
+mod markers;
 mod module;
 mod oracle;
 mod podman;

@@ -2,29 +2,11 @@
 //! What must be true of the guest after every test, whatever the test was.
 
 use crate::state::State;
-use crate::{container, leftovers, module, victim, witness};
+use crate::{container, leftovers, markers, module, victim, witness};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
-
-/// Parts of a kernel log line that mean trouble.
-const TROUBLE: [&str; 14] = [
-    "WARNING:",
-    "BUG:",
-    "kernel BUG",
-    "Oops",
-    "KFENCE:",
-    "UBSAN:",
-    "general protection",
-    "nable to handle",
-    "leaking uprobe",
-    "blocked for more than",
-    "stall",
-    "lockup",
-    "refcount_t:",
-    "corrupt",
-];
 
 /// What tests may do to the kernel: load a module that is out of tree (O) and
 /// not signed (E).
@@ -109,12 +91,10 @@ impl Oracle {
                     let text = String::from_utf8_lossy(&record[..length]);
                     let line = text.lines().next().unwrap_or_default();
                     let line = line.split_once(';').map_or(line, |(_, line)| line);
-                    if TROUBLE
-                        .iter()
-                        .chain(&self.also)
-                        .any(|part| line.contains(part))
-                    {
-                        troubles.push(format!("kernel log: {line}"));
+                    let reason = markers::find(line).map(|marker| marker.reason);
+                    let also = self.also.filter(|part| line.contains(part));
+                    if let Some(reason) = reason.or(also) {
+                        troubles.push(format!("kernel log: {reason}: {line}"));
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return troubles,
