@@ -10,6 +10,7 @@ use crate::guest::Guest;
 use crate::ktap::{Ending, Verdict};
 use crate::results::Judgement;
 use crate::suite::{Run, Stage};
+use crate::SANITIZE;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
@@ -135,6 +136,27 @@ const CONTROLS: &[Control] = &[
         append: "sysctl.kernel.hung_task_timeout_secs=2",
         script: then_wait!("insmod /payload/trouble.ko what=hang"),
         wanted: Wanted::Problem("a task hangs in the kernel", "trouble"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_freed_object_that_is_written_is_a_failure_where_memory_is_checked",
+        append: SANITIZE,
+        script: then_wait!("insmod /payload/trouble.ko what=freed_object"),
+        wanted: Wanted::Problem("freed slab memory was written", "Poison overwritten"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_freed_object_that_is_read_is_a_failure_where_memory_is_checked",
+        append: SANITIZE,
+        script: then_wait!("insmod /payload/trouble.ko what=guarded_object"),
+        wanted: Wanted::Problem("use of freed or foreign", "KFENCE: use-after-free read"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_freed_page_that_is_written_is_a_failure_where_memory_is_checked",
+        append: SANITIZE,
+        script: then_wait!("insmod /payload/trouble.ko what=freed_page"),
+        wanted: Wanted::Problem("a freed page was written", "memory corruption"),
         ..CONTROL
     },
     Control {
