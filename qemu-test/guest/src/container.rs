@@ -53,7 +53,7 @@ impl Container {
         container
     }
 
-    /// Has redis-server take so many SETs.
+    /// Has redis-server take this number of SETs.
     pub(crate) fn set(&self, count: u32) {
         let count = count.to_string();
         let load = [

@@ -128,7 +128,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // nspawn ends its machine when it is told to end.
+        // nspawn ends its machine when it is asked to end.
         let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
         let ended = within(Duration::from_secs(5), || {
             matches!(self.0.try_wait(), Ok(Some(_)))

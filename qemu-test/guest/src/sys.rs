@@ -55,7 +55,7 @@ pub(crate) fn ioctl_bytes(
 /// An ioctl with any command and any argument, pointer or not.
 pub(crate) fn ioctl_wild(fd: &impl AsRawFd, command: u64, argument: u64) -> io::Result<i64> {
     // SAFETY: Not safe by itself: the kernel may write where `argument` points
-    // to. Callers pass addresses of memory that nobody uses, or unmapped ones.
+    // to. Callers pass addresses of memory that is not used, or unmapped ones.
     result(i64::from(unsafe {
         libc::ioctl(fd.as_raw_fd(), command as _, argument)
     }))
@@ -222,7 +222,7 @@ pub(crate) fn wait(child: i32) -> i32 {
 
 /// A second descriptor of the same open file.
 pub(crate) fn duplicate(fd: &impl AsRawFd) -> OwnedFd {
-    // SAFETY: The new descriptor belongs to nobody yet.
+    // SAFETY: The new descriptor has no owner yet.
     unsafe {
         let new = libc::dup(fd.as_raw_fd());
         assert!(new >= 0);
@@ -389,7 +389,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// From now on a signal arrives every so many microseconds (0: no more), whose
+/// From now on a signal arrives at this interval in microseconds (0: no more), whose
 /// handler only counts and restarts nothing; how many came so far.
 pub(crate) fn interrupt_every(microseconds: i64) -> u64 {
     static CAME: AtomicU64 = AtomicU64::new(0);

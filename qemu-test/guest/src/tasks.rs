@@ -60,7 +60,7 @@ pub(crate) struct TaskSession {
 }
 
 impl TaskSession {
-    /// With rings of so many bytes; nothing is recorded yet.
+    /// With rings of this size in bytes; nothing is recorded yet.
     pub(crate) fn with_rings(bytes: u64) -> TaskSession {
         let device = Device::open().expect("the device");
         let (session, reader) = device

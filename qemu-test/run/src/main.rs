@@ -110,7 +110,7 @@ struct Selection {
 const UNAVAILABLE: u8 = 69;
 
 /// For `--sanitize`: each allocation may be guarded, freed memory is filled,
-/// and a task that hangs is told after 20 seconds.
+/// and a task that hangs is reported after 20 seconds.
 const SANITIZE: &str = "kfence.sample_interval=1 slab_debug=FZPU page_poison=1 \
                         sysctl.kernel.hung_task_timeout_secs=20";
 
