@@ -9,8 +9,8 @@
 //!
 //! With `--queue`, tests are taken from a folder that several guests share: see `queue.rs`.
 //! Each test runs in a process of its own, so that a crash or a hang costs one
-//! test, and is followed by the oracle: kernel log clean, module gone, no probe
-//! and no breakpoint left.
+//! test, and is followed by the oracle: nothing new in the kernel's log that means trouble, and
+//! nothing left behind of what `state.rs` lists.
 
 mod binary;
 mod command;

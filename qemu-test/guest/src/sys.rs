@@ -345,6 +345,23 @@ impl Drop for Unborn {
     }
 }
 
+/// The number of the mount on top at a place, which no other one ever gets.
+pub(crate) fn mount_id(place: &std::path::Path) -> io::Result<u64> {
+    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+    let place = CString::new(place.as_os_str().as_encoded_bytes())?;
+    let flags = libc::AT_NO_AUTOMOUNT | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: A statx of zeroes is one; the kernel reads a string that ends with NUL, and
+    // writes the struct.
+    let (done, found) = unsafe {
+        let mut found: libc::statx = std::mem::zeroed();
+        let mask = STATX_MNT_ID_UNIQUE;
+        let done = libc::statx(libc::AT_FDCWD, place.as_ptr(), flags, mask, &mut found);
+        (done, found)
+    };
+    result(i64::from(done))?;
+    Ok(found.stx_mnt_id)
+}
+
 /// The process becomes another user.
 pub(crate) fn become_user(id: u32) -> io::Result<()> {
     // SAFETY: System calls without pointers (the list of groups is empty).

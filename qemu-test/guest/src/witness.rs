@@ -93,9 +93,3 @@ impl Drop for Witness {
 pub(crate) fn listed() -> String {
     fs::read_to_string(EVENTS).unwrap_or_default()
 }
-
-/// After a failed test.
-pub(crate) fn remove_all() {
-    let _ = fs::write("/sys/kernel/tracing/events/witness/enable", "0");
-    let _ = fs::write(EVENTS, "");
-}
