@@ -2,6 +2,9 @@
 //! What the next guest must run first, in the place of one that has ended before its time.
 
 use crate::quote;
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::Path;
 
 /// Names of tests, each as often as it has to be run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,9 +42,24 @@ impl Owed {
     }
 }
 
+/// What a guest took from the queue: `taken/TEST` is a link that names the guest.
+pub(crate) fn taken_by(queue: &Path, guest: &str) -> Result<Vec<String>> {
+    let folder = queue.join("taken");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        if fs::read_link(entry.path()).is_ok_and(|by| by == Path::new(guest)) {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|&name| name.to_owned()).collect()
@@ -68,5 +86,17 @@ mod tests {
         assert_eq!(owed, Owed(names(&["b"])));
         owed.settle(names(&["c"]), &names(&["b", "c"]), None);
         assert_eq!(owed, Owed::default());
+    }
+
+    #[test]
+    fn each_guest_has_its_own() {
+        let queue = std::env::temp_dir().join(format!("nsprobe-taken-{}", std::process::id()));
+        fs::create_dir_all(queue.join("taken")).expect("it is writable");
+        for (guest, test) in [("a", "two"), ("a-2", "three"), ("a", "one")] {
+            symlink(guest, queue.join("taken").join(test)).expect("it is writable");
+        }
+        let taken = taken_by(&queue, "a").expect("it is there");
+        fs::remove_dir_all(&queue).expect("it is ours");
+        assert_eq!(taken, names(&["one", "two"]));
     }
 }

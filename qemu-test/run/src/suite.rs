@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs tests in stages, and a stage's tests in several guests side by side. The guests take
-//! tests from one queue, a folder that all see: the guest that makes a folder of a test's name
-//! there runs the test.
+//! tests from one queue, a folder that all see: the guest that makes a link of a test's name
+//! there runs the test. There it also records what it says of them, where a crash loses nothing.
 
 use crate::catalogue::Test;
 use crate::guest::{Guest, Outcome, Terminal};
 use crate::ktap::{End, Ending, Stream, Verdict};
-use crate::owed::Owed;
+use crate::owed::{self, Owed};
 use crate::results::Results;
-use crate::{carried, order, report};
+use crate::{carried, order, quote, report};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::Write;
@@ -167,10 +167,13 @@ impl Stage {
     /// One guest; another one in its place when it died of QEMU's own doing.
     fn run_guest(&self, run: &Run, queue: &Path, number: usize) -> Result<()> {
         let mut owed = Owed::default();
+        let mut crashes = 0;
         for boot in 0.. {
             let guest = self.guest_called(queue, &name(self.prefix, number, boot))?;
-            let ended = self.boot(run, &guest, &owed)?;
-            let is_qemus = boot < GOES_ON && ended.may_be_qemus(&guest) && guest.died_of_qemu()?;
+            let ended = self.boot(run, queue, &guest, &owed)?;
+            let is_qemus =
+                crashes < GOES_ON && ended.may_be_qemus(&guest) && guest.died_of_qemu()?;
+            crashes += usize::from(is_qemus);
             let next = ended.settle(is_qemus, &mut run.results());
             if !is_qemus && !run.is_quiet && !ended.outcome.problems.is_empty() {
                 report::console(&guest, &ended.outcome);
@@ -179,7 +182,7 @@ impl Stage {
                 return Ok(());
             }
             owed.settle(
-                Vec::new(),
+                owed::taken_by(queue, &guest.name())?,
                 &ended.verdicts,
                 ended.end.interrupted.as_deref(),
             );
@@ -187,19 +190,21 @@ impl Stage {
         unreachable!("the last boot returns")
     }
 
-    fn command(&self, owed: &Owed) -> String {
+    fn command(&self, guest: &str, owed: &Owed) -> String {
         match self.script {
             Some(script) => script.to_owned(),
             None => format!(
-                "exec /payload/nsprobe-guest-test --queue /run/queue{}",
+                "exec /payload/nsprobe-guest-test --queue /run/queue {}{}{}",
+                quote(guest),
+                if self.shows_all { " --show-all" } else { "" },
                 owed.words()
             ),
         }
     }
 
     /// One boot: hands its verdicts on, and what else there is to say of it.
-    fn boot(&self, run: &Run, guest: &Guest, owed: &Owed) -> Result<Ended> {
-        let command = self.command(owed);
+    fn boot(&self, run: &Run, queue: &Path, guest: &Guest, owed: &Owed) -> Result<Ended> {
+        let command = self.command(&guest.name(), owed);
         let mut stream = Stream::default();
         let mut verdicts = Vec::new();
         let mut has_writer_passed = false;
@@ -214,14 +219,15 @@ impl Stage {
         };
         let mut sink = |piece: &[u8]| take(stream.feed(piece));
         let outcome = guest.run(&command, Terminal::Pipe(&mut sink))?;
-        let (end, last) = stream.finish();
-        take(last);
+        // There is none where nothing of the tests' has run.
+        let record = fs::read_to_string(queue.join(format!("{}.ktap", guest.name())));
+        take(stream.catch_up(&record.unwrap_or_default()));
         Ok(Ended {
             prefix: self.prefix,
             guest: guest.name(),
             console: guest.console(),
             outcome,
-            end,
+            end: stream.finish(),
             verdicts,
             // Of each boot: another one has a folder of its own.
             carried: carried::problems(guest, has_writer_passed)?,
@@ -291,7 +297,17 @@ impl Ended {
             results.problem(format!("{}: the tests ended with {status}", self.guest));
         }
         self.problems(&self.outcome.problems, results);
-        Next::Nothing
+        match &self.end.hands_over {
+            Some(test) if self.outcome.problems.is_empty() => {
+                results.remark(format!(
+                    "guest {} ended behind {}{test}, which did not end in its time; a fresh one \
+                     went on",
+                    self.guest, self.prefix
+                ));
+                Next::Another
+            }
+            _ => Next::Nothing,
+        }
     }
 
     fn problems(&self, problems: &[String], results: &mut Results) {
@@ -369,6 +385,11 @@ echo 'KTAP version 1'
 
     impl Staged {
         fn run(label: &str, tests: &[&str], script: &str) -> Staged {
+            Staged::with(label, tests, script, |_| {})
+        }
+
+        /// The same with another stage.
+        fn with(label: &str, tests: &[&str], script: &str, change: fn(&mut Stage)) -> Staged {
             let name = format!("nsprobe-stage-{label}-{}", std::process::id());
             let folder = std::env::temp_dir().join(name);
             let qemu = folder.join("scripts/qemu.sh");
@@ -380,7 +401,7 @@ echo 'KTAP version 1'
                 limit_s: 60,
                 tags: BTreeSet::new(),
             };
-            let stage = Stage {
+            let mut stage = Stage {
                 prefix: "",
                 tests: tests.iter().map(test).collect(),
                 guests: 1,
@@ -389,6 +410,7 @@ echo 'KTAP version 1'
                 shows_all: false,
                 script: None,
             };
+            change(&mut stage);
             let run = Run::quiet();
             run.plan(&stage);
             stage.run(&run).expect("the script can be run");
@@ -445,7 +467,7 @@ echo 'KTAP version 1'
         let staged = Staged::run("owed", &["one", "two"], script);
         let command = staged.command("a-3");
         assert!(
-            command.ends_with("/run/queue --first 'two' --first 'two'"),
+            command.ends_with("'a-3' --first 'two' --first 'two'"),
             "{command}"
         );
         assert!(staged.is_good(), "{:?}", staged.judgement);
@@ -507,6 +529,44 @@ echo 'KTAP version 1'
             );
             assert_eq!(staged.judgement.status(), 1, "{label}");
         }
+    }
+
+    #[test]
+    fn a_fresh_guest_goes_on_behind_a_test_that_did_not_end() {
+        let script = "[ $guest = a-6 ] || {
+                printf '%s\\n' '# begins: one' 'not ok 1 one' '# hands over: one'
+                rm -f $queue/taken/one
+                end 1 1
+            }
+            pass 1 two; end 1";
+        let staged = Staged::run("over", &["two"], script);
+        // As often as it takes: each boot is one test less.
+        assert_eq!(staged.judgement.remarks.len(), 5, "{:?}", staged.judgement);
+        assert!(staged.judgement.remarks[0].contains("ended behind one"));
+        assert_eq!(staged.judgement.counts.passed, 1);
+    }
+
+    #[test]
+    fn what_a_crash_took_from_the_terminal_is_not_lost() {
+        // Its failure is in the record alone; what was taken and not begun runs once.
+        let script = "[ $guest = a ] && {
+                ln -s a $queue/taken/one; ln -s a $queue/taken/two; ln -s a $queue/taken/three
+                printf '%s\\n' '# begins: one' 'not ok 1 one' '# begins: two' >$queue/a.ktap
+                echo '# begins: one'; printf 'not o'; crash
+            }
+            pass 1 two; pass 2 two; pass 3 three; end 3";
+        let staged = Staged::run("lost", &["one", "two", "three"], script);
+        let command = staged.command("a-2");
+        let wanted = "--first 'two' --first 'two' --first 'three'";
+        assert!(command.ends_with(wanted), "{command}");
+        let failed: Vec<_> = staged
+            .judgement
+            .failed
+            .iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(failed, ["one"], "{:?}", staged.judgement);
+        assert_eq!(staged.judgement.counts.passed, 2);
     }
 
     #[test]
