@@ -63,10 +63,10 @@ struct Options {
     /// Seconds until a run that does not end is ended
     #[arg(long, global = true, default_value_t = 4200)]
     timeout: u64,
-    /// Seconds without any output until a run is ended: more than a test may take, which says
-    /// nothing before its end
-    #[arg(long, global = true, default_value_t = 600)]
-    silence: u64,
+    /// Seconds without any output until a run is ended [default: more than any test may take,
+    /// which says nothing before its end]
+    #[arg(long, global = true)]
+    silence: Option<u64>,
     /// Shows the kernel's console as well, on stderr
     #[arg(short, long, global = true)]
     verbose: bool,
@@ -173,13 +173,24 @@ fn prepare(options: &Options) -> Result<Guest> {
         queue: None,
         stop: Arc::default(),
         timeout: Duration::from_secs(options.timeout),
-        silence: Duration::from_secs(options.silence),
+        silence: Duration::from_secs(options.silence.unwrap_or_else(|| silence_s(&payload))),
         verbose: options.verbose,
         project,
         image,
         payload,
         accel,
     })
+}
+
+/// What a guest may need beyond the limit of a test until it says so, in seconds: to end it,
+/// and to look at what it left.
+const BEYOND_S: u64 = 120;
+
+/// How long a guest may be silent, which is as long as the longest of its tests may run.
+fn silence_s(payload: &Path) -> u64 {
+    // Without tests there is none to wait for.
+    let tests = catalogue::read(payload).unwrap_or_default();
+    catalogue::longest_s(&tests) + BEYOND_S
 }
 
 /// The folder above this one that holds the scripts.
