@@ -5,6 +5,7 @@ use anyhow::{bail, Context, Result};
 use nix::sys::statvfs::statvfs;
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What a run may write where QEMU keeps what guests write to their disks, and in its folder.
@@ -66,12 +67,23 @@ fn link_all(from: &Path, to: &Path) -> std::io::Result<()> {
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             link_all(&entry.path(), &target)?;
-        } else if fs::hard_link(entry.path(), &target).is_err() {
-            // Another file system.
-            fs::copy(entry.path(), &target)?;
+        } else {
+            link(&entry.path(), &target)?;
         }
     }
     Ok(())
+}
+
+/// A file as it is now. A name that is there no more was that of a file which a build beside
+/// this has given its own name by now (scripts/payload.sh).
+fn link(from: &Path, to: &Path) -> std::io::Result<()> {
+    let linked = fs::hard_link(from, to);
+    // Another file system takes no link.
+    let kept = linked.or_else(|_| fs::copy(from, to).map(drop));
+    match kept {
+        Err(error) if error.kind() == ErrorKind::NotFound && !from.exists() => Ok(()),
+        kept => kept,
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +114,18 @@ mod tests {
         for folder in [image, payload] {
             fs::remove_dir_all(folder).expect("it is ours");
         }
+    }
+
+    #[test]
+    fn a_name_that_a_build_has_changed_meanwhile_is_no_fault() {
+        let folder = folder("vanishes");
+        let (from, to) = (folder.join("nsprobe.1234"), folder.join("kept"));
+        link(&from, &to).expect("it is there no more");
+        fs::write(&from, "new").expect("it is writable");
+        link(&from, &to).expect("it is there");
+        assert!(to.exists());
+        link(&from, &folder.join("no/such")).expect_err("there is no such folder");
+        fs::remove_dir_all(folder).expect("it is ours");
     }
 
     #[test]
