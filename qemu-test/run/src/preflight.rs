@@ -11,18 +11,22 @@ use std::path::{Path, PathBuf};
 /// What a run may write where QEMU keeps what guests write to their disks, and in its folder.
 const NEEDED_MIB: u64 = 2048;
 
+/// The kernel of an image, or of a payload's module.
+pub(crate) fn kernel(folder: &Path) -> std::io::Result<String> {
+    let text = fs::read_to_string(folder.join("kver"))?;
+    Ok(text.trim().to_owned())
+}
+
 /// The module must be built for the image's kernel.
 pub(crate) fn same_kernel(image: &Path, payload: &Path) -> Result<()> {
-    let read = |file: PathBuf| fs::read_to_string(file).map(|text| text.trim().to_owned());
-    let image_has = image.join("kver");
-    let kernel = read(image_has.clone()).with_context(|| {
+    let kernel = kernel(image).with_context(|| {
         format!(
             "{}: no guest's image; scripts/image.sh makes one",
-            image_has.display()
+            image.display()
         )
     })?;
     // Without one there is no module, and what needs it says so.
-    if let Ok(module) = read(payload.join("kver")) {
+    if let Ok(module) = self::kernel(payload) {
         if module != kernel {
             bail!(
                 "the module is built for {module} and the image {} has {kernel}: \

@@ -16,12 +16,49 @@ const ALLOWED: &[(&str, &str)] = &[
     ("what_fails_costs_no_memory", NO_FAULTS),
 ];
 
-/// Debian's kernels are built without; that of `scripts/debug-kernel.sh` has it.
+/// Debian's kernels are built without; those of `scripts/debug-kernel.sh` have it.
 const NO_FAULTS: &str = "no FAULT_INJECTION in this kernel";
 
-/// Whether a test may be skipped for a reason.
-pub(crate) fn is_allowed(name: &str, reason: &str) -> bool {
+/// The ends of the names of `scripts/debug-kernel.sh`, where nothing may be skipped.
+const DEBUG_KERNELS: [&str; 2] = ["-lockdep", "-kasan"];
+
+/// Whether a test may be skipped for a reason, with this kernel.
+pub(crate) fn is_allowed(kernel: &str, name: &str, reason: &str) -> bool {
+    if DEBUG_KERNELS.iter().any(|end| kernel.ends_with(end)) {
+        return false;
+    }
     let test = name.rsplit('.').next().unwrap_or(name);
     let mut allowed = ALLOWED.iter();
     allowed.any(|(name, begin)| *name == test && reason.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_lacks_is_skipped_and_nothing_else() {
+        let test = "probes_are_attached_or_not";
+        let stock = "7.2.12+deb13-amd64";
+        assert!(is_allowed(stock, test, NO_FAULTS));
+        assert!(is_allowed(stock, &format!("sanitised.{test}"), NO_FAULTS));
+        assert!(!is_allowed(stock, test, "no victim"));
+        assert!(!is_allowed(
+            stock,
+            "attach_and_detach_under_fire",
+            NO_FAULTS
+        ));
+        // One that has lost the option would skip them all.
+        assert!(!is_allowed("7.2.12+deb13-amd64-lockdep", test, NO_FAULTS));
+        assert!(!is_allowed("7.2.12+deb13-amd64-kasan", test, NO_FAULTS));
+    }
+
+    #[test]
+    fn each_debug_kernel_is_known() {
+        let script = include_str!("../../../scripts/debug-kernel.sh");
+        for end in DEBUG_KERNELS {
+            let variant = end.trim_start_matches('-');
+            assert!(script.contains(&format!("{variant})")), "{variant}");
+        }
+    }
 }

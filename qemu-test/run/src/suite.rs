@@ -8,7 +8,7 @@ use crate::guest::{Guest, Outcome, Terminal};
 use crate::ktap::{End, Ending, Stream, Verdict};
 use crate::owed::{self, Owed};
 use crate::results::Results;
-use crate::{carried, order, quote, report};
+use crate::{carried, order, preflight, quote, report};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::Write;
@@ -69,6 +69,7 @@ impl Run {
     /// Says which tests are to come.
     pub(crate) fn plan(&self, stage: &Stage) {
         let mut results = self.results();
+        results.kernel = preflight::kernel(&stage.guest.image).unwrap_or_default();
         for test in &stage.tests {
             results.plan(&stage.full_name(&test.name), test.limit_s);
         }
