@@ -8,7 +8,7 @@ use crate::guest::{Guest, Outcome, Terminal};
 use crate::ktap::{End, Ending, Stream, Verdict};
 use crate::owed::{self, Owed};
 use crate::results::Results;
-use crate::{carried, order, preflight, quote, report};
+use crate::{carried, order, preflight, quote, report, TWO_CPUS};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::Write;
@@ -119,6 +119,15 @@ impl Stage {
         fs::write(queue.join("order"), order.join("\n") + "\n")?;
         if !run.is_quiet {
             eprintln!("qemu-test: {}", self.in_words());
+        }
+        if !self.guest.has_cpus_at_once() && self.tests.iter().any(|test| test.has(TWO_CPUS)) {
+            // They pass there, and show nothing.
+            run.results().problem(format!(
+                "tests of what CPUs do at the same time ran in {} ({}), which has none such: \
+                 leave SMP and ACCEL away",
+                self.guests_in_words(),
+                self.guest.accel
+            ));
         }
         thread::scope(|scope| {
             let guests: Vec<_> = (0..self.guests.min(self.tests.len()))
@@ -568,6 +577,27 @@ echo 'KTAP version 1'
             .collect();
         assert_eq!(failed, ["one"], "{:?}", staged.judgement);
         assert_eq!(staged.judgement.counts.passed, 2);
+    }
+
+    #[test]
+    fn races_without_cpus_at_once_are_no_success() {
+        let of = |label, change: fn(&mut Stage)| {
+            Staged::with(label, &["one"], "pass 1 one; end 1", change)
+        };
+        let one_cpu = of("one-cpu", |stage| {
+            stage.tests[0].tags.insert(TWO_CPUS.into());
+            stage.guest.cpus = Some(1);
+        });
+        assert!(
+            one_cpu.has_problem("at the same time"),
+            "{:?}",
+            one_cpu.judgement
+        );
+        let two_cpus = of("two-cpus", |stage| {
+            stage.tests[0].tags.insert(TWO_CPUS.into());
+            stage.guest.cpus = Some(2);
+        });
+        assert!(two_cpus.is_good(), "{:?}", two_cpus.judgement);
     }
 
     #[test]
