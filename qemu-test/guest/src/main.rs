@@ -19,6 +19,7 @@ mod cpu;
 mod debug_files;
 mod debugger;
 mod fresh;
+mod group;
 mod growth;
 mod instructions;
 mod leftovers;
