@@ -12,12 +12,13 @@ use crate::witness::Witness;
 use crate::{binary, victim};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 tests![
     a_test_that_fails_crashes_or_hangs_is_seen,
+    a_guest_takes_tests_until_one_does_not_end,
     what_a_test_leaves_behind_is_seen_and_undone,
     what_a_test_leaves_in_the_log_and_the_module_is_seen,
     what_cannot_be_undone_is_told_once,
@@ -31,7 +32,7 @@ const fn hidden(name: &'static str, run: fn()) -> Test {
 
 /// Tests that are not on the list, and the way in which each goes wrong.
 pub(crate) const HIDDEN: &[Test] = &[
-    hidden("passes", || {}),
+    hidden("passes", || println!("it says so")),
     hidden("skips", || run::skip("no reason")),
     hidden("panics", || panic!("on purpose")),
     hidden("exits", || std::process::exit(7)),
@@ -77,6 +78,39 @@ fn sees(oracle: &mut Oracle, part: &str) {
     let troubles = oracle.troubles();
     let seen = troubles.iter().any(|trouble| trouble.contains(part));
     assert!(seen, "no {part:?} in {troubles:?}");
+}
+
+/// What a guest prints that takes these tests from a queue, and its record of them.
+fn taken(queue: &Path, order: &str, words: &[&str]) -> (String, String) {
+    fs::create_dir_all(queue.join("taken")).expect("/tmp is writable");
+    fs::write(queue.join("order"), order).expect("it is ours");
+    let mut guest = Command::new(std::env::current_exe().expect("/proc is mounted"));
+    guest.arg("--queue").arg(queue).arg("me").args(words);
+    let output = guest.output().expect("it is this program");
+    let record = fs::read_to_string(queue.join("me.ktap")).expect("it was written");
+    let who = |test: &&str| fs::read_link(queue.join("taken").join(test)).ok();
+    let mine = order.lines().filter(|test| who(test) == Some("me".into()));
+    let mine: Vec<_> = mine.collect();
+    fs::remove_dir_all(queue).expect("it is ours");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    (format!("{printed}taken: {mine:?}"), record)
+}
+
+/// Behind a test that does not end in its time, who knows what is left in the guest.
+fn a_guest_takes_tests_until_one_does_not_end() {
+    let queue = PathBuf::from(format!("/tmp/queue-{}", std::process::id()));
+    let (printed, record) = taken(&queue, "panics\nhangs\npasses\n", &[]);
+    let all_of_it = "# begins: panics\nnot ok 1 panics\n# begins: hangs\nnot ok 2 hangs\n";
+    assert_eq!(record, all_of_it, "{printed}");
+    let end = "not ok 2 hangs\n# hands over: hangs\n1..2\n# 2 tests, 2 failed\n\
+               taken: [\"panics\", \"hangs\"]";
+    assert!(printed.ends_with(end), "{printed}");
+    let (printed, record) = taken(&queue, "passes\n", &[]);
+    assert_eq!(record, "# begins: passes\nok 1 passes\n");
+    assert!(!printed.contains("it says so"), "{printed}");
+    let (printed, record) = taken(&queue, "passes\n", &["--show-all", "--first", "skips"]);
+    assert!(record.ends_with("# SKIP no reason\n# begins: passes\nok 2 passes\n"));
+    assert!(printed.contains("# it says so"), "{printed}");
 }
 
 /// Something that is left behind.
