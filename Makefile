@@ -32,7 +32,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak mutants demo bench bench-stacks bench-tasks shell install clean
+.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak debug-kernel mutants demo bench bench-stacks bench-tasks shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -74,6 +74,10 @@ test: $(if $(ONLY),,check) payload image ## For a merge: all tests (ONLY=name fo
 
 soak: payload image ## For a release: the long run (hours; goes on where it was interrupted)
 	@SCALE=$(SCALE) scripts/soak.sh
+
+debug-kernel: ## The kernels that look for bugs, for parts of soak (once; long)
+	@scripts/debug-kernel.sh lockdep >/dev/null
+	@scripts/debug-kernel.sh kasan >/dev/null
 
 mutants: payload image ## Which broken modules the tests catch (ID=…, JOBS=2)
 	@scripts/mutants.sh --jobs $(JOBS) $(ID)

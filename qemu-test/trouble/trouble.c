@@ -7,7 +7,9 @@
  * late call then runs the text of an unloaded module.
  */
 #include <linux/delay.h>
+#include <linux/gfp.h>
 #include <linux/irq_work.h>
+#include <linux/kfence.h>
 #include <linux/kthread.h>
 #include <linux/math.h>
 #include <linux/mm.h>
@@ -21,7 +23,8 @@
 
 static char *what = "";
 module_param(what, charp, 0444);
-MODULE_PARM_DESC(what, "breakpoint, tracepoint, timer, irq_work, warning, stall or hang");
+MODULE_PARM_DESC(what, "breakpoint, tracepoint, timer, irq_work, warning, stall, hang, "
+		       "freed_object, guarded_object or freed_page");
 
 /* Not inlined, so that it is in the module's own text. */
 static noinline void late_timer(struct timer_list *timer)
@@ -111,8 +114,76 @@ static void stall(void)
 	rcu_read_unlock();
 }
 
+/* Seen by slab debugging when the object is given out again. Not one that KFENCE guards. */
+static int write_freed_object(void)
+{
+	struct kmem_cache *cache = kmem_cache_create("trouble", 64, 0, 0, NULL);
+	u8 *objects[8], *freed = NULL;
+	int i;
+
+	if (!cache)
+		return -ENOMEM;
+	for (i = 0; i < ARRAY_SIZE(objects); i++) {
+		objects[i] = kmem_cache_alloc(cache, GFP_KERNEL);
+		if (!is_kfence_address(objects[i]))
+			freed = objects[i];
+	}
+	for (i = 0; i < ARRAY_SIZE(objects); i++)
+		kmem_cache_free(cache, objects[i]);
+	if (freed)
+		WRITE_ONCE(freed[32], 1);
+	for (i = 0; i < ARRAY_SIZE(objects); i++)
+		objects[i] = kmem_cache_alloc(cache, GFP_KERNEL);
+	for (i = 0; i < ARRAY_SIZE(objects); i++)
+		kmem_cache_free(cache, objects[i]);
+	kmem_cache_destroy(cache);
+	return 0;
+}
+
+/* Seen by KFENCE, which guards one object now and then; slab debugging is blind to it. */
+static int read_guarded_object(void)
+{
+	int i;
+
+	for (i = 0; i < 1000; i++) {
+		u8 *object = kmalloc(64, GFP_KERNEL);
+
+		if (!object)
+			return -ENOMEM;
+		kfree(object);
+		READ_ONCE(object[32]);
+		msleep(2);
+	}
+	return 0;
+}
+
+/* Seen by page poisoning when the page is given out again. */
+static int write_freed_page(void)
+{
+	struct page *pages[64];
+	int i;
+
+	pages[0] = alloc_page(GFP_KERNEL);
+	if (!pages[0])
+		return -ENOMEM;
+	__free_page(pages[0]);
+	memset(page_address(pages[0]), 1, 64);
+	for (i = 0; i < ARRAY_SIZE(pages); i++)
+		pages[i] = alloc_page(GFP_KERNEL);
+	for (i = 0; i < ARRAY_SIZE(pages); i++)
+		if (pages[i])
+			__free_page(pages[i]);
+	return 0;
+}
+
 static int __init trouble_init(void)
 {
+	if (!strcmp(what, "freed_object"))
+		return write_freed_object();
+	if (!strcmp(what, "guarded_object"))
+		return read_guarded_object();
+	if (!strcmp(what, "freed_page"))
+		return write_freed_page();
 	if (!strcmp(what, "tracepoint"))
 		return leave_tracepoint();
 	if (!strcmp(what, "timer"))

@@ -164,14 +164,14 @@ impl Running {
         (code, errors)
     }
 
-    /// The same, with the lines of stdout that nobody has waited for.
+    /// The same, with the lines of stdout that were not waited for.
     pub(crate) fn finish(self) -> (Option<i32>, Vec<String>, String) {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         self.rest()
     }
 
-    /// Waits until it ends by itself; of stdout the lines that nobody has waited for.
+    /// Waits until it ends by itself; of stdout the lines that were not waited for.
     pub(crate) fn ended(self) -> Output {
         let (code, lines, stderr) = self.rest();
         Output {

@@ -53,7 +53,7 @@ impl Container {
         container
     }
 
-    /// Has redis-server take so many SETs.
+    /// Has redis-server take this number of SETs.
     pub(crate) fn set(&self, count: u32) {
         let count = count.to_string();
         let load = [
@@ -243,9 +243,9 @@ impl Drop for Root {
 }
 
 /// Names of the containers that are left, when some test has used any since there were none.
-pub(crate) fn left() -> String {
+pub(crate) fn left() -> Vec<String> {
     if !Path::new(USED).exists() {
-        return String::new();
+        return Vec::new();
     }
     let names = match ask("GET", "/containers/json?all=true", None) {
         Ok(Value::Array(all)) => all.iter().map(|one| one["Names"].to_string()).collect(),
@@ -255,13 +255,10 @@ pub(crate) fn left() -> String {
     if names.is_empty() {
         let _ = fs::remove_file(USED);
     }
-    names.join(", ")
+    names
 }
 
 /// After a failed test.
 pub(crate) fn remove_all() {
-    if Path::new(USED).exists() {
-        let _ = podman::run(&["rm", "-f", "-a", "-t", "0"]);
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let _ = podman::run(&["rm", "-f", "-a", "-t", "0"]);
 }

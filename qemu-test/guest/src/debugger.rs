@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
-/// What gdb is told; its first lines say what comes in and out.
+/// What gdb runs; its first lines say what comes in and out.
 const SCRIPT: &str = include_str!("debugger.py");
 
 /// An instruction: a file, and where in it. Outside of files `?` and an address.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Containers that nobody has seen before, each with a file system of its own over that of
+//! Containers that did not exist before, each with a file system of its own over that of
 //! the guest, and a program in it; gone as soon as it has ended.
 
 use crate::victim;

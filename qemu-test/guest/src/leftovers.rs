@@ -1,61 +1,94 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Breakpoints that are left in the text of processes: what an uprobe leaves there when it is
-//! taken out wrongly, and what would end the process with SIGTRAP.
+//! What uprobes have left in the text of processes: what is written there when one is put in,
+//! and was not taken out. It would end the process with SIGTRAP, or lead it astray.
 
+use crate::sys;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-const BREAKPOINT: u8 = 0xcc;
+/// What an uprobe writes over an instruction: a breakpoint; or over a nop of ten bytes, once
+/// it was hit, a call behind a step over the red zone (`lea -0x80(%rsp),%rsp; call`,
+/// arch/x86/kernel/uprobes.c).
+const WRITTEN: [&[u8]; 2] = [&[0xcc], &[0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8]];
+
 const PAGE: usize = 4096;
+/// What begins on a page may end on the next one.
+const WINDOW: usize = PAGE + 5;
 
-/// Where a process's text has a breakpoint that its file has not, in words.
+/// Where a process's text has what an uprobe writes and its file has not, in words.
 pub(crate) fn breakpoints() -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.flat_map(breakpoints_of).collect()
+    let of = |pid| found_in(pid, &format!("process {pid}"));
+    pids.flat_map(of).collect()
+}
+
+/// The same in a new process of each of these programs, which runs no instruction: probes that
+/// are still there are put into it, also when all that were traced have ended.
+pub(crate) fn breakpoints_in_new(programs: Vec<PathBuf>) -> Vec<String> {
+    let of = |program: PathBuf| {
+        let name = program.display();
+        match sys::Unborn::of(&mut Command::new(&program)) {
+            Ok(process) => found_in(process.pid(), &format!("a new process of {name}")),
+            Err(error) if is_no_program(&error) => Vec::new(),
+            Err(error) => vec![format!("{name} cannot be looked at: {error}")],
+        }
+    };
+    programs.into_iter().flat_map(of).collect()
+}
+
+/// Tests have files of which there can be no process.
+fn is_no_program(error: &io::Error) -> bool {
+    use nix::libc::{EACCES, ENOENT, ENOEXEC};
+    let number = error.raw_os_error();
+    number.is_some_and(|number| [EACCES, ENOENT, ENOEXEC].contains(&number))
 }
 
 /// Those of one process; none of one that has ended meanwhile.
-fn breakpoints_of(pid: u32) -> Vec<String> {
+fn found_in(pid: u32, process: &str) -> Vec<String> {
     let folder = Path::new("/proc").join(pid.to_string());
-    let Ok(maps) = fs::read_to_string(folder.join("smaps")) else {
-        return Vec::new();
-    };
-    let Ok(memory) = File::open(folder.join("mem")) else {
-        return Vec::new();
-    };
     let mut found = Vec::new();
-    for mapping in changed_text(&maps) {
-        let file = folder.join("map_files").join(&mapping.range);
-        let Ok(file) = File::open(file) else {
-            continue;
-        };
-        for at in mapping.breakpoints(&memory, &file) {
-            let Mapping { range, path, .. } = &mapping;
-            found.push(format!(
-                "a breakpoint in process {pid}: {path} {range}+{at:#x}"
-            ));
+    for mapping in changed_text(&folder) {
+        let (range, path) = (mapping.range(), &mapping.path);
+        match mapping.breakpoints(&folder) {
+            Ok(places) => found.extend(
+                places
+                    .into_iter()
+                    .map(|at| format!("in {process}: {path} {range}+{at:#x}")),
+            ),
+            Err(error) if changed_text(&folder).contains(&mapping) => found.push(format!(
+                "in {process}: {path} {range} cannot be looked at: {error}"
+            )),
+            // Gone meanwhile, or all of the process.
+            Err(_) => {}
         }
     }
     found
 }
 
 /// A mapping of a file's text with pages that are the process's own.
+#[derive(Debug, PartialEq, Eq)]
 struct Mapping {
-    /// `START-END`, as `map_files` names it.
-    range: String,
     start: u64,
-    length: u64,
+    end: u64,
     offset: u64,
     path: String,
 }
 
-fn changed_text(smaps: &str) -> Vec<Mapping> {
+/// Those of a process, by its folder of /proc.
+fn changed_text(folder: &Path) -> Vec<Mapping> {
+    let smaps = fs::read_to_string(folder.join("smaps"));
+    parse(&smaps.unwrap_or_default())
+}
+
+fn parse(smaps: &str) -> Vec<Mapping> {
     let mut all = Vec::new();
     let mut last = None;
     for line in smaps.lines() {
-        if let Some(mapping) = parse(line) {
+        if let Some(mapping) = parse_begin(line) {
             last = mapping;
         } else if let Some(size) = line.strip_prefix("Anonymous:") {
             if size.trim() != "0 kB" {
@@ -67,44 +100,99 @@ fn changed_text(smaps: &str) -> Vec<Mapping> {
 }
 
 /// A line that begins a mapping; its inside is none unless it is text of a file.
-fn parse(line: &str) -> Option<Option<Mapping>> {
+fn parse_begin(line: &str) -> Option<Option<Mapping>> {
     let mut words = line.split_whitespace();
-    let range = words.next()?;
-    let (start, end) = range.split_once('-')?;
+    let (start, end) = words.next()?.split_once('-')?;
     let start = u64::from_str_radix(start, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
     let rights = words.next()?;
     let offset = u64::from_str_radix(words.next()?, 16).ok()?;
     let path = words.nth(2).unwrap_or_default();
-    let is_text = rights.starts_with("r-x") && path.starts_with('/');
+    let is_text = rights.as_bytes().get(2) == Some(&b'x') && path.starts_with('/');
     Some(is_text.then(|| Mapping {
-        range: range.to_owned(),
         start,
-        length: end - start,
+        end,
         offset,
         path: path.to_owned(),
     }))
 }
 
 impl Mapping {
+    /// As `map_files` names it: without the zeroes in front that smaps has.
+    fn range(&self) -> String {
+        format!("{:x}-{:x}", self.start, self.end)
+    }
+
     /// Offsets in the mapping.
-    fn breakpoints(&self, memory: &File, file: &File) -> Vec<u64> {
+    fn breakpoints(&self, folder: &Path) -> io::Result<Vec<u64>> {
+        let memory = File::open(folder.join("mem"))?;
+        let file = File::open(folder.join("map_files").join(self.range()))?;
         let mut found = Vec::new();
-        let mut at = 0;
-        while at < self.length {
-            let (mut mapped, mut filed) = ([0; PAGE], [0; PAGE]);
-            let is_read = memory.read_exact_at(&mut mapped, self.start + at).is_ok();
-            let there = file.read_at(&mut filed, self.offset + at).unwrap_or(0);
-            let pairs = mapped
-                .iter()
-                .zip(&filed)
-                .take(if is_read { there } else { 0 });
-            let is_new =
-                |(mapped, filed): (&u8, &u8)| *mapped == BREAKPOINT && *filed != BREAKPOINT;
-            let places = pairs.enumerate().filter(|(_, pair)| is_new(*pair));
-            found.extend(places.map(|(place, _)| at + place as u64));
-            at += PAGE as u64;
+        for at in (0..self.end - self.start).step_by(PAGE) {
+            let (mut mapped, mut filed) = ([0; WINDOW], [0; WINDOW]);
+            // Less where the mapping ends, or the file.
+            let mapped_bytes = memory.read_at(&mut mapped, self.start + at).unwrap_or(0);
+            let filed_bytes = file.read_at(&mut filed, self.offset + at).unwrap_or(0);
+            let places = written(&mapped[..mapped_bytes], &filed[..filed_bytes]);
+            found.extend(places.into_iter().map(|place| at + place as u64));
         }
-        found
+        Ok(found)
+    }
+}
+
+/// Where, in the first page of both, the mapped bytes are what an uprobe writes and those of
+/// the file are not.
+fn written(mapped: &[u8], filed: &[u8]) -> Vec<usize> {
+    let length = mapped.len().min(filed.len());
+    if mapped[..length] == filed[..length] {
+        return Vec::new();
+    }
+    let is_new = |at: &usize| {
+        let is_new =
+            |what: &&[u8]| mapped[*at..].starts_with(what) && !filed[*at..].starts_with(what);
+        WRITTEN.iter().any(is_new)
+    };
+    (0..length.min(PAGE)).filter(is_new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_mapping_is_named_as_map_files_names_it() {
+        let smaps = "00401000-00402000 r-xp 00001000 fe:00 12   /bin/busybox\n\
+            Size: 4 kB\nAnonymous:             4 kB\n\
+            00402000-00403000 r-xp 00002000 fe:00 12   /bin/busybox\n\
+            Anonymous:             0 kB\n\
+            00403000-00404000 rw-p 00003000 fe:00 12   /bin/busybox\n\
+            Anonymous:             4 kB\n";
+        let all = parse(smaps);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!(all[0].range(), "401000-402000");
+        assert_eq!(
+            (all[0].offset, all[0].path.as_str()),
+            (0x1000, "/bin/busybox")
+        );
+    }
+
+    #[test]
+    fn what_an_uprobe_writes_is_seen_and_nothing_else() {
+        let filed = [0x90; WINDOW];
+        let with = |at: usize, bytes: &[u8]| {
+            let mut mapped = filed;
+            mapped[at..at + bytes.len()].copy_from_slice(bytes);
+            written(&mapped, &filed)
+        };
+        let call = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8];
+        assert_eq!(with(7, &[0xcc]), [7]);
+        assert_eq!(with(7, &call), [7]);
+        assert_eq!(with(PAGE - 1, &call), [PAGE - 1]);
+        // The next page's own.
+        assert_eq!(with(PAGE, &[0xcc]), [0; 0]);
+        assert_eq!(with(7, &call[..5]), [0; 0]);
+        assert_eq!(with(7, &[0xe8, 0, 1, 2, 3]), [0; 0]);
+        let breakpoints = [0xcc; WINDOW];
+        assert_eq!(written(&breakpoints, &breakpoints), [0; 0]);
     }
 }

@@ -3,14 +3,14 @@
 //!
 //! ```text
 //! nsprobe-guest-test [--list] [--only NAME] [PART-OF-A-NAME…]
-//! nsprobe-guest-test --queue FOLDER [--first NAME]…
+//! nsprobe-guest-test --queue FOLDER GUEST [--show-all] [--first NAME]…
 //! nsprobe-guest-test --soak SCALE [PART…]
 //! ```
 //!
 //! With `--queue`, tests are taken from a folder that several guests share: see `queue.rs`.
 //! Each test runs in a process of its own, so that a crash or a hang costs one
-//! test, and is followed by the oracle: kernel log clean, module gone, no probe
-//! and no breakpoint left.
+//! test, and is followed by the oracle: nothing new in the kernel's log that means trouble, and
+//! nothing left behind of what `state.rs` lists.
 
 mod binary;
 mod command;
@@ -19,10 +19,13 @@ mod cpu;
 mod debug_files;
 mod debugger;
 mod fresh;
+mod group;
 mod growth;
 mod instructions;
 mod leftovers;
 mod lockdown;
+#[path = "../../markers.rs"]
+mod markers;
 mod module;
 mod oracle;
 mod podman;
@@ -42,6 +45,9 @@ mod tests;
 mod victim;
 mod witness;
 
+use queue::Queue;
+use run::Manner;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -49,6 +55,7 @@ fn main() -> ExitCode {
     let mut parts = Vec::new();
     let mut only = None;
     let mut queue = None;
+    let mut shows_all = false;
     let mut first = Vec::new();
     let mut soak = None;
     while let Some(word) = words.next() {
@@ -58,7 +65,8 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             "--only" => only = words.next(),
-            "--queue" => queue = words.next(),
+            "--queue" => queue = words.next().zip(words.next()),
+            "--show-all" => shows_all = true,
             "--first" => first.extend(words.next()),
             "--soak" => soak = words.next(),
             run::CHILD => return run::child(&words.next().unwrap_or_default()),
@@ -69,14 +77,8 @@ fn main() -> ExitCode {
     if let Some(scale) = soak {
         return soak::run(&scale, &parts);
     }
-    if let Some(folder) = queue {
-        return match queue::Queue::open(folder.into(), first) {
-            Ok(queue) => run::all(queue, None, false),
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::from(2)
-            }
-        };
+    if let Some((folder, guest)) = queue {
+        return take_from(folder.into(), guest, &first, shows_all);
     }
     let chosen: Vec<_> = tests::all()
         .filter(|test| match &only {
@@ -88,10 +90,30 @@ fn main() -> ExitCode {
         eprintln!("no test has such a name; --list shows them");
         return ExitCode::from(2);
     }
-    let count = chosen.len();
-    run::all(
-        chosen.into_iter(),
-        Some(count),
-        only.is_some() || !parts.is_empty(),
-    )
+    let manner = Manner {
+        planned: Some(chosen.len()),
+        shows_all: only.is_some() || !parts.is_empty(),
+        record: None,
+    };
+    run::all(chosen.into_iter(), manner)
+}
+
+/// Takes tests from a queue until it is empty.
+fn take_from(folder: PathBuf, guest: String, first: &[String], shows_all: bool) -> ExitCode {
+    let queue = Queue::open(folder, guest, first);
+    let opened = queue.and_then(|queue| queue.record().map(|record| (queue, record)));
+    match opened {
+        Ok((queue, record)) => {
+            let manner = Manner {
+                planned: None,
+                shows_all,
+                record: Some(record),
+            };
+            run::all(queue, manner)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
 }

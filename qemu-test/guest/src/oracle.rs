@@ -2,41 +2,22 @@
 //! What must be true of the guest after every test, whatever the test was.
 
 use crate::state::State;
-use crate::{container, leftovers, module, witness};
-use std::fs::{self, File};
+use crate::{markers, victim};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-/// Parts of a kernel log line that mean trouble.
-const TROUBLE: [&str; 14] = [
-    "WARNING:",
-    "BUG:",
-    "kernel BUG",
-    "Oops",
-    "KFENCE:",
-    "UBSAN:",
-    "general protection",
-    "nable to handle",
-    "leaking uprobe",
-    "blocked for more than",
-    "stall",
-    "lockup",
-    "refcount_t:",
-    "corrupt",
-];
-
-/// What tests may do to the kernel: load a module that is out of tree (O) and
-/// not signed (E).
-const ALLOWED_TAINT: u64 = 1 << 12 | 1 << 13;
-
-/// How long what a test has ended may take to go: processes that were killed, mounts of theirs.
-const GOING: Duration = Duration::from_secs(5);
+/// How long what a test has ended may take to go on a busy machine: processes that were
+/// killed, mounts of theirs.
+const GOING: Duration = Duration::from_secs(30);
 
 /// Watches the kernel log, and what tests may change in the guest, from its making on.
 pub(crate) struct Oracle {
     log: File,
     state: State,
+    /// How long what a test has ended may take to go.
+    pub(crate) going: Duration,
     /// What else counts as trouble in the log.
     pub(crate) also: Option<&'static str>,
 }
@@ -45,57 +26,32 @@ impl Oracle {
     pub(crate) fn new() -> Oracle {
         Oracle {
             log: end_of_log(),
-            state: State::now(),
+            state: State::at_begin(),
+            going: GOING,
             also: None,
         }
     }
 
     /// What is wrong now, and in the log since the last call.
     pub(crate) fn troubles(&mut self) -> Vec<String> {
-        let mut troubles = self.log_troubles();
-        let taint = fs::read_to_string("/proc/sys/kernel/tainted").unwrap_or_default();
-        let taint: u64 = taint.trim().parse().unwrap_or(u64::MAX);
-        if taint & !ALLOWED_TAINT != 0 {
-            troubles.push(format!("the kernel is tainted: {taint:#x}"));
-        }
-        if module::is_loaded() {
-            troubles.push(format!("the module: {}", module::line()));
-        }
-        let probes = witness::listed();
-        if !probes.is_empty() {
-            troubles.push(format!("probes of tracefs: {probes}"));
-        }
-        let containers = container::left();
-        if !containers.is_empty() {
-            troubles.push(format!("containers: {containers}"));
-        }
-        let mut different = Vec::new();
-        within(GOING, || {
-            different = self.state.differences(&State::now());
-            different.is_empty()
+        let mut troubles = Vec::new();
+        within(self.going, || {
+            troubles = self.state.differences();
+            troubles.is_empty()
         });
-        troubles.extend(different);
-        troubles.extend(leftovers::breakpoints());
+        troubles.extend(self.log_troubles());
+        victim::forget_used();
         troubles
     }
 
-    /// After a failed test: undoes what it could not undo itself. What cannot be undone is
-    /// told, once, and is no later test's fault.
-    pub(crate) fn undo(&mut self) {
-        container::remove_all();
-        witness::remove_all();
+    /// After a failed test: undoes what it could not undo itself. What cannot be undone, in
+    /// words, is no later test's fault.
+    pub(crate) fn undo(&mut self) -> Vec<String> {
         self.state.restore();
-        module::unload_if_possible();
-        let mut different = Vec::new();
-        within(GOING, || {
-            different = self.state.differences(&State::now());
-            different.is_empty()
-        });
-        for left in different {
-            println!("# cannot be undone: {left}");
-        }
+        let left = self.state.differences();
         self.state = State::now();
         self.log = end_of_log();
+        left
     }
 
     fn log_troubles(&mut self) -> Vec<String> {
@@ -107,12 +63,10 @@ impl Oracle {
                     let text = String::from_utf8_lossy(&record[..length]);
                     let line = text.lines().next().unwrap_or_default();
                     let line = line.split_once(';').map_or(line, |(_, line)| line);
-                    if TROUBLE
-                        .iter()
-                        .chain(&self.also)
-                        .any(|part| line.contains(part))
-                    {
-                        troubles.push(format!("kernel log: {line}"));
+                    let reason = markers::find(line).map(|marker| marker.reason);
+                    let also = self.also.filter(|part| line.contains(part));
+                    if let Some(reason) = reason.or(also) {
+                        troubles.push(format!("kernel log: {reason}: {line}"));
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return troubles,

@@ -2,10 +2,12 @@
 //! Runs tests, each in a child process, and prints their verdicts as KTAP.
 
 use crate::oracle::Oracle;
+use crate::queue::Record;
 use crate::tests::Test;
 use crate::{cpu, sys};
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -55,16 +57,34 @@ pub(crate) fn child(name: &str) -> ExitCode {
     }
 }
 
-/// Runs all of them; fails when one did. `planned` is how many there are, where that is known
-/// before. `shows_all` is for who looks at a few: else only tests that do not pass show what
-/// they printed.
-pub(crate) fn all(
-    tests: impl Iterator<Item = &'static Test>,
-    planned: Option<usize>,
-    shows_all: bool,
-) -> ExitCode {
+/// How tests are run.
+#[derive(Default)]
+pub(crate) struct Manner {
+    /// How many there are, where that is known before.
+    pub(crate) planned: Option<usize>,
+    /// For who looks at a few: else only tests that do not pass show what they printed.
+    pub(crate) shows_all: bool,
+    /// Of a guest that takes tests from a queue. Behind a test that did not end a fresh guest
+    /// goes on with it: in this one, who knows what is left.
+    pub(crate) record: Option<Record>,
+}
+
+impl Manner {
+    /// Prints a line that must not be lost.
+    fn tell(&mut self, line: &str) {
+        if let Some(record) = &mut self.record {
+            record.line(line);
+        }
+        println!("{line}");
+        // The host shows it live; a pipe that is gone ends the run elsewhere.
+        let _ = std::io::stdout().flush();
+    }
+}
+
+/// Runs all of them; fails when one did.
+pub(crate) fn all(tests: impl Iterator<Item = &'static Test>, mut manner: Manner) -> ExitCode {
     println!("KTAP version 1");
-    if let Some(count) = planned {
+    if let Some(count) = manner.planned {
         println!("1..{count}");
     }
     let mut oracle = Oracle::new();
@@ -72,43 +92,57 @@ pub(crate) fn all(
     let mut count = 0;
     for test in tests {
         count += 1;
-        let name = test.name;
-        println!("# begins: {name}");
-        // The host shows it live; a pipe that is gone ends the run elsewhere.
-        let _ = std::io::stdout().flush();
-        let started = Instant::now();
-        let idle = cpu::idle();
-        let Run { mut verdict, told } = run(test);
-        let troubles = oracle.troubles();
-        if shows_all || verdict != Verdict::Passed || !troubles.is_empty() {
-            told.iter().for_each(|line| println!("# {line}"));
+        manner.tell(&format!("# begins: {}", test.name));
+        let ran = judged(test, &mut oracle, manner.shows_all);
+        let hands_over = ran.is_late && manner.record.is_some();
+        ran.told.iter().for_each(|line| println!("{line}"));
+        if ran.verdict == Verdict::Failed {
+            failed += 1;
+            // Before the verdict: the host takes what follows it for the next test's.
+            let left = if hands_over {
+                Vec::new()
+            } else {
+                oracle.undo()
+            };
+            left.iter()
+                .for_each(|left| println!("# cannot be undone: {left}"));
         }
-        if !troubles.is_empty() {
-            for trouble in troubles {
-                println!("# {name}: left behind: {trouble}");
-            }
-            verdict = Verdict::Failed;
-        }
-        let seconds = started.elapsed().as_secs_f64();
-        println!(
-            "# took: {seconds:.2} s, {} % idle",
-            cpu::idle_percent(idle, seconds)
-        );
-        match verdict {
-            Verdict::Passed => println!("ok {count} {name}"),
-            Verdict::Skipped(reason) => println!("ok {count} {name} # SKIP {reason}"),
-            Verdict::Failed => {
-                failed += 1;
-                println!("not ok {count} {name}");
-                oracle.undo();
-            }
+        manner.tell(&ran.verdict.line(count, test.name));
+        if hands_over {
+            println!("# hands over: {}", test.name);
+            break;
         }
     }
-    if planned.is_none() {
+    if manner.planned.is_none() {
         println!("1..{count}");
     }
     println!("# {count} tests, {failed} failed");
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// Runs a test and looks at what it left behind; what is to be printed of it.
+fn judged(test: &Test, oracle: &mut Oracle, shows_all: bool) -> Ran {
+    let started = Instant::now();
+    let idle = cpu::idle();
+    let mut ran = run(test);
+    let troubles = oracle.troubles();
+    if !troubles.is_empty() {
+        ran.verdict = Verdict::Failed;
+    }
+    if !shows_all && ran.verdict == Verdict::Passed {
+        ran.told.clear();
+    }
+    let troubles = troubles.into_iter();
+    ran.told
+        .extend(troubles.map(|trouble| format!("{}: left behind: {trouble}", test.name)));
+    let seconds = started.elapsed().as_secs_f64();
+    let idle = cpu::idle_percent(idle, seconds);
+    ran.told
+        .push(format!("took: {seconds:.2} s, {idle} % idle"));
+    for line in &mut ran.told {
+        line.insert_str(0, "# ");
+    }
+    ran
 }
 
 /// How a test ended.
@@ -119,15 +153,32 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
+impl Verdict {
+    /// As KTAP has it.
+    fn line(&self, count: usize, name: &str) -> String {
+        match self {
+            Verdict::Passed => format!("ok {count} {name}"),
+            Verdict::Skipped(reason) => format!("ok {count} {name} # SKIP {reason}"),
+            Verdict::Failed => format!("not ok {count} {name}"),
+        }
+    }
+}
+
 /// What came of one test.
-pub(crate) struct Run {
+pub(crate) struct Ran {
     pub(crate) verdict: Verdict,
+    /// It did not end in its time.
+    is_late: bool,
     /// The lines it printed.
     told: Vec<String>,
 }
 
+/// Lines of a test that wait for their reader, and those that are kept.
+const WAITING: usize = 1000;
+const KEPT: usize = 20_000;
+
 /// One test in a child.
-pub(crate) fn run(test: &Test) -> Run {
+pub(crate) fn run(test: &Test) -> Ran {
     let this = std::env::current_exe().expect("/proc is mounted");
     let mut command = Command::new(this);
     command
@@ -139,7 +190,7 @@ pub(crate) fn run(test: &Test) -> Run {
     // What a test starts is in its group, so that all of it can be ended.
     sys::in_own_group(&mut command);
     let mut child = command.spawn().expect("the test's process starts");
-    let (sender, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::sync_channel(WAITING);
     let streams: [Box<dyn std::io::Read + Send>; 2] = [
         Box::new(child.stdout.take().expect("piped")),
         Box::new(child.stderr.take().expect("piped")),
@@ -160,14 +211,19 @@ pub(crate) fn run(test: &Test) -> Run {
     }
     drop(sender);
     let limit = Instant::now() + Duration::from_secs(test.limit_s);
-    let mut told = Vec::new();
+    let mut told = VecDeque::new();
+    let mut keep = |line| {
+        if told.len() == KEPT {
+            told.pop_front();
+        }
+        told.push_back(line);
+    };
+    // The clock is looked at in each round: a test may print without an end.
     let status = loop {
         match lines.recv_timeout(Duration::from_millis(20)) {
-            Ok(line) => {
-                told.push(line);
-                continue;
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            Ok(line) => keep(line),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
         }
         if let Some(status) = child.try_wait().expect("the child is ours") {
             break Some(status);
@@ -175,15 +231,18 @@ pub(crate) fn run(test: &Test) -> Run {
         if Instant::now() > limit {
             break None;
         }
-        std::thread::sleep(Duration::from_millis(5));
     };
     // Nothing of the test's may outlive it, whatever its verdict.
     let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
     // All of it, also what a reader has not come to; a daemon may hold the pipe longer.
     let until = Instant::now() + Duration::from_secs(2);
-    while let Ok(line) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        told.push(line);
+    while Instant::now() < until {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => keep(line),
+            Err(_) => break,
+        }
     }
+    let mut told: Vec<String> = told.into();
     let verdict = match status.map(|status| status.code()) {
         Some(Some(0)) => Verdict::Passed,
         Some(Some(code)) if code == i32::from(SKIPPED) => {
@@ -201,5 +260,9 @@ pub(crate) fn run(test: &Test) -> Run {
             let _ = child.wait();
         }
     }
-    Run { verdict, told }
+    Ran {
+        verdict,
+        is_late: status.is_none(),
+        told,
+    }
 }

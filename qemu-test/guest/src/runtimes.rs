@@ -128,7 +128,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // nspawn ends its machine when it is told to end.
+        // nspawn ends its machine when it is asked to end.
         let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
         let ended = within(Duration::from_secs(5), || {
             matches!(self.0.try_wait(), Ok(Some(_)))
@@ -323,41 +323,5 @@ impl Drop for Rootless {
         // It keeps the user's namespaces in a process, which it ends by this.
         let _ = Rootless::podman(&["system", "migrate"]).output();
         let _ = fs::remove_dir_all(&self.root);
-    }
-}
-
-/// A control group, and what is in it.
-pub(crate) struct Cgroup {
-    pub(crate) folder: PathBuf,
-}
-
-impl Cgroup {
-    /// Makes it, and those on the way.
-    pub(crate) fn new(path: &str) -> Cgroup {
-        let folder = Path::new("/sys/fs/cgroup").join(path);
-        fs::create_dir_all(&folder).expect("cgroup v2 is mounted");
-        Cgroup { folder }
-    }
-
-    /// Starts a program in it, from the first instruction on.
-    pub(crate) fn run(&self, program: &Path) -> Child {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo $$ >\"$0\" && exec \"$1\""]);
-        shell.arg(self.folder.join("cgroup.procs")).arg(program);
-        shell.stdin(Stdio::null()).spawn().expect("a shell")
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let _ = fs::write(self.folder.join("cgroup.kill"), "1");
-        let mut folder = self.folder.as_path();
-        while folder != Path::new("/sys/fs/cgroup") {
-            within(Duration::from_secs(5), || {
-                fs::remove_dir(folder).is_ok() || !folder.exists()
-            });
-            let Some(parent) = folder.parent() else { break };
-            folder = parent;
-        }
     }
 }

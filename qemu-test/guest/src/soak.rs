@@ -90,7 +90,12 @@ pub(crate) fn run(scale: &str, words: &[String]) -> ExitCode {
     std::env::set_var(SCALE, scale);
     let count = parts.len();
     // They live as long as the program does.
-    run::all(parts.leak().iter(), Some(count), true)
+    let manner = run::Manner {
+        planned: Some(count),
+        shows_all: true,
+        record: None,
+    };
+    run::all(parts.leak().iter(), manner)
 }
 
 /// A figure, at the scale of this run.

@@ -9,7 +9,7 @@ use std::ffi::{c_void, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -55,7 +55,7 @@ pub(crate) fn ioctl_bytes(
 /// An ioctl with any command and any argument, pointer or not.
 pub(crate) fn ioctl_wild(fd: &impl AsRawFd, command: u64, argument: u64) -> io::Result<i64> {
     // SAFETY: Not safe by itself: the kernel may write where `argument` points
-    // to. Callers pass addresses of memory that nobody uses, or unmapped ones.
+    // to. Callers pass addresses of memory that is not used, or unmapped ones.
     result(i64::from(unsafe {
         libc::ioctl(fd.as_raw_fd(), command as _, argument)
     }))
@@ -222,7 +222,7 @@ pub(crate) fn wait(child: i32) -> i32 {
 
 /// A second descriptor of the same open file.
 pub(crate) fn duplicate(fd: &impl AsRawFd) -> OwnedFd {
-    // SAFETY: The new descriptor belongs to nobody yet.
+    // SAFETY: The new descriptor has no owner yet.
     unsafe {
         let new = libc::dup(fd.as_raw_fd());
         assert!(new >= 0);
@@ -314,6 +314,54 @@ pub(crate) fn without_capabilities(command: &mut Command, capabilities: &'static
     unsafe { command.pre_exec(drop_them) };
 }
 
+/// A process that has mapped its program and runs no instruction of it; ended with the value.
+pub(crate) struct Unborn(Child);
+
+impl Unborn {
+    pub(crate) fn of(command: &mut Command) -> io::Result<Unborn> {
+        // SAFETY: The closure makes one system call without pointers.
+        let stop_at_exec = || result(unsafe { libc::ptrace(libc::PTRACE_TRACEME) }).map(drop);
+        // SAFETY: As the closure says; it allocates nothing.
+        unsafe { command.pre_exec(stop_at_exec) };
+        let nothing = Stdio::null;
+        command.stdin(nothing()).stdout(nothing()).stderr(nothing());
+        let process = Unborn(command.spawn()?);
+        let stopped = wait(process.pid() as i32);
+        if !libc::WIFSTOPPED(stopped) {
+            return Err(io::Error::other(format!("ended with {stopped:#x}")));
+        }
+        Ok(process)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The number of the mount on top at a place, which no other one ever gets.
+pub(crate) fn mount_id(place: &std::path::Path) -> io::Result<u64> {
+    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+    let place = CString::new(place.as_os_str().as_encoded_bytes())?;
+    let flags = libc::AT_NO_AUTOMOUNT | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: A statx of zeroes is one; the kernel reads a string that ends with NUL, and
+    // writes the struct.
+    let (done, found) = unsafe {
+        let mut found: libc::statx = std::mem::zeroed();
+        let mask = STATX_MNT_ID_UNIQUE;
+        let done = libc::statx(libc::AT_FDCWD, place.as_ptr(), flags, mask, &mut found);
+        (done, found)
+    };
+    result(i64::from(done))?;
+    Ok(found.stx_mnt_id)
+}
+
 /// The process becomes another user.
 pub(crate) fn become_user(id: u32) -> io::Result<()> {
     // SAFETY: System calls without pointers (the list of groups is empty).
@@ -381,7 +429,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// From now on a signal arrives every so many microseconds (0: no more), whose
+/// From now on a signal arrives at this interval in microseconds (0: no more), whose
 /// handler only counts and restarts nothing; how many came so far.
 pub(crate) fn interrupt_every(microseconds: i64) -> u64 {
     static CAME: AtomicU64 = AtomicU64::new(0);

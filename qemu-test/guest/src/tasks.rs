@@ -2,15 +2,15 @@
 //! Sessions that record tasks, as the library opens them, and what /proc says of the same
 //! tasks.
 
+use crate::group;
 use libnsprobe::{Device, Reader, Session, SetupOptions, TaskOptions};
 use nsprobe_common::abi::{TASKS_LIFE, TASKS_UNFILTERED};
 use nsprobe_common::record::Record;
 use nsprobe_common::task::{TaskLevel, TaskRecord};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// A record of a task, and what follows it.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct TaskSession {
 }
 
 impl TaskSession {
-    /// With rings of so many bytes; nothing is recorded yet.
+    /// With rings of this size in bytes; nothing is recorded yet.
     pub(crate) fn with_rings(bytes: u64) -> TaskSession {
         let device = Device::open().expect("the device");
         let (session, reader) = device
@@ -241,52 +241,6 @@ impl Drop for Kept {
     }
 }
 
-/// A control group of the tests' own; its tasks are killed and it is removed with the value.
-pub(crate) struct Group(pub(crate) PathBuf);
-
-impl Group {
-    pub(crate) fn new(name: &str) -> Group {
-        let path = Path::new("/sys/fs/cgroup").join(name);
-        fs::create_dir(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        Group(path)
-    }
-
-    /// Its number.
-    pub(crate) fn id(&self) -> u64 {
-        fs::metadata(&self.0).expect("it is there").ino()
-    }
-
-    /// Moves a process there.
-    pub(crate) fn take(&self, pid: u32) {
-        let file = self.0.join("cgroup.procs");
-        fs::write(file, pid.to_string()).unwrap_or_else(|error| panic!("{pid}: {error}"));
-    }
-
-    /// How long its tasks ran, in nanoseconds, as the kernel has it.
-    pub(crate) fn usage_ns(&self) -> u64 {
-        usage_ns(&self.0)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        let gone = || fs::remove_dir(&self.0).is_ok();
-        crate::oracle::within(Duration::from_secs(5), gone);
-    }
-}
-
-/// How long the tasks of a control group ran, in nanoseconds, as the kernel has it.
-fn usage_ns(folder: &Path) -> u64 {
-    let stat = fs::read_to_string(folder.join("cpu.stat")).expect("cpu.stat");
-    let line = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("usage_usec "));
-    line.and_then(|value| value.parse::<u64>().ok())
-        .expect("usage_usec")
-        * 1000
-}
-
 /// How long a thread ran, in nanoseconds, as the scheduler has it.
 pub(crate) fn ran_ns(pid: u64, tid: u64) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
@@ -298,7 +252,7 @@ pub(crate) fn ran_ns(pid: u64, tid: u64) -> Option<u64> {
 pub(crate) fn ran_by_kernel(pid: u64) -> (u64, u64) {
     let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
     let group = group.trim().trim_start_matches("0::/");
-    let usage = usage_ns(&Path::new("/sys/fs/cgroup").join(group));
+    let usage = group::usage_ns(&Path::new("/sys/fs/cgroup").join(group));
     (usage, ran_ns(pid, pid).expect("it lives"))
 }
 

@@ -163,6 +163,7 @@ fn listed(test: &Test) -> String {
         ("two-cpus", TWO_CPUS.contains(&test.name)),
         ("module", is_of_the_module),
         ("quick", is_of_the_module && test.limit_s <= SLOW_S),
+        ("faults", is_in(&[fault_injection::TESTS])),
     ];
     let tags = tags.iter().filter(|(_, has)| *has);
     let tags = tags.map(|(tag, _)| *tag).collect::<Vec<_>>();

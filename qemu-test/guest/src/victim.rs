@@ -12,9 +12,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 const PAYLOAD: &str = "/payload/victims";
 /// Where they are run from: a local file system, as programs usually are.
 const FOLDER: &str = "/var/tmp/victims";
+/// Has the names of those that were used since they were last forgotten.
+const USED: &str = "/run/nsprobe-victims-used";
 
 /// The path of a victim that can be run and probed.
 pub(crate) fn path(name: &str) -> PathBuf {
+    // A test that cannot write there, as it is somebody else, has come here as root before.
+    let _ = fs::create_dir_all(USED).and_then(|()| File::create(Path::new(USED).join(name)));
     let path = Path::new(FOLDER).join(name);
     if !path.exists() {
         fs::create_dir_all(FOLDER).expect("/var/tmp is writable");
@@ -25,6 +29,18 @@ pub(crate) fn path(name: &str) -> PathBuf {
         fs::rename(&new, &path).expect("the same folder");
     }
     path
+}
+
+/// The files of those that were used since they were last forgotten.
+pub(crate) fn used() -> Vec<PathBuf> {
+    let names = fs::read_dir(USED).into_iter().flatten().flatten();
+    let files = names.map(|entry| Path::new(FOLDER).join(entry.file_name()));
+    files.collect()
+}
+
+/// Forgets which were used.
+pub(crate) fn forget_used() {
+    let _ = fs::remove_dir_all(USED);
 }
 
 /// A running victim; killed with the value.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's own probes on the same places: a counter that nobody of this
-//! project wrote.
+//! The kernel's own probes on the same places: a counter that is not
+//! of this project's making.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -40,7 +40,7 @@ impl Witness {
         Witness::of("r", file, &format!("{offset:#x}"))
     }
 
-    /// A probe that counts for nobody yet.
+    /// A probe that counts nothing yet.
     pub(crate) fn idle(file: &Path, offset: u64) -> Witness {
         Witness::make("p", file, &format!("{offset:#x}"))
     }
@@ -92,10 +92,4 @@ impl Drop for Witness {
 /// All probes that tracefs has.
 pub(crate) fn listed() -> String {
     fs::read_to_string(EVENTS).unwrap_or_default()
-}
-
-/// After a failed test.
-pub(crate) fn remove_all() {
-    let _ = fs::write("/sys/kernel/tracing/events/witness/enable", "0");
-    let _ = fs::write(EVENTS, "");
 }

@@ -58,6 +58,12 @@ fn parse(text: &str) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
+/// The longest limit of a test, in seconds; that of most where there is none.
+pub(crate) fn longest_s(tests: &[Test]) -> u64 {
+    let limits = tests.iter().map(|test| test.limit_s);
+    limits.max().unwrap_or(60)
+}
+
 /// The test of that name; else an error that names those that are like it.
 pub(crate) fn find(tests: &[Test], name: &str) -> Result<Test> {
     if let Some(test) = tests.iter().find(|test| test.name == name) {
@@ -100,6 +106,13 @@ mod tests {
         for bad in ["a", "a 1", "a b -", "a 1 - x", "a 1 -\na 2 -"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_longest_limit_is_that_of_one() {
+        assert_eq!(longest_s(&tests()), 60);
+        assert_eq!(longest_s(&tests()[1..]), 20);
+        assert_eq!(longest_s(&[]), 60);
     }
 
     #[test]

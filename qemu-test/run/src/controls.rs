@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guests that go wrong on purpose, in the ways in which nsprobe could make one go wrong. Each
 //! must be a failed run, for the right reason, and none may be taken for a crash of QEMU's own.
+//!
+//! Each is a stage like those of the tests, with a script in the place of the tests, and goes
+//! all the way to the judgement on a run.
 
-use crate::guest::{Guest, Outcome, Terminal};
+use crate::catalogue::Test;
+use crate::guest::Guest;
 use crate::ktap::{Ending, Verdict};
-use crate::suite::{remark_boots, Run};
+use crate::results::Judgement;
+use crate::suite::{Run, Stage};
+use crate::SANITIZE;
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -22,88 +29,181 @@ struct Control {
     name: &'static str,
     /// For the kernel's command line.
     append: &'static str,
-    command: &'static str,
-    /// How the run's one problem begins, and what else is in it; empty for a good run.
-    problem: (&'static str, &'static str),
+    /// Tests that are planned.
+    tests: &'static [&'static str],
+    /// What runs in the guest, and prints KTAP.
+    script: &'static str,
+    /// How long the guest may be silent.
+    silence_s: u64,
+    wanted: Wanted,
+}
+
+/// What the run must come to.
+enum Wanted {
+    Good,
+    /// Good, and this is said of it.
+    Remark(&'static str),
+    /// A failed run with a problem that has these parts.
+    Problem(&'static str, &'static str),
+    /// A failed run, as this test failed for a reason that begins so.
+    Failed(&'static str, &'static str),
+}
+
+/// The begin of a script that has one test, `t`.
+macro_rules! begins {
+    ($script:expr) => {
+        concat!("echo KTAP version 1; echo '# begins: t'; ", $script)
+    };
+}
+
+/// The test passes.
+macro_rules! passes {
+    ($script:expr) => {
+        concat!(begins!($script), " && echo ok 1 t; echo 1..1")
+    };
 }
 
 /// Waits for the trouble that was begun; the test of its absence is its end.
 macro_rules! then_wait {
-    ($command:literal) => {
-        concat!($command, "; sleep 60")
+    ($script:expr) => {
+        concat!(begins!($script), "; sleep 60")
     };
 }
+
+/// What most have in common.
+const CONTROL: Control = Control {
+    name: "",
+    append: "",
+    tests: &["t"],
+    script: "",
+    silence_s: LIMIT_S,
+    wanted: Wanted::Good,
+};
 
 const CONTROLS: &[Control] = &[
     Control {
         name: "a_good_guest_is_no_failure",
-        append: "",
-        command: "insmod /payload/nsprobe.ko && rmmod nsprobe",
-        problem: ("", ""),
+        script: passes!("insmod /payload/nsprobe.ko && rmmod nsprobe"),
+        ..CONTROL
     },
     Control {
         name: "an_oops_is_a_failure",
-        append: "",
-        command: then_wait!("echo c >/proc/sysrq-trigger"),
-        problem: ("the kernel stopped", "sysrq triggered crash"),
+        script: then_wait!("echo c >/proc/sysrq-trigger"),
+        wanted: Wanted::Problem("the kernel stopped", "sysrq triggered crash"),
+        ..CONTROL
     },
     Control {
         name: "a_breakpoint_that_was_left_in_the_kernel_is_a_failure",
-        append: "",
-        command: then_wait!("insmod /payload/trouble.ko what=breakpoint"),
-        problem: ("the kernel crashed", "Oops: int3"),
+        script: then_wait!("insmod /payload/trouble.ko what=breakpoint"),
+        wanted: Wanted::Problem("the kernel crashed", "Oops: int3"),
+        ..CONTROL
     },
     Control {
         name: "a_tracepoint_probe_that_outlives_its_module_is_a_failure",
-        append: "",
-        command: then_wait!(
+        script: then_wait!(
             "insmod /payload/trouble.ko what=tracepoint; rmmod trouble; /bin/true; /bin/true"
         ),
-        problem: ("the kernel crashed", "Oops: int3"),
+        wanted: Wanted::Problem("the kernel crashed", "Oops: int3"),
+        ..CONTROL
     },
     Control {
         name: "a_timer_that_outlives_its_module_is_a_failure",
-        append: "",
-        command: then_wait!("insmod /payload/trouble.ko what=timer; rmmod trouble"),
-        problem: ("the kernel crashed", "Oops: int3"),
+        script: then_wait!("insmod /payload/trouble.ko what=timer; rmmod trouble"),
+        wanted: Wanted::Problem("the kernel crashed", "Oops: int3"),
+        ..CONTROL
     },
     Control {
         name: "an_irq_work_that_outlives_its_module_is_a_failure",
-        append: "",
-        command: then_wait!("insmod /payload/trouble.ko what=irq_work; rmmod trouble"),
-        problem: ("the kernel crashed", "Oops: int3"),
+        script: then_wait!("insmod /payload/trouble.ko what=irq_work; rmmod trouble"),
+        wanted: Wanted::Problem("the kernel crashed", "Oops: int3"),
+        ..CONTROL
     },
     Control {
         name: "a_warning_is_a_failure",
-        append: "",
-        command: then_wait!("insmod /payload/trouble.ko what=warning"),
-        problem: ("the kernel warned", "trouble"),
+        script: then_wait!("insmod /payload/trouble.ko what=warning"),
+        wanted: Wanted::Problem("the kernel warned", "trouble"),
+        ..CONTROL
     },
     Control {
         name: "a_stalled_cpu_is_a_failure",
         append: "rcupdate.rcu_cpu_stall_timeout=3",
-        command: then_wait!("insmod /payload/trouble.ko what=stall"),
-        problem: ("an RCU reader does not end", "stall"),
+        script: then_wait!("insmod /payload/trouble.ko what=stall"),
+        wanted: Wanted::Problem("an RCU reader does not end", "stall"),
+        ..CONTROL
     },
     Control {
         name: "a_task_that_hangs_is_a_failure",
         append: "sysctl.kernel.hung_task_timeout_secs=2",
-        command: then_wait!("insmod /payload/trouble.ko what=hang"),
-        problem: ("a task hangs in the kernel", "trouble"),
+        script: then_wait!("insmod /payload/trouble.ko what=hang"),
+        wanted: Wanted::Problem("a task hangs in the kernel", "trouble"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_freed_object_that_is_written_is_a_failure_where_memory_is_checked",
+        append: SANITIZE,
+        script: then_wait!("insmod /payload/trouble.ko what=freed_object"),
+        wanted: Wanted::Problem("freed slab memory was written", "Poison overwritten"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_freed_object_that_is_read_is_a_failure_where_memory_is_checked",
+        append: SANITIZE,
+        script: then_wait!("insmod /payload/trouble.ko what=guarded_object"),
+        wanted: Wanted::Problem("use of freed or foreign", "KFENCE: use-after-free read"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_freed_page_that_is_written_is_a_failure_where_memory_is_checked",
+        append: SANITIZE,
+        script: then_wait!("insmod /payload/trouble.ko what=freed_page"),
+        wanted: Wanted::Problem("a freed page was written", "memory corruption"),
+        ..CONTROL
     },
     Control {
         name: "an_end_without_a_verdict_is_a_failure",
-        append: "",
-        command: "echo o >/proc/sysrq-trigger; sleep 60",
-        problem: ("the guest ended without a verdict", ""),
+        script: begins!("echo o >/proc/sysrq-trigger; sleep 60"),
+        wanted: Wanted::Problem("the guest ended without a verdict", ""),
+        ..CONTROL
     },
     Control {
         name: "a_silent_guest_is_a_failure",
-        append: "",
-        command: "while :; do :; done",
-        problem: ("silent for", ""),
+        script: begins!("while :; do :; done"),
+        silence_s: 30,
+        wanted: Wanted::Problem("silent for", ""),
+        ..CONTROL
+    },
+    Control {
+        name: "a_test_that_is_left_in_the_queue_is_a_failure",
+        tests: &["t", "u"],
+        script: passes!("true"),
+        wanted: Wanted::Failed("u", "0 verdicts where 1 were due"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_skip_that_is_not_listed_is_a_failure",
+        script: begins!("echo 'ok 1 t # SKIP no reason'; echo 1..1"),
+        wanted: Wanted::Failed("t", "skipped, which no list allows"),
+        ..CONTROL
+    },
+    // What it says is said by no processor's kernel: see `oops.rs`.
+    Control {
+        name: "a_guest_that_dies_of_qemu_is_followed_by_another_one",
+        script: begins!(
+            "if mkdir /run/queue/died 2>/dev/null; then
+                say() { echo \"<1>$*\" >/dev/kmsg; }
+                say 'Oops: int3: 0000 [#1] SMP'; say 'RIP: 0010:f+0x1/0x2'
+                say 'Code: 66 90 0f 1f 44 <00> 00'
+                echo o >/proc/sysrq-trigger; sleep 60
+            fi
+            echo ok 1 t; echo '# begins: t'; echo ok 2 t; echo 1..2"
+        ),
+        wanted: Wanted::Remark(OF_QEMU),
+        ..CONTROL
     },
 ];
+
+/// What is said of a guest that another one followed.
+const OF_QEMU: &str = "died of QEMU's own doing";
 
 /// Controls that were chosen.
 pub(crate) struct Controls(Vec<&'static Control>);
@@ -166,20 +266,14 @@ impl Control {
     }
 
     fn run(&self, run: &Run, guest: &Guest) -> Result<()> {
-        let folder = guest.folder.join(format!("{PREFIX}{}", self.name));
-        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let guest = Guest {
-            folder,
-            append: format!("{} {}", guest.append, self.append),
-            cpus: Some(1),
-            timeout: Duration::from_secs(LIMIT_S),
-            silence: Duration::from_secs(30),
-            ..guest.clone()
-        };
         let started = Instant::now();
-        let outcome = guest.run(self.command, Terminal::Pipe(&mut |_| {}))?;
-        remark_boots(&mut run.results(), &guest, &outcome);
-        let wrong = self.what_is_wrong(&outcome, guest.died_of_qemu()?);
+        let judgement = self.judged(guest)?;
+        let wrong = self.wanted.is_missed_by(&judgement);
+        // Such as that of a boot that was tried again.
+        let others = judgement.remarks.into_iter();
+        for remark in others.filter(|remark| !remark.contains(OF_QEMU)) {
+            run.results().remark(remark);
+        }
         let verdict = Verdict {
             name: self.name.into(),
             ending: if wrong.is_none() {
@@ -195,20 +289,116 @@ impl Control {
         Ok(())
     }
 
-    /// Why this outcome is not the one that this guest must have.
-    fn what_is_wrong(&self, outcome: &Outcome, is_qemus: bool) -> Option<String> {
-        let (begin, part) = self.problem;
-        let told = &outcome.problems;
-        if begin.is_empty() {
-            let is_good = told.is_empty() && outcome.status == Some(0);
-            return (!is_good).then(|| format!("status {:?}, problems {told:?}", outcome.status));
+    /// What a run of this guest alone comes to.
+    fn judged(&self, guest: &Guest) -> Result<Judgement> {
+        let folder = guest.folder.join(self.full_name());
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let mut guest = Guest {
+            folder,
+            cpus: Some(1),
+            timeout: Duration::from_secs(LIMIT_S),
+            silence: Duration::from_secs(self.silence_s),
+            ..guest.clone()
+        };
+        guest.append(self.append);
+        if let Wanted::Remark(_) = self.wanted {
+            // Only there may a crash be QEMU's own.
+            guest.accel = "tcg".into();
         }
-        if is_qemus {
-            return Some(format!("it counts as QEMU's own: {told:?}"));
+        let test = |name: &&str| Test {
+            name: (*name).to_owned(),
+            limit_s: LIMIT_S,
+            tags: BTreeSet::new(),
+        };
+        let stage = Stage {
+            prefix: "",
+            tests: self.tests.iter().map(test).collect(),
+            guests: 1,
+            guest,
+            seed: 0,
+            shows_all: false,
+            script: Some(self.script),
+        };
+        let run = Run::quiet();
+        run.plan(&stage);
+        stage.run(&run)?;
+        let judgement = run.results().judge();
+        Ok(judgement)
+    }
+}
+
+impl Wanted {
+    /// Why this judgement is not the one that is wanted.
+    fn is_missed_by(&self, judgement: &Judgement) -> Option<String> {
+        let has_remark = |part: &str| {
+            let mut remarks = judgement.remarks.iter();
+            remarks.any(|remark| remark.contains(part))
+        };
+        let is_good = judgement.status() == 0 && judgement.failed.is_empty();
+        let is_met = match self {
+            Wanted::Good => is_good && !has_remark(OF_QEMU),
+            Wanted::Remark(part) => is_good && has_remark(part),
+            Wanted::Problem(one, other) => {
+                let mut problems = judgement.problems.iter();
+                problems.any(|problem| problem.contains(one) && problem.contains(other))
+            }
+            Wanted::Failed(test, why) => {
+                let mut failed = judgement.failed.iter();
+                failed.any(|(name, reason)| name == test && reason.starts_with(why))
+            }
+        };
+        let is_right = match self {
+            Wanted::Good | Wanted::Remark(_) => is_met,
+            _ => is_met && judgement.status() == 1 && !has_remark(OF_QEMU),
+        };
+        (!is_right).then(|| format!("the run came to {judgement:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Results;
+
+    fn judged(problem: Option<&str>, remark: Option<&str>) -> Judgement {
+        let mut results = Results::default();
+        results.plan("t", 1);
+        let verdict = Verdict {
+            name: "t".into(),
+            ending: Ending::Passed,
+            seconds: 0.0,
+            idle_percent: 0,
+            notes: Vec::new(),
+        };
+        results.add("t", "a", verdict);
+        if let Some(text) = problem {
+            results.problem(text.into());
         }
-        let is_seen = told
-            .iter()
-            .any(|problem| problem.starts_with(begin) && problem.contains(part));
-        (!is_seen).then(|| format!("no problem {begin:?} with {part:?} in {told:?}"))
+        if let Some(text) = remark {
+            results.remark(text.into());
+        }
+        results.judge()
+    }
+
+    #[test]
+    fn a_control_sees_what_is_not_as_it_must_be() {
+        let is_met = |wanted: Wanted, judgement: &Judgement| {
+            let missed = wanted.is_missed_by(judgement);
+            missed.is_none()
+        };
+        let good = judged(None, None);
+        let bad = judged(Some("a: the kernel warned: WARNING: x"), None);
+        let of_qemu = judged(Some("a: the kernel warned: WARNING: x"), Some(OF_QEMU));
+        assert!(is_met(Wanted::Good, &good) && !is_met(Wanted::Good, &bad));
+        let warned = || Wanted::Problem("the kernel warned", "x");
+        assert!(is_met(warned(), &bad));
+        assert!(!is_met(warned(), &good) && !is_met(warned(), &of_qemu));
+        assert!(!is_met(Wanted::Problem("the kernel warned", "y"), &bad));
+        assert!(!is_met(Wanted::Failed("t", ""), &good));
+        assert!(!is_met(Wanted::Remark(OF_QEMU), &good));
+        assert!(is_met(
+            Wanted::Remark(OF_QEMU),
+            &judged(None, Some(OF_QEMU))
+        ));
     }
 }

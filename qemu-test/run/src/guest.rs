@@ -6,6 +6,7 @@
 //! the host: the payload, read-only, and `out`, where the command lies that
 //! the guest's init runs.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,40 @@ const TICK: Duration = Duration::from_millis(20);
 const BOOTS: usize = 3;
 
 impl Guest {
+    /// One for unit tests, which boots nothing.
+    #[cfg(test)]
+    pub(crate) fn in_folder(folder: &Path) -> Guest {
+        Guest {
+            project: folder.to_owned(),
+            image: folder.to_owned(),
+            payload: folder.to_owned(),
+            folder: folder.to_owned(),
+            accel: "tcg".into(),
+            cpus: None,
+            memory: None,
+            queue: None,
+            append: String::new(),
+            timeout: Duration::MAX,
+            silence: Duration::MAX,
+            verbose: false,
+            stop: Arc::default(),
+        }
+    }
+
+    /// Whether it has CPUs that run at the same time.
+    pub(crate) fn has_cpus_at_once(&self) -> bool {
+        let smp = env::var("SMP").ok().and_then(|smp| smp.parse().ok());
+        // Two are what scripts/qemu.sh gives.
+        let cpus = self.cpus.or(smp).unwrap_or(2);
+        cpus > 1 && !["icount", "turns"].contains(&self.accel.as_str())
+    }
+
+    /// More words for the kernel's command line.
+    pub(crate) fn append(&mut self, words: &str) {
+        self.append.push(' ');
+        self.append.push_str(words);
+    }
+
     /// Boots, runs the shell script `command` in the guest, and powers off.
     pub(crate) fn run(&self, command: &str, mut terminal: Terminal<'_>) -> Result<Outcome> {
         for died_booting in 0.. {
@@ -315,5 +350,29 @@ fn pump(qemu: &mut Child, watch: &mut Watch<'_>, sink: &mut dyn FnMut(&[u8])) ->
         if !watch.tick()? {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_that_take_turns_do_not_run_at_once() {
+        let of = |cpus, accel: &str| {
+            let mut guest = Guest::in_folder(Path::new("/nowhere"));
+            (guest.cpus, guest.accel) = (Some(cpus), accel.into());
+            guest.has_cpus_at_once()
+        };
+        assert!(of(2, "tcg") && of(4, "kvm"));
+        assert!(!of(1, "tcg") && !of(2, "turns") && !of(2, "icount"));
+    }
+
+    #[test]
+    fn words_for_the_kernel_do_not_run_together() {
+        let mut guest = Guest::in_folder(Path::new("/nowhere"));
+        guest.append("preempt=full");
+        guest.append("slab_debug=FZPU");
+        assert!(guest.append.ends_with("preempt=full slab_debug=FZPU"));
     }
 }

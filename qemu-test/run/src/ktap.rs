@@ -3,7 +3,7 @@
 //!
 //! A guest may die half-way and print nothing wrong. So verdicts come in order, a plan must
 //! say how many there were, and a test says when it begins: what began and has no verdict was
-//! interrupted.
+//! interrupted. What a crash has cut off is made up for by the guest's record (`catch_up`).
 
 use std::mem;
 
@@ -39,6 +39,7 @@ pub(crate) struct Stream {
     running: Option<String>,
     notes: Vec<String>,
     took: (f64, u32),
+    hands_over: Option<String>,
     problems: Vec<String>,
 }
 
@@ -51,6 +52,8 @@ pub(crate) struct End {
     pub(crate) problems: Vec<String>,
     /// What is missing, which a crash of the guest explains.
     pub(crate) missing: Vec<String>,
+    /// The test that did not end, behind which a fresh guest is to go on.
+    pub(crate) hands_over: Option<String>,
 }
 
 /// A line that has a meaning.
@@ -60,6 +63,7 @@ enum Line<'a> {
     Plan(u64),
     Begins(&'a str),
     Took(f64, u32),
+    HandsOver(&'a str),
     BailOut(&'a str),
     Verdict {
         number: u64,
@@ -89,6 +93,7 @@ impl Stream {
             Some(Line::Plan(count)) => self.plan = Some(count),
             Some(Line::Begins(name)) => self.running = Some(name.to_owned()),
             Some(Line::Took(seconds, idle)) => self.took = (seconds, idle),
+            Some(Line::HandsOver(name)) => self.hands_over = Some(name.to_owned()),
             Some(Line::BailOut(why)) => self.problem(&format!("the tests gave up: {why}")),
             Some(Line::Verdict {
                 number,
@@ -128,9 +133,30 @@ impl Stream {
         self.problems.push(text.to_owned());
     }
 
+    /// Takes what the guest has written to its record as well: what began, and the verdicts. A
+    /// guest that crashes may take lines of its terminal with it.
+    pub(crate) fn catch_up(&mut self, record: &str) -> Vec<Verdict> {
+        let is_verdict = |line: &str| matches!(parse(line), Some(Line::Verdict { .. }));
+        let mut seen = 0;
+        let unseen = record.lines().filter(|line| {
+            let is_unseen = seen >= self.seen;
+            seen += u64::from(is_verdict(line));
+            is_unseen
+        });
+        let unseen: Vec<_> = unseen.collect();
+        if unseen.iter().any(|line| is_verdict(line)) {
+            // Of a line that was cut off.
+            self.partial.clear();
+        }
+        let verdicts = unseen.into_iter().filter_map(|line| self.line(line));
+        verdicts.collect()
+    }
+
     /// Nothing more comes.
-    pub(crate) fn finish(mut self) -> (End, Vec<Verdict>) {
-        let last = self.feed(b"\n");
+    pub(crate) fn finish(self) -> End {
+        // What it would have been is not known.
+        let cut = String::from_utf8_lossy(&self.partial);
+        let cut = (!cut.is_empty()).then(|| format!("the last line is cut off: {cut:?}"));
         let missing = if !self.has_begun {
             Some("no test output at all".to_owned())
         } else {
@@ -142,12 +168,12 @@ impl Stream {
                 Some(_) => None,
             }
         };
-        let end = End {
+        End {
             interrupted: self.running,
             problems: self.problems,
-            missing: missing.into_iter().collect(),
-        };
-        (end, last)
+            missing: missing.into_iter().chain(cut).collect(),
+            hands_over: self.hands_over,
+        }
     }
 }
 
@@ -160,6 +186,9 @@ fn parse(text: &str) -> Option<Line<'_>> {
     }
     if let Some(name) = text.strip_prefix("# begins: ") {
         return Some(Line::Begins(name));
+    }
+    if let Some(name) = text.strip_prefix("# hands over: ") {
+        return Some(Line::HandsOver(name));
     }
     if let Some(took) = text.strip_prefix("# took: ") {
         let (seconds, idle) = took.strip_suffix(" % idle")?.split_once(" s, ")?;
@@ -197,9 +226,7 @@ mod tests {
         for piece in text.as_bytes().chunks(7) {
             verdicts.extend(stream.feed(piece));
         }
-        let (end, last) = stream.finish();
-        verdicts.extend(last);
-        (verdicts, end)
+        (verdicts, stream.finish())
     }
 
     const GOOD: &str = "KTAP version 1\n1..3\n# begins: a\n# took: 1.25 s, 40 % idle\nok 1 a\n\
@@ -224,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_plan_may_stand_at_the_end() {
-        let (verdicts, end) = read("KTAP version 1\n# begins: a\nok 1 a\n1..1");
+        let (verdicts, end) = read("KTAP version 1\n# begins: a\nok 1 a\n1..1\n");
         assert_eq!((verdicts.len(), end), (1, End::default()));
     }
 
@@ -264,6 +291,52 @@ mod tests {
         ] {
             assert_ne!(read(text).1.problems, [""; 0], "{text:?}");
         }
+    }
+
+    /// `ok 1 a # SK` was taken for a test that passed.
+    #[test]
+    fn a_line_that_is_cut_off_means_nothing() {
+        let whole = "KTAP version 1\n1..1\n# begins: a\nok 1 a # SKIP no PMU";
+        for cut in [whole, whole.strip_suffix("IP no PMU").expect("its end")] {
+            let (verdicts, end) = read(cut);
+            assert_eq!(verdicts.len(), 0);
+            assert_eq!(end.interrupted.as_deref(), Some("a"));
+            assert!(end.missing[1].contains("cut off"), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_terminal_lost_is_in_the_record() {
+        let record = "# begins: a\nnot ok 1 a\n# begins: b\nok 2 b\n# begins: c\n";
+        let lost = |terminal: &str| {
+            let mut stream = Stream::default();
+            let mut verdicts = stream.feed(terminal.as_bytes());
+            verdicts.extend(stream.catch_up(record));
+            (verdicts, stream.finish())
+        };
+        for terminal in [
+            "KTAP version 1\n",
+            "KTAP version 1\n# begins: a\n# values: 1\n",
+            "KTAP version 1\n# begins: a\nnot ok 1",
+            "KTAP version 1\n# begins: a\nnot ok 1 a\n# begi",
+            "KTAP version 1\n# begins: a\nnot ok 1 a\n# begins: b\nok 2 b\n",
+            "KTAP version 1\n# begins: a\nnot ok 1 a\n# begins: b\nok 2 b\n# begins: c\n",
+        ] {
+            let (verdicts, end) = lost(terminal);
+            let endings: Vec<_> = verdicts.iter().map(|verdict| &verdict.ending).collect();
+            assert_eq!(endings, [&Ending::Failed, &Ending::Passed], "{terminal:?}");
+            assert_eq!(end.interrupted.as_deref(), Some("c"), "{terminal:?}");
+            assert_eq!(end.problems, [""; 0], "{terminal:?}");
+        }
+    }
+
+    #[test]
+    fn a_guest_hands_over_behind_a_test_that_does_not_end() {
+        let text = "KTAP version 1\n# begins: a\nnot ok 1 a\n# hands over: a\n1..1\n";
+        let (verdicts, end) = read(text);
+        assert_eq!(verdicts.len(), 1);
+        assert_eq!(end.hands_over.as_deref(), Some("a"));
+        assert_eq!((end.problems, end.missing), (Vec::new(), Vec::new()));
     }
 
     #[test]

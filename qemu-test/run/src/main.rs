@@ -12,6 +12,7 @@ mod guest;
 mod ktap;
 mod oops;
 mod order;
+mod owed;
 mod preflight;
 mod report;
 mod results;
@@ -62,10 +63,10 @@ struct Options {
     /// Seconds until a run that does not end is ended
     #[arg(long, global = true, default_value_t = 4200)]
     timeout: u64,
-    /// Seconds without any output until a run is ended: more than a test may take, which says
-    /// nothing before its end
-    #[arg(long, global = true, default_value_t = 600)]
-    silence: u64,
+    /// Seconds without any output until a run is ended [default: more than any test may take,
+    /// which says nothing before its end]
+    #[arg(long, global = true)]
+    silence: Option<u64>,
     /// Shows the kernel's console as well, on stderr
     #[arg(short, long, global = true)]
     verbose: bool,
@@ -109,7 +110,7 @@ struct Selection {
 const UNAVAILABLE: u8 = 69;
 
 /// For `--sanitize`: each allocation may be guarded, freed memory is filled,
-/// and a task that hangs is told after 20 seconds.
+/// and a task that hangs is reported after 20 seconds.
 const SANITIZE: &str = "kfence.sample_interval=1 slab_debug=FZPU page_poison=1 \
                         sysctl.kernel.hung_task_timeout_secs=20";
 
@@ -172,13 +173,24 @@ fn prepare(options: &Options) -> Result<Guest> {
         queue: None,
         stop: Arc::default(),
         timeout: Duration::from_secs(options.timeout),
-        silence: Duration::from_secs(options.silence),
+        silence: Duration::from_secs(options.silence.unwrap_or_else(|| silence_s(&payload))),
         verbose: options.verbose,
         project,
         image,
         payload,
         accel,
     })
+}
+
+/// What a guest may need beyond the limit of a test until it says so, in seconds: to end it,
+/// and to look at what it left.
+const BEYOND_S: u64 = 120;
+
+/// How long a guest may be silent, which is as long as the longest of its tests may run.
+fn silence_s(payload: &Path) -> u64 {
+    // Without tests there is none to wait for.
+    let tests = catalogue::read(payload).unwrap_or_default();
+    catalogue::longest_s(&tests) + BEYOND_S
 }
 
 /// The folder above this one that holds the scripts.
@@ -238,6 +250,7 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
         },
         seed,
         shows_all: selection.only.is_some(),
+        script: None,
     };
     let mut stages = Vec::new();
     let mut chosen_controls = None;
@@ -266,7 +279,7 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
         if selection.sanitised {
             let module = chosen(&|test| test.has(MODULE));
             let mut close = stage("sanitised.", module, 1, 4, seed.wrapping_add(1));
-            close.guest.append += SANITIZE;
+            close.guest.append(SANITIZE);
             let memory = env::var_os("MEMORY").is_none();
             close.guest.memory = memory.then(|| String::from("512M"));
             stages.push(close);
@@ -316,7 +329,7 @@ fn seed_of_commit(project: &Path) -> u64 {
 
 fn exec(guest: &Guest, command: &str) -> Result<u8> {
     let mut outcome = guest.run(command, Terminal::Pipe(&mut show))?;
-    outcome.problems.extend(carried::problems(guest)?);
+    outcome.problems.extend(carried::problems(guest, false)?);
     let status = outcome.status.and_then(|status| u8::try_from(status).ok());
     match status {
         Some(status) if outcome.problems.is_empty() => Ok(status),
@@ -328,7 +341,7 @@ fn exec(guest: &Guest, command: &str) -> Result<u8> {
 }
 
 fn shell(mut guest: Guest) -> Result<u8> {
-    guest.append += " nsprobe.tty";
+    guest.append("nsprobe.tty");
     guest.timeout = Duration::MAX;
     eprintln!("the payload is /payload; the guest ends with the shell (Ctrl-D)");
     let outcome = guest.run("stty sane; exec bash", Terminal::Inherit)?;

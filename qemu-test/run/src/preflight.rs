@@ -5,23 +5,28 @@ use anyhow::{bail, Context, Result};
 use nix::sys::statvfs::statvfs;
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What a run may write where QEMU keeps what guests write to their disks, and in its folder.
 const NEEDED_MIB: u64 = 2048;
 
+/// The kernel of an image, or of a payload's module.
+pub(crate) fn kernel(folder: &Path) -> std::io::Result<String> {
+    let text = fs::read_to_string(folder.join("kver"))?;
+    Ok(text.trim().to_owned())
+}
+
 /// The module must be built for the image's kernel.
 pub(crate) fn same_kernel(image: &Path, payload: &Path) -> Result<()> {
-    let read = |file: PathBuf| fs::read_to_string(file).map(|text| text.trim().to_owned());
-    let image_has = image.join("kver");
-    let kernel = read(image_has.clone()).with_context(|| {
+    let kernel = kernel(image).with_context(|| {
         format!(
             "{}: no guest's image; scripts/image.sh makes one",
-            image_has.display()
+            image.display()
         )
     })?;
     // Without one there is no module, and what needs it says so.
-    if let Ok(module) = read(payload.join("kver")) {
+    if let Ok(module) = self::kernel(payload) {
         if module != kernel {
             bail!(
                 "the module is built for {module} and the image {} has {kernel}: \
@@ -66,12 +71,23 @@ fn link_all(from: &Path, to: &Path) -> std::io::Result<()> {
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             link_all(&entry.path(), &target)?;
-        } else if fs::hard_link(entry.path(), &target).is_err() {
-            // Another file system.
-            fs::copy(entry.path(), &target)?;
+        } else {
+            link(&entry.path(), &target)?;
         }
     }
     Ok(())
+}
+
+/// A file as it is now. A name that is there no more was that of a file which a build beside
+/// this has given its own name by now (scripts/payload.sh).
+fn link(from: &Path, to: &Path) -> std::io::Result<()> {
+    let linked = fs::hard_link(from, to);
+    // Another file system takes no link.
+    let kept = linked.or_else(|_| fs::copy(from, to).map(drop));
+    match kept {
+        Err(error) if error.kind() == ErrorKind::NotFound && !from.exists() => Ok(()),
+        kept => kept,
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +118,18 @@ mod tests {
         for folder in [image, payload] {
             fs::remove_dir_all(folder).expect("it is ours");
         }
+    }
+
+    #[test]
+    fn a_name_that_a_build_has_changed_meanwhile_is_no_fault() {
+        let folder = folder("vanishes");
+        let (from, to) = (folder.join("nsprobe.1234"), folder.join("kept"));
+        link(&from, &to).expect("it is there no more");
+        fs::write(&from, "new").expect("it is writable");
+        link(&from, &to).expect("it is there");
+        assert!(to.exists());
+        link(&from, &folder.join("no/such")).expect_err("there is no such folder");
+        fs::remove_dir_all(folder).expect("it is ours");
     }
 
     #[test]

@@ -45,8 +45,7 @@ pub(crate) fn finish(folder: &Path, results: &Results) -> Result<u8> {
         eprintln!("qemu-test: {problem}");
     }
     for (name, why) in &judgement.failed {
-        let alone = name.rsplit('.').next().unwrap_or(name);
-        eprintln!("failed: {name} ({why}); alone again: make test ONLY={alone}");
+        eprintln!("failed: {name} ({why}); alone again: {}", alone(name));
     }
     eprintln!("logs: {}", folder.display());
     let counts = judgement.counts;
@@ -54,7 +53,19 @@ pub(crate) fn finish(folder: &Path, results: &Results) -> Result<u8> {
         "{} passed, {} failed, {} skipped",
         counts.passed, counts.failed, counts.skipped
     );
-    Ok(u8::from(counts.failed > 0))
+    Ok(judgement.status())
+}
+
+/// The command that runs a test alone, as its stage does.
+fn alone(name: &str) -> String {
+    match name.split_once('.') {
+        // The test itself says what it needs.
+        Some(("races", test)) => format!("make test ONLY={test}"),
+        Some(("sanitised", test)) => format!(
+            "SMP=4 MEMORY=512M cargo run --release -p nsprobe-qemu-run -- --sanitize test --only {test}"
+        ),
+        _ => format!("make test ONLY={name}"),
+    }
 }
 
 /// The lines around the trouble, or the last ones.
@@ -70,6 +81,19 @@ fn excerpt<'a>(log: &'a str, trouble: Option<&str>) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_is_run_alone_as_in_its_stage() {
+        assert_eq!(alone("a"), "make test ONLY=a");
+        assert_eq!(alone("races.a"), "make test ONLY=a");
+        // The controls are known by their whole names.
+        assert_eq!(alone("runner.an_oops"), "make test ONLY=runner.an_oops");
+        let sanitised = alone("sanitised.a");
+        assert!(
+            sanitised.ends_with("--sanitize test --only a"),
+            "{sanitised}"
+        );
+    }
 
     #[test]
     fn excerpt_holds_the_cause() {

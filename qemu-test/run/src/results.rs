@@ -26,6 +26,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     entries: BTreeMap<String, Entry>,
+    /// The kernel that they run on.
+    pub(crate) kernel: String,
     /// What went wrong outside of tests.
     problems: Vec<String>,
     /// What happened and is no failure, but must be known.
@@ -48,6 +50,13 @@ pub(crate) struct Judgement {
     pub(crate) failed: Vec<(String, String)>,
     pub(crate) problems: Vec<String>,
     pub(crate) remarks: Vec<String>,
+}
+
+impl Judgement {
+    /// The exit status of the run.
+    pub(crate) fn status(&self) -> u8 {
+        u8::from(self.counts.failed > 0)
+    }
 }
 
 /// A line of `times.tsv`.
@@ -135,7 +144,7 @@ impl Results {
             ..Judgement::default()
         };
         for (name, entry) in &self.entries {
-            match entry.judge(name) {
+            match entry.judge(name, &self.kernel) {
                 Ok(Ending::Skipped(_)) => judgement.counts.skipped += 1,
                 Ok(_) => judgement.counts.passed += 1,
                 Err(why) => {
@@ -157,7 +166,7 @@ impl Results {
 
 impl Entry {
     /// How the test ended; or why it did not pass.
-    fn judge(&self, name: &str) -> Result<Ending, String> {
+    fn judge(&self, name: &str, kernel: &str) -> Result<Ending, String> {
         if let Some(done) = self.done.iter().find(|done| done.failed()) {
             return Err(format!("failed in guest {}", done.guest));
         }
@@ -174,7 +183,7 @@ impl Entry {
         }
         for done in &self.done {
             if let Ending::Skipped(reason) = &done.verdict.ending {
-                if !skips::is_allowed(name, reason) {
+                if !skips::is_allowed(kernel, name, reason) {
                     return Err(format!("skipped, which no list allows: {reason}"));
                 }
                 return Ok(done.verdict.ending.clone());
@@ -248,6 +257,12 @@ mod tests {
     fn a_skip_that_no_list_allows_is_a_failure() {
         let mut results = planned(&["a"]);
         results.add("a", "one", verdict(Ending::Skipped("no gdb".into())));
+        assert_eq!(counts(&results), (0, 1, 0));
+        let skipped = Ending::Skipped("no FAULT_INJECTION in this kernel".into());
+        let mut results = planned(&["probes_are_attached_or_not"]);
+        results.add("probes_are_attached_or_not", "one", verdict(skipped));
+        assert_eq!(counts(&results), (0, 0, 1));
+        results.kernel = "7.2.12+deb13-amd64-lockdep".into();
         assert_eq!(counts(&results), (0, 1, 0));
     }
 

@@ -1,53 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel's console must never say, and the guest's last word on it.
+//! What the guest's init says on the kernel's console, and what the kernel must never say there.
 
-/// A part of a console line that means a failed run, and why.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Marker {
-    pub(crate) text: &'static str,
-    pub(crate) reason: &'static str,
-}
+#[path = "../../markers.rs"]
+mod markers;
 
-const fn marker(text: &'static str, reason: &'static str) -> Marker {
-    Marker { text, reason }
-}
-
-/// The first match of a line counts, so the telling ones come first.
-const MARKERS: &[Marker] = &[
-    marker("leaking uprobe", "a probe outlived its process's memory"),
-    marker("KFENCE:", "use of freed or foreign kernel memory"),
-    marker("KASAN:", "use of freed or foreign kernel memory"),
-    marker("UBSAN:", "undefined behaviour in the kernel"),
-    marker("refcount_t:", "a reference count went wrong"),
-    marker("list_add corruption", "a kernel list is damaged"),
-    marker("list_del corruption", "a kernel list is damaged"),
-    marker("soft lockup", "a CPU did not schedule"),
-    marker("hard LOCKUP", "a CPU took no interrupts"),
-    marker("rcu_preempt detected", "an RCU reader does not end"),
-    marker("rcu_tasks", "a task does not pass through the scheduler"),
-    marker("detected stall", "an RCU reader does not end"),
-    marker("blocked for more than", "a task hangs in the kernel"),
-    marker("possible circular locking", "a lock order is broken"),
-    marker("possible recursive locking", "a lock is taken twice"),
-    marker("suspicious RCU usage", "an RCU rule is broken"),
-    marker("scheduling while atomic", "it slept where it must not"),
-    marker("sleeping function called", "it slept where it must not"),
-    marker("Bad page state", "a page was freed in use"),
-    marker("BUG kmalloc", "slab memory was overwritten"),
-    marker("Object already free", "slab memory was freed twice"),
-    marker("Redzone overwritten", "slab memory was overwritten"),
-    marker("Poison overwritten", "freed slab memory was written"),
-    marker("general protection fault", "the kernel used a wild pointer"),
-    marker("Unable to handle", "the kernel used a wild pointer"),
-    marker("unable to handle", "the kernel used a wild pointer"),
-    marker("Oops", "the kernel crashed"),
-    marker("BUG:", "the kernel found a bug"),
-    marker("kernel BUG at", "the kernel found a bug"),
-    marker("WARNING:", "the kernel warned"),
-    marker("Kernel panic", "the kernel stopped"),
-    marker("Out of memory:", "the guest ran out of memory"),
-    marker("Call Trace:", "the kernel printed a stack"),
-];
+pub(crate) use markers::find;
 
 /// The guest's init ends each run with this and a number.
 const VERDICT: &str = "nsprobe-guest: exit ";
@@ -58,15 +15,6 @@ const RUNNING: &str = "nsprobe-guest: running";
 /// Whether the line says that the guest's command starts.
 pub(crate) fn running(line: &str) -> bool {
     line.contains(RUNNING)
-}
-
-/// The marker that a console line holds.
-pub(crate) fn find(line: &str) -> Option<&'static Marker> {
-    // What a program wrote there itself is no trouble of the kernel's.
-    if line.contains("nsprobe-guest:") {
-        return None;
-    }
-    MARKERS.iter().find(|marker| line.contains(marker.text))
 }
 
 /// The exit status, when the line is the guest's verdict.
@@ -107,6 +55,15 @@ mod tests {
                 "[   30.0] rcu: INFO: rcu_preempt self-detected stall on CPU",
                 "detected stall",
             ),
+            (
+                "[   30.0] rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: {",
+                "rcu_preempt detected",
+            ),
+            (
+                "[  600.0] INFO: rcu_tasks detected stalls on tasks:",
+                "rcu_tasks detected",
+            ),
+            ("[    9.0] pagealloc: memory corruption", "pagealloc:"),
             ("[   30.0] Kernel panic - not syncing: x", "Kernel panic"),
             ("[   30.0] Oops: 0000 [#1] SMP", "Oops"),
         ] {
@@ -123,6 +80,9 @@ mod tests {
             "[    0.3] kfence: initialized - using 2097152 bytes for 255 objects",
             "[    5.0] nsprobe: module verification failed: signature and/or required key missing - tainting kernel",
             "[    5.0] nsprobe-guest: exit 0",
+            // Of kernel/rcu/tasks.h and kernel/debug/debug_core.c.
+            "[   99.0] rcu_tasks: rcu_tasks_wait_gp: rcu_tasks grace period number 9 (since boot) is 2500 jiffies old.",
+            "[   99.0] BP install failed: ffffffff81000000",
         ] {
             assert_eq!(text(line), None, "{line}");
         }

@@ -21,7 +21,7 @@ pub(crate) enum Caller {
     ByFramePointer,
 }
 
-/// Offsets in a file of so many instructions, or fewer. None of Go's runtime: much of it
+/// Offsets in a file of this number of instructions, or fewer. None of Go's runtime: much of it
 /// runs on stacks of its own, from which frame pointers lead to others.
 pub(crate) fn choose(file: &Path, count: usize, dice: &mut Dice) -> BTreeMap<u64, Caller> {
     let bytes = read(file);

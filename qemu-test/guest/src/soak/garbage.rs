@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: millions of requests that nobody would write do no harm. The generator is that
+//! Promise: millions of requests that no program makes do no harm. The generator is that
 //! of the tests; here it begins anew again and again, in two processes side by side.
 
 use super::{figure, must_refuse, reached, Progress};
@@ -20,7 +20,7 @@ const REQUESTS: u64 = NR_TASK_COUNTERS as u64 + 1;
 const CHUNK: u64 = 25_000;
 /// Processes at once.
 const AT_ONCE: u64 = 2;
-/// Of each request so many must be accepted, and as many refused, in a million calls.
+/// How many of each request must be accepted, and as many refused, in a million calls.
 const OF_A_MILLION: u64 = 200;
 
 /// By request: how many were accepted, and how many refused.

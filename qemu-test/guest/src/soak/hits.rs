@@ -43,7 +43,7 @@ pub(super) fn every_hit_is_counted() {
         let text = agreed(&session, id, &witness, calls.total).expect("every call is a hit");
         println!("soak: {PART}: {name}: {text}");
         hits += calls.total;
-        // A call that nobody told the check of.
+        // A call that the check does not know of.
         let known = calls.total;
         calls.each(1);
         let verdict = agreed(&session, id, &witness, known);

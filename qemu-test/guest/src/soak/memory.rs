@@ -32,7 +32,7 @@ impl Memory {
         }
     }
 
-    /// What it has grown by in so many rounds since is no more than what caches may.
+    /// What it has grown by in this number of rounds since is no more than what caches may.
     pub(super) fn end(&self, part: &str, rounds: u64) {
         let (before, after) = (self.before_kb, settled_kb(self.before_kb));
         println!("soak: {part}: kernel memory {before} kB, {after} kB after {rounds} rounds");

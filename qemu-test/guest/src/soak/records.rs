@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 
 const PART: &str = "records";
 const RECORDS: u64 = 10_000_000;
-/// One record in so many has a stack.
+/// One record in this number has a stack.
 const WITH_STACK: u64 = 10;
 const THREADS: u64 = 4;
 /// Calls of each thread at a time.
@@ -43,7 +43,7 @@ pub(super) fn every_record_is_right() {
     reached(PART, asked, records, "records");
 }
 
-/// Has calls made until so many records are checked; how many there were.
+/// Has calls made until this number of records is checked; how many there were.
 fn check(asked: u64, flags: u32, before: u64, progress: &mut Progress) -> u64 {
     let mut calls = Calls::start(THREADS, "begins_with_push");
     let witness = calls.witness();
@@ -248,7 +248,7 @@ impl Checker {
                 }
                 Some(Record::Lost(lost)) => self.announced += lost.count,
                 Some(Record::Object(_)) | None => {}
-                Some(other) => return Err(format!("nobody asked for {other:?}")),
+                Some(other) => return Err(format!("{other:?} was not asked for")),
             }
         }
     }

@@ -56,7 +56,7 @@ fn has(session: &Session, id: u32, numbers: std::ops::Range<u64>) -> Result<u64,
     }
 }
 
-/// Opens so many sessions, has all of them see some calls, and closes them.
+/// Opens this number of sessions, has all of them see some calls, and closes them.
 fn round(calls: &mut Calls, count: u64, watcher: &Session) -> u64 {
     let seen = &*calls;
     let mut sessions: Vec<(Session, u32)> = std::thread::scope(|scope| {

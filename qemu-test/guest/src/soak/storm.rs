@@ -24,7 +24,7 @@ const THREADS: u64 = 4;
 const CHUNK: u64 = 1_000;
 const RING_BYTES: u64 = 4 << 20;
 
-/// Starts so many processes and waits for them; their numbers.
+/// Starts this number of processes and waits for them; their numbers.
 fn start(file: &Path, count: u64) -> Vec<u32> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -51,7 +51,7 @@ fn start(file: &Path, count: u64) -> Vec<u32> {
 
 /// Whether each process that was started has its calls in the records, and no other has.
 fn each_has(records: &Records, started: &[u32]) -> Result<u64, String> {
-    // A number may come twice among so many.
+    // A number may come twice in a long run.
     let mut wanted: HashMap<u32, u64> = HashMap::new();
     for &pid in started {
         *wanted.entry(pid).or_default() += CALLS;

@@ -39,7 +39,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// The same with a file system of its own, of so many bytes.
+    /// The same with a file system of its own, of this size in bytes.
     pub(super) fn with_tmpfs(name: &str, bytes: u64) -> Folder {
         let folder = Folder::new(name);
         let options = format!("size={bytes}");

@@ -56,7 +56,7 @@ impl Party {
     }
 }
 
-/// All orders of so many things.
+/// All orders of this number of things.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..count {

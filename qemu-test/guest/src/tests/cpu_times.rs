@@ -2,9 +2,10 @@
 //! Promise: how long a container ran is what the kernel's own account says of it.
 
 use super::tests;
+use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
-use crate::tasks::{Group, InProc, Kept, TaskSession};
+use crate::tasks::{InProc, Kept, TaskSession};
 use libnsprobe::TaskOptions;
 use nsprobe_common::abi::TASKS_CPU;
 use std::io::{BufRead, BufReader};
@@ -49,7 +50,7 @@ impl Container {
         let script = format!("{first}; echo ready; exec >/dev/null; while :; do {for_ever}; done");
         let into = format!(
             "echo 0 >{}/cgroup.procs; exec unshare -pf --kill-child sh -c '{script}'",
-            group.0.display()
+            group.folder.display()
         );
         let mut shell = Kept::start("sh", &["-c", &into]);
         let mut line = String::new();
@@ -152,7 +153,7 @@ fn containers_ran_as_long_as_their_groups() {
     }
     let after: Vec<Both> = groups.iter().map(|group| both(&session, group)).collect();
     for ((group, before), after) in groups.iter().zip(&before).zip(&after) {
-        let name = group.0.display().to_string();
+        let name = group.folder.display().to_string();
         let ran = grew_alike(&name, before, after);
         assert!(ran > 0.5, "{name} has hardly run: {ran} s");
     }
@@ -161,7 +162,11 @@ fn containers_ran_as_long_as_their_groups() {
     // What goes on is all in the containers' namespaces: who made them waits.
     for (container, before) in all.iter().zip(&outside) {
         let now = outside_ns(&session, container) - before;
-        assert!(now < 20_000_000, "{}: {now}", container.group.0.display());
+        assert!(
+            now < 20_000_000,
+            "{}: {now}",
+            container.group.folder.display()
+        );
     }
 }
 

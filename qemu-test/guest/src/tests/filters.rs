@@ -5,6 +5,7 @@
 use super::tests;
 use crate::command::Running;
 use crate::container::pid_namespace;
+use crate::group::Group;
 use crate::module::Module;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::victim::{self, Victim};
@@ -13,9 +14,8 @@ use nsprobe_common::abi::{self, Filter};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 tests![
@@ -216,43 +216,10 @@ fn users_and_names_are_picked_at_the_hit() {
     assert_eq!(recorded(&session, id), 11, "a part of a name");
 }
 
-/// A control group; removed with the value.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(name: &str) -> Group {
-        let folder = Path::new("/sys/fs/cgroup").join(name);
-        fs::create_dir_all(&folder).expect("cgroup2 is mounted");
-        Group(folder)
-    }
-
-    fn id(&self) -> u64 {
-        fs::metadata(&self.0).expect("it is there").ino()
-    }
-
-    fn take(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it lives");
-    }
-
-    /// A victim that was started in it.
-    fn start(&self) -> Victim {
-        let file = victim::path("call_in_loop");
-        let script = format!(
-            "echo $$ >{}/cgroup.procs && exec {} begins_with_push",
-            self.0.display(),
-            file.display()
-        );
-        Victim::start_command(Command::new("/bin/sh").args(["-c", &script]), &file)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its members were killed; they may not have been counted out yet.
-        crate::oracle::within(std::time::Duration::from_secs(10), || {
-            fs::remove_dir(&self.0).is_ok()
-        });
-    }
+/// A victim that was started in a control group.
+fn start_in(group: &Group) -> Victim {
+    let file = victim::path("call_in_loop");
+    Victim::start_command(group.command(&file).arg("begins_with_push"), &file)
 }
 
 fn one_control_group_pays_for_its_probe() {
@@ -261,9 +228,9 @@ fn one_control_group_pays_for_its_probe() {
     let below = Group::new("nsprobe-wanted/below");
     let beside = Group::new("nsprobe-wanted-not");
     // All map the same page of the same file.
-    let (mut one, mut two, mut three) = (wanted.start(), below.start(), beside.start());
+    let (mut one, mut two, mut three) = (start_in(&wanted), start_in(&below), start_in(&beside));
     let place = one.function("begins_with_push").offset;
-    let folder = File::open(&wanted.0).expect("it is there");
+    let folder = File::open(&wanted.folder).expect("it is there");
     for by in [
         Filter {
             cgroup_id: wanted.id(),
@@ -277,7 +244,7 @@ fn one_control_group_pays_for_its_probe() {
         let (session, id) = probed(by, &one, "begins_with_push");
         assert!(!one.text_is_restored(place) && !two.text_is_restored(place));
         assert!(three.text_is_restored(place), "it is outside and pays");
-        let (mut four, mut five) = (below.start(), beside.start());
+        let (mut four, mut five) = (start_in(&below), start_in(&beside));
         assert!(!four.text_is_restored(place));
         assert!(five.text_is_restored(place), "it is outside and pays");
         for victim in [&mut one, &mut two, &mut three, &mut four, &mut five] {
@@ -291,7 +258,7 @@ fn one_control_group_pays_for_its_probe() {
 fn who_moves_between_groups_is_seen_to() {
     let _module = Module::load();
     let (wanted, beside) = (Group::new("nsprobe-in"), Group::new("nsprobe-out"));
-    let (mut inside, mut outside) = (wanted.start(), beside.start());
+    let (mut inside, mut outside) = (start_in(&wanted), start_in(&beside));
     let place = inside.function("begins_with_push").offset;
     let by = Filter {
         cgroup_id: wanted.id(),
@@ -380,7 +347,7 @@ fn wrong_filters_change_nothing() {
     let (session, id) = probed(good, &victim, "begins_with_push");
     let dead = [4_000_000u32];
     let gone = Group::new("nsprobe-gone");
-    let (gone_id, gone_fd) = (gone.id(), File::open(&gone.0).expect("it is there"));
+    let (gone_id, gone_fd) = (gone.id(), File::open(&gone.folder).expect("it is there"));
     drop(gone);
     let null = File::open("/dev/null").expect("it is there");
     let tids = |tids: &[u32]| Filter {
@@ -540,8 +507,8 @@ fn options_of_the_program_let_in_who_is_meant() {
     }
 
     let (wanted, beside) = (Group::new("nsprobe-one"), Group::new("nsprobe-other"));
-    let (mut inside, mut outside) = (wanted.start(), beside.start());
-    let folder = wanted.0.display().to_string();
+    let (mut inside, mut outside) = (start_in(&wanted), start_in(&beside));
+    let folder = wanted.folder.display().to_string();
     let got = printed(&["--cgroup", &folder, &spec], || {
         inside.call(5);
         outside.call(6);

@@ -75,7 +75,7 @@ impl Drop for Seed {
 /// Of one request: its number, how many calls were accepted, and how many refused.
 pub(crate) type Answers = (u32, u64, u64);
 
-/// Makes so many calls of all requests, by a generator; what each request answered.
+/// Makes this number of calls of all requests, by a generator; what each request answered.
 pub(crate) fn garbage_calls(random: Random, calls: u64) -> Vec<Answers> {
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "50"]);
     let file = File::open(victim.file()).expect("the victim is there");

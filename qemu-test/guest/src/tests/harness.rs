@@ -7,13 +7,22 @@ use crate::module::Module;
 use crate::oracle::Oracle;
 use crate::run::{self, Verdict};
 use crate::session::Session;
+use crate::sys::Unborn;
 use crate::witness::Witness;
 use crate::{binary, victim};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 tests![
     a_test_that_fails_crashes_or_hangs_is_seen,
-    what_a_test_leaves_behind_is_seen,
+    a_guest_takes_tests_until_one_does_not_end,
+    what_a_test_leaves_behind_is_seen_and_undone,
+    what_a_test_leaves_in_the_log_and_the_module_is_seen,
+    what_cannot_be_undone_is_told_once,
+    what_probes_leave_in_text_is_seen,
 ];
 
 const fn hidden(name: &'static str, run: fn()) -> Test {
@@ -23,7 +32,7 @@ const fn hidden(name: &'static str, run: fn()) -> Test {
 
 /// Tests that are not on the list, and the way in which each goes wrong.
 pub(crate) const HIDDEN: &[Test] = &[
-    hidden("passes", || {}),
+    hidden("passes", || println!("it says so")),
     hidden("skips", || run::skip("no reason")),
     hidden("panics", || panic!("on purpose")),
     hidden("exits", || std::process::exit(7)),
@@ -32,6 +41,17 @@ pub(crate) const HIDDEN: &[Test] = &[
         limit_s: 2,
         ..hidden("hangs", || std::thread::sleep(Duration::from_secs(60)))
     },
+    Test {
+        limit_s: 2,
+        ..hidden("prints", || loop {
+            println!("on purpose");
+        })
+    },
+    hidden("leaves_who_prints", || {
+        let mut shell = Command::new("setsid");
+        shell.args(["--fork", "sh", "-c", "while :; do echo on purpose; done"]);
+        shell.status().expect("setsid is in the guest");
+    }),
 ];
 
 fn a_test_that_fails_crashes_or_hangs_is_seen() {
@@ -46,22 +66,174 @@ fn a_test_that_fails_crashes_or_hangs_is_seen() {
         failed(),
         failed(),
         failed(),
+        failed(),
+        Verdict::Passed,
     ];
     assert_eq!(verdicts, wanted);
     let elapsed = started.elapsed();
     assert!(elapsed < Duration::from_secs(50), "{elapsed:?}");
 }
 
-fn what_a_test_leaves_behind_is_seen() {
+fn sees(oracle: &mut Oracle, part: &str) {
+    let troubles = oracle.troubles();
+    let seen = troubles.iter().any(|trouble| trouble.contains(part));
+    assert!(seen, "no {part:?} in {troubles:?}");
+}
+
+/// What a guest prints that takes these tests from a queue, and its record of them.
+fn taken(queue: &Path, order: &str, words: &[&str]) -> (String, String) {
+    fs::create_dir_all(queue.join("taken")).expect("/tmp is writable");
+    fs::write(queue.join("order"), order).expect("it is ours");
+    let mut guest = Command::new(std::env::current_exe().expect("/proc is mounted"));
+    guest.arg("--queue").arg(queue).arg("me").args(words);
+    let output = guest.output().expect("it is this program");
+    let record = fs::read_to_string(queue.join("me.ktap")).expect("it was written");
+    let who = |test: &&str| fs::read_link(queue.join("taken").join(test)).ok();
+    let mine = order.lines().filter(|test| who(test) == Some("me".into()));
+    let mine: Vec<_> = mine.collect();
+    fs::remove_dir_all(queue).expect("it is ours");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    (format!("{printed}taken: {mine:?}"), record)
+}
+
+/// Behind a test that does not end in its time, who knows what is left in the guest.
+fn a_guest_takes_tests_until_one_does_not_end() {
+    let queue = PathBuf::from(format!("/tmp/queue-{}", std::process::id()));
+    let (printed, record) = taken(&queue, "panics\nhangs\npasses\n", &[]);
+    let all_of_it = "# begins: panics\nnot ok 1 panics\n# begins: hangs\nnot ok 2 hangs\n";
+    assert_eq!(record, all_of_it, "{printed}");
+    let end = "not ok 2 hangs\n# hands over: hangs\n1..2\n# 2 tests, 2 failed\n\
+               taken: [\"panics\", \"hangs\"]";
+    assert!(printed.ends_with(end), "{printed}");
+    let (printed, record) = taken(&queue, "passes\n", &[]);
+    assert_eq!(record, "# begins: passes\nok 1 passes\n");
+    assert!(!printed.contains("it says so"), "{printed}");
+    let (printed, record) = taken(&queue, "passes\n", &["--show-all", "--first", "skips"]);
+    assert!(record.ends_with("# SKIP no reason\n# begins: passes\nok 2 passes\n"));
+    assert!(printed.contains("# it says so"), "{printed}");
+}
+
+/// Something that is left behind.
+struct Left {
+    /// How the trouble begins, and what else is in it.
+    kind: &'static str,
+    part: &'static str,
+    /// Leaves it, by a shell.
+    by: &'static str,
+}
+
+const LEFT: [Left; 12] = [
+    Left {
+        kind: "Mount that was not there",
+        part: "/tmp/left",
+        by: "mkdir -p /tmp/left && mount -t tmpfs left /tmp/left",
+    },
+    Left {
+        kind: "Swap that was not there",
+        part: "/var/tmp/left",
+        by: "head -c 1M /dev/zero >/var/tmp/left && chmod 600 /var/tmp/left && \
+             mkswap -q /var/tmp/left && swapon /var/tmp/left",
+    },
+    Left {
+        kind: "Parameter that is gone",
+        part: "kernel/kptr_restrict",
+        by: "echo 2 >/proc/sys/kernel/kptr_restrict",
+    },
+    Left {
+        kind: "Parameter that was not there",
+        part: "kernel/printk",
+        by: "echo 3 >/proc/sys/kernel/printk",
+    },
+    Left {
+        kind: "Trigger that was not there",
+        part: "traceoff",
+        by: "echo traceoff:1 >/sys/kernel/tracing/events/sched/sched_kthread_stop/trigger",
+    },
+    Left {
+        kind: "TraceInstance that was not there",
+        part: "left",
+        by: "mkdir /sys/kernel/tracing/instances/left && \
+             echo 1 >/sys/kernel/tracing/instances/left/events/sched/sched_kthread_stop/enable",
+    },
+    Left {
+        kind: "Event that was not there",
+        part: "sched:sched_kthread_stop",
+        by: "echo 1 >/sys/kernel/tracing/events/sched/sched_kthread_stop/enable",
+    },
+    Left {
+        kind: "Tracer that is gone",
+        part: "tracing_on = 1",
+        by: "echo 0 >/sys/kernel/tracing/tracing_on",
+    },
+    Left {
+        kind: "Probe that was not there",
+        part: "uprobe_events p:left/left",
+        by: "echo p:left/left /bin/busybox:0x1000 >>/sys/kernel/tracing/uprobe_events && \
+             mkdir /sys/kernel/tracing/instances/held && \
+             echo 1 >/sys/kernel/tracing/instances/held/events/left/left/enable",
+    },
+    Left {
+        kind: "Probe that was not there",
+        part: "kprobe_events p:left/kernel",
+        by: "echo p:left/kernel int_sqrt >>/sys/kernel/tracing/kprobe_events",
+    },
+    Left {
+        kind: "Process that was not there",
+        part: "sleep",
+        by: "setsid sleep 1000 >/dev/null 2>&1 & sleep 1",
+    },
+    // What is in it must go before it does.
+    Left {
+        kind: "Group that was not there",
+        part: "left/below",
+        by: "mkdir -p /sys/fs/cgroup/left/below && \
+             setsid sh -c 'echo $$ >/sys/fs/cgroup/left/below/cgroup.procs; exec sleep 1000' \
+             >/dev/null 2>&1 & sleep 1",
+    },
+];
+
+/// A kind that the oracle does not see shows nothing but success.
+fn what_a_test_leaves_behind_is_seen_and_undone() {
     let mut oracle = Oracle::new();
     assert_eq!(oracle.troubles(), Vec::<String>::new());
-    let sees = |oracle: &mut Oracle, part: &str| {
+    oracle.going = Duration::ZERO;
+    for Left { kind, part, by } in LEFT {
+        let status = Command::new("sh").args(["-c", by]).status();
+        assert!(status.expect("a shell").success(), "{by}");
         let troubles = oracle.troubles();
-        let seen = troubles.iter().any(|trouble| trouble.contains(part));
-        assert!(seen, "no {part:?} in {troubles:?}");
-    };
+        let seen = |trouble: &String| trouble.starts_with(kind) && trouble.contains(part);
+        assert!(troubles.iter().any(seen), "{kind}, {part}: {troubles:?}");
+    }
+    // All of them together, as some hold others.
+    assert_eq!(oracle.undo(), Vec::<String>::new());
+    assert_eq!(oracle.troubles(), Vec::<String>::new());
+}
+
+/// A device that cannot be closed from outside keeps the module: told once, and no fault of
+/// the next test.
+fn what_cannot_be_undone_is_told_once() {
+    let mut oracle = Oracle::new();
+    oracle.going = Duration::ZERO;
+    let module = Module::load();
+    let session = Session::open();
+    sees(&mut oracle, "Module that was not there: nsprobe");
+    let left = oracle.undo();
+    assert!(
+        left.iter().any(|left| left.starts_with("Module")),
+        "{left:?}"
+    );
+    assert_eq!(oracle.troubles(), Vec::<String>::new());
+    drop(session);
+    drop(module);
+    assert_eq!(oracle.troubles(), Vec::<String>::new());
+}
+
+fn what_a_test_leaves_in_the_log_and_the_module_is_seen() {
+    let mut oracle = Oracle::new();
+    assert_eq!(oracle.troubles(), Vec::<String>::new());
+    oracle.going = Duration::ZERO;
     oracle.also = Some("on purpose");
-    std::fs::write("/dev/kmsg", "nsprobe-guest: on purpose\n").expect("root");
+    fs::write("/dev/kmsg", "nsprobe-guest: on purpose\n").expect("root");
     sees(&mut oracle, "on purpose");
     let module = Module::load();
     sees(&mut oracle, " 0 - Live");
@@ -69,10 +241,48 @@ fn what_a_test_leaves_behind_is_seen() {
     sees(&mut oracle, " 1 - Live");
     drop(session);
     drop(module);
+    assert_eq!(oracle.troubles(), Vec::<String>::new());
+}
+
+/// Writes into the text of a process, as an uprobe does.
+fn write_text(process: &Unborn, file: &Path, bytes: &[u8]) {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
+    let name = file.to_str().expect("a plain name");
+    let mut lines = maps.lines();
+    let text = lines.find(|line| line.contains("r-xp") && line.ends_with(name));
+    let start = text.and_then(|line| line.split('-').next()).expect("text");
+    let start = u64::from_str_radix(start, 16).expect("an address");
+    let memory = File::options()
+        .write(true)
+        .open(format!("/proc/{}/mem", process.pid()));
+    let written = memory.expect("root").write_all_at(bytes, start + 0x40);
+    written.expect("it is mapped");
+}
+
+/// In programs at low addresses nothing was seen, nor calls that had taken a breakpoint's
+/// place, nor probes that were left when all that they were put into had ended.
+fn what_probes_leave_in_text_is_seen() {
+    let mut oracle = Oracle::new();
+    oracle.going = Duration::ZERO;
+    let call = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8];
+    for (name, bytes) in [
+        ("call_in_loop", &[0xcc][..]),
+        // At a low address.
+        ("named", &[0xcc]),
+        ("call_in_loop", &call),
+    ] {
+        let file = victim::path(name);
+        let process = Unborn::of(&mut Command::new(&file)).expect("it is a program");
+        write_text(&process, &file, bytes);
+        let place = format!("in process {}: {}", process.pid(), file.display());
+        sees(&mut oracle, &place);
+    }
     let file = victim::path("exit_soon");
     let function = binary::function(&file, "short_work");
     let witness = Witness::new(&file, function.offset);
-    sees(&mut oracle, "probes of tracefs");
+    let process = format!("in a new process of {0}: {0}", file.display());
+    sees(&mut oracle, &process);
     drop(witness);
+    assert_eq!(oracle.undo(), Vec::<String>::new());
     assert_eq!(oracle.troubles(), Vec::<String>::new());
 }

@@ -141,7 +141,7 @@ impl Named<'_> {
         assert_eq!(names[..FUNCTIONS.len()], FUNCTIONS, "{hit}");
     }
 
-    /// Asserts that so many containers were seen; of those that began the trace maybe some.
+    /// Asserts that this number of containers was seen; of those that began the trace maybe some.
     fn are_of(&self, containers: usize, begun: usize) {
         let seen = self.hits / CALLS;
         assert!((containers..=containers + begun).contains(&seen), "{seen}");

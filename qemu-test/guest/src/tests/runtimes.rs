@@ -6,15 +6,16 @@ use super::containers::process_elsewhere;
 use super::tests;
 use crate::command::{self, Running};
 use crate::container::{pid_namespace, Container, Root};
+use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
-use crate::runtimes::{tool, Bundle, Cgroup, Containerd, Lxc, Machine, Rootless, HOME, RUN, USER};
+use crate::runtimes::{tool, Bundle, Containerd, Lxc, Machine, Rootless, HOME, RUN, USER};
 use crate::tasks::processes_called;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 tests![
@@ -406,8 +407,12 @@ fn services_and_control_groups_are_traced_by_their_names() {
     let root = served();
     let program = root.folder.join(PROGRAM.trim_start_matches('/'));
     let path = program.to_str().expect("a plain name");
-    let group = Cgroup::new("made.slice/made.service");
-    let inside = Killed(group.run(&program));
+    let group = Group::new("made.slice/made.service");
+    let start = || {
+        let mut command = group.command(&program);
+        Killed(command.stdin(Stdio::null()).spawn().expect("a shell"))
+    };
+    let inside = start();
     let outside = Killed(Command::new(&program).spawn().expect("it runs"));
     let became = |child: &Killed| {
         let link = fs::read_link(format!("/proc/{}/exe", child.0.id()));
@@ -434,7 +439,7 @@ fn services_and_control_groups_are_traced_by_their_names() {
     // What starts in it later counts, and the trace does not end with the first.
     let mut running = Running::start(&["trace", "-c", "/made.slice", "--json", "-t", "60", &probe]);
     running.wait_for("\"hit\"", Duration::from_secs(20));
-    let later = Killed(group.run(&program));
+    let later = start();
     drop(inside);
     let wanted = format!("\"pid\":{},", later.0.id());
     running.wait_for(&wanted, Duration::from_secs(30));

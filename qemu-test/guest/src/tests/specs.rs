@@ -63,7 +63,7 @@ struct Both {
     objects: Vec<Value>,
 }
 
-/// Runs a verb on the victim with so many requests.
+/// Runs a verb on the victim with this number of requests.
 fn trace(verb: &str, words: &[&str], count: u32) -> (Both, Output) {
     let (program, count) = (program(), count.to_string());
     let mut all = vec![verb, "--json"];

@@ -2,9 +2,10 @@
 //! Promise: what happens to a task is told when it happens, and as /proc has it.
 
 use super::tests;
+use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
-use crate::tasks::{Group, InProc, Kept, TaskSession, Told};
+use crate::tasks::{InProc, Kept, TaskSession, Told};
 use crate::victim;
 use libnsprobe::{Filter, TaskOptions};
 use nsprobe_common::abi::{TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASK_KIND_FORK};

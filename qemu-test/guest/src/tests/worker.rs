@@ -115,7 +115,7 @@ fn given_up(trace: &mut Running, pid: u32) -> Value {
     }
 }
 
-/// Asserts that the next hits of a process are named, by so many different names; when the
+/// Asserts that the next hits of a process are named, by this number of different names; when the
 /// last one was.
 fn named(trace: &mut Running, pid: u32, count: usize) -> u64 {
     let (mut last, mut time_ns) = (String::new(), 0);

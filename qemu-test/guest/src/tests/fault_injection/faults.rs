@@ -45,7 +45,7 @@ impl Faults {
         Faults(nth.expect("it is there"))
     }
 
-    /// Makes a request whose `n`th allocation or copy fails, and says whether it had so many.
+    /// Makes a request whose `n`th allocation or copy fails, and says whether it had that many.
     fn nth<T>(&self, n: u32, request: impl FnOnce() -> T) -> (T, bool) {
         let (text, none) = (n.to_string(), "0");
         let arm = |text: &str| (&self.0).write_all(text.as_bytes());
@@ -176,7 +176,7 @@ impl InRegister {
         InRegister
     }
 
-    /// One allocation fails: of slabs after so many bytes of them, or of pages.
+    /// One allocation fails: of slabs after this number of bytes of them, or of pages.
     pub(super) fn fail(&self, kind: &str, space: u32) {
         set(&format!("{kind}/space"), &space.to_string());
         set(&format!("{kind}/times"), "1");
