@@ -9,12 +9,10 @@ CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nsprobe
 MIRROR ?=
 # How the guest runs: kvm, tcg, or auto.
 ACCEL ?= auto
-# For make test: the name of the one test to run, without those of the host.
+# For make test: the name of the one test to run.
 ONLY ?=
 # For make test and quick: the order of the tests; empty: one of the commit.
 SEED ?=
-# For make test: 1 runs the module's tests also where the kernel checks its memory closely.
-SANITISED ?=
 # For make soak: what its figures are multiplied by; 0.01 takes minutes.
 SCALE ?= 1
 # For make mutants: ids, all by default; guests side by side.
@@ -64,13 +62,11 @@ check: ## What one runs before a commit: formats, lints, host tests
 fuzz: ## Hostile bytes, guided by the code they reach (FUZZ_SECONDS=120 for each target)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-quick: check payload image ## For a commit: check, and the module's quick tests in the guest
+quick: payload image ## For a commit: check, and beside it the module's quick tests in the guest
 	@$(RUN) test --quick $(if $(SEED),--seed $(SEED))
 
-# One test of the guest's needs none of the host's.
-test: $(if $(ONLY),,check) payload image ## For a merge: all tests (ONLY=name for one of the guest's)
-	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED)) \
-	    $(if $(SANITISED),--sanitised)
+test: payload image ## For a merge: all tests of host and guests (ONLY=name for one of them)
+	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
 
 soak: payload image ## For a release: the long run (hours; goes on where it was interrupted)
 	@SCALE=$(SCALE) scripts/soak.sh

@@ -7,7 +7,9 @@
 #            lockdep   locks, contexts, RCU, works and timers; failures on purpose
 #            kasan     each access to memory
 #          second argument "payload": what the guest sees as /payload instead, which is
-#          build/payload (see payload.sh) with the module built for this kernel.
+#          build/payload (see payload.sh) with the module built for this kernel;
+#          "cached": both, a line each, when the kernel is there, and nothing is built but
+#          the module.
 # Outputs: the guest's folder on stdout: vmlinuz, initramfs.cpio, root.ext4, kver, and
 #          objects, that modules are built against; root.ext4 is the stock guest's, as what
 #          the stock kernel loads as a module is part of this one. There is no debug
@@ -197,6 +199,12 @@ make_payload() {
 }
 
 LOG=$kernel.log
+if [ "${2:-}" = cached ]; then
+    [ -e "$kernel" ] && is_current || exit 0
+    echo "$kernel"
+    make_payload
+    exit 0
+fi
 lock "$kernel.lock"
 is_current || {
     [ -e "$kernel" ] || make_kernel

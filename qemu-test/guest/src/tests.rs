@@ -142,6 +142,21 @@ const OF_THE_MODULE: &[&[Test]] = &[
     cpu_times::TESTS,
 ];
 
+/// Tests in which the module takes all of its locks, and in which sessions, probes and readers
+/// come and go: they also run where the kernel checks locks, contexts and RCU, at each merge.
+const CORE: &[&[Test]] = &[
+    attach::TESTS,
+    mappings::TESTS,
+    conservation::TESTS,
+    semaphores::TESTS,
+    filters::TESTS,
+    limits::TESTS,
+    sinks::TESTS,
+    spans::TESTS,
+    readers::TESTS,
+    tasks::TESTS,
+];
+
 /// Tests that are too slow for each commit although they are not for each merge.
 const SLOW_S: u64 = 60;
 
@@ -163,6 +178,7 @@ fn listed(test: &Test) -> String {
         ("two-cpus", TWO_CPUS.contains(&test.name)),
         ("module", is_of_the_module),
         ("quick", is_of_the_module && test.limit_s <= SLOW_S),
+        ("core", is_in(CORE)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];
     let tags = tags.iter().filter(|(_, has)| *has);

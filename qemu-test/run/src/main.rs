@@ -9,10 +9,12 @@ mod carried;
 mod catalogue;
 mod controls;
 mod guest;
+mod host;
 mod ktap;
 mod oops;
 mod order;
 mod owed;
+mod plan;
 mod preflight;
 mod report;
 mod results;
@@ -33,9 +35,8 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-use controls::Controls;
 use guest::{Guest, Terminal};
-use suite::{Run, Stage};
+use plan::Plan;
 
 /// Boots the guest and runs something in it.
 #[derive(Parser)]
@@ -95,9 +96,6 @@ struct Selection {
     /// Runs the quick tests alone, and none of the boots that check more
     #[arg(long)]
     quick: bool,
-    /// The module's tests again, in a guest whose kernel checks its memory closely
-    #[arg(long, conflicts_with_all = ["only", "quick"])]
-    sanitised: bool,
     /// The tests' order [default: one of the commit]
     #[arg(long)]
     seed: Option<u64>,
@@ -229,103 +227,15 @@ fn run_folder(project: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Most guests side by side, each with 2 GB of memory.
-const GUESTS_MAX: usize = 4;
-
 fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
-    let tests = catalogue::read(&guest.payload)?;
-    let host_cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let guests = selection.guests.unwrap_or(host_cpus.min(GUESTS_MAX)).max(1);
-    let seed = match selection.seed {
-        Some(seed) => seed,
-        None => seed_of_commit(&guest.project),
-    };
-    let stage = |prefix, tests, guests, cpus, seed| Stage {
-        prefix,
-        tests,
-        guests,
-        guest: Guest {
-            cpus: env::var_os("SMP").is_none().then_some(cpus),
-            ..guest.clone()
-        },
-        seed,
-        shows_all: selection.only.is_some(),
-        script: None,
-    };
-    let mut stages = Vec::new();
-    let mut chosen_controls = None;
-    if let Some(controls) = selection.only.as_deref().and_then(Controls::named) {
-        chosen_controls = Some(controls);
-    } else if let Some(name) = &selection.only {
-        let test = match catalogue::find(&tests, name) {
-            Ok(test) => test,
-            Err(error) => {
-                eprintln!("qemu-test: {error:#}");
-                return Ok(USAGE);
-            }
-        };
-        let cpus = if test.has(TWO_CPUS) { 2 } else { 1 };
-        stages.push(stage("", vec![test], 1, cpus, seed));
-    } else {
-        let chosen = |is_wanted: &dyn Fn(&catalogue::Test) -> bool| {
-            let tests = tests.iter().filter(|test| is_wanted(test));
-            tests.cloned().collect::<Vec<_>>()
-        };
-        let is_chosen = |test: &catalogue::Test| !selection.quick || test.has(QUICK);
-        let one = chosen(&|test| is_chosen(test) && !test.has(TWO_CPUS));
-        let two = chosen(&|test| is_chosen(test) && test.has(TWO_CPUS));
-        stages.push(stage("", one, guests, 1, seed));
-        stages.push(stage("races.", two, 1, 2, seed));
-        if selection.sanitised {
-            let module = chosen(&|test| test.has(MODULE));
-            let mut close = stage("sanitised.", module, 1, 4, seed.wrapping_add(1));
-            close.guest.append(SANITIZE);
-            let memory = env::var_os("MEMORY").is_none();
-            close.guest.memory = memory.then(|| String::from("512M"));
-            stages.push(close);
-        }
-        if !selection.quick {
-            chosen_controls = Some(Controls::all());
-        }
+    match Plan::new(guest, selection)? {
+        Some(plan) => plan.run(),
+        None => Ok(USAGE),
     }
-    stages.retain(|stage| !stage.tests.is_empty());
-    let run = Run::new();
-    if let Some(controls) = &chosen_controls {
-        controls.plan(&run);
-    }
-    stages.iter().for_each(|stage| run.plan(stage));
-    println!("KTAP version 1\n1..{}", run.results().planned());
-    if let Some(controls) = &chosen_controls {
-        controls.run(&run, guest, guests)?;
-    }
-    for stage in &stages {
-        stage.run(&run)?;
-    }
-    let results = run.results();
-    report::finish(&guest.folder, &results)
 }
 
 /// Wrong usage, such as a test that is not there.
 const USAGE: u8 = 2;
-
-/// Tags of tests: it needs CPUs that run at the same time; it is about the module and needs
-/// no containers; it is one of those that every commit passes.
-const TWO_CPUS: &str = "two-cpus";
-const MODULE: &str = "module";
-const QUICK: &str = "quick";
-
-/// A number of the commit, so that each has its own order, and the same one again.
-fn seed_of_commit(project: &Path) -> u64 {
-    let mut git = Command::new("git");
-    git.arg("-C").arg(project).args(["rev-parse", "HEAD"]);
-    let output = git.stderr(Stdio::null()).output();
-    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
-    let digits = String::from_utf8_lossy(&text)
-        .chars()
-        .take(8)
-        .collect::<String>();
-    u64::from_str_radix(&digits, 16).unwrap_or(1)
-}
 
 fn exec(guest: &Guest, command: &str) -> Result<u8> {
     let mut outcome = guest.run(command, Terminal::Pipe(&mut show))?;

@@ -6,6 +6,7 @@ use super::capsule::Folder;
 use super::garbage::Random;
 use super::tests;
 use crate::binary;
+use crate::group::Group;
 use crate::growth::assert_no_growth;
 use crate::module::{self, Module};
 use crate::oracle::within;
@@ -13,7 +14,7 @@ use crate::records::Records;
 use crate::run::ROLE;
 use crate::session::{errno, open_device, probe_at, size, Session, RING_BYTES};
 use crate::sys::{self, Forked};
-use crate::tasks::{Group, Kept, TaskSession};
+use crate::tasks::{Kept, TaskSession};
 use crate::victim::{self, from_file, Victim};
 use crate::witness;
 use nix::libc;
@@ -299,7 +300,7 @@ fn control_groups_go_with_the_last_filter() {
     let before = held_groups();
     let sessions = (0..GROUPS).map(|number| {
         let group = Group::new(&format!("nsprobe-filtered-{number}"));
-        let folder = fs::File::open(&group.0).expect("it is there");
+        let folder = fs::File::open(&group.folder).expect("it is there");
         let wanted = abi::Filter {
             size: size::<abi::Filter>(),
             flags: abi::FILTER_CGROUP,
