@@ -78,7 +78,6 @@ pub(crate) fn line() -> String {
 
 /// After a failed test.
 pub(crate) fn unload_if_possible() {
-    if is_loaded() {
-        crate::oracle::within(Duration::from_secs(5), || sys::unload_module(NAME).is_ok());
-    }
+    // What holds it may be ended by now, or not: who asks tries again.
+    let _ = sys::unload_module(NAME);
 }

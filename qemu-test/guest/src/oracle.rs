@@ -12,12 +12,17 @@ use std::time::{Duration, Instant};
 /// killed, mounts of theirs.
 const GOING: Duration = Duration::from_secs(30);
 
+/// How long each kind of what is left may take to be undone.
+const UNDOING: Duration = Duration::from_secs(10);
+
 /// Watches the kernel log, and what tests may change in the guest, from its making on.
 pub(crate) struct Oracle {
     log: File,
     state: State,
     /// How long what a test has ended may take to go.
     pub(crate) going: Duration,
+    /// How long each kind of what is left may take to be undone.
+    pub(crate) undoing: Duration,
     /// What else counts as trouble in the log.
     pub(crate) also: Option<&'static str>,
 }
@@ -28,6 +33,7 @@ impl Oracle {
             log: end_of_log(),
             state: State::at_begin(),
             going: GOING,
+            undoing: UNDOING,
             also: None,
         }
     }
@@ -47,7 +53,7 @@ impl Oracle {
     /// After a failed test: undoes what it could not undo itself. What cannot be undone, in
     /// words, is no later test's fault.
     pub(crate) fn undo(&mut self) -> Vec<String> {
-        self.state.restore();
+        self.state.restore(self.undoing);
         let left = self.state.differences();
         self.state = State::now();
         self.log = end_of_log();

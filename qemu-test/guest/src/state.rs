@@ -72,9 +72,6 @@ const STAYING_GROUPS: [&str; 6] = [
 /// not signed (E).
 const ALLOWED_TAINT: u64 = 1 << 12 | 1 << 13;
 
-/// How long each kind may take to be undone: what holds it may have been ended just now.
-const UNDOING: Duration = Duration::from_secs(10);
-
 /// What there is at one moment, a set for each kind.
 pub(crate) struct State {
     kinds: BTreeMap<Kind, BTreeSet<String>>,
@@ -222,10 +219,11 @@ impl State {
         self.kinds.iter().flat_map(of).collect()
     }
 
-    /// Undoes what differs, as far as that can be done from outside.
-    pub(crate) fn restore(&self) {
+    /// Undoes what differs, as far as that can be done from outside. Each kind may take its
+    /// time: what holds it may have been ended just now.
+    pub(crate) fn restore(&self, limit: Duration) {
         for (kind, before) in &self.kinds {
-            within(UNDOING, || {
+            within(limit, || {
                 let changes = kind.changes(before, &kind.now());
                 // The last mount is the first to go, and a group below another one.
                 changes.iter().rev().for_each(|change| kind.undo(change));

@@ -214,6 +214,7 @@ fn what_a_test_leaves_behind_is_seen_and_undone() {
 fn what_cannot_be_undone_is_told_once() {
     let mut oracle = Oracle::new();
     oracle.going = Duration::ZERO;
+    oracle.undoing = Duration::from_millis(100);
     let module = Module::load();
     let session = Session::open();
     sees(&mut oracle, "Module that was not there: nsprobe");
