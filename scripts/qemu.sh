@@ -4,10 +4,13 @@
 #
 # Inputs:  GUEST ACCEL KERNEL-LOG APPEND QEMU-ARGUMENT…: the image's folder,
 #          "kvm", "tcg", "turns" or "icount", the file for the kernel's console, words for its
-#          command line; SMP and MEMORY from the environment.
+#          command line; SMP, MEMORY and TSC_KHZ, how fast the host's time stamp counter
+#          counts, from the environment.
 # Outputs: hvc0, the guest's terminal, on stdin and stdout; KERNEL-LOG.
 #          QEMU takes this process's place, so a signal to it ends the guest.
 set -eu
+# What the guest measures by QEMU's timers may be wrong by far when the host is busy.
+clock="tsc=reliable${TSC_KHZ:+ tsc_early_khz=$TSC_KHZ}"
 guest=$1 accel=$2 log=$3 append=$4
 shift 4
 
@@ -22,7 +25,7 @@ icount)
 turns)
     # The guest's CPUs take turns: one that patches the kernel's text meets no other.
     set -- -accel tcg,thread=single "$@"
-    append="tsc=reliable $append"
+    append="$clock $append"
     ;;
 *)
     # One host thread for each guest CPU: races between CPUs need real ones.
@@ -30,7 +33,7 @@ turns)
     # On a busy host TCG's clock looks unstable, and the kernel would patch
     # itself to do without it; such patching now and then kills it under TCG.
     # And its timer looks dead when QEMU gets no CPU for some ticks of the boot.
-    append="tsc=reliable no_timer_check $append"
+    append="$clock no_timer_check $append"
     ;;
 esac
 

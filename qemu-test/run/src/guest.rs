@@ -48,6 +48,8 @@ pub(crate) struct Guest {
     pub(crate) verbose: bool,
     /// Ends all guests that share it: the run cannot go on.
     pub(crate) stop: Arc<AtomicBool>,
+    /// How fast the host's time stamp counter counts, in kHz.
+    pub(crate) tsc_khz: u64,
 }
 
 /// Who reads the guest's terminal.
@@ -94,6 +96,7 @@ impl Guest {
             cpus: None,
             memory: None,
             queue: None,
+            tsc_khz: 0,
             append: String::new(),
             timeout: Duration::MAX,
             silence: Duration::MAX,
@@ -183,6 +186,7 @@ impl Guest {
             .arg(&self.accel)
             .arg(console)
             .arg(&self.append);
+        command.env("TSC_KHZ", self.tsc_khz.to_string());
         if let Some(cpus) = self.cpus {
             command.env("SMP", cpus.to_string());
         }

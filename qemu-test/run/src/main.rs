@@ -7,6 +7,7 @@
 
 mod carried;
 mod catalogue;
+mod clock;
 mod controls;
 mod guest;
 mod host;
@@ -169,6 +170,7 @@ fn prepare(options: &Options) -> Result<Guest> {
         cpus: None,
         memory: None,
         queue: None,
+        tsc_khz: clock::tsc_khz(),
         stop: Arc::default(),
         timeout: Duration::from_secs(options.timeout),
         silence: Duration::from_secs(options.silence.unwrap_or_else(|| silence_s(&payload))),
