@@ -242,7 +242,7 @@ boot() { # job tests options
         during=$("$job/payload/nsprobe-guest-test" --list | awk -v done="$job/ktap" '
             BEGIN { while ((getline line < done) > 0) if (split(line, w, " ") && line ~ /^(not )?ok [0-9]/) last[line ~ /^not/ ? w[4] : w[3]] }
             NR == FNR { wanted[$1]; next }
-            !found && $1 in wanted && !($1 in last) { print; found = 1 }' "$names" -)
+            !found && $1 in wanted && !($1 in last) { print $1; found = 1 }' "$names" -)
         # Times, addresses and numbers of tasks say nothing to the reader of a table.
         trouble=$(echo "$trouble" | sed 's/\[ *[0-9.]*\]//; s/[|]/ /g; s/  */ /g' | cut -c1-110)
         echo "$trouble${during:+ (in $during)}" >>"$job/failed"
