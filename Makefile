@@ -30,7 +30,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak debug-kernel mutants demo bench bench-stacks bench-tasks shell install clean
+.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -81,15 +81,26 @@ mutants: payload image ## Which broken modules the tests catch (ID=…, JOBS=2)
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo
 
-bench: payload image ## What nsprobe and its peers cost (UPDATE=1 writes bench/RESULTS.md and STACKS.md)
+bench: payload image ## What nsprobe and its peers cost (UPDATE=1 writes the tables in bench/)
 	@bench/run.sh
 	@bench/stacks.sh
+	@bench/tasks.sh
+	@bench/names.sh
+
+bench-smoke: payload image ## Whether all of bench still runs: few rounds, no figures
+	@SMOKE=1 bench/run.sh
+	@SMOKE=1 bench/stacks.sh
+	@SMOKE=1 bench/tasks.sh
+	@SMOKE=1 bench/names.sh
 
 bench-stacks: payload image ## The part of bench that is about stacks (about 8 minutes)
 	@bench/stacks.sh
 
 bench-tasks: payload image ## The part of bench that is about events of tasks
 	@bench/tasks.sh
+
+bench-names: payload image ## The part of bench that is about names
+	@bench/names.sh
 
 shell: payload image ## A shell in the guest
 	@$(RUN) shell

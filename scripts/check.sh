@@ -69,4 +69,5 @@ if [ -e kmod/main.rs ]; then
     in_sdk rustfmt --edition 2021 --check kmod/main.rs
     scripts/kmod.sh CLIPPY=1
 fi
+scripts/bench-age.sh >&2
 say "all is well"
