@@ -105,6 +105,9 @@ configure() {
         printf '%s=y\n' $BUILTIN $checks
         printf '%s=n\n' $WITHOUT
         printf '%s\n' $VALUES
+        # The root of the compiler has no zstd.
+        echo KERNEL_GZIP=y
+        echo KERNEL_ZSTD=n
     } >>"$objects/wanted"
     sed -e 's/^\(CONFIG_[A-Za-z0-9_]*\)=m$/# \1 is not set/' "$config" |
         grep -Ev '^(# )?CONFIG_DEBUG_INFO[_= ]' |
@@ -192,7 +195,11 @@ make_payload() {
     payload=$PROJECT/build/payload-$variant
     rm -rf "$payload.new"
     cp -a "$("$PROJECT/scripts/payload.sh")" "$payload.new"
-    cp "$PROJECT/build/kmod-$variant/nsprobe.ko" "$payload.new/nsprobe.ko"
+    # New files: those of the payload may be hard links.
+    for file in nsprobe.ko kver; do
+        rm -f "$payload.new/$file"
+        cp "$PROJECT/build/kmod-$variant/$file" "$payload.new/$file"
+    done
     rm -rf "$payload"
     mv "$payload.new" "$payload"
     echo "$payload"
