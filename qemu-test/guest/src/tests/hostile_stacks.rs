@@ -271,16 +271,6 @@ const BY_ROWS: [(&str, usize); STACKS as usize] = {
 /// The stack with memory that was never touched: its first hit has it brought.
 const UNTOUCHED: usize = 19;
 
-/// The stack whose frame pointer leads below the stack pointer: to what earlier calls have left
-/// there, which no run has to have as another. How it may end, after two frames or three.
-const STALE: usize = 28;
-const STALE_ENDS: [&str; 4] = [
-    "NotCode",
-    "BadFramePointer",
-    "not-code",
-    "bad-frame-pointer",
-];
-
 /// Asserts that each of the victim's stacks has ended as it should in each round.
 fn check(ends: &[(String, usize)], rounds: u64, wanted: impl Fn(usize) -> (&'static str, usize)) {
     assert_eq!(ends.len() as u64, STACKS * rounds);
@@ -288,9 +278,7 @@ fn check(ends: &[(String, usize)], rounds: u64, wanted: impl Fn(usize) -> (&'sta
     for (number, (end, frames)) in ends.iter().enumerate() {
         let (round, stack) = (number as u64 / STACKS, number % STACKS as usize);
         let is_brought = stack == UNTOUCHED && round == 0 && end == "Late";
-        let is_stale =
-            stack == STALE && STALE_ENDS.contains(&end.as_str()) && (2..=3).contains(frames);
-        if (end.as_str(), *frames) != wanted(stack) && !is_brought && !is_stale {
+        if (end.as_str(), *frames) != wanted(stack) && !is_brought {
             *wrong
                 .entry((stack, wanted(stack), (end, *frames)))
                 .or_default() += 1;
