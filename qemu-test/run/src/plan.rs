@@ -29,7 +29,9 @@ const CORE: &str = "core";
 pub(crate) struct Plan<'a> {
     guest: &'a Guest,
     controls: Option<Controls>,
-    stages: Vec<Stage>,
+    /// Those of a lane run one after the other, lanes side by side: what no guest of one lane
+    /// needs of the processors' time is the other's.
+    lanes: [Vec<Stage>; 2],
     host: Parts,
     /// Guests side by side.
     guests: usize,
@@ -108,7 +110,7 @@ impl Plan<'_> {
         let mut plan = Plan {
             guest,
             controls: None,
-            stages: Vec::new(),
+            lanes: Default::default(),
             host: Parts::none(&guest.project, &guest.folder),
             guests: selection.guests.unwrap_or(host_cpus.min(GUESTS_MAX)).max(1),
         };
@@ -121,7 +123,9 @@ impl Plan<'_> {
             }
             None => plan.all(&maker, selection.quick)?,
         }
-        plan.stages.retain(|stage| !stage.tests.is_empty());
+        for lane in &mut plan.lanes {
+            lane.retain(|stage| !stage.tests.is_empty());
+        }
         Ok(Some(plan))
     }
 
@@ -132,7 +136,7 @@ impl Plan<'_> {
         if self.controls.is_none() && self.host.is_empty() {
             let test = catalogue::find(maker.tests, name)?;
             let cpus = if test.has(TWO_CPUS) { 2 } else { 1 };
-            self.stages.push(maker.stage("", 1, cpus, vec![test]));
+            self.lanes[0].push(maker.stage("", 1, cpus, vec![test]));
         }
         Ok(())
     }
@@ -141,13 +145,14 @@ impl Plan<'_> {
         let is_chosen = |test: &Test| !is_quick || test.has(QUICK);
         let one = maker.those(|test| is_chosen(test) && !test.has(TWO_CPUS));
         let two = maker.those(|test| is_chosen(test) && test.has(TWO_CPUS));
-        self.stages.push(maker.stage("", self.guests, 1, one));
-        self.stages.push(maker.stage("races.", 1, 2, two));
+        let [plain, checking] = &mut self.lanes;
+        plain.push(maker.stage("", self.guests, 1, one));
+        plain.push(maker.stage("races.", 1, 2, two));
         self.host.choose(|part| !is_quick || part == "host.check");
         if !is_quick {
             self.controls = Some(Controls::all());
-            self.stages.push(maker.sanitised());
-            self.stages.extend(maker.lockdep()?);
+            checking.push(maker.sanitised());
+            checking.extend(maker.lockdep()?);
         }
         Ok(())
     }
@@ -158,7 +163,10 @@ impl Plan<'_> {
         if let Some(controls) = &self.controls {
             controls.plan(&run);
         }
-        self.stages.iter().for_each(|stage| run.plan(stage));
+        self.lanes
+            .iter()
+            .flatten()
+            .for_each(|stage| run.plan(stage));
         self.host.plan(&run);
         println!("KTAP version 1\n1..{}", run.results().planned());
         let stop = AtomicBool::new(false);
@@ -181,8 +189,21 @@ impl Plan<'_> {
         if let Some(controls) = &self.controls {
             controls.run(run, self.guest, self.guests)?;
         }
-        self.stages.iter().try_for_each(|stage| stage.run(run))
+        let [plain, checking] = &self.lanes;
+        thread::scope(|scope| {
+            let beside = scope.spawn(|| run_lane(checking, run));
+            let ended = run_lane(plain, run);
+            match beside.join() {
+                Ok(other) => ended.and(other),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
     }
+}
+
+/// An error in one ends the guests of all others: they share what says so.
+fn run_lane(stages: &[Stage], run: &Run) -> Result<()> {
+    stages.iter().try_for_each(|stage| stage.run(run))
 }
 
 /// A number of the commit, so that each has its own order, and the same one again.
