@@ -29,9 +29,7 @@ const CORE: &str = "core";
 pub(crate) struct Plan<'a> {
     guest: &'a Guest,
     controls: Option<Controls>,
-    /// Those of a lane run one after the other, lanes side by side: what no guest of one lane
-    /// needs of the processors' time is the other's.
-    lanes: [Vec<Stage>; 2],
+    stages: Vec<Stage>,
     host: Parts,
     /// Guests side by side.
     guests: usize,
@@ -110,7 +108,7 @@ impl Plan<'_> {
         let mut plan = Plan {
             guest,
             controls: None,
-            lanes: Default::default(),
+            stages: Vec::new(),
             host: Parts::none(&guest.project, &guest.folder),
             guests: selection.guests.unwrap_or(host_cpus.min(GUESTS_MAX)).max(1),
         };
@@ -123,9 +121,7 @@ impl Plan<'_> {
             }
             None => plan.all(&maker, selection.quick)?,
         }
-        for lane in &mut plan.lanes {
-            lane.retain(|stage| !stage.tests.is_empty());
-        }
+        plan.stages.retain(|stage| !stage.tests.is_empty());
         Ok(Some(plan))
     }
 
@@ -136,7 +132,7 @@ impl Plan<'_> {
         if self.controls.is_none() && self.host.is_empty() {
             let test = catalogue::find(maker.tests, name)?;
             let cpus = if test.has(TWO_CPUS) { 2 } else { 1 };
-            self.lanes[0].push(maker.stage("", 1, cpus, vec![test]));
+            self.stages.push(maker.stage("", 1, cpus, vec![test]));
         }
         Ok(())
     }
@@ -145,14 +141,13 @@ impl Plan<'_> {
         let is_chosen = |test: &Test| !is_quick || test.has(QUICK);
         let one = maker.those(|test| is_chosen(test) && !test.has(TWO_CPUS));
         let two = maker.those(|test| is_chosen(test) && test.has(TWO_CPUS));
-        let [plain, checking] = &mut self.lanes;
-        plain.push(maker.stage("", self.guests, 1, one));
-        plain.push(maker.stage("races.", 1, 2, two));
+        self.stages.push(maker.stage("", self.guests, 1, one));
+        self.stages.push(maker.stage("races.", 1, 2, two));
         self.host.choose(|part| !is_quick || part == "host.check");
         if !is_quick {
             self.controls = Some(Controls::all());
-            checking.push(maker.sanitised());
-            checking.extend(maker.lockdep()?);
+            self.stages.push(maker.sanitised());
+            self.stages.extend(maker.lockdep()?);
         }
         Ok(())
     }
@@ -163,10 +158,7 @@ impl Plan<'_> {
         if let Some(controls) = &self.controls {
             controls.plan(&run);
         }
-        self.lanes
-            .iter()
-            .flatten()
-            .for_each(|stage| run.plan(stage));
+        self.stages.iter().for_each(|stage| run.plan(stage));
         self.host.plan(&run);
         println!("KTAP version 1\n1..{}", run.results().planned());
         let stop = AtomicBool::new(false);
@@ -189,21 +181,8 @@ impl Plan<'_> {
         if let Some(controls) = &self.controls {
             controls.run(run, self.guest, self.guests)?;
         }
-        let [plain, checking] = &self.lanes;
-        thread::scope(|scope| {
-            let beside = scope.spawn(|| run_lane(checking, run));
-            let ended = run_lane(plain, run);
-            match beside.join() {
-                Ok(other) => ended.and(other),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        self.stages.iter().try_for_each(|stage| stage.run(run))
     }
-}
-
-/// An error in one ends the guests of all others: they share what says so.
-fn run_lane(stages: &[Stage], run: &Run) -> Result<()> {
-    stages.iter().try_for_each(|stage| stage.run(run))
 }
 
 /// A number of the commit, so that each has its own order, and the same one again.
