@@ -145,7 +145,8 @@ static int read_guarded_object(void)
 {
 	int i;
 
-	for (i = 0; i < 1000; i++) {
+	/* Its places may be taken for a while. */
+	for (i = 0; i < 8000; i++) {
 		u8 *object = kmalloc(64, GFP_KERNEL);
 
 		if (!object)

@@ -121,6 +121,9 @@ impl Plan<'_> {
             }
             None => plan.all(&maker, selection.quick)?,
         }
+        if let Some(wanted) = &selection.stage {
+            plan.stage_alone(wanted);
+        }
         plan.stages.retain(|stage| !stage.tests.is_empty());
         Ok(Some(plan))
     }
@@ -150,6 +153,14 @@ impl Plan<'_> {
             self.stages.extend(maker.lockdep()?);
         }
         Ok(())
+    }
+
+    /// Without all others, the controls and the host's parts.
+    fn stage_alone(&mut self, wanted: &str) {
+        let is_wanted = |stage: &Stage| stage.prefix.trim_end_matches('.') == wanted;
+        self.stages.retain(is_wanted);
+        self.host.choose(|_| false);
+        self.controls = None;
     }
 
     /// Runs it, and prints the judgement; the exit status.

@@ -15,14 +15,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 tests![
-    files_of_later_containers_are_found_by_path_and_build_id: 120,
-    later_containers_of_a_name_are_counted_and_no_others: 120,
-    calls_in_later_containers_are_timed: 120,
+    files_of_later_containers_are_found_by_path_and_build_id: 170,
+    later_containers_of_a_name_are_counted_and_no_others: 170,
+    calls_in_later_containers_are_timed: 170,
     following_nobody_is_refused,
 ];
 
 const PROGRAM: &str = "/usr/local/bin/served";
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// A copy of a victim at the path that is probed, on the host.
 struct OnHost;
