@@ -16,6 +16,8 @@ use nsprobe_common::abi::{self, Filter, Probe};
 use nsprobe_common::program::{Operation, Register, Step};
 use nsprobe_common::record::{Frame, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENGTH};
 use std::collections::HashSet;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 tests![
@@ -305,6 +307,35 @@ fn no_consumer_position_does_harm() {
     assert_eq!(session.counters(id).recorded, counters.recorded + 10);
 }
 
+/// The kernel gives no time to others where a real-time task takes all, until it is dropped.
+struct RealTimeAlone {
+    /// Files, and what was in them.
+    runtimes: Vec<(PathBuf, String)>,
+}
+
+impl RealTimeAlone {
+    fn new() -> RealTimeAlone {
+        let cpus = fs::read_dir("/sys/kernel/debug/sched/fair_server").expect("debugfs is mounted");
+        let files = cpus.map(|cpu| cpu.expect("readable").path().join("runtime"));
+        let runtimes = files.map(|file| {
+            let before = fs::read_to_string(&file).expect("each CPU has one");
+            fs::write(&file, "0").expect("it may be 0");
+            (file, before)
+        });
+        RealTimeAlone {
+            runtimes: runtimes.collect(),
+        }
+    }
+}
+
+impl Drop for RealTimeAlone {
+    fn drop(&mut self) {
+        for (file, before) in &self.runtimes {
+            let _ = fs::write(file, before);
+        }
+    }
+}
+
 /// The reader takes the CPU from a task that is in the midst of a record, and says again and
 /// again that it has read all, while it is hit itself: what it records has the rest of the ring
 /// and no more.
@@ -337,6 +368,7 @@ fn nobody_writes_where_a_record_is_unfinished() {
     let ring = session.rings().remove(0);
     let mut records = Records::default();
     let mut unfinished = HashSet::new();
+    let _alone = RealTimeAlone::new();
     sys::run_before_others();
     while unfinished.len() < ENOUGH {
         std::thread::sleep(Duration::from_micros(100));
