@@ -11,6 +11,8 @@ MIRROR ?=
 ACCEL ?= auto
 # For make test: the name of the one test to run.
 ONLY ?=
+# For make test: the stage to run, without all others: races, lockdep, sanitised.
+STAGE ?=
 # For make test and quick: the order of the tests; empty: one of the commit.
 SEED ?=
 # For make soak: what its figures are multiplied by; 0.01 takes minutes.
@@ -66,7 +68,7 @@ quick: payload image ## For a commit: check, and beside it the module's quick te
 	@$(RUN) test --quick $(if $(SEED),--seed $(SEED))
 
 test: payload image ## For a merge: all tests of host and guests (ONLY=name for one of them)
-	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(STAGE),--stage '$(STAGE)') $(if $(SEED),--seed $(SEED))
 
 soak: payload image ## For a release: the long run (hours; goes on where it was interrupted)
 	@SCALE=$(SCALE) scripts/soak.sh

@@ -122,7 +122,12 @@ impl Plan<'_> {
             None => plan.all(&maker, selection.quick)?,
         }
         if let Some(wanted) = &selection.stage {
+            plan.stages.push(maker.sanitised());
             plan.stage_alone(wanted);
+            if plan.stages.is_empty() {
+                eprintln!("qemu-test: no stage is called {wanted}: races, lockdep, sanitised");
+                return Ok(None);
+            }
         }
         plan.stages.retain(|stage| !stage.tests.is_empty());
         Ok(Some(plan))
@@ -149,13 +154,12 @@ impl Plan<'_> {
         self.host.choose(|part| !is_quick || part == "host.check");
         if !is_quick {
             self.controls = Some(Controls::all());
-            self.stages.push(maker.sanitised());
             self.stages.extend(maker.lockdep()?);
         }
         Ok(())
     }
 
-    /// Without all others, the controls and the host's parts.
+    /// Also one that no whole run has; without all others, the controls and the host's parts.
     fn stage_alone(&mut self, wanted: &str) {
         let is_wanted = |stage: &Stage| stage.prefix.trim_end_matches('.') == wanted;
         self.stages.retain(is_wanted);
