@@ -29,7 +29,7 @@ use crate::{
     program::Program,
     shared::Shared,
     sys::{
-        inode::{read_file, Unusable},
+        inode::{ReadableFile, Unusable},
         task::{is_capable, CAP_SYSLOG, CAP_SYS_ADMIN},
         uprobe::Ends, //
     },
@@ -162,15 +162,17 @@ pub(crate) fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(
     Ok(())
 }
 
-/// Checks that the instruction can be stepped over: what the kernel checks by itself, and
-/// wrongly (see [`is_system_call`]). What cannot be read is left to the kernel to refuse.
-pub(crate) fn check_instruction(request: &ProbeRequest) -> Result<(), Refused> {
+/// Checks that the instruction at a file's offset can be stepped over: what the kernel checks by
+/// itself, and wrongly (see [`is_system_call`]).
+pub(crate) fn check_instruction(file: &ReadableFile, offset: u64) -> Result<(), Refused> {
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
-    let read = read_file(request.fd, request.offset, &mut bytes);
-    if bytes.get(..read).is_some_and(is_system_call) {
-        return Err(Refused(ENOEXEC, Refusal::SystemCall));
+    let read = file.read(offset, &mut bytes);
+    match bytes.get(..read) {
+        // The offset is inside of the file: a file system that gives nothing carries no probes.
+        None | Some([]) => Err(Refused(EIO, Refusal::Kernel)),
+        Some(bytes) if is_system_call(bytes) => Err(Refused(ENOEXEC, Refusal::SystemCall)),
+        Some(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that the programs of the entry and the return may write what they do.

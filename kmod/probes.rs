@@ -48,7 +48,7 @@ use crate::{
     stacks::Stacks,
     sys::{
         cond_resched,
-        inode::PinnedInode,
+        inode::{PinnedInode, ReadableFile},
         later::Slots,
         tracepoint::Forks,
         uprobe::{Batch, Ends, Place},
@@ -101,17 +101,18 @@ pub(crate) struct RefusedAt {
 
 /// The file of the probe before: most probes of a request are in one.
 #[derive(Default)]
-struct LastFile(Option<(i32, Arc<PinnedInode>)>);
+struct LastFile(Option<(i32, ReadableFile, Arc<PinnedInode>)>);
 
 impl LastFile {
-    fn get(&mut self, fd: i32) -> Result<Arc<PinnedInode>, Refused> {
+    fn get(&mut self, fd: i32) -> Result<(&ReadableFile, Arc<PinnedInode>), Refused> {
+        if !matches!(&self.0, Some((last, ..)) if *last == fd) {
+            let file = ReadableFile::from_fd(fd)?;
+            let inode = Arc::new(file.inode()?, GFP_KERNEL_ACCOUNT)?;
+            self.0 = Some((fd, file, inode));
+        }
         match &self.0 {
-            Some((last, inode)) if *last == fd => Ok(inode.clone()),
-            _ => {
-                let inode = Arc::new(PinnedInode::from_fd(fd)?, GFP_KERNEL_ACCOUNT)?;
-                self.0 = Some((fd, inode.clone()));
-                Ok(inode)
-            }
+            Some((_, file, inode)) => Ok((file, inode.clone())),
+            None => Err(EBADF.into()),
         }
     }
 }
@@ -218,9 +219,9 @@ impl Probes {
         last: &mut LastFile,
     ) -> Result<(), Refused> {
         let ends = check(request)?;
-        let inode = last.get(request.fd)?;
+        let (file, inode) = last.get(request.fd)?;
         check_offsets(request, inode.size())?;
-        check_instruction(request)?;
+        check_instruction(file, request.offset)?;
         let id = (self.known.len() as u32).wrapping_add(1);
         if id > PROBES_MAX {
             return Err(Refused(ENOSPC, Refusal::TooMany));

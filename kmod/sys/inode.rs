@@ -14,7 +14,8 @@ use core::ptr::NonNull;
 use kernel::{
     bindings,
     fs::LocalFile,
-    prelude::*, //
+    prelude::*,
+    sync::aref::ARef, //
 };
 
 /// Why a file descriptor does not give an inode.
@@ -24,6 +25,46 @@ pub(crate) enum Unusable {
     BadFd,
     /// Not a regular file.
     NotRegular,
+}
+
+/// A file of the current process that is open for reading, as long as one request needs it.
+pub(crate) struct ReadableFile(ARef<LocalFile>);
+
+impl ReadableFile {
+    /// The file behind descriptor `fd`. Task context.
+    pub(crate) fn from_fd(fd: i32) -> Result<Self, Unusable> {
+        let fd = u32::try_from(fd).map_err(|_| Unusable::BadFd)?;
+        let file = LocalFile::fget(fd).map_err(|_| Unusable::BadFd)?;
+        // SAFETY: `file` is held.
+        if !unsafe { shim::nsprobe_file_is_readable(file.as_ptr()) } {
+            return Err(Unusable::BadFd);
+        }
+        Ok(ReadableFile(file))
+    }
+
+    /// Its inode.
+    pub(crate) fn inode(&self) -> Result<PinnedInode, Unusable> {
+        PinnedInode::of(&self.0)
+    }
+
+    /// Reads what it has at `offset`: how many bytes, 0 when it cannot be read. Waits for the
+    /// file system.
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
+        let Ok(mut position) = i64::try_from(offset) else {
+            return 0;
+        };
+        // SAFETY: The file is held and open for reading, `bytes` is that long, and the
+        // position is ours.
+        let read = unsafe {
+            bindings::kernel_read(
+                self.0.as_ptr(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                &mut position,
+            )
+        };
+        usize::try_from(read).unwrap_or(0)
+    }
 }
 
 /// An inode that is held together with its file system.
@@ -44,18 +85,12 @@ impl PinnedInode {
     /// The inode behind descriptor `fd` of the current process, which must be open
     /// for reading. Task context.
     pub(crate) fn from_fd(fd: i32) -> Result<Self, Unusable> {
-        let fd = u32::try_from(fd).map_err(|_| Unusable::BadFd)?;
-        let file = LocalFile::fget(fd).map_err(|_| Unusable::BadFd)?;
+        ReadableFile::from_fd(fd)?.inode()
+    }
+
+    fn of(file: &LocalFile) -> Result<Self, Unusable> {
         // SAFETY: `file` is held, so it and its dentry are valid.
-        let (readable, inode) = unsafe {
-            (
-                shim::nsprobe_file_is_readable(file.as_ptr()),
-                shim::nsprobe_real_inode(file.as_ptr()),
-            )
-        };
-        if !readable {
-            return Err(Unusable::BadFd);
-        }
+        let inode = unsafe { shim::nsprobe_real_inode(file.as_ptr()) };
         let inode = NonNull::new(inode).ok_or(Unusable::NotRegular)?;
         // SAFETY: The open file holds its dentry, and that the inode beneath it.
         let mode = unsafe { (*inode.as_ptr()).i_mode };
@@ -90,27 +125,6 @@ impl PinnedInode {
         // SAFETY: The inode is held.
         unsafe { FileKey::of(self.0) }
     }
-}
-
-/// Reads what a file of the current process has at `offset`: how many bytes, 0 when it cannot
-/// be read. Task context; waits for the file system.
-pub(crate) fn read_file(fd: i32, offset: u64, bytes: &mut [u8]) -> usize {
-    let Ok(file) = u32::try_from(fd).map_or(Err(EBADF), |fd| Ok(LocalFile::fget(fd)?)) else {
-        return 0;
-    };
-    let Ok(mut position) = i64::try_from(offset) else {
-        return 0;
-    };
-    // SAFETY: `file` is held, `bytes` is that long, and the position is ours.
-    let read = unsafe {
-        bindings::kernel_read(
-            file.as_ptr(),
-            bytes.as_mut_ptr().cast(),
-            bytes.len(),
-            &mut position,
-        )
-    };
-    usize::try_from(read).unwrap_or(0)
 }
 
 impl Drop for PinnedInode {
