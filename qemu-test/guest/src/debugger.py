@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Run by gdb: stops a program at instructions, and prints each stack.
 #
-# Inputs:  $go, whether it is one of Go's; $places, a file of lines TIME CALLER OFFSET PATH: which time it comes to an
-#          instruction, from 1 on, and where in which file that is. CALLER tells of Go's
+# Inputs:  $go, whether it is one of Go's; $places, a file of lines TIME CALLER OFFSET PATH:
+#          which time it comes to an instruction, from 1 on, and where in which file that is.
+#          CALLER tells of Go's
 #          programs where the return address is, from which on frame pointers lead: `top`
 #          of the stack, `pushed` (below the word on top), or `frame` (above the word that
 #          the frame pointer points to). Of others, whose files say so to gdb, it is `-`.

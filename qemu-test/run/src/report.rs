@@ -64,6 +64,7 @@ fn alone(name: &str) -> String {
         Some(("sanitised", test)) => format!(
             "SMP=4 MEMORY=512M cargo run --release -p nsprobe-qemu-run -- --sanitize test --only {test}"
         ),
+        Some(("lockdep", _)) => String::from("make test STAGE=lockdep"),
         _ => format!("make test ONLY={name}"),
     }
 }
@@ -86,6 +87,7 @@ mod tests {
     fn a_test_is_run_alone_as_in_its_stage() {
         assert_eq!(alone("a"), "make test ONLY=a");
         assert_eq!(alone("races.a"), "make test ONLY=a");
+        assert_eq!(alone("lockdep.a"), "make test STAGE=lockdep");
         // The controls are known by their whole names.
         assert_eq!(alone("runner.an_oops"), "make test ONLY=runner.an_oops");
         let sanitised = alone("sanitised.a");
