@@ -75,7 +75,7 @@ fn type_of_function(name: &CStr) -> u32 {
     panic!("the kernel has no {name:?}");
 }
 
-/// Bytes that follow a type of that kind with so many members.
+/// Bytes that follow a type of that kind, by the number of its members.
 fn bytes_behind(kind: u32, count: usize) -> usize {
     match kind {
         // Integer, variable, tag.

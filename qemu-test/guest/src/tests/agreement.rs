@@ -193,7 +193,7 @@ fn seed() -> u64 {
     env::var("NSPROBE_SEED").map_or(1, |seed| seed.parse().expect("NSPROBE_SEED is a number"))
 }
 
-/// One in so many of the instructions is compared.
+/// One in this number of the instructions is compared.
 fn share() -> usize {
     match env::var_os("NSPROBE_WHOLE") {
         Some(_) => 1,

@@ -261,7 +261,7 @@ fn nested_calls_return_in_order() {
     assert!(times(ids[0]) > times(ids[1]), "the outer call is shorter");
 }
 
-/// So many calls under way are remembered with what their entries kept; one more takes the
+/// This number of calls under way is remembered with what their entries kept; one more takes the
 /// place of the oldest.
 fn a_call_that_others_took_the_place_of_has_no_values() {
     const PLACES: u64 = 1 << 13;

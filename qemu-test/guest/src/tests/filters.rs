@@ -91,7 +91,7 @@ fn listed_threads_alone_are_traced() {
     assert_eq!(counters.filtered, counters.hits - 8);
 }
 
-/// Nobody has asked the filter at the entry of a call whose return alone is wanted.
+/// The filter was not asked at the entry of a call whose return alone is wanted.
 fn returns_of_listed_threads_alone_are_traced() {
     let _module = Module::load();
     let mut victim = family();

@@ -493,7 +493,7 @@ fn dynamic_functions(file: &Path) -> Vec<binary::Function> {
         .collect()
 }
 
-/// It takes no room in its file system any more once nobody holds it.
+/// It takes no room in its file system any more once it is not held.
 fn a_deleted_file_can_be_let_go() {
     let module = Module::load();
     let folder = Folder::with_tmpfs("deleted", 8 << 20);

@@ -25,7 +25,7 @@ tests![
     mappings_cannot_be_widened,
     a_mapping_outlives_its_descriptor,
     no_consumer_position_does_harm: 120,
-    nobody_writes_where_a_record_is_unfinished,
+    no_record_goes_over_an_unfinished_one,
 ];
 
 fn only_the_two_right_mappings_are_given() {
@@ -339,7 +339,7 @@ impl Drop for RealTimeAlone {
 /// The reader takes the CPU from a task that is in the midst of a record, and says again and
 /// again that it has read all, while it is hit itself: what it records has the rest of the ring
 /// and no more.
-fn nobody_writes_where_a_record_is_unfinished() {
+fn no_record_goes_over_an_unfinished_one() {
     const ENOUGH: usize = 10;
     const RING: u64 = 16 << 10;
     /// Less than any hit has.

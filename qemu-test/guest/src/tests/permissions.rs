@@ -149,7 +149,7 @@ fn requests_with_rights(session: &Session, path: &Path, object: u32) -> [(&'stat
     })
 }
 
-/// Whoever has opened it: a user who got it may do none of what root may.
+/// Root has opened it: a user who got it may do none of what root may.
 fn a_descriptor_does_not_carry_rights_to_a_user() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");

@@ -300,8 +300,8 @@ const NOTE_BYTES: u64 = 36;
 /// Where they have their code.
 const CODE_AT: usize = 4 * PAGE + 1024;
 
-/// A file with so many program headers (System V gABI, chapters "ELF Header" to "Note
-/// Section"), the first of which says that there are so many bytes of notes.
+/// A file with this number of program headers (System V gABI, chapters "ELF Header" to "Note
+/// Section"), the first of which gives the number of bytes of notes.
 fn elf_file(headers: u16, note_bytes: u64) -> Vec<u8> {
     const NOTE_AT: usize = 4 * PAGE;
     /// push %rbp; mov %rsp,%rbp; call *%rsi; pop %rbp; ret
@@ -324,7 +324,7 @@ fn elf_file(headers: u16, note_bytes: u64) -> Vec<u8> {
     bytes
 }
 
-/// What is told of the build-id of a file, whose code is called through.
+/// What records say of the build-id of a file, whose code is called through.
 fn build_id_of(bytes: &[u8]) -> Vec<u8> {
     let folder = Folder::new("notes");
     let file = folder.path("file");
