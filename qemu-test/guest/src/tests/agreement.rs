@@ -9,7 +9,7 @@
 //! clock, timers and random numbers, is taken from them.
 //!
 //! `NSPROBE_SEED` chooses other instructions, and other times at them. A quarter of them is
-//! compared, and all with `NSPROBE_WHOLE=1`, as `make soak` has it.
+//! compared, and all with `NSPROBE_WHOLE=1` on the kernel's command line.
 
 mod programs;
 
