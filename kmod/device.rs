@@ -414,7 +414,12 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
             let objects = &session.shared().objects;
             unwind.object = objects.give_rows(key, rows)?;
             unwind.bytes = objects.row_bytes();
-            request.write_back()
+            let id = unwind.object;
+            let told = request.write_back();
+            if told.is_err() {
+                objects.take_back(id);
+            }
+            told
         }
         Err(unwind::Refused::Request(error)) => Err(error),
         Err(unwind::Refused::Defect(defect)) => {

@@ -293,11 +293,19 @@ impl Objects {
     /// a file in a stack later tells the reader of it again. How many bytes. Task context,
     /// sleeps.
     pub(crate) fn drop_unused(&self, unused_ns: u64) -> u64 {
-        let mut dropped = 0u64;
         let until_ns = sys::now_ns().saturating_sub(unused_ns);
         let is_unused = |slot: &&Slot| slot.used_ns.load(Relaxed) <= until_ns;
-        let unused = self.slots.iter().filter(is_unused);
-        swap::drop_all(unused.filter_map(|slot| {
+        self.drop_rows(self.slots.iter().filter(is_unused))
+    }
+
+    /// Drops the rows of the object `id`, which were given a moment ago. Task context, sleeps.
+    pub(crate) fn take_back(&self, id: u32) {
+        self.drop_rows(self.slot(id).into_iter());
+    }
+
+    fn drop_rows<'a>(&'a self, slots: impl Iterator<Item = &'a Slot>) -> u64 {
+        let mut dropped = 0u64;
+        swap::drop_all(slots.filter_map(|slot| {
             let rows = slot.rows.take_out()?;
             dropped = dropped.saturating_add(rows.bytes());
             self.row_bytes.fetch_sub(rows.bytes(), Relaxed);

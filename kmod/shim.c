@@ -26,11 +26,13 @@
 #include <linux/uaccess.h>
 #include <linux/userfaultfd_k.h>
 #include <linux/utsname.h>
+#include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 #include <trace/events/cgroup.h>
 #include <trace/events/sched.h>
 #include <trace/events/task.h>
 
+void *nsprobe_vmalloc(size_t bytes);
 struct inode *nsprobe_real_inode(struct file *file);
 bool nsprobe_super_get(struct super_block *sb);
 bool nsprobe_user_64bit(struct pt_regs *regs);
@@ -83,6 +85,7 @@ static bool allow_modify;
 module_param(allow_modify, bool, 0444);
 MODULE_PARM_DESC(allow_modify, "Sessions may ask to change registers and memory of traced programs (default: off)");
 
+void *nsprobe_vmalloc(size_t bytes) { return __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN); }
 struct inode *nsprobe_real_inode(struct file *file) { return d_real_inode(file->f_path.dentry); }
 bool nsprobe_super_get(struct super_block *sb) { return atomic_inc_not_zero(&sb->s_active); }
 bool nsprobe_user_64bit(struct pt_regs *regs) { return user_64bit_mode(regs); }

@@ -10,6 +10,7 @@
 //! The reader may write the consumer page at any time, so it is only ever read
 //! as one atomic word. The data is written by the kernel alone.
 
+use super::shim;
 use crate::common::ring::{ConsumerPage, Geometry, ProducerPage};
 use core::{
     ffi::c_int,
@@ -43,10 +44,17 @@ impl RingPages {
         if data % PAGE_SIZE != 0 {
             return Err(EINVAL);
         }
-        let words = data.checked_add(2 * PAGE_SIZE).ok_or(EINVAL)? / WORD;
+        let bytes = data.checked_add(2 * PAGE_SIZE).ok_or(EINVAL)?;
+        // SAFETY: We may sleep: a request makes rings.
+        let memory = unsafe { shim::nsprobe_vmalloc(bytes) }.cast::<u64>();
+        if memory.is_null() {
+            return Err(ENOMEM);
+        }
         // INVARIANT: vmalloc gives whole zeroed pages.
         let pages = RingPages {
-            memory: VVec::with_capacity(words, GFP_KERNEL_ACCOUNT | __GFP_ZERO)?,
+            // SAFETY: vmalloc has allocated `bytes`, a multiple of a page and therefore of a
+            // word, and no one else has them; `VVec` gives them back to it.
+            memory: unsafe { VVec::from_raw_parts(memory, 0, bytes / WORD) },
             geometry,
         };
         let data_bytes = PAGE_SIZE + offset_of!(ProducerPage, data_bytes);
