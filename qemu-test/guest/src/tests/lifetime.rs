@@ -34,7 +34,7 @@ tests![
     closing_a_session_restores_the_text,
     killed_readers_leave_no_probe: 240,
     sessions_leave_no_memory: 120,
-    sessions_of_tasks_leave_no_memory: 120,
+    sessions_of_tasks_leave_no_memory: 300,
     control_groups_go_with_the_last_filter,
     memory_that_grows_is_seen: 120,
     a_session_lives_until_its_last_descriptor,
