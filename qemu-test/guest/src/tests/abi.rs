@@ -295,7 +295,10 @@ fn rings_that_memory_lacks_are_refused() {
     assert_eq!(errno(refused, "rings of 64 MB"), libc::ENOMEM);
     assert!(kills.contains("oom_kill 0\n"), "{kills}");
     assert!(matches!(other.try_wait(), Ok(None)), "it lives");
-    other.kill().and_then(|()| other.wait()).expect("it is ours");
+    other
+        .kill()
+        .and_then(|()| other.wait())
+        .expect("it is ours");
     session.setup(64 << 20, 0).expect("there is memory");
 }
 

@@ -21,6 +21,7 @@ tests![
     many_threads_on_all_cpus_are_counted_exactly,
     the_counters_balance_while_hits_go_on: 120,
     the_sequence_has_a_gap_for_every_lost_hit,
+    announcements_without_room_are_no_lost_hits,
     processes_that_end_at_once_are_counted,
     two_sessions_do_not_disturb_each_other,
     only_the_wanted_process_is_recorded,
@@ -233,6 +234,31 @@ fn the_sequence_has_a_gap_for_every_lost_hit() {
     assert!(counters.lost_full > 0, "{counters:?}");
     assert_sequences(&records, id, counters.lost_full);
     assert_eq!(records.lost_count(), counters.lost_full);
+}
+
+/// What a ring says it lost are hits: those of a probe whose files are told of first, too.
+fn announcements_without_room_are_no_lost_hits() {
+    const CALLS: u64 = 200;
+    let _module = Module::load();
+    sys::run_on(1);
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(4096);
+    let plain = session.probe(victim.file(), &function, 0);
+    victim.call(CALLS);
+    let full = session.counters(plain);
+    assert!(full.lost_full > 0, "{full:?}");
+    // No file was told of yet, and none can be.
+    let stacks = session.probe(victim.file(), &function, abi::PROBE_STACK);
+    victim.call(CALLS);
+    let [plain, stacks] = [plain, stacks].map(|id| session.counters(id));
+    assert_eq!(plain.lost_full, full.lost_full + CALLS, "{plain:?}");
+    assert_eq!(stacks.lost_full, CALLS, "{stacks:?}");
+    let rings = session.rings();
+    let lost: u64 = rings.iter().map(|ring| ring.lost()).sum();
+    assert_eq!(lost, plain.lost_full + stacks.lost_full);
+    let records = Records::of(&session);
+    assert!(records.objects.is_empty(), "{:?}", records.objects);
 }
 
 fn processes_that_end_at_once_are_counted() {

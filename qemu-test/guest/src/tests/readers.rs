@@ -17,6 +17,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 tests![
@@ -348,20 +349,39 @@ fn poll_wakes_at_the_watermark() {
     };
     session.probe(victim.file(), &function, 0);
     assert!(!ready(&session, 0), "there is nothing yet");
-    victim.call(50);
-    assert!(!ready(&session, 100), "50 of 100 records");
-    victim.call(60);
-    assert!(ready(&session, 1000), "110 of 100 records");
+    victim.call(99);
+    assert!(!ready(&session, 100), "99 of 100 records");
+    victim.call(1);
+    assert!(ready(&session, 0), "100 of 100 records");
     let mut records = Records::default();
     records.drain(&session.rings());
-    assert_eq!(records.hits.len(), 110);
+    assert_eq!(records.hits.len(), 100);
     assert!(!ready(&session, 100), "all is read");
-    // A sleeper is woken by the hit that reaches the mark, on whatever CPU.
-    let started = Instant::now();
-    victim.begin(5000);
-    assert!(ready(&session, 10_000));
-    println!("woken after {:?}", started.elapsed());
-    victim.finish();
+    // A sleeper is woken by the hit that reaches the mark; it would look once more when its
+    // time is over.
+    const PATIENCE_MS: u16 = 60_000;
+    let thread = AtomicI32::new(0);
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            thread.store(nix::unistd::gettid().as_raw(), Ordering::Relaxed);
+            let started = Instant::now();
+            (ready(&session, PATIENCE_MS), started.elapsed())
+        });
+        let asleep = || match thread.load(Ordering::Relaxed) {
+            0 => false,
+            tid => is_asleep(&format!("/proc/self/task/{tid}/stat")),
+        };
+        assert!(crate::oracle::within(Duration::from_secs(20), asleep));
+        victim.call(100);
+        let (is_ready, waited) = poller.join().expect("poll comes back");
+        println!("woken after {waited:?}");
+        assert!(is_ready && waited < Duration::from_millis(PATIENCE_MS.into()) / 2);
+    });
+}
+
+/// Whether a task sleeps, by the file that says so.
+fn is_asleep(stat: &str) -> bool {
+    fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") S "))
 }
 
 fn a_sleeping_reader_wakes_at_the_first_record() {
@@ -391,8 +411,10 @@ fn end_of_a_read(file: &mut impl Read) -> Duration {
         sys::exit_now(1)
     };
     let stat = format!("/proc/{child}/stat");
-    let sleeps = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
-    assert!(crate::oracle::within(Duration::from_secs(20), sleeps));
+    assert!(crate::oracle::within(
+        Duration::from_secs(20),
+        || is_asleep(&stat)
+    ));
     let started = Instant::now();
     let pid = nix::unistd::Pid::from_raw(child);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
