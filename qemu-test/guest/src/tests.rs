@@ -114,7 +114,8 @@ const TWO_CPUS: &[&str] = &[
 ];
 
 /// Tests of the module itself: files that need no container and no program but the victims.
-/// They also run where the kernel checks its memory closely.
+/// They run where the kernel checks its memory closely, and those that are quick for each
+/// commit where it does not.
 const OF_THE_MODULE: &[&[Test]] = &[
     abi::TESTS,
     attach::TESTS,
@@ -157,12 +158,15 @@ const CORE: &[&[Test]] = &[
     tasks::TESTS,
 ];
 
+/// Tests of the module for which the guest in which memory is checked has too little of it.
+const MUCH_MEMORY: &[&str] = &["ten_thousand_tasks_are_dumped_in_a_moment"];
+
 /// Tests that are too slow for each commit although they are not for each merge.
 const SLOW_S: u64 = 60;
 
 /// All tests as the runner reads them, a line each: name, limit in seconds, tags.
 pub(crate) fn list() -> Vec<String> {
-    for name in TWO_CPUS {
+    for name in TWO_CPUS.iter().chain(MUCH_MEMORY) {
         assert!(all().any(|test| test.name == *name), "no test: {name}");
     }
     all().map(listed).collect()
@@ -179,6 +183,7 @@ fn listed(test: &Test) -> String {
         ("module", is_of_the_module),
         ("quick", is_of_the_module && test.limit_s <= SLOW_S),
         ("core", is_in(CORE)),
+        ("much-memory", MUCH_MEMORY.contains(&test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];
     let tags = tags.iter().filter(|(_, has)| *has);

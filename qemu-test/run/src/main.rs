@@ -97,8 +97,7 @@ struct Selection {
     /// Runs the quick tests alone, and none of the boots that check more
     #[arg(long)]
     quick: bool,
-    /// Runs the guests of this stage alone: races, lockdep or sanitised, which is in no
-    /// whole run
+    /// Runs the guests of this stage alone: races, sanitised or lockdep
     #[arg(long, conflicts_with_all = ["only", "quick"])]
     stage: Option<String>,
     /// The tests' order [default: one of the commit]

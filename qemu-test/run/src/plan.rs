@@ -20,11 +20,13 @@ const GUESTS_MAX: usize = 4;
 
 /// Tags of tests: it needs CPUs that run at the same time; it is about the module and needs
 /// no containers; it is one of those that every commit passes; it is one of those for which
-/// the kernel that checks locks is worth its time.
+/// the kernel that checks locks is worth its time; it needs more memory than the guest has in
+/// which memory is checked.
 pub(crate) const TWO_CPUS: &str = "two-cpus";
 const MODULE: &str = "module";
 const QUICK: &str = "quick";
 const CORE: &str = "core";
+const MUCH_MEMORY: &str = "much-memory";
 
 pub(crate) struct Plan<'a> {
     guest: &'a Guest,
@@ -41,6 +43,11 @@ struct Maker<'a> {
     tests: &'a [Test],
     seed: u64,
     shows_all: bool,
+}
+
+/// Whether a test runs where the kernel checks its memory.
+fn is_sanitised(test: &Test) -> bool {
+    test.has(MODULE) && !test.has(MUCH_MEMORY)
 }
 
 impl Maker<'_> {
@@ -66,8 +73,7 @@ impl Maker<'_> {
 
     /// The module's tests where the kernel checks memory closely, and has little of it.
     fn sanitised(&self) -> Stage {
-        let tests = self.those(|test| test.has(MODULE));
-        let mut stage = self.stage("sanitised.", 1, 4, tests);
+        let mut stage = self.stage("sanitised.", 1, 4, self.those(is_sanitised));
         stage.seed = self.seed.wrapping_add(1);
         stage.guest.append(SANITIZE);
         let memory = env::var_os("MEMORY").is_none();
@@ -122,7 +128,6 @@ impl Plan<'_> {
             None => plan.all(&maker, selection.quick)?,
         }
         if let Some(wanted) = &selection.stage {
-            plan.stages.push(maker.sanitised());
             plan.stage_alone(wanted);
             if plan.stages.is_empty() {
                 eprintln!("qemu-test: no stage is called {wanted}: races, lockdep, sanitised");
@@ -146,7 +151,12 @@ impl Plan<'_> {
     }
 
     fn all(&mut self, maker: &Maker<'_>, is_quick: bool) -> Result<()> {
-        let is_chosen = |test: &Test| !is_quick || test.has(QUICK);
+        // The module's tests run for each commit where memory is not checked, and for each
+        // merge where it is.
+        let is_chosen = |test: &Test| match is_quick {
+            true => test.has(QUICK),
+            false => test.has(TWO_CPUS) || !is_sanitised(test),
+        };
         let one = maker.those(|test| is_chosen(test) && !test.has(TWO_CPUS));
         let two = maker.those(|test| is_chosen(test) && test.has(TWO_CPUS));
         self.stages.push(maker.stage("", self.guests, 1, one));
@@ -154,12 +164,13 @@ impl Plan<'_> {
         self.host.choose(|part| !is_quick || part == "host.check");
         if !is_quick {
             self.controls = Some(Controls::all());
+            self.stages.push(maker.sanitised());
             self.stages.extend(maker.lockdep()?);
         }
         Ok(())
     }
 
-    /// Also one that no whole run has; without all others, the controls and the host's parts.
+    /// Without all others, the controls and the host's parts.
     fn stage_alone(&mut self, wanted: &str) {
         let is_wanted = |stage: &Stage| stage.prefix.trim_end_matches('.') == wanted;
         self.stages.retain(is_wanted);

@@ -27,7 +27,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 tests![
-    the_module_loads_and_unloads_a_hundred_times: 120,
+    the_module_loads_and_unloads_a_hundred_times: 300,
     the_module_is_loaded_once,
     unload_is_refused_while_a_session_is_open,
     unload_is_refused_while_a_reader_sleeps,

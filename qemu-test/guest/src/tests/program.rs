@@ -28,7 +28,7 @@ tests![
     ctrl_c_ends_a_trace_with_its_summary,
     a_killed_program_leaves_nothing: 120,
     a_module_of_another_version_is_refused,
-    the_first_event_comes_and_its_time_is_told,
+    the_first_event_comes_sooner_than_that_of_bpftrace: 240,
 ];
 
 fn path(name: &str) -> String {
@@ -302,26 +302,34 @@ fn a_module_of_another_version_is_refused() {
     }
 }
 
-/// How soon is reported, not asserted: this machine is emulated and shared. That
-/// it comes at all, within the time that a person waits, is.
-fn the_first_event_comes_and_its_time_is_told() {
+/// Sooner than bpftrace's, which is asked for the same here: how many seconds that takes is
+/// this machine's.
+fn the_first_event_comes_sooner_than_that_of_bpftrace() {
+    const FUNCTION: &str = "begins_with_push";
     let _module = Module::load();
-    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "100"]);
-    let spec = path("call_in_loop") + ":begins_with_push";
-    let pid = victim.pid().to_string();
-    let mut times = Vec::new();
-    for _ in 0..5 {
+    let victim = Victim::start("call_in_loop", &[FUNCTION, "0", "100"]);
+    let (file, pid) = (path("call_in_loop"), victim.pid().to_string());
+    let spec = format!("{file}:{FUNCTION}");
+    let mut times = [Duration::ZERO; 3];
+    for time in &mut times {
         let started = Instant::now();
-        let mut running =
-            Running::start(&["trace", "-p", &pid, "--stack", "--timeout", "30", &spec]);
-        running.wait_for("begins_with_push", Duration::from_secs(10));
-        times.push(started.elapsed());
-        let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()));
-        let status = status.unwrap_or_default();
-        let peak = status.lines().find(|line| line.starts_with("VmHWM"));
-        println!("{:?}, {}", started.elapsed(), peak.unwrap_or_default());
-        let _ = kill(Pid::from_raw(running.pid() as i32), Signal::SIGINT);
+        let running = Running::start(&["trace", "-p", &pid, "--stack", &spec]);
+        *time = first_event(running, FUNCTION, started);
     }
+    let program = format!("uprobe:{spec} /pid == {pid}/ {{ printf(\"%s\\n\", ustack); }}");
+    let mut bpftrace = Command::new("bpftrace");
+    bpftrace.args(["-B", "line", "-e", &program]);
+    let started = Instant::now();
+    let theirs = first_event(Running::start_command(&mut bpftrace), FUNCTION, started);
     times.sort_unstable();
-    println!("median {:?}", times[2]);
+    println!("nsprobe {times:?}, bpftrace {theirs:?}");
+    assert!(times[1] < theirs);
+}
+
+/// How long it took until a line has `function` in it.
+fn first_event(mut running: Running, function: &str, started: Instant) -> Duration {
+    running.wait_for(function, Duration::from_secs(200));
+    let elapsed = started.elapsed();
+    let _ = kill(Pid::from_raw(running.pid() as i32), Signal::SIGINT);
+    elapsed
 }
