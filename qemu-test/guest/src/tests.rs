@@ -24,6 +24,7 @@ mod hostile_stacks;
 mod inside;
 mod lifetime;
 mod limits;
+mod machine;
 mod mappings;
 mod names_after_exit;
 mod names_debuginfod;
@@ -87,6 +88,8 @@ use tests;
 /// Tests that need CPUs that run at the same time: races, and what is counted for each CPU.
 /// They have a guest with two. All others run in guests with one.
 const TWO_CPUS: &[&str] = &[
+    "a_cpu_that_comes_online_records",
+    "a_cpu_that_goes_offline_keeps_what_it_recorded",
     "a_file_that_its_parser_does_not_get_through_costs_its_own_names_only",
     "a_filter_is_changed_while_probes_are_hit",
     "a_fork_storm_is_told_whole",
@@ -127,6 +130,7 @@ const OF_THE_MODULE: &[&[Test]] = &[
     semaphores::TESTS,
     lifetime::TESTS,
     limits::TESTS,
+    machine::TESTS,
     stacks::TESTS,
     stack_ids::TESTS,
     stack_kinds::TESTS,
@@ -216,6 +220,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
+        machine::TESTS,
         coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,

@@ -7,23 +7,79 @@ use super::tests;
 use crate::binary;
 use crate::command;
 use crate::module::Module;
+use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::sys::{self};
 use crate::victim::Victim;
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::libc::{self};
+use nix::sys::memfd::{memfd_create, MFdFlags};
 use nsprobe_common::abi::{self, Attach, Probe, Refusal};
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::Command;
 
 tests![
     only_regular_files_can_be_probed,
+    files_in_memory_are_probed,
+    huge_pages_are_refused,
     a_system_call_cannot_be_probed,
     a_failed_attach_leaves_nothing,
     detach_knows_its_probes,
     counters_and_objects_know_their_ids,
 ];
+
+/// A program that lies in no file system.
+fn in_memory(program: &Path, flags: MFdFlags) -> OwnedFd {
+    let fd = memfd_create("program", flags).expect("the kernel has it");
+    let mut file = File::from(fd);
+    let bytes = fs::read(program).expect("it was built");
+    file.write_all(&bytes).expect("there is memory");
+    file.into()
+}
+
+/// Also one that is sealed: a breakpoint changes pages of the processes, not the file.
+fn files_in_memory_are_probed() {
+    let _module = Module::load();
+    let Prepared { file, function, .. } = prepared();
+    let program = in_memory(&file, MFdFlags::MFD_ALLOW_SEALING);
+    let all = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK;
+    for sealed in [SealFlag::empty(), all | SealFlag::F_SEAL_SEAL] {
+        fcntl(&program, FcntlArg::F_ADD_SEALS(sealed)).expect("it is not sealed");
+        let path = format!("/proc/{}/fd/{}", std::process::id(), program.as_raw_fd());
+        let session = Session::with_rings(RING_BYTES);
+        let id = session.probe(Path::new(&path), &function, abi::PROBE_STACK);
+        let ended = Command::new(&path).arg("7").status();
+        assert!(ended.expect("it starts").success(), "{sealed:?}");
+        assert_eq!(session.counters(id).hits, 7, "{sealed:?}");
+        let hits = Records::of(&session).hits;
+        assert_eq!(hits.len(), 7, "{sealed:?}");
+    }
+    assert_eq!(fs::read(&file).expect("it is there"), {
+        let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+        fs::read(path).expect("it is ours")
+    });
+}
+
+/// The kernel cannot put a breakpoint there.
+fn huge_pages_are_refused() {
+    let _module = Module::load();
+    let Prepared { session, .. } = prepared();
+    let huge = memfd_create("huge", MFdFlags::MFD_HUGETLB).expect("the kernel has it");
+    let huge = File::from(huge);
+    huge.set_len(2 << 20).expect("none is taken yet");
+    let mut probes = [Probe {
+        fd: huge.as_raw_fd(),
+        ..probe_at(0, 0)
+    }];
+    let (error, reply) = session.attach_all(&mut probes).expect_err("refused");
+    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+    assert_eq!(Refusal::from_u32(reply.reason), Some(Refusal::Kernel));
+    assert_eq!(session.info().probes, 1, "that which was prepared");
+}
 
 fn only_regular_files_can_be_probed() {
     let _module = Module::load();

@@ -20,8 +20,9 @@ use crate::witness;
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 use nsprobe_common::abi;
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 tests![
     the_module_loads_and_unloads_a_hundred_times: 300,
     the_module_is_loaded_once,
+    parameters_that_cannot_be_are_refused,
     unload_is_refused_while_a_session_is_open,
     unload_is_refused_while_a_reader_sleeps,
     closing_a_session_restores_the_text,
@@ -63,6 +65,21 @@ fn the_module_is_loaded_once() {
     let got = errno(module::load(module::FILE), "a second load");
     assert_eq!(got, libc::EEXIST);
     Session::open();
+}
+
+fn parameters_that_cannot_be_are_refused() {
+    let file = File::open(module::FILE).expect("the module was built");
+    for parameters in ["allow_modify=maybe", "allow_modify=2", "allow_modify="] {
+        let loaded = sys::load_module(&file, parameters);
+        assert_eq!(errno(loaded, parameters), libc::EINVAL, "{parameters}");
+        assert!(!module::is_loaded(), "{parameters}");
+    }
+    let _module = Module::load_with("allow_modify=1");
+    let shown = Path::new("/sys/module/nsprobe/parameters/allow_modify");
+    assert_eq!(fs::read_to_string(shown).expect("it is loaded"), "Y\n");
+    // Sessions have gone by it: it stays as it is.
+    let mode = fs::metadata(shown).expect("it is loaded").mode();
+    assert_eq!(mode & 0o777, 0o444);
 }
 
 fn unload_is_refused_while_a_session_is_open() {
