@@ -72,8 +72,8 @@ impl Maker<'_> {
     }
 
     /// The module's tests where the kernel checks memory closely, and has little of it.
-    fn sanitised(&self) -> Stage {
-        let mut stage = self.stage("sanitised.", 1, 4, self.those(is_sanitised));
+    fn sanitised(&self, guests: usize) -> Stage {
+        let mut stage = self.stage("sanitised.", guests, 4, self.those(is_sanitised));
         stage.seed = self.seed.wrapping_add(1);
         stage.guest.append(SANITIZE);
         let memory = env::var_os("MEMORY").is_none();
@@ -83,7 +83,7 @@ impl Maker<'_> {
 
     /// Some of the module's tests where the kernel checks locks, contexts and RCU; none when
     /// that kernel was not made (`make debug-kernel`).
-    fn lockdep(&self) -> Result<Option<Stage>> {
+    fn lockdep(&self, guests: usize) -> Result<Option<Stage>> {
         let script = self.guest.project.join("scripts/debug-kernel.sh");
         let words: [&OsStr; 2] = ["lockdep".as_ref(), "cached".as_ref()];
         let made = output(&script, &words)?;
@@ -93,7 +93,7 @@ impl Maker<'_> {
         }
         let (image, payload) = made.split_once('\n').context("two folders")?;
         let tests = self.those(|test| test.has(CORE));
-        let mut stage = self.stage("lockdep.", 1, 2, tests);
+        let mut stage = self.stage("lockdep.", guests, 2, tests);
         stage.guest.image = image.into();
         stage.guest.payload = payload.into();
         Ok(Some(stage))
@@ -164,8 +164,9 @@ impl Plan<'_> {
         self.host.choose(|part| !is_quick || part == "host.check");
         if !is_quick {
             self.controls = Some(Controls::all());
-            self.stages.push(maker.sanitised());
-            self.stages.extend(maker.lockdep()?);
+            // Their CPUs idle most of the time: both wait for grace periods.
+            self.stages.push(maker.sanitised(self.guests));
+            self.stages.extend(maker.lockdep(self.guests)?);
         }
         Ok(())
     }

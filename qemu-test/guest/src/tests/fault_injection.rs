@@ -414,7 +414,7 @@ fn probes_are_attached_or_not() {
     let watch = Watch::new();
     let none = || Attached::none_yet(&watch);
     let attach = |state: &mut Attached| state.attach(&watch);
-    watch.each("ATTACH", 10, none, attach, |state| state.check(&watch));
+    watch.each("ATTACH", 6, none, attach, |state| state.check(&watch));
     let both = || {
         let mut state = none();
         let ids = state.attach(&watch).expect("nothing fails");
@@ -571,7 +571,7 @@ fn what_fails_costs_no_memory() {
         watch.each("SETUP", 6, Session::open, rings, drop);
         let none = || Attached::none_yet(&watch);
         let attach = |state: &mut Attached| state.attach(&watch);
-        watch.each("ATTACH", 10, none, attach, drop);
+        watch.each("ATTACH", 6, none, attach, drop);
         let tasks = |session: &mut Session| ask(session, abi::TASKS, TASKS);
         watch.each("TASKS", 8, || watch.session(), tasks, drop);
     };
