@@ -162,15 +162,30 @@ const CORE: &[&[Test]] = &[
     tasks::TESTS,
 ];
 
-/// Tests of the module for which the guest in which memory is checked has too little of it.
-const MUCH_MEMORY: &[&str] = &["ten_thousand_tasks_are_dumped_in_a_moment"];
+/// Tests of the module for which the guest in which memory is checked has too little of it, or
+/// where how long things take means nothing.
+const STOCK_ONLY: &[&str] = &[
+    "forks_go_on_while_thousands_are_attached",
+    "ten_thousand_tasks_are_dumped_in_a_moment",
+];
+
+/// Tests that count the kernel's memory. KASAN keeps what was freed for a while, and the
+/// stacks of each allocation for ever.
+const MEMORY: &[&str] = &[
+    "killed_readers_leave_no_probe",
+    "memory_that_grows_is_seen",
+    "sessions_leave_no_memory",
+    "sessions_of_tasks_leave_no_memory",
+    "the_module_loads_and_unloads_a_hundred_times",
+    "what_fails_costs_no_memory",
+];
 
 /// Tests that are too slow for each commit although they are not for each merge.
 const SLOW_S: u64 = 60;
 
 /// All tests as the runner reads them, a line each: name, limit in seconds, tags.
 pub(crate) fn list() -> Vec<String> {
-    for name in TWO_CPUS.iter().chain(MUCH_MEMORY) {
+    for name in TWO_CPUS.iter().chain(STOCK_ONLY).chain(MEMORY) {
         assert!(all().any(|test| test.name == *name), "no test: {name}");
     }
     all().map(listed).collect()
@@ -187,7 +202,8 @@ fn listed(test: &Test) -> String {
         ("module", is_of_the_module),
         ("quick", is_of_the_module && test.limit_s <= SLOW_S),
         ("core", is_in(CORE)),
-        ("much-memory", MUCH_MEMORY.contains(&test.name)),
+        ("memory", MEMORY.contains(&test.name)),
+        ("stock-only", STOCK_ONLY.contains(&test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];
     let tags = tags.iter().filter(|(_, has)| *has);

@@ -20,13 +20,13 @@ const GUESTS_MAX: usize = 4;
 
 /// Tags of tests: it needs CPUs that run at the same time; it is about the module and needs
 /// no containers; it is one of those that every commit passes; it is one of those for which
-/// the kernel that checks locks is worth its time; it needs more memory than the guest has in
-/// which memory is checked.
+/// the kernel that checks locks is worth its time; it is not for the guest in which memory
+/// is checked.
 pub(crate) const TWO_CPUS: &str = "two-cpus";
 const MODULE: &str = "module";
 const QUICK: &str = "quick";
 const CORE: &str = "core";
-const MUCH_MEMORY: &str = "much-memory";
+const STOCK_ONLY: &str = "stock-only";
 
 pub(crate) struct Plan<'a> {
     guest: &'a Guest,
@@ -47,7 +47,7 @@ struct Maker<'a> {
 
 /// Whether a test runs where the kernel checks its memory.
 fn is_sanitised(test: &Test) -> bool {
-    test.has(MODULE) && !test.has(MUCH_MEMORY)
+    test.has(MODULE) && !test.has(STOCK_ONLY)
 }
 
 impl Maker<'_> {
