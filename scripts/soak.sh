@@ -82,11 +82,11 @@ module_tests() { # boot
     tags=module not=-
     case $1 in
     lockdep) tags='module|faults' ;;
-    kasan) tags='module|faults' not=memory ;;
+    kasan) tags='module|faults' not='memory|stock-only' ;;
     sanitize) not=stock-only ;;
     esac
     build/payload/nsprobe-guest-test --list | awk -v wanted="(^|,)($tags)(,|$)" \
-        -v not="(^|,)$not(,|$)" '$3 ~ wanted && $3 !~ not { print $1 }'
+        -v not="(^|,)($not)(,|$)" '$3 ~ wanted && $3 !~ not { print $1 }'
 }
 
 # Words for the runner, and the guest's CPUs and memory, by boot; status 1 where it is not to
