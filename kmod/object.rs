@@ -298,7 +298,7 @@ impl Objects {
         self.drop_rows(self.slots.iter().filter(is_unused))
     }
 
-    /// Drops the rows of the object `id`, which were given a moment ago. Task context, sleeps.
+    /// Drops the rows that `give_rows` has just put into the object `id`. Task context, sleeps.
     pub(crate) fn take_back(&self, id: u32) {
         self.drop_rows(self.slot(id).into_iter());
     }

@@ -52,8 +52,10 @@ impl RingPages {
         }
         // INVARIANT: vmalloc gives whole zeroed pages.
         let pages = RingPages {
-            // SAFETY: vmalloc has allocated `bytes`, a multiple of a page and therefore of a
-            // word, and no one else has them; `VVec` gives them back to it.
+            // SAFETY: vmalloc has allocated `bytes`, which begin at a page, are a multiple of
+            // a page and fewer than `isize::MAX` (`RING_BYTES_MAX`); nothing else refers to
+            // them. `Vmalloc`, the allocator of `VVec`, only frees them, by `vfree()`, as the
+            // vector is never pushed to.
             memory: unsafe { VVec::from_raw_parts(memory, 0, bytes / WORD) },
             geometry,
         };

@@ -14,8 +14,8 @@ use kernel::bindings::{
 };
 
 extern "C" {
-    /// Zeroed pages of vmalloc, for as much as a user asks for: where memory is short, none,
-    /// rather than the end of a process that has nothing to do with it. Sleeps.
+    /// `__vmalloc()` of zeroed pages; NULL where memory is short: it does not invoke the OOM
+    /// killer. Sleeps.
     pub(super) fn nsprobe_vmalloc(bytes: usize) -> *mut c_void;
     /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
     pub(super) fn nsprobe_real_inode(file: *mut kernel::bindings::file) -> *mut inode;

@@ -17,6 +17,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const TRACING: &str = "/sys/kernel/tracing";
+const CPUS: &str = "/sys/devices/system/cpu";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const GROUPS: &str = "/sys/fs/cgroup";
 
@@ -329,12 +330,19 @@ fn mounts() -> BTreeSet<String> {
     mounts.collect()
 }
 
-/// Kernel parameters, and whether faults are injected, where the kernel can.
+/// Kernel parameters, which CPUs are on, and whether faults are injected, where the kernel can.
 fn parameters() -> BTreeSet<String> {
     let files = PARAMETERS.iter().map(|name| format!("/proc/sys/{name}"));
+    let cpus = names(CPUS)
+        .into_iter()
+        .map(|name| format!("{CPUS}/{name}/online"));
     let faults = names(DEBUGFS).into_iter();
     let faults = faults.filter(|name| name.starts_with("fail"));
-    values(files.chain(faults.map(|name| format!("{DEBUGFS}/{name}/probability"))))
+    values(
+        files
+            .chain(cpus)
+            .chain(faults.map(|name| format!("{DEBUGFS}/{name}/probability"))),
+    )
 }
 
 fn tracer() -> BTreeSet<String> {

@@ -151,11 +151,11 @@ impl Plan<'_> {
     }
 
     fn all(&mut self, maker: &Maker<'_>, is_quick: bool) -> Result<()> {
-        // The module's tests run for each commit where memory is not checked, and for each
-        // merge where it is.
+        // The module's quick tests run for each commit where memory is not checked, and for
+        // each merge where it is; all others there as well.
         let is_chosen = |test: &Test| match is_quick {
             true => test.has(QUICK),
-            false => test.has(TWO_CPUS) || !is_sanitised(test),
+            false => !(is_sanitised(test) && test.has(QUICK)) || test.has(TWO_CPUS),
         };
         let one = maker.those(|test| is_chosen(test) && !test.has(TWO_CPUS));
         let two = maker.those(|test| is_chosen(test) && test.has(TWO_CPUS));

@@ -236,7 +236,7 @@ fn the_sequence_has_a_gap_for_every_lost_hit() {
     assert_eq!(records.lost_count(), counters.lost_full);
 }
 
-/// What a ring says it lost are hits: those of a probe whose files are told of first, too.
+/// What a ring says it lost are hits, also where the files of their stacks are announced.
 fn announcements_without_room_are_no_lost_hits() {
     const CALLS: u64 = 200;
     let _module = Module::load();
@@ -248,7 +248,7 @@ fn announcements_without_room_are_no_lost_hits() {
     victim.call(CALLS);
     let full = session.counters(plain);
     assert!(full.lost_full > 0, "{full:?}");
-    // No file was told of yet, and none can be.
+    // No file was announced yet, and none can be.
     let stacks = session.probe(victim.file(), &function, abi::PROBE_STACK);
     victim.call(CALLS);
     let [plain, stacks] = [plain, stacks].map(|id| session.counters(id));

@@ -86,6 +86,9 @@ fn an_answer_that_cannot_be_written_changes_nothing() {
     let program = [48, steps.as_ptr() as u64, 0, steps.len() as u64, 0, 0];
     refused_then_done(&session, abi::PROGRAM, &program);
     assert_eq!(memory.word(32) as u32, 1, "the id of the first program");
+    let file = File::open(victim.file()).expect("it is there");
+    let unwind = <[u64; 9]>::read_from_bytes(one_row(&file).as_bytes()).expect("72 bytes");
+    refused_then_done(&session, abi::UNWIND, &unwind);
     let table = <[u64; 8]>::read_from_bytes(TABLE.as_bytes()).expect("64 bytes");
     refused_then_done(&session, abi::TABLE, &table);
     assert_eq!(
@@ -139,6 +142,31 @@ const TABLE: Table = Table {
     capacity: 0,
 };
 
+/// A request that gives a file one row.
+fn one_row(file: &File) -> Unwind {
+    static BLOCKS: [u32; 2] = [0, 1];
+    static ROWS: [u32; 1] = [row(0, 0)];
+    static RULES: [Rule; 1] = [Rule {
+        base: Base::Rsp as u8,
+        saved: 0,
+        more: 0,
+        offset: 8,
+        saved_at: 0,
+        reserved: 0,
+    }];
+    Unwind {
+        size: size::<Unwind>(),
+        fd: file.as_raw_fd(),
+        blocks: BLOCKS.as_ptr() as u64,
+        block_count: 2,
+        rows: ROWS.as_ptr() as u64,
+        row_count: 1,
+        rules: RULES.as_ptr() as u64,
+        rule_count: 1,
+        ..Unwind::default()
+    }
+}
+
 fn what_is_made_is_made_or_not() {
     let watch = Watch::new();
     let rings = |session: &mut Session| session.setup(4096, 0);
@@ -160,23 +188,7 @@ fn what_is_made_is_made_or_not() {
     };
     watch.each("TABLE", 5, || (Session::open(), 0), table, first);
     let file = watch.file();
-    let rule = Rule {
-        base: Base::Rsp as u8,
-        offset: 8,
-        ..Rule::default()
-    };
-    let (blocks, rows, rules) = ([0u32, 1], [row(0, 0)], [rule]);
-    let unwind = Unwind {
-        size: size::<Unwind>(),
-        fd: file.as_raw_fd(),
-        blocks: blocks.as_ptr() as u64,
-        block_count: 2,
-        rows: rows.as_ptr() as u64,
-        row_count: 1,
-        rules: rules.as_ptr() as u64,
-        rule_count: 1,
-        ..Unwind::default()
-    };
+    let unwind = one_row(&file);
     let give = |session: &mut Session| ask(session, abi::UNWIND, unwind);
     watch.each("UNWIND", 6, Session::open, give, drop);
     let dropped = Unwind {

@@ -302,8 +302,8 @@ fn a_module_of_another_version_is_refused() {
     }
 }
 
-/// Sooner than bpftrace's, which is asked for the same here: how many seconds that takes is
-/// this machine's.
+/// In seconds that would be a promise about this machine: bpftrace does the same in the same
+/// guest.
 fn the_first_event_comes_sooner_than_that_of_bpftrace() {
     const FUNCTION: &str = "begins_with_push";
     let _module = Module::load();
