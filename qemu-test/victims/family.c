@@ -8,6 +8,7 @@
 //   n  a new thread                 c  a child of the main thread
 //   d  a child of the second        g  a grandchild of the main thread
 //   e  a child that runs this program anew
+//   x  a new thread of the second
 //
 // Prints "ready PID" first, and "called N" when N calls are done in all.
 #include <pthread.h>
@@ -54,6 +55,21 @@ static void fork_and_call(int generations)
 	waitpid(child, NULL, 0);
 }
 
+static void *fresh(void *nothing)
+{
+	calls();
+	return nothing;
+}
+
+static void make_thread(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, fresh, NULL))
+		exit(1);
+	pthread_join(thread, NULL);
+}
+
 static void *second(void *nothing)
 {
 	for (;;) {
@@ -61,16 +77,12 @@ static void *second(void *nothing)
 			;
 		if (what == 'd')
 			fork_and_call(1);
+		else if (what == 'x')
+			make_thread();
 		else
 			calls();
 		sem_post(&done);
 	}
-	return nothing;
-}
-
-static void *fresh(void *nothing)
-{
-	calls();
 	return nothing;
 }
 
@@ -98,14 +110,13 @@ int main(int argc, char **argv)
 			break;
 		case 't':
 		case 'd':
+		case 'x':
 			sem_post(&wanted);
 			while (sem_wait(&done))
 				;
 			break;
 		case 'n':
-			if (pthread_create(&thread, NULL, fresh, NULL))
-				return 1;
-			pthread_join(thread, NULL);
+			make_thread();
 			break;
 		default:
 			fork_and_call(what == 'g' ? 2 : 1);

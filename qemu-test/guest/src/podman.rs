@@ -4,7 +4,7 @@
 
 use crate::oracle::within;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Where the service listens.
 const SOCKET: &str = "/run/nsprobe-podman.sock";
+/// What the service says.
+const LOG: &str = "/run/nsprobe-podman.log";
 
 /// Podman's interface in the version that Debian 13's podman speaks.
 const API: &str = "/v5.0.0/libpod";
@@ -61,21 +63,27 @@ fn connected() -> UnixStream {
         return service;
     }
     let _ = fs::remove_file(SOCKET);
+    let log = File::create(LOG).expect("/run is writable");
+    let errors = log.try_clone().expect("there are descriptors");
     // In a session of its own, as a test's processes are ended with it.
     let status = Command::new("setsid")
         .args(["--fork", "podman", "system", "service", "--time", "0"])
         .arg(format!("unix://{SOCKET}"))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
         .status();
     assert!(status.expect("setsid is in the guest").success());
     let mut service = None;
-    within(Duration::from_secs(60), || {
+    // Its first start has taken a minute on a machine with much else to do.
+    within(Duration::from_secs(200), || {
         service = UnixStream::connect(SOCKET).ok();
         service.is_some()
     });
-    service.expect("podman's service has begun")
+    service.unwrap_or_else(|| {
+        let said = fs::read_to_string(LOG).unwrap_or_default();
+        panic!("podman's service does not begin: {said}")
+    })
 }
 
 /// Whether a process is the service.

@@ -163,7 +163,15 @@ fn children_of_a_thread_are_followed() {
         &victim,
         "member",
     );
-    for (order, wanted) in [("c 5", 0), ("n 5", 0), ("e 5", 0), ("d 3", 3), ("t 1", 4)] {
+    for (order, wanted) in [
+        ("c 5", 0),
+        ("n 5", 0),
+        ("e 5", 0),
+        ("d 3", 3),
+        ("t 1", 4),
+        ("x 2", 6),
+        ("n 5", 6),
+    ] {
         victim.order(order);
         assert_eq!(recorded(&session, id), wanted, "{order}");
     }
@@ -186,6 +194,7 @@ fn users_and_names_are_picked_at_the_hit() {
     };
     let mut root = start(0, "fifteen-bytes-n");
     let mut user = start(1234, "fifteen-bytes-m");
+    let mut short = start(0, "fifteen-bytes-");
     let wanted = Filter {
         uid: 1234,
         ..filter(abi::FILTER_UID)
@@ -208,12 +217,15 @@ fn users_and_names_are_picked_at_the_hit() {
     set(&session, named(comm));
     root.call(3);
     user.call(4);
-    assert_eq!(recorded(&session, id), 11);
+    short.call(5);
+    assert_eq!(recorded(&session, id), 11, "more than a name");
     comm[14] = 0;
     set(&session, named(comm));
     root.call(3);
     user.call(4);
     assert_eq!(recorded(&session, id), 11, "a part of a name");
+    short.call(5);
+    assert_eq!(recorded(&session, id), 16);
 }
 
 /// A victim that was started in a control group.

@@ -50,6 +50,12 @@ fn nsprobe_in_a_container_sees_what_its_pid_namespace_has() {
     assert_eq!(got.status.code(), Some(1), "{got:?}");
     let told = format!("no process is in the pid namespace {space}");
     assert!(errors.contains(&told), "{errors}");
+    // Nor when it asks for all there are, while another container reads all the time.
+    let got = nsprobe(&[], &["trace", "--json", "-t", "3", &spec]);
+    let text = String::from_utf8_lossy(&got.stdout);
+    assert!(got.status.success(), "{got:?}");
+    assert!(text.contains("\"type\":\"summary\""), "{text}");
+    assert!(!text.contains("\"type\":\"hit\""), "{text}");
     let own = ["trace", "--json", &spec, "--", "cat", "/proc/loadavg"];
     let got = nsprobe(&[], &own);
     let text = String::from_utf8_lossy(&got.stdout);
