@@ -105,15 +105,16 @@ struct LastFile(Option<(i32, ReadableFile, Arc<PinnedInode>)>);
 
 impl LastFile {
     fn get(&mut self, fd: i32) -> Result<(&ReadableFile, Arc<PinnedInode>), Refused> {
-        if !matches!(&self.0, Some((last, ..)) if *last == fd) {
-            let file = ReadableFile::from_fd(fd)?;
-            let inode = Arc::new(file.inode()?, GFP_KERNEL_ACCOUNT)?;
-            self.0 = Some((fd, file, inode));
-        }
-        match &self.0 {
-            Some((_, file, inode)) => Ok((file, inode.clone())),
-            None => Err(EBADF.into()),
-        }
+        let known = match self.0.take() {
+            Some(known) if known.0 == fd => known,
+            _ => {
+                let file = ReadableFile::from_fd(fd)?;
+                let inode = Arc::new(file.inode()?, GFP_KERNEL_ACCOUNT)?;
+                (fd, file, inode)
+            }
+        };
+        let (_, file, inode) = self.0.insert(known);
+        Ok((file, inode.clone()))
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A probed file that stays, without pinning a mount.
+//! A probed file: open for as long as a request needs it, and its inode, which stays without
+//! pinning a mount.
 //!
 //! `uprobe_register` wants its caller to hold the inode and the file system.
 //! Holding the opened `struct file` would do, but keeps the mount busy that the
