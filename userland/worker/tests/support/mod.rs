@@ -18,15 +18,14 @@ use std::time::{Duration, Instant};
 /// The program that children are.
 pub(crate) const CHILD: &str = env!("CARGO_BIN_EXE_nsprobe-worker-test");
 
-/// Children of this kind, with more patience than a machine takes that has much else to do:
-/// tests about patience have their own.
+/// Children of this kind, with less patience than usual.
 pub(crate) fn options() -> Options {
     Options {
         program: CHILD.into(),
         limits: Limits {
-            load: Duration::from_secs(120),
+            load: Duration::from_secs(20),
             query: Duration::from_secs(5),
-            probes: Duration::from_secs(120),
+            probes: Duration::from_secs(20),
         },
         ..Options::default()
     }
