@@ -396,8 +396,8 @@ pub(crate) fn run_on(cpus: u64) {
 
 /// `bpf`, with the words of its attributes.
 pub(crate) fn bpf_call(command: i32, attributes: &[u64]) -> io::Result<OwnedFd> {
-    // SAFETY: The kernel reads the given number of bytes, and what they point to: callers put addresses of
-    // memory there that is kept meanwhile.
+    // SAFETY: The kernel reads the given number of bytes, and what they point to: callers put
+    // addresses of memory there that is kept meanwhile.
     let fd = result(unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -261,8 +261,8 @@ fn nested_calls_return_in_order() {
     assert!(times(ids[0]) > times(ids[1]), "the outer call is shorter");
 }
 
-/// This number of calls under way is remembered with what their entries kept; one more takes the
-/// place of the oldest.
+/// This number of calls under way is remembered with what their entries kept; one more takes
+/// the place of the oldest.
 fn a_call_that_others_took_the_place_of_has_no_values() {
     const PLACES: u64 = 1 << 13;
     let _module = Module::load();
