@@ -247,7 +247,48 @@ mod tests {
     use super::value::{ring_bytes, seconds};
     use super::*;
     use clap::CommandFactory;
+    use std::process::Command;
     use std::time::Duration;
+
+    /// Tells what `nsprobe` is given in each line of its second argument; the first one is where
+    /// the others would write. No other program is there.
+    const SHELL: &str = r#"exec 3>&1; cd "$1"; PATH=
+        sudo() { "$@"; }
+        nsprobe() { printf '%s\0' nsprobe "$@" '' >&3; }
+        eval "$2""#;
+
+    /// The command lines of nsprobe in a text, as a shell takes them apart.
+    fn command_lines(text: &str) -> Vec<Vec<String>> {
+        let folder = std::env::temp_dir().join(format!("nsprobe-lines-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", SHELL, "sh"]).arg(&folder).arg(text);
+        let told = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        let lines = told.split_terminator("\0\0");
+        lines
+            .map(|line| line.split('\0').map(str::to_owned).collect())
+            .collect()
+    }
+
+    /// The shell code of a page.
+    fn shell_code(page: &str) -> String {
+        let blocks = page.split("```sh\n").skip(1);
+        blocks
+            .filter_map(|block| block.split("```").next())
+            .collect()
+    }
+
+    /// The examples in the help of a verb, and in that of those below.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        let behind = help.split_once("Example").map(|(_, behind)| behind);
+        let lines = behind.into_iter().flat_map(|text| text.lines().skip(1));
+        let own = lines.map(|line| line.trim().to_owned());
+        own.chain(command.get_subcommands().flat_map(examples))
+            .collect()
+    }
 
     fn trace(words: &[&str]) -> Result<TracePlan, clap::Error> {
         let words = ["nsprobe", "trace"].iter().chain(words);
@@ -260,6 +301,28 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn command_lines_of_the_documents_and_of_help_are_understood() {
+        let examples = examples(&Arguments::command());
+        let begins = |line: &&str| {
+            let line = line.trim_start_matches("sudo ");
+            line.starts_with("nsprobe ") || line.contains("| nsprobe ")
+        };
+        for text in [
+            shell_code(include_str!("../../../README.md")),
+            shell_code(include_str!("../../../docs/spec.md")),
+            examples.join("\n"),
+        ] {
+            let lines = command_lines(&text);
+            let there = text.lines().filter(begins).count();
+            assert!(there >= 8 && lines.len() == there, "{lines:#?} of {text}");
+            for words in lines {
+                let plan = Arguments::try_parse_from(&words).and_then(Plan::new);
+                assert!(plan.is_ok(), "{words:?}: {}", plan.unwrap_err());
+            }
+        }
     }
 
     #[test]

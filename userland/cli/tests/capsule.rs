@@ -107,19 +107,20 @@ fn what_is_no_capsule_or_is_damaged_is_told_with_code_1() {
     check_golden("capsule-damaged.txt", &text);
 }
 
-/// A place in this program, as `nsprobe list` and readelf tell it.
+/// A place in this program.
 fn place_of_main(scratch: &Scratch) -> (String, String) {
-    let listed = nsprobe(scratch, &["list", "--json", &format!("{PROGRAM}:main")]);
+    place_of("main", PROGRAM, scratch)
+}
+
+/// A function's place in a file, as `nsprobe list` and readelf tell it.
+fn place_of(function: &str, file: &str, scratch: &Scratch) -> (String, String) {
+    let listed = nsprobe(scratch, &["list", "--json", &format!("{file}:{function}")]);
     let listed = String::from_utf8(listed.stdout).unwrap();
-    let line = listed
-        .lines()
-        .find(|line| line.contains("\"symbol\":\"main\""));
+    let is_it = |line: &&str| line.contains(&format!("\"symbol\":\"{function}\""));
+    let line = listed.lines().find(is_it);
     let line: serde_json::Value = serde_json::from_str(line.unwrap()).unwrap();
     let offset = line["file_offset"].as_str().unwrap().to_owned();
-    let notes = Command::new("readelf")
-        .args(["-n", PROGRAM])
-        .output()
-        .unwrap();
+    let notes = Command::new("readelf").args(["-n", file]).output().unwrap();
     let notes = String::from_utf8(notes.stdout).unwrap();
     let id = notes
         .lines()
@@ -246,6 +247,10 @@ fn places_are_read_and_named_as_json() {
     assert_eq!(lines[0]["type"], "place");
     // In front of main is another function, or none.
     assert_ne!(lines[1]["functions"][0]["name"], "main", "{text}");
+    let words = ["--json", "--return-addresses", "--debug-dir", scratch_path];
+    let output = symbolize(&words, &place(""));
+    let all = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(all.lines().next(), text.lines().nth(1));
     for (input, part) in [("nonsense\n", "line 1"), ("ab+0x1\nab\n", "line 2")] {
         let output = symbolize(&["--debug-dir", scratch_path], input);
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -254,6 +259,54 @@ fn places_are_read_and_named_as_json() {
     }
     let output = symbolize(&["--debug-dir", "/no/such/directory"], "");
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// RES-03: each file with a build-id of its own, one after the other, with room for a part of
+/// them.
+#[test]
+fn places_of_thousands_of_files_are_named_in_bounded_memory() {
+    const FILES: u32 = 3000;
+    let scratch = Scratch::new("symbolize-many");
+    let (source, first) = (scratch.path("f.c"), scratch.path("first"));
+    fs::write(&source, "int only_function(void) { return 1; }").unwrap();
+    let words = [
+        "-shared",
+        "-nostdlib",
+        "-Wl,--build-id",
+        "-o",
+        &first,
+        &source,
+    ];
+    assert!(Command::new("gcc").args(words).status().unwrap().success());
+    let (build_id, offset) = place_of("only_function", &first, &scratch);
+    let mut bytes = fs::read(&first).unwrap();
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let at = bytes.windows(20).position(|bytes| hex(bytes) == build_id);
+    let at = at.expect("its build-id has 20 bytes");
+    let mut input = String::new();
+    for number in 0..FILES {
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        fs::write(scratch.path(&number.to_string()), &bytes).unwrap();
+        writeln!(input, "{}+{offset}", hex(&bytes[at..at + 20])).unwrap();
+    }
+    fs::write(scratch.path("input"), &input).unwrap();
+    // Open files, and KiB of memory.
+    let limited = "ulimit -n 200 -v 262144 && exec \"$0\" symbolize --debug-dir . < input";
+    let mut shell = Command::new("bash");
+    let shell = shell.args(["-c", limited, PROGRAM]).current_dir(&scratch.0);
+    let output = shell.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let wanted: String = input
+        .lines()
+        .map(|line| format!("{line} only_function+0x0\n"))
+        .collect();
+    assert!(text == wanted, "{} of {FILES}", text.lines().count());
 }
 
 /// A trace for babeltrace2: the hits with their context, fields and stacks.

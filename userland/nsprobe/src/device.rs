@@ -146,20 +146,8 @@ impl Device {
     /// Opens the device and checks that module and library fit.
     pub fn open() -> Result<Device> {
         let device = Device::open_any_version()?;
-        let Info {
-            version_min: oldest,
-            version: newest,
-            ..
-        } = device.info;
-        let ours = abi::Version::CURRENT as u32;
-        if (oldest..=newest).contains(&ours) {
-            return Ok(device);
-        }
-        Err(Error::Version {
-            oldest,
-            newest,
-            release: device.info.release,
-        })
+        device.info.check()?;
+        Ok(device)
     }
 
     /// Opens the device of a module that may be too old or too new: good for
@@ -213,6 +201,19 @@ impl Device {
 }
 
 impl Info {
+    /// Refuses a module that does not speak our version.
+    fn check(&self) -> Result<()> {
+        let (oldest, newest) = (self.version_min, self.version);
+        if (oldest..=newest).contains(&(abi::Version::CURRENT as u32)) {
+            return Ok(());
+        }
+        Err(Error::Version {
+            oldest,
+            newest,
+            release: self.release.clone(),
+        })
+    }
+
     fn new(info: &abi::Info) -> Info {
         let name: Vec<u8> = info
             .release
@@ -279,6 +280,32 @@ mod tests {
         }
         for good in [4096, 1 << 18, 1 << 28] {
             SetupOptions::with_ring_bytes(good).check().unwrap();
+        }
+    }
+
+    /// Both ways: the program of an old release, or its module, may be installed still.
+    #[test]
+    fn a_module_serves_us_when_our_version_is_one_of_its_own() {
+        let ours = abi::Version::CURRENT as u32;
+        let check = |version_min, version| {
+            let info = abi::Info {
+                version_min,
+                version,
+                ..abi::Info::default()
+            };
+            Info::new(&info).check()
+        };
+        for (oldest, newest) in [(ours, ours), (0, ours), (ours, ours + 5), (0, u32::MAX)] {
+            check(oldest, newest).unwrap();
+        }
+        let older = [(0, 0), (0, ours - 1)];
+        let newer = [(ours + 1, ours + 1), (ours + 1, u32::MAX)];
+        // And what makes no sense.
+        for (oldest, newest) in older.into_iter().chain(newer).chain([(ours + 1, ours - 1)]) {
+            let text = check(oldest, newest).unwrap_err().to_string();
+            let told = format!("serves versions {oldest} to {newest} of the interface");
+            assert!(text.contains(&told), "{text}");
+            assert!(text.contains(&format!("needs version {ours}")), "{text}");
         }
     }
 

@@ -27,8 +27,9 @@ const LOCAL: [FsType; 10] = [
     FsType(0xca45_1a4e), // bcachefs
 ];
 
-/// The same by name, and those that show what the kernel knows.
-const LOCAL_NAMES: [&str; 29] = [
+/// These by name, with others on disks, in which programs are rare, and those that show what the
+/// kernel knows.
+const LOCAL_NAMES: [&str; 46] = [
     "bcachefs",
     "binfmt_misc",
     "bpf",
@@ -36,26 +37,43 @@ const LOCAL_NAMES: [&str; 29] = [
     "cgroup",
     "cgroup2",
     "configfs",
+    "cramfs",
     "debugfs",
     "devpts",
     "devtmpfs",
     "efivarfs",
     "erofs",
+    "exfat",
     "ext2",
     "ext3",
     "ext4",
     "f2fs",
     "fusectl",
     "hugetlbfs",
+    "iso9660",
+    "jfs",
+    "minix",
     "mqueue",
+    "msdos",
+    "nilfs2",
+    "nsfs",
+    "ntfs3",
     "overlay",
     "proc",
     "pstore",
     "ramfs",
+    "resctrl",
+    "romfs",
+    "rootfs",
     "securityfs",
+    "selinuxfs",
+    "smackfs",
     "squashfs",
     "sysfs",
     "tmpfs",
+    "tracefs",
+    "udf",
+    "vfat",
     "xfs",
     "zfs",
 ];
@@ -139,7 +157,9 @@ mod tests {
     #[test]
     fn a_server_is_told_from_the_kernel() {
         let local = "30 1 0:26 / / rw - overlay overlay rw,lowerdir=/a - b\n\
-                     31 30 0:5 / /proc rw shared:2 - proc proc rw\n";
+                     31 30 0:5 / /proc rw shared:2 - proc proc rw\n\
+                     33 30 0:7 / /sys/kernel/tracing rw - tracefs none rw\n\
+                     34 30 8:1 / /boot/efi rw - vfat /dev/sda1 rw\n";
         assert_eq!(need_not_answer(local), None);
         assert_eq!(need_not_answer(""), None);
         for (line, kind) in [

@@ -370,6 +370,19 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_panics_is_an_error_and_the_next_one_is_another() {
+        let opener = Opener::default();
+        let path = Path::new("/proc/self/exe");
+        let visit = opener.run(path, |_| -> Result<()> { panic!("what nobody thought of") });
+        let why = match visit {
+            Err(Error::HelperFailed { why, .. }) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why, "what nobody thought of");
+        assert!(opener.open_here(path).is_ok());
+    }
+
+    #[test]
     fn the_whole_limit_is_waited_for() {
         let (_sender, receiver) = sync_channel::<()>(1);
         let begun = Instant::now();
