@@ -39,6 +39,8 @@ say "programs of the benchmarks"
 in_sdk gcc-14 -O2 -Wall -Wextra -Werror -fsyntax-only bench/*.c
 say "what may not panic: the judge"
 in_sdk scripts/panics.sh --self-test
+say "what the module takes of a stack: the judge"
+in_sdk scripts/frames.sh --self-test
 
 NSPROBE_FILES=$(scripts/debian-files.sh)
 export NSPROBE_FILES

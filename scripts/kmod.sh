@@ -35,8 +35,12 @@ mkdir -p "$objects" "$output"
     make -s -C "$source" M="$PROJECT" MO="$objects" "$compiler" KERNELRELEASE="$release" \
     KRUSTFLAGS=-Dwarnings ${built:+"$built"} "$@" modules >&2
 if [ $# = 0 ]; then
-    [ -n "${DEBUG_KERNEL:-}" ] || "$PROJECT/scripts/enter.sh" "$root" "$PROJECT" "$PROJECT" \
-        scripts/panics.sh "$objects/kmod/main.o"
+    # Debug kernels compile it otherwise.
+    if [ -z "${DEBUG_KERNEL:-}" ]; then
+        in_root() { "$PROJECT/scripts/enter.sh" "$root" "$PROJECT" "$PROJECT" "$@"; }
+        in_root scripts/panics.sh "$objects/kmod/main.o"
+        in_root scripts/frames.sh "$objects/kmod/main.o" "$objects/kmod/shim.o"
+    fi
     cp "$objects/kmod/nsprobe.ko" "$output/nsprobe.ko"
     echo "$release" >"$output/kver"
 fi

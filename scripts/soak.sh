@@ -3,9 +3,10 @@
 # The long run: each part in a boot of its own, or on this host, with the outcome of each kept,
 # so that it goes on where it was interrupted.
 #
-# Inputs:  names of parts as arguments (all of them), or --table for the table alone; SCALE, which every figure is multiplied
-#          by (1); build/payload and the runner, as `make payload` builds them; the image; the
-#          debug kernels, where scripts/debug-kernel.sh has built them before.
+# Inputs:  names of parts as arguments (all of them), or --table for the table alone; SCALE,
+#          which every figure is multiplied by (1); build/payload and the runner, as
+#          `make payload` builds them; the image; the debug kernels, where
+#          scripts/debug-kernel.sh has built them before.
 # Outputs: build/soak/COMMIT-SCALE/PART, the outcome, and PART.log, what was printed; the table
 #          of all parts in docs/soak.md, with the rows that it has of parts that were not run
 #          for this commit, or with SCALE < 1 in that folder. Status 1 unless each
@@ -41,6 +42,7 @@ exec_storm plain soak_exec_storm
 garbage plain soak_garbage
 killed_readers plain soak_killed_readers
 namespace_trips plain soak_namespace_trips
+agreement whole agreement
 module_sanitize sanitize tests
 module_preempt preempt tests
 module_lockdep lockdep tests
@@ -97,6 +99,8 @@ set_boot() { # boot
     case $1 in
     plain) ;;
     preempt) options='--append preempt=full' ;;
+    # Programs do the same twice where they have the one CPU.
+    whole) cpus=1 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
     sanitize) options=--sanitize cpus=4 memory=192M ;;
     lockdep | kasan)
         [ -x scripts/debug-kernel.sh ] || return 1
@@ -116,6 +120,7 @@ describe() { # boot
     host) echo 'host' ;;
     plain) echo '2 CPUs, 2 GB' ;;
     preempt) echo '2 CPUs, 2 GB, preempt=full' ;;
+    whole) echo '1 CPU, 2 GB' ;;
     sanitize) echo '4 CPUs, 192 MB, KFENCE, slab debugging, page poisoning' ;;
     lockdep) echo '2 CPUs, 2 GB, debug kernel with lockdep' ;;
     kasan) echo '2 CPUs, 2 GB, debug kernel with KASAN' ;;
@@ -147,6 +152,13 @@ part_tests() { # log boot
     shift
     while [ $# -gt "$wanted" ]; do shift; done
     in_guest "$log" "$@"
+}
+
+# All instructions, of which other runs compare a part.
+part_agreement() { # log
+    # shellcheck disable=SC2046 # a list of names
+    in_guest "$1" $(build/payload/nsprobe-guest-test --list |
+        awk '$1 ~ /^a_debugger_sees_the_same_stacks_of_/ { print $1 }')
 }
 
 # Each target by as many runs as its part of all: further seconds until it has them.
@@ -289,6 +301,7 @@ SCALE=1 scripts/soak.sh race garbage   # parts
 - **garbage**: all requests, each often accepted and often refused.
 - **namespace_trips**: eight threads open the same path in 200 mount namespaces, by the
   product's own code.
+- **agreement**: gdb's stacks at all of the chosen instructions of Debian's programs.
 - **module_…**: the tests of the module in other boots, with failures on purpose where the
   debug kernels can make them; without those about time or much memory where memory is
   checked, and under KASAN without those that count it.
