@@ -3,10 +3,11 @@
 //
 // Calls in_the_middle through code in a file that it maps as a whole, and has looked at.
 //
-//   through_file FILE OFFSET   a number of calls per line of stdin
+//   through_file FILE OFFSET [forget]   a number of calls per line of stdin
 //
 // The code is at OFFSET; it calls its second argument. Prints "ready PID" first and
-// "called N" (in all) when the calls of a line are done.
+// "called N" (in all) when the calls of a line are done. With "forget", the first page of the
+// mapping, which it has looked at, is not there any more then.
 #include <err.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,8 +30,8 @@ int main(int argc, char **argv)
 	char *place;
 	int file;
 
-	if (argc != 3)
-		errx(1, "usage: through_file FILE OFFSET");
+	if (argc != 3 && argc != 4)
+		errx(1, "usage: through_file FILE OFFSET [forget]");
 	file = open(argv[1], O_RDONLY | O_CLOEXEC);
 	if (file < 0 || fstat(file, &stat) != 0)
 		err(1, "%s", argv[1]);
@@ -39,6 +40,8 @@ int main(int argc, char **argv)
 		err(1, "mmap");
 	for (long at = 0; at < stat.st_size; at += 4096)
 		sum += *(volatile char *)(place + at);
+	if (argc == 4 && madvise(place, 4096, MADV_DONTNEED) != 0)
+		err(1, "madvise");
 	through = (long (*)(long, long (*)(long)))(place + atol(argv[2]));
 	printf("ready %d\n", getpid());
 	fflush(stdout);

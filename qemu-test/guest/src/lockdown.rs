@@ -41,9 +41,9 @@ impl Lockdown {
         load[2] = c"GPL".as_ptr() as u64;
         load[8] = ATTACH_LSM_MAC << 32;
         load[13] = u64::from(type_of_function(HOOK)) << 32;
-        let program = sys::bpf_call(PROG_LOAD, &load).expect("the kernel has the hook");
+        let program = sys::bpf_make(PROG_LOAD, &load).expect("the kernel has the hook");
         let open = [0, program.as_raw_fd() as u64];
-        let link = sys::bpf_call(RAW_TRACEPOINT_OPEN, &open).expect("BPF is one of its LSMs");
+        let link = sys::bpf_make(RAW_TRACEPOINT_OPEN, &open).expect("BPF is one of its LSMs");
         Lockdown { _link: link }
     }
 }

@@ -28,6 +28,7 @@ mod lockdown;
 mod markers;
 mod module;
 mod oracle;
+mod perf_event;
 mod podman;
 mod queue;
 mod records;

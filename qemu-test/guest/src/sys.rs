@@ -268,10 +268,10 @@ pub(crate) fn adopt(fd: RawFd) -> OwnedFd {
 pub(crate) fn with_failing_call(command: &mut Command, number: i64, errno: i32) {
     let filter = [
         // Load the number; if it is the one, fail; else allow.
-        bpf(0x20, 0, 0, 0),
-        bpf(0x15, 0, 1, number as u32),
-        bpf(0x06, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        bpf(0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(0x20, 0, 0, 0),
+        instruction(0x15, 0, 1, number as u32),
+        instruction(0x06, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        instruction(0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let install = move || {
         let mut filter = filter;
@@ -290,7 +290,7 @@ pub(crate) fn with_failing_call(command: &mut Command, number: i64, errno: i32) 
     unsafe { command.pre_exec(install) };
 }
 
-fn bpf(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
@@ -395,18 +395,91 @@ pub(crate) fn run_on(cpus: u64) {
 }
 
 /// `bpf`, with the words of its attributes.
-pub(crate) fn bpf_call(command: i32, attributes: &[u64]) -> io::Result<OwnedFd> {
-    // SAFETY: The kernel reads the given number of bytes, and what they point to: callers put
-    // addresses of memory there that is kept meanwhile.
-    let fd = result(unsafe {
+pub(crate) fn bpf(command: i32, attributes: &[u64]) -> io::Result<i64> {
+    // SAFETY: The kernel reads the given number of bytes, and reads and writes what they point
+    // to: callers put addresses of memory there that is kept meanwhile.
+    result(unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command,
             attributes.as_ptr(),
             size_of_val(attributes),
         )
+    })
+}
+
+/// The same for a command that makes a descriptor.
+pub(crate) fn bpf_make(command: i32, attributes: &[u64]) -> io::Result<OwnedFd> {
+    Ok(adopt(bpf(command, attributes)? as RawFd))
+}
+
+/// `perf_event_open` for a process on all CPUs, with the words of the attributes.
+pub(crate) fn perf_event(attributes: &[u64], pid: u32) -> io::Result<OwnedFd> {
+    const CLOSE_ON_EXEC: libc::c_ulong = 8;
+    // SAFETY: The kernel reads as many bytes as the attributes say, which callers have, and
+    // what they point to, which callers keep meanwhile.
+    let fd = result(unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes.as_ptr(),
+            pid,
+            -1,
+            -1,
+            CLOSE_ON_EXEC,
+        )
     })?;
     Ok(adopt(fd as RawFd))
+}
+
+/// A file in memory that not even the kernel reads.
+pub(crate) fn secret_memory() -> io::Result<OwnedFd> {
+    // SAFETY: A system call without pointers.
+    let fd = result(unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) })?;
+    Ok(adopt(fd as RawFd))
+}
+
+/// Sleeps until there is something to read, or a signal.
+pub(crate) fn poll_for_ever(fd: RawFd) {
+    let mut wanted = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: The kernel reads and writes one struct.
+    unsafe { libc::poll(&mut wanted, 1, -1) };
+}
+
+/// A page that never comes: a thread that touches it waits, as long as the value lives.
+pub(crate) struct NeverThere {
+    page: Mapping,
+    _faults: OwnedFd,
+}
+
+impl NeverThere {
+    /// A userfaultfd without a reader.
+    pub(crate) fn new() -> NeverThere {
+        // Numbers of include/uapi/linux/userfaultfd.h.
+        const API: u32 = 0xc018_aa3f;
+        const REGISTER: u32 = 0xc020_aa00;
+        const MODE_MISSING: u64 = 1;
+        let read_write = libc::PROT_READ | libc::PROT_WRITE;
+        let page = Mapping::anonymous(4096, read_write).expect("there is memory");
+        // SAFETY: A system call without pointers.
+        let fd = result(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) });
+        let faults = adopt(fd.expect("root may") as RawFd);
+        let mut place = [page.address(), page.bytes() as u64, MODE_MISSING, 0];
+        ioctl_bytes(&faults, API, &mut [0xaa, 0, 0]).expect("the only version");
+        ioctl_bytes(&faults, REGISTER, &mut place).expect("nothing is there");
+        NeverThere {
+            page,
+            _faults: faults,
+        }
+    }
+
+    /// Where it lies.
+    pub(crate) fn address(&self) -> u64 {
+        self.page.address()
+    }
 }
 
 /// From now on the thread takes the CPU from any other as soon as it wakes up.

@@ -5,6 +5,8 @@ mod abi;
 mod agreement;
 mod attach;
 mod batches;
+mod build_ids;
+mod capacity;
 mod capsule;
 mod coexistence;
 mod conservation;
@@ -12,20 +14,26 @@ mod containers;
 mod counted_stacks;
 mod cpu_times;
 mod ctf_export;
+mod cut_short;
 mod fault_injection;
 mod fetching;
 mod filters;
 mod flight;
 mod follow;
+mod frozen;
 pub(crate) mod garbage;
 mod generated;
 pub(crate) mod harness;
+mod hostile_names;
 mod hostile_stacks;
 mod inside;
 mod lifetime;
 mod limits;
+mod loading;
 mod machine;
 mod mappings;
+mod mounted_files;
+mod moved_text;
 mod names_after_exit;
 mod names_debuginfod;
 mod names_files;
@@ -34,6 +42,7 @@ mod names_packages;
 mod names_runtimes;
 mod names_split;
 mod naming;
+mod opened_files;
 mod permissions;
 mod program;
 mod readers;
@@ -50,6 +59,7 @@ mod stack_kinds;
 mod stacks;
 mod static_probes;
 mod task_dump;
+mod task_options;
 mod task_requests;
 mod task_storm;
 mod task_switches;
@@ -130,8 +140,15 @@ const OF_THE_MODULE: &[&[Test]] = &[
     semaphores::TESTS,
     lifetime::TESTS,
     limits::TESTS,
+    capacity::TESTS,
+    loading::TESTS,
     machine::TESTS,
+    frozen::TESTS,
+    cut_short::TESTS,
+    moved_text::TESTS,
+    mounted_files::TESTS,
     stacks::TESTS,
+    build_ids::TESTS,
     stack_ids::TESTS,
     stack_kinds::TESTS,
     hostile_stacks::TESTS,
@@ -162,9 +179,10 @@ const CORE: &[&[Test]] = &[
     tasks::TESTS,
 ];
 
-/// Tests of the module for which the guest in which memory is checked has too little of it, or
-/// where how long things take means nothing.
+/// Tests of the module for which the guest in which memory is checked has too little of it,
+/// where how long things take means nothing, or whose kernel cannot be suspended.
 const STOCK_ONLY: &[&str] = &[
+    "a_suspend_that_freezes_all_tasks_loses_no_hit",
     "forks_go_on_while_thousands_are_attached",
     "ten_thousand_tasks_are_dumped_in_a_moment",
 ];
@@ -236,10 +254,17 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         verify::TESTS,
         lifetime::TESTS,
         limits::TESTS,
+        capacity::TESTS,
+        loading::TESTS,
         machine::TESTS,
+        frozen::TESTS,
+        cut_short::TESTS,
+        moved_text::TESTS,
+        mounted_files::TESTS,
         coexistence::TESTS,
         flight::TESTS,
         stacks::TESTS,
+        build_ids::TESTS,
         stack_ids::TESTS,
         counted_stacks::TESTS,
         ctf_export::TESTS,
@@ -269,6 +294,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         names_split::TESTS,
         names_mute::TESTS,
         names_debuginfod::TESTS,
+        hostile_names::TESTS,
+        opened_files::TESTS,
         updates::TESTS,
         tasks::TESTS,
         task_dump::TESTS,
@@ -277,6 +304,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         task_switches::TESTS,
         cpu_times::TESTS,
         task_views::TESTS,
+        task_options::TESTS,
         capsule::TESTS,
         capsule::endings::TESTS,
         witness::TESTS,
@@ -295,6 +323,7 @@ pub(crate) fn play(words: &[String]) -> ExitCode {
         ["open"] => permissions::open(),
         ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
         ["take-kernel-stack"] => permissions::take_kernel_stack(),
+        [agreement::SILENT, words @ ..] => agreement::silent(words),
         _ => ExitCode::from(2),
     }
 }

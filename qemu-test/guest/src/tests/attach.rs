@@ -8,13 +8,15 @@ use crate::binary;
 use crate::command;
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::session::{errno, probe_at, size, Session, PAGE, RING_BYTES};
 use crate::sys::{self};
 use crate::victim::Victim;
+use crate::witness::Witness;
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::libc::{self};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nsprobe_common::abi::{self, Attach, Probe, Refusal};
+use nsprobe_common::record::Frame;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,6 +28,8 @@ tests![
     only_regular_files_can_be_probed,
     files_in_memory_are_probed,
     huge_pages_are_refused,
+    secret_memory_is_refused,
+    the_last_byte_of_a_page_is_probed,
     a_system_call_cannot_be_probed,
     a_failed_attach_leaves_nothing,
     detach_knows_its_probes,
@@ -33,7 +37,7 @@ tests![
 ];
 
 /// A program that lies in no file system.
-fn in_memory(program: &Path, flags: MFdFlags) -> OwnedFd {
+pub(super) fn in_memory(program: &Path, flags: MFdFlags) -> OwnedFd {
     let fd = memfd_create("program", flags).expect("the kernel has it");
     let mut file = File::from(fd);
     let bytes = fs::read(program).expect("it was built");
@@ -64,21 +68,62 @@ fn files_in_memory_are_probed() {
     });
 }
 
-/// The kernel cannot put a breakpoint there.
-fn huge_pages_are_refused() {
-    let _module = Module::load();
+/// Asserts that a file of this length is one that the kernel cannot put a breakpoint into.
+fn carries_no_breakpoint(file: OwnedFd, bytes: u64) {
     let Prepared { session, .. } = prepared();
-    let huge = memfd_create("huge", MFdFlags::MFD_HUGETLB).expect("the kernel has it");
-    let huge = File::from(huge);
-    huge.set_len(2 << 20).expect("none is taken yet");
+    let file = File::from(file);
+    file.set_len(bytes).expect("none is taken yet");
     let mut probes = [Probe {
-        fd: huge.as_raw_fd(),
+        fd: file.as_raw_fd(),
         ..probe_at(0, 0)
     }];
     let (error, reply) = session.attach_all(&mut probes).expect_err("refused");
     assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
     assert_eq!(Refusal::from_u32(reply.reason), Some(Refusal::Kernel));
     assert_eq!(session.info().probes, 1, "that which was prepared");
+}
+
+fn huge_pages_are_refused() {
+    let _module = Module::load();
+    let huge = memfd_create("huge", MFdFlags::MFD_HUGETLB).expect("the kernel has it");
+    carries_no_breakpoint(huge, 2 << 20);
+}
+
+fn secret_memory_is_refused() {
+    let _module = Module::load();
+    let secret = sys::secret_memory().expect("the kernel has it");
+    carries_no_breakpoint(secret, 4096);
+}
+
+/// Also where the instruction goes on in the next page.
+fn the_last_byte_of_a_page_is_probed() {
+    const CALLS: u64 = 200;
+    let _module = Module::load();
+    let mut victim = Victim::start("page_edges", &[]);
+    let session = Session::with_rings(RING_BYTES);
+    let probes = ["one_byte", "goes_on"].map(|name| {
+        let function = victim.function(name);
+        assert_eq!(function.offset % PAGE as u64, PAGE as u64 - 1);
+        let witness = Witness::new(victim.file(), function.offset);
+        let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
+        (id, function.offset, witness)
+    });
+    assert_eq!(victim.call(CALLS), CALLS);
+    let records = Records::of(&session);
+    for (id, offset, witness) in &probes {
+        assert_eq!((session.counters(*id).hits, witness.hits()), (CALLS, CALLS));
+        let mut hits = records.hits_of(*id);
+        let is_there = hits.all(
+            |(_, frames)| matches!(frames[0], Frame::Object { offset: at, .. } if at == *offset),
+        );
+        assert!(is_there, "{:?}", records.hits);
+    }
+    assert_eq!(records.hits.len() as u64, 2 * CALLS);
+    let offsets = probes.map(|(_, offset, _)| offset);
+    drop(session);
+    assert!(offsets
+        .iter()
+        .all(|offset| victim.text_is_restored(*offset)));
 }
 
 fn only_regular_files_can_be_probed() {

@@ -27,6 +27,7 @@ tests![
     a_real_program_is_reported_on_another_machine: 180,
     names_are_added_by_their_build_ids: 120,
     a_capsule_goes_through_a_pipe: 120,
+    a_capsule_without_tasks_has_its_hits_alone,
 ];
 
 /// A folder of a test's own, removed with the value.
@@ -435,4 +436,27 @@ fn a_capsule_goes_through_a_pipe() {
     // A command's output would get into it.
     let words = ["record", "-o", "-", &spec, "--", "/bin/true"];
     command::run(&words).refused(&["-o FILE"]);
+}
+
+fn a_capsule_without_tasks_has_its_hits_alone() {
+    let _module = Module::load();
+    let folder = Folder::new("no-tasks");
+    let (program, spec) = (path("exit_soon"), path("exit_soon") + ":short_work");
+    for (name, more, has_tasks) in [("all", &[][..], true), ("none", &["--no-tasks"], false)] {
+        let capsule = folder.path(name);
+        let words = [
+            &["record", "-o", &capsule][..],
+            more,
+            &[&spec, "--", &program, "5"],
+        ];
+        command::run(&words.concat()).succeeded();
+        let (info, code) = info(&capsule);
+        assert_eq!(code, 0, "{info}");
+        let seen = |kind: &str| info["summary"]["tasks"][kind]["seen"].as_u64().unwrap_or(0);
+        assert_eq!(seen("exec") > 0, has_tasks, "{info}");
+        let tree = info["tree"].as_array().map_or(0, Vec::len);
+        assert_eq!(tree > 0, has_tasks, "{info}");
+        let script = command::run(&["script", "--json", &capsule]).succeeded();
+        assert_eq!(hits(&lines(&script.stdout)).len(), 5, "{script:#?}");
+    }
 }

@@ -5,6 +5,7 @@
 use super::tests;
 use crate::command::Running;
 use crate::module::Module;
+use crate::perf_event::PerfEvent;
 use crate::session::{probe_at, Session, RING_BYTES};
 use crate::victim::Victim;
 use crate::witness::Witness;
@@ -19,6 +20,7 @@ tests![
     four_tracers_come_and_go_in_every_order: 120,
     a_debugger_at_the_same_instruction_does_no_harm: 120,
     bpftrace_at_the_same_instruction_counts_the_same: 240,
+    every_kind_of_tracer_at_one_instruction_counts_the_same: 120,
 ];
 
 const FUNCTION: &str = "begins_with_push";
@@ -27,6 +29,7 @@ const FUNCTION: &str = "begins_with_push";
 enum Party {
     Ours(Session, u32),
     Theirs(Witness),
+    PerfWithBpf(PerfEvent),
 }
 
 impl Party {
@@ -44,7 +47,8 @@ impl Party {
                 Party::Ours(session, id)
             }
             2 => Party::Theirs(Witness::new(victim.file(), offset)),
-            _ => Party::Theirs(Witness::of_return(victim.file(), offset)),
+            3 => Party::Theirs(Witness::of_return(victim.file(), offset)),
+            _ => Party::PerfWithBpf(PerfEvent::new(victim.file(), offset, victim.pid())),
         }
     }
 
@@ -52,6 +56,11 @@ impl Party {
         match self {
             Party::Ours(session, id) => session.counters(*id).hits,
             Party::Theirs(witness) => witness.hits(),
+            Party::PerfWithBpf(event) => {
+                let [perf, bpf] = event.hits();
+                assert_eq!(perf, bpf, "perf and its BPF program");
+                perf
+            }
         }
     }
 }
@@ -213,6 +222,35 @@ fn a_debugger_at_the_same_instruction_does_no_harm() {
         assert_eq!(victim.call(5), before + 135);
         assert!(victim.text_is_restored(offset));
     }
+}
+
+/// All at once, and a debugger: of the kernel's own each counts every call, in any order.
+fn every_kind_of_tracer_at_one_instruction_counts_the_same() {
+    const KINDS: usize = 5;
+    let _module = Module::load();
+    let mut victim = Victim::caller(FUNCTION);
+    let place = victim.function(FUNCTION).offset;
+    let debugger = Debugger::new(&victim);
+    let mut called = victim.call(5);
+    // Some of the 120: in the first ours go last, in the last first.
+    for going in orders(KINDS).iter().rev().step_by(17) {
+        let mut parties: Vec<(usize, Party)> = Vec::new();
+        parties.extend((0..KINDS).map(|kind| (kind, Party::new(kind, &victim))));
+        let mut each = 0;
+        for next in going {
+            called += 10;
+            each += 10;
+            assert_eq!(victim.call(10), called);
+            for (kind, party) in &parties {
+                assert_eq!(party.hits(), each, "{kind} of {going:?}");
+            }
+            parties.retain(|(kind, _)| kind != next);
+        }
+    }
+    // It had what came before all others.
+    assert_eq!(debugger.leave(&victim), 5);
+    assert_eq!(victim.call(5), called + 5);
+    assert!(victim.text_is_restored(place));
 }
 
 fn bpftrace_at_the_same_instruction_counts_the_same() {

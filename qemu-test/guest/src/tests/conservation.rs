@@ -183,7 +183,8 @@ fn the_counters_balance_while_hits_go_on() {
         moved += u64::from(now.hits > before.hits);
         before = now;
         readings += 1;
-        if readings % 100 == 0 {
+        // Not before: a reader that is quick enough keeps them empty for ever.
+        if readings % 100 == 0 && before.lost_full > 0 {
             records.drain(&rings);
         }
     }

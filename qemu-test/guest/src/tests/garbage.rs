@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 tests![
-    a_hundred_thousand_garbage_calls_do_no_harm: 600,
+    garbage_calls_do_no_harm: 300,
     arguments_that_change_meanwhile_do_no_harm: 120,
     a_size_that_changes_meanwhile_counts_as_it_was_first,
 ];
@@ -148,17 +148,20 @@ fn calls_with(garbage: &mut Garbage, calls: u64) -> Vec<Answers> {
 
 /// All requests, each as often accepted as to show that it was not the first check alone that
 /// was tried.
-fn a_hundred_thousand_garbage_calls_do_no_harm() {
+fn garbage_calls_do_no_harm() {
+    // The long run makes millions.
+    const CALLS: u64 = 30_000;
     let _module = Module::load();
     let seed = Seed::of_this_run();
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "50"]);
     let file = File::open(victim.file()).expect("the victim is there");
     let mut garbage = Garbage::new(seed.random(), &victim, &file);
-    let answers = calls_with(&mut garbage, 100_000);
+    let answers = calls_with(&mut garbage, CALLS);
     for ((nr, accepted, refused), (_, name)) in answers.into_iter().zip(requests()) {
         println!("{nr} {name}: {accepted} accepted, {refused} refused");
         // Garbage that is refused at the door tests the door only.
-        assert!(accepted > 50 && refused > 50, "{name}");
+        let least = CALLS / 2000;
+        assert!(accepted > least && refused > least, "{name}");
     }
     assert_eq!(Session::open().info().probes, 0);
     assert!(victim.text_is_restored(garbage.place));

@@ -23,7 +23,7 @@ fn nsprobe(options: &[&str], words: &[&str]) -> Output {
 fn nsprobe_in_a_container_sees_what_its_pid_namespace_has() {
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     let _module = Module::load();
-    let script = "while :; do cat /proc/loadavg > /dev/null; sleep 0.05; done";
+    let script = "while :; do cat /proc/loadavg > /dev/null; sleep 0.5; done";
     let web = Container::run("web", &["sh", "-c", script]);
     let space = pid_namespace(web.pid());
     let (number, spec) = (space.to_string(), format!("{LIBC}:read"));

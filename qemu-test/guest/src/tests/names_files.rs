@@ -2,18 +2,26 @@
 //! Promise: frames are named by the debug file of the very program, wherever it lies, and by
 //! no other one.
 
+use super::attach::in_memory;
+use super::capsule::Folder;
 use super::tests;
-use crate::command;
+use crate::command::{self, Running};
 use crate::container::{Container, Root};
 use crate::debug_files::{
-    build_id, by_build_id, debug_of, forge_build_id, strip, text, tool, trace, OnHost, Traced,
+    build_id, by_build_id, debug_of, forge_build_id, functions, strip, text, tool, trace, OnHost,
+    Traced,
 };
 use crate::module::Module;
 use crate::oracle::within;
-use crate::victim;
-use serde_json::json;
+use crate::tasks::Kept;
+use crate::victim::{self, Victim};
+use nix::sys::memfd::MFdFlags;
+use serde_json::{json, Value};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 tests![
@@ -25,6 +33,8 @@ tests![
     what_dwz_moved_is_found_in_the_container: 120,
     a_process_that_ended_long_ago_is_named_by_the_containers_file: 120,
     debug_files_do_not_hold_their_container: 120,
+    programs_of_one_build_id_keep_their_own_names,
+    a_program_in_memory_alone_is_named,
 ];
 
 const PROGRAM: &str = "/usr/local/bin/named";
@@ -280,4 +290,89 @@ fn debug_files_do_not_hold_their_container() {
     assert!(within(Duration::from_secs(3), || overlays() + 1 == with));
     let (_, errors) = running.interrupt();
     assert!(errors.contains("in the container"), "{errors}");
+}
+
+/// The functions of the hits in lines of JSON, from the innermost one to `main`, by process.
+fn names_by_process<'a>(
+    lines: impl Iterator<Item = &'a str>,
+) -> BTreeMap<u64, BTreeSet<Vec<String>>> {
+    let mut all: BTreeMap<u64, BTreeSet<Vec<String>>> = BTreeMap::new();
+    let lines = lines.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    for hit in lines.filter(|line| line["type"] == "hit") {
+        let frames = hit["stack"].as_array().expect("a stack");
+        let mut names: Vec<String> = frames
+            .iter()
+            .flat_map(functions)
+            .map(|(name, _)| name)
+            .collect();
+        let end = names.iter().position(|name| name == "main");
+        names.truncate(end.map_or(names.len(), |end| end + 1));
+        let pid = hit["pid"].as_u64().expect("a number");
+        all.entry(pid).or_default().insert(names);
+    }
+    all
+}
+
+/// What one container ships under the build-id of another one's program names nothing of
+/// that, whichever was seen first: neither in a trace nor in a capsule.
+fn programs_of_one_build_id_keep_their_own_names() {
+    let _module = Module::load();
+    let folder = Folder::new("one-build-id");
+    let [forger, honest] = ["named_decoy", "named"].map(|name| {
+        let copy = folder.path(name);
+        fs::copy(victim::path(name), &copy).expect("there is room");
+        copy
+    });
+    forge_build_id(Path::new(&forger), Path::new(&honest));
+    let specs = [format!("{forger}:decoy_charge"), format!("{honest}:charge")];
+    let capsule = folder.path("both.nsprobe");
+    let common = ["--stack", "--count", "60", "--timeout", "60"];
+    let common = [&common[..], &[&specs[0], &specs[1]]].concat();
+    let mut trace = Running::start(&[&["trace", "--json"][..], &common].concat());
+    trace.attached(2);
+    let first = Kept::start(&forger, &[]);
+    trace.wait_for("\"hit\"", Duration::from_secs(20));
+    let second = Kept::start(&honest, &[]);
+    let traced = trace.ended().succeeded();
+    command::run(&[&["record", "-o", &capsule][..], &common].concat()).succeeded();
+    let script = command::run(&["script", "--json", &capsule]).succeeded();
+    let stack = |names: &[&str]| BTreeSet::from([names.iter().map(|&n| n.to_owned()).collect()]);
+    let wanted = BTreeMap::from([
+        (first.pid().into(), stack(&["decoy_charge", "main"])),
+        (
+            second.pid().into(),
+            stack(&["charge", "with_tax", "checkout", "main"]),
+        ),
+    ]);
+    for output in [traced, script] {
+        assert_eq!(names_by_process(output.lines()), wanted);
+    }
+}
+
+/// It was executed from a file that has no path.
+fn a_program_in_memory_alone_is_named() {
+    const FUNCTION: &str = "begins_with_push";
+    let _module = Module::load();
+    let file = victim::path("call_in_loop");
+    let memory = in_memory(&file, MFdFlags::empty());
+    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    let mut command = Command::new(path);
+    let victim = Victim::start_command(command.args([FUNCTION, "0", "1000"]), &file);
+    drop(memory);
+    let pid = victim.pid().to_string();
+    let probed = format!("memfd\\:program:{FUNCTION}");
+    let caller = format!("call_{FUNCTION}");
+    for (spec, wanted) in [
+        ("libc.so.6:usleep", &["usleep", "work", "main"][..]),
+        (&probed, &[FUNCTION, &caller, "work", "main"]),
+    ] {
+        let words = ["trace", "--json", "--stack", "--count", "3", "-t", "30"];
+        let words = [&words[..], &["-p", &pid, spec]].concat();
+        let got = command::run(&words).succeeded();
+        let names = names_by_process(got.lines());
+        let wanted = wanted.iter().map(|&name| name.to_owned()).collect();
+        let wanted = BTreeMap::from([(victim.pid().into(), BTreeSet::from([wanted]))]);
+        assert_eq!(names, wanted, "{spec}: {got:#?}");
+        assert!(got.stdout.contains("/memfd:program"), "{got:#?}");
+    }
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: whatever lies at the place of a debug file, the trace goes on.
+//! Promise: whatever lies at the place of a debug file, the trace goes on; and of a program
+//! that does not answer it is told that it does not.
 
 use super::tests;
+use crate::command;
 use crate::container::{Container, Root};
 use crate::debug_files::{build_id, by_build_id, debug_of, strip, text, tool, trace};
 use crate::module::Module;
+use crate::runtimes::Bundle;
 use crate::victim;
 use nix::mount::{mount, MsFlags};
 use nix::sched::{setns, unshare, CloneFlags};
@@ -19,6 +22,7 @@ tests![
     a_fifo_in_place_of_a_debug_file_does_not_hang_the_trace: 120,
     a_file_system_that_does_not_answer_does_not_hang_the_trace: 120,
     a_file_that_is_opened_and_never_read_does_not_hang_the_trace: 120,
+    a_program_in_a_file_system_that_does_not_answer_is_refused,
 ];
 
 const PROGRAM: &str = "/usr/local/bin/named";
@@ -167,4 +171,24 @@ fn a_file_system_that_does_not_answer_does_not_hang_the_trace() {
 
 fn a_file_that_is_opened_and_never_read_does_not_hang_the_trace() {
     with_fuse(true);
+}
+
+/// The probed file itself: it cannot be done without, and has to be given up.
+fn a_program_in_a_file_system_that_does_not_answer_is_refused() {
+    let _module = Module::load();
+    let root = Root::with("named", PROGRAM);
+    fs::write(root.folder.join("mute"), "").expect("ours");
+    let container = Bundle::run("crun", "named", &root.folder, PROGRAM);
+    let _fuse = Fuse::over(container.pid(), Path::new("/mute"));
+    for verb in ["trace", "verify"] {
+        let begun = Instant::now();
+        let got = command::run(&[verb, "-c", "named", "/mute:charge"]);
+        got.refused(&["/mute", "did not open within 2s"]);
+        assert!(begun.elapsed() < PATIENCE, "{verb}: {:?}", begun.elapsed());
+    }
+    // Others are traced meanwhile.
+    let spec = format!("{PROGRAM}:charge");
+    let words = ["trace", "-c", "named", "-n", "3", "-t", "30", &spec];
+    let got = command::run(&words).succeeded();
+    assert_eq!(got.lines().count(), 3, "{got:#?}");
 }

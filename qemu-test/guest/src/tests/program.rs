@@ -2,18 +2,26 @@
 //! Promise: the program does what its help says, accounts for what it did, and
 //! leaves nothing, however it ends.
 
+use super::capsule::Folder;
 use super::tests;
+use crate::binary::{self, Function};
 use crate::command::{self, nsprobe, output, Running};
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
 use crate::victim::{self, Victim};
+use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use nsprobe_common::abi;
 use serde_json::Value;
+use std::collections::HashSet;
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 tests![
@@ -28,6 +36,7 @@ tests![
     ctrl_c_ends_a_trace_with_its_summary,
     a_killed_program_leaves_nothing: 120,
     a_module_of_another_version_is_refused,
+    a_path_that_changes_meanwhile_is_one_file: 120,
     the_first_event_comes_sooner_than_that_of_bpftrace: 240,
 ];
 
@@ -332,4 +341,75 @@ fn first_event(mut running: Running, function: &str, started: Instant) -> Durati
     let elapsed = started.elapsed();
     let _ = kill(Pid::from_raw(running.pid() as i32), Signal::SIGINT);
     elapsed
+}
+
+/// The inode and the offset of the one probe that a process has, as the kernel tells them.
+fn probe_of(pid: u32) -> (u64, u64) {
+    let folder = format!("/proc/{pid}/fdinfo");
+    let files = fs::read_dir(&folder).expect("it lives");
+    let texts = files.filter_map(|file| fs::read_to_string(file.ok()?.path()).ok());
+    let lines: Vec<String> = texts
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| line.starts_with("probe:"))
+        .collect();
+    let [line] = lines.as_slice() else {
+        panic!("{lines:?}")
+    };
+    // `probe: ID dev D ino I offset 0xO …`
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let offset = words[7].trim_start_matches("0x");
+    let (inode, offset) = (words[5].parse(), u64::from_str_radix(offset, 16));
+    (inode.expect(line), offset.expect(line))
+}
+
+/// Ends a thread that asks for it, also when the test fails.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Another program takes its place and gives it back, all the time. The function is where the
+/// file that is probed has it, not where the other one has.
+fn a_path_that_changes_meanwhile_is_one_file() {
+    const ROUNDS: usize = 5;
+    let _module = Module::load();
+    let folder = Folder::new("swapped");
+    let files = ["served", "served_update"].map(|name| {
+        let file = folder.path(name);
+        fs::copy(victim::path(name), &file).expect("there is room");
+        let inode = fs::metadata(&file).expect("it is there").ino();
+        let function = binary::function(Path::new(&file), "real_caller");
+        (file, inode, function)
+    });
+    let [(file, _, one), (other_file, _, other)] = &files;
+    let is_in = |a: &Function, b: &Function| a.holds(b.offset) || b.holds(a.offset);
+    assert!(!is_in(one, other), "{one:?} {other:?}");
+    let spec = format!("{file}:real_caller");
+    let (done, mut probed) = (AtomicBool::new(false), HashSet::new());
+    std::thread::scope(|scope| {
+        let _done = SetAtEnd(&done);
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let (here, exchange) = (AT_FDCWD, RenameFlags::RENAME_EXCHANGE);
+                let swapped = renameat2(here, file.as_str(), here, other_file.as_str(), exchange);
+                swapped.expect("both are ours");
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        for round in 0..ROUNDS {
+            let mut trace = Running::start(&["trace", &spec]);
+            trace.attached(1);
+            let (inode, offset) = probe_of(trace.pid());
+            println!("round {round}: {inode} {offset:#x}");
+            let of = files.iter().find(|(_, is, _)| *is == inode);
+            let (_, _, function) = of.expect("one of the two");
+            assert!(function.holds(offset), "{offset:#x} of {function:?}");
+            probed.insert(inode);
+            assert_eq!(trace.interrupt().0, Some(0));
+        }
+    });
+    println!("{} of two files were probed", probed.len());
 }

@@ -11,6 +11,7 @@ use crate::sys::{self, Forked};
 use crate::victim::{self, Victim};
 use nix::libc;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nsprobe_common::abi;
 use nsprobe_common::text::LINE_BYTES_MAX;
 use std::fs;
@@ -30,6 +31,7 @@ tests![
     a_session_is_read_or_mapped_but_not_both,
     a_storm_of_signals_loses_nothing,
     poll_wakes_at_the_watermark,
+    epoll_tells_of_records_once_or_until_they_are_read,
     a_sleeping_reader_wakes_at_the_first_record,
     a_signal_ends_a_sleeping_read,
     status_shows_the_module_sessions_and_probes,
@@ -118,7 +120,7 @@ fn set_nonblocking(session: &Session) {
 }
 
 /// Bytes of records as the words that they are.
-fn words(bytes: &[u8]) -> Vec<u64> {
+pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     assert_eq!(bytes.len() % 8, 0);
     let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
     bytes.chunks(8).map(word).collect()
@@ -377,6 +379,47 @@ fn poll_wakes_at_the_watermark() {
         println!("woken after {waited:?}");
         assert!(is_ready && waited < Duration::from_millis(PATIENCE_MS.into()) / 2);
     });
+}
+
+/// By its edge, it reports new records once; by its level, until all are read.
+fn epoll_tells_of_records_once_or_until_they_are_read() {
+    let _module = Module::load();
+    sys::run_on(1);
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, 0);
+    let new = || Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("epoll");
+    let (level, edge) = (new(), new());
+    let wanted = EpollFlags::EPOLLIN;
+    let kinds = [(&level, wanted), (&edge, wanted | EpollFlags::EPOLLET)];
+    for (epoll, wanted) in kinds {
+        let event = EpollEvent::new(wanted, 7);
+        epoll.add(session.file.as_fd(), event).expect("it can be");
+    }
+    let tells = |epoll: &Epoll| {
+        let mut events = [EpollEvent::empty()];
+        let count = epoll.wait(&mut events, EpollTimeout::ZERO).expect("epoll");
+        assert!(count == 0 || events[0].data() == 7, "{events:?}");
+        count == 1
+    };
+    let rings = session.rings();
+    let mut records = Records::default();
+    for round in 1..=20 {
+        assert!(
+            !tells(&level) && !tells(&edge),
+            "round {round}: nothing is new"
+        );
+        victim.call(1);
+        assert!(tells(&edge), "round {round}: a record is new");
+        assert!(!tells(&edge), "round {round}: it is new once");
+        assert!(
+            tells(&level) && tells(&level),
+            "round {round}: it is unread"
+        );
+        records.drain(&rings);
+        assert_eq!(records.hits.len(), round);
+    }
 }
 
 /// Whether a task sleeps, by the file that says so.

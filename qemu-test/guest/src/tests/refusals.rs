@@ -10,13 +10,17 @@ use crate::oracle::within;
 use crate::runtimes::Bundle;
 use crate::session::Session;
 use crate::victim::{self, Victim};
+use nix::sys::stat::{makedev, mknod, Mode, SFlag};
+use nsprobe_common::abi;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 tests![
     what_a_refusal_prints_elsewhere_is_noticed,
     without_the_module_it_says_how_to_load_it,
+    something_else_in_the_devices_place_is_told,
     a_missing_container_is_named_with_the_nearest: 120,
     a_missing_process_is_named,
     a_missing_binary_is_named_with_the_nearest,
@@ -81,6 +85,43 @@ fn without_the_module_it_says_how_to_load_it() {
     let got = command::run(&["status"]);
     assert_ne!(got.code, 0, "{got:#?}");
     assert!((got.stdout + &got.stderr).contains("not loaded"));
+}
+
+/// A file in the device's place; gone with the value.
+struct Squatter;
+
+impl Squatter {
+    /// A regular file, or the node of another device.
+    fn new(kind: SFlag, device: u64) -> Squatter {
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        mknod(abi::DEVICE, kind, mode, device).expect("nothing is there");
+        Squatter
+    }
+}
+
+impl Drop for Squatter {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(abi::DEVICE);
+    }
+}
+
+/// The kernel leaves what is there when the module comes, and when it goes.
+fn something_else_in_the_devices_place_is_told() {
+    let spec = path("exit_soon") + ":short_work";
+    for (kind, device) in [(SFlag::S_IFREG, 0), (SFlag::S_IFCHR, makedev(1, 5))] {
+        let squatter = Squatter::new(kind, device);
+        let before = fs::metadata(abi::DEVICE).expect("just made").ino();
+        let module = Module::load();
+        let got = command::run(&["trace", &spec]);
+        println!("{}", got.stderr.trim_end());
+        got.refused(&["/dev/nsprobe is not the device of the nsprobe module"]);
+        drop(module);
+        let after = fs::metadata(abi::DEVICE).expect("nobody has removed it");
+        assert_eq!(after.ino(), before);
+        drop(squatter);
+        let _module = Module::load();
+        assert_eq!(Session::open().info().sessions, 1);
+    }
 }
 
 fn a_missing_container_is_named_with_the_nearest() {

@@ -15,7 +15,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use values::{built_ins_are_those_of_the_task, formats_show_what_they_say};
+use values::{
+    built_ins_are_those_of_the_task, formats_show_what_they_say,
+    what_comes_from_perf_probe_fetches_the_same,
+};
 
 tests![
     members_arrays_enums_and_globals_are_fetched_by_name,
@@ -34,6 +37,7 @@ tests![
     names_and_children_choose_who_counts,
     built_ins_are_those_of_the_task,
     formats_show_what_they_say,
+    what_comes_from_perf_probe_fetches_the_same: 180,
 ];
 
 fn program() -> String {

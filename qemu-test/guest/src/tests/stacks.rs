@@ -8,14 +8,14 @@ use crate::binary::{self, Function};
 use crate::command;
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{probe_at, Session, PAGE, RING_BYTES};
+use crate::session::{probe_at, Session, RING_BYTES};
 use crate::steps::{field, register};
 use crate::sys;
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
 use nsprobe_common::program::Register;
-use nsprobe_common::record::{Frame, Method, StackEnd, HIT_COMPAT};
+use nsprobe_common::record::{Frame, Method, ObjectRecord, StackEnd, HIT_COMPAT};
 use object::{Object, ObjectSegment};
 use std::fs;
 use std::io::Read;
@@ -31,7 +31,6 @@ tests![
     the_frame_limit_is_kept_and_told,
     the_reported_offset_is_the_first_frame,
     objects_are_the_mapped_files,
-    a_build_id_is_that_of_sound_notes,
     an_object_gives_its_file_once,
     wild_frame_pointers_end_the_stack,
     the_text_of_a_stack_has_no_kernel_address,
@@ -46,7 +45,7 @@ pub(super) fn place(id: u32, offset: u64) -> Frame {
     Frame::Object { id, offset, method }
 }
 
-const WITH_CALLER: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
+pub(super) const WITH_CALLER: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
 
 /// Asks for an inode's generation (`include/uapi/linux/fs.h`): `_IOR('v', 1, long)`.
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
@@ -253,6 +252,11 @@ fn the_reported_offset_is_the_first_frame() {
     assert_eq!(offset, function.offset);
 }
 
+/// The build-id that the kernel found in it; empty when none.
+pub(super) fn build_id_of(object: &ObjectRecord) -> &[u8] {
+    &object.identity.build_id[..object.identity.build_id_len as usize]
+}
+
 fn objects_are_the_mapped_files() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -290,72 +294,7 @@ fn objects_are_the_mapped_files() {
     let id = object::Object::build_id(&elf)
         .expect("readable")
         .expect("gcc makes one");
-    assert_eq!(&identity.build_id[..identity.build_id_len as usize], id);
-}
-
-/// The build-id in the files that [`elf_file`] makes.
-const BUILD_ID: [u8; 20] = *b"a build-id of theirs";
-/// Bytes of the note that has it.
-const NOTE_BYTES: u64 = 36;
-/// Where they have their code.
-const CODE_AT: usize = 4 * PAGE + 1024;
-
-/// A file with this number of program headers (System V gABI, chapters "ELF Header" to "Note
-/// Section"), the first of which gives the number of bytes of notes.
-fn elf_file(headers: u16, note_bytes: u64) -> Vec<u8> {
-    const NOTE_AT: usize = 4 * PAGE;
-    /// push %rbp; mov %rsp,%rbp; call *%rsi; pop %rbp; ret
-    const CODE: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xd6, 0x5d, 0xc3];
-    let mut bytes = vec![0; 5 * PAGE];
-    let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
-    put(0, b"\x7fELF\x02\x01");
-    put(32, &64u64.to_le_bytes());
-    put(54, &56u16.to_le_bytes());
-    put(56, &headers.to_le_bytes());
-    put(64, &4u32.to_le_bytes());
-    put(72, &(NOTE_AT as u64).to_le_bytes());
-    put(96, &note_bytes.to_le_bytes());
-    for (at, word) in [4u32, BUILD_ID.len() as u32, 3].into_iter().enumerate() {
-        put(NOTE_AT + 4 * at, &word.to_le_bytes());
-    }
-    put(NOTE_AT + 12, b"GNU\0");
-    put(NOTE_AT + 16, &BUILD_ID);
-    put(CODE_AT, &CODE);
-    bytes
-}
-
-/// What records say of the build-id of a file, whose code is called through.
-fn build_id_of(bytes: &[u8]) -> Vec<u8> {
-    let folder = Folder::new("notes");
-    let file = folder.path("file");
-    fs::write(&file, bytes).expect("there is room");
-    let mut victim = Victim::start("through_file", &[&file, &CODE_AT.to_string()]);
-    let session = Session::with_rings(RING_BYTES);
-    let function = victim.function("in_the_middle");
-    session.probe(victim.file(), &function, WITH_CALLER);
-    victim.call(1);
-    let inode = fs::metadata(&file).expect("it is there").ino();
-    let objects = Records::of(&session).objects;
-    let object = objects.values().find(|of| of.identity.ino == inode);
-    let identity = object.expect("the caller is in the file").identity;
-    identity.build_id[..identity.build_id_len as usize].to_vec()
-}
-
-/// Of a file that contradicts itself, or has more program headers than are looked at, there
-/// is none.
-fn a_build_id_is_that_of_sound_notes() {
-    let _module = Module::load();
-    for (headers, note_bytes, is_there) in [
-        (1, NOTE_BYTES, true),
-        (256, NOTE_BYTES, true),
-        (257, NOTE_BYTES, false),
-        (1, NOTE_BYTES - 1, false),
-        (1, 16, false),
-    ] {
-        let told = build_id_of(&elf_file(headers, note_bytes));
-        let wanted = if is_there { &BUILD_ID[..] } else { &[] };
-        assert_eq!(told, wanted, "{headers} headers, {note_bytes} bytes");
-    }
+    assert_eq!(build_id_of(announced), id);
 }
 
 fn an_object_gives_its_file_once() {

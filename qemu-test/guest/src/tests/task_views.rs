@@ -36,16 +36,16 @@ tests![
 ];
 
 /// Where a container has `served`.
-const PROGRAM: &str = "/usr/local/bin/served";
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const PROGRAM: &str = "/usr/local/bin/served";
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 /// A shell in three pid namespaces, one inside the other.
-const THREE_DEEP: &str = "exec unshare -fp unshare -fp unshare -fp sh -c";
+pub(super) const THREE_DEEP: &str = "exec unshare -fp unshare -fp unshare -fp sh -c";
 
 /// A shell line, killed with the value; its first line of output is awaited.
-struct Shell(Kept);
+pub(super) struct Shell(Kept);
 
 impl Shell {
-    fn start(line: &str) -> Shell {
+    pub(super) fn start(line: &str) -> Shell {
         let mut shell = Kept::start("sh", &["-c", line]);
         let out = shell.0.stdout.take().expect("piped");
         let mut first = String::new();

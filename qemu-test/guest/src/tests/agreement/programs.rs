@@ -15,7 +15,6 @@ const PLAIN: Program = Program {
     user: "root",
     files: &[],
     is_go: false,
-    is_loud: false,
     is_steadied: false,
     times: 3,
     prepare: || {},
@@ -156,7 +155,6 @@ pub(super) const SERVERS: &[Program] = &[
         input: QUERIES,
         // It refuses root.
         user: "postgres",
-        is_loud: true,
         // It counts what it does whenever some time has gone by.
         is_steadied: true,
         files: &[("/usr/lib/postgresql/17/bin/postgres", 6500)],
@@ -277,7 +275,6 @@ pub(super) const CPP_AND_RUST: &[Program] = &[
             "${2}-$1",
         ],
         input: SCRIPT,
-        is_loud: true,
         // Rust's maps have no order, on purpose.
         is_steadied: true,
         files: &[("/usr/bin/sd", 8000)],
@@ -289,7 +286,6 @@ pub(super) const CPP_AND_RUST: &[Program] = &[
 pub(super) const GO: &[Program] = &[Program {
     words: &["/usr/bin/shfmt", "-i", "2", "-s"],
     input: SCRIPT,
-    is_loud: true,
     is_go: true,
     files: &[("/usr/bin/shfmt", 7000)],
     least: 600,

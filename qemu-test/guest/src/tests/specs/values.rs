@@ -2,13 +2,15 @@
 //! What `$NAME` means and how formats show a value, each against what is known without
 //! nsprobe.
 
-use super::{handle, program, trace};
+use super::{handle, program, trace, Both};
 use crate::command::{self, Running};
 use crate::container::pid_namespace;
+use crate::debug_files::tool;
 use crate::module::Module;
 use crate::sys;
 use crate::victim::{self, Victim};
 use serde_json::{json, Value};
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
@@ -157,5 +159,127 @@ pub(super) fn formats_show_what_they_say() {
     ] {
         let is_there = line.split_whitespace().any(|word| word == wanted);
         assert!(is_there, "no {wanted} in {line}");
+    }
+}
+
+/// Events of `perf probe` on the victim; they go with the value.
+struct PerfEvents;
+
+const PERF_DATA: &str = "/tmp/nsprobe-perf.data";
+
+/// What the documentation's table for who comes from perf probe says is the same: an event's
+/// name, what perf is asked for, and what nsprobe is. LINE is that of the marked line.
+const SAME: [(&str, &str, &str); 5] = [
+    (
+        "entry",
+        "handle number flag n=%si:u32 at=+16(%di):x64 url=request->url:string who=$comm",
+        "handle(number, flag, n=%si:u32, at=+16(%di):x64, url=request->url, who=$comm)",
+    ),
+    ("params", "handle $params", "handle($params)"),
+    (
+        "returned__return",
+        "handle%return value=$retval",
+        "handle(value=$retval)",
+    ),
+    ("line", "requests.c:LINE local", "requests.c:LINE(local)"),
+    ("chosen", "handle number", "handle(number) if number > 3"),
+];
+
+/// What one call has, by name.
+type Values = BTreeMap<String, String>;
+
+impl PerfEvents {
+    fn new(line: u32) -> PerfEvents {
+        let program = program();
+        // A return's name gets its end by itself.
+        let event = |(name, asked, _): (&str, &str, &str)| {
+            let name = name.trim_end_matches("__return");
+            format!("{name}={}", asked.replace("LINE", &line.to_string()))
+        };
+        let events = SAME.map(event);
+        let mut words = vec!["probe", "-q", "-x", &program];
+        words.extend(events.iter().flat_map(|event| ["-a", event.as_str()]));
+        tool("perf", &words);
+        PerfEvents
+    }
+
+    /// The values of each call that the kernel records, by event.
+    fn record(&self, calls: &str) -> BTreeMap<String, Vec<Values>> {
+        let (program, events) = (
+            program(),
+            SAME.map(|(name, ..)| format!("probe_requests:{name}")),
+        );
+        let mut record = vec!["record", "-q", "-o", PERF_DATA];
+        record.extend(events.iter().flat_map(|event| ["-e", event.as_str()]));
+        // Of the last one.
+        record.extend(["--filter", "number > 3", "--", &program, calls]);
+        tool("perf", &record);
+        let script = tool("perf", &["script", "-i", PERF_DATA, "-F", "event,trace"]);
+        let mut recorded: BTreeMap<String, Vec<Values>> = BTreeMap::new();
+        for line in script.lines() {
+            let (event, values) = line.split_once(": ").expect("an event");
+            let (_, event) = event.split_once(':').expect("a group");
+            let pairs = values.split(' ').filter_map(|word| word.split_once('='));
+            let values = pairs.map(|(name, value)| (name.to_owned(), plain(value)));
+            let of_it = recorded.entry(event.to_owned()).or_default();
+            of_it.push(values.collect());
+        }
+        recorded
+    }
+}
+
+impl Drop for PerfEvents {
+    fn drop(&mut self) {
+        let delete = ["probe", "-q", "-d", "probe_requests:*"];
+        let _ = Command::new("perf").args(delete).status();
+        let _ = fs::remove_file(PERF_DATA);
+    }
+}
+
+/// A value without what the two write in different ways: quotes, and the base of numbers.
+fn plain(value: &str) -> String {
+    let value = value.trim_matches('"');
+    let number = value.strip_prefix("0x");
+    let number = number.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    match (number, value.as_bytes()) {
+        (Some(number), _) => number.to_string(),
+        (None, [letter @ b'A'..=b'Z']) => letter.to_string(),
+        (None, _) => value.to_owned(),
+    }
+}
+
+/// Of two programs that run one after the other, addresses are not the same.
+fn comparable(mut values: Values) -> Values {
+    values.remove("request");
+    values
+}
+
+fn fields_of(both: &Both) -> Vec<Values> {
+    let plain = |(name, value): (&String, &Value)| (name.clone(), plain(&value.to_string()));
+    let values = |fields: &Value| {
+        fields
+            .as_object()
+            .map(|all| all.iter().map(plain).collect())
+    };
+    let hits = both.fields().into_iter();
+    hits.map(|fields| values(fields).expect("an object"))
+        .collect()
+}
+
+/// What is written as the documentation says is the same for both.
+pub(super) fn what_comes_from_perf_probe_fetches_the_same() {
+    let _module = Module::load();
+    let (both, _) = trace("count", &[&handle("")], 1);
+    let line = both.line.to_string();
+    let mut recorded = PerfEvents::new(both.line).record("9");
+    for (name, _, spec) in SAME {
+        let spec = format!("{}:{}", program(), spec.replace("LINE", &line));
+        let (both, _) = trace("trace", &[&spec], 9);
+        let recorded = recorded.remove(name).unwrap_or_default();
+        let [recorded, traced] = [recorded, fields_of(&both)]
+            .map(|all| all.into_iter().map(comparable).collect::<Vec<Values>>());
+        let calls = if name == "chosen" { 5 } else { 9 };
+        assert_eq!((traced.len(), &traced), (calls, &recorded), "{spec}");
+        assert!(traced.iter().all(|values| !values.is_empty()), "{traced:?}");
     }
 }

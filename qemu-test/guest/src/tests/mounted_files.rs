@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: a probe is in the file that was opened, whatever lies above it, and whatever becomes
+//! of its mount and its device.
+
+use super::capsule::Folder;
+use super::tests;
+use crate::module::Module;
+use crate::oracle::within;
+use crate::records::Records;
+use crate::session::{Session, RING_BYTES};
+use crate::victim::{self, Victim};
+use crate::witness::Witness;
+use nix::mount::{mount, umount2, MntFlags, MsFlags};
+use nsprobe_common::abi;
+use nsprobe_common::record::Frame;
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+tests![
+    a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none,
+    a_file_in_an_idmapped_mount_is_the_file,
+    a_file_whose_device_is_detached_is_let_go,
+];
+
+const FUNCTION: &str = "begins_with_push";
+const PROGRAM: &str = "call_in_loop";
+
+/// The victim at a path that another one's copy lies at.
+fn started(file: &Path) -> Victim {
+    Victim::start_command(Command::new(file).arg(FUNCTION), file)
+}
+
+fn inode(file: &Path) -> u64 {
+    fs::metadata(file).expect("it is there").ino()
+}
+
+/// The inodes of the files that the hits of a probe since the last look were in.
+fn hit_inodes(session: &Session, probe: u32) -> BTreeSet<u64> {
+    let records = Records::of(session);
+    let objects = records.hits_of(probe).map(|(_, frames)| {
+        let Frame::Object { id, .. } = frames[0] else {
+            panic!("{frames:?}")
+        };
+        session.object(id, 0).expect("known").identity.ino
+    });
+    objects.collect()
+}
+
+/// What a command prints; panics when it fails.
+fn done(program: &str, words: &[&str]) -> String {
+    let got = Command::new(program).args(words).output();
+    let got = got.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(got.status.success(), "{program} {words:?}: {got:?}");
+    String::from_utf8(got.stdout).expect("a text")
+}
+
+/// What is mounted there, until this is dropped.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+/// An overlay whose lower layer has the program.
+struct Overlay {
+    merged: Mounted,
+    folder: Folder,
+}
+
+impl Overlay {
+    fn new() -> Overlay {
+        let folder = Folder::with_tmpfs("overlay", 16 << 20);
+        let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| {
+            let path = folder.path(name);
+            fs::create_dir(&path).expect("there is room");
+            path
+        });
+        fs::copy(victim::path(PROGRAM), Path::new(&lower).join(PROGRAM)).expect("there is room");
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let (kind, flags) = (Some("overlay"), MsFlags::empty());
+        let mounted = mount(kind, merged.as_str(), kind, flags, Some(options.as_str()));
+        mounted.expect("root mounts");
+        Overlay {
+            merged: Mounted(merged.into()),
+            folder,
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.merged.0.join(PROGRAM)
+    }
+
+    fn in_layer(&self, layer: &str) -> PathBuf {
+        Path::new(&self.folder.path(layer)).join(PROGRAM)
+    }
+}
+
+/// As a change of its mode does: who runs already has the file below, who starts then the copy.
+fn a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none() {
+    let _module = Module::load();
+    let overlay = Overlay::new();
+    let program = overlay.program();
+    let mut before = started(&program);
+    let function = before.function(FUNCTION);
+    let session = Session::with_rings(RING_BYTES);
+    let below = session.probe(&program, &function, abi::PROBE_STACK);
+    let witness = Witness::new(&program, function.offset);
+    assert_eq!(before.call(10), 10);
+    fs::set_permissions(&program, Permissions::from_mode(0o700)).expect("it is ours");
+    let copy = overlay.in_layer("upper");
+    assert!(copy.exists(), "it is not copied up");
+    before.call(10);
+    let mut after = started(&program);
+    after.call(7);
+    assert!(
+        after.text_is_restored(function.offset),
+        "the copy has a breakpoint"
+    );
+    assert_eq!((session.counters(below).hits, witness.hits()), (20, 20));
+    let original = inode(&overlay.in_layer("lower"));
+    assert_eq!(hit_inodes(&session, below), BTreeSet::from([original]));
+    // The same path is the copy now.
+    let above = session.probe(&program, &function, abi::PROBE_STACK);
+    after.call(7);
+    before.call(1);
+    let hits = [below, above].map(|id| session.counters(id).hits);
+    assert_eq!(hits, [21, 7]);
+    assert_eq!(hit_inodes(&session, above), BTreeSet::from([inode(&copy)]));
+    drop((session, witness));
+    for victim in [&before, &after] {
+        assert!(victim.text_is_restored(function.offset));
+    }
+}
+
+/// Its owner is another one there; a probe that was put into it there, or where the mount was
+/// made from, is in both.
+fn a_file_in_an_idmapped_mount_is_the_file() {
+    const OWNER: u32 = 100_000;
+    let _module = Module::load();
+    let folder = Folder::with_tmpfs("idmapped", 8 << 20);
+    let [real, shown] = ["real", "shown"].map(|name| {
+        let path = folder.path(name);
+        fs::create_dir(&path).expect("there is room");
+        path
+    });
+    let map = format!("X-mount.idmap=b:0:{OWNER}:65536");
+    done("mount", &["--bind", "-o", &map, &real, &shown]);
+    let mounted = Mounted(shown.into());
+    let (real, shown) = (Path::new(&real).join(PROGRAM), mounted.0.join(PROGRAM));
+    fs::copy(victim::path(PROGRAM), &real).expect("there is room");
+    assert_eq!(fs::metadata(&shown).expect("it is there").uid(), OWNER);
+    let mut victims = [started(&real), started(&shown)];
+    let function = victims[0].function(FUNCTION);
+    let witness = Witness::new(&real, function.offset);
+    let session = Session::with_rings(RING_BYTES);
+    let probes = [&real, &shown].map(|file| session.probe(file, &function, abi::PROBE_STACK));
+    for (victim, calls) in victims.iter_mut().zip([10, 5]) {
+        victim.call(calls);
+    }
+    let hits = probes.map(|id| session.counters(id).hits);
+    assert_eq!((hits, witness.hits()), ([15, 15], 15));
+    assert_eq!(
+        hit_inodes(&session, probes[1]),
+        BTreeSet::from([inode(&real)])
+    );
+}
+
+/// A device over a file; given up with the value.
+struct LoopDevice {
+    image: String,
+    device: String,
+}
+
+impl LoopDevice {
+    /// With a file system in it.
+    fn new(image: String) -> LoopDevice {
+        let file = File::create(&image).expect("there is room");
+        file.set_len(4 << 20).expect("there is room");
+        done("busybox", &["mke2fs", "-F", &image]);
+        done("modprobe", &["loop"]);
+        let device = done("losetup", &["--find", "--show", &image]);
+        LoopDevice {
+            image,
+            device: device.trim().to_owned(),
+        }
+    }
+
+    /// As soon as it has no user.
+    fn give_up(&self) {
+        done("losetup", &["--detach", &self.device]);
+    }
+
+    fn is_there(&self) -> bool {
+        !done("losetup", &["--associated", &self.image]).is_empty()
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if self.is_there() {
+            self.give_up();
+        }
+    }
+}
+
+/// The probe holds it, and nothing does when the probe is gone.
+fn a_file_whose_device_is_detached_is_let_go() {
+    let _module = Module::load();
+    let folder = Folder::new("loop");
+    let device = LoopDevice::new(folder.path("image"));
+    let place = folder.path("mounted");
+    fs::create_dir(&place).expect("there is room");
+    done("mount", &["-t", "ext4", &device.device, &place]);
+    let mounted = Mounted(place.into());
+    let program = mounted.0.join(PROGRAM);
+    fs::copy(victim::path(PROGRAM), &program).expect("there is room");
+    let mut victim = started(&program);
+    let function = victim.function(FUNCTION);
+    let session = Session::with_rings(RING_BYTES);
+    let id = session.probe(&program, &function, abi::PROBE_STACK);
+    let witness = Witness::new(&program, function.offset);
+    victim.call(10);
+    drop(mounted);
+    device.give_up();
+    assert!(!program.exists(), "it is mounted");
+    victim.call(10);
+    assert_eq!((session.counters(id).hits, witness.hits()), (20, 20));
+    drop((victim, witness));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(device.is_there(), "the probe does not hold it");
+    session.detach(&[id]).expect("it is attached");
+    // The session has the file itself as well, until its reader asks for it.
+    drop(session);
+    let is_gone = within(Duration::from_secs(20), || !device.is_there());
+    assert!(is_gone, "it is held");
+}
