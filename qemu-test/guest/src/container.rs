@@ -120,10 +120,13 @@ impl Container {
         self.pid
     }
 
-    /// Copies a file of the guest's into it.
+    /// Copies a file of the guest into it. It is there whole or not at all, for what looks
+    /// at it meanwhile.
     pub(crate) fn copy(&self, from: &Path, to: &str) {
         let to = format!("/proc/{}/root{to}", self.pid);
-        fs::copy(from, &to).unwrap_or_else(|error| panic!("{to}: {error}"));
+        let part = format!("{to}.part");
+        let copied = fs::copy(from, &part).and_then(|_| fs::rename(&part, &to));
+        copied.unwrap_or_else(|error| panic!("{to}: {error}"));
     }
 
     /// Runs a command in its namespaces and its control group: what it prints, or what it
