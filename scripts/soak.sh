@@ -42,7 +42,7 @@ exec_storm plain soak_exec_storm
 garbage plain soak_garbage
 killed_readers plain soak_killed_readers
 namespace_trips plain soak_namespace_trips
-agreement whole agreement
+figures whole figures
 module_sanitize sanitize tests
 module_preempt preempt tests
 module_lockdep lockdep tests
@@ -154,11 +154,11 @@ part_tests() { # log boot
     in_guest "$log" "$@"
 }
 
-# All instructions, of which other runs compare a part.
-part_agreement() { # log
+# The tests that reach a part of their figure in other runs.
+part_figures() { # log
     # shellcheck disable=SC2046 # a list of names
     in_guest "$1" $(build/payload/nsprobe-guest-test --list |
-        awk '$1 ~ /^a_debugger_sees_the_same_stacks_of_/ { print $1 }')
+        awk '$3 ~ /(^|,)in-parts(,|$)/ { print $1 }')
 }
 
 # Each target by as many runs as its part of all: further seconds until it has them.
@@ -301,7 +301,9 @@ SCALE=1 scripts/soak.sh race garbage   # parts
 - **garbage**: all requests, each often accepted and often refused.
 - **namespace_trips**: eight threads open the same path in 200 mount namespaces, by the
   product's own code.
-- **agreement**: gdb's stacks at all of the chosen instructions of Debian's programs.
+- **figures**: the tests of which each run does a part, whole: gdb's stacks at thousands of
+  instructions of Debian's programs, 200 containers that are gone when their frames are named,
+  a recorder and a trace that are killed again and again, 100,000 hits in a capsule.
 - **module_…**: the tests of the module in other boots, with failures on purpose where the
   debug kernels can make them; without those about time or much memory where memory is
   checked, and under KASAN without those that count it.

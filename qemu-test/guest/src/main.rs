@@ -18,6 +18,7 @@ mod container;
 mod cpu;
 mod debug_files;
 mod debugger;
+mod figures;
 mod fresh;
 mod group;
 mod growth;

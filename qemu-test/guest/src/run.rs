@@ -4,7 +4,7 @@
 use crate::oracle::Oracle;
 use crate::queue::Record;
 use crate::tests::Test;
-use crate::{cpu, sys};
+use crate::{cpu, figures, sys};
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
@@ -210,7 +210,8 @@ pub(crate) fn run(test: &Test) -> Ran {
         });
     }
     drop(sender);
-    let limit = Instant::now() + Duration::from_secs(test.limit_s);
+    let longest = figures::limit(test.limit_s);
+    let limit = Instant::now() + longest;
     let mut told = VecDeque::new();
     let mut keep = |line| {
         if told.len() == KEPT {
@@ -256,7 +257,11 @@ pub(crate) fn run(test: &Test) -> Ran {
         }
         Some(_) => {}
         None => {
-            told.push(format!("{}: not done after {} s", test.name, test.limit_s));
+            told.push(format!(
+                "{}: not done after {} s",
+                test.name,
+                longest.as_secs()
+            ));
             let _ = child.wait();
         }
     }

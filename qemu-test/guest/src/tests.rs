@@ -198,12 +198,28 @@ const MEMORY: &[&str] = &[
     "what_fails_costs_no_memory",
 ];
 
+/// Tests that reach their whole figure in the long run alone (`figures.rs`).
+const IN_PARTS: &[&str] = &[
+    "a_debugger_sees_the_same_stacks_of_cpp_and_rust",
+    "a_debugger_sees_the_same_stacks_of_go",
+    "a_debugger_sees_the_same_stacks_of_interpreters",
+    "a_debugger_sees_the_same_stacks_of_servers",
+    "a_debugger_sees_the_same_stacks_of_tools",
+    "a_killed_program_leaves_nothing",
+    "a_killed_recorder_leaves_what_it_wrote",
+    "a_removed_or_replaced_program_is_named_by_its_own_names",
+    "every_recorded_hit_is_in_the_capsule",
+    "first_stacks_of_fresh_containers_are_whole",
+    "processes_that_are_gone_with_their_container_are_named",
+];
+
 /// Tests that are too slow for each commit although they are not for each merge.
 const SLOW_S: u64 = 60;
 
 /// All tests as the runner reads them, a line each: name, limit in seconds, tags.
 pub(crate) fn list() -> Vec<String> {
-    for name in TWO_CPUS.iter().chain(STOCK_ONLY).chain(MEMORY) {
+    let named = [TWO_CPUS, STOCK_ONLY, MEMORY, IN_PARTS];
+    for name in named.into_iter().flatten() {
         assert!(all().any(|test| test.name == *name), "no test: {name}");
     }
     all().map(listed).collect()
@@ -222,6 +238,7 @@ fn listed(test: &Test) -> String {
         ("core", is_in(CORE)),
         ("memory", MEMORY.contains(&test.name)),
         ("stock-only", STOCK_ONLY.contains(&test.name)),
+        ("in-parts", IN_PARTS.contains(&test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];
     let tags = tags.iter().filter(|(_, has)| *has);

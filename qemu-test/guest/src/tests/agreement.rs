@@ -9,13 +9,14 @@
 //! clock, timers and random numbers, is taken from them.
 //!
 //! `NSPROBE_SEED` chooses other instructions, and other times at them. An eighth of them is
-//! compared, and all with `NSPROBE_WHOLE=1` on the kernel's command line.
+//! compared in each run.
 
 mod programs;
 
 use super::tests;
 use crate::command::{self, Output};
 use crate::debugger::{self, Place, Script, Stop};
+use crate::figures;
 use crate::instructions::go::{self, Caller};
 use crate::instructions::{choose, Dice};
 use crate::module::Module;
@@ -214,10 +215,7 @@ fn seed() -> u64 {
 
 /// One in this number of the instructions is compared.
 fn share() -> usize {
-    match env::var_os("NSPROBE_WHOLE") {
-        Some(_) => 1,
-        None => 8,
-    }
+    figures::parts(8)
 }
 
 impl Program {

@@ -7,6 +7,7 @@ pub(super) mod endings;
 use super::tests;
 use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{Container, Root};
+use crate::figures;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
@@ -192,7 +193,7 @@ fn a_capsule_prints_what_a_trace_prints() {
 }
 
 fn every_recorded_hit_is_in_the_capsule() {
-    const CALLS: u64 = 100_000;
+    let calls = 100_000 / figures::parts(4) as u64;
     let _module = Module::load();
     let folder = Folder::new("count");
     let program = path("exit_soon");
@@ -203,17 +204,17 @@ fn every_recorded_hit_is_in_the_capsule() {
         let got = output(
             nsprobe(&words)
                 .args(stack)
-                .args(["--", &program, &CALLS.to_string()]),
+                .args(["--", &program, &calls.to_string()]),
         );
         let got = got.succeeded();
         println!("{}", got.stderr);
         let (info, code) = info(&capsule);
-        assert_eq!((code, number(&info["hits"])), (0, CALLS), "{info}");
+        assert_eq!((code, number(&info["hits"])), (0, calls), "{info}");
         let counters = &info["summary"]["probes"][0]["counters"];
-        assert_eq!(number(&counters["recorded"]), CALLS, "{counters}");
+        assert_eq!(number(&counters["recorded"]), calls, "{counters}");
         assert_eq!(info["orderly"], true);
         let (of_file, of_ring) = (number(&info["bytes"]), number(&info["record_bytes"]));
-        let each = |bytes: u64| bytes as f64 / CALLS as f64;
+        let each = |bytes: u64| bytes as f64 / calls as f64;
         println!(
             "{stack:?}: {:.2} bytes a hit in the ring, {:.2} in the capsule",
             each(of_ring),
@@ -221,8 +222,8 @@ fn every_recorded_hit_is_in_the_capsule() {
         );
         assert!(of_file < of_ring + of_ring / 50 + (64 << 10), "{info}");
         let printed = command::run(&["script", "-q", &capsule]).succeeded();
-        let calls = printed.lines().filter(|line| line.contains(":short_work"));
-        assert_eq!(calls.count() as u64, CALLS);
+        let printed = printed.lines().filter(|line| line.contains(":short_work"));
+        assert_eq!(printed.count() as u64, calls);
     }
 }
 

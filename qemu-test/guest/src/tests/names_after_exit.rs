@@ -5,6 +5,7 @@
 use super::tests;
 use crate::command::Running;
 use crate::debug_files::{addr2line, build_id, by_build_id, debug_of, functions, strip};
+use crate::figures;
 use crate::fresh::Fresh;
 use crate::module::Module;
 use crate::victim;
@@ -20,7 +21,10 @@ tests![
 ];
 
 /// Containers of each test.
-const CONTAINERS: usize = 200;
+fn containers() -> usize {
+    200 / figures::parts(5)
+}
+
 /// How often the victim calls what is probed.
 const CALLS: usize = 6;
 /// The functions of the victim on its stacks, innermost first.
@@ -155,10 +159,10 @@ fn processes_that_are_gone_with_their_container_are_named() {
     let files = Files::new();
     let fresh = files.apart();
     let (trace, begun) = start(&fresh);
-    (0..CONTAINERS).for_each(|_| fresh.run(&[]));
+    (0..containers()).for_each(|_| fresh.run(&[]));
     std::thread::sleep(Duration::from_millis(500));
     let named = Named::all_of(trace, &files.whole);
-    named.are_of(CONTAINERS, begun);
+    named.are_of(containers(), begun);
     let in_container = named.from.get("\"container\"").copied().unwrap_or(0);
     let frames: usize = named.from.values().sum();
     assert_eq!(in_container, frames, "{:?}", named.from);
@@ -176,11 +180,11 @@ fn a_removed_or_replaced_program_is_named_by_its_own_names() {
     // A container may be gone when it is looked into, but not the layers of its image.
     let images = [whole, files.apart().with(&decoy, DECOY)];
     for fresh in &images {
-        for _ in 0..CONTAINERS / 4 {
+        for _ in 0..containers() / 4 {
             fresh.run(&["remove", "/fresh"]);
             fresh.run(&["replace", "/fresh", DECOY]);
         }
     }
     std::thread::sleep(Duration::from_millis(500));
-    Named::all_of(trace, &files.whole).are_of(CONTAINERS, begun);
+    Named::all_of(trace, &files.whole).are_of(containers(), begun);
 }

@@ -4,6 +4,7 @@
 
 use super::{hits, info, lines, number, path, Folder};
 use crate::command::{self, nsprobe, output};
+use crate::figures;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
@@ -30,7 +31,7 @@ fn a_killed_recorder_leaves_what_it_wrote() {
     let spec = path("call_in_loop") + ":begins_with_push";
     let pid = victim.pid().to_string();
     let watcher = Session::open();
-    for round in 0..8u64 {
+    for round in 0..12 / figures::parts(3) as u64 {
         let capsule = folder.path(&format!("{round}.nsprobe"));
         let words = [
             "record", "-o", &capsule, "-p", &pid, "--stack", "-t", "60", &spec,
@@ -45,7 +46,7 @@ fn a_killed_recorder_leaves_what_it_wrote() {
             within(Duration::from_secs(30), grown),
             "nothing is recorded"
         );
-        std::thread::sleep(Duration::from_millis(37 * round % 200));
+        std::thread::sleep(Duration::from_millis(61 * round % 200));
         kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it runs");
         child.wait().expect("ours");
         assert!(within(Duration::from_secs(5), || watcher.info().probes == 0));
