@@ -43,6 +43,7 @@ garbage plain soak_garbage
 killed_readers plain soak_killed_readers
 namespace_trips plain soak_namespace_trips
 figures whole figures
+figures_races whole-2 figures
 module_sanitize sanitize tests
 module_preempt preempt tests
 module_lockdep lockdep tests
@@ -101,6 +102,7 @@ set_boot() { # boot
     preempt) options='--append preempt=full' ;;
     # Programs do the same twice where they have the one CPU.
     whole) cpus=1 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
+    whole-2) is_smoke || options='--append NSPROBE_WHOLE=1' ;;
     sanitize) options=--sanitize cpus=4 memory=192M ;;
     lockdep | kasan)
         [ -x scripts/debug-kernel.sh ] || return 1
@@ -118,7 +120,7 @@ set_boot() { # boot
 describe() { # boot
     case $1 in
     host) echo 'host' ;;
-    plain) echo '2 CPUs, 2 GB' ;;
+    plain | whole-2) echo '2 CPUs, 2 GB' ;;
     preempt) echo '2 CPUs, 2 GB, preempt=full' ;;
     whole) echo '1 CPU, 2 GB' ;;
     sanitize) echo '4 CPUs, 192 MB, KFENCE, slab debugging, page poisoning' ;;
@@ -155,10 +157,12 @@ part_tests() { # log boot
 }
 
 # The tests that reach a part of their figure in other runs.
-part_figures() { # log
+part_figures() { # log boot
     # shellcheck disable=SC2046 # a list of names
-    in_guest "$1" $(build/payload/nsprobe-guest-test --list |
-        awk '$3 ~ /(^|,)in-parts(,|$)/ { print $1 }')
+    in_guest "$1" $(build/payload/nsprobe-guest-test --list | awk -v boot="$2" '
+        $3 ~ /(^|,)in-parts(,|$)/ && ($3 ~ /(^|,)two-cpus(,|$)/) == (boot == "whole-2") {
+            print $1
+        }')
 }
 
 # Each target by as many runs as its part of all: further seconds until it has them.
@@ -301,9 +305,10 @@ SCALE=1 scripts/soak.sh race garbage   # parts
 - **garbage**: all requests, each often accepted and often refused.
 - **namespace_trips**: eight threads open the same path in 200 mount namespaces, by the
   product's own code.
-- **figures**: the tests of which each run does a part, whole: gdb's stacks at thousands of
+- **figures**, **figures_races**: the tests of which each run does a part, whole: gdb's stacks at thousands of
   instructions of Debian's programs, 200 containers that are gone when their frames are named,
-  a recorder and a trace that are killed again and again, 100,000 hits in a capsule.
+  a recorder and a trace that are killed again and again, 100,000 hits in a capsule, a storm of
+  20,000 forks.
 - **module_…**: the tests of the module in other boots, with failures on purpose where the
   debug kernels can make them; without those about time or much memory where memory is
   checked, and under KASAN without those that count it.

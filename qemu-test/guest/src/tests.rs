@@ -205,11 +205,13 @@ const IN_PARTS: &[&str] = &[
     "a_debugger_sees_the_same_stacks_of_interpreters",
     "a_debugger_sees_the_same_stacks_of_servers",
     "a_debugger_sees_the_same_stacks_of_tools",
+    "a_fork_storm_is_told_whole",
     "a_killed_program_leaves_nothing",
     "a_killed_recorder_leaves_what_it_wrote",
     "a_removed_or_replaced_program_is_named_by_its_own_names",
     "every_recorded_hit_is_in_the_capsule",
     "first_stacks_of_fresh_containers_are_whole",
+    "killed_readers_leave_no_probe",
     "processes_that_are_gone_with_their_container_are_named",
 ];
 

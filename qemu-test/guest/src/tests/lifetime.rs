@@ -5,7 +5,6 @@
 use super::capsule::Folder;
 use super::garbage::Random;
 use super::tests;
-use crate::binary;
 use crate::group::Group;
 use crate::growth::assert_no_growth;
 use crate::module::{self, Module};
@@ -17,6 +16,7 @@ use crate::sys::{self, Forked};
 use crate::tasks::{Kept, TaskSession};
 use crate::victim::{self, from_file, Victim};
 use crate::witness;
+use crate::{binary, figures};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 use nsprobe_common::abi;
@@ -196,8 +196,8 @@ fn killed_readers_leave_no_probe() {
     let mut random = Random(4711);
     let (mut kills, mut probes_seen) = (0, 0);
     let (mut ends, mut others) = (Vec::new(), Vec::new());
-    // 9, 70 and 140 of them.
-    assert_no_growth(70, || {
+    // 9, 70 and 140 of them where all are killed.
+    assert_no_growth(70 / figures::parts(2) as u32, || {
         let mut reader = reader(victim.file(), function.offset);
         // Every other one when it has its probe, the rest somewhere on the way.
         kills += 1;

@@ -4,6 +4,7 @@
 
 use super::task_dump::dump;
 use super::tests;
+use crate::figures;
 use crate::module::Module;
 use crate::tasks::{Kept, TaskSession, Told};
 use crate::victim;
@@ -193,8 +194,13 @@ fn made_by(storm: &mut Kept) -> (usize, usize) {
     }
 }
 
-/// 320 processes of which every fourth makes another one are 400.
-const STORM: [u32; 3] = [50, 320, 200];
+/// Pid namespaces of the storm.
+const INITS: u32 = 50;
+
+/// In this many parts the storm is made by each run.
+fn parts() -> u32 {
+    figures::parts(4) as u32
+}
 
 fn a_fork_storm_is_told_whole() {
     let _module = Module::load();
@@ -202,7 +208,8 @@ fn a_fork_storm_is_told_whole() {
     session.set(TASKS_LIFE | TASKS_UNFILTERED, 0);
     let mut lives = Lives::default();
     lives.dump(&session);
-    let mut running = storm(STORM);
+    // 320 processes of which every fourth makes another one are 400.
+    let mut running = storm([INITS, 320 / parts(), 200 / parts()]);
     let storm_pid = running.pid();
     let others = std::thread::spawn(|| {
         let looks = (0..12).map(|look| look_for(Duration::from_millis(100 + 150 * (look % 4))));
@@ -216,7 +223,8 @@ fn a_fork_storm_is_told_whole() {
     println!("forks that other sessions saw: {looks:?}");
     lives.end(&mut session);
     let (processes, threads) = made_by(&mut running);
-    assert_eq!((processes, threads), (20_000, 10_000));
+    let all = (20_000 / parts() as usize, 10_000 / parts() as usize);
+    assert_eq!((processes, threads), all);
     check_storm(&lives, storm_pid, processes, threads);
     let counters = session.session.task_counters().expect("counters");
     let seen = |kind: usize| counters.kinds[kind].seen;
@@ -228,7 +236,7 @@ fn a_fork_storm_is_told_whole() {
 fn check_storm(lives: &Lives, storm: u32, processes: usize, threads: usize) {
     let first = |told: &&Told| told.maker[0].pid == storm;
     let inits: HashSet<u32> = lives.made.values().filter(first).map(Told::pid).collect();
-    assert_eq!(inits.len(), STORM[0] as usize);
+    assert_eq!(inits.len(), INITS as usize);
     let namespaces: HashSet<u32> = lives
         .made
         .values()
