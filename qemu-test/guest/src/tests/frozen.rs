@@ -72,7 +72,7 @@ fn read_until(session: &Session, hits: u64) -> Records {
 
 /// Neither does a reader that sleeps meanwhile notice.
 fn a_suspend_that_freezes_all_tasks_loses_no_hit() {
-    const CALLS: u64 = 500;
+    const CALLS: u64 = 1000;
     let _module = Module::load();
     sys::run_on(1);
     let file = victim::path("call_in_loop");
@@ -82,6 +82,8 @@ fn a_suspend_that_freezes_all_tasks_loses_no_hit() {
     let id = id.expect("a probe");
     let witness = Witness::new(&file, place);
     let freezer = OnlyFreezes::new();
+    // It would be the first thing that a suspend does, before it stops any task.
+    nix::unistd::sync();
     let calls = CALLS.to_string();
     let mut victim = Victim::start("call_in_loop", &[FUNCTION, &calls, "5000"]);
     let records = std::thread::scope(|scope| {
@@ -134,7 +136,7 @@ impl Drop for Frozen {
 /// Breakpoints go in and out while it stands still, idle or in the midst of its calls.
 fn a_frozen_victim_is_probed_and_left() {
     const FEW: u64 = 100;
-    const MANY: u64 = 50_000;
+    const MANY: u64 = 2_000_000;
     let _module = Module::load();
     let group = Group::new("nsprobe-frozen");
     let file = victim::path("call_in_loop");

@@ -13,7 +13,7 @@ use crate::victim;
 use serde_json::Value;
 use std::path::Path;
 
-tests![hostile_names_forge_nothing_that_is_printed];
+tests![hostile_names_forge_nothing_that_is_printed: 150];
 
 /// Of a file, and so of its threads: like a line of /proc/PID/maps, and what a terminal obeys.
 const FILE: &str = "e\n7f00-8000 r-xp 0 00 1 (deleted)\u{1b}[2J\u{202e};main 9";
@@ -93,12 +93,12 @@ fn hostile_names_forge_nothing_that_is_printed() {
         assert!(count.parse::<u32>().is_ok(), "{line}");
         assert_eq!((words.len(), words[frames - 1]), (frames, FOLDED), "{line}");
     }
-    let got = run(&["count", "--by", "comm", "-t", "1", "-p", &pid, &by_path]);
+    let got = run(&["count", "--by", "comm", "-t", "5", "-p", &pid, &by_path]);
     assert_eq!(got.lines().count(), 2, "{got:#?}");
     let got = run(&["ps", "--columns", "pid,comm,command"]);
     let of_it = got
         .lines()
-        .filter(|line| line.trim_start().starts_with(&pid));
+        .filter(|line| line.split_whitespace().next() == Some(&pid));
     assert_eq!(of_it.count(), 1, "{got:#?}");
     run(&["list", &format!("{path}:main")]);
     run(&["verify", "-p", &pid, &by_path]);

@@ -326,15 +326,20 @@ fn programs_of_one_build_id_keep_their_own_names() {
     forge_build_id(Path::new(&forger), Path::new(&honest));
     let specs = [format!("{forger}:decoy_charge"), format!("{honest}:charge")];
     let capsule = folder.path("both.nsprobe");
-    let common = ["--stack", "--count", "60", "--timeout", "60"];
-    let common = [&common[..], &[&specs[0], &specs[1]]].concat();
-    let mut trace = Running::start(&[&["trace", "--json"][..], &common].concat());
+    let words = ["trace", "--json", "--stack", &specs[0], &specs[1]];
+    let mut trace = Running::start(&words);
     trace.attached(2);
+    let limit = Duration::from_secs(60);
     let first = Kept::start(&forger, &[]);
-    trace.wait_for("\"hit\"", Duration::from_secs(20));
+    let hit_of_first = trace.wait_for(&of_process(&first), limit);
     let second = Kept::start(&honest, &[]);
-    let traced = trace.ended().succeeded();
-    command::run(&[&["record", "-o", &capsule][..], &common].concat()).succeeded();
+    let hit_of_second = trace.wait_for(&of_process(&second), limit);
+    let (code, mut traced, errors) = trace.finish();
+    assert_eq!(code, Some(0), "{errors}");
+    traced.extend([hit_of_first, hit_of_second]);
+    let words = ["record", "-o", &capsule, "--stack", "--count", "60"];
+    let words = [&words[..], &["--timeout", "60", &specs[0], &specs[1]]].concat();
+    command::run(&words).succeeded();
     let script = command::run(&["script", "--json", &capsule]).succeeded();
     let stack = |names: &[&str]| BTreeSet::from([names.iter().map(|&n| n.to_owned()).collect()]);
     let wanted = BTreeMap::from([
@@ -344,9 +349,13 @@ fn programs_of_one_build_id_keep_their_own_names() {
             stack(&["charge", "with_tax", "checkout", "main"]),
         ),
     ]);
-    for output in [traced, script] {
-        assert_eq!(names_by_process(output.lines()), wanted);
-    }
+    assert_eq!(names_by_process(traced.iter().map(String::as_str)), wanted);
+    assert_eq!(names_by_process(script.lines()), wanted);
+}
+
+/// What a hit of a process has in JSON, and no other line.
+fn of_process(process: &Kept) -> String {
+    format!("\"pid\":{},", process.pid())
 }
 
 /// It was executed from a file that has no path.

@@ -22,7 +22,7 @@ tests![
     a_fifo_in_place_of_a_debug_file_does_not_hang_the_trace: 120,
     a_file_system_that_does_not_answer_does_not_hang_the_trace: 120,
     a_file_that_is_opened_and_never_read_does_not_hang_the_trace: 120,
-    a_program_in_a_file_system_that_does_not_answer_is_refused,
+    a_program_in_a_file_system_that_does_not_answer_is_refused: 120,
 ];
 
 const PROGRAM: &str = "/usr/local/bin/named";

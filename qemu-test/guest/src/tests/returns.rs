@@ -281,7 +281,7 @@ fn go_programs_get_no_return_probe() {
     );
     // Where its stack was moved meanwhile, the call that ends is not known, and counted.
     let unknown = undecided(&got);
-    assert!(unknown <= 2, "{got:#?}");
+    assert!(unknown < entered / 2, "{got:#?}");
     assert_eq!(total(&got) + unknown, entered, "{got:#?}");
     let _ = fs::remove_file(SCRIPT);
 }
