@@ -21,6 +21,7 @@ mod debugger;
 mod fresh;
 mod group;
 mod growth;
+mod held;
 mod instructions;
 mod leftovers;
 mod lockdown;
