@@ -16,7 +16,7 @@ use nsprobe_common::abi::{
     self, Filter, PidNamespace, TaskCounters, Tasks, TASKS_LIFE, TASKS_NAMES, TASK_KIND_NAME,
 };
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 tests![
@@ -109,18 +109,23 @@ fn child_of(parent: u32) -> u32 {
     child.expect("it has one")
 }
 
-/// It takes its time to read, and is read again and again.
+/// It takes its time to read, and is read again and again. Where memory is checked, what is freed
+/// is overwritten, so that nobody counts by a filter that is gone.
 fn a_filter_goes_when_nobody_reads_it() {
-    const CHANGES: u64 = 12;
+    const CHANGES: u64 = 10;
+    const NAMES: u64 = 10_000;
     let _module = Module::load();
-    // Nobody in sight is in there, so that each of the list is looked at.
+    // The last one of the list lets in everybody, and those before it nobody in sight.
     let other = Kept::start("unshare", &["-pf", "--kill-child", "sleep", "1000"]);
-    let pid = child_of(other.pid());
-    let inum = pid_namespace(pid);
-    let all = [PidNamespace { pid, inum }; abi::FILTER_PIDNS_MAX as usize];
+    let of = |pid| PidNamespace {
+        pid,
+        inum: pid_namespace(pid),
+    };
+    let mut all = [of(child_of(other.pid())); abi::FILTER_PIDNS_MAX as usize];
+    all[all.len() - 1] = of(std::process::id());
     let mut wanted = Filter {
         size: size::<Filter>(),
-        flags: abi::FILTER_PIDNS_LIST,
+        flags: abi::FILTER_PIDNS_LIST | abi::FILTER_SELF,
         pidns_list: all.as_ptr() as u64,
         pidns_count: abi::FILTER_PIDNS_MAX,
         ..Filter::default()
@@ -128,21 +133,26 @@ fn a_filter_goes_when_nobody_reads_it() {
     let session = Session::with_rings(RING_BYTES);
     session.filter(&mut wanted).expect("a filter");
     tell(&session, TASKS_NAMES);
-    let is_over = AtomicBool::new(false);
-    let named = std::thread::scope(|scope| {
-        let naming = scope.spawn(|| {
-            let mut named = 0;
+    let (named, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let changed = std::thread::scope(|scope| {
+        scope.spawn(|| {
             while !is_over.load(Relaxed) {
                 set_name(c"named-anew").expect("a name");
-                named += 1;
+                named.fetch_add(1, Relaxed);
             }
-            named
         });
-        let changed = (0..CHANGES).try_for_each(|_| session.filter(&mut wanted));
+        let mut changes = 0;
+        let mut changed = Ok(());
+        // Who waits for nobody changes it much more often.
+        while changed.is_ok() && (changes < CHANGES || named.load(Relaxed) < NAMES) {
+            changed = session.filter(&mut wanted);
+            changes += 1;
+        }
         is_over.store(true, Relaxed);
-        changed.expect("the same filter");
-        naming.join().expect("it has run")
+        changed.map(|()| changes)
     });
+    let changes = changed.expect("the same filter");
+    let named = named.into_inner();
     let mut counters = TaskCounters {
         size: size::<TaskCounters>(),
         cpu: abi::CPU_ALL,
@@ -150,6 +160,6 @@ fn a_filter_goes_when_nobody_reads_it() {
     };
     sys::ioctl(&session, abi::TASK_COUNTERS, &mut counters).expect("they are counted");
     let names = counters.kinds[TASK_KIND_NAME];
-    println!("{named} names, {CHANGES} filters, {names:?}");
-    assert!(names.seen >= named && names.filtered == names.seen);
+    println!("{named} names, {changes} filters, {names:?}");
+    assert!(names.seen >= named && names.filtered == 0, "{names:?}");
 }
