@@ -113,7 +113,7 @@ fn child_of(parent: u32) -> u32 {
 /// is overwritten, so that nobody counts by a filter that is gone.
 fn a_filter_goes_when_nobody_reads_it() {
     const CHANGES: u64 = 10;
-    const NAMES: u64 = 10_000;
+    const NAMES: u64 = 40_000;
     let _module = Module::load();
     // The last one of the list lets in everybody, and those before it nobody in sight.
     let other = Kept::start("unshare", &["-pf", "--kill-child", "sleep", "1000"]);
