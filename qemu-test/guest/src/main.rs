@@ -22,6 +22,7 @@ mod figures;
 mod fresh;
 mod group;
 mod growth;
+mod held;
 mod instructions;
 mod leftovers;
 mod lockdown;

@@ -37,6 +37,12 @@ impl Module {
         sys::unload_module(NAME).map(drop)
     }
 
+    /// Unloads it, which nobody uses.
+    pub(crate) fn unload(self) {
+        self.try_unload().expect("nobody uses it");
+        std::mem::forget(self);
+    }
+
     /// References that others hold.
     pub(crate) fn references(&self) -> u64 {
         let count = fs::read_to_string("/sys/module/nsprobe/refcnt").expect("it is loaded");

@@ -484,10 +484,21 @@ impl NeverThere {
 
 /// From now on the thread takes the CPU from any other as soon as it wakes up.
 pub(crate) fn run_before_others() {
-    let wanted = libc::sched_param { sched_priority: 1 };
+    set_real_time(0, 1).expect("root may");
+}
+
+/// Gives a thread (0: the calling one) a real-time priority; with 0 it has none any more.
+pub(crate) fn set_real_time(thread: u32, priority: i32) -> io::Result<()> {
+    let wanted = libc::sched_param {
+        sched_priority: priority,
+    };
+    let policy = match priority {
+        0 => libc::SCHED_OTHER,
+        _ => libc::SCHED_FIFO,
+    };
     // SAFETY: The kernel reads the struct.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &wanted) };
-    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    let done = unsafe { libc::sched_setscheduler(thread as i32, policy, &wanted) };
+    result(done.into()).map(drop)
 }
 
 /// The clock of the records.

@@ -69,6 +69,7 @@ mod unwind;
 mod updates;
 mod verify;
 mod volume;
+mod waits;
 mod witness;
 mod worker;
 mod writes;
@@ -104,14 +105,17 @@ const TWO_CPUS: &[&str] = &[
     "a_cpu_that_comes_online_records",
     "a_cpu_that_goes_offline_keeps_what_it_recorded",
     "a_file_that_its_parser_does_not_get_through_costs_its_own_names_only",
+    "a_filter_goes_when_nobody_reads_it",
     "a_filter_is_changed_while_probes_are_hit",
     "a_fork_storm_is_told_whole",
+    "a_session_ends_behind_the_fork_that_it_follows",
     "a_size_that_changes_meanwhile_counts_as_it_was_first",
     "a_sleeper_is_told_by_whom_it_is_woken_and_where",
     "a_storm_of_signals_loses_nothing",
     "a_task_that_never_gives_up_its_cpu_is_counted",
     "arguments_that_change_meanwhile_do_no_harm",
     "attach_and_detach_under_fire",
+    "events_of_tasks_end_behind_those_under_way",
     "forks_go_on_while_thousands_are_attached",
     "forty_eight_hostile_stacks_end",
     "hostile_stacks_end_by_rows_as_well",
@@ -122,8 +126,10 @@ const TWO_CPUS: &[&str] = &[
     "no_consumer_position_does_harm",
     "parsers_are_there_before_the_first_hit",
     "read_gives_the_oldest_record_of_all_rings",
+    "rows_stay_until_no_stack_goes_by_them",
     "sessions_close_and_the_module_goes_under_a_storm",
     "switches_and_wake_ups_are_as_many_as_tracefs_counts",
+    "the_module_stays_until_a_late_stack_is_taken",
     "threads_on_all_cpus_share_a_table",
     "two_readers_share_the_records",
     "writers_on_all_cpus_leave_whole_records",
@@ -145,6 +151,7 @@ const OF_THE_MODULE: &[&[Test]] = &[
     limits::TESTS,
     capacity::TESTS,
     loading::TESTS,
+    waits::TESTS,
     machine::TESTS,
     frozen::TESTS,
     cut_short::TESTS,
@@ -278,6 +285,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         limits::TESTS,
         capacity::TESTS,
         loading::TESTS,
+        waits::TESTS,
         machine::TESTS,
         frozen::TESTS,
         cut_short::TESTS,

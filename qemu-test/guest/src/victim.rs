@@ -2,6 +2,8 @@
 //! The programs that tests trace.
 
 use crate::binary::{self, Function};
+use nix::sched::{sched_setaffinity, CpuSet};
+use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -126,6 +128,13 @@ impl Victim {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// From now on its first thread has this CPU alone.
+    pub(crate) fn stay_on(&self, cpu: usize) {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu).expect("a small number");
+        sched_setaffinity(Pid::from_raw(self.pid() as i32), &cpus).expect("it lives");
     }
 
     /// One of its functions.

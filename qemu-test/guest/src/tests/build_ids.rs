@@ -25,6 +25,8 @@ tests![
 const BUILD_ID: [u8; 20] = *b"a build-id of theirs";
 /// Bytes of the note that has it.
 const NOTE_BYTES: u64 = 36;
+/// push %rbp; mov %rsp,%rbp; call *%rsi; pop %rbp; ret
+pub(super) const CODE: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xd6, 0x5d, 0xc3];
 /// Where they have their code.
 const CODE_AT: usize = 4 * PAGE + 1024;
 
@@ -32,8 +34,6 @@ const CODE_AT: usize = 4 * PAGE + 1024;
 /// Section"), the first of which gives the number of bytes of notes.
 fn elf_file(headers: u16, note_bytes: u64) -> Vec<u8> {
     const NOTE_AT: usize = 4 * PAGE;
-    /// push %rbp; mov %rsp,%rbp; call *%rsi; pop %rbp; ret
-    const CODE: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xd6, 0x5d, 0xc3];
     let mut bytes = vec![0; 5 * PAGE];
     let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
     put(0, b"\x7fELF\x02\x01");

@@ -5,6 +5,7 @@
 use super::tests;
 use crate::binary::Function;
 use crate::module::Module;
+use crate::oracle::within;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::steps::{constant, field, register, step};
@@ -14,13 +15,16 @@ use nix::libc;
 use nsprobe_common::abi::{self, Probe, Program, Refusal};
 use nsprobe_common::program::{Context, Flaw, Operation, Register, Step, STEPS_MAX};
 use nsprobe_common::record::HIT_RETURN;
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 tests![
     arguments_are_fetched_and_required,
     what_is_not_there_is_absent_and_undecided,
+    a_page_that_never_comes_holds_up_no_handler,
     memory_and_strings_are_fetched,
     a_return_knows_its_call,
+    a_return_is_of_the_place_that_its_entry_is_of,
     a_return_alone_knows_no_entry,
     nested_calls_return_in_order,
     a_call_that_others_took_the_place_of_has_no_values,
@@ -111,6 +115,29 @@ fn what_is_not_there_is_absent_and_undecided() {
     victim.call(20);
     let counters = session.counters(id);
     assert_eq!((counters.rejected, counters.undecided), (20, 20));
+}
+
+/// The instruction waits for the page for ever, and so would a handler that fetched it.
+fn a_page_that_never_comes_holds_up_no_handler() {
+    let _module = Module::load();
+    let mut victim = Victim::start("never_there", &[]);
+    let function = victim.function("loads");
+    let load = [
+        register(0, Register::Rdi),
+        step(Operation::Load, 1, 0, 0, 0, 8),
+        field(1),
+        step(Operation::FieldBytes, 0, 0, 0, 8, 0),
+    ];
+    let (session, id) = probed(&victim, &function, abi::PROBE_ENTRY, [&load, &[]]);
+    victim.begin(1);
+    let counted = || session.counters_on(id, abi::CPU_ALL).expect("its id");
+    let is_recorded = within(Duration::from_secs(10), || counted().recorded == 1);
+    // A handler that waits would hold up the end of the session as well.
+    drop(victim);
+    assert!(is_recorded, "{:?}", counted());
+    let records = Records::of(&session);
+    let fields: Vec<_> = records.details.iter().map(|(_, fields)| fields).collect();
+    assert_eq!(fields, [&[0, 0, 0]]);
 }
 
 fn memory_and_strings_are_fetched() {
@@ -210,6 +237,34 @@ fn a_return_knows_its_call() {
         returned.sort_unstable();
         assert_eq!(returned, (0..200).collect::<Vec<u64>>(), "{name}");
     }
+}
+
+/// Also where the breakpoint is behind the place that is reported.
+fn a_return_is_of_the_place_that_its_entry_is_of() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_endbr64");
+    let function = victim.function("begins_with_endbr64");
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let own_address = [step(Operation::FromProbe, 0, 0, 0, 0, 0), field(0)];
+    let program = session.upload(&own_address, b"").expect("a sound program");
+    for ahead in [0, 4] {
+        let probe = Probe {
+            kind: abi::PROBE_CALL,
+            entry_program: program,
+            return_program: program,
+            report_offset: function.offset,
+            ..probe_at(function.offset + ahead, 0)
+        };
+        let id = session.attach(victim.file(), probe).expect("a probe");
+        victim.call(3);
+        session.detach(&[id]).expect("it is attached");
+    }
+    let records = Records::of(&session);
+    let ends = records.hits.iter().map(|(hit, _)| hit.flags & HIT_RETURN);
+    assert_eq!(ends.filter(|is_return| *is_return != 0).count(), 6);
+    let all: BTreeSet<_> = records.details.iter().map(|(_, fields)| fields).collect();
+    assert_eq!((records.details.len(), all.len()), (12, 1), "{all:?}");
 }
 
 fn a_return_alone_knows_no_entry() {

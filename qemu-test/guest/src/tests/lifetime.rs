@@ -132,10 +132,8 @@ fn closing_a_session_restores_the_text() {
     for _ in 0..20 {
         let session = Session::with_rings(RING_BYTES);
         let id = session.probe(victim.file(), &function, 0);
-        assert!(
-            !victim.text_is_restored(function.offset),
-            "there is no breakpoint"
-        );
+        let changed = victim.changed_places(function.offset, function.bytes);
+        assert_eq!(changed, [function.offset], "the breakpoint");
         victim.call(3);
         assert_eq!(session.counters(id).hits, 3);
         drop(session);

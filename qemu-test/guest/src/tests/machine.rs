@@ -6,8 +6,6 @@ use crate::module::Module;
 use crate::records::Records;
 use crate::session::{Session, RING_BYTES};
 use crate::victim::Victim;
-use nix::sched::{sched_setaffinity, CpuSet};
-use nix::unistd::Pid;
 use nsprobe_common::abi;
 use std::fs;
 
@@ -40,13 +38,6 @@ fn switch(cpu: usize, on: &str) -> std::io::Result<()> {
     fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), on)
 }
 
-/// Has a victim run there alone.
-fn pin(victim: &Victim, cpu: usize) {
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu).expect("a small number");
-    sched_setaffinity(Pid::from_raw(victim.pid() as i32), &cpus).expect("it lives");
-}
-
 /// A session with one probe of the victim.
 fn traced(victim: &Victim) -> (Session, u32) {
     let session = Session::with_rings(RING_BYTES);
@@ -76,17 +67,17 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     let mut victim = Victim::caller(FUNCTION);
     let (session, id) = traced(&victim);
     let mut records = Records::default();
-    pin(&victim, 1);
+    victim.stay_on(1);
     victim.call(100);
     {
         let _offline = Offline::new(1);
         assert_eq!(hits(&session, id, &mut records), [0, 100]);
         // The kernel has let it go to any other.
-        pin(&victim, 0);
+        victim.stay_on(0);
         victim.call(50);
         assert_eq!(hits(&session, id, &mut records), [50, 100]);
     }
-    pin(&victim, 1);
+    victim.stay_on(1);
     victim.call(25);
     assert_eq!(hits(&session, id, &mut records), [50, 125]);
 }
@@ -97,11 +88,11 @@ fn a_cpu_that_comes_online_records() {
     let offline = Offline::new(1);
     let (session, id) = traced(&victim);
     let mut records = Records::default();
-    pin(&victim, 0);
+    victim.stay_on(0);
     victim.call(10);
     assert_eq!(hits(&session, id, &mut records), [10, 0]);
     drop(offline);
-    pin(&victim, 1);
+    victim.stay_on(1);
     victim.call(20);
     assert_eq!(hits(&session, id, &mut records), [10, 20]);
 }

@@ -5,6 +5,7 @@
 use super::conservation::{called_by_the_tracer, place_of};
 use super::garbage::Seed;
 use super::tests;
+use crate::cpu::RealTimeAlone;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Ring, Session, PAGE, RING_BYTES};
@@ -16,8 +17,6 @@ use nsprobe_common::abi::{self, Filter, Probe};
 use nsprobe_common::program::{Operation, Register, Step};
 use nsprobe_common::record::{Frame, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENGTH};
 use std::collections::HashSet;
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 tests![
@@ -305,35 +304,6 @@ fn no_consumer_position_does_harm() {
     records.drain(&rings);
     assert_eq!(records.hits.len(), 10);
     assert_eq!(session.counters(id).recorded, counters.recorded + 10);
-}
-
-/// The kernel gives no time to others where a real-time task takes all, until it is dropped.
-struct RealTimeAlone {
-    /// Files, and what was in them.
-    runtimes: Vec<(PathBuf, String)>,
-}
-
-impl RealTimeAlone {
-    fn new() -> RealTimeAlone {
-        let cpus = fs::read_dir("/sys/kernel/debug/sched/fair_server").expect("debugfs is mounted");
-        let files = cpus.map(|cpu| cpu.expect("readable").path().join("runtime"));
-        let runtimes = files.map(|file| {
-            let before = fs::read_to_string(&file).expect("each CPU has one");
-            fs::write(&file, "0").expect("it may be 0");
-            (file, before)
-        });
-        RealTimeAlone {
-            runtimes: runtimes.collect(),
-        }
-    }
-}
-
-impl Drop for RealTimeAlone {
-    fn drop(&mut self) {
-        for (file, before) in &self.runtimes {
-            let _ = fs::write(file, before);
-        }
-    }
 }
 
 /// The reader takes the CPU from a task that is in the midst of a record, and says again and

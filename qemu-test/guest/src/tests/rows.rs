@@ -2,18 +2,21 @@
 //! Promise: unwind rows are checked, bounded, used for the very file and session that they
 //! were given for, and gone when nobody needs them; wrong ones do no harm.
 
+use super::build_ids::CODE;
+use super::capsule::Folder;
 use super::tests;
 use crate::command::Running;
+use crate::held::{Place, Stage};
 use crate::module::Module;
 use crate::records::Records;
-use crate::session::{errno, probe_at, size, Session, RING_BYTES};
+use crate::session::{errno, probe_at, size, Session, PAGE, RING_BYTES};
 use crate::stack::Stack;
 use crate::sys;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Unwind};
 use nsprobe_common::record::StackEnd;
-use nsprobe_common::unwind::{row, Base, Defect, Rule, Saved};
+use nsprobe_common::unwind::{row, Base, Defect, Rule, Saved, BLOCK_BITS};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -25,10 +28,12 @@ use std::time::Duration;
 tests![
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
+    rows_of_a_block_hold_from_its_first_byte_on,
     rows_that_lie_end_the_stack: 120,
     copies_are_bounded_and_end_with_the_rows,
     many_rows_are_bounded: 120,
     rows_of_no_use_are_dropped_and_come_again,
+    rows_stay_until_no_stack_goes_by_them,
     a_trace_keeps_the_rows_that_it_needs: 120,
 ];
 
@@ -183,6 +188,30 @@ fn rows_are_for_the_file_as_it_is() {
 
 /// Sound rows that say wrong things, on a program whose registers are wild: each walk
 /// ends, within bounds, and shows nothing of the kernel's.
+/// By the block before, its first instruction would have no caller.
+fn rows_of_a_block_hold_from_its_first_byte_on() {
+    const BLOCK: usize = 1 << BLOCK_BITS;
+    let _module = Module::load();
+    let folder = Folder::new("blocks");
+    let path = folder.path("file");
+    let mut bytes = vec![0; BLOCK + PAGE];
+    bytes[BLOCK..][..CODE.len()].copy_from_slice(&CODE);
+    fs::write(&path, bytes).expect("there is room");
+    let mut victim = Victim::start("through_file", &[&path, &BLOCK.to_string()]);
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let file = File::open(&path).expect("it is there");
+    let rules = [rule(Base::Outermost, 0), rule(Base::Rsp, 8)];
+    let (blocks, rows) = ([0, 1, 2], [row(0, 0), row(0, 1)]);
+    let (given, _) = give(&session, file.as_raw_fd(), &blocks, &rows, &rules);
+    given.expect("they are sound");
+    let probe = probe_at(BLOCK as u64, abi::PROBE_STACK);
+    session.attach(Path::new(&path), probe).expect("a probe");
+    victim.call(1);
+    let hits = Records::of(&session).hits;
+    assert!(hits.len() == 1 && hits[0].1.len() > 1, "{hits:?}");
+}
+
 fn rows_that_lie_end_the_stack() {
     let _module = Module::load();
     let mut victim = Victim::start("wild_frame_pointer", &[]);
@@ -374,6 +403,28 @@ fn drop_unused(session: &Session, unused: Duration) -> u64 {
     };
     sys::ioctl(session, abi::UNWIND, &mut unwind).expect("it may be asked for");
     unwind.bytes
+}
+
+/// The task is held in the midst of its stack, where a frame that a row has led to is not there.
+fn rows_stay_until_no_stack_goes_by_them() {
+    let _module = Module::load();
+    let mut victim = Victim::start("wild_frame_pointer", &[]);
+    let place = victim.function("with_wild_frame_pointer");
+    // The buffer that it reads its orders into is there from here on.
+    victim.call(1);
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let file = File::open(victim.file()).expect("it is there");
+    let rules = [rule(Base::Rbp, 16)];
+    let (given, _) = give(&session, file.as_raw_fd(), &[0, 1], &[row(0, 0)], &rules);
+    given.expect("they are sound");
+    session.probe(victim.file(), &place, abi::PROBE_STACK);
+    let stage = Stage::new();
+    let held = stage.hold(&victim, &Place::Tracepoint("exceptions/page_fault_kernel"));
+    victim.begin(1);
+    held.wait();
+    held.keeps_waiting(|| assert!(drop_unused(&session, Duration::ZERO) > 0));
+    victim.finish();
 }
 
 fn rows_of_no_use_are_dropped_and_come_again() {
