@@ -72,20 +72,34 @@ fn number_of(tracepoint: &str) -> u64 {
 /// CPUs where tasks can be held; as they were with the end of the value.
 pub(crate) struct Stage {
     _alone: RealTimeAlone,
-    /// What the kernel has to do on the CPU meanwhile: grace periods are among it.
-    workers: Vec<u32>,
+    is_over: Arc<AtomicBool>,
+    /// Lets the kernel's own threads run there meanwhile; those that it has let.
+    helper: Option<JoinHandle<Vec<u32>>>,
 }
 
 impl Stage {
     /// The calling thread leaves the CPU of the tasks that are held.
     pub(crate) fn new() -> Stage {
         sys::run_on(u64::MAX >> 1 & !(1 << CPU));
-        let mut workers = workers();
-        // One of them may have ended meanwhile.
-        workers.retain(|worker| sys::set_real_time(*worker, BEFORE_THE_HOLDER).is_ok());
+        let alone = RealTimeAlone::new();
+        let mut preferred = Vec::new();
+        prefer_workers(&mut preferred);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let helper = std::thread::spawn({
+            let is_over = is_over.clone();
+            move || {
+                // The kernel makes workers as it needs them.
+                while !is_over.load(SeqCst) {
+                    std::thread::sleep(Duration::from_millis(50));
+                    prefer_workers(&mut preferred);
+                }
+                preferred
+            }
+        });
         Stage {
-            _alone: RealTimeAlone::new(),
-            workers,
+            _alone: alone,
+            is_over,
+            helper: Some(helper),
         }
     }
 
@@ -104,29 +118,42 @@ impl Stage {
             thread: Some(thread),
         };
         let is_ready = || held.signals.ready.load(SeqCst);
-        assert!(within(Duration::from_secs(10), is_ready), "no event");
+        assert!(within(Duration::from_secs(60), is_ready), "no event");
         held
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        for worker in &self.workers {
+        self.is_over.store(true, SeqCst);
+        let preferred = self.helper.take().map(JoinHandle::join);
+        for worker in preferred.and_then(Result::ok).unwrap_or_default() {
             // It may have ended.
-            let _ = sys::set_real_time(*worker, 0);
+            let _ = sys::set_real_time(worker, 0);
         }
         sys::run_on(u64::MAX >> 1);
     }
 }
 
-/// The kernel's workers of the CPU.
+/// Gives the kernel's workers of the CPU their turn before a holder, and its threads that end
+/// grace periods, unless they are among those that have it.
+fn prefer_workers(preferred: &mut Vec<u32>) {
+    let mut others = workers();
+    others.retain(|worker| !preferred.contains(worker));
+    // One of them may have ended meanwhile.
+    others.retain(|worker| sys::set_real_time(*worker, BEFORE_THE_HOLDER).is_ok());
+    preferred.extend(others);
+}
+
 fn workers() -> Vec<u32> {
-    let prefix = format!("kworker/{CPU}:");
+    let (worker, softirqs) = (format!("kworker/{CPU}:"), format!("ksoftirqd/{CPU}"));
     let entries = fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let is_one = |pid: &u32| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.starts_with(&prefix))
+        name.is_ok_and(|name| {
+            name.starts_with(&worker) || name.trim() == softirqs || name.starts_with("rcu_")
+        })
     };
     pids.filter(is_one).collect()
 }

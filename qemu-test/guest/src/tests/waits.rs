@@ -23,7 +23,7 @@ tests![
     the_module_stays_until_a_late_stack_is_taken,
     a_session_ends_behind_the_fork_that_it_follows,
     events_of_tasks_end_behind_those_under_way,
-    a_filter_goes_when_nobody_reads_it,
+    a_filter_goes_when_nobody_reads_it: 120,
 ];
 
 /// The task is held twice: where it waits for a page of its stack, and where it has given the
@@ -101,7 +101,7 @@ fn events_of_tasks_end_behind_those_under_way() {
 fn child_of(parent: u32) -> u32 {
     let file = format!("/proc/{parent}/task/{parent}/children");
     let mut child = None;
-    within(Duration::from_secs(10), || {
+    within(Duration::from_secs(60), || {
         let text = fs::read_to_string(&file).unwrap_or_default();
         child = text.trim().parse().ok();
         child.is_some()
