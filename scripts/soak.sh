@@ -305,10 +305,10 @@ SCALE=1 scripts/soak.sh race garbage   # parts
 - **garbage**: all requests, each often accepted and often refused.
 - **namespace_trips**: eight threads open the same path in 200 mount namespaces, by the
   product's own code.
-- **figures**, **figures_races**: the tests of which each run does a part, whole: gdb's stacks at thousands of
-  instructions of Debian's programs, 200 containers that are gone when their frames are named,
-  a recorder and a trace that are killed again and again, 100,000 hits in a capsule, a storm of
-  20,000 forks.
+- **figures**, **figures_races**: the tests of which each run does a part, whole: gdb's
+  stacks at thousands of instructions of Debian's programs, 200 containers that are gone when
+  their frames are named, a recorder and a trace that are killed again and again, 100,000 hits
+  in a capsule, a storm of 20,000 forks.
 - **module_…**: the tests of the module in other boots, with failures on purpose where the
   debug kernels can make them; without those about time or much memory where memory is
   checked, and under KASAN without those that count it.
