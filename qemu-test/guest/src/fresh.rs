@@ -7,7 +7,8 @@ use nix::mount::{mount, MsFlags};
 use nix::sched::{unshare, CloneFlags};
 use nix::unistd::{chdir, chroot};
 use std::cell::Cell;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -47,6 +48,19 @@ impl Fresh {
 
     /// Runs the program, which is `/fresh` in there, to its end.
     pub(crate) fn run(&self, arguments: &[&str]) {
+        self.run_after(|| (), arguments);
+    }
+
+    /// The same as a process of this number, unless another one comes to it first.
+    pub(crate) fn run_as(&self, pid: u32, arguments: &[&str]) {
+        let last = File::create("/proc/sys/kernel/ns_last_pid").expect("tests run as root");
+        let before = (pid - 1).to_string();
+        let set = || (&last).write_all(before.as_bytes()).expect("root");
+        self.run_after(set, arguments);
+    }
+
+    /// Runs it right after something else that is done in there.
+    fn run_after(&self, before: impl FnOnce() + Send, arguments: &[&str]) {
         let number = self.made.get();
         self.made.set(number + 1);
         let place = PathBuf::from(format!("{}/{number}", self.folder));
@@ -58,7 +72,9 @@ impl Fresh {
                 enter(&place, &layer, program).expect("tests run as root");
                 let mut fresh = Command::new("/fresh");
                 // There is no /dev/null in there.
-                fresh.args(arguments).stdin(Stdio::inherit()).output()
+                fresh.args(arguments).stdin(Stdio::inherit());
+                before();
+                fresh.output()
             });
             thread.join().expect("the thread does not panic")
         });

@@ -27,6 +27,7 @@ pub(crate) mod harness;
 mod hostile_names;
 mod hostile_stacks;
 mod inside;
+mod late_stacks;
 mod lifetime;
 mod limits;
 mod loading;
@@ -56,8 +57,10 @@ mod spans;
 mod specs;
 mod stack_ids;
 mod stack_kinds;
+mod stack_memory;
 mod stacks;
 mod static_probes;
+mod stepped;
 mod task_dump;
 mod task_options;
 mod task_requests;
@@ -151,7 +154,10 @@ const OF_THE_MODULE: &[&[Test]] = &[
     build_ids::TESTS,
     stack_ids::TESTS,
     stack_kinds::TESTS,
+    stack_memory::TESTS,
+    late_stacks::TESTS,
     hostile_stacks::TESTS,
+    stepped::TESTS,
     returns::TESTS,
     fetching::TESTS,
     sinks::TESTS,
@@ -269,7 +275,10 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         counted_stacks::TESTS,
         ctf_export::TESTS,
         stack_kinds::TESTS,
+        stack_memory::TESTS,
+        late_stacks::TESTS,
         hostile_stacks::TESTS,
+        stepped::TESTS,
         worker::TESTS,
         unwind::TESTS,
         rows::TESTS,

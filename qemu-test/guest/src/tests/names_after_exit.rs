@@ -4,12 +4,17 @@
 
 use super::tests;
 use crate::command::Running;
-use crate::debug_files::{addr2line, build_id, by_build_id, debug_of, functions, strip};
+use crate::debug_files::{
+    addr2line, build_id, by_build_id, debug_of, forge_build_id, functions, strip,
+};
 use crate::fresh::Fresh;
 use crate::module::Module;
+use crate::oracle::within;
 use crate::victim;
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +22,7 @@ use std::time::Duration;
 tests![
     processes_that_are_gone_with_their_container_are_named: 480,
     a_removed_or_replaced_program_is_named_by_its_own_names: 480,
+    a_number_that_another_process_has_by_now_leads_to_no_names: 120,
 ];
 
 /// Containers of each test.
@@ -87,6 +93,7 @@ struct Named<'a> {
     build_id: String,
     told: HashMap<String, Vec<(String, String)>>,
     hits: usize,
+    pids: HashSet<u32>,
     from: HashMap<String, usize>,
 }
 
@@ -105,6 +112,7 @@ impl Named<'_> {
             build_id: build_id(whole),
             told: HashMap::new(),
             hits: 0,
+            pids: HashSet::new(),
             from: HashMap::new(),
         };
         let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line));
@@ -118,6 +126,8 @@ impl Named<'_> {
 
     fn hit(&mut self, hit: &Value) {
         self.hits += 1;
+        let pid = hit["pid"].as_u64().expect("a number");
+        self.pids.insert(pid as u32);
         assert_eq!(hit["stack_end"], "outermost", "{hit}");
         let frames = hit["stack"].as_array().expect("a stack");
         let last = frames.last().expect("not empty");
@@ -183,4 +193,34 @@ fn a_removed_or_replaced_program_is_named_by_its_own_names() {
     }
     std::thread::sleep(Duration::from_millis(500));
     Named::all_of(trace, &files.whole).are_of(CONTAINERS, begun);
+}
+
+/// The one that has it now lies in wait, with a debug file of the same build-id in its root.
+fn a_number_that_another_process_has_by_now_leads_to_no_names() {
+    const NUMBER: u32 = 20_000;
+    let _module = Module::load();
+    let files = Files::new();
+    let fresh = files.apart();
+    let forged = files.folder.join("forged");
+    debug_of(&victim::path("short_lived_decoy"), &forged);
+    forge_build_id(&forged, &files.whole);
+    let debug_path = files.debug_path.to_str().expect("a plain name");
+    let trap = Fresh::of(Path::new("/usr/bin/sleep")).with(&forged, debug_path);
+    let (trace, begun) = start(&fresh);
+    let reader = Pid::from_raw(trace.pid() as i32);
+    let process = PathBuf::from(format!("/proc/{NUMBER}"));
+    kill(reader, Signal::SIGSTOP).expect("it is ours");
+    fresh.run_as(NUMBER, &[]);
+    assert!(!process.exists(), "it was another one");
+    std::thread::scope(|scope| {
+        scope.spawn(move || trap.run_as(NUMBER, &["2"]));
+        let is_there = || fs::read_to_string(process.join("comm")).is_ok_and(|c| c == "fresh\n");
+        assert!(within(Duration::from_secs(10), is_there));
+        kill(reader, Signal::SIGCONT).expect("it is ours");
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(process.exists(), "it has ended too soon");
+        let named = Named::all_of(trace, &files.whole);
+        named.are_of(1, begun);
+        assert!(named.pids.contains(&NUMBER), "{:?}", named.pids);
+    });
 }
