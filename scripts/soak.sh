@@ -34,6 +34,7 @@ records plain soak_records
 records_preempt preempt soak_records
 probes_one_inode plain soak_probes_one_inode
 probes_many_inodes plain soak_probes_many_inodes
+probes_of_a_session plain soak_probes_of_a_session
 race plain soak_race
 race_preempt preempt soak_race
 sessions plain soak_sessions
@@ -42,6 +43,7 @@ exec_storm plain soak_exec_storm
 garbage plain soak_garbage
 killed_readers plain soak_killed_readers
 namespace_trips plain soak_namespace_trips
+readme plain soak_readme
 agreement whole agreement
 module_sanitize sanitize tests
 module_preempt preempt tests
