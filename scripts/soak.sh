@@ -34,6 +34,7 @@ records plain soak_records
 records_preempt preempt soak_records
 probes_one_inode plain soak_probes_one_inode
 probes_many_inodes plain soak_probes_many_inodes
+probes_of_a_session plain soak_probes_of_a_session
 race plain soak_race
 race_preempt preempt soak_race
 sessions plain soak_sessions
@@ -42,6 +43,7 @@ exec_storm plain soak_exec_storm
 garbage plain soak_garbage
 killed_readers plain soak_killed_readers
 namespace_trips plain soak_namespace_trips
+readme plain soak_readme
 figures whole figures
 figures_races whole-2 figures
 module_sanitize sanitize tests
@@ -305,6 +307,7 @@ SCALE=1 scripts/soak.sh race garbage   # parts
 - **garbage**: all requests, each often accepted and often refused.
 - **namespace_trips**: eight threads open the same path in 200 mount namespaces, by the
   product's own code.
+- **readme**: the README's command lines, run as they stand there, print what they should.
 - **figures**, **figures_races**: the tests of which each run does a part, whole: gdb's
   stacks at thousands of instructions of Debian's programs, 200 containers that are gone when
   their frames are named, a recorder and a trace that are killed again and again, 100,000 hits

@@ -12,6 +12,7 @@
 #include <linux/kfence.h>
 #include <linux/kthread.h>
 #include <linux/math.h>
+#include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -24,7 +25,7 @@
 static char *what = "";
 module_param(what, charp, 0444);
 MODULE_PARM_DESC(what, "breakpoint, tracepoint, timer, irq_work, warning, stall, hang, "
-		       "freed_object, guarded_object or freed_page");
+		       "freed_object, guarded_object, freed_page or name");
 
 /* Not inlined, so that it is in the module's own text. */
 static noinline void late_timer(struct timer_list *timer)
@@ -194,8 +195,16 @@ static int write_freed_page(void)
 	return 0;
 }
 
+/* A device that has our device's name already. */
+static const struct file_operations no_operations = { .owner = THIS_MODULE };
+static struct miscdevice squatter = {
+	.minor = MISC_DYNAMIC_MINOR, .name = "nsprobe", .fops = &no_operations
+};
+
 static int __init trouble_init(void)
 {
+	if (!strcmp(what, "name"))
+		return misc_register(&squatter);
 	if (!strcmp(what, "freed_object"))
 		return write_freed_object();
 	if (!strcmp(what, "guarded_object"))
@@ -223,6 +232,8 @@ static int __init trouble_init(void)
 
 static void __exit trouble_exit(void)
 {
+	if (!strcmp(what, "name"))
+		misc_deregister(&squatter);
 }
 
 module_init(trouble_init);

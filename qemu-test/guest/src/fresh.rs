@@ -7,9 +7,10 @@ use nix::mount::{mount, MsFlags};
 use nix::sched::{unshare, CloneFlags};
 use nix::unistd::{chdir, chroot};
 use std::cell::Cell;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// Makes such containers.
 pub(crate) struct Fresh {
@@ -47,6 +48,21 @@ impl Fresh {
 
     /// Runs the program, which is `/fresh` in there, to its end.
     pub(crate) fn run(&self, arguments: &[&str]) {
+        let (_, ran) = self.run_after(|| (), arguments);
+        assert!(ran.status.success(), "{ran:?}");
+    }
+
+    /// The same as a process of this number, unless another one comes to it first; the number
+    /// that it has.
+    pub(crate) fn run_as(&self, pid: u32, arguments: &[&str]) -> u32 {
+        let last = File::create("/proc/sys/kernel/ns_last_pid").expect("tests run as root");
+        let before = (pid - 1).to_string();
+        let set = || (&last).write_all(before.as_bytes()).expect("root");
+        self.run_after(set, arguments).0
+    }
+
+    /// Runs it right after something else that is done in there; its number, and what it said.
+    fn run_after(&self, before: impl FnOnce() + Send, arguments: &[&str]) -> (u32, Output) {
         let number = self.made.get();
         self.made.set(number + 1);
         let place = PathBuf::from(format!("{}/{number}", self.folder));
@@ -58,12 +74,16 @@ impl Fresh {
                 enter(&place, &layer, program).expect("tests run as root");
                 let mut fresh = Command::new("/fresh");
                 // There is no /dev/null in there.
-                fresh.args(arguments).stdin(Stdio::inherit()).output()
+                fresh.args(arguments).stdin(Stdio::inherit());
+                fresh.stdout(Stdio::piped()).stderr(Stdio::piped());
+                before();
+                let child = fresh.spawn()?;
+                let pid = child.id();
+                Ok((pid, child.wait_with_output()?))
             });
             thread.join().expect("the thread does not panic")
         });
-        let ran = ran.expect("it starts");
-        assert!(ran.status.success(), "{ran:?}");
+        ran.unwrap_or_else(|error: io::Error| panic!("it does not start: {error}"))
     }
 }
 

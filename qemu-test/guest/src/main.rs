@@ -37,6 +37,7 @@ mod records;
 mod run;
 mod runtimes;
 mod session;
+mod setting;
 mod soak;
 mod stack;
 mod state;

@@ -17,6 +17,7 @@ mod loads;
 mod memory;
 mod probes;
 mod race;
+mod readme;
 mod records;
 mod sessions;
 mod storm;
@@ -43,6 +44,11 @@ pub(crate) const PARTS: &[Test] = &[
     part("soak_records", records::every_record_is_right, 7200),
     part("soak_probes_one_inode", probes::on_one_inode, 3600),
     part("soak_probes_many_inodes", probes::on_many_inodes, 3600),
+    part(
+        "soak_probes_of_a_session",
+        probes::until_there_are_no_more,
+        3600,
+    ),
     part("soak_race", race::nothing_is_lost_under_fire, 21600),
     part("soak_sessions", sessions::sessions_leave_nothing, 28800),
     part("soak_loads", loads::loads_leave_nothing, 7200),
@@ -52,6 +58,11 @@ pub(crate) const PARTS: &[Test] = &[
         "soak_killed_readers",
         kills::killed_readers_leave_nothing,
         14400,
+    ),
+    part(
+        "soak_readme",
+        readme::its_command_lines_do_what_they_say,
+        1200,
     ),
     part(
         "soak_namespace_trips",

@@ -27,6 +27,7 @@ pub(crate) mod harness;
 mod hostile_names;
 mod hostile_stacks;
 mod inside;
+mod late_stacks;
 mod lifetime;
 mod limits;
 mod loading;
@@ -56,8 +57,10 @@ mod spans;
 mod specs;
 mod stack_ids;
 mod stack_kinds;
+mod stack_memory;
 mod stacks;
 mod static_probes;
+mod stepped;
 mod task_dump;
 mod task_options;
 mod task_requests;
@@ -161,7 +164,10 @@ const OF_THE_MODULE: &[&[Test]] = &[
     build_ids::TESTS,
     stack_ids::TESTS,
     stack_kinds::TESTS,
+    stack_memory::TESTS,
+    late_stacks::TESTS,
     hostile_stacks::TESTS,
+    stepped::TESTS,
     returns::TESTS,
     fetching::TESTS,
     sinks::TESTS,
@@ -299,7 +305,10 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         counted_stacks::TESTS,
         ctf_export::TESTS,
         stack_kinds::TESTS,
+        stack_memory::TESTS,
+        late_stacks::TESTS,
         hostile_stacks::TESTS,
+        stepped::TESTS,
         worker::TESTS,
         unwind::TESTS,
         rows::TESTS,
@@ -352,6 +361,8 @@ pub(crate) fn play(words: &[String]) -> ExitCode {
         ["attach-many", pid] => batches::attach_for_ever(pid),
         ["open"] => permissions::open(),
         ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
+        ["lock-down"] => permissions::lock_down_step_by_step(),
+        ["locked-down"] => permissions::locked_down(),
         ["take-kernel-stack"] => permissions::take_kernel_stack(),
         [agreement::SILENT, words @ ..] => agreement::silent(words),
         _ => ExitCode::from(2),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guests that go wrong on purpose, in the ways in which nsprobe could make one go wrong. Each
 //! must be a failed run, for the right reason, and none may be taken for a crash of QEMU's own.
+//! Beside them those in which the kernel refuses what the tests need, until its next boot.
 //!
 //! Each is a stage like those of the tests, with a script in the place of the tests, and goes
 //! all the way to the judgement on a run.
@@ -87,6 +88,27 @@ const CONTROLS: &[Control] = &[
     Control {
         name: "a_good_guest_is_no_failure",
         script: passes!("insmod /payload/nsprobe.ko && rmmod nsprobe"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_kernel_that_is_locked_down_later_refuses_by_and_by",
+        script: passes!("/payload/nsprobe-guest-test --role lock-down"),
+        ..CONTROL
+    },
+    Control {
+        name: "a_kernel_that_is_locked_down_takes_no_module_without_a_signature",
+        append: "lockdown=integrity",
+        script: passes!("/payload/nsprobe-guest-test --role locked-down"),
+        ..CONTROL
+    },
+    // The kernel's complaint of the name has a stack, which is not for the console.
+    Control {
+        name: "a_device_of_the_same_name_is_an_error_of_the_load",
+        script: passes!(
+            "dmesg -n 2 && insmod /payload/trouble.ko what=name && ! insmod /payload/nsprobe.ko \
+             && rmmod trouble && dmesg -n 7 && insmod /payload/nsprobe.ko \
+             && /payload/nsprobe status && rmmod nsprobe"
+        ),
         ..CONTROL
     },
     Control {

@@ -331,6 +331,7 @@ mod tests {
         says(Errno::ENODEV, true, "modprobe nsprobe");
         says(Errno::ENOENT, true, "run nsprobe on the host");
         says(Errno::EPERM, true, "CAP_PERFMON and CAP_SYS_PTRACE");
+        says(Errno::EPERM, true, "locked down");
         says(Errno::EMFILE, true, "cannot open /dev/nsprobe");
     }
 

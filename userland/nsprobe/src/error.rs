@@ -33,7 +33,8 @@ pub enum Error {
     /// The opener may not trace.
     #[error(
         "{DEVICE} cannot be opened ({0}): tracing needs CAP_PERFMON and CAP_SYS_PTRACE (or \
-         CAP_SYS_ADMIN) in the initial user namespace; run nsprobe as root on the host"
+         CAP_SYS_ADMIN) in the initial user namespace, and a kernel that is not locked down for \
+         confidentiality; run nsprobe as root on the host"
     )]
     Denied(Errno),
     /// The path exists and is something else.

@@ -7,7 +7,8 @@ use crate::binary::{self, Function};
 use crate::module::Module;
 use crate::session::{probe_at, Session};
 use crate::victim::{self, Victim};
-use nsprobe_common::abi::{Probe, SINK_COUNT};
+use nix::libc;
+use nsprobe_common::abi::{Probe, Refusal, PROBES_MAX, SINK_COUNT};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -169,4 +170,50 @@ pub(super) fn on_many_inodes() {
     run(last);
     each_has(&session, &all, 1).expect("no hit comes behind the detach");
     reached(PART, asked, there, "probes");
+}
+
+/// Ids are used once in a session: when all are, it makes no more, and others do.
+pub(super) fn until_there_are_no_more() {
+    const PART: &str = "probes_of_a_session";
+    let _module = Module::load();
+    let most = u64::from(PROBES_MAX);
+    let asked = figure(most).min(most);
+    let mut progress = Progress::new(PART, asked);
+    let mut victim = Victim::start("soak_places", &[]);
+    let places = victim.function("places");
+    let file = File::open(victim.file()).expect("the victim's file is there");
+    let program = victim.file().to_owned();
+    let session = Session::with_rings(4096);
+    let first = session.probe(victim.file(), &places, 0);
+    let start = Instant::now();
+    let mut made = 1;
+    while made < asked {
+        let mut probes = on(&file, &places, (asked - made).min(PROBES));
+        session.attach_all(&mut probes).expect("there are ids");
+        let ids: Vec<u32> = probes.iter().map(|probe| probe.id).collect();
+        session.detach(&ids).expect("all are attached");
+        made += ids.len() as u64;
+        assert_eq!(ids.last().copied().map(u64::from), Some(made));
+        progress.at(made);
+    }
+    println!("soak: {PART}: {made} probes in {:.2?}", start.elapsed());
+    let refused = |session: &Session| {
+        let again = session.attach(&program, probe_at(places.offset, 0));
+        again
+            .err()
+            .map(|(error, reply)| (error.raw_os_error(), reply.reason))
+    };
+    let no_more = Some((Some(libc::ENOSPC), Refusal::TooMany as u32));
+    if asked == most {
+        assert_eq!(refused(&session), no_more);
+    }
+    let other = Session::with_rings(4096);
+    match refused(&other) {
+        None => println!("soak: {PART}: control: another session: is not refused"),
+        Some(why) => panic!("another session: {why:?}"),
+    }
+    victim.call(HITS);
+    assert_eq!(session.counters(first).hits, HITS);
+    session.detach(&[first]).expect("it is attached");
+    reached(PART, asked, made, "probes");
 }

@@ -23,6 +23,7 @@ tests![
     the_sequence_has_a_gap_for_every_lost_hit,
     announcements_without_room_are_no_lost_hits,
     processes_that_end_at_once_are_counted,
+    threads_and_children_that_end_at_once_are_counted,
     two_sessions_do_not_disturb_each_other,
     only_the_wanted_process_is_recorded,
     the_tracer_itself_is_left_out_unless_wanted,
@@ -281,6 +282,35 @@ fn processes_that_end_at_once_are_counted() {
     assert_eq!(records.hits.len() as u64, 7 * PROCESSES);
     let pids: std::collections::HashSet<u32> = records.hits.iter().map(|(h, _)| h.pid).collect();
     assert_eq!(pids.len() as u64, PROCESSES);
+}
+
+/// Also where a child runs in its parent's memory; of each the call and its return.
+fn threads_and_children_that_end_at_once_are_counted() {
+    const EACH: u64 = 300;
+    let _module = Module::load();
+    let mut victim = Victim::start("short_tasks", &[]);
+    let function = victim.function("in_task");
+    let witness = Witness::new(victim.file(), function.offset);
+    let session = Session::with_rings(4 << 20);
+    let entry = session.probe(victim.file(), &function, abi::PROBE_STACK);
+    let at_return = abi::Probe {
+        kind: abi::PROBE_RETURN,
+        sink: abi::SINK_COUNT,
+        ..probe_at(function.offset, 0)
+    };
+    let at_return = session
+        .attach(victim.file(), at_return)
+        .expect("it can be probed");
+    victim.order(&format!("{EACH} thread"));
+    assert_eq!(victim.order(&format!("{EACH} vfork")), 2 * EACH);
+    let [hits, returns] = [entry, at_return].map(|id| session.counters(id).hits);
+    assert_eq!([hits, returns, witness.hits()], [2 * EACH; 3]);
+    let mut records = Records::of(&session);
+    records.hits.sort_by_key(|(hit, _)| hit.time_ns);
+    let threads = &records.hits[..EACH as usize];
+    assert!(threads.iter().all(|(hit, _)| hit.pid == victim.pid()));
+    let tasks: HashSet<u32> = records.hits.iter().map(|(hit, _)| hit.tid).collect();
+    assert_eq!(tasks.len() as u64, 2 * EACH);
 }
 
 fn two_sessions_do_not_disturb_each_other() {

@@ -9,6 +9,7 @@ use crate::module::Module;
 use crate::oracle::within;
 use crate::records::Records;
 use crate::session::{probe_at, Session, RING_BYTES};
+use crate::setting::Setting;
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use crate::{binary, sys};
@@ -32,18 +33,17 @@ const SUSPENDED: Duration = Duration::from_secs(1);
 /// Suspends go no further than freezing all tasks, as long as the value lives
 /// (Documentation/power/basic-pm-debugging.rst).
 struct OnlyFreezes {
-    delay: String,
+    step: Setting,
+    _delay: Setting,
 }
 
 impl OnlyFreezes {
-    const STEP: &str = "/sys/power/pm_test";
-    const DELAY: &str = "/sys/module/suspend/parameters/pm_test_delay";
-
     fn new() -> OnlyFreezes {
-        let delay = fs::read_to_string(Self::DELAY).expect("the kernel has PM_DEBUG");
-        fs::write(Self::DELAY, SUSPENDED.as_secs().to_string()).expect("root");
-        fs::write(Self::STEP, "freezer").expect("root");
-        OnlyFreezes { delay }
+        let seconds = SUSPENDED.as_secs().to_string();
+        OnlyFreezes {
+            step: Setting::new("/sys/power/pm_test", "freezer"),
+            _delay: Setting::new("/sys/module/suspend/parameters/pm_test_delay", &seconds),
+        }
     }
 
     /// Comes back when all go on.
@@ -54,8 +54,8 @@ impl OnlyFreezes {
 
 impl Drop for OnlyFreezes {
     fn drop(&mut self) {
-        let _ = fs::write(Self::STEP, "none");
-        let _ = fs::write(Self::DELAY, &self.delay);
+        // It lists all steps.
+        self.step.put("none");
     }
 }
 

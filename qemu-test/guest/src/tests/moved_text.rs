@@ -7,16 +7,20 @@ use crate::binary;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::{probe_at, Session, RING_BYTES};
+use crate::setting::Setting;
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
+use nix::mount::{mount, umount2, MntFlags, MsFlags};
 use nsprobe_common::abi::{self, Probe};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 tests![
     code_that_is_moved_and_changed_is_counted_as_the_kernel_counts,
     pages_with_breakpoints_are_merged_and_taken_apart,
+    code_in_a_huge_page_is_probed_and_is_one_again,
 ];
 
 /// Copies of its code that the victim has.
@@ -78,33 +82,26 @@ fn code_that_is_moved_and_changed_is_counted_as_the_kernel_counts() {
 }
 
 /// The kernel merges pages of the same content, until this is dropped.
-struct Merging(Vec<(&'static str, String)>);
+pub(super) struct Merging {
+    run: Setting,
+    _settings: [Setting; 2],
+}
 
 impl Merging {
-    fn on() -> Merging {
-        let settings = [("sleep_millisecs", "1"), ("pages_to_scan", "1000")];
-        let settings = settings.into_iter().chain([("run", "1")]);
-        let before = settings.map(|(name, value)| {
-            let file = Merging::file(name);
-            let before = fs::read_to_string(&file).expect("the kernel has KSM");
-            fs::write(&file, value).expect("root");
-            (name, before)
-        });
-        Merging(before.collect())
-    }
-
-    fn file(name: &str) -> String {
-        format!("/sys/kernel/mm/ksm/{name}")
+    pub(super) fn on() -> Merging {
+        let set = |name: &str, value| Setting::new(&format!("/sys/kernel/mm/ksm/{name}"), value);
+        Merging {
+            _settings: [("sleep_millisecs", "1"), ("pages_to_scan", "1000")]
+                .map(|(name, value)| set(name, value)),
+            run: set("run", "1"),
+        }
     }
 }
 
 impl Drop for Merging {
     fn drop(&mut self) {
         // First of all they are taken apart.
-        let _ = fs::write(Merging::file("run"), "2");
-        for (name, before) in &self.0 {
-            let _ = fs::write(Merging::file(name), before);
-        }
+        self.run.put("2");
     }
 }
 
@@ -134,4 +131,82 @@ fn pages_with_breakpoints_are_merged_and_taken_apart() {
     drop(other);
     mover.victim.order("50 call");
     drop(merging);
+}
+
+/// A file of 2 MB in memory that the kernel has in one huge page; gone with the value.
+struct HugeFile(PathBuf);
+
+impl HugeFile {
+    /// `push %rbp; lea 1(%rdi), %rax; pop %rbp; ret`, in the midst of it.
+    const CODE: [u8; 7] = [0x55, 0x48, 0x8d, 0x47, 0x01, 0x5d, 0xc3];
+    const OFFSET: u64 = (1 << 20) + 0x123;
+
+    fn new() -> HugeFile {
+        let folder = PathBuf::from(format!("/var/tmp/huge-{}", std::process::id()));
+        fs::create_dir(&folder).expect("/var/tmp is writable");
+        let made = HugeFile(folder);
+        let none: Option<&str> = None;
+        let flags = MsFlags::empty();
+        let huge = Some("huge=always,size=8m");
+        mount(none, &made.0, Some("tmpfs"), flags, huge).expect("root");
+        let mut bytes = vec![0x90; 2 << 20];
+        bytes[Self::OFFSET as usize..][..Self::CODE.len()].copy_from_slice(&Self::CODE);
+        fs::write(made.file(), bytes).expect("there is memory");
+        made
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("code")
+    }
+}
+
+impl Drop for HugeFile {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Whether a process has the file as one huge page.
+fn is_huge(pid: u32, file: &Path) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("it lives");
+    let file = file.to_str().expect("a plain name");
+    let mut lines = maps.lines().skip_while(|line| !line.ends_with(file));
+    let huge = lines.find(|line| line.starts_with("ShmemPmdMapped:"));
+    huge.is_some_and(|line| line.split_whitespace().nth(1) == Some("2048"))
+}
+
+/// A breakpoint takes it apart, and only its own page is another one then.
+fn code_in_a_huge_page_is_probed_and_is_one_again() {
+    const CALLS: u64 = 50;
+    let _module = Module::load();
+    let huge = HugeFile::new();
+    let (file, place) = (huge.file(), HugeFile::OFFSET);
+    let program = victim::path("huge_text");
+    let mut command = Command::new(&program);
+    command.arg(&file).arg(place.to_string());
+    let mut victim = Victim::start_command(&mut command, &file);
+    let probe = Probe {
+        sink: abi::SINK_COUNT,
+        ..probe_at(place, 0)
+    };
+    let mut calls = 0;
+    for round in 0..3 {
+        calls = victim.order(&format!("{CALLS} collapse"));
+        assert!(is_huge(victim.pid(), &file), "round {round}");
+        let session = Session::with_rings(RING_BYTES);
+        let id = session.attach(&file, probe).expect("a probe");
+        let witness = Witness::new(&file, place);
+        assert!(!is_huge(victim.pid(), &file), "it has no breakpoint");
+        assert_eq!(victim.changed_places(0, 2 << 20), [place]);
+        let before = calls;
+        victim.order(&format!("{CALLS} call"));
+        calls = victim.order(&format!("{CALLS} collapse"));
+        let hits = session.counters(id).hits;
+        assert_eq!((hits, witness.hits()), (calls - before, calls - before));
+        drop((session, witness));
+        assert_eq!(victim.changed_places(0, 2 << 20), [0; 0]);
+    }
+    assert_eq!(calls, 9 * CALLS);
+    victim.end();
 }

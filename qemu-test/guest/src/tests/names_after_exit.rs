@@ -4,20 +4,27 @@
 
 use super::tests;
 use crate::command::Running;
-use crate::debug_files::{addr2line, build_id, by_build_id, debug_of, functions, strip};
+use crate::debug_files::{
+    addr2line, build_id, by_build_id, debug_of, forge_build_id, functions, strip,
+};
 use crate::figures;
 use crate::fresh::Fresh;
 use crate::module::Module;
+use crate::oracle::within;
 use crate::victim;
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 tests![
     processes_that_are_gone_with_their_container_are_named: 480,
     a_removed_or_replaced_program_is_named_by_its_own_names: 480,
+    a_number_that_another_process_has_by_now_leads_to_no_names: 200,
 ];
 
 /// Containers of each test.
@@ -91,6 +98,7 @@ struct Named<'a> {
     build_id: String,
     told: HashMap<String, Vec<(String, String)>>,
     hits: usize,
+    pids: HashSet<u32>,
     from: HashMap<String, usize>,
 }
 
@@ -109,6 +117,7 @@ impl Named<'_> {
             build_id: build_id(whole),
             told: HashMap::new(),
             hits: 0,
+            pids: HashSet::new(),
             from: HashMap::new(),
         };
         let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line));
@@ -122,6 +131,8 @@ impl Named<'_> {
 
     fn hit(&mut self, hit: &Value) {
         self.hits += 1;
+        let pid = hit["pid"].as_u64().expect("a number");
+        self.pids.insert(pid as u32);
         assert_eq!(hit["stack_end"], "outermost", "{hit}");
         let frames = hit["stack"].as_array().expect("a stack");
         let last = frames.last().expect("not empty");
@@ -187,4 +198,45 @@ fn a_removed_or_replaced_program_is_named_by_its_own_names() {
     }
     std::thread::sleep(Duration::from_millis(500));
     Named::all_of(trace, &files.whole).are_of(containers(), begun);
+}
+
+/// The one that has it now lies in wait, with a debug file of the same build-id in its root.
+fn a_number_that_another_process_has_by_now_leads_to_no_names() {
+    const NUMBERS: [u32; 5] = [20_000, 20_100, 20_200, 20_300, 20_400];
+    const LIMIT: Duration = Duration::from_secs(60);
+    let _module = Module::load();
+    let files = Files::new();
+    let fresh = files.apart();
+    let forged = files.folder.join("forged");
+    debug_of(&victim::path("short_lived_decoy"), &forged);
+    forge_build_id(&forged, &files.whole);
+    let debug_path = files.debug_path.to_str().expect("a plain name");
+    let trap = Fresh::of(Path::new("/usr/bin/sleep")).with(&forged, debug_path);
+    let (mut trace, begun) = start(&fresh);
+    let reader = Pid::from_raw(trace.pid() as i32);
+    kill(reader, Signal::SIGSTOP).expect("it is ours");
+    // The kernel makes processes of its own, too.
+    let mut tries = NUMBERS.into_iter().zip(1..);
+    let number = tries.find(|(number, _)| fresh.run_as(*number, &[]) == *number);
+    let (number, tries) = number.expect("it has one of the numbers");
+    let process = PathBuf::from(format!("/proc/{number}"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ends = &is_over;
+        scope.spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                trap.run_as(number, &["30"]);
+            }
+        });
+        let is_there = || fs::read_to_string(process.join("comm")).is_ok_and(|c| c == "fresh\n");
+        assert!(within(2 * LIMIT, is_there));
+        kill(reader, Signal::SIGCONT).expect("it is ours");
+        trace.wait_for(&format!("\"pid\":{number},"), LIMIT);
+        assert!(process.exists(), "it has ended too soon");
+        is_over.store(true, Ordering::Relaxed);
+        kill(Pid::from_raw(number as i32), Signal::SIGKILL).expect("it lives");
+        let named = Named::all_of(trace, &files.whole);
+        named.are_of(tries, begun);
+        assert!(named.pids.contains(&number), "{:?}", named.pids);
+    });
 }

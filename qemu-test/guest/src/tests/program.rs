@@ -36,6 +36,7 @@ tests![
     a_reader_that_leaves_ends_the_trace_well,
     ctrl_c_ends_a_trace_with_its_summary,
     a_killed_program_leaves_nothing: 120,
+    a_program_that_gets_no_memory_says_so_and_leaves_nothing: 120,
     a_module_of_another_version_is_refused,
     a_path_that_changes_meanwhile_is_one_file: 120,
     the_first_event_comes_sooner_than_that_of_bpftrace: 240,
@@ -273,6 +274,29 @@ fn a_killed_program_leaves_nothing() {
     child.wait().expect("ours");
     drop(watcher);
     assert!(within(Duration::from_secs(20), nothing_is_left));
+}
+
+/// What is missing first is the process that parses; 64 MB are enough for all.
+fn a_program_that_gets_no_memory_says_so_and_leaves_nothing() {
+    let _module = Module::load();
+    let program = path("exit_soon");
+    let spec = format!("{program}:short_work");
+    let mut all = Vec::new();
+    for megabytes in [16, 64] {
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--as={}", megabytes << 20));
+        let words = ["/payload/nsprobe", "trace", "--stack", &spec, "--"];
+        let got = output(limited.args(words).args([&program, "3"]));
+        all.push((megabytes, got));
+        assert!(nothing_is_left(), "{megabytes} MB");
+    }
+    for (megabytes, got) in all {
+        println!("{megabytes} MB: {got:#?}");
+        match megabytes {
+            64 => assert_eq!(hits(&got.succeeded().stdout, "short_work"), 3),
+            _ => drop(got.refused(&["the parser process ended"])),
+        }
+    }
 }
 
 /// A debugger changes the module's answer in the program's memory: the only

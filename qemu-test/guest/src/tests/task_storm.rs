@@ -6,6 +6,7 @@ use super::task_dump::dump;
 use super::tests;
 use crate::figures;
 use crate::module::Module;
+use crate::setting::Setting;
 use crate::tasks::{Kept, TaskSession, Told};
 use crate::victim;
 use libnsprobe::{DumpOptions, Reader, TaskOptions};
@@ -259,28 +260,9 @@ fn check_storm(lives: &Lives, storm: u32, processes: usize, threads: usize) {
     }
 }
 
-/// The largest process number, put back with the value.
-struct FewNumbers(String);
-
-impl FewNumbers {
-    const FILE: &'static str = "/proc/sys/kernel/pid_max";
-
-    fn new(most: u32) -> FewNumbers {
-        let before = std::fs::read_to_string(Self::FILE).expect("/proc is mounted");
-        std::fs::write(Self::FILE, most.to_string()).expect("tests run as root");
-        FewNumbers(before)
-    }
-}
-
-impl Drop for FewNumbers {
-    fn drop(&mut self) {
-        let _ = std::fs::write(Self::FILE, &self.0);
-    }
-}
-
 fn numbers_that_come_back_are_other_tasks() {
     let _module = Module::load();
-    let _few = FewNumbers::new(1000);
+    let _few = Setting::new("/proc/sys/kernel/pid_max", "1000");
     let mut session = TaskSession::with_rings(8 << 20);
     session.set(TASKS_LIFE | TASKS_UNFILTERED, 0);
     let mut lives = Lives::default();
