@@ -51,6 +51,7 @@ mod returns;
 mod rows;
 mod runtimes;
 mod semaphores;
+mod short_of_memory;
 mod sinks;
 mod spans;
 mod specs;
@@ -141,6 +142,7 @@ const OF_THE_MODULE: &[&[Test]] = &[
     lifetime::TESTS,
     limits::TESTS,
     capacity::TESTS,
+    short_of_memory::TESTS,
     loading::TESTS,
     machine::TESTS,
     frozen::TESTS,
@@ -255,6 +257,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         lifetime::TESTS,
         limits::TESTS,
         capacity::TESTS,
+        short_of_memory::TESTS,
         loading::TESTS,
         machine::TESTS,
         frozen::TESTS,
