@@ -29,6 +29,7 @@ mod markers;
 mod module;
 mod oracle;
 mod perf_event;
+mod places;
 mod podman;
 mod queue;
 mod records;
