@@ -59,11 +59,13 @@ mod stack_ids;
 mod stack_kinds;
 mod stacks;
 mod static_probes;
+mod task_capsules;
 mod task_dump;
 mod task_options;
 mod task_requests;
 mod task_storm;
 mod task_switches;
+mod task_top;
 mod task_views;
 mod tasks;
 mod unwind;
@@ -307,6 +309,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         task_switches::TESTS,
         cpu_times::TESTS,
         task_views::TESTS,
+        task_top::TESTS,
+        task_capsules::TESTS,
         task_options::TESTS,
         capsule::TESTS,
         capsule::endings::TESTS,
