@@ -11,7 +11,7 @@ MIRROR ?=
 ACCEL ?= auto
 # For make test: the name of the one test to run.
 ONLY ?=
-# For make test: the stage to run, without all others: races, sanitised, lockdep.
+# For make test: the stage to run, without all others: races, sanitized, lockdep.
 STAGE ?=
 # For make test and quick: the order of the tests; empty: one of the commit.
 SEED ?=

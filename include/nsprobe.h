@@ -826,7 +826,7 @@ struct nsprobe_detach {
 /*
  * The counters of one probe. A hit is counted in hits when its handler begins,
  * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
- * off, frozen, turned_away and lost_full when it is done: the difference is the
+ * off, frozen, lost_full and turned_away when it is done: the difference is the
  * number of hits being handled at the moment, zero when no traced task is in a
  * handler, and for good after struct nsprobe_detach, which waits for them.
  */

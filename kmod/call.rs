@@ -8,7 +8,10 @@
 //! round again; a return that finds its slot taken over has no values, and no
 //! wrong ones.
 
-use crate::common::program::KEPT_MAX;
+use crate::{
+    common::program::KEPT_MAX,
+    sys::memory::{self, GFP_REQUEST}, //
+};
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release}, //
@@ -72,9 +75,9 @@ pub(crate) struct Calls {
 impl Calls {
     /// None under way.
     pub(crate) fn new() -> Result<Self> {
-        let mut slots = KVVec::with_capacity(SLOTS, GFP_KERNEL_ACCOUNT)?;
+        let mut slots = memory::room(SLOTS)?;
         for _ in 0..SLOTS {
-            slots.push(Slot::default(), GFP_KERNEL_ACCOUNT)?;
+            slots.push(Slot::default(), GFP_REQUEST)?;
         }
         Ok(Calls {
             slots,

@@ -15,6 +15,7 @@ use crate::{
     },
     object::{Identified, Objects},
     sys::{
+        memory::{self, GFP_REQUEST},
         returns,
         scratch::Desk,
         user_mem::NoFaults,
@@ -47,10 +48,10 @@ impl Copies {
     /// Nothing copied.
     pub(crate) fn new() -> Result<Self> {
         let count = nr_cpu_ids() as usize;
-        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::room(count)?;
         for _ in 0..count {
             let desk = Desk::new(MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX))?;
-            all.push(desk, GFP_KERNEL_ACCOUNT)?;
+            all.push(desk, GFP_REQUEST)?;
         }
         Ok(Copies(all))
     }

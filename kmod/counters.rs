@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What became of a probe's hits, on each CPU.
 
+use crate::sys::memory::{self, GFP_REQUEST};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::{
     cpu::nr_cpu_ids,
@@ -93,9 +94,9 @@ impl Counters {
     /// All zero.
     pub(crate) fn new() -> Result<Self> {
         let count = nr_cpu_ids() as usize;
-        let mut counters = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut counters = memory::room(count)?;
         for _ in 0..count {
-            counters.push(OnCpu::default(), GFP_KERNEL_ACCOUNT)?;
+            counters.push(OnCpu::default(), GFP_REQUEST)?;
         }
         Ok(Counters(counters))
     }

@@ -15,6 +15,7 @@ use crate::{
         any_task::{AnyTask, Home},
         each_cpu,
         lock::{raw_lock, RawLock},
+        memory::{self, GFP_REQUEST},
         swap::Reading,
         task::Current, //
     },
@@ -74,14 +75,14 @@ impl CpuTable {
     /// So many rows for each CPU.
     pub(crate) fn new(rows: usize) -> Result<Self> {
         let count = nr_cpu_ids() as usize;
-        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::room(count)?;
         for _ in 0..count {
             let on = OnCpu {
-                rows: KVVec::from_elem(Row::default(), rows, GFP_KERNEL_ACCOUNT)?,
+                rows: memory::filled(rows, Row::default())?,
                 running: Running::Unknown,
                 turned_away_ns: 0,
             };
-            all.push(raw_lock!(on), GFP_KERNEL_ACCOUNT)?;
+            all.push(raw_lock!(on), GFP_REQUEST)?;
         }
         Ok(CpuTable(all))
     }

@@ -26,6 +26,7 @@ use crate::{
         fops::Driver,
         held::Opened,
         inode::PinnedInode,
+        memory::{self, GFP_REQUEST},
         task::{
             is_capable,
             is_locked_down,
@@ -84,7 +85,7 @@ impl Driver for Device {
     fn open() -> Result<Pin<KBox<Self>>> {
         require_capabilities()?;
         let session = Session::open()?;
-        Ok(KBox::pin(Device { session }, GFP_KERNEL_ACCOUNT)?)
+        Ok(KBox::pin(Device { session }, GFP_REQUEST)?)
     }
 
     fn ioctl(self: Pin<&Self>, cmd: u32, arg: UserPtr) -> Result<isize> {
@@ -215,7 +216,7 @@ fn attach(session: &Session, arg: UserPtr) -> Result {
         abi::ATTACH_MAX,
     )?;
     let mut probes = at.read_all::<abi::Probe>()?;
-    let mut ids = KVVec::with_capacity(probes.len(), GFP_KERNEL_ACCOUNT)?;
+    let mut ids = memory::room(probes.len())?;
     if let Err(RefusedAt { index, refused }) = session.attach(&mut probes) {
         let Refused(error, reason) = refused;
         request.value.failed = index;
@@ -366,7 +367,7 @@ fn rows(session: &Session, arg: UserPtr) -> Result {
     }
     let buffer = UserPtr::from_addr(usize::try_from(rows.buffer)?);
     let mut writer = UserSlice::new(buffer, rows.buffer_bytes as usize).writer();
-    let mut row = KVVec::with_capacity(table.shape().row_words(), GFP_KERNEL)?;
+    let mut row = memory::room(table.shape().row_words())?;
     let mut index = rows.next as usize;
     rows.count = 0;
     while index < count && writer.len() >= row_bytes {

@@ -12,7 +12,10 @@ use crate::{
         unwind::{Base, Rule, Saved}, //
     },
     memo::{Fresh, Memo, MEMOS},
-    sys::vma::Layout,
+    sys::{
+        memory::{self, GFP_REQUEST},
+        vma::Layout, //
+    },
 };
 use core::sync::atomic::{
     AtomicBool,
@@ -193,11 +196,11 @@ impl MappingCache {
     /// Nothing kept.
     pub(crate) fn new() -> Result<Self> {
         let count = nr_cpu_ids() as usize;
-        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::room(count)?;
         for _ in 0..count {
-            let mut rules = KVVec::with_capacity(RULES, GFP_KERNEL_ACCOUNT)?;
+            let mut rules = memory::room(RULES)?;
             for _ in 0..RULES {
-                rules.push(KeptRule::default(), GFP_KERNEL_ACCOUNT)?;
+                rules.push(KeptRule::default(), GFP_REQUEST)?;
             }
             let mut on = OnCpu {
                 rules,
@@ -207,7 +210,7 @@ impl MappingCache {
             for memo in &mut on.memos {
                 *memo = Memo::new()?;
             }
-            all.push(on, GFP_KERNEL_ACCOUNT)?;
+            all.push(on, GFP_REQUEST)?;
         }
         Ok(MappingCache(all))
     }

@@ -14,9 +14,9 @@ use crate::{
     common::record::StackEnd,
     stack::Request,
     sys::{
+        memory::zeroed,
         regs::RegisterFile,
-        user_mem::{NoFaults, Step},
-        zeroed::zeroed, //
+        user_mem::{NoFaults, Step}, //
     },
 };
 use core::sync::atomic::{

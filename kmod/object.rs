@@ -21,6 +21,7 @@ use crate::{
         self,
         held::{HeldFile, HeldRoot},
         lock::{raw_lock, RawLock},
+        memory::{self, GFP_REQUEST},
         program_start::Program,
         swap::{self, Reading, Swap},
         user_mem,
@@ -120,17 +121,13 @@ pub(crate) struct Identified {
 impl Objects {
     /// An empty table.
     pub(crate) fn new() -> Result<Self> {
-        let mut slots = KVVec::with_capacity(OBJECTS_MAX as usize, GFP_KERNEL_ACCOUNT)?;
+        let mut slots = memory::room(OBJECTS_MAX as usize)?;
         for _ in 0..OBJECTS_MAX {
-            slots.push(Slot::new(), GFP_KERNEL_ACCOUNT)?;
-        }
-        let mut index = KVVec::with_capacity(PLACES, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..PLACES {
-            index.push(AtomicU32::new(0), GFP_KERNEL_ACCOUNT)?;
+            slots.push(Slot::new(), GFP_REQUEST)?;
         }
         Ok(Objects {
             slots,
-            index,
+            index: memory::zeroed(PLACES)?,
             count: raw_lock!(0),
             row_bytes: AtomicU64::new(0),
             dropped: AtomicU32::new(0),
@@ -270,7 +267,7 @@ impl Objects {
     /// Keeps the rows of a file; its id. Task context.
     pub(crate) fn give_rows(&self, key: FileKey, rows: Rows) -> Result<u32> {
         let bytes = rows.bytes();
-        let rows = KBox::new(rows, GFP_KERNEL_ACCOUNT)?;
+        let rows = KBox::new(rows, GFP_REQUEST)?;
         let id = {
             let mut count = self.count.lock();
             self.add(&mut count, key).map_err(|_| ENOSPC)?

@@ -50,6 +50,7 @@ use crate::{
         cond_resched,
         inode::{PinnedInode, ReadableFile},
         later::Slots,
+        memory::{self, GFP_REQUEST},
         tracepoint::Forks,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
@@ -109,7 +110,7 @@ impl LastFile {
             Some(known) if known.0 == fd => known,
             _ => {
                 let file = ReadableFile::from_fd(fd)?;
-                let inode = Arc::new(file.inode()?, GFP_KERNEL_ACCOUNT)?;
+                let inode = Arc::new(file.inode()?, GFP_REQUEST)?;
                 (fd, file, inode)
             }
         };
@@ -154,7 +155,7 @@ impl Probes {
         if filter.followed.is_some() && self.forks.is_none() {
             self.forks = Some(Forks::new(Follower(shared.clone()))?);
         }
-        let filter = KBox::new(filter, GFP_KERNEL_ACCOUNT)?;
+        let filter = KBox::new(filter, GFP_REQUEST)?;
         let (before, result) = shared
             .filter
             .replace(Some(filter), || self.batch.ask_again());
@@ -235,7 +236,7 @@ impl Probes {
             state: State::Prepared,
             counters: probe.counters.clone(),
         };
-        self.known.push(known, GFP_KERNEL_ACCOUNT)?;
+        memory::push(&mut self.known, known)?;
         self.batch.prepare(place, ends, probe)?;
         request.id = id;
         Ok(())
@@ -298,7 +299,7 @@ impl Probes {
             writes_left: AtomicU32::new(request.max_writes),
             limits,
             runaway: request.runaway,
-            counters: Arc::new(Counters::new()?, GFP_KERNEL_ACCOUNT)?,
+            counters: Arc::new(Counters::new()?, GFP_REQUEST)?,
             shared: shared.clone(),
         };
         let place = Place {

@@ -12,6 +12,7 @@ use crate::{
         text::{self, LINE_BYTES_MAX}, //
     },
     ring::Rings,
+    sys::memory::GFP_REQUEST,
 };
 use core::fmt;
 use kernel::{
@@ -72,9 +73,9 @@ impl Reader {
             return Ok(());
         }
         let room = RECORD_BYTES_MAX.max(LINE_BYTES_MAX);
-        self.rest.bytes = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
-        self.record = KVec::from_elem(0, RECORD_BYTES_MAX / 8, GFP_KERNEL_ACCOUNT)?;
-        self.positions = KVec::from_elem(0, rings.as_slice().len(), GFP_KERNEL_ACCOUNT)?;
+        self.rest.bytes = KVec::with_capacity(room, GFP_REQUEST)?;
+        self.record = KVec::from_elem(0, RECORD_BYTES_MAX / 8, GFP_REQUEST)?;
+        self.positions = KVec::from_elem(0, rings.as_slice().len(), GFP_REQUEST)?;
         self.skip_overwritten(rings);
         Ok(())
     }
@@ -159,9 +160,7 @@ impl Reader {
         self.rest.bytes.clear();
         self.rest.at = 0;
         if !as_text {
-            self.rest
-                .bytes
-                .extend_from_slice(record, GFP_KERNEL_ACCOUNT)?;
+            self.rest.bytes.extend_from_slice(record, GFP_REQUEST)?;
             return Ok(());
         }
         if let Ok(Some((Some(record), _))) = Record::parse(record) {

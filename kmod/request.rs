@@ -9,7 +9,10 @@ use crate::{
         program::Step,
         unwind::Rule, //
     },
-    sys::cond_resched,
+    sys::{
+        cond_resched,
+        memory::{self, GFP_REQUEST}, //
+    },
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -141,9 +144,9 @@ impl Array {
 
     /// All of them.
     pub(crate) fn read_all<T: Plain>(&self) -> Result<KVVec<T>> {
-        let mut all = KVVec::with_capacity(self.count as usize, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::room(self.count as usize)?;
         for index in 0..self.count {
-            all.push(self.read(index)?, GFP_KERNEL_ACCOUNT)?;
+            all.push(self.read(index)?, GFP_REQUEST)?;
         }
         Ok(all)
     }
@@ -154,7 +157,7 @@ impl Array {
             return Err(EINVAL);
         }
         let count = self.count as usize;
-        let mut all = KVVec::from_elem(T::default(), count, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::zeroed::<T>(count)?;
         let mut at = self.at;
         for chunk in all.chunks_mut(CHUNK_BYTES / size_of::<T>()) {
             let bytes = chunk.as_mut_bytes();

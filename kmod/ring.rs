@@ -25,6 +25,7 @@ use crate::{
         self,
         irq_wake::IrqWake,
         lock::{raw_lock, RawLock},
+        memory::{self, Blamed, GFP_REQUEST},
         pages::RingPages,
     },
 };
@@ -280,9 +281,12 @@ impl Rings {
     /// One ring for each possible CPU.
     pub(crate) fn new(geometry: Geometry, watermark: u64, overwrite: bool) -> Result<Self> {
         let count = nr_cpu_ids() as usize;
-        let mut rings = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let bytes = RingPages::stride(geometry).saturating_mul(count as u64);
+        memory::look_for(bytes)?;
+        let _blamed = Blamed::new();
+        let mut rings = KVec::with_capacity(count, GFP_REQUEST)?;
         for _ in 0..count {
-            rings.push(Ring::new(geometry, overwrite)?, GFP_KERNEL_ACCOUNT)?;
+            rings.push(Ring::new(geometry, overwrite)?, GFP_REQUEST)?;
         }
         Ok(Rings {
             rings,

@@ -30,6 +30,7 @@ use crate::{
     reader::Reader,
     ring::Rings,
     shared::Shared,
+    sys::memory::GFP_REQUEST,
     table::Table,
     task_events::TaskEvents,
     task_trace::{Failed, TaskTrace, Wanted},
@@ -112,7 +113,7 @@ impl Session {
                 tasks <- new_mutex!(TaskTrace::new()),
                 tally: Tally::new(),
             }),
-            GFP_KERNEL_ACCOUNT,
+            GFP_REQUEST,
         )
     }
 
@@ -158,8 +159,8 @@ impl Session {
         if probes.programs.len() >= PROGRAMS_MAX as usize {
             return Err(ENOSPC);
         }
-        let program = Arc::new(program, GFP_KERNEL_ACCOUNT)?;
-        probes.programs.push(program, GFP_KERNEL_ACCOUNT)?;
+        let program = Arc::new(program, GFP_REQUEST)?;
+        probes.programs.push(program, GFP_REQUEST)?;
         Ok(probes.programs.len() as u32)
     }
 
@@ -180,8 +181,8 @@ impl Session {
         if total > TABLE_BYTES_MAX || probes.tables.len() >= TABLES_MAX as usize {
             return Err(ENOSPC);
         }
-        let table = Arc::new(Table::new(shape)?, GFP_KERNEL_ACCOUNT)?;
-        probes.tables.push(table, GFP_KERNEL_ACCOUNT)?;
+        let table = Arc::new(Table::new(shape)?, GFP_REQUEST)?;
+        probes.tables.push(table, GFP_REQUEST)?;
         probes.table_bytes = total;
         Ok(probes.tables.len() as u32)
     }

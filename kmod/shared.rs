@@ -12,6 +12,7 @@ use crate::{
     stacks::Stacks,
     sys::{
         later::Slots,
+        memory::GFP_REQUEST,
         swap::Swap,
         task::Current,
         tracepoint::ForkHook, //
@@ -67,7 +68,7 @@ impl Shared {
                 late: SetOnce::new(),
                 waiter <- Waiter::new(),
             }),
-            GFP_KERNEL_ACCOUNT,
+            GFP_REQUEST,
         )
     }
 

@@ -8,7 +8,7 @@
 
 use crate::{
     common::{abi::STACK_TABLE_WORDS, table::hash},
-    sys::{self, zeroed::zeroed},
+    sys::{self, memory::zeroed},
 };
 use core::sync::atomic::{
     AtomicU32,

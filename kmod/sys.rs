@@ -10,6 +10,7 @@
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
 //! - [`later`]: what a task does on its way back to user space;
 //! - [`lock`]: a spin lock that may be taken in any context;
+//! - [`memory`]: what requests allocate, which nobody else has to make room for;
 //! - [`pages`]: the memory of a ring, and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
 //! - [`program_start`]: the program that a task starts, and its arguments;
@@ -26,8 +27,7 @@
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: user memory, without ever faulting;
 //! - [`vma`]: mappings of the current task, and the files behind them;
-//! - [`worker`]: work that no signal of the caller disturbs;
-//! - [`zeroed`]: vectors of zeroes, as the allocator gives them.
+//! - [`worker`]: work that no signal of the caller disturbs.
 //!
 //! Counters and ring positions use `core::sync::atomic`: the kernel crate's
 //! `Atomic` calls an out-of-line C helper for each operation (no
@@ -44,6 +44,7 @@ pub(crate) mod irq_wake;
 pub(crate) mod kernel_stack;
 pub(crate) mod later;
 pub(crate) mod lock;
+pub(crate) mod memory;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
 pub(crate) mod program_start;
@@ -62,7 +63,6 @@ pub(crate) mod uprobe;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
 pub(crate) mod worker;
-pub(crate) mod zeroed;
 
 use kernel::{
     bindings,

@@ -15,7 +15,10 @@ use crate::{
             ROW_WORDS, WAYS,
         },
     },
-    sys,
+    sys::{
+        self,
+        memory::{self, GFP_REQUEST}, //
+    },
 };
 use core::sync::atomic::{
     AtomicU64,
@@ -92,15 +95,11 @@ impl Table {
     /// An empty table.
     pub(crate) fn new(shape: Shape) -> Result<Self> {
         let count = shape.rows.checked_mul(shape.kept_words()).ok_or(EINVAL)?;
-        let mut words = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..count {
-            words.push(AtomicU64::new(0), GFP_KERNEL_ACCOUNT)?;
-        }
         Ok(Table {
             shape,
             stride: shape.kept_words(),
             seed: sys::random(),
-            words,
+            words: memory::zeroed(count)?,
             turned_away: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
         })
@@ -265,7 +264,7 @@ impl Table {
         out.clear();
         place.copy_head(&self.shape, out)?;
         for word in place.0.get(KEY..).unwrap_or(&[]) {
-            out.push(word.load(Relaxed), GFP_KERNEL)?;
+            out.push(word.load(Relaxed), GFP_REQUEST)?;
         }
         core::sync::atomic::fence(Acquire);
         // Freed, or given to another key, while it was copied.
@@ -420,7 +419,7 @@ impl<'a> Place<'a> {
             let word = bytes
                 .first_chunk()
                 .map_or(0, |word| u64::from_ne_bytes(*word));
-            out.push(word, GFP_KERNEL)?;
+            out.push(word, GFP_REQUEST)?;
         }
         Ok(())
     }

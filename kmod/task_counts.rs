@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What became of the events of tasks, by kind and on each CPU.
 
-use crate::common::abi::{TaskCount, TASK_KINDS};
+use crate::{
+    common::abi::{TaskCount, TASK_KINDS},
+    sys::memory::{self, GFP_REQUEST}, //
+};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::{
     cpu::nr_cpu_ids,
@@ -62,9 +65,9 @@ impl TaskCounts {
     /// All zero.
     pub(crate) fn new() -> Result<Self> {
         let count = nr_cpu_ids() as usize;
-        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::room(count)?;
         for _ in 0..count {
-            all.push(OnCpu::default(), GFP_KERNEL_ACCOUNT)?;
+            all.push(OnCpu::default(), GFP_REQUEST)?;
         }
         Ok(TaskCounts(all))
     }

@@ -21,6 +21,7 @@ use crate::{
         self,
         any_task::{AnyTask, Look},
         cond_resched,
+        memory::{self, GFP_REQUEST},
         remote_mm::{RemoteMm, Seen},
         task::is_killed,
         task_walk::next_task, //
@@ -81,7 +82,7 @@ impl<'a> TaskDump<'a> {
             shared,
             events,
             flags,
-            words: KVVec::with_capacity(GATHERED, GFP_KERNEL)?,
+            words: memory::room(GATHERED)?,
             levels: Levels::new(),
             out,
             count: 0,
@@ -190,7 +191,7 @@ impl<'a> TaskDump<'a> {
     fn put_task(&mut self, found: &mut Found) -> Result {
         let mut args = KVVec::new();
         if let (true, Some(memory)) = (self.flags & DUMP_ARGS != 0, &found.memory) {
-            args = KVVec::from_elem(0u64, TASK_ARGS_MAX / 8, GFP_KERNEL)?;
+            args = memory::zeroed(TASK_ARGS_MAX / 8)?;
             let read = memory.read_args(&mut args);
             let record = &mut found.described.record;
             record.args_bytes = read.found as u32;
@@ -206,12 +207,12 @@ impl<'a> TaskDump<'a> {
             .wrapping_add(levels.len())
             .wrapping_add(args.len());
         let out = &mut self.words;
-        out.push(header(KIND_TASK, words), GFP_KERNEL)?;
+        out.push(header(KIND_TASK, words), GFP_REQUEST)?;
         found
             .described
-            .with_words(|task| out.extend_from_slice(task, GFP_KERNEL))?;
-        out.extend_from_slice(levels, GFP_KERNEL)?;
-        out.extend_from_slice(&args, GFP_KERNEL)?;
+            .with_words(|task| out.extend_from_slice(task, GFP_REQUEST))?;
+        out.extend_from_slice(levels, GFP_REQUEST)?;
+        out.extend_from_slice(&args, GFP_REQUEST)?;
         Ok(())
     }
 
@@ -232,7 +233,7 @@ impl<'a> TaskDump<'a> {
                 left_out = left_out.saturating_add(1);
                 return Ok(());
             }
-            mappings.push(self.mapping(seen, described.pid), GFP_KERNEL)?;
+            mappings.push(self.mapping(seen, described.pid), GFP_REQUEST)?;
             Ok(())
         });
         match seen {
@@ -252,13 +253,13 @@ impl<'a> TaskDump<'a> {
             ..MappingsRecord::default()
         };
         let words = MAPPINGS_WORDS.wrapping_add(mappings.len().wrapping_mul(MAPPING_WORDS));
-        self.words.push(header(KIND_MAPPINGS, words), GFP_KERNEL)?;
+        self.words.push(header(KIND_MAPPINGS, words), GFP_REQUEST)?;
         let head: &[u64; MAPPINGS_WORDS] = transmute_ref!(&head);
         self.words
-            .extend_from_slice(crate::shared::body_of(head), GFP_KERNEL)?;
+            .extend_from_slice(crate::shared::body_of(head), GFP_REQUEST)?;
         for mapping in &mappings {
             let mapping: &[u64; MAPPING_WORDS] = transmute_ref!(mapping);
-            self.words.extend_from_slice(mapping, GFP_KERNEL)?;
+            self.words.extend_from_slice(mapping, GFP_REQUEST)?;
         }
         Ok(true)
     }

@@ -28,6 +28,7 @@ use crate::{
         self,
         any_task::{AnyTask, Look},
         lock::{raw_lock, RawLock},
+        memory::{self, GFP_REQUEST},
         program_start::{read_args, Args, Program},
         swap::Reading,
         task::Current,
@@ -283,10 +284,10 @@ impl TaskEvents {
 fn args_room() -> Result<KVVec<RawLock<KVVec<u64>>>> {
     let count = nr_cpu_ids() as usize;
     let words = crate::common::task::TASK_ARGS_MAX / 8;
-    let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+    let mut all = memory::room(count)?;
     for _ in 0..count {
-        let room = KVVec::from_elem(0, words, GFP_KERNEL_ACCOUNT)?;
-        all.push(raw_lock!(room), GFP_KERNEL_ACCOUNT)?;
+        let room = memory::zeroed(words)?;
+        all.push(raw_lock!(room), GFP_REQUEST)?;
     }
     Ok(all)
 }

@@ -5,7 +5,10 @@ use crate::{
     common::abi::{TASKS_CPU, TASKS_UNFILTERED},
     cpu_times::CpuTable,
     shared::Shared,
-    sys::task_points::Listening,
+    sys::{
+        memory::GFP_REQUEST,
+        task_points::Listening, //
+    },
     task_events::TaskEvents,
 };
 use kernel::{
@@ -93,7 +96,7 @@ impl TaskTrace {
             Some(running) => running,
             None => {
                 let events = TaskEvents::new(shared.clone())?;
-                let events = Arc::new(events, GFP_KERNEL_ACCOUNT)?;
+                let events = Arc::new(events, GFP_REQUEST)?;
                 Running {
                     listening: Listening::new(events.clone())?,
                     events,

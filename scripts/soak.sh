@@ -299,6 +299,8 @@ SCALE=1 scripts/soak.sh race garbage   # parts
   are its arguments. None is there twice or out of order; what is missing is counted as lost
   and was announced. A tenth has stacks, the same in all calls of a thread.
 - **probes_one_inode**, **probes_many_inodes** (64 on each of 1,024): each counts its own hits.
+- **probes_of_a_session**: a session that has had as many as there are ids makes no more, and
+  others do.
 - **race**: four threads attach and detach a counter, a record, a stack and a return where
   four others call. No probe is hit behind its detach, and one that stays counts every call.
 - **sessions** (64 at once), **loads** (200 of them while four threads call), **killed_readers**:

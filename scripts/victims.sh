@@ -4,19 +4,20 @@
 #
 # Inputs:  FOLDER; qemu-test/victims/*.c and *.cc. A line "flags: …" in a
 #          file's first comment is given to the compiler after the defaults.
-# Outputs: FOLDER/NAME for each NAME.c. Only what is older than its source is
-#          made again.
+# Outputs: FOLDER/NAME for each NAME.c. Only what is older than its source, or than the
+#          header, is made again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 folder=$1
 sources=$PROJECT/qemu-test/victims
 
+header=$sources/orders.h
 stale=
 for file in "$sources"/*.c; do
     [ -e "$file" ] || continue
     program=$folder/$(basename "$file" .c)
     # shellcheck disable=SC3013 # dash has it, and POSIX since 2024
-    [ "$program" -nt "$file" ] || stale="$stale $file"
+    { [ "$program" -nt "$file" ] && [ "$program" -nt "$header" ]; } || stale="$stale $file"
 done
 [ -n "$stale" ] || exit 0
 

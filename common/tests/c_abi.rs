@@ -61,6 +61,19 @@ fn the_reference_is_what_the_sources_say() {
     check_or_update(path, &reference::filled_in(&text));
 }
 
+/// What hits end as, wherever it is written.
+#[test]
+fn the_conservation_law_is_one() {
+    let ends = nsprobe_common::abi::Counters::default().ends();
+    let law = format!("`hits = {}`", ends.map(|(name, _)| name).join(" + "));
+    for path in ["docs/abi.md", "ARCHITECTURE.md", "kmod/probe.rs"] {
+        let text = fs::read_to_string(project().join(path)).unwrap();
+        let words = text.split_whitespace().filter(|word| *word != "//!");
+        let text = words.collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&law), "{path} has another law than {law}");
+    }
+}
+
 /// A struct, field or constant that the sources have and `layout` does not
 /// know would escape the comparison with the C compiler.
 #[test]

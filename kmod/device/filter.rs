@@ -10,6 +10,7 @@ use crate::{
     sys::{
         cgroup::Cgroup,
         estale,
+        memory::GFP_REQUEST,
         task::{Namespace, Process},
         thread::Thread, //
     },
@@ -70,14 +71,14 @@ fn tasks(wanted: &abi::Filter) -> Result<Tasks> {
         (Some(()), None) => {
             let mut all = KVec::new();
             for number in find(wanted.pids, wanted.pid_count)?.read_all::<u32>()? {
-                all.push(Process::find(number)?, GFP_KERNEL_ACCOUNT)?;
+                all.push(Process::find(number)?, GFP_REQUEST)?;
             }
             Ok(Tasks::Processes(all))
         }
         (None, Some(())) => {
             let mut all = KVec::new();
             for number in find(wanted.tids, wanted.tid_count)?.read_all::<u32>()? {
-                all.push(Thread::find(number)?, GFP_KERNEL_ACCOUNT)?;
+                all.push(Thread::find(number)?, GFP_REQUEST)?;
             }
             Ok(Tasks::Threads(all))
         }
@@ -106,13 +107,13 @@ fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
         (None, None) => (),
         (Some(()), None) => {
             let one = namespace(wanted.pidns_pid, wanted.pidns_inum)?;
-            all.push(one, GFP_KERNEL_ACCOUNT)?;
+            all.push(one, GFP_REQUEST)?;
         }
         (None, Some(())) => {
             let (bytes, max) = (size_of::<abi::PidNamespace>(), abi::FILTER_PIDNS_MAX);
             let at = Array::new(wanted.pidns_list, bytes as u32, wanted.pidns_count, max)?;
             for one in at.read_all::<abi::PidNamespace>()? {
-                all.push(namespace(one.pid, one.inum)?, GFP_KERNEL_ACCOUNT)?;
+                all.push(namespace(one.pid, one.inum)?, GFP_REQUEST)?;
             }
         }
         (Some(()), Some(())) => return Err(EINVAL),

@@ -13,7 +13,7 @@ use crate::{
     cpu_times::CpuTable,
     request::Request,
     session::Session,
-    sys::{self, cond_resched},
+    sys::{self, cond_resched, memory::GFP_REQUEST},
     task_dump::TaskDump,
     task_trace::{Failed, Wanted},
 };
@@ -119,7 +119,7 @@ pub(super) fn cpu_times(session: &Session, arg: UserPtr) -> Result {
 
 /// Writes the rows from place `from` on, as many as fit: where to go on, and how many.
 fn copy_rows(table: &CpuTable, from: usize, out: &mut UserSliceWriter) -> Result<(usize, u32)> {
-    let mut rows = KVec::with_capacity(ROWS_AT_ONCE, GFP_KERNEL)?;
+    let mut rows = KVec::with_capacity(ROWS_AT_ONCE, GFP_REQUEST)?;
     let (mut at, mut count) = (from, 0u32);
     while at < table.places() {
         let fit = (out.len() / size_of::<CpuTime>()).min(ROWS_AT_ONCE);

@@ -6,7 +6,10 @@
 //! that is stuck in one keeps them, and no session waits for it. When the module goes no
 //! work is left but maybe its last instructions, which [`Tails`] waits for.
 
-use super::shim;
+use super::{
+    memory::{self, GFP_REQUEST},
+    shim, //
+};
 use core::{
     cell::UnsafeCell,
     marker::PhantomData,
@@ -66,7 +69,7 @@ pub(crate) struct Ticket<'a, O: Later> {
 impl<O: Later> Slots<O> {
     /// Room for so many.
     pub(crate) fn new(count: usize) -> Result<Arc<Self>> {
-        let mut all = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut all = memory::room(count)?;
         for _ in 0..count {
             // INVARIANT: Nobody has taken it.
             let slot = Slot {
@@ -74,9 +77,9 @@ impl<O: Later> Slots<O> {
                 taken: AtomicBool::new(false),
                 left: UnsafeCell::new(None),
             };
-            all.push(slot, GFP_KERNEL_ACCOUNT)?;
+            all.push(slot, GFP_REQUEST)?;
         }
-        Ok(Arc::new(Slots(all), GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(Slots(all), GFP_REQUEST)?)
     }
 
     /// The right to leave a job, when there is room. Any context.

@@ -7,6 +7,7 @@
 
 use super::{
     lock::{raw_lock, RawLock},
+    memory::{self, GFP_REQUEST},
     shim,
     task::Pid,
 };
@@ -67,9 +68,9 @@ pub(crate) struct PidSet {
 impl PidSet {
     /// An empty set.
     pub(crate) fn new(kind: Kind) -> Result<Self> {
-        let mut slots = KVVec::with_capacity(SLOTS, GFP_KERNEL_ACCOUNT)?;
+        let mut slots = memory::room(SLOTS)?;
         for _ in 0..SLOTS {
-            slots.push(Slot::new(core::ptr::null_mut()), GFP_KERNEL_ACCOUNT)?;
+            slots.push(Slot::new(core::ptr::null_mut()), GFP_REQUEST)?;
         }
         Ok(PidSet {
             slots,

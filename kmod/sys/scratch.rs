@@ -2,6 +2,7 @@
 //! Room for words without an allocation: on the stack, not zeroed first (a hit should pay
 //! for the words it writes, not for those that it could), or kept for one context at a time.
 
+use super::memory;
 use core::{
     cell::UnsafeCell,
     mem::MaybeUninit,
@@ -100,7 +101,7 @@ impl Desk {
         // INVARIANT: Nobody has taken it.
         Ok(Desk {
             taken: AtomicBool::new(false),
-            words: UnsafeCell::new(KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?),
+            words: UnsafeCell::new(memory::zeroed(count)?),
         })
     }
 

@@ -17,6 +17,12 @@ extern "C" {
     /// `__vmalloc()` of zeroed pages; NULL where memory is short: it does not invoke the OOM
     /// killer. Sleeps.
     pub(super) fn nsprobe_vmalloc(bytes: usize) -> *mut c_void;
+    /// As `kvmalloc()`, with what `nsprobe_vmalloc` has of flags: first from `kmalloc()`, where
+    /// that costs nobody anything, then from `vmalloc_huge()`. Of several pages. May sleep.
+    pub(super) fn nsprobe_kvmalloc(bytes: usize, zeroed: bool) -> *mut c_void;
+    /// Whether the OOM killer takes the current process before all others from now on. Task
+    /// context.
+    pub(super) fn nsprobe_oom_origin(is: bool);
     /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
     pub(super) fn nsprobe_real_inode(file: *mut kernel::bindings::file) -> *mut inode;
     /// Takes an active reference of a superblock that has one.

@@ -16,6 +16,7 @@ mod calls;
 
 use super::{
     any_task::AnyTask,
+    memory::GFP_REQUEST,
     shim,
     swap::{Reading, Swap},
     tracepoint::find, //
@@ -226,7 +227,7 @@ impl Listening {
     /// Nothing is told yet. `EBUSY` when too many listen.
     pub(crate) fn new(hook: Arc<dyn TaskHook>) -> Result<Self> {
         let _registry = REGISTRY.lock();
-        let mut hook = KBox::new(hook, GFP_KERNEL_ACCOUNT)?;
+        let mut hook = KBox::new(hook, GFP_REQUEST)?;
         for (index, slot) in SLOTS.iter().enumerate() {
             match slot.fill(hook) {
                 Ok(()) => {

@@ -5,7 +5,11 @@
 //! that [`Registration`]'s end waits for. The tracepoints here are passed with
 //! interrupts on and preemption possible; still, hooks must not sleep.
 
-use super::{shim, task::Current};
+use super::{
+    memory::GFP_REQUEST,
+    shim,
+    task::Current, //
+};
 use core::{
     ffi::{c_void, CStr},
     ptr::NonNull, //
@@ -42,7 +46,7 @@ unsafe impl<H: ForkHook> Sync for Forks<H> {}
 impl<H: ForkHook> Forks<H> {
     /// Calls `hook` from now on.
     pub(crate) fn new(hook: H) -> Result<Self> {
-        let hook = KBox::new(hook, GFP_KERNEL_ACCOUNT)?;
+        let hook = KBox::new(hook, GFP_REQUEST)?;
         let point = find(c"sched_process_fork").ok_or(ENOENT)?;
         // SAFETY: The tracepoint is one of the kernel's own, its probes take what
         // `forked` takes (`shim.c` lets the compiler check that), and the hook stays

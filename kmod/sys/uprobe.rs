@@ -10,6 +10,7 @@ pub(crate) use super::regs::Regs;
 use super::{
     cond_resched,
     inode::PinnedInode,
+    memory::{self, GFP_REQUEST},
     task::Mm,
     worker::{self, Caller}, //
 };
@@ -223,15 +224,14 @@ impl<H: Hook> Batch<H> {
                 }),
                 hook,
             },
-            GFP_KERNEL_ACCOUNT,
+            GFP_REQUEST,
         )?;
         let member = Member {
             consumer,
             uprobe: None,
             place,
         };
-        self.members.push(member, GFP_KERNEL_ACCOUNT)?;
-        Ok(())
+        memory::push(&mut self.members, member)
     }
 
     /// Gives up what was prepared.
@@ -289,9 +289,9 @@ impl<H: Hook> Batch<H> {
         if self.members.is_empty() {
             return Ok(());
         }
-        let mut visitors = KVVec::with_capacity(self.members.len(), GFP_KERNEL)?;
+        let mut visitors = memory::room(self.members.len())?;
         for member in self.members.iter() {
-            visitors.push(Visitor::new(&member.consumer.hook), GFP_KERNEL)?;
+            visitors.push(Visitor::new(&member.consumer.hook), GFP_REQUEST)?;
         }
         let mut result = Ok(());
         worker::run(&mut |_| {

@@ -18,6 +18,7 @@ use kernel::{
     types::NotThreadSafe, //
 };
 use zerocopy::{FromBytes, IntoBytes};
+use zerocopy_derive::FromZeros;
 
 /// The memory is not there, or not the user's.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ impl Drop for NoFaults {
 
 /// What a step from a frame to its caller has read, and the word of the frame that it led
 /// to: `struct nsprobe_step` of `shim.c`.
-#[derive(Default)]
+#[derive(Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Step {
     /// Where the return address is.

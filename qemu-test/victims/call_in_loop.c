@@ -10,10 +10,10 @@
 // Prints "ready PID" first and "called N" when N calls are done (in all). Each
 // FUNCTION begins with the instruction of its name; the chain of callers is
 // FUNCTION, call_FUNCTION, work, main.
-#include <stdio.h>
+#include "orders.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FUNCTION(name, body)                                                    \
 	__asm__(".text\n.p2align 4\n.globl " #name "\n.type " #name ", @function\n" \
@@ -75,17 +75,16 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: call_in_loop FUNCTION [COUNT PAUSE_US]\n");
 		return 2;
 	}
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	if (argc == 4) {
 		work(call, called = atol(argv[2]), atol(argv[3]));
-		printf("called %ld\n", called);
+		say_called(called);
 		return 0;
 	}
-	for (long count; scanf("%ld", &count) == 1;) {
+	for (long count; is_told(&count);) {
 		if (count > 0)
 			work(call, count, 0);
-		printf("called %ld\n", called += count);
+		say_called(called += count);
 	}
 	return 0;
 }

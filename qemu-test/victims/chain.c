@@ -3,8 +3,7 @@
 //
 // A call chain of known names: main calls level_01, that level_02, and so on
 // to level_15, which calls bottom. A line of stdin is a number of calls.
-#include <stdio.h>
-#include <unistd.h>
+#include "orders.h"
 
 static volatile long sum;
 
@@ -38,12 +37,11 @@ int main(void)
 {
 	long called = 0;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		for (long i = 0; i < count; i++)
 			sum = level_01(i) + 1;
-		printf("called %ld\n", called += count);
+		say_called(called += count);
 	}
 	return 0;
 }

@@ -9,8 +9,7 @@
 //   g N  stores N in the global knob, calls look(), and gives what the knob is then
 //
 // "ready PID" comes first.
-#include <stdio.h>
-#include <unistd.h>
+#include "orders.h"
 
 volatile long knob = 1;
 static volatile long runs;
@@ -37,8 +36,7 @@ int main(void)
 	char what;
 	long n, result;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	while (scanf(" %c %ld", &what, &n) == 2) {
 		if (what == 'a') {
 			result = increment(n);
@@ -50,7 +48,7 @@ int main(void)
 			look();
 			result = knob;
 		}
-		printf("called %ld\n", result);
+		say_called(result);
 	}
 	return 0;
 }

@@ -11,13 +11,13 @@
 //   x  a new thread of the second
 //
 // Prints "ready PID" first, and "called N" when N calls are done in all.
+#include "orders.h"
+
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static char what;
 static long count;
@@ -101,8 +101,7 @@ int main(int argc, char **argv)
 	sem_init(&done, 0, 0);
 	if (pthread_create(&thread, NULL, second, NULL))
 		return 1;
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	while (scanf(" %c %ld", &what, &count) == 2) {
 		switch (what) {
 		case 'm':
@@ -121,7 +120,7 @@ int main(int argc, char **argv)
 		default:
 			fork_and_call(what == 'g' ? 2 : 1);
 		}
-		printf("called %ld\n", called += count);
+		say_called(called += count);
 	}
 	return 0;
 }

@@ -5,11 +5,11 @@
 // do the same, N levels deep, as far as it may make any.
 //
 // Prints "ready PID" first and "called N" (in all) when the processes of a line are gone.
+#include "orders.h"
+
 #include <err.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static long *called;
 
@@ -39,11 +39,10 @@ int main(void)
 	called = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (called == MAP_FAILED)
 		err(1, "mmap");
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	while (scanf("%ld", &levels) == 1) {
+	say_ready();
+	while (is_told(&levels)) {
 		explode(levels);
-		printf("called %ld\n", *called);
+		say_called(*called);
 	}
 	return 0;
 }

@@ -3,10 +3,10 @@
 //
 // For a line of stdin: calls in_parent_and_child ten times, forks a child that
 // does the same and then sleeps, and prints "called PID" with the child's.
+#include "orders.h"
+
 #include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 __attribute__((noinline)) void in_parent_and_child(void)
 {
@@ -24,8 +24,7 @@ int main(void)
 	int ready[2];
 	char byte;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	getchar();
 	ten_calls();
 	if (pipe(ready))
@@ -40,7 +39,7 @@ int main(void)
 	}
 	if (read(ready[0], &byte, 1) != 1)
 		return 1;
-	printf("called %d\n", child);
+	say_called(child);
 	while (getchar() != EOF)
 		;
 	return 0;

@@ -10,12 +10,13 @@
 // memory that nobody ever provides: a userfaultfd that is not read, and a file of a FUSE
 // file system, mounted at FOLDER, that does not answer reads.
 #define _GNU_SOURCE
+#include "orders.h"
+
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <linux/userfaultfd.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -25,7 +26,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define PAGE 4096ul
 #define HALF 24
@@ -235,9 +235,8 @@ int main(int argc, char **argv)
 		(unsigned long)filled(PAGE), (unsigned long)filled(0x7ffffffff000),
 	};
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		while (count-- > 0)
 			for (int i = 0; i < HALF; i++) {
 				unsigned long own = (unsigned long)__builtin_frame_address(0) - 2 * PAGE;
@@ -246,7 +245,7 @@ int main(int argc, char **argv)
 				called += enter_by_frame(own & -16, frames[i], 0);
 				called += enter(stacks[i], stacks[i], 0);
 			}
-		printf("called %ld\n", called);
+		say_called(called);
 	}
 	umount2(argv[1], MNT_DETACH);
 	return 0;

@@ -8,10 +8,10 @@
 //
 // Prints "ready PID" first; "called N" when the rounds are done, where N is how often
 // it came, in all, to what the word names: line, inlined or setjmp.
+#include "orders.h"
+
 #include <setjmp.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static volatile long sink, lines, inlined, jumps;
 static sigjmp_buf buffer;
@@ -40,16 +40,15 @@ int main(void)
 {
 	char word[16];
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	for (long count; scanf("%ld %15s", &count, word) == 2;) {
 		for (long i = 0; i < count; i++) {
 			sink = sink + odd_or_even(i) + every_third(i);
 			jumps = jumps + 1;
 			sigsetjmp(buffer, 0);
 		}
-		printf("called %ld\n", !strcmp(word, "line") ? lines :
-		       !strcmp(word, "inlined") ? inlined : jumps);
+		say_called(!strcmp(word, "line") ? lines :
+			   !strcmp(word, "inlined") ? inlined : jumps);
 	}
 	return 0;
 }

@@ -7,10 +7,10 @@
 // For each line of stdin, a number, it does so as often, and prints "called N" (in all).
 // "ready PID" comes first.
 #define _GNU_SOURCE
+#include "orders.h"
+
 #include <err.h>
-#include <stdio.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x10U
@@ -45,13 +45,12 @@ int main(void)
 {
 	long called = 0, count;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	while (scanf("%ld", &count) == 1) {
+	say_ready();
+	while (is_told(&count)) {
 		for (; count > 0; count--, called++)
 			if (through_new_file(called) != called + 1)
 				return 1;
-		printf("called %ld\n", called);
+		say_called(called);
 	}
 	return 0;
 }

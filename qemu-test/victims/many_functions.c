@@ -8,8 +8,7 @@
 //   many_functions
 //
 // Prints "ready PID" first and "called N" when N rounds are done (in all).
-#include <stdio.h>
-#include <unistd.h>
+#include "orders.h"
 
 __asm__(".text\n.altmacro\n"
 	".macro function number\n.p2align 4\n.globl many_\\number\n"
@@ -24,13 +23,12 @@ int main(void)
 	char *volatile first = (char *)many_100000;
 	long called = 0;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		for (long round = 0; round < count; round++)
 			for (long i = 0; i < 10000; i++)
 				((void (*)(void))(first + 16 * i))();
-		printf("called %ld\n", called += count);
+		say_called(called += count);
 	}
 	return 0;
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // flags: -O2 -Wall -Wextra
 //
-// A function of 60,000 one-byte instructions at places sixteen bytes apart, for
+// A function of 65,536 one-byte instructions at places sixteen bytes apart, for
 // tests that probe a lot. For each line of stdin it is called that often.
 //
 //   many_places
 //
 // Prints "ready PID" first and "called N" when N calls are done (in all). Behind
 // the function lies "trap", which is never run: the kernel puts no probe there.
-#include <stdio.h>
-#include <unistd.h>
+#include "orders.h"
 
 __asm__(".text\n.p2align 4\n.globl places\n.type places, @function\nplaces:\n"
-	".rept 60000\n.p2align 4\nnop\n.endr\n"
+	".rept 65536\n.p2align 4\nnop\n.endr\n"
 	"ret\n.size places, . - places\n"
 	".p2align 4\n.globl trap\n.type trap, @function\ntrap:\nint3\nret\n.size trap, . - trap\n");
 void places(void);
@@ -21,12 +20,11 @@ int main(void)
 {
 	long called = 0;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		for (long i = 0; i < count; i++)
 			places();
-		printf("called %ld\n", called += count);
+		say_called(called += count);
 	}
 	return 0;
 }

@@ -6,9 +6,9 @@
 // how many calls it has made in all.
 //
 //   many_stacks DEPTH
-#include <stdio.h>
+#include "orders.h"
+
 #include <stdlib.h>
-#include <unistd.h>
 
 static volatile long sum;
 static unsigned long path;
@@ -43,14 +43,13 @@ int main(int argc, char **argv)
 
 	if (depth <= 0)
 		return 2;
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		while (count-- > 0) {
 			path = called++;
 			go(depth);
 		}
-		printf("called %ld\n", called);
+		say_called(called);
 	}
 	return 0;
 }

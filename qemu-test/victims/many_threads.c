@@ -5,10 +5,10 @@
 //
 // Prints "ready PID", waits for a line of stdin, has every thread call
 // in_thread CALLS times, prints "called N" and waits for the end of stdin.
+#include "orders.h"
+
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static long calls;
 
@@ -30,15 +30,14 @@ int main(int argc, char **argv)
 	pthread_t ids[threads];
 
 	calls = argc > 2 ? atol(argv[2]) : 1;
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	getchar();
 	for (long i = 0; i < threads; i++)
 		if (pthread_create(&ids[i], NULL, thread, NULL))
 			return 1;
 	for (long i = 0; i < threads; i++)
 		pthread_join(ids[i], NULL);
-	printf("called %ld\n", threads * calls);
+	say_called(threads * calls);
 	while (getchar() != EOF)
 		;
 	return 0;

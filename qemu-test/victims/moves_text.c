@@ -15,14 +15,14 @@
 // Prints "ready PID" first and "called N" (in all) behind each line. Ends when a call gives what
 // it should not.
 #define _GNU_SOURCE
+#include "orders.h"
+
 #include <err.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define COPIES 4
 #define PAGE 4096
@@ -157,8 +157,7 @@ int main(int argc, char **argv)
 	spare = reserve(NULL);
 	for (int i = 0; i < COPIES; i++)
 		map(copies[i] = reserve(NULL));
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
+	say_ready();
 	while (scanf("%ld %15s", &count, what) == 2) {
 		if (!strcmp(what, "merge"))
 			merge();
@@ -170,7 +169,7 @@ int main(int argc, char **argv)
 		}
 		for (long i = 0; i < count * COPIES && !strcmp(what, "call"); i++)
 			call(copies[i % COPIES]);
-		printf("called %ld\n", called);
+		say_called(called);
 	}
 	return 0;
 }

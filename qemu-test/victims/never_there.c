@@ -5,14 +5,14 @@
 // userfaultfd that nobody reads), and so stays in the midst of it.
 //
 // Prints "ready PID" first.
+#include "orders.h"
+
 #include <err.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* The kernel does not emulate it: it runs on a page of the kernel's own. */
 long loads(long *);
@@ -32,8 +32,7 @@ int main(void)
 	range.range.len = 4096;
 	if (ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &range) != 0)
 		err(1, "userfaultfd");
-	printf("ready %d\n", getpid());
-	fflush(stdout);
+	say_ready();
 	getchar();
 	return loads(page) != 0;
 }

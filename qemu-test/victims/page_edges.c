@@ -6,8 +6,7 @@
 //
 // For each line of stdin, a number, it calls both that often, and prints "called N" (in all).
 // "ready PID" comes first.
-#include <stdio.h>
-#include <unistd.h>
+#include "orders.h"
 
 #define AT_LAST_BYTE(name, first)                                               \
 	__asm__(".text\n.p2align 12\n.skip 4095, 0xcc\n.globl " #name "\n"         \
@@ -22,13 +21,12 @@ int main(void)
 {
 	long called = 0, count;
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	while (scanf("%ld", &count) == 1) {
+	say_ready();
+	while (is_told(&count)) {
 		for (; count > 0; count--, called++)
 			if (one_byte(called) != called + 1 || goes_on(called) != called + 1)
 				return 1;
-		printf("called %ld\n", called);
+		say_called(called);
 	}
 	return 0;
 }

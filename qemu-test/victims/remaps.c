@@ -9,13 +9,13 @@
 // Makes the files, of a page each with the same code in them. Call number N goes
 // through file N % 2. Prints "ready PID" first and "called N" (in all) when the
 // calls of a line are done.
+#include "orders.h"
+
 #include <err.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 long in_the_middle(long);
 __asm__(".text\n.globl in_the_middle\n.type in_the_middle, @function\n"
@@ -57,17 +57,15 @@ int main(int argc, char **argv)
 	if (place == MAP_FAILED)
 		err(1, "mmap");
 	through = (long (*)(long, long (*)(long)))place;
-	printf("ready %d\n", getpid());
-	fflush(stdout);
-	while (scanf("%ld", &count) == 1) {
+	say_ready();
+	while (is_told(&count)) {
 		while (count-- > 0) {
 			if (mmap(place, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED,
 				 files[called++ % 2], 0) != place)
 				err(1, "mmap");
 			sum += through(called, in_the_middle);
 		}
-		printf("called %ld\n", called);
-		fflush(stdout);
+		say_called(called);
 	}
 	return 0;
 }

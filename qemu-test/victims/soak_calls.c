@@ -10,12 +10,12 @@
 // For each line of stdin every thread calls FUNCTION that often. Prints "ready PID" first
 // and "called N" when N calls are done (in all, of all threads). Each FUNCTION begins with
 // the instruction of its name.
+#include "orders.h"
+
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FUNCTION(name, body)                                                    \
 	__asm__(".text\n.p2align 4\n.globl " #name "\n.type " #name ", @function\n" \
@@ -86,12 +86,11 @@ int main(int argc, char **argv)
 	for (long i = 0; i < threads; i++)
 		if (pthread_create(&id, NULL, thread, (void *)i))
 			return 1;
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	while (scanf("%ld", &count) == 1) {
+	say_ready();
+	while (is_told(&count)) {
 		pthread_barrier_wait(&begin);
 		pthread_barrier_wait(&end);
-		printf("called %ld\n", called += threads * count);
+		say_called(called += threads * count);
 	}
 	return 0;
 }

@@ -8,13 +8,13 @@
 // The code is at OFFSET; it calls its second argument. Prints "ready PID" first and
 // "called N" (in all) when the calls of a line are done. With "forget", the first page of the
 // mapping, which it has looked at, is not there any more then.
+#include "orders.h"
+
 #include <err.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 long in_the_middle(long);
 __asm__(".text\n.globl in_the_middle\n.type in_the_middle, @function\n"
@@ -43,13 +43,11 @@ int main(int argc, char **argv)
 	if (argc == 4 && madvise(place, 4096, MADV_DONTNEED) != 0)
 		err(1, "madvise");
 	through = (long (*)(long, long (*)(long)))(place + atol(argv[2]));
-	printf("ready %d\n", getpid());
-	fflush(stdout);
-	while (scanf("%ld", &count) == 1) {
+	say_ready();
+	while (is_told(&count)) {
 		while (count-- > 0)
 			sum += through(called++, in_the_middle);
-		printf("called %ld\n", called);
-		fflush(stdout);
+		say_called(called);
 	}
 	return 0;
 }

@@ -3,9 +3,9 @@
 //
 // For each line of stdin calls with_wild_frame_pointer once with each of a
 // list of frame pointers that no compiler makes, and prints how many.
-#include <stdio.h>
+#include "orders.h"
+
 #include <sys/mman.h>
-#include <unistd.h>
 
 long with_wild_frame_pointer(long);
 
@@ -55,12 +55,11 @@ int main(void)
 		0xfffffffffffffff8, 0xffffffffffffffff, 0x8000000000000000, 0x4141414141414141,
 	};
 
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		for (unsigned long i = 0; i < sizeof(wild) / sizeof(wild[0]); i++)
 			called += call_with(wild[i]);
-		printf("called %ld\n", called);
+		say_called(called);
 	}
 	return 0;
 }

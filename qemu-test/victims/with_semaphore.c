@@ -8,8 +8,7 @@
 //
 // Prints "ready PID" first. For each line of stdin it comes that often to the
 // point, and then prints "called N", where N is the value of the semaphore.
-#include <stdio.h>
-#include <unistd.h>
+#include "orders.h"
 
 __attribute__((section(".probes"), used)) volatile unsigned short demo_step_semaphore;
 
@@ -27,13 +26,12 @@ __asm__(".text\n.p2align 4\n.globl step\n.type step, @function\nstep:\n"
 
 int main(void)
 {
-	setlinebuf(stdout);
-	printf("ready %d\n", getpid());
-	for (long count; scanf("%ld", &count) == 1;) {
+	say_ready();
+	for (long count; is_told(&count);) {
 		for (long i = 0; i < count; i++)
 			if (demo_step_semaphore)
 				step(i);
-		printf("called %d\n", demo_step_semaphore);
+		say_called(demo_step_semaphore);
 	}
 	return 0;
 }

@@ -263,9 +263,9 @@ pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe. A hit is counted in `hits` when its handler begins,
 /// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `skipped`, `limited`,
-/// `off`, `frozen`, `turned_away` and `lost_full` when it is done: the difference is the number of hits being
-/// handled at the moment, zero when no traced task is in a handler, and for good
-/// after [`Detach`], which waits for them.
+/// `off`, `frozen`, `lost_full` and `turned_away` when it is done: the difference is the
+/// number of hits being handled at the moment, zero when no traced task is in a handler, and
+/// for good after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Counters {
@@ -317,3 +317,22 @@ pub struct Counters {
     pub frozen: u64,
 }
 const _: () = assert!(size_of::<Counters>() == 152);
+
+impl Counters {
+    /// What hits end as, each as one of these, by the fields' names. The conservation law is
+    /// that they add up to `hits`, but for those that are being handled at the moment.
+    pub fn ends(&self) -> [(&'static str, u64); 10] {
+        [
+            ("recorded", self.recorded),
+            ("aggregated", self.aggregated),
+            ("filtered", self.filtered),
+            ("rejected", self.rejected),
+            ("skipped", self.skipped),
+            ("limited", self.limited),
+            ("off", self.off),
+            ("frozen", self.frozen),
+            ("lost_full", self.lost_full),
+            ("turned_away", self.turned_away),
+        ]
+    }
+}

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! nsprobe-guest-test [--list] [--only NAME] [PART-OF-A-NAME…]
-//! nsprobe-guest-test --queue FOLDER GUEST [--show-all] [--first NAME]…
+//! nsprobe-guest-test --queue FOLDER GUEST [--show-all] [--first NAME]… [--patience MS]
 //! nsprobe-guest-test --soak SCALE [PART…]
 //! ```
 //!
@@ -31,6 +31,7 @@ mod markers;
 mod module;
 mod oracle;
 mod perf_event;
+mod places;
 mod podman;
 mod queue;
 mod records;
@@ -53,6 +54,7 @@ use queue::Queue;
 use run::Manner;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let mut shows_all = false;
     let mut first = Vec::new();
     let mut soak = None;
+    let mut patience = None;
     while let Some(word) = words.next() {
         match word.as_str() {
             "--list" => {
@@ -73,6 +76,10 @@ fn main() -> ExitCode {
             "--show-all" => shows_all = true,
             "--first" => first.extend(words.next()),
             "--soak" => soak = words.next(),
+            "--patience" => {
+                let ms = words.next().and_then(|ms| ms.parse().ok());
+                patience = ms.map(Duration::from_millis);
+            }
             run::CHILD => return run::child(&words.next().unwrap_or_default()),
             run::ROLE => return tests::play(&words.collect::<Vec<_>>()),
             _ => parts.push(word),
@@ -82,7 +89,12 @@ fn main() -> ExitCode {
         return soak::run(&scale, &parts);
     }
     if let Some((folder, guest)) = queue {
-        return take_from(folder.into(), guest, &first, shows_all);
+        let manner = Manner {
+            shows_all,
+            patience,
+            ..Manner::default()
+        };
+        return take_from(folder.into(), guest, &first, manner);
     }
     let chosen: Vec<_> = tests::all()
         .filter(|test| match &only {
@@ -97,21 +109,21 @@ fn main() -> ExitCode {
     let manner = Manner {
         planned: Some(chosen.len()),
         shows_all: only.is_some() || !parts.is_empty(),
+        patience,
         record: None,
     };
     run::all(chosen.into_iter(), manner)
 }
 
 /// Takes tests from a queue until it is empty.
-fn take_from(folder: PathBuf, guest: String, first: &[String], shows_all: bool) -> ExitCode {
+fn take_from(folder: PathBuf, guest: String, first: &[String], manner: Manner) -> ExitCode {
     let queue = Queue::open(folder, guest, first);
     let opened = queue.and_then(|queue| queue.record().map(|record| (queue, record)));
     match opened {
         Ok((queue, record)) => {
             let manner = Manner {
-                planned: None,
-                shows_all,
                 record: Some(record),
+                ..manner
             };
             run::all(queue, manner)
         }

@@ -22,7 +22,7 @@ pub(crate) struct Queue {
 }
 
 fn named(name: &str) -> io::Result<&'static Test> {
-    let mut all = tests::all().chain(tests::harness::HIDDEN);
+    let mut all = tests::all().chain(tests::harness::hidden_tests());
     all.find(|test| test.name == name)
         .ok_or_else(|| io::Error::other(format!("no test is called {name}")))
 }

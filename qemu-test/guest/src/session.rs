@@ -186,16 +186,7 @@ impl Session {
             let counters = self
                 .counters_on(probe, abi::CPU_ALL)
                 .expect("its id is valid");
-            let done = counters.recorded
-                + counters.aggregated
-                + counters.filtered
-                + counters.rejected
-                + counters.lost_full
-                + counters.turned_away
-                + counters.skipped
-                + counters.limited
-                + counters.off
-                + counters.frozen;
+            let done = counters.ends().iter().map(|(_, count)| count).sum::<u64>();
             assert!(done <= counters.hits, "{counters:?}");
             if done == counters.hits {
                 return counters;

@@ -104,7 +104,7 @@ pub(crate) fn run(scale: &str, words: &[String]) -> ExitCode {
     let manner = run::Manner {
         planned: Some(count),
         shows_all: true,
-        record: None,
+        ..run::Manner::default()
     };
     run::all(parts.leak().iter(), manner)
 }

@@ -26,7 +26,7 @@ const PROBES: [&str; 2] = ["uprobe_events", "kprobe_events"];
 
 /// Parameters that tests change, or that would change what others see. Not those that the
 /// kernel adapts by itself.
-const PARAMETERS: [&str; 17] = [
+const PARAMETERS: [&str; 18] = [
     "kernel/core_pattern",
     "kernel/hung_task_timeout_secs",
     "kernel/hung_task_warnings",
@@ -40,6 +40,7 @@ const PARAMETERS: [&str; 17] = [
     "kernel/threads-max",
     "kernel/unprivileged_bpf_disabled",
     "vm/max_map_count",
+    "vm/min_free_kbytes",
     "vm/overcommit_memory",
     "vm/swappiness",
     "vm/unprivileged_userfaultfd",

@@ -52,6 +52,7 @@ mod returns;
 mod rows;
 mod runtimes;
 mod semaphores;
+mod short_of_memory;
 mod sinks;
 mod spans;
 mod specs;
@@ -61,11 +62,13 @@ mod stack_memory;
 mod stacks;
 mod static_probes;
 mod stepped;
+mod task_capsules;
 mod task_dump;
 mod task_options;
 mod task_requests;
 mod task_storm;
 mod task_switches;
+mod task_top;
 mod task_views;
 mod tasks;
 mod unwind;
@@ -153,6 +156,7 @@ const OF_THE_MODULE: &[&[Test]] = &[
     lifetime::TESTS,
     limits::TESTS,
     capacity::TESTS,
+    short_of_memory::TESTS,
     loading::TESTS,
     waits::TESTS,
     machine::TESTS,
@@ -290,6 +294,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         lifetime::TESTS,
         limits::TESTS,
         capacity::TESTS,
+        short_of_memory::TESTS,
         loading::TESTS,
         waits::TESTS,
         machine::TESTS,
@@ -343,6 +348,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         task_switches::TESTS,
         cpu_times::TESTS,
         task_views::TESTS,
+        task_top::TESTS,
+        task_capsules::TESTS,
         task_options::TESTS,
         capsule::TESTS,
         capsule::endings::TESTS,

@@ -9,8 +9,9 @@
 use crate::catalogue::Test;
 use crate::guest::Guest;
 use crate::ktap::{Ending, Verdict};
-use crate::results::Judgement;
-use crate::suite::{Run, Stage};
+use crate::results::{Judgement, NO_KERNEL};
+use crate::shared::Run;
+use crate::suite::Stage;
 use crate::SANITIZE;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -250,7 +251,7 @@ impl Controls {
     pub(crate) fn plan(&self, run: &Run) {
         let mut results = run.results();
         for control in &self.0 {
-            results.plan(&control.full_name(), LIMIT_S);
+            results.plan(&control.full_name(), LIMIT_S, NO_KERNEL);
         }
     }
 
@@ -392,7 +393,7 @@ mod tests {
 
     fn judged(problem: Option<&str>, remark: Option<&str>) -> Judgement {
         let mut results = Results::default();
-        results.plan("t", 1);
+        results.plan("t", 1, NO_KERNEL);
         let verdict = Verdict {
             name: "t".into(),
             ending: Ending::Passed,

@@ -3,7 +3,8 @@
 //! that need none of them. One after the other, each a test of the run.
 
 use crate::ktap::{Ending, Verdict};
-use crate::suite::Run;
+use crate::results::NO_KERNEL;
+use crate::shared::Run;
 use anyhow::{Context, Result};
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
@@ -68,7 +69,7 @@ impl Parts {
     /// Says which are to come.
     pub(crate) fn plan(&self, run: &Run) {
         for part in &self.parts {
-            run.results().plan(part.name, LIMIT_S);
+            run.results().plan(part.name, LIMIT_S, NO_KERNEL);
         }
     }
 

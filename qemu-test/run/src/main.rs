@@ -9,6 +9,7 @@ mod carried;
 mod catalogue;
 mod clock;
 mod controls;
+mod ended;
 mod guest;
 mod host;
 mod ktap;
@@ -19,6 +20,7 @@ mod plan;
 mod preflight;
 mod report;
 mod results;
+mod shared;
 mod skips;
 mod suite;
 mod times;
@@ -97,7 +99,7 @@ struct Selection {
     /// Runs the quick tests alone, and none of the boots that check more
     #[arg(long)]
     quick: bool,
-    /// Runs the guests of this stage alone: races, sanitised or lockdep
+    /// Runs the guests of this stage alone: races, sanitized or lockdep
     #[arg(long, conflicts_with_all = ["only", "quick"])]
     stage: Option<String>,
     /// The tests' order [default: one of the commit]

@@ -6,7 +6,8 @@ use crate::catalogue::{self, Test};
 use crate::controls::Controls;
 use crate::guest::Guest;
 use crate::host::Parts;
-use crate::suite::{Run, Stage};
+use crate::shared::Run;
+use crate::suite::Stage;
 use crate::{output, report, Selection, SANITIZE};
 use anyhow::{Context, Result};
 use std::env;
@@ -48,7 +49,7 @@ struct Maker<'a> {
 
 /// Whether a test runs where the kernel checks its memory. Those that count the kernel's memory
 /// do so where nothing but them changes it.
-fn is_sanitised(test: &Test) -> bool {
+fn is_sanitized(test: &Test) -> bool {
     test.has(MODULE) && !test.has(STOCK_ONLY) && !test.has(MEMORY)
 }
 
@@ -74,8 +75,8 @@ impl Maker<'_> {
     }
 
     /// The module's tests where the kernel checks memory closely, and has little of it.
-    fn sanitised(&self, guests: usize) -> Stage {
-        let mut stage = self.stage("sanitised.", guests, 4, self.those(is_sanitised));
+    fn sanitized(&self, guests: usize) -> Stage {
+        let mut stage = self.stage("sanitized.", guests, 4, self.those(is_sanitized));
         stage.seed = self.seed.wrapping_add(1);
         stage.guest.append(SANITIZE);
         let memory = env::var_os("MEMORY").is_none();
@@ -132,7 +133,7 @@ impl Plan<'_> {
         if let Some(wanted) = &selection.stage {
             plan.stage_alone(wanted);
             if plan.stages.is_empty() {
-                eprintln!("qemu-test: no stage is called {wanted}: races, lockdep, sanitised");
+                eprintln!("qemu-test: no stage is called {wanted}: races, lockdep, sanitized");
                 return Ok(None);
             }
         }
@@ -157,7 +158,7 @@ impl Plan<'_> {
         // them for each merge where it is.
         let is_chosen = |test: &Test| match is_quick {
             true => test.has(QUICK),
-            false => !is_sanitised(test) || test.has(TWO_CPUS),
+            false => !is_sanitized(test) || test.has(TWO_CPUS),
         };
         let one = maker.those(|test| is_chosen(test) && !test.has(TWO_CPUS));
         let two = maker.those(|test| is_chosen(test) && test.has(TWO_CPUS));
@@ -167,7 +168,7 @@ impl Plan<'_> {
         if !is_quick {
             self.controls = Some(Controls::all());
             // Their CPUs idle most of the time: both wait for grace periods.
-            self.stages.push(maker.sanitised(self.guests));
+            self.stages.push(maker.sanitized(self.guests));
             self.stages.extend(maker.lockdep(self.guests)?);
         }
         Ok(())

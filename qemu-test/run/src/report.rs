@@ -61,7 +61,7 @@ fn alone(name: &str) -> String {
     match name.split_once('.') {
         // The test itself says what it needs.
         Some(("races", test)) => format!("make test ONLY={test}"),
-        Some(("sanitised", test)) => format!(
+        Some(("sanitized", test)) => format!(
             "SMP=4 MEMORY=512M cargo run --release -p nsprobe-qemu-run -- --sanitize test --only {test}"
         ),
         Some(("lockdep", _)) => String::from("make test STAGE=lockdep"),
@@ -90,10 +90,10 @@ mod tests {
         assert_eq!(alone("lockdep.a"), "make test STAGE=lockdep");
         // The controls are known by their whole names.
         assert_eq!(alone("runner.an_oops"), "make test ONLY=runner.an_oops");
-        let sanitised = alone("sanitised.a");
+        let sanitized = alone("sanitized.a");
         assert!(
-            sanitised.ends_with("--sanitize test --only a"),
-            "{sanitised}"
+            sanitized.ends_with("--sanitize test --only a"),
+            "{sanitized}"
         );
     }
 

@@ -5,6 +5,9 @@ use crate::ktap::{Ending, Verdict};
 use crate::skips;
 use std::collections::BTreeMap;
 
+/// Of what runs in no guest, or in one that runs no tests: no skip of it is allowed.
+pub(crate) const NO_KERNEL: &str = "";
+
 /// One verdict, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
@@ -28,8 +31,6 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     entries: BTreeMap<String, Entry>,
-    /// The kernel of those that are planned from now on.
-    pub(crate) kernel: String,
     /// What went wrong outside of tests.
     problems: Vec<String>,
     /// What happened and is no failure, but must be known.
@@ -73,11 +74,12 @@ pub(crate) struct Time<'a> {
 }
 
 impl Results {
-    /// A test that must come to a verdict, and the seconds that it may take.
-    pub(crate) fn plan(&mut self, name: &str, limit_s: u64) {
+    /// A test that must come to a verdict, the seconds that it may take, and the kernel that it
+    /// runs on.
+    pub(crate) fn plan(&mut self, name: &str, limit_s: u64, kernel: &str) {
         let entry = Entry {
             limit_s,
-            kernel: self.kernel.clone(),
+            kernel: kernel.to_owned(),
             ..Entry::default()
         };
         if self.entries.insert(name.to_owned(), entry).is_some() {
@@ -223,7 +225,9 @@ mod tests {
 
     fn planned(names: &[&str]) -> Results {
         let mut results = Results::default();
-        names.iter().for_each(|name| results.plan(name, 60));
+        names
+            .iter()
+            .for_each(|name| results.plan(name, 60, NO_KERNEL));
         results
     }
 
@@ -269,8 +273,7 @@ mod tests {
         );
         let mut results = planned(&[test]);
         results.add(test, "one", verdict(skipped.clone()));
-        results.kernel = "7.2.12+deb13-amd64-lockdep".into();
-        results.plan(other, 60);
+        results.plan(other, 60, "7.2.12+deb13-amd64-lockdep");
         results.add(other, "one", verdict(skipped));
         assert_eq!(counts(&results), (0, 1, 1));
     }
@@ -290,7 +293,7 @@ mod tests {
         results.add("b", "one", verdict(Ending::Passed));
         assert_eq!(counts(&results), (1, 1, 0));
         let mut results = good();
-        results.plan("a", 60);
+        results.plan("a", 60, NO_KERNEL);
         assert_eq!(counts(&results).1, 1);
         let mut results = good();
         assert!(!results.interrupt("b"));

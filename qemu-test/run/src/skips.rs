@@ -47,7 +47,7 @@ mod tests {
         let test = "probes_are_attached_or_not";
         let stock = "7.2.12+deb13-amd64";
         assert!(is_allowed(stock, test, NO_FAULTS));
-        assert!(is_allowed(stock, &format!("sanitised.{test}"), NO_FAULTS));
+        assert!(is_allowed(stock, &format!("sanitized.{test}"), NO_FAULTS));
         assert!(!is_allowed(stock, test, "no victim"));
         assert!(!is_allowed(
             stock,

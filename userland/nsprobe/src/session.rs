@@ -453,6 +453,19 @@ mod tests {
         assert!(counters.balance());
         counters.hits += 1;
         assert!(!counters.balance());
+        // A hit ends as what the interface says, and as nothing else.
+        let fields = serde_json::to_value(Counters::default()).unwrap();
+        let ends = abi::Counters::default().ends().map(|(name, _)| name);
+        for name in fields
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|name| *name != "hits")
+        {
+            let one = serde_json::json!({ "hits": 1, name: 1 });
+            let one: Counters = serde_json::from_value(one).unwrap();
+            assert_eq!(one.balance(), ends.contains(&name.as_str()), "{name}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod execs;
 pub mod mappings;
 pub mod namespace;
 mod nearest;
+mod panics;
 pub mod process;
 mod sight;
 mod view;

@@ -15,10 +15,11 @@
 //! Then the caller gets [`Error::TimedOut`], and the thread stays behind until the
 //! file system answers or our process ends.
 //!
-//! A caller that installs a panic hook must not symbolize in it: that opens files
-//! by path, and a panic of the thread would do so inside the container.
+//! No panic of the thread opens files by path either (`panics.rs`); a caller that installs a
+//! panic hook calls the one that was there before, and nothing that symbolizes.
 
 use crate::copy;
+use crate::panics;
 use crate::view::View;
 use crate::{Error, Process, Result, Sight};
 use nix::errno::Errno;
@@ -308,6 +309,7 @@ impl Destination {
                 .map(|here| (here.st_dev, here.st_ino) == (namespace.st_dev, namespace.st_ino))
                 .map_err(|errno| cannot_join(pid, "find where we are", errno))
         };
+        panics::look_at_no_file();
         unshare(CloneFlags::CLONE_FS).map_err(|errno| cannot_join(pid, "unshare", errno))?;
         // Nobody needs a privilege to be where he is.
         if !arrived(&self.proc)? {
@@ -343,9 +345,13 @@ fn cannot_join(pid: u32, step: &'static str, errno: Errno) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
-    use std::thread;
+    use rustix::fs::inotify;
+    use std::backtrace::Backtrace;
+    use std::io::{BufRead, BufReader};
+    use std::mem::MaybeUninit;
+    use std::process::{Command, Stdio};
     use std::time::Instant;
+    use std::{env, fs, thread};
 
     #[test]
     fn a_pause_of_the_machine_is_not_waiting() {
@@ -380,6 +386,74 @@ mod tests {
         };
         assert_eq!(why, "what nobody thought of");
         assert!(opener.open_here(path).is_ok());
+    }
+
+    /// A thread in a mount namespace that has another file where our program is here.
+    #[test]
+    fn a_panic_in_a_container_opens_none_of_its_files() {
+        const ALONE: &str = "NSPROBE_PANICS_ALONE";
+        const NAME: &str = "namespace::tests::a_panic_in_a_container_opens_none_of_its_files";
+        let own = env::current_exe().expect("/proc");
+        if !nsprobe_needs::root("joining mount namespaces") {
+            return;
+        }
+        if env::var_os(ALONE).is_none() {
+            // In a process whose stacks nobody has named yet: files are opened once.
+            let mut alone = Command::new(own);
+            alone.args(["--exact", NAME, "--nocapture"]);
+            let ended = alone.env(ALONE, "1").env("RUST_BACKTRACE", "1").output();
+            let ended = ended.expect("it runs here, too");
+            let text = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.success(), "{text}");
+            assert!(text.contains("what nobody thought of"), "{text}");
+            assert!(!text.contains("stack backtrace"), "{text}");
+            return;
+        }
+        let decoy = env::temp_dir().join(format!("nsprobe-decoy-{}", std::process::id()));
+        fs::copy("/bin/true", &decoy).expect("there is room");
+        let script = "mount --bind \"$0\" \"$1\"; echo ready; exec sleep 60";
+        let mut there = Command::new("unshare")
+            .args(["--mount", "sh", "-ec", script])
+            .args([&decoy, &own])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("util-linux");
+        let mut line = String::new();
+        BufReader::new(there.stdout.take().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("a line");
+        assert_eq!(line, "ready\n");
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).expect("inotify");
+        inotify::add_watch(&watch, &decoy, inotify::WatchFlags::OPEN).expect("it is there");
+        let was_opened = || {
+            let mut room = [MaybeUninit::uninit(); 4096];
+            inotify::Reader::new(&watch, &mut room).next().is_ok()
+        };
+        let process = Process::open(there.id()).expect("it lives");
+        let visit = |job: fn()| {
+            let sight = Sight::of(&process).expect("it lives");
+            let destination = Destination::of(&sight).expect("it lives");
+            Opener::default().run(Path::new("a job"), move |_| {
+                destination.enter()?;
+                job();
+                Ok(())
+            })
+        };
+        let ended = visit(|| panic!("what nobody thought of"));
+        assert!(
+            matches!(ended, Err(Error::HelperFailed { .. })),
+            "{ended:?}"
+        );
+        assert!(!was_opened(), "it was opened for a panic");
+        // It is what would have been opened.
+        let named = visit(|| drop(Backtrace::force_capture().to_string()));
+        assert!(named.is_ok(), "{named:?}");
+        assert!(was_opened(), "a stack that was named has not opened it");
+        there
+            .kill()
+            .and_then(|()| there.wait())
+            .expect("it is ours");
+        fs::remove_file(&decoy).expect("it is ours");
     }
 
     #[test]

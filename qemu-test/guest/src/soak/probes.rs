@@ -3,14 +3,14 @@
 //! hits, and are gone with one detach.
 
 use super::{figure, must_refuse, reached, Progress};
-use crate::binary::{self, Function};
+use crate::binary;
 use crate::module::Module;
-use crate::session::{probe_at, Session};
+use crate::places::probes;
+use crate::session::Session;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{Probe, Refusal, PROBES_MAX, SINK_COUNT};
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -18,20 +18,8 @@ use std::time::Instant;
 const PROBES: u64 = 65_536;
 /// Places of `soak_inode`.
 const PLACES: u64 = 64;
-/// Bytes between two places.
-const STRIDE: u64 = 16;
 /// How often each is hit.
 const HITS: u64 = 3;
-
-/// Probes that count, on the first `count` places.
-fn on(file: &File, places: &Function, count: u64) -> Vec<Probe> {
-    let probe = |number: u64| Probe {
-        fd: file.as_raw_fd(),
-        sink: SINK_COUNT,
-        ..probe_at(places.offset + number * STRIDE, 0)
-    };
-    (0..count).map(probe).collect()
-}
 
 /// Whether each probe has as many hits, all of them counted.
 fn each_has(session: &Session, ids: &[u32], hits: u64) -> Result<u64, String> {
@@ -48,11 +36,11 @@ pub(super) fn on_one_inode() {
     const PART: &str = "probes_one_inode";
     let _module = Module::load();
     let asked = figure(PROBES).min(PROBES);
-    let mut victim = Victim::start("soak_places", &[]);
+    let mut victim = Victim::start("many_places", &[]);
     let places = victim.function("places");
     let file = File::open(victim.file()).expect("the victim's file is there");
     let session = Session::with_rings(4096);
-    let mut probes = on(&file, &places, asked);
+    let mut probes = probes(&file, &places, asked);
     let start = Instant::now();
     session
         .attach_all(&mut probes)
@@ -128,7 +116,7 @@ pub(super) fn on_many_inodes() {
     for copy in &copies.files {
         // A session holds the inode, not the descriptor.
         let file = File::open(copy).expect("it was made");
-        let mut probes = on(&file, &places, PLACES);
+        let mut probes = probes(&file, &places, PLACES);
         session
             .attach_all(&mut probes)
             .expect("all can be attached");

@@ -6,7 +6,6 @@ mod sizes;
 
 use super::tests;
 use crate::binary::{self, Function};
-use crate::group::Group;
 use crate::module::Module;
 use crate::session::{errno, open_device, probe_at, requests, size, Session, PAGE};
 use crate::sys;
@@ -15,9 +14,8 @@ use nix::libc;
 use nsprobe_common::abi::{
     self, Attach, Counters, Detach, Filter, Info, Object, Probe, Refusal, Setup, Version,
 };
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -30,7 +28,6 @@ tests![
     unknown_commands_are_refused,
     bad_addresses_are_refused,
     impossible_rings_are_refused,
-    rings_that_memory_lacks_are_refused,
     requests_out_of_order_are_refused,
     a_32_bit_caller_sees_the_same,
 ];
@@ -275,35 +272,6 @@ fn impossible_rings_are_refused() {
         [libc::EBUSY, libc::EEXIST, libc::EINVAL].contains(&got),
         "{got}"
     );
-}
-
-/// The kernel must not end a process to make room: not the one that asks, and no other.
-fn rings_that_memory_lacks_are_refused() {
-    let _module = Module::load();
-    let mut session = Session::open();
-    let root = Path::new("/sys/fs/cgroup");
-    let mut members = OpenOptions::new();
-    let members = members.write(true).open(root.join("cgroup.procs"));
-    let mut members = members.expect("it is there");
-    let small = Group::new("nsprobe-small");
-    let other = Command::new("sleep").arg("1000").spawn();
-    let mut other = other.expect("sleep is there");
-    small.take(other.id());
-    small.take(std::process::id());
-    fs::write(small.folder.join("memory.max"), "32M").expect("it is ours");
-    let refused = session.setup(64 << 20, 0);
-    // First of all: what the rings had may still be counted, and little else fits.
-    let left = members.write_all(std::process::id().to_string().as_bytes());
-    left.expect("its root takes anything");
-    let kills = fs::read_to_string(small.folder.join("memory.events")).expect("it is ours");
-    assert_eq!(errno(refused, "rings of 64 MB"), libc::ENOMEM);
-    assert!(kills.contains("oom_kill 0\n"), "{kills}");
-    assert!(matches!(other.try_wait(), Ok(None)), "it lives");
-    other
-        .kill()
-        .and_then(|()| other.wait())
-        .expect("it is ours");
-    session.setup(4096, 0).expect("there is memory");
 }
 
 fn requests_out_of_order_are_refused() {

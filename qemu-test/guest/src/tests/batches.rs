@@ -6,11 +6,11 @@ use super::tests;
 use crate::binary::Function;
 use crate::module::Module;
 use crate::oracle;
-use crate::session::{probe_at, Session, RING_BYTES};
+use crate::places::{probes, PLACES};
+use crate::session::{Session, RING_BYTES};
 use crate::victim::{self, Victim};
-use nsprobe_common::abi::{self, Probe, Refusal, SINK_COUNT};
+use nsprobe_common::abi::{self, Refusal};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,21 +22,6 @@ tests![
     closing_the_session_detaches_thousands: 120,
     a_killed_attacher_leaves_nothing: 120,
 ];
-
-/// How many places the victim has.
-const PLACES: u64 = 60_000;
-/// Bytes between two of them.
-const STRIDE: u64 = 16;
-
-/// Probes that count, on the first `count` places.
-fn probes(file: &File, places: &Function, count: u64) -> Vec<Probe> {
-    let probe = |number: u64| Probe {
-        fd: file.as_raw_fd(),
-        sink: SINK_COUNT,
-        ..probe_at(places.offset + number * STRIDE, 0)
-    };
-    (0..count).map(probe).collect()
-}
 
 fn open(victim: &Victim) -> File {
     File::open(victim.file()).expect("the victim's file is there")

@@ -3,14 +3,15 @@
 //! this a harness that has gone blind would show nothing but success.
 
 use super::{tests, Test};
-use crate::module::Module;
-use crate::oracle::Oracle;
+use crate::module::{self, Module};
+use crate::oracle::{within, Oracle};
 use crate::run::{self, Verdict};
 use crate::session::Session;
 use crate::sys::Unborn;
 use crate::witness::Witness;
 use crate::{binary, victim};
 use std::fs::{self, File};
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 tests![
     a_test_that_fails_crashes_or_hangs_is_seen,
     a_guest_takes_tests_until_one_does_not_end,
+    what_a_failed_test_has_left_is_undone_before_its_verdict,
     what_a_test_leaves_behind_is_seen_and_undone,
     what_a_test_leaves_in_the_log_and_the_module_is_seen,
     what_cannot_be_undone_is_told_once,
@@ -30,8 +32,13 @@ const fn hidden(name: &'static str, run: fn()) -> Test {
     Test { name, run, limit_s }
 }
 
-/// Tests that are not on the list, and the way in which each goes wrong.
-pub(crate) const HIDDEN: &[Test] = &[
+/// Tests that are not on the list.
+pub(crate) fn hidden_tests() -> impl Iterator<Item = &'static Test> {
+    WAYS.iter().chain([&IN_USE])
+}
+
+/// The ways in which tests go wrong.
+const WAYS: &[Test] = &[
     hidden("passes", || println!("it says so")),
     hidden("skips", || run::skip("no reason")),
     hidden("panics", || panic!("on purpose")),
@@ -54,9 +61,17 @@ pub(crate) const HIDDEN: &[Test] = &[
     }),
 ];
 
+/// Fails, and leaves the module, which another process uses by then.
+const IN_USE: Test = hidden("leaves_a_module_in_use", || {
+    let module = ManuallyDrop::new(Module::load());
+    let is_used = within(Duration::from_secs(15), || module.references() > 0);
+    assert!(is_used, "nobody uses it");
+    panic!("on purpose");
+});
+
 fn a_test_that_fails_crashes_or_hangs_is_seen() {
     let started = Instant::now();
-    let verdicts: Vec<Verdict> = HIDDEN.iter().map(|test| run::run(test).verdict).collect();
+    let verdicts: Vec<Verdict> = WAYS.iter().map(|test| run::run(test).verdict).collect();
     let skipped = Verdict::Skipped(String::from("no reason"));
     let failed = || Verdict::Failed;
     let wanted = [
@@ -111,6 +126,32 @@ fn a_guest_takes_tests_until_one_does_not_end() {
     let (printed, record) = taken(&queue, "passes\n", &["--show-all", "--first", "skips"]);
     assert!(record.ends_with("# SKIP no reason\n# begins: passes\nok 2 passes\n"));
     assert!(printed.contains("# it says so"), "{printed}");
+}
+
+/// The host takes what follows a verdict for the next test's; and a guest that dies while it
+/// undoes things has no verdict yet.
+fn what_a_failed_test_has_left_is_undone_before_its_verdict() {
+    let queue = PathBuf::from(format!("/tmp/queue-{}", std::process::id()));
+    let user = std::thread::spawn(|| {
+        let is_there = || Path::new(nsprobe_common::abi::DEVICE).exists();
+        assert!(within(Duration::from_secs(15), is_there), "no module");
+        Session::open()
+    });
+    let order = "leaves_a_module_in_use\npasses\n";
+    let (printed, record) = taken(&queue, order, &["--patience", "100"]);
+    drop(user.join().expect("it was loaded"));
+    module::unload_if_possible();
+    let undone = "# cannot be undone: Module that was not there: nsprobe ";
+    let (_, behind) = printed
+        .split_once(undone)
+        .unwrap_or_else(|| panic!("{printed}"));
+    let (_, behind) = behind.split_once('\n').expect("whole lines");
+    let next = "not ok 1 leaves_a_module_in_use\n# begins: passes\n";
+    assert!(behind.starts_with(next), "{printed}");
+    assert!(
+        record.ends_with(&format!("{next}ok 2 passes\n")),
+        "{record}"
+    );
 }
 
 /// Something that is left behind.
