@@ -77,8 +77,12 @@ static char *transparent_huge_page(void)
 
 	madvise(at, HUGE_PAGE, MADV_HUGEPAGE);
 	memset(at, 1, HUGE_PAGE);
-	if (madvise(at, HUGE_PAGE, MADV_COLLAPSE) != 0)
-		err(1, "MADV_COLLAPSE");
+	/* Memory may be in pieces for a moment. */
+	for (int tries = 0; madvise(at, HUGE_PAGE, MADV_COLLAPSE) != 0; tries++) {
+		if (tries == 2000)
+			err(1, "MADV_COLLAPSE");
+		usleep(10000);
+	}
 	return chain(at + HUGE_PAGE / 2);
 }
 

@@ -58,7 +58,7 @@ static void have_them_taken_away(long count, const char *path)
 	if (file < 0)
 		err(1, "%s", path);
 	for (int tries = 0; !are_gone(count); tries++) {
-		if (tries == 2000)
+		if (tries == 60000)
 			errx(1, "the frames stay in memory");
 		madvise(frames, count * PAGE, MADV_PAGEOUT);
 		/* Fails when there is less than that. */

@@ -6,10 +6,10 @@ use super::{figure, must_refuse, reached, Progress};
 use crate::binary;
 use crate::module::Module;
 use crate::places::probes;
-use crate::session::Session;
+use crate::session::{probe_at, Session};
 use crate::victim::{self, Victim};
 use nix::libc;
-use nsprobe_common::abi::{Probe, Refusal, PROBES_MAX, SINK_COUNT};
+use nsprobe_common::abi::{Refusal, PROBES_MAX};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -167,7 +167,7 @@ pub(super) fn until_there_are_no_more() {
     let most = u64::from(PROBES_MAX);
     let asked = figure(most).min(most);
     let mut progress = Progress::new(PART, asked);
-    let mut victim = Victim::start("soak_places", &[]);
+    let mut victim = Victim::start("many_places", &[]);
     let places = victim.function("places");
     let file = File::open(victim.file()).expect("the victim's file is there");
     let program = victim.file().to_owned();
@@ -176,7 +176,7 @@ pub(super) fn until_there_are_no_more() {
     let start = Instant::now();
     let mut made = 1;
     while made < asked {
-        let mut probes = on(&file, &places, (asked - made).min(PROBES));
+        let mut probes = probes(&file, &places, (asked - made).min(PROBES));
         session.attach_all(&mut probes).expect("there are ids");
         let ids: Vec<u32> = probes.iter().map(|probe| probe.id).collect();
         session.detach(&ids).expect("all are attached");

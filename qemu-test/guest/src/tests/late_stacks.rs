@@ -20,8 +20,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 tests![
-    stacks_that_wait_beyond_the_last_end_with_a_fault,
-    a_session_goes_while_stacks_wait_and_the_module_stays,
+    stacks_that_wait_beyond_the_last_end_with_a_fault: 120,
+    a_session_goes_while_stacks_wait_and_the_module_stays: 120,
 ];
 
 /// The controller of what groups read and write; off again with the value.
@@ -89,7 +89,7 @@ impl Waiting {
         self.reads_slowly(true);
         self.victim.begin(threads);
         let hits = || session.counters(id).hits;
-        let are_there = within(Duration::from_secs(20), || hits() == threads);
+        let are_there = within(Duration::from_secs(60), || hits() == threads);
         assert!(are_there, "{} hits of {threads}", hits());
     }
 
@@ -161,7 +161,7 @@ fn a_session_goes_while_stacks_wait_and_the_module_stays() {
     assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);
     waiting.finish();
     let is_free = || module.references() == 0;
-    assert!(within(Duration::from_secs(10), is_free), "it is held");
+    assert!(within(Duration::from_secs(60), is_free), "it is held");
     // Which takes a second for each page that it waits for.
     assert!(closed < Duration::from_secs(THREADS / 2), "{closed:?}");
 }

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 tests![
-    a_program_that_is_stepped_through_its_probes_goes_its_way,
+    a_program_that_is_stepped_through_its_probes_goes_its_way: 120,
     a_program_whose_system_calls_are_traced_goes_its_way,
 ];
 
@@ -68,7 +68,7 @@ fn step(pid: Pid, probes: &Probes) -> u64 {
 
 /// Also through a copy of the instruction out of its line, and through the return's trampoline.
 fn a_program_that_is_stepped_through_its_probes_goes_its_way() {
-    const CALLS: u64 = 4000;
+    const CALLS: u64 = 12_000;
     let _module = Module::load();
     for function in ["begins_with_push", "begins_with_lea", "begins_with_nop10"] {
         let mut victim = Victim::caller(function);
