@@ -16,13 +16,16 @@ use nsprobe_common::abi::{self, Probe, Program, Refusal};
 use nsprobe_common::program::{Context, Flaw, Operation, Register, Step, STEPS_MAX};
 use nsprobe_common::record::HIT_RETURN;
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 tests![
     arguments_are_fetched_and_required,
     what_is_not_there_is_absent_and_undecided,
     a_page_that_never_comes_holds_up_no_handler,
     memory_and_strings_are_fetched,
+    a_string_in_front_of_nothing_is_fetched_whole,
     a_return_knows_its_call,
     a_return_is_of_the_place_that_its_entry_is_of,
     a_return_alone_knows_no_entry,
@@ -168,6 +171,32 @@ fn memory_and_strings_are_fetched() {
         assert_eq!(address, bytes);
         assert!(address > 0x1000);
     }
+}
+
+/// The last thing on a stack is the path of its program, with a word of zeroes behind it
+/// (`create_init_stack_vma` of mm/vma_exec.c).
+fn a_string_in_front_of_nothing_is_fetched_whole() {
+    const ROOM: i32 = 128;
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let maps = fs::read_to_string(format!("/proc/{}/maps", victim.pid())).expect("it lives");
+    let stack = maps.lines().find(|line| line.ends_with("[stack]"));
+    let end = stack.and_then(|line| line.split(['-', ' ']).nth(1));
+    let end = u64::from_str_radix(end.expect("it has one"), 16).expect("an address");
+    let path = victim.file().as_os_str().as_encoded_bytes().to_vec();
+    let steps = [
+        constant(0, end - 8 - 1 - path.len() as u64),
+        step(Operation::FieldString, 0, 0, 0, ROOM, 0),
+    ];
+    let (session, _) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
+    victim.call(1);
+    let records = Records::of(&session);
+    let [(_, fields)] = records.details.as_slice() else {
+        panic!("{:?}", records.details);
+    };
+    assert_eq!(fields[..2], [1, path.len() as u64]);
+    assert_eq!(fields[2..].as_bytes()[..path.len()], path);
 }
 
 const KEEP_ARGUMENT: [Step; 2] = [
