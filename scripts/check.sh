@@ -44,7 +44,10 @@ in_sdk scripts/frames.sh --self-test
 
 NSPROBE_FILES=$(scripts/debian-files.sh)
 export NSPROBE_FILES
-NSPROBE_CARGO_BINDS=$(dirname "${NSPROBE_FILES%%:*}")
+# Go's own library, compiled once for all clones.
+export GOCACHE="$CACHE/go-build"
+mkdir -p "$GOCACHE"
+NSPROBE_CARGO_BINDS="$(dirname "${NSPROBE_FILES%%:*}") $GOCACHE"
 export NSPROBE_CARGO_BINDS
 
 say "mutants that still fit the module"

@@ -8,7 +8,7 @@ mod support;
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::{Place, Scope};
 use std::path::Path;
-use support::{open, path, stop, Folder, Stop};
+use support::{open, path, stops, Folder, Stop, Stopped};
 
 /// What an expression is found to be.
 enum Wanted {
@@ -25,44 +25,72 @@ fn only(debug: &DebugInfo<'_>, name: &str) -> Function {
     found.remove(0)
 }
 
-/// Checks expressions at an address of a function, at its entry or its body.
-fn check(program: &Path, name: &str, at_body: bool, wanted: &[(&str, Wanted)]) {
+/// What is wanted in a function: at its entry, in its body, or behind its return.
+struct Case {
+    function: &'static str,
+    at: At,
+    wanted: &'static [(&'static str, Wanted)],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Entry,
+    Body,
+    Return,
+}
+
+/// Checks expressions in a program, which runs once.
+fn check(program: &Path, cases: &[Case]) {
     let binary = open(program);
     let debug = DebugInfo::new(&binary, None, None).unwrap();
-    let function = only(&debug, name);
-    let returned = wanted.iter().any(|(text, _)| text.starts_with("$retval"));
-    let address = match at_body {
-        true => debug.body_pc(&function).unwrap(),
-        false => function.entry,
-    };
-    let place = match returned {
-        true => Stop::ReturnOf(function.entry.0),
-        false => Stop::At(address.0),
-    };
-    let Some(stopped) = stop(program, &place, &[]) else {
+    let functions = cases.iter().map(|case| {
+        let function = only(&debug, case.function);
+        let address = match case.at {
+            At::Body => debug.body_pc(&function).unwrap(),
+            At::Entry | At::Return => function.entry,
+        };
+        (function, address)
+    });
+    let functions: Vec<_> = functions.collect();
+    let places = cases.iter().zip(&functions).map(|(case, (_, address))| {
+        let expressions: &[&str] = &[];
+        match case.at {
+            At::Return => (Stop::ReturnOf(address.0), expressions),
+            At::Entry | At::Body => (Stop::At(address.0), expressions),
+        }
+    });
+    let Some(stopped) = stops(program, &places.collect::<Vec<_>>()) else {
         return;
     };
-    let scope = debug.scope(&function, address).unwrap();
-    for (expression, wanted) in wanted {
-        let typed = path(&scope, &stopped, expression);
-        let typed = match (typed, wanted) {
-            (Err(why), Error(says)) => {
-                assert!(why.contains(says), "{name} {expression}: {why}");
-                continue;
+    for ((case, (function, address)), stopped) in cases.iter().zip(&functions).zip(stopped) {
+        let scope = debug.scope(function, *address).unwrap();
+        case.check(&scope, &stopped.unwrap());
+    }
+}
+
+impl Case {
+    fn check(&self, scope: &dyn Scope, stopped: &Stopped) {
+        for (expression, wanted) in self.wanted {
+            let told = format!("{} {:?} {expression}", self.function, self.at);
+            let typed = match (path(scope, stopped, expression), wanted) {
+                (Err(why), Error(says)) => {
+                    assert!(why.contains(says), "{told}: {why}");
+                    continue;
+                }
+                (typed, _) => typed.unwrap_or_else(|why| panic!("{told}: {why}")),
+            };
+            match wanted {
+                Number(number) => {
+                    let found = stopped.number(&typed).map(|found| found as i64);
+                    assert_eq!(found, Some(*number), "{told} {typed:?}");
+                }
+                Text(text) => {
+                    let at = stopped.number(&typed).unwrap();
+                    let bytes = stopped.read(at, text.len()).unwrap();
+                    assert_eq!(bytes, text.as_bytes(), "{told} {typed:?}");
+                }
+                Error(says) => panic!("{told}: {typed:?}, not: {says}"),
             }
-            (typed, _) => typed.unwrap_or_else(|why| panic!("{name} {expression}: {why}")),
-        };
-        match wanted {
-            Number(number) => {
-                let found = stopped.number(&typed).map(|found| found as i64);
-                assert_eq!(found, Some(*number), "{name} {expression} {typed:?}");
-            }
-            Text(text) => {
-                let at = stopped.number(&typed).unwrap();
-                let bytes = stopped.read(at, text.len()).unwrap();
-                assert_eq!(bytes, text.as_bytes(), "{name} {expression} {typed:?}");
-            }
-            Error(says) => panic!("{name} {expression}: {typed:?}, not: {says}"),
         }
     }
 }
@@ -74,103 +102,106 @@ const CXX_VARIANTS: [&[&str]; 4] = [
     &["-O2", "-gdwarf-4", "-fdebug-types-section"],
 ];
 
+const fn case(function: &'static str, at: At, wanted: &'static [(&'static str, Wanted)]) -> Case {
+    Case {
+        function,
+        at,
+        wanted,
+    }
+}
+
+/// An object, what it has, and what is seen from its methods.
+const COST: &[(&str, Wanted)] = &[
+    ("this.id", Number(1001)),
+    ("this.weight", Number(7)),
+    ("this.state", Number(250)),
+    ("this.reference.*", Number(31)),
+    ("this.name._M_dataplus._M_p", Text("a name that is longer")),
+    ("this.name._M_string_length", Number(43)),
+    ("factor", Number(-5)),
+    ("other.id", Number(1002)),
+    ("other.name._M_dataplus._M_p", Text("short\0")),
+    ("s", Number(3)),
+    ("shop::stock", Number(12)),
+    ("stock", Number(12)),
+    ("hidden_stock", Number(13)),
+    ("Item::count", Number(99)),
+    ("count", Number(99)),
+    ("calls", Number(6)),
+    ("by_value::calls", Number(17)),
+];
+const GET: &[(&str, Wanted)] = &[("this.value", Number(40)), ("plus", Number(-2))];
+/// Objects by value are references.
+const BY_VALUE: &[(&str, Wanted)] = &[
+    ("item.id", Number(1001)),
+    ("item.weight", Number(7)),
+    ("text._M_dataplus._M_p", Text("text\0")),
+    ("inner.code", Number(65000)),
+    ("last", Number(-9)),
+    ("calls", Number(17)),
+    ("shop::calls", Number(6)),
+    ("count", Error("there is no variable")),
+];
+
 #[test]
 fn cxx_objects_are_looked_into() {
     let folder = Folder::new("cxx");
     for flags in CXX_VARIANTS {
         let program = folder.build("g++", "values.cc", flags).unwrap();
         println!("{flags:?}");
-        for at_body in [false, true] {
-            check(
-                &program,
-                "shop::Item::cost",
-                at_body,
+        let cases = [
+            case("shop::Item::cost", At::Entry, COST),
+            case("shop::Item::cost", At::Body, COST),
+            case("Box::get", At::Entry, GET),
+            case("Box::get", At::Body, GET),
+            case("by_value", At::Entry, BY_VALUE),
+            case("by_value", At::Body, BY_VALUE),
+            case("give_reference", At::Return, &[("$retval.*", Number(7))]),
+            case(
+                "give_string",
+                At::Return,
                 &[
-                    ("this.id", Number(1001)),
-                    ("this.weight", Number(7)),
-                    ("this.state", Number(250)),
-                    ("this.reference.*", Number(31)),
-                    ("this.name._M_dataplus._M_p", Text("a name that is longer")),
-                    ("this.name._M_string_length", Number(43)),
-                    ("factor", Number(-5)),
-                    ("other.id", Number(1002)),
-                    ("other.name._M_dataplus._M_p", Text("short\0")),
-                    ("s", Number(3)),
-                    ("shop::stock", Number(12)),
-                    ("stock", Number(12)),
-                    ("hidden_stock", Number(13)),
-                    ("Item::count", Number(99)),
-                    ("count", Number(99)),
-                    ("calls", Number(6)),
-                    ("by_value::calls", Number(17)),
+                    ("$retval._M_string_length", Number(50)),
+                    ("$retval._M_dataplus._M_p", Text("zzzz")),
                 ],
-            );
-            check(
-                &program,
-                "Box::get",
-                at_body,
-                &[("this.value", Number(40)), ("plus", Number(-2))],
-            );
-        }
+            ),
+            case(
+                "give_handle",
+                At::Return,
+                &[("$retval", Error("C++ class is passed"))],
+            ),
+            case("give_string", At::Entry, &[("length", Number(50))]),
+        ];
+        check(&program, &cases);
     }
 }
 
-#[test]
-fn cxx_objects_by_value_are_references() {
-    let folder = Folder::new("cxx-by-value");
-    for flags in CXX_VARIANTS {
-        let program = folder.build("g++", "values.cc", flags).unwrap();
-        println!("{flags:?}");
-        for at_body in [false, true] {
-            check(
-                &program,
-                "by_value",
-                at_body,
-                &[
-                    ("item.id", Number(1001)),
-                    ("item.weight", Number(7)),
-                    ("text._M_dataplus._M_p", Text("text\0")),
-                    ("inner.code", Number(65000)),
-                    ("last", Number(-9)),
-                    ("calls", Number(17)),
-                    ("shop::calls", Number(6)),
-                    ("count", Error("there is no variable")),
-                ],
-            );
-        }
-        check(
-            &program,
-            "give_reference",
-            false,
-            &[("$retval.*", Number(7))],
-        );
-        check(
-            &program,
-            "give_string",
-            false,
-            &[
-                ("$retval._M_string_length", Number(50)),
-                ("$retval._M_dataplus._M_p", Text("zzzz")),
-            ],
-        );
-        check(
-            &program,
-            "give_handle",
-            false,
-            &[("$retval", Error("C++ class is passed"))],
-        );
-        check(&program, "give_string", false, &[("length", Number(50))]);
-    }
-}
+const SCALARS: &[(&str, Wanted)] = &[
+    ("a", Number(-3)),
+    ("b", Number(4_000_000_000)),
+    ("c", Number(-5_000_000_000)),
+    ("d", Number(1)),
+    ("e", Number(0xdf)),
+    ("LIMIT", Number(77)),
+];
+const STRINGS: &[(&str, Wanted)] = &[
+    ("text.data_ptr", Text("a text")),
+    ("text.length", Number(6)),
+    ("numbers.data_ptr.*", Number(500)),
+    ("numbers.length", Number(2)),
+    ("account.id", Number(4242)),
+    ("account.delta", Number(-300)),
+    ("account.open", Number(1)),
+    ("account.name.vec.len", Number(7)),
+    ("level", Number(200)),
+];
 
 #[test]
 fn rust_values_are_found() {
     let folder = Folder::new("rust");
     for (at_body, flags) in [
         (true, &["-g", "-Copt-level=0"][..]),
-        (false, &["-g", "-Copt-level=0"]),
         (true, &["-g", "-Copt-level=2"]),
-        (false, &["-g", "-Copt-level=2"]),
         (false, &["-g", "-Copt-level=3", "-Cpanic=abort"]),
         (
             false,
@@ -181,37 +212,17 @@ fn rust_values_are_found() {
             return;
         };
         println!("{flags:?} {at_body}");
-        check(
-            &program,
-            "values::scalars",
-            at_body,
-            &[
-                ("a", Number(-3)),
-                ("b", Number(4_000_000_000)),
-                ("c", Number(-5_000_000_000)),
-                ("d", Number(1)),
-                ("e", Number(0xdf)),
-                ("LIMIT", Number(77)),
-            ],
-        );
-        check(
-            &program,
-            "strings",
-            at_body,
-            &[
-                ("text.data_ptr", Text("a text")),
-                ("text.length", Number(6)),
-                ("numbers.data_ptr.*", Number(500)),
-                ("numbers.length", Number(2)),
-                ("account.id", Number(4242)),
-                ("account.delta", Number(-300)),
-                ("account.open", Number(1)),
-                ("account.name.vec.len", Number(7)),
-                ("level", Number(200)),
-            ],
-        );
-        check(&program, "scalars", false, &[("$retval", Number(-17))]);
-        check(&program, "strings", false, &[("$retval", Number(4742))]);
+        let mut cases = vec![
+            case("values::scalars", At::Entry, SCALARS),
+            case("strings", At::Entry, STRINGS),
+            case("scalars", At::Return, &[("$retval", Number(-17))]),
+            case("strings", At::Return, &[("$retval", Number(4742))]),
+        ];
+        if at_body {
+            cases.push(case("values::scalars", At::Body, SCALARS));
+            cases.push(case("strings", At::Body, STRINGS));
+        }
+        check(&program, &cases);
     }
 }
 

@@ -5,12 +5,12 @@
 
 mod support;
 
-use nsprobe_plan::debug::{DebugInfo, Error};
+use nsprobe_plan::debug::{DebugInfo, Error, LinePlace};
 use nsprobe_plan::Scope;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{open, path, stop, Folder, Stop};
+use support::{open, path, stops, Folder, Stop};
 
 const VARIANTS: [&[&str]; 4] = [
     &["-O0", "-gdwarf-4"],
@@ -45,10 +45,13 @@ fn agrees_with_gdb(program: &Path, line: u32, expressions: &[&str]) -> usize {
     let code = debug.line("values.c", line).unwrap();
     assert_eq!(code.line, line);
     let mut agreed = 0;
-    for place in &code.places {
-        let Some(stopped) = stop(program, &Stop::At(place.address.0), expressions) else {
-            return usize::MAX;
-        };
+    let at = |place: &LinePlace| (Stop::At(place.address.0), expressions);
+    let wanted: Vec<_> = code.places.iter().map(at).collect();
+    let Some(stopped) = stops(program, &wanted) else {
+        return usize::MAX;
+    };
+    for (place, stopped) in code.places.iter().zip(stopped) {
+        let stopped = stopped.unwrap();
         let function = place.function.as_ref().unwrap();
         let scope = debug.scope(function, place.address).unwrap();
         for (expression, theirs) in expressions.iter().zip(&stopped.printed) {
@@ -166,9 +169,14 @@ fn values_agree_with_gdb_wherever_they_are() {
             ("locals", &["count", "total", "squares[3]", "text[0]"][..]),
             ("structs", &["p.second", "w.c", "b.numbers[1]", "yes"]),
         ] {
-            for address in instructions(&program, name).into_iter().step_by(5) {
+            let addresses = instructions(&program, name).into_iter().step_by(5);
+            let addresses: Vec<u64> = addresses.collect();
+            let perhaps = |address: &u64| (Stop::Perhaps(*address), expressions);
+            let wanted: Vec<_> = addresses.iter().map(perhaps).collect();
+            let stopped = stops(&program, &wanted).unwrap_or_default();
+            for (address, stopped) in addresses.into_iter().zip(stopped) {
                 let at = nsprobe_symbolize::Address(address);
-                let Some(stopped) = stop(&program, &Stop::Perhaps(address), expressions) else {
+                let Some(stopped) = stopped else {
                     continue;
                 };
                 let functions = debug.functions_at(at).unwrap();
@@ -190,19 +198,24 @@ fn values_agree_with_gdb_wherever_they_are() {
     assert!(has_both != [true; 2] || agreed > 50, "{agreed}");
 }
 
-/// What gdb says of where a breakpoint on the function would be; `None`, with a printed
-/// reason, without gdb.
-fn gdb_breakpoint(program: &Path, function: &str) -> Option<u64> {
-    let command = format!("info scope {function}");
-    let place = format!("break {function}");
+/// What gdb says of where breakpoints on functions would be; `None`, with a printed reason,
+/// without gdb.
+fn gdb_breakpoints(program: &Path, functions: &[&str]) -> Option<Vec<u64>> {
     let mut gdb = Command::new("gdb");
-    gdb.args(["-nx", "-batch", "-ex", &place, "-ex", &command]);
+    gdb.args(["-nx", "-batch"]);
+    for function in functions {
+        gdb.args(["-ex", &format!("break {function}")]);
+    }
     let output = nsprobe_needs::output(gdb.arg(program))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let at = text.split("Breakpoint 1 at 0x").nth(1);
-    let at = at.unwrap_or_else(|| panic!("gdb has no place: {text}"));
-    let digits: String = at.chars().take_while(char::is_ascii_hexdigit).collect();
-    Some(u64::from_str_radix(&digits, 16).unwrap())
+    let places = text.lines().filter_map(|line| {
+        let (_, at) = line.strip_prefix("Breakpoint ")?.split_once(" at 0x")?;
+        let digits = at.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+        u64::from_str_radix(digits, 16).ok()
+    });
+    let places: Vec<u64> = places.collect();
+    assert_eq!(places.len(), functions.len(), "{text}");
+    Some(places)
 }
 
 #[test]
@@ -212,11 +225,12 @@ fn bodies_begin_where_gdb_breaks() {
         let program = folder.build("gcc", "values.c", flags).unwrap();
         let binary = open(&program);
         let debug = DebugInfo::new(&binary, None, None).unwrap();
-        for name in ["scalars", "structs", "pointers", "locals", "give_big"] {
+        let names = ["scalars", "structs", "pointers", "locals", "give_big"];
+        let Some(theirs) = gdb_breakpoints(&program, &names) else {
+            return;
+        };
+        for (name, theirs) in names.into_iter().zip(theirs) {
             let function = &debug.functions_named(name).unwrap()[0];
-            let Some(theirs) = gdb_breakpoint(&program, name) else {
-                return;
-            };
             let ours = debug.body_pc(function).unwrap();
             assert_eq!(ours.0, theirs, "{flags:?} {name}");
         }

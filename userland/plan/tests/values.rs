@@ -9,8 +9,7 @@ mod support;
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::{Scope, Shape};
 use nsprobe_symbolize::{Address, Binary};
-use std::path::Path;
-use support::{open, path, stop, Folder, Stop};
+use support::{open, path, stops, Folder, Stop, Stopped};
 
 /// What the fixtures are built with.
 const VARIANTS: [&[&str]; 8] = [
@@ -38,105 +37,128 @@ fn function(debug: &DebugInfo<'_>, binary: &Binary, name: &str) -> Function {
         .unwrap()
 }
 
-/// Checks the numbers of expressions at an address of a function.
-fn check(program: &Path, name: &str, at_body: bool, wanted: &[(&str, i64)]) {
-    let binary = open(program);
-    let debug = DebugInfo::new(&binary, None, None).unwrap();
-    let function = function(&debug, &binary, name);
-    let address = match at_body {
-        true => debug.body_pc(&function).unwrap(),
-        false => function.entry,
-    };
-    let Some(stopped) = stop(program, &Stop::At(address.0), &[]) else {
-        return;
-    };
-    let scope = debug.scope(&function, address).unwrap();
-    for (expression, number) in wanted {
-        let typed = path(&scope, &stopped, expression);
-        let typed = typed.unwrap_or_else(|why| panic!("{program:?} {name} {expression}: {why}"));
-        let found = stopped.number(&typed).map(|found| found as i64);
-        assert_eq!(
-            found,
-            Some(*number),
-            "{program:?} {name} {expression} {typed:?}"
-        );
-    }
-}
+/// Numbers that expressions are, in a function.
+type Wanted = (&'static str, &'static [(&'static str, i64)]);
 
-/// The same in all variants, at the entry and behind the prologue.
-fn check_everywhere(name: &str, wanted: &[(&str, i64)]) {
-    let folder = Folder::new(name);
+/// Checks them in all variants, at the functions' entries and behind their prologues.
+fn check_everywhere(folder: &str, wanted: &[Wanted]) {
+    let folder = Folder::new(folder);
     for flags in VARIANTS {
         let program = folder.build("gcc", "values.c", flags).unwrap();
         println!("{program:?}: {flags:?}");
-        check(&program, name, false, wanted);
-        check(&program, name, true, wanted);
+        let binary = open(&program);
+        let debug = DebugInfo::new(&binary, None, None).unwrap();
+        let mut places = Vec::new();
+        for (name, numbers) in wanted {
+            let function = function(&debug, &binary, name);
+            let body = debug.body_pc(&function).unwrap();
+            for address in [function.entry, body] {
+                places.push((function.clone(), address, *numbers));
+            }
+        }
+        let at = |address: &Address| (Stop::At(address.0), &[][..]);
+        let at: Vec<_> = places.iter().map(|(_, address, _)| at(address)).collect();
+        let Some(stopped) = stops(&program, &at) else {
+            return;
+        };
+        for ((function, address, numbers), stopped) in places.iter().zip(stopped) {
+            let scope = debug.scope(function, *address).unwrap();
+            let told = format!("{flags:?} {} {address:x?}", function.name);
+            check(&scope, &stopped.unwrap(), numbers, &told);
+        }
     }
 }
 
-#[test]
-fn numbers_are_what_the_caller_passed() {
-    check_everywhere(
-        "scalars",
-        &[
-            ("a", -1),
-            ("b", 65535),
-            ("c", -100_000),
-            ("d", -5_000_000_000),
-            ("e[0]", i64::from(b't')),
-            ("f", 6_000_000_000),
-            ("g", 4_000_000_000),
-            ("h", -8),
-            ("global_number", 4711),
-            ("static_name[3]", i64::from(b't')),
-            ("nodes[1].color", -3),
-        ],
-    );
+/// Checks the numbers of expressions in a program that has stopped.
+fn check(scope: &dyn Scope, stopped: &Stopped, wanted: &[(&str, i64)], told: &str) {
+    for (expression, number) in wanted {
+        let typed = path(scope, stopped, expression);
+        let typed = typed.unwrap_or_else(|why| panic!("{told} {expression}: {why}"));
+        let found = stopped.number(&typed).map(|found| found as i64);
+        assert_eq!(found, Some(*number), "{told} {expression} {typed:?}");
+    }
 }
 
-#[test]
-fn structs_by_value_are_looked_into() {
-    check_everywhere(
-        "structs",
-        &[
-            ("p.first", 3),
-            ("p.second", -4),
-            ("w.a", 5),
-            ("w.b", 250),
-            ("w.c", -6),
-            ("b.numbers[0]", 10),
-            ("b.numbers[3]", 40),
-            ("b.name[0]", i64::from(b'b')),
-            ("m.whole", 77),
-            ("color", -3),
-            ("yes", 1),
-        ],
-    );
-}
+/// What the caller passes in registers and on the stack, and globals.
+const SCALARS: Wanted = (
+    "scalars",
+    &[
+        ("a", -1),
+        ("b", 65535),
+        ("c", -100_000),
+        ("d", -5_000_000_000),
+        ("e[0]", b't' as i64),
+        ("f", 6_000_000_000),
+        ("g", 4_000_000_000),
+        ("h", -8),
+        ("global_number", 4711),
+        ("static_name[3]", b't' as i64),
+        ("nodes[1].color", -3),
+    ],
+);
+
+/// Structs by value.
+const STRUCTS: Wanted = (
+    "structs",
+    &[
+        ("p.first", 3),
+        ("p.second", -4),
+        ("w.a", 5),
+        ("w.b", 250),
+        ("w.c", -6),
+        ("b.numbers[0]", 10),
+        ("b.numbers[3]", 40),
+        ("b.name[0]", b'b' as i64),
+        ("m.whole", 77),
+        ("color", -3),
+        ("yes", 1),
+    ],
+);
+
+/// What pointers lead to: members of all kinds.
+const POINTERS: Wanted = (
+    "pointers",
+    &[
+        ("n.number", 0x0102_0304),
+        ("n.bytes[1]", 3),
+        ("n.at.x", 11),
+        ("n.at.y", -12),
+        ("n.low", 5),
+        ("n.middle", -6),
+        ("n.high", 0xabcde),
+        ("n.color", 200),
+        ("n.grid[1][2]", 6),
+        ("n.grid[0][1]", 2),
+        ("n.yes", 1),
+        ("n.next.color", -3),
+        ("n.next.name[0]", b's' as i64),
+        ("h.secret", 99),
+        ("names[1][0]", b'b' as i64),
+    ],
+);
 
 #[test]
-fn pointers_lead_to_members_of_all_kinds() {
-    check_everywhere(
-        "pointers",
-        &[
-            ("n.number", 0x0102_0304),
-            ("n.bytes[1]", 3),
-            ("n.at.x", 11),
-            ("n.at.y", -12),
-            ("n.low", 5),
-            ("n.middle", -6),
-            ("n.high", 0xabcde),
-            ("n.color", 200),
-            ("n.grid[1][2]", 6),
-            ("n.grid[0][1]", 2),
-            ("n.yes", 1),
-            ("n.next.color", -3),
-            ("n.next.name[0]", i64::from(b's')),
-            ("h.secret", 99),
-            ("names[1][0]", i64::from(b'b')),
-        ],
-    );
+fn values_are_what_the_caller_passed() {
+    check_everywhere("passed", &[SCALARS, STRUCTS, POINTERS]);
 }
+
+const RETURNED: [Wanted; 6] = [
+    ("scalars", &[("$retval", -42)]),
+    (
+        "give_pair",
+        &[("$retval.first", 21), ("$retval.second", -21)],
+    ),
+    (
+        "give_wide",
+        &[("$retval.a", 31), ("$retval.b", 7), ("$retval.c", -8)],
+    ),
+    (
+        "give_big",
+        &[("$retval.numbers[3]", 44), ("$retval.name[1]", b'i' as i64)],
+    ),
+    ("give_bool", &[("$retval", 1)]),
+    ("give_char", &[("$retval", 255)]),
+];
 
 #[test]
 fn results_are_found_after_the_return() {
@@ -145,41 +167,19 @@ fn results_are_found_after_the_return() {
         let program = folder.build("gcc", "values.c", flags).unwrap();
         let binary = open(&program);
         let debug = DebugInfo::new(&binary, None, None).unwrap();
-        let returned = |name: &str, wanted: &[(&str, i64)]| {
-            let function = function(&debug, &binary, name);
-            let scope = debug.scope(&function, function.entry).unwrap();
-            let Some(stopped) = stop(&program, &Stop::ReturnOf(function.entry.0), &[]) else {
-                return;
-            };
-            for (expression, number) in wanted {
-                let typed = path(&scope, &stopped, expression);
-                let typed = typed.unwrap_or_else(|why| panic!("{flags:?} {name}: {why}"));
-                let found = stopped.number(&typed).map(|found| found as i64);
-                assert_eq!(
-                    found,
-                    Some(*number),
-                    "{flags:?} {name} {expression} {typed:?}"
-                );
-            }
+        let returned = RETURNED.map(|(name, _)| function(&debug, &binary, name));
+        let wanted = returned.each_ref().map(|function| {
+            let expressions: &[&str] = &[];
+            (Stop::ReturnOf(function.entry.0), expressions)
+        });
+        let Some(stopped) = stops(&program, &wanted) else {
+            return;
         };
-        returned("scalars", &[("$retval", -42)]);
-        returned(
-            "give_pair",
-            &[("$retval.first", 21), ("$retval.second", -21)],
-        );
-        returned(
-            "give_wide",
-            &[("$retval.a", 31), ("$retval.b", 7), ("$retval.c", -8)],
-        );
-        returned(
-            "give_big",
-            &[
-                ("$retval.numbers[3]", 44),
-                ("$retval.name[1]", i64::from(b'i')),
-            ],
-        );
-        returned("give_bool", &[("$retval", 1)]);
-        returned("give_char", &[("$retval", 255)]);
+        for ((function, stopped), (_, numbers)) in returned.iter().zip(stopped).zip(RETURNED) {
+            let scope = debug.scope(function, function.entry).unwrap();
+            let told = format!("{flags:?} {}", function.name);
+            check(&scope, &stopped.unwrap(), numbers, &told);
+        }
         let real = function(&debug, &binary, "give_real");
         let scope = debug.scope(&real, real.entry).unwrap();
         let error = scope.retval().unwrap_err().to_string();

@@ -103,7 +103,7 @@ struct Case<'a> {
     witness: Witness,
     address: u64,
     is_plt: bool,
-    ours: Vec<SourceFrame>,
+    ours: &'a [SourceFrame],
     theirs: &'a [Said],
 }
 
@@ -123,29 +123,30 @@ enum Verdict {
     Different,
 }
 
-impl<'a> Case<'a> {
-    fn new(
-        (binary, symbols): (&Binary, &'a Symbols),
-        witness: Witness,
-        address: u64,
-        theirs: &'a [Said],
-    ) -> Case<'a> {
+/// What we say of an address.
+struct Ours {
+    address: u64,
+    is_plt: bool,
+    frames: Vec<SourceFrame>,
+}
+
+impl Ours {
+    fn of(binary: &Binary, address: u64) -> Ours {
         let offset = binary.offset_of(Address(address)).unwrap();
-        let (ours, is_plt) = match binary.resolve(offset, Lookup::Instruction) {
+        let (frames, is_plt) = match binary.resolve(offset, Lookup::Instruction) {
             Ok(found) => (found.frames, found.source == Source::Plt),
             Err(Unresolved::BetweenFunctions(_) | Unresolved::NoSymbols) => (Vec::new(), false),
             Err(why) => panic!("{address:#x}: {why}"),
         };
-        Case {
-            symbols,
-            witness,
+        Ours {
             address,
             is_plt,
-            ours,
-            theirs,
+            frames,
         }
     }
+}
 
+impl<'a> Case<'a> {
     fn verdict(&self) -> Verdict {
         let theirs = self.told();
         let is_unplaced = theirs.iter().all(|said| said.line.is_none());
@@ -208,7 +209,7 @@ impl<'a> Case<'a> {
 
     /// Whether nm finds the same stub here.
     fn is_stub(&self) -> bool {
-        let [ours] = &self.ours[..] else {
+        let [ours] = self.ours else {
             return false;
         };
         let theirs = self.symbols.stub(self.address);
@@ -243,7 +244,7 @@ impl<'a> Case<'a> {
             format!("{}:{}", file.as_deref().unwrap_or("?"), line.unwrap_or(0))
         };
         let mut text = format!("{:#x}:", self.address);
-        for one in &self.ours {
+        for one in self.ours {
             let place = place(&one.file, one.line);
             text += &format!("\n      ours {:.150} {place}", one.function);
         }
@@ -263,11 +264,11 @@ struct Counts {
     lines: usize,
 }
 
-/// Compares all names. When a bound is broken, all that nothing explains is listed.
-fn agree(path: &Path, witness: Witness, count: usize, bounds: &Bounds) {
+/// Compares all names with those of each witness.
+fn agree(path: &Path, count: usize, bounds: &[(Witness, &Bounds)]) {
     let binary = open(path).unwrap();
     let addresses = addresses(&binary, wanted(count));
-    let (Some(said), Some(symbols)) = (witness.ask(path, &addresses), Symbols::of(path)) else {
+    let Some(symbols) = Symbols::of(path) else {
         return;
     };
     assert!(
@@ -275,9 +276,33 @@ fn agree(path: &Path, witness: Witness, count: usize, bounds: &Bounds) {
         "nm finds {} functions",
         symbols.count()
     );
+    let ours = addresses.iter().map(|at| Ours::of(&binary, *at));
+    let ours: Vec<Ours> = ours.collect();
+    for (witness, bounds) in bounds {
+        if let Some(said) = witness.ask(path, &addresses) {
+            compare(path, &symbols, &ours, (*witness, &said), bounds);
+        }
+    }
+}
+
+/// When a bound is broken, all that nothing explains is listed.
+fn compare(
+    path: &Path,
+    symbols: &Symbols,
+    ours: &[Ours],
+    (witness, said): (Witness, &[Vec<Said>]),
+    bounds: &Bounds,
+) {
     let (mut counts, mut inlined, mut unexplained) = (Counts::default(), 0, Vec::new());
-    for (at, said) in addresses.iter().zip(&said) {
-        let case = Case::new((&binary, &symbols), witness, *at, said);
+    for (ours, theirs) in ours.iter().zip(said) {
+        let case = Case {
+            symbols,
+            witness,
+            address: ours.address,
+            is_plt: ours.is_plt,
+            ours: &ours.frames,
+            theirs,
+        };
         inlined += usize::from(case.ours.len() > 1);
         let verdict = case.verdict();
         *counts.verdicts.entry(verdict).or_default() += 1;
@@ -287,7 +312,7 @@ fn agree(path: &Path, witness: Witness, count: usize, bounds: &Bounds) {
             unexplained.push(format!("  {verdict:?} {}", case.show()));
         }
     }
-    let asked = addresses.len();
+    let asked = ours.len();
     let told = format!(
         "{}, {witness:?}: {asked} addresses, {inlined} inlined, {counts:?}",
         path.display()
@@ -308,8 +333,8 @@ fn agree(path: &Path, witness: Witness, count: usize, bounds: &Bounds) {
 struct Both(Bounds, Bounds);
 
 fn agree_with_both(path: &Path, count: usize, Both(binutils, llvm): &Both) {
-    agree(path, Witness::Binutils, count, binutils);
-    agree(path, Witness::Llvm, count, llvm);
+    let both = [(Witness::Binutils, binutils), (Witness::Llvm, llvm)];
+    agree(path, count, &both);
 }
 
 /// Same at least; then at most: alias, padding, stub, different, lines.
@@ -396,7 +421,7 @@ fn names_of_the_machines_libc_are_those_of_others() {
     alone.arg("--remove-section=.note.gnu.build-id");
     if nsprobe_needs::success(alone.arg(libc).arg(&whole)) {
         println!("libc without its debug information, and so without binutils");
-        agree(&whole, Witness::Llvm, FEW, &LIBC_ALONE);
+        agree(&whole, FEW, &[(Witness::Llvm, &LIBC_ALONE)]);
     }
 }
 

@@ -72,6 +72,7 @@ fn half(bytes: &[u8], at: usize) -> usize {
 }
 
 /// How gdb is told where to stop.
+#[derive(Clone, Copy)]
 pub(crate) enum Stop {
     /// At an address of the file, the first time.
     At(u64),
@@ -84,65 +85,61 @@ pub(crate) enum Stop {
 /// Runs the program in gdb up to the place, and has gdb print the expressions.
 /// `None`, with a printed reason, without gdb.
 pub(crate) fn stop(program: &Path, stop: &Stop, expressions: &[&str]) -> Option<Stopped> {
-    let core = program.with_extension("core");
-    let (address, behind) = match stop {
-        Stop::At(address) | Stop::Perhaps(address) => (*address, &[][..]),
-        // At the entry, the return address is on top of the stack.
-        Stop::ReturnOf(address) => (*address, &["tbreak **(long *)$rsp", "continue"][..]),
-    };
+    let mut stopped = stops(program, &[(*stop, expressions)])?;
+    stopped.remove(0)
+}
+
+/// The same for several places, to which the program comes in any order: it runs once, and gdb
+/// takes longer to start than to stop.
+pub(crate) fn stops(program: &Path, wanted: &[(Stop, &[&str])]) -> Option<Vec<Option<Stopped>>> {
+    let path = program.with_extension("stops");
+    let at =
+        |number: usize, what: &str| PathBuf::from(format!("{}.{number}.{what}", path.display()));
     // A program that is loaded anywhere is, without randomization, loaded here.
-    let bias = match Binary::open(File::open(program).unwrap(), program)
-        .unwrap()
-        .segment_of(nsprobe_symbolize::FileOffset(0))
-    {
+    let bias = match open(program).segment_of(nsprobe_symbolize::FileOffset(0)) {
         Some(segment) if segment.address.0 == 0 => 0x5555_5555_4000u64,
         _ => 0,
     };
-    // Each by itself: an error does not end the others.
-    let mut commands: Vec<String> = [
-        "set confirm off",
-        "set width 0",
-        "set language c",
-        // Libraries are not looked into, and their code is not wanted in the core.
-        "set auto-solib-add off",
-        "starti",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    commands.push(format!("tbreak *{:#x}", address + bias));
-    commands.extend(["continue".to_owned()]);
-    commands.extend(behind.iter().map(|command| (*command).to_owned()));
-    commands.push(format!("gcore {}", core.display()));
-    for expression in expressions {
-        commands.extend(["echo \\n=\\n".to_owned(), format!("output {expression}")]);
-    }
-    commands.extend(["echo \\n".to_owned(), "kill".to_owned()]);
-    let commands = commands.iter().flat_map(|command| ["-ex", command]);
+    let lines = wanted.iter().map(|(stop, expressions)| {
+        let (kind, address) = match stop {
+            Stop::At(address) | Stop::Perhaps(address) => ("at", address),
+            Stop::ReturnOf(address) => ("return", address),
+        };
+        let expressions: String = expressions.iter().map(|one| format!("\t{one}")).collect();
+        format!("{kind}\t{:x}{expressions}\n", address + bias)
+    });
+    fs::write(&path, lines.collect::<String>()).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/stop.py");
     let mut gdb = Command::new("gdb");
-    gdb.args(["-nx", "-batch"]).args(commands).arg(program);
-    let output = nsprobe_needs::output(&mut gdb)?;
-    if matches!(stop, Stop::Perhaps(_)) && !core.exists() {
-        return None;
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let printed: Vec<String> = text
-        .split("\n=\n")
-        .skip(1)
-        .map(|answer| answer.lines().next().unwrap_or("").to_owned())
-        .collect();
-    assert_eq!(
-        printed.len(),
-        expressions.len(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let mut stopped = Stopped::parse(fs::read(&core).unwrap(), bias, printed);
-    stopped.add_program(fs::read(program).unwrap());
-    fs::remove_file(core).unwrap();
-    if let Stop::At(address) = stop {
-        assert_eq!(stopped.register(Register::Rip), Some(address + bias));
-    }
-    Some(stopped)
+    gdb.args(["-nx", "-batch", "-x"]).arg(script).arg(program);
+    let output = nsprobe_needs::output(gdb.env("NSPROBE_STOPS", &path))?;
+    let told = || {
+        let both = [&output.stdout, &output.stderr];
+        both.map(|text| String::from_utf8_lossy(text).into_owned())
+    };
+    let stopped = wanted
+        .iter()
+        .enumerate()
+        .map(|(number, (stop, expressions))| {
+            let core = match fs::read(at(number, "core")) {
+                Ok(core) => core,
+                Err(_) if matches!(stop, Stop::Perhaps(_)) => return None,
+                Err(error) => panic!("{program:?}, stop {number}: {error}; {:?}", told()),
+            };
+            let printed = fs::read_to_string(at(number, "printed")).unwrap();
+            let printed: Vec<String> = printed.lines().map(str::to_owned).collect();
+            assert_eq!(printed.len(), expressions.len(), "{:?}", told());
+            let mut stopped = Stopped::parse(core, bias, printed);
+            stopped.add_program(fs::read(program).unwrap());
+            for what in ["core", "printed"] {
+                fs::remove_file(at(number, what)).unwrap();
+            }
+            if let Stop::At(address) = stop {
+                assert_eq!(stopped.register(Register::Rip), Some(address + bias));
+            }
+            Some(stopped)
+        });
+    Some(stopped.collect())
 }
 
 impl Stopped {
