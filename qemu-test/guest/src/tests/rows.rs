@@ -15,7 +15,7 @@ use crate::sys;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nsprobe_common::abi::{self, Unwind};
-use nsprobe_common::record::StackEnd;
+use nsprobe_common::record::{Frame, StackEnd};
 use nsprobe_common::unwind::{row, Base, Defect, Rule, Saved, BLOCK_BITS};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -29,6 +29,7 @@ tests![
     wrong_rows_are_refused_and_change_nothing,
     rows_are_for_the_file_as_it_is,
     rows_of_a_block_hold_from_its_first_byte_on,
+    a_row_may_lead_by_a_word_and_a_constant,
     rows_that_lie_end_the_stack: 120,
     copies_are_bounded_and_end_with_the_rows,
     many_rows_are_bounded: 120,
@@ -212,6 +213,40 @@ fn rows_of_a_block_hold_from_its_first_byte_on() {
     assert!(hits.len() == 1 && hits[0].1.len() > 1, "{hits:?}");
 }
 
+/// As those of realigned frames do; here to every other caller of a chain of frame pointers.
+fn a_row_may_lead_by_a_word_and_a_constant() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let file = File::open(victim.file()).expect("it is there");
+    let every_other = Rule {
+        more: 16,
+        saved: Saved::AtFrame as u8,
+        saved_at: -16,
+        ..rule(Base::AtRbp, 0)
+    };
+    let (given, _) = give(
+        &session,
+        file.as_raw_fd(),
+        &[0, 1],
+        &[row(0, 0)],
+        &[every_other],
+    );
+    given.expect("they are sound");
+    session.probe(victim.file(), &victim.function("bottom"), abi::PROBE_STACK);
+    victim.call(1);
+    let hits = Records::of(&session).hits;
+    let frames = &hits[0].1;
+    for (frame, name) in frames[1..].iter().zip(["level_13", "level_11", "level_09"]) {
+        let function = victim.function(name);
+        let inside = function.offset..function.offset + function.bytes;
+        let is_there = matches!(frame, Frame::Object { offset, .. } if inside.contains(offset));
+        assert!(is_there, "{name}: {frames:?}");
+    }
+    assert!(frames.len() > 3, "{frames:?}");
+}
+
 fn rows_that_lie_end_the_stack() {
     let _module = Module::load();
     let mut victim = Victim::start("wild_frame_pointer", &[]);
@@ -273,7 +308,7 @@ fn rows_that_lie_end_the_stack() {
                     "{lie:?}"
                 );
                 for frame in &frames {
-                    if let nsprobe_common::record::Frame::Address { address, .. } = frame {
+                    if let Frame::Address { address, .. } = frame {
                         assert!(*address < 1 << 47, "{lie:?}: {address:#x}");
                     }
                 }
