@@ -19,14 +19,13 @@ part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 counted=icount
 [ -z "${SMOKE:-}" ] || counted=turns
-[ -n "${KEEP:-}" ] || for part in costs bytes libraries; do rm -f "$results/stack-$part.txt"; done
+forget stack-costs stack-bytes stack-libraries
 say "instructions (QEMU's -icount, one CPU)"
 ! part costs || guest stack-costs $counted stack_costs
-# As in run.sh: the CPUs take turns.
-say "bytes and events at full speed (two CPUs in turn)"
-! part bytes || guest stack-bytes turns stack_bytes
-say "a process with many libraries (two CPUs in turn)"
-! part libraries || guest stack-libraries turns stack_libraries
+say "bytes and events at full speed"
+! part bytes || guest stack-bytes $counted stack_bytes
+say "a process with many libraries"
+! part libraries || guest stack-libraries $counted stack_libraries
 
 for part in costs bytes libraries; do
     [ -e "$results/stack-$part.txt" ] || : >"$results/stack-$part.txt"
