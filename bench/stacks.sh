@@ -17,15 +17,13 @@ bench/stap.sh "$peers" "$payload/bench"
 PARTS=${PARTS:-costs bytes libraries}
 part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 
-counted=icount
-[ -z "${SMOKE:-}" ] || counted=turns
 forget stack-costs stack-bytes stack-libraries
 say "instructions (QEMU's -icount, one CPU)"
-! part costs || guest stack-costs $counted stack_costs
+! part costs || guest stack-costs icount stack_costs
 say "bytes and events at full speed"
-! part bytes || guest stack-bytes $counted stack_bytes
+! part bytes || guest stack-bytes icount stack_bytes
 say "a process with many libraries"
-! part libraries || guest stack-libraries $counted stack_libraries
+! part libraries || guest stack-libraries icount stack_libraries
 
 for part in costs bytes libraries; do
     [ -e "$results/stack-$part.txt" ] || : >"$results/stack-$part.txt"

@@ -6,7 +6,7 @@
  * Prints "work PEER ROW CALLS thread-s tool-s machine-s start-s": of the calling process; of
  * the tool's processes, from when it has attached until it has ended and $AFTER is done; of
  * the machine meanwhile, all in all; of the tool's processes until it had attached.
- * The machine's time is what its CPUs were not idle, by /proc/stat, to a hundredth of a second.
+ * The machine's time is what its CPUs were not idle, by /proc/timer_list.
  */
 #define _GNU_SOURCE
 #include "subject.h"
@@ -23,28 +23,54 @@
 
 #define CGROUP "/sys/fs/cgroup/bench-tool"
 
+static FILE *must_open(const char *path)
+{
+	FILE *file = fopen(path, "r");
+
+	if (!file)
+		err(1, "%s", path);
+	return file;
+}
+
 /* Seconds of the processes in the tool's control group, those that have ended, too. */
 static double tool_seconds(void)
 {
-	FILE *stat = fopen(CGROUP "/cpu.stat", "r");
+	FILE *stat = must_open(CGROUP "/cpu.stat");
 	unsigned long long us;
 
-	if (!stat || fscanf(stat, "usage_usec %llu", &us) != 1)
+	if (fscanf(stat, "usage_usec %llu", &us) != 1)
 		err(1, CGROUP "/cpu.stat");
 	fclose(stat);
 	return us / 1e6;
 }
 
+/*
+ * Seconds in which the machine's CPUs were idle, since some moment. /proc/stat has it in
+ * hundredths only, which is more than some tracers take for all records of a round.
+ */
+static double idle_seconds(void)
+{
+	FILE *list = must_open("/proc/timer_list");
+	unsigned long long ns, sum = 0;
+	char line[256];
+	int found = 0;
+
+	while (fgets(line, sizeof(line), list))
+		if (sscanf(line, " .idle_sleeptime : %llu", &ns) == 1 ||
+		    sscanf(line, " .iowait_sleeptime: %llu", &ns) == 1) {
+			sum += ns;
+			found++;
+		}
+	fclose(list);
+	if (!found)
+		errx(1, "/proc/timer_list: no idle_sleeptime");
+	return sum / 1e9;
+}
+
 /* Seconds in which the machine's CPUs were not idle, since some moment. */
 static double machine_seconds(void)
 {
-	FILE *stat = fopen("/proc/stat", "r");
-	unsigned long long user, nice, system, idle, waiting;
-
-	if (!stat || fscanf(stat, "cpu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &waiting) != 5)
-		err(1, "/proc/stat");
-	fclose(stat);
-	return now() * sysconf(_SC_NPROCESSORS_ONLN) - (double)(idle + waiting) / sysconf(_SC_CLK_TCK);
+	return now() * sysconf(_SC_NPROCESSORS_ONLN) - idle_seconds();
 }
 
 static double own_seconds(void)
@@ -82,7 +108,7 @@ int work(const char *peer, const char *row, const char *command)
 		must(waitpid(tool.pid, NULL, 0), "waitpid");
 	}
 	machine = machine_seconds() - machine;
-	printf("work %s %s %ld %.4f %.4f %.2f %.4f\n", peer, row, calls, own,
+	printf("work %s %s %ld %.4f %.4f %.4f %.4f\n", peer, row, calls, own,
 	       tool.pid ? tool_seconds() - start : 0, machine, start);
 	printf("due %s work-%s %ld\n", peer, row, calls);
 	fflush(stdout);
