@@ -12,10 +12,18 @@
 cd "$PROJECT"
 # shellcheck source=bench/boot.sh
 . bench/boot.sh
-bench/stap.sh "$peers" "$payload/bench"
-
 PARTS=${PARTS:-costs one many burst works crowds threads rows}
 part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
+
+# SystemTap's scripts of a part.
+scripts() { # part name...
+    wanted=$1
+    shift
+    ! part "$wanted" || bench/stap.sh "$peers" "$payload/bench" "$@"
+}
+scripts costs count record stack hist predicate filter
+for what in one burst works; do scripts $what one; done
+for what in many crowds; do scripts $what many_1 many_100 many_1000 many_10000; done
 
 files='icount tcg one many burst work crowd threads rows'
 # shellcheck disable=SC2086 # a list of words

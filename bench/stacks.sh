@@ -12,7 +12,7 @@ cd "$PROJECT"
 [ -n "${SMOKE:-}" ] || CALLS=${CALLS:-1000}
 # shellcheck source=bench/boot.sh
 . bench/boot.sh
-bench/stap.sh "$peers" "$payload/bench"
+bench/stap.sh "$peers" "$payload/bench" unwind
 
 PARTS=${PARTS:-costs bytes libraries}
 part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
