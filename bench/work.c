@@ -6,16 +6,19 @@
  * Prints "work PEER ROW CALLS thread-s tool-s machine-s start-s": of the calling process; of
  * the tool's processes, from when it has attached until it has ended and $AFTER is done; of
  * the machine meanwhile, all in all; of the tool's processes until it had attached.
- * The machine's time is what its CPUs were not idle, by /proc/timer_list.
+ * The machine's time is what its CPUs were not idle, to the microsecond (bare/bare.c).
  */
 #define _GNU_SOURCE
+#include "bare/bare.h"
 #include "subject.h"
 #include "tool.h"
 #include "under.h"
 #include <err.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,48 +26,27 @@
 
 #define CGROUP "/sys/fs/cgroup/bench-tool"
 
-static FILE *must_open(const char *path)
-{
-	FILE *file = fopen(path, "r");
-
-	if (!file)
-		err(1, "%s", path);
-	return file;
-}
-
 /* Seconds of the processes in the tool's control group, those that have ended, too. */
 static double tool_seconds(void)
 {
-	FILE *stat = must_open(CGROUP "/cpu.stat");
+	FILE *stat = fopen(CGROUP "/cpu.stat", "r");
 	unsigned long long us;
 
-	if (fscanf(stat, "usage_usec %llu", &us) != 1)
+	if (!stat || fscanf(stat, "usage_usec %llu", &us) != 1)
 		err(1, CGROUP "/cpu.stat");
 	fclose(stat);
 	return us / 1e6;
 }
 
-/*
- * Seconds in which the machine's CPUs were idle, since some moment. /proc/stat has it in
- * hundredths only, which is more than some tracers take for all records of a round.
- */
+/* Seconds in which the machine's CPUs were idle, since some moment. */
 static double idle_seconds(void)
 {
-	FILE *list = must_open("/proc/timer_list");
-	unsigned long long ns, sum = 0;
-	char line[256];
-	int found = 0;
+	int fd = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
+	__u64 us;
 
-	while (fgets(line, sizeof(line), list))
-		if (sscanf(line, " .idle_sleeptime : %llu", &ns) == 1 ||
-		    sscanf(line, " .iowait_sleeptime: %llu", &ns) == 1) {
-			sum += ns;
-			found++;
-		}
-	fclose(list);
-	if (!found)
-		errx(1, "/proc/timer_list: no idle_sleeptime");
-	return sum / 1e9;
+	must(ioctl(fd, BARE_IDLE, &us), "BARE_IDLE");
+	close(fd);
+	return us / 1e6;
 }
 
 /* Seconds in which the machine's CPUs were not idle, since some moment. */
