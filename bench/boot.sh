@@ -6,9 +6,10 @@
 # Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS, SMOKE, UPDATE (environment); what
 #          `make payload` made.
 # Outputs: the function guest; the folders $peers, $payload and $results, with about.txt, which
-#          says from which commit; KEEP=1 measures no boot again whose lines are there.
-if [ -n "${UPDATE:-}" ] && [ -n "${SMOKE:-}${ONLY_PEERS:-}${ONLY_ROWS:-}${KEEP:-}" ]; then
-    die "UPDATE=1 writes whole tables: not with SMOKE, ONLY_PEERS, ONLY_ROWS or KEEP"
+#          says from which commit; KEEP=1 measures no boot again whose lines are there, from
+#          the same commit with as many calls and rounds.
+if [ -n "${UPDATE:-}" ] && [ -n "${SMOKE:-}${ONLY_PEERS:-}${ONLY_ROWS:-}${PARTS:-}" ]; then
+    die "UPDATE=1 writes whole tables: not with SMOKE, ONLY_PEERS, ONLY_ROWS or PARTS"
 fi
 peers=$(scripts/peers.sh)
 payload=$(scripts/payload.sh)
@@ -27,9 +28,14 @@ results=$PROJECT/build/bench${SMOKE:+-smoke}
 mkdir -p "$results"
 cp "$peers/versions" "$results/versions.txt"
 
-# The tables that an earlier step has written are no change of what is measured.
-commit=$(git rev-parse --short HEAD 2>/dev/null) || commit=unknown
+# The tables are no part of what is measured: those that an earlier step has written, or
+# committed, make no other commit of it.
+commit=$(git log -1 --format=%h -- . ':!bench/*.md' 2>/dev/null) || commit=unknown
 git diff --quiet HEAD -- . ':!bench/*.md' 2>/dev/null || commit=$commit-dirty
+[ -z "${UPDATE:-}" ] || [ -z "${KEEP:-}" ] || [ "${commit%-dirty}" = "$commit" ] ||
+    die "KEEP=1 takes lines of the same commit: the tree has changes that are in none"
+# The first line of what a boot has printed: its lines are kept only for the same.
+made="made $commit ${CALLS:-3000} calls, $ROUNDS rounds${ONLY_PEERS:+, of $ONLY_PEERS}${ONLY_ROWS:+, of $ONLY_ROWS}"
 cat >"$results/about.txt" <<END
 commit $commit
 date $(date -u +%Y-%m-%d)
@@ -38,19 +44,54 @@ calls ${CALLS:-3000}
 rounds $ROUNDS
 END
 
+# Whether the results' NAME.txt has all lines of a boot that need not be measured again.
+kept() { # name
+    [ -n "${KEEP:-}" ] && [ "$(head -n 1 "$results/$1.txt" 2>/dev/null)" = "$made" ] &&
+        grep -q '^done ' "$results/$1.txt"
+}
+
+# Whether there are lines of a boot that was to measure the same, and did not come to its end.
+begun() { # name
+    [ -n "${KEEP:-}" ] && [ "$(head -n 1 "$results/$1.txt" 2>/dev/null)" = "$made" ]
+}
+
+# Takes away the lines that are not kept.
+forget() { # name...
+    for name in "$@"; do begun "$name" || rm -f "$results/$name.txt"; done
+}
+
+# The cells PEER/ROW of costs that need not be measured again: those whose tool has told what it
+# saw. Lines of others, which were cut off, are taken away, and those that each boot measures.
+cells_of() { # name
+    awk '$1 == "told" && NF == 5 { print $2 "/" $3 }' "$results/$1.txt" >"$results/told"
+    awk 'FILENAME == ARGV[1] { told[$1]; next }
+        $1 !~ /^(cost|stack|module|due|told)$/ || $2 "/" $3 in told { print }' \
+        "$results/told" "$results/$1.txt" >"$results/whole"
+    mv "$results/whole" "$results/$1.txt"
+    tr '\n' ' ' <"$results/told"
+    rm "$results/told"
+}
+
 # Runs a part of guest/measure.sh; its lines are kept in the results' NAME.txt. A guest that
 # dies is booted once more: TCG does not always survive that the kernel patches its own text.
 guest() { # name accelerator what
     name=$1 accel=$2 what=$3
-    [ -z "${KEEP:-}" ] || ! grep -q "^done $what" "$results/$name.txt" 2>/dev/null || return 0
+    ! kept "$name" || return 0
+    begun "$name" || echo "$made" >"$results/$name.txt"
     for boot in 1 2; do
+        cells=
+        # Instructions are the same in each boot.
+        case $accel-$what in
+        icount-*costs) cells=$(cells_of "$name") ;;
+        *) echo "$made" >"$results/$name.txt" ;;
+        esac
         ACCEL=$accel "$runner" --guest "$peers" --payload "$payload" --silence 1200 --timeout 7200 exec -- \
             env CALLS="${CALLS:-3000}" ROUNDS="$ROUNDS" ${ONLY_PEERS:+"ONLY_PEERS=$ONLY_PEERS"} \
             ${ONLY_ROWS:+"ONLY_ROWS=$ONLY_ROWS"} ${COUNTS:+"COUNTS=$COUNTS"} \
             ${MANY_ROUNDS:+"MANY_ROUNDS=$MANY_ROUNDS"} ${BURST:+"BURST=$BURST"} \
             ${WORK_CALLS:+"WORK_CALLS=$WORK_CALLS"} ${CROWD:+"CROWD=$CROWD"} \
             ${STACK_BURST:+"STACK_BURST=$STACK_BURST"} ${LIBRARIES:+"LIBRARIES=$LIBRARIES"} \
-            WHAT="$what" /payload/bench/measure.sh | tee "$results/$name.txt" >&2
+            CELLS="$cells" WHAT="$what" /payload/bench/measure.sh | tee -a "$results/$name.txt" >&2
         ! grep -q "^done $what" "$results/$name.txt" || return 0
         say "the guest died while it measured $what (boot $boot of 2)"
     done

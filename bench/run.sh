@@ -2,44 +2,53 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Measures nsprobe and its peers side by side in the peers' guest.
 #
-# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS (environment); PARTS of it (all by
-#          default); what `make payload` made. UPDATE=1 writes bench/RESULTS.md, too. SMOKE=1:
-#          quickly, to see that each cell can be measured; fails when one cannot, and
-#          bench/absent.txt does not say why.
+# Inputs:  CALLS and ROUNDS, ONLY_PEERS, ONLY_ROWS (environment); PARTS of it (by default all
+#          but nanoseconds, which the host's clock counts); what `make payload` made. UPDATE=1
+#          writes bench/RESULTS.md, too. SMOKE=1: quickly, to see that each cell can be
+#          measured; fails when one cannot, and bench/absent.txt does not say why.
 # Outputs: the tables on stdout; the guest's lines in build/bench/*.txt.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$PROJECT"
 # shellcheck source=bench/boot.sh
 . bench/boot.sh
-bench/stap.sh "$peers" "$payload/bench"
-
-PARTS=${PARTS:-costs nanoseconds one many burst works crowds threads rows}
+PARTS=${PARTS:-costs one many burst works crowds threads rows}
 part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 
-# A smoke run wants each cell once, and speed: no counted instructions.
-counted=icount
-[ -z "${SMOKE:-}" ] || counted=turns
-rm -f "$results/rows.txt"
-[ -n "${KEEP:-}" ] || for file in icount tcg one many burst work crowd threads; do rm -f "$results/$file.txt"; done
+# SystemTap's scripts of a part.
+scripts() { # part name...
+    wanted=$1
+    shift
+    ! part "$wanted" || bench/stap.sh "$peers" "$payload/bench" "$@"
+}
+scripts costs count record stack hist predicate filter
+for what in one burst works; do scripts $what one; done
+for what in many crowds; do scripts $what many_1 many_100 many_1000 many_10000; done
+
+files='icount tcg one many burst work crowd threads rows'
+# shellcheck disable=SC2086 # a list of words
+forget $files
 
 say "instructions (QEMU's -icount, one CPU)"
-! part costs || guest icount $counted costs
+! part costs || guest icount icount costs
+# Each in a guest of its own: a tool that does not end in time still holds its probes.
+say "whole sessions, the readers' time, many probes"
+for what in one many burst; do ! part $what || guest $what icount $what; done
+! part works || guest work icount works
+! part crowds || guest crowd icount crowds
+say "many threads (two CPUs side by side)"
+! part threads || guest threads tcg threads
 # SystemTap and LTTng patch the kernel's text all the time, which TCG does not survive with
 # a thread for each CPU.
-say "nanoseconds, and whole sessions (two CPUs in turn)"
-[ -n "${SMOKE:-}" ] || ! part nanoseconds || guest tcg turns costs
-# Each in a guest of its own: a tool that does not end in time still holds its probes.
-for what in one many burst; do ! part $what || guest $what turns $what; done
-say "the readers' time, many probes, many threads"
-! part works || guest work $counted works
-! part crowds || guest crowd $counted crowds
-! part threads || guest threads tcg threads
+! part nanoseconds || guest tcg turns costs
 
 say "unwind rows (this host)"
-! part rows || bench/rows.sh "$peers" | tee "$results/rows.txt" >&2
+! part rows || kept rows || {
+    echo "$made"
+    bench/rows.sh "$peers" && echo "done rows"
+} | tee "$results/rows.txt" >&2
 
-for file in icount tcg one many burst work crowd threads rows; do
+for file in $files; do
     [ -e "$results/$file.txt" ] || : >"$results/$file.txt"
 done
 table() {

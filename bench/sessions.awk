@@ -31,8 +31,9 @@ $1 == "threads" { add("threads" SUBSEP $2 SUBSEP $3 SUBSEP $4, $5); add("clock" 
 $1 == "rows" { row_lines[++files] = sprintf("| %s | %.1f | %.2f | %.2f | %.1f | %.1f |", $2, $3 / 1e6, $4 / 1e6, $5 / 1e6, $6, $7) }
 
 function one_probe(    p, name) {
-    print "\n## A session of one probe (TCG, two CPUs that take turns)\n"
-    print "Seconds: the median (least–greatest).\n"
+    print "\n## A session of one probe (`-icount`, one CPU)\n"
+    print "Seconds of the guest, in which the CPU gets through 10^9 instructions and waits where a tracer"
+    print "waits: the median (least–greatest).\n"
     print "| tracer | attached after, s | start to end, s | peak, MB | rounds |\n| --- | ---: | ---: | ---: | ---: |"
     for (p = 1; p <= peers; p++) {
         name = peer_names[p]
@@ -47,7 +48,7 @@ function one_probe(    p, name) {
 }
 
 function many_probes(    p, c, name, key) {
-    print "\n## Many probes (TCG, two CPUs that take turns)\n"
+    print "\n## Many probes (`-icount`, one CPU)\n"
     print "From a tracer's start until all breakpoints are in; from SIGINT to its end (perf: and until its"
     print "events are gone). A tracer that has not ended 120 s after its SIGINT is killed.\n"
     print "| probes | tracer | attach, s | detach, s | rounds |\n| ---: | --- | ---: | ---: | ---: |"
@@ -67,8 +68,8 @@ function many_probes(    p, c, name, key) {
 }
 
 function bursts(    p, name) {
-    print "\n## " thousands(BURST) " calls back to back, default buffers (TCG, two CPUs that take turns)\n"
-    print "The reader gets the processor only when the calling thread is off it, as on a machine with one CPU.\n"
+    print "\n## " thousands(BURST) " calls back to back, default buffers (`-icount`, one CPU)\n"
+    print "The reader gets the CPU only when the calling thread is off it.\n"
     print "| tracer | records kept | rounds | what was said of the rest, last round |\n| --- | ---: | ---: | --- |"
     for (p = 1; p <= peers; p++) {
         name = peer_names[p]
@@ -83,8 +84,8 @@ function bursts(    p, name) {
 }
 
 function works(    r, w, name, key, told_as) {
-    print "\n## CPU time of all, for a million records (`-icount`, one CPU; a second is 10^9 instructions)\n"
-    print "Of the traced thread; of the tracer's processes with all that they start, from when it has attached"
+    print "\n## CPU time of all, for a million records (`-icount`, one CPU)\n"
+    print "Seconds of 10^9 instructions. Of the traced thread; of the tracer's processes with all that they start, from when it has attached"
     print "until it has ended and the text is there; of the kernel's own threads and interrupts meanwhile (the"
     print "rest of the machine's time). Paced, so that nothing is lost. Start: its processes until it has attached, in seconds a session.\n"
     print "| row | tracer | thread, s | tracer's processes, s | rest, s | all, s | spread of all, % | rounds | start, s | lost |"

@@ -177,11 +177,11 @@ END {
     dearer("fp", "bcc", "bcc"); dearer("fp", "perf", "perf -g"); dearer("fp", "tracefs", "tracefs"); dearer("fp", "lttng", "LTTng")
     dearer("rows", "bpftrace", "bpftrace `dw_ustack(raw)`"); dearer("rows", "perf", "perf dwarf"); dearer("rows", "systemtap", "SystemTap")
     if (!found) print "- nowhere."
-    print "\n## Bytes and events of " thousands(events) " calls at full speed (TCG, two CPUs that take turns), 17 frames\n"
+    print "\n## Bytes and events of " thousands(events) " calls at full speed (`-icount`, one CPU), 17 frames\n"
     bytes()
     print "\nThe goals:\n"
     byte_goals("same"); byte_goals("new")
-    print "\n## A process with " mapped " libraries (TCG, two CPUs that take turns)\n"
+    print "\n## A process with " mapped " libraries (`-icount`, one CPU: a second is 10^9 instructions, and waits)\n"
     libraries()
     leave()
 }

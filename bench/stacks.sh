@@ -12,21 +12,18 @@ cd "$PROJECT"
 [ -n "${SMOKE:-}" ] || CALLS=${CALLS:-1000}
 # shellcheck source=bench/boot.sh
 . bench/boot.sh
-bench/stap.sh "$peers" "$payload/bench"
+bench/stap.sh "$peers" "$payload/bench" unwind
 
 PARTS=${PARTS:-costs bytes libraries}
 part() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 
-counted=icount
-[ -z "${SMOKE:-}" ] || counted=turns
-[ -n "${KEEP:-}" ] || for part in costs bytes libraries; do rm -f "$results/stack-$part.txt"; done
+forget stack-costs stack-bytes stack-libraries
 say "instructions (QEMU's -icount, one CPU)"
-! part costs || guest stack-costs $counted stack_costs
-# As in run.sh: the CPUs take turns.
-say "bytes and events at full speed (two CPUs in turn)"
-! part bytes || guest stack-bytes turns stack_bytes
-say "a process with many libraries (two CPUs in turn)"
-! part libraries || guest stack-libraries turns stack_libraries
+! part costs || guest stack-costs icount stack_costs
+say "bytes and events at full speed"
+! part bytes || guest stack-bytes icount stack_bytes
+say "a process with many libraries"
+! part libraries || guest stack-libraries icount stack_libraries
 
 for part in costs bytes libraries; do
     [ -e "$results/stack-$part.txt" ] || : >"$results/stack-$part.txt"

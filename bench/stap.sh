@@ -2,20 +2,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Builds SystemTap's scripts in the peers' root, so that the guest needs no compiler.
 #
-# Inputs:  PEERS TARGET: the folder of scripts/peers.sh; where the results go, and where
-#          build.sh has put what they probe.
+# Inputs:  PEERS TARGET NAME...: the folder of scripts/peers.sh; where the results go, and where
+#          build.sh has put what they probe; which of bench/stap.
 # Outputs: TARGET with bench_*.ko, or bench_*.failed with the reason.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 cd "$PROJECT"
 peers=$1 target=$2
+shift 2
 release=$(cat "$(scripts/sdk.sh)/kver")
 objects=$PROJECT/build/bench-$release
 
 # A script's module is of this program, this kernel and this text.
 scripts/enter.sh "$peers/root" "$PROJECT" / cp "$target/under" "$target/stacks-rows" /bench/
-for script in bench/stap/*.stp; do
-    name=bench_$(basename "$script" .stp)
+for name in "$@"; do
+    script=bench/stap/$name.stp name=bench_$name
     key=$({ cat "$script" "$target/under" "$target/stacks-rows" "$0"; echo "$peers"; } | digest)
     [ "$(cat "$objects/$name.key" 2>/dev/null)" != "$key" ] || [ ! -e "$objects/$name.ko" ] ||
         { cp "$objects/$name.ko" "$target/"; continue; }

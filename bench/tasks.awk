@@ -10,7 +10,7 @@ $1 == "task" {
     if ($2 ~ /^module/) lost_of["tasks" SUBSEP $2 SUBSEP $3] += $6
 }
 $1 == "bytes" { bytes[$2, $3] = $4 }
-$1 == "tool" { own[$2, $3] = $4 * 1e3 / $5 }
+$1 == "tool" { own[$2, $3] = $4 * 1e3 / $6; ending[$2, $3] = $5 / 1e3 }
 $1 == "dump" { dumped = $2; add("dump", $3); dump_bytes = $4 }
 
 # Two sets of rounds of which neither is above the other tell nothing apart.
@@ -24,17 +24,18 @@ function task_row(label, peer, what,    base, least, most, cost, text) {
     text = sprintf("%.0f (%.0f–%.0f)", cost - base, low - base, high - base)
     if (low <= most) text = text ", not told from nothing"
     begin_row(); note(peer SUBSEP what)
-    printf "| %s | %s | %.2f | %d | %s | %s | %s |\n", label, struck(text, is_short("tasks", peer, what)), widest, count[peer SUBSEP what],
+    printf "| %s | %s | %.2f | %d | %s | %s | %s | %s |\n", label, struck(text, is_short("tasks", peer, what)), widest, count[peer SUBSEP what],
         (peer, what) in bytes ? sprintf("%.0f", bytes[peer, what]) : "—",
         (peer, what) in own ? sprintf("%.0f", own[peer, what]) : "—",
+        (peer, what) in own ? sprintf("%.1f", ending[peer, what]) : "—",
         peer ~ /^module/ ? thousands(lost_of["tasks" SUBSEP peer SUBSEP what]) : verdict("tasks", "tasks", peer, what)
 }
 
 function task_table(title, what, unit,    base) {
     base = figure("none" SUBSEP what)
     printf "\n## %s (without a tracer: %.0f, %.0f–%.0f)\n\n", title, base, low, high
-    print "| tracer | more (least–most) | spread, % of the whole | rounds | bytes an event | in the tracer's own processes, for each | lost |"
-    print "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    print "| tracer | more (least–most) | spread, % of the whole | rounds | bytes an event | in the tracer's own processes, for each | at its end, ms in all | lost |"
+    print "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
     task_row("nsprobe record" unit, "nsprobe", what)
     task_row("nsprobe top --batch (CPU times)", "nsprobe-top", what)
     task_row("nsprobe's module alone, nothing reads", "module", what)
@@ -62,7 +63,8 @@ END {
     head("What events of tasks cost", "make bench-tasks")
     print "\nWith `-icount` (a nanosecond is an instruction), one CPU. More: CPU time of all processes that take"
     print "part, as their own accounts have it: what tracepoints and waking a reader add to it. Every tracer's"
-    print "reader is at work beside, on the same CPU; what its processes take is a column of its own."
+    print "reader is at work beside, on the same CPU; what its processes take meanwhile, and when they end, are"
+    print "columns of their own."
     task_table("A fork, program start and end", "lives", ": lives, names and moves of tasks")
     task_table("A context switch", "switches", " --switches: these beside lives, names and moves")
     value = figure("dump")

@@ -12,14 +12,12 @@ cd "$PROJECT"
 ROUNDS=${ROUNDS:-${SMOKE:-5}}
 # shellcheck source=bench/boot.sh
 . bench/boot.sh
-counted=icount
-if [ -n "${SMOKE:-}" ]; then
-    counted=turns LIVES=20 SWITCHES=200 TASKS_DUMPED=100
-fi
-if [ -z "${KEEP:-}" ] || ! grep -q '^done' "$results/tasks.txt" 2>/dev/null; then
-    ACCEL=$counted "$runner" --guest "$peers" --payload "$payload" exec -- \
+[ -z "${SMOKE:-}" ] || LIVES=20 SWITCHES=200 TASKS_DUMPED=100
+if ! kept tasks; then
+    echo "$made" >"$results/tasks.txt"
+    ACCEL=icount "$runner" --guest "$peers" --payload "$payload" exec -- \
         env LIVES="${LIVES:-300}" SWITCHES="${SWITCHES:-20000}" ROUNDS="$ROUNDS" \
-        TASKS_DUMPED="${TASKS_DUMPED:-10000}" /payload/bench/tasks.sh | tee "$results/tasks.txt" >&2
+        TASKS_DUMPED="${TASKS_DUMPED:-10000}" /payload/bench/tasks.sh | tee -a "$results/tasks.txt" >&2
 fi
 tabulate tasks "$results/tasks.txt"
 finish

@@ -6,16 +6,19 @@
  * Prints "work PEER ROW CALLS thread-s tool-s machine-s start-s": of the calling process; of
  * the tool's processes, from when it has attached until it has ended and $AFTER is done; of
  * the machine meanwhile, all in all; of the tool's processes until it had attached.
- * The machine's time is what its CPUs were not idle, by /proc/stat, to a hundredth of a second.
+ * The machine's time is what its CPUs were not idle, to the microsecond (bare/bare.c).
  */
 #define _GNU_SOURCE
+#include "bare/bare.h"
 #include "subject.h"
 #include "tool.h"
 #include "under.h"
 #include <err.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,16 +38,21 @@ static double tool_seconds(void)
 	return us / 1e6;
 }
 
+/* Seconds in which the machine's CPUs were idle, since some moment. */
+static double idle_seconds(void)
+{
+	int fd = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
+	__u64 us;
+
+	must(ioctl(fd, BARE_IDLE, &us), "BARE_IDLE");
+	close(fd);
+	return us / 1e6;
+}
+
 /* Seconds in which the machine's CPUs were not idle, since some moment. */
 static double machine_seconds(void)
 {
-	FILE *stat = fopen("/proc/stat", "r");
-	unsigned long long user, nice, system, idle, waiting;
-
-	if (!stat || fscanf(stat, "cpu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &waiting) != 5)
-		err(1, "/proc/stat");
-	fclose(stat);
-	return now() * sysconf(_SC_NPROCESSORS_ONLN) - (double)(idle + waiting) / sysconf(_SC_CLK_TCK);
+	return now() * sysconf(_SC_NPROCESSORS_ONLN) - idle_seconds();
 }
 
 static double own_seconds(void)
@@ -82,7 +90,7 @@ int work(const char *peer, const char *row, const char *command)
 		must(waitpid(tool.pid, NULL, 0), "waitpid");
 	}
 	machine = machine_seconds() - machine;
-	printf("work %s %s %ld %.4f %.4f %.2f %.4f\n", peer, row, calls, own,
+	printf("work %s %s %ld %.4f %.4f %.4f %.4f\n", peer, row, calls, own,
 	       tool.pid ? tool_seconds() - start : 0, machine, start);
 	printf("due %s work-%s %ld\n", peer, row, calls);
 	fflush(stdout);

@@ -16,5 +16,7 @@ struct bare_attach {
 };
 
 #define BARE_ATTACH _IOW(0xe9, 0x40, struct bare_attach)
+/* Microseconds in which the machine's CPUs were idle, since some moment. */
+#define BARE_IDLE _IOR(0xe9, 0x41, __u64)
 
 #endif

@@ -5,6 +5,7 @@
 # "failed VERB PEER ROW text" for what did not work.
 #
 # Inputs:  PEERS and ROWS to measure (environment; all by default);
+#          CELLS: PEER/ROW of costs that an earlier boot has measured;
 #          CALLS, ROUNDS and, of sessions.sh, COUNTS, MANY_ROUNDS, BURST;
 #          WHAT: costs, one, many, burst, works, crowds, threads, stack_costs, stack_bytes,
 #          stack_libraries.
@@ -47,12 +48,18 @@ measure_told() { # verb peer row-of-reported arguments...
     measure "$@" && echo "told $2 ${TOLD_AS:-$counted_as} $(reported "$2" "$counted_as")"
 }
 
+# Whether an earlier boot has measured a cell of costs.
+is_measured() { # peer row
+    case " ${CELLS:-} " in *" $1/$2 "*) ;; *) return 1 ;; esac
+}
+
 costs() {
     for case in none bare bare-session; do measure cost $case $case $case "$case"; done
     for peer in $PEERS; do
         for row in $ROWS; do
             command=$(command_of "$peer" "$row")
             [ -n "$command" ] || continue
+            ! is_measured "$peer" "$row" || continue
             case $peer in perf | tracefs) define_events ;; esac
             measure_told cost "$peer" "$row" "$row" "$command"
             remove_events

@@ -55,6 +55,7 @@ stack_costs() {
         for peer in $STACK_PEERS; do
             command=$(wanted "$peer" && stack_command "$peer" "$row")
             [ -n "$command" ] || continue
+            ! is_measured "$peer" "$row" || continue
             measure cost "$peer" "$row" "$row" "$command" &&
                 echo "told $peer $row $(stacks_reported "$peer")"
         done

@@ -3,8 +3,8 @@
 # In the guest: what events of tasks cost, with each tracer in turn, each with its own reader
 # at work beside. Lines as tasks.c prints them;
 # "told PEER WHAT events lost" and "bytes PEER WHAT bytes-an-event" of what a tracer kept;
-# "tool PEER WHAT seconds count" of its processes' CPU time meanwhile, for that many pieces of
-# work; and "failed task PEER WHAT text" for what did not work.
+# "tool PEER WHAT microseconds at-its-end count" of its processes' CPU time meanwhile, and when
+# it ends, for that many pieces of work; and "failed task PEER WHAT text" for what did not work.
 #
 # Inputs:  LIVES, SWITCHES, ROUNDS, TASKS_DUMPED, PEERS and WHATS (environment; all by default).
 TASKS=/payload/bench/tasks
@@ -137,9 +137,10 @@ for what in ${WHATS:-lives switches dump}; do
         if begin "$peer" "$what"; then
             before=$(used)
             "$TASKS" cost "$peer" "$what" "$count" "$ROUNDS"
+            behind=$(used)
             finish "$peer" "$what"
             case $peer in none | module*) ;; *)
-                echo "tool $peer $what $(($(used) - before)) $((count * ROUNDS + count / 10 + 2))" ;;
+                echo "tool $peer $what $((behind - before)) $(($(used) - behind)) $((count * ROUNDS + count / 10 + 2))" ;;
             esac
             kept "$peer" "$what"
         else
