@@ -7,9 +7,6 @@ use nsprobe_common::abi::{Probe, SINK_COUNT};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// How many places `many_places` has.
-pub(crate) const PLACES: u64 = 65_536;
-
 /// Bytes between two of them.
 const STRIDE: u64 = 16;
 
