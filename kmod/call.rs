@@ -10,7 +10,7 @@
 
 use crate::{
     common::program::KEPT_MAX,
-    sys::memory::{self, GFP_REQUEST}, //
+    sys::memory, //
 };
 use core::sync::atomic::{
     AtomicU64,
@@ -75,12 +75,8 @@ pub(crate) struct Calls {
 impl Calls {
     /// None under way.
     pub(crate) fn new() -> Result<Self> {
-        let mut slots = memory::room(SLOTS)?;
-        for _ in 0..SLOTS {
-            slots.push(Slot::default(), GFP_REQUEST)?;
-        }
         Ok(Calls {
-            slots,
+            slots: memory::made(SLOTS, |_| Ok(Slot::default()))?,
             tickets: AtomicU64::new(1),
         })
     }

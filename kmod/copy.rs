@@ -15,7 +15,7 @@ use crate::{
     },
     object::{Identified, Objects},
     sys::{
-        memory::{self, GFP_REQUEST},
+        memory,
         returns,
         scratch::Desk,
         user_mem::NoFaults,
@@ -23,7 +23,6 @@ use crate::{
     },
 };
 use kernel::{
-    cpu::nr_cpu_ids,
     prelude::*, //
 };
 use zerocopy::transmute_ref;
@@ -47,13 +46,8 @@ pub(crate) struct Subject<'a> {
 impl Copies {
     /// Nothing copied.
     pub(crate) fn new() -> Result<Self> {
-        let count = nr_cpu_ids() as usize;
-        let mut all = memory::room(count)?;
-        for _ in 0..count {
-            let desk = Desk::new(MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX))?;
-            all.push(desk, GFP_REQUEST)?;
-        }
-        Ok(Copies(all))
+        let words = MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX);
+        Ok(Copies(memory::made_for_each_cpu(|| Desk::new(words))?))
     }
 
     /// Copies the current task's stack, and hands the record's parts to `put`; false

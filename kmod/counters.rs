@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What became of a probe's hits, on each CPU.
 
-use crate::sys::memory::{self, GFP_REQUEST};
+use crate::sys::memory;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use kernel::{
-    cpu::nr_cpu_ids,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 macro_rules! counters {
     ($($name:ident,)*) => {
@@ -93,12 +90,9 @@ pub(crate) struct Counters(KVVec<OnCpu>);
 impl Counters {
     /// All zero.
     pub(crate) fn new() -> Result<Self> {
-        let count = nr_cpu_ids() as usize;
-        let mut counters = memory::room(count)?;
-        for _ in 0..count {
-            counters.push(OnCpu::default(), GFP_REQUEST)?;
-        }
-        Ok(Counters(counters))
+        Ok(Counters(memory::made_for_each_cpu(
+            || Ok(OnCpu::default()),
+        )?))
     }
 
     /// The values on one CPU, if there is such a one.

@@ -15,13 +15,12 @@ use crate::{
         any_task::{AnyTask, Home},
         each_cpu,
         lock::{raw_lock, RawLock},
-        memory::{self, GFP_REQUEST},
+        memory,
         swap::Reading,
         task::Current, //
     },
 };
 use kernel::{
-    cpu::nr_cpu_ids,
     prelude::*,
     sync::rcu, //
 };
@@ -74,17 +73,15 @@ pub(crate) struct CpuTable(KVVec<RawLock<OnCpu>>);
 impl CpuTable {
     /// So many rows for each CPU.
     pub(crate) fn new(rows: usize) -> Result<Self> {
-        let count = nr_cpu_ids() as usize;
-        let mut all = memory::room(count)?;
-        for _ in 0..count {
+        let all = memory::made_for_each_cpu(|| {
             let on = OnCpu {
-                rows: memory::filled(rows, Row::default())?,
+                rows: memory::made(rows, |_| Ok(Row::default()))?,
                 running: Running::Unknown,
                 turned_away_ns: 0,
             };
-            all.push(raw_lock!(on), GFP_REQUEST)?;
-        }
-        Ok(CpuTable(all))
+            Ok(raw_lock!(on))
+        });
+        Ok(CpuTable(all?))
     }
 
     /// `prev` gives its CPU, which is this one, to `next`. Under the run queue's lock.

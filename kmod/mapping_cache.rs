@@ -13,7 +13,7 @@ use crate::{
     },
     memo::{Fresh, Memo, MEMOS},
     sys::{
-        memory::{self, GFP_REQUEST},
+        memory,
         vma::Layout, //
     },
 };
@@ -25,7 +25,6 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release}, //
 };
 use kernel::{
-    cpu::nr_cpu_ids,
     prelude::*, //
 };
 
@@ -195,24 +194,18 @@ pub(crate) struct MappingCache(KVVec<OnCpu>);
 impl MappingCache {
     /// Nothing kept.
     pub(crate) fn new() -> Result<Self> {
-        let count = nr_cpu_ids() as usize;
-        let mut all = memory::room(count)?;
-        for _ in 0..count {
-            let mut rules = memory::room(RULES)?;
-            for _ in 0..RULES {
-                rules.push(KeptRule::default(), GFP_REQUEST)?;
-            }
+        let all = memory::made_for_each_cpu(|| {
             let mut on = OnCpu {
-                rules,
+                rules: memory::made(RULES, |_| Ok(KeptRule::default()))?,
                 fresh: Fresh::new()?,
                 ..OnCpu::default()
             };
             for memo in &mut on.memos {
                 *memo = Memo::new()?;
             }
-            all.push(on, GFP_REQUEST)?;
-        }
-        Ok(MappingCache(all))
+            Ok(on)
+        });
+        Ok(MappingCache(all?))
     }
 
     /// The mappings of the current task that are kept on `cpu`, for this caller alone.

@@ -121,12 +121,8 @@ pub(crate) struct Identified {
 impl Objects {
     /// An empty table.
     pub(crate) fn new() -> Result<Self> {
-        let mut slots = memory::room(OBJECTS_MAX as usize)?;
-        for _ in 0..OBJECTS_MAX {
-            slots.push(Slot::new(), GFP_REQUEST)?;
-        }
         Ok(Objects {
-            slots,
+            slots: memory::made(OBJECTS_MAX as usize, |_| Ok(Slot::new()))?,
             index: memory::zeroed(PLACES)?,
             count: raw_lock!(0),
             row_bytes: AtomicU64::new(0),

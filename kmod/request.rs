@@ -11,7 +11,7 @@ use crate::{
     },
     sys::{
         cond_resched,
-        memory::{self, GFP_REQUEST}, //
+        memory, //
     },
 };
 use kernel::{
@@ -144,11 +144,7 @@ impl Array {
 
     /// All of them.
     pub(crate) fn read_all<T: Plain>(&self) -> Result<KVVec<T>> {
-        let mut all = memory::room(self.count as usize)?;
-        for index in 0..self.count {
-            all.push(self.read(index)?, GFP_REQUEST)?;
-        }
-        Ok(all)
+        memory::made(self.count as usize, |index| self.read(index as u32))
     }
 
     /// All of them, of a type that the caller knows as we do.

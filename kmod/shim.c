@@ -34,8 +34,8 @@
 #include <trace/events/sched.h>
 #include <trace/events/task.h>
 
-void *nsprobe_vmalloc(size_t bytes);
-void *nsprobe_kvmalloc(size_t bytes, bool zeroed);
+void *nsprobe_vmalloc(size_t bytes, gfp_t gfp);
+void *nsprobe_kvmalloc(size_t bytes, gfp_t gfp);
 void nsprobe_oom_origin(bool is);
 struct inode *nsprobe_real_inode(struct file *file);
 bool nsprobe_super_get(struct super_block *sb);
@@ -89,8 +89,8 @@ static bool allow_modify;
 module_param(allow_modify, bool, 0444);
 MODULE_PARM_DESC(allow_modify, "Sessions may ask to change registers and memory of traced programs (default: off)");
 
-void *nsprobe_vmalloc(size_t bytes) { return __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN); }
-void *nsprobe_kvmalloc(size_t bytes, bool zeroed) { gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN | (zeroed ? __GFP_ZERO : 0); return kmalloc(bytes, gfp & ~__GFP_DIRECT_RECLAIM) ?: vmalloc_huge(bytes, gfp | __GFP_RETRY_MAYFAIL); }
+void *nsprobe_vmalloc(size_t bytes, gfp_t gfp) { return __vmalloc(bytes, gfp); }
+void *nsprobe_kvmalloc(size_t bytes, gfp_t gfp) { return kmalloc(bytes, gfp & ~__GFP_DIRECT_RECLAIM) ?: vmalloc_huge(bytes, gfp); }
 void nsprobe_oom_origin(bool is) { current->signal->oom_flag_origin = is; }
 struct inode *nsprobe_real_inode(struct file *file) { return d_real_inode(file->f_path.dentry); }
 bool nsprobe_super_get(struct super_block *sb) { return atomic_inc_not_zero(&sb->s_active); }

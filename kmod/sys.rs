@@ -10,7 +10,7 @@
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
 //! - [`later`]: what a task does on its way back to user space;
 //! - [`lock`]: a spin lock that may be taken in any context;
-//! - [`memory`]: what requests allocate, which nobody else has to make room for;
+//! - [`memory`]: what requests allocate, accounted and without the OOM killer;
 //! - [`pages`]: the memory of a ring, and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
 //! - [`program_start`]: the program that a task starts, and its arguments;

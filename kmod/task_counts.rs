@@ -3,13 +3,10 @@
 
 use crate::{
     common::abi::{TaskCount, TASK_KINDS},
-    sys::memory::{self, GFP_REQUEST}, //
+    sys::memory, //
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use kernel::{
-    cpu::nr_cpu_ids,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 /// What an event ends as. Each ends as one of these.
 #[derive(Clone, Copy)]
@@ -64,12 +61,9 @@ pub(crate) struct TaskCounts(KVVec<OnCpu>);
 impl TaskCounts {
     /// All zero.
     pub(crate) fn new() -> Result<Self> {
-        let count = nr_cpu_ids() as usize;
-        let mut all = memory::room(count)?;
-        for _ in 0..count {
-            all.push(OnCpu::default(), GFP_REQUEST)?;
-        }
-        Ok(TaskCounts(all))
+        Ok(TaskCounts(memory::made_for_each_cpu(|| {
+            Ok(OnCpu::default())
+        })?))
     }
 
     /// Counts an event of `kind` (`TASK_KIND_*`). Any context but NMI.

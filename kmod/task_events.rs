@@ -28,7 +28,7 @@ use crate::{
         self,
         any_task::{AnyTask, Look},
         lock::{raw_lock, RawLock},
-        memory::{self, GFP_REQUEST},
+        memory,
         program_start::{read_args, Args, Program},
         swap::Reading,
         task::Current,
@@ -42,7 +42,6 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release}, //
 };
 use kernel::{
-    cpu::nr_cpu_ids,
     prelude::*,
     sync::{rcu, Arc, SetOnce}, //
 };
@@ -282,14 +281,11 @@ impl TaskEvents {
 
 /// Room for arguments on each CPU.
 fn args_room() -> Result<KVVec<RawLock<KVVec<u64>>>> {
-    let count = nr_cpu_ids() as usize;
     let words = crate::common::task::TASK_ARGS_MAX / 8;
-    let mut all = memory::room(count)?;
-    for _ in 0..count {
+    memory::made_for_each_cpu(|| {
         let room = memory::zeroed(words)?;
-        all.push(raw_lock!(room), GFP_REQUEST)?;
-    }
-    Ok(all)
+        Ok(raw_lock!(room))
+    })
 }
 
 /// Hands the current task to `look`.

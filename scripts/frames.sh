@@ -5,7 +5,7 @@
 #
 # Inputs:  the module's objects; or --self-test, in the SDK's root.
 # Outputs: the chains that are over their bounds; exit 1. The bounds are a fourth over what
-#          there is, as compilers differ: who comes to one makes a frame smaller.
+#          there is, as compilers differ. A chain that reaches its bound needs a smaller frame.
 #
 # Calls through tables are not seen; what the kernel's own functions take is not, either. A
 # reference to a function counts as a call of it.

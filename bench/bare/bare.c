@@ -7,8 +7,8 @@
  * One file, one probe: ioctl(BARE_ATTACH) takes a file descriptor and an offset.
  * With BARE_SESSION the consumer has a handler for returns and a cookie, too.
  *
- * ioctl(BARE_IDLE) tells what /proc/stat has in hundredths of a second only, which are more
- * than some tracers take for all records of a round.
+ * ioctl(BARE_IDLE) returns the idle time in microseconds: /proc/stat has hundredths of a second,
+ * which are more than some tracers take for all records of a round.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -56,7 +56,7 @@ static int bare_open(struct inode *inode, struct file *file)
 	return file->private_data ? 0 : -ENOMEM;
 }
 
-static long tell_idle(__u64 __user *to)
+static long put_idle(__u64 __user *to)
 {
 	u64 us = 0;
 	int cpu;
@@ -73,7 +73,7 @@ static long bare_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	struct uprobe *uprobe;
 
 	if (cmd == BARE_IDLE)
-		return tell_idle((__u64 __user *)arg);
+		return put_idle((__u64 __user *)arg);
 	if (cmd != BARE_ATTACH || bare->uprobe)
 		return -EINVAL;
 	if (copy_from_user(&attach, (void __user *)arg, sizeof(attach)))

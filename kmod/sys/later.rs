@@ -69,17 +69,15 @@ pub(crate) struct Ticket<'a, O: Later> {
 impl<O: Later> Slots<O> {
     /// Room for so many.
     pub(crate) fn new(count: usize) -> Result<Arc<Self>> {
-        let mut all = memory::room(count)?;
-        for _ in 0..count {
-            // INVARIANT: Nobody has taken it.
-            let slot = Slot {
+        // INVARIANT: Nobody has taken it.
+        let slot = |_| {
+            Ok(Slot {
                 head: Opaque::zeroed(),
                 taken: AtomicBool::new(false),
                 left: UnsafeCell::new(None),
-            };
-            all.push(slot, GFP_REQUEST)?;
-        }
-        Ok(Arc::new(Slots(all), GFP_REQUEST)?)
+            })
+        };
+        Ok(Arc::new(Slots(memory::made(count, slot)?), GFP_REQUEST)?)
     }
 
     /// The right to leave a job, when there is room. Any context.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Memory that requests take. How much that is, the caller says; so it is accounted to the
-//! caller, and where memory lacks the request gets `ENOMEM`: the kernel must end no process to
-//! make room for what one of them asked for, and has nothing to warn of.
+//! Memory that requests allocate. The caller chooses how much; so it is accounted to the caller's
+//! control group, and a request for which there is too little gets `ENOMEM`, without a warning
+//! and without the OOM killer.
 
 use super::shim;
 use kernel::{
@@ -10,25 +10,26 @@ use kernel::{
         Flags, //
     },
     bindings,
+    cpu::nr_cpu_ids,
     page::PAGE_SIZE,
     prelude::*, //
 };
 use zerocopy::FromZeros;
 
-const RETRY_MAYFAIL: u32 = 1 << bindings::___GFP_RETRY_MAYFAIL_BIT;
+/// For all that requests allocate: accounted, and without a warning or the OOM killer.
+const REQUEST: u32 =
+    bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_NOWARN | 1 << bindings::___GFP_RETRY_MAYFAIL_BIT;
 
-/// For all that requests allocate.
+/// The same with all bytes zero.
+pub(super) const REQUEST_ZEROED: u32 = REQUEST | bindings::__GFP_ZERO;
+
+/// `REQUEST` for the kernel crate's functions.
 // SAFETY: `Flags` is a `u32` and nothing else (their sizes are the same, or this would not
 // compile), and any bits are flags. The kernel crate has no name for one of them.
-pub(crate) const GFP_REQUEST: Flags = unsafe {
-    core::mem::transmute::<u32, Flags>(
-        bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_NOWARN | RETRY_MAYFAIL,
-    )
-};
+pub(crate) const GFP_REQUEST: Flags = unsafe { core::mem::transmute::<u32, Flags>(REQUEST) };
 
-/// `ENOMEM` when it is plain that the machine does not have so many bytes. What it has may be
-/// wanted by others a moment later, so that an allocation may fail all the same; but one that
-/// cannot succeed takes nothing from them.
+/// `ENOMEM` when the machine has fewer bytes than that to give. An allocation may still fail, as
+/// other processes allocate meanwhile; but one that cannot succeed takes nothing from them.
 pub(crate) fn look_for(bytes: u64) -> Result {
     // SAFETY: It only reads counters.
     let pages = u64::try_from(unsafe { bindings::si_mem_available() }).unwrap_or(0);
@@ -38,9 +39,8 @@ pub(crate) fn look_for(bytes: u64) -> Result {
     }
 }
 
-/// While it lives the kernel, should it have to end a process for want of memory, ends this
-/// one. It may have to although we get `ENOMEM` where memory lacks: others, who take the last
-/// of it, need not.
+/// While it lives, the OOM killer ends the current process before all others. Our allocations
+/// do not invoke it, but those of other processes do, for which we leave too little.
 pub(crate) struct Blamed(());
 
 impl Blamed {
@@ -59,15 +59,15 @@ impl Drop for Blamed {
     }
 }
 
-/// Room for so many. Task context, sleeps.
+/// Room for `count` values. Task context, sleeps.
 pub(crate) fn room<T>(count: usize) -> Result<KVVec<T>> {
     take(count, false)
 }
 
-/// So many, all bytes of which are zero. Task context, sleeps.
+/// `count` values whose bytes are all zero. Task context, sleeps.
 pub(crate) fn zeroed<T: FromZeros>(count: usize) -> Result<KVVec<T>> {
     let mut all = take(count, true)?;
-    // SAFETY: There is room for so many, and its bytes are zero, which `T` allows.
+    // SAFETY: There is room for `count`, and its bytes are zero, which `T` allows.
     unsafe { all.inc_len(count) };
     Ok(all)
 }
@@ -89,24 +89,32 @@ fn put<T>(all: &mut KVVec<T>, value: T) -> Result {
     all.push_within_capacity(value).map_err(|_| ENOMEM)
 }
 
-/// So many of a value.
-pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Result<KVVec<T>> {
+/// `count` values, each as `make` returns it for its index. Task context, sleeps.
+pub(crate) fn made<T>(
+    count: usize,
+    make: impl FnMut(usize) -> Result<T>, //
+) -> Result<KVVec<T>> {
     let mut all = room(count)?;
-    for _ in 0..count {
-        put(&mut all, value.clone())?;
+    for value in (0..count).map(make) {
+        put(&mut all, value?)?;
     }
     Ok(all)
 }
 
-/// Room for so many, whose bytes are zero if `is_zeroed`.
+/// One value for each possible CPU. Task context, sleeps.
+pub(crate) fn made_for_each_cpu<T>(mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> {
+    made(nr_cpu_ids() as usize, |_| make())
+}
+
+/// Room for `count` values, whose bytes are zero if `is_zeroed`.
 fn take<T>(count: usize, is_zeroed: bool) -> Result<KVVec<T>> {
     const { assert!(align_of::<T>() <= PAGE_SIZE) };
     let bytes = count.checked_mul(size_of::<T>()).ok_or(ENOMEM)?;
+    let (flags, bits) = match is_zeroed {
+        true => (GFP_REQUEST | __GFP_ZERO, REQUEST_ZEROED),
+        false => (GFP_REQUEST, REQUEST),
+    };
     if bytes <= PAGE_SIZE {
-        let flags = match is_zeroed {
-            true => GFP_REQUEST | __GFP_ZERO,
-            false => GFP_REQUEST,
-        };
         return Ok(KVVec::with_capacity(count, flags)?);
     }
     let bytes = bytes
@@ -116,7 +124,7 @@ fn take<T>(count: usize, is_zeroed: bool) -> Result<KVVec<T>> {
     look_for(bytes as u64)?;
     let _blamed = Blamed::new();
     // SAFETY: Task context: requests are.
-    let memory = unsafe { shim::nsprobe_kvmalloc(bytes, is_zeroed) }.cast::<T>();
+    let memory = unsafe { shim::nsprobe_kvmalloc(bytes, bits) }.cast::<T>();
     if memory.is_null() {
         return Err(ENOMEM);
     }

@@ -7,8 +7,7 @@
 
 use super::{
     lock::{raw_lock, RawLock},
-    memory::{self, GFP_REQUEST},
-    shim,
+    memory, shim,
     task::Pid,
 };
 use core::sync::atomic::{
@@ -68,12 +67,8 @@ pub(crate) struct PidSet {
 impl PidSet {
     /// An empty set.
     pub(crate) fn new(kind: Kind) -> Result<Self> {
-        let mut slots = memory::room(SLOTS)?;
-        for _ in 0..SLOTS {
-            slots.push(Slot::new(core::ptr::null_mut()), GFP_REQUEST)?;
-        }
         Ok(PidSet {
-            slots,
+            slots: memory::made(SLOTS, |_| Ok(Slot::new(core::ptr::null_mut())))?,
             fill: raw_lock!(Fill::default()),
             kind,
             missed: AtomicU64::new(0),

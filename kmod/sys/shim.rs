@@ -9,17 +9,16 @@
 use super::user_mem::Step;
 use core::ffi::{c_int, c_ulong, c_void};
 use kernel::bindings::{
-    cgroup, inode, mm_struct, nsproxy, path, pid, pid_namespace, pt_regs, super_block, task_struct,
-    vm_area_struct,
+    cgroup, gfp_t, inode, mm_struct, nsproxy, path, pid, pid_namespace, pt_regs, super_block,
+    task_struct, vm_area_struct,
 };
 
 extern "C" {
-    /// `__vmalloc()` of zeroed pages; NULL where memory is short: it does not invoke the OOM
-    /// killer. Sleeps.
-    pub(super) fn nsprobe_vmalloc(bytes: usize) -> *mut c_void;
-    /// As `kvmalloc()`, with what `nsprobe_vmalloc` has of flags: first from `kmalloc()`, where
-    /// that costs nobody anything, then from `vmalloc_huge()`. Of several pages. May sleep.
-    pub(super) fn nsprobe_kvmalloc(bytes: usize, zeroed: bool) -> *mut c_void;
+    /// `__vmalloc()`: whole pages, or NULL. Sleeps.
+    pub(super) fn nsprobe_vmalloc(bytes: usize, gfp: gfp_t) -> *mut c_void;
+    /// As `kvmalloc()`: first from `kmalloc()`, without reclaim, then from `vmalloc_huge()`. Of
+    /// several pages. Sleeps.
+    pub(super) fn nsprobe_kvmalloc(bytes: usize, gfp: gfp_t) -> *mut c_void;
     /// Whether the OOM killer takes the current process before all others from now on. Task
     /// context.
     pub(super) fn nsprobe_oom_origin(is: bool);

@@ -291,7 +291,7 @@ impl<H: Hook> Batch<H> {
         }
         let mut visitors = memory::room(self.members.len())?;
         for member in self.members.iter() {
-            visitors.push(Visitor::new(&member.consumer.hook), GFP_REQUEST)?;
+            memory::push(&mut visitors, Visitor::new(&member.consumer.hook))?;
         }
         let mut result = Ok(());
         worker::run(&mut |_| {

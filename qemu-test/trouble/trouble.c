@@ -141,7 +141,7 @@ static int write_freed_object(void)
 	return 0;
 }
 
-/* Allocates behind so many calls of its own. */
+/* Allocates from a call chain of that many frames. */
 static noinline u8 *allocate_behind(int calls)
 {
 	u8 *object;
