@@ -235,6 +235,9 @@ int main(int argc, char **argv)
 		(unsigned long)filled(PAGE), (unsigned long)filled(0x7ffffffff000),
 	};
 
+	/* What is there stays there: it is neither reclaimed nor, if the test says so, moved. */
+	if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0)
+		fail("mlockall");
 	say_ready();
 	for (long count; is_told(&count);) {
 		while (count-- > 0)

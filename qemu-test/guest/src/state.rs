@@ -26,7 +26,7 @@ const PROBES: [&str; 2] = ["uprobe_events", "kprobe_events"];
 
 /// Parameters that tests change, or that would change what others see. Not those that the
 /// kernel adapts by itself.
-const PARAMETERS: [&str; 18] = [
+const PARAMETERS: [&str; 21] = [
     "kernel/core_pattern",
     "kernel/hung_task_timeout_secs",
     "kernel/hung_task_warnings",
@@ -39,9 +39,12 @@ const PARAMETERS: [&str; 18] = [
     "kernel/randomize_va_space",
     "kernel/threads-max",
     "kernel/unprivileged_bpf_disabled",
+    "vm/compact_unevictable_allowed",
     "vm/max_map_count",
     "vm/min_free_kbytes",
+    "vm/nr_hugepages",
     "vm/overcommit_memory",
+    "vm/page-cluster",
     "vm/swappiness",
     "vm/unprivileged_userfaultfd",
     "user/max_user_namespaces",
