@@ -44,8 +44,8 @@ command_of() { # peer row
     esac
 }
 
-# A tool of bcc's; bcc.py says why not by itself.
-bcc() { echo "exec /payload/bench/bcc.py $1-bpfcc" "$(shift; echo "$*")"; }
+# A tool of bcc's; run_bcc.py says why not by itself.
+bcc() { echo "exec /payload/bench/run_bcc.py $1-bpfcc" "$(shift; echo "$*")"; }
 
 # With -x, SystemTap's handlers return before the script's own first statement in all other
 # processes: for the filter's row only.

@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs a tool of bcc's: bcc.py TOOL ARGUMENT...
+"""Runs a tool of bcc's: run_bcc.py TOOL ARGUMENT...
 
 bcc's binding for Python (0.37) calls bpf_attach_uprobe() without its seventh argument, the
 offset of a reference counter, so that the library takes what happens to be on the stack for
 it. Nothing else can then be put at the same instruction (the kernel says "ref_ctr_offset
 mismatch", and EINVAL): neither the bare consumer of the filter's row, nor another tracer. With
 the argument, a zero, the tools do what they do otherwise.
+
+A file bcc.py in this folder would be imported in place of the binding.
 """
 import runpy
 import sys
