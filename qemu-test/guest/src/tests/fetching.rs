@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 
 tests![
     arguments_are_fetched_and_required,
+    a_narrow_argument_is_required_by_its_own_bits,
     what_is_not_there_is_absent_and_undecided,
     a_page_that_never_comes_holds_up_no_handler,
     memory_and_strings_are_fetched,
@@ -89,6 +90,39 @@ fn arguments_are_fetched_and_required() {
     }
     arguments.sort_unstable();
     assert_eq!(arguments, (10..100).collect::<Vec<u64>>());
+}
+
+/// The bits of a register above a narrow argument are not its own.
+fn a_narrow_argument_is_required_by_its_own_bits() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    // Argument 1 counts from 0: `if (u8)arg1 < 10`, and `if (s8)arg1 < -118`.
+    let cases = [
+        (Operation::ZeroExtend, Operation::Below, 10),
+        (Operation::SignExtend, Operation::Less, -118i64 as u64),
+    ];
+    for (extend, compare, limit) in cases {
+        let steps = [
+            register(0, Register::Rdi),
+            step(extend, 1, 0, 0, 0, 8),
+            constant(2, limit),
+            step(compare, 3, 1, 2, 0, 0),
+            step(Operation::Require, 0, 3, 0, 0, 0),
+            field(0),
+        ];
+        let (session, _) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
+        victim.call(600);
+        let records = Records::of(&session);
+        let mut arguments: Vec<u64> = records.details.iter().map(|(_, all)| all[1]).collect();
+        arguments.sort_unstable();
+        let is_wanted = |argument: &u64| match extend {
+            Operation::ZeroExtend => argument % 256 < 10,
+            _ => (128..138).contains(&(argument % 256)),
+        };
+        let wanted = (0..600).filter(is_wanted);
+        assert_eq!(arguments, wanted.collect::<Vec<u64>>());
+    }
 }
 
 fn what_is_not_there_is_absent_and_undecided() {

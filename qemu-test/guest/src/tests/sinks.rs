@@ -20,12 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 tests![
     hits_are_counted_and_not_recorded,
     values_fall_into_their_buckets,
+    values_fall_into_their_parts_of_powers_of_two,
     times_of_calls_make_a_histogram,
     only_calls_that_begin_as_required_return,
     each_key_has_its_row,
     threads_on_all_cpus_share_a_table,
     a_full_table_counts_what_it_turns_away,
     each_stack_has_its_row,
+    stacks_of_one_length_have_rows_of_their_own,
     tables_that_cannot_be_are_refused,
     probes_that_do_not_fit_their_table_are_refused,
 ];
@@ -157,6 +159,38 @@ fn values_fall_into_their_buckets() {
     assert_eq!(buckets, [10, 10, 10, 10, 10, 10, 40]);
     assert_eq!((count, sum, least, greatest), (100, 4950, 0, 99));
     assert_eq!((answer.turned_away, answer.replaced), (0, 0));
+}
+
+/// Four buckets for each power of two: the widths are written out here, not computed.
+fn values_fall_into_their_parts_of_powers_of_two() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let session = session_on(&victim);
+    let table = session.table(LOG).expect("a table");
+    attach(
+        &session,
+        &victim,
+        &victim.function("begins_with_push"),
+        Probe {
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            entry_program: program(&session, &[register(0, Register::Rdi), value(0)]),
+            ..Probe::default()
+        },
+    );
+    // The arguments are 0 to 99.
+    victim.call(100);
+    let mut buckets = vec![0; 24];
+    for row in &session.rows(&table, 1).0 {
+        let (first, rest) = row.buckets.split_at(buckets.len());
+        buckets.iter_mut().zip(first).for_each(|(a, b)| *a += b);
+        assert!(rest.iter().all(|count| *count == 0), "{rest:?}");
+    }
+    let below = [0];
+    let to_7 = [1; 8];
+    let (to_15, to_31, to_63, to_99) = ([2; 4], [4; 4], [8; 4], [16, 16, 4]);
+    let wanted = [&below[..], &to_7, &to_15, &to_31, &to_63, &to_99].concat();
+    assert_eq!(buckets, wanted);
 }
 
 fn times_of_calls_make_a_histogram() {
@@ -371,6 +405,39 @@ fn each_stack_has_its_row() {
     for id in ids {
         assert_eq!(session.counters(id).aggregated, 40);
     }
+}
+
+/// Stacks as long as each other, that differ in one frame or more.
+fn stacks_of_one_length_have_rows_of_their_own() {
+    const CALLS: u64 = 160;
+    let _module = Module::load();
+    let mut victim = Victim::start("many_stacks", &["3"]);
+    let session = session_on(&victim);
+    let table = session
+        .table(Table {
+            max_frames: 32,
+            ..SUMS
+        })
+        .expect("a table");
+    attach(
+        &session,
+        &victim,
+        &victim.function("end_of_path"),
+        Probe {
+            flags: abi::PROBE_STACK,
+            max_frames: 32,
+            sink: abi::SINK_TABLE,
+            table: table.id,
+            ..Probe::default()
+        },
+    );
+    victim.call(CALLS);
+    let (rows, _) = session.rows(&table, 2);
+    let stacks: BTreeSet<_> = rows.iter().map(|row| &row.stack).collect();
+    let lengths: BTreeSet<_> = rows.iter().map(|row| row.stack.len()).collect();
+    assert_eq!((stacks.len(), lengths.len()), (8, 1), "{rows:?}");
+    let counts: Vec<u64> = rows.iter().map(|row| row.head.count).collect();
+    assert_eq!(counts, [CALLS / 8; 8]);
 }
 
 fn tables_that_cannot_be_are_refused() {

@@ -8,7 +8,9 @@ use crate::oracle::within;
 use crate::tasks::{InProc, Kept, TaskSession, Told};
 use crate::victim;
 use libnsprobe::{Filter, TaskOptions};
-use nsprobe_common::abi::{TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASK_KIND_FORK};
+use nsprobe_common::abi::{
+    TaskCount, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_UNFILTERED, TASK_KIND_FORK,
+};
 use nsprobe_common::task::{
     NAMESPACE_PID_CHILDREN, TASK_ARGS_CUT, TASK_CGROUP, TASK_EXEC, TASK_EXIT, TASK_FORK, TASK_LAST,
     TASK_NAME, TASK_NAMESPACES,
@@ -23,6 +25,7 @@ use std::time::Duration;
 tests![
     a_process_is_made_executes_and_ends,
     how_processes_and_threads_end_is_told,
+    events_without_room_are_counted_as_lost,
     a_thread_that_executes_takes_its_process_s_number,
     names_are_told_as_they_change,
     tasks_of_nested_namespaces_have_all_their_numbers,
@@ -136,6 +139,23 @@ fn how_processes_and_threads_end_is_told() {
     assert_eq!(ended.task.flags & TASK_LAST, 0);
     assert_eq!(only(&told, TASK_EXIT, pid).task.value, 6 << 8);
     session.check_nothing_lost();
+}
+
+fn events_without_room_are_counted_as_lost() {
+    let _module = Module::load();
+    let mut session = TaskSession::with_rings(4096);
+    session.set(TASKS_LIFE | TASKS_UNFILTERED, 4096);
+    for _ in 0..30 {
+        let ended = Command::new("true").status();
+        assert!(ended.expect("it is there").success());
+    }
+    // No more of them while they are counted.
+    session.set(0, 0);
+    let counters = session.session.task_counters().expect("counters");
+    assert!(counters.balance(), "{counters:?}");
+    let sum = |of: fn(&TaskCount) -> u64| counters.kinds.iter().map(of).sum::<u64>();
+    assert!(sum(|kind| kind.lost) > 0, "{counters:?}");
+    assert_eq!(sum(|kind| kind.recorded), session.told().len() as u64);
 }
 
 fn a_thread_that_executes_takes_its_process_s_number() {
