@@ -279,9 +279,11 @@ fn go_programs_get_no_return_probe() {
         got.stderr.contains("it is a Go program, whose stacks move"),
         "{got:#?}"
     );
-    // Where its stack was moved meanwhile, the call that ends is not known, and counted.
+    // A call whose stack moves meanwhile ends unknown, and is counted. A stack moves when it
+    // grows, by doubling: seldom.
     let unknown = undecided(&got);
-    assert!(unknown < entered / 2, "{got:#?}");
+    println!("{unknown} of {entered} calls with a stack that moved meanwhile");
+    assert!(unknown <= 2, "{got:#?}");
     assert_eq!(total(&got) + unknown, entered, "{got:#?}");
     let _ = fs::remove_file(SCRIPT);
 }
