@@ -42,4 +42,6 @@ compile tasks bench/tasks.c
 logged scripts/cargo.sh build --quiet --release -p nsprobe-unwind --example table
 build/cargo/x86_64-unknown-linux-gnu/release/examples/table "$target/cost-rows" "$target/cost-rows.table"
 cmp -s "$target/under.new" "$target/under" || cp "$target/under.new" "$target/under"
+# Scripts of earlier versions would be found, too.
+rm -f "$target"/*.sh "$target"/*.py
 cp "$objects/bare.ko" bench/guest/*.sh bench/guest/*.py "$target/"

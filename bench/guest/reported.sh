@@ -13,7 +13,7 @@ reported() { # peer row
     nsprobe*) events=$(grep -c ':begins_with_[a-z0-9]*$' "$OUT") ;;
     bpftrace-count | bpftrace-filter | bpftrace-predicate) events=$(sed -n 's/^@: //p' "$OUT" | sum) ;;
     bpftrace-hist) events=$(sed -n 's/^\[.*)[[:space:]]*\([0-9][0-9]*\) |.*/\1/p' "$OUT" | sum) ;;
-    bpftrace-*) events=$(grep -c 'under$' "$OUT") ;;
+    bpftrace-*) events=$(grep -c 'under *$' "$OUT") ;;
     bcc-count | bcc-filter) events=$(sed -n 's/.*begins_with_[a-z0-9]*[^0-9]*[[:space:]]\([0-9][0-9]*\)$/\1/p' "$OUT" | sum) ;;
     bcc-hist) events=$(sed -n 's/.* -> [0-9]* *: *\([0-9][0-9]*\) .*/\1/p' "$OUT" | sum) ;;
     bcc-stack) events=$(grep -x '[[:space:]]*[0-9][0-9]*' "$OUT" | sum) ;;
