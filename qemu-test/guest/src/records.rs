@@ -21,8 +21,8 @@ pub(crate) struct Records {
     pub(crate) writes: Vec<WriteRecord>,
     /// Probes that were turned off.
     pub(crate) off: Vec<OffRecord>,
-    /// Copies of stacks.
-    pub(crate) copies: Vec<StackCopy>,
+    /// Copies of stacks, with their words.
+    pub(crate) copies: Vec<(StackCopy, Vec<u64>)>,
     /// Stacks that came late, with their frames.
     pub(crate) late: Vec<(LateStack, Vec<Frame>)>,
     /// Announced losses.
@@ -48,7 +48,9 @@ impl Records {
                 }
                 Some(Record::Write(write)) => self.writes.push(*write),
                 Some(Record::Off(off)) => self.off.push(*off),
-                Some(Record::StackCopy(copy, ..)) => self.copies.push(*copy),
+                Some(Record::StackCopy(copy, _, words)) => {
+                    self.copies.push((*copy, words.to_vec()));
+                }
                 Some(Record::LateStack(late, frames)) => self.late.push((*late, frames.collect())),
                 Some(Record::Lost(lost)) => self.lost.push(*lost),
                 // Those are read by `crate::tasks`.

@@ -90,10 +90,10 @@ pub(crate) struct Test {
     pub(crate) limit_s: u64,
 }
 
-/// How many times as long as alone a test may take beside other work.
+/// How many times longer a test may take beside other work than alone.
 const BUSY: u64 = 2;
 
-/// Lists a file's tests; `name: N` gives one N seconds in place of 60.
+/// Lists a file's tests. Alone, each may take 60 seconds, or N by `name: N`.
 macro_rules! tests {
     ($($name:ident $(: $limit:literal)?),+ $(,)?) => {
         pub(crate) const TESTS: &[crate::tests::Test] = &[$(crate::tests::Test {
@@ -118,6 +118,7 @@ const TWO_CPUS: &[&str] = &[
     "a_size_that_changes_meanwhile_counts_as_it_was_first",
     "a_sleeper_is_told_by_whom_it_is_woken_and_where",
     "a_storm_of_signals_loses_nothing",
+    "a_task_that_is_moved_while_it_runs_is_counted_by_group",
     "a_task_that_never_gives_up_its_cpu_is_counted",
     "arguments_that_change_meanwhile_do_no_harm",
     "attach_and_detach_under_fire",

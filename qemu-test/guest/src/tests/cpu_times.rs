@@ -15,6 +15,7 @@ use std::time::Duration;
 tests![
     containers_ran_as_long_as_their_groups: 120,
     a_task_that_never_gives_up_its_cpu_is_counted: 60,
+    a_task_that_is_moved_while_it_runs_is_counted_by_group,
     time_without_a_row_is_told,
 ];
 
@@ -179,6 +180,28 @@ fn a_task_that_never_gives_up_its_cpu_is_counted() {
     let after = both(&session, &hog.group);
     let ran = grew_alike("hog", &before, &after);
     assert!(ran > 1.0, "it has hardly run: {ran} s");
+}
+
+/// It is moved as it runs, with no switch in between at which it could be counted.
+fn a_task_that_is_moved_while_it_runs_is_counted_by_group() {
+    // Of each stay the kernel counts up to a tick for the next group: little of a second.
+    const STAY: Duration = Duration::from_secs(1);
+    let _module = Module::load();
+    let groups = ["nsprobe-here", "nsprobe-there"].map(Group::new);
+    let words = ["-c", "1", "sh", "-c", "while :; do :; done"];
+    let moved = Kept::start("taskset", &words);
+    groups[0].take(moved.pid());
+    let session = keeping(64);
+    let before = groups.each_ref().map(|group| both(&session, group));
+    for group in groups.iter().cycle().take(4) {
+        group.take(moved.pid());
+        std::thread::sleep(STAY);
+    }
+    for (group, before) in groups.iter().zip(&before) {
+        let name = group.folder.display().to_string();
+        let ran = grew_alike(&name, before, &both(&session, group));
+        assert!(ran > 0.2, "{name} has hardly run: {ran} s");
+    }
 }
 
 fn time_without_a_row_is_told() {

@@ -23,11 +23,13 @@ use zerocopy::IntoBytes;
 tests![
     arguments_are_fetched_and_required,
     a_narrow_argument_is_required_by_its_own_bits,
+    comparisons_are_those_of_numbers,
     what_is_not_there_is_absent_and_undecided,
     a_page_that_never_comes_holds_up_no_handler,
     memory_and_strings_are_fetched,
     a_string_in_front_of_nothing_is_fetched_whole,
     a_return_knows_its_call,
+    a_return_knows_its_time_without_a_program_at_its_entry,
     a_return_is_of_the_place_that_its_entry_is_of,
     a_return_alone_knows_no_entry,
     nested_calls_return_in_order,
@@ -122,6 +124,53 @@ fn a_narrow_argument_is_required_by_its_own_bits() {
         };
         let wanted = (0..600).filter(is_wanted);
         assert_eq!(arguments, wanted.collect::<Vec<u64>>());
+    }
+}
+
+/// As the program runs: a comparison that is only recorded is no requirement that is looked at
+/// before.
+fn comparisons_are_those_of_numbers() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    // Argument 1 counts from 0, slot 1 from -5, both against 5.
+    let mut steps = vec![
+        register(0, Register::Rdi),
+        field(0),
+        constant(2, 5),
+        constant(3, 10),
+        step(Operation::Subtract, 1, 0, 3, 0, 0),
+        step(Operation::Add, 1, 1, 2, 0, 0),
+    ];
+    for (operation, a) in [
+        (Operation::Equal, 0),
+        (Operation::Below, 0),
+        (Operation::BelowOrEqual, 0),
+        (Operation::Below, 1),
+        (Operation::Less, 1),
+        (Operation::LessOrEqual, 1),
+        (Operation::IsZero, 1),
+    ] {
+        steps.extend([step(operation, 4, a, 2, 0, 0), field(4)]);
+    }
+    let (session, _) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
+    victim.call(20);
+    let records = Records::of(&session);
+    assert_eq!(records.details.len(), 20);
+    for (_, fields) in &records.details {
+        let number = fields[1];
+        let shifted = number as i64 - 5;
+        let wanted = [
+            number == 5,
+            number < 5,
+            number <= 5,
+            // Without a sign what is negative is great.
+            (0..5).contains(&shifted),
+            shifted < 5,
+            shifted <= 5,
+            shifted == 0,
+        ];
+        assert_eq!(fields[2..], wanted.map(u64::from), "{number}");
     }
 }
 
@@ -300,6 +349,36 @@ fn a_return_knows_its_call() {
         returned.sort_unstable();
         assert_eq!(returned, (0..200).collect::<Vec<u64>>(), "{name}");
     }
+}
+
+/// The entry is recorded, too, and keeps nothing but its time.
+fn a_return_knows_its_time_without_a_program_at_its_entry() {
+    let _module = Module::load();
+    let mut victim = Victim::caller("begins_with_push");
+    let function = victim.function("begins_with_push");
+    let at_return = [
+        step(Operation::Context, 0, 0, 0, 0, Context::Elapsed as u64),
+        field(0),
+    ];
+    let (session, id) = probed(&victim, &function, abi::PROBE_CALL, [&[], &at_return]);
+    let started = Instant::now();
+    victim.call(200);
+    let longest = started.elapsed().as_nanos() as u64;
+    assert_eq!(session.counters(id).recorded, 400);
+    let records = Records::of(&session);
+    let hits = records.hits.iter().zip(&records.details);
+    let returns = hits.filter(|((hit, _), _)| hit.flags & HIT_RETURN != 0);
+    let times = returns.map(|(_, (elapsed, fields))| {
+        let elapsed = elapsed.expect("its entry was seen");
+        assert_eq!(fields[..], [1, elapsed]);
+        assert!(elapsed > 0);
+        elapsed
+    });
+    let times: Vec<u64> = times.collect();
+    assert_eq!(times.len(), 200);
+    // One after the other, they fit into the time of all calls.
+    let sum: u64 = times.iter().sum();
+    assert!(sum <= longest, "{sum} of {longest} ns");
 }
 
 /// Also where the breakpoint is behind the place that is reported.

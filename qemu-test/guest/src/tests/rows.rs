@@ -13,6 +13,7 @@ use crate::session::{errno, probe_at, size, Session, PAGE, RING_BYTES};
 use crate::stack::Stack;
 use crate::sys;
 use crate::victim::{self, Victim};
+use crate::witness::Witness;
 use nix::libc;
 use nsprobe_common::abi::{self, Unwind};
 use nsprobe_common::record::{Frame, StackEnd};
@@ -32,6 +33,7 @@ tests![
     a_row_may_lead_by_a_word_and_a_constant,
     rows_that_lie_end_the_stack: 120,
     copies_are_bounded_and_end_with_the_rows,
+    copies_have_the_addresses_that_pending_returns_hide,
     many_rows_are_bounded: 120,
     rows_of_no_use_are_dropped_and_come_again,
     rows_stay_until_no_stack_goes_by_them,
@@ -320,6 +322,40 @@ fn rows_that_lie_end_the_stack() {
     assert!(called > 1000 && walked > called + 100, "{called}, {walked}");
 }
 
+fn copies_have_the_addresses_that_pending_returns_hide() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let [bottom, caller] = ["bottom", "level_07"].map(|name| victim.function(name));
+    // The words of a copy that are addresses of the victim's text: its return addresses.
+    let maps = fs::read_to_string(format!("/proc/{}/maps", victim.pid())).expect("it lives");
+    let name = victim.file().display().to_string();
+    let is_text = |line: &&str| line.ends_with(&name) && line.contains(" r-xp ");
+    let text = maps.lines().find(is_text).expect("it has text");
+    let ends = text[..text.find(' ').expect("fields")].split('-');
+    let ends: Vec<u64> = ends
+        .map(|end| u64::from_str_radix(end, 16).expect("a number"))
+        .collect();
+    let mut copied = || {
+        let session = Session::with_rings(16 << 20);
+        session.only(&[victim.pid()]).expect("it lives");
+        let flags = abi::PROBE_STACK | abi::PROBE_COPIES;
+        session.probe(victim.file(), &bottom, flags);
+        victim.call(1);
+        let records = Records::of(&session);
+        let [(_, words)] = records.copies.as_slice() else {
+            panic!("{} copies", records.copies.len());
+        };
+        let addresses = words.iter().copied();
+        let addresses = addresses.filter(|word| (ends[0]..ends[1]).contains(word));
+        addresses.collect::<Vec<_>>()
+    };
+    let plain = copied();
+    assert!(plain.len() >= 17, "{plain:x?}");
+    let pending = Witness::of_return(&victim::path("chain"), caller.offset);
+    assert_eq!(copied(), plain);
+    assert_eq!(pending.hits(), 1);
+}
+
 fn copies_are_bounded_and_end_with_the_rows() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -335,7 +371,10 @@ fn copies_are_bounded_and_end_with_the_rows() {
         let copied = records.hits.iter().filter(|(hit, _)| {
             let is_copied = hit.stack_end == StackEnd::Copied as u8;
             let mut copies = records.copies.iter();
-            assert_eq!(is_copied, copies.any(|copy| copy.time_ns == hit.time_ns));
+            assert_eq!(
+                is_copied,
+                copies.any(|(copy, _)| copy.time_ns == hit.time_ns)
+            );
             is_copied
         });
         copied.count() as u64
