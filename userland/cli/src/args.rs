@@ -250,8 +250,8 @@ mod tests {
     use std::process::Command;
     use std::time::Duration;
 
-    /// Tells what `nsprobe` is given in each line of its second argument; the first one is where
-    /// the others would write. No other program is there.
+    /// Prints the words that each line of its second argument gives to `nsprobe`. Lines that
+    /// write files write them in the folder of the first. No other program can be run.
     const SHELL: &str = r#"exec 3>&1; cd "$1"; PATH=
         sudo() { "$@"; }
         nsprobe() { printf '%s\0' nsprobe "$@" '' >&3; }

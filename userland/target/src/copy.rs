@@ -27,8 +27,8 @@ const LOCAL: [FsType; 10] = [
     FsType(0xca45_1a4e), // bcachefs
 ];
 
-/// These by name, with others on disks, in which programs are rare, and those that show what the
-/// kernel knows.
+/// These by name, with other file systems on disks that rarely hold programs, and those that
+/// show what the kernel knows.
 const LOCAL_NAMES: [&str; 46] = [
     "bcachefs",
     "binfmt_misc",

@@ -15,8 +15,8 @@
 //! Then the caller gets [`Error::TimedOut`], and the thread stays behind until the
 //! file system answers or our process ends.
 //!
-//! No panic of the thread opens files by path either (`panics.rs`); a caller that installs a
-//! panic hook calls the one that was there before, and nothing that symbolizes.
+//! No panic of the thread opens files by path either (`panics.rs`). A caller that installs a
+//! panic hook must call the one that was there before, and must not symbolize.
 
 use crate::copy;
 use crate::panics;
@@ -379,12 +379,12 @@ mod tests {
     fn a_thread_that_panics_is_an_error_and_the_next_one_is_another() {
         let opener = Opener::default();
         let path = Path::new("/proc/self/exe");
-        let visit = opener.run(path, |_| -> Result<()> { panic!("what nobody thought of") });
+        let visit = opener.run(path, |_| -> Result<()> { panic!("on purpose") });
         let why = match visit {
             Err(Error::HelperFailed { why, .. }) => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(why, "what nobody thought of");
+        assert_eq!(why, "on purpose");
         assert!(opener.open_here(path).is_ok());
     }
 
@@ -398,14 +398,14 @@ mod tests {
             return;
         }
         if env::var_os(ALONE).is_none() {
-            // In a process whose stacks nobody has named yet: files are opened once.
+            // In a process that has named no stack yet: the library opens each file once.
             let mut alone = Command::new(own);
             alone.args(["--exact", NAME, "--nocapture"]);
             let ended = alone.env(ALONE, "1").env("RUST_BACKTRACE", "1").output();
             let ended = ended.expect("it runs here, too");
             let text = String::from_utf8_lossy(&ended.stderr);
             assert!(ended.status.success(), "{text}");
-            assert!(text.contains("what nobody thought of"), "{text}");
+            assert!(text.contains("on purpose"), "{text}");
             assert!(!text.contains("stack backtrace"), "{text}");
             return;
         }
@@ -439,7 +439,7 @@ mod tests {
                 Ok(())
             })
         };
-        let ended = visit(|| panic!("what nobody thought of"));
+        let ended = visit(|| panic!("on purpose"));
         assert!(
             matches!(ended, Err(Error::HelperFailed { .. })),
             "{ended:?}"

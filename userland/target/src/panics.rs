@@ -8,6 +8,7 @@
 //! and what went wrong, and nothing more.
 
 use std::cell::Cell;
+use std::io::{stderr, Write};
 use std::panic::{set_hook, take_hook};
 use std::sync::Once;
 
@@ -21,7 +22,13 @@ pub(crate) fn look_at_no_file() {
     HOOK.call_once(|| {
         let before = take_hook();
         set_hook(Box::new(move |panic| match IS_AWAY.get() {
-            true => eprintln!("a thread in a container's mount namespace {panic}"),
+            // A panic in a hook ends the process: where stderr is closed, nothing is printed.
+            true => {
+                let _ = writeln!(
+                    stderr(),
+                    "a thread in a container's mount namespace {panic}"
+                );
+            }
             false => before(panic),
         }));
     });
