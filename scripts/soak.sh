@@ -19,8 +19,6 @@ RUN=$PROJECT/build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
 GUEST_TEST=/payload/nsprobe-guest-test
 # More than any part of the guest's may take: those end themselves, by limits of their own.
 TIMEOUT=50000
-# They say how far they are all 30 seconds; tests say nothing before their end.
-SILENCE=1800
 FUZZ_RUNS=5000000
 LIBRARIES_ASKED=500
 ADDRESSES=100000
@@ -94,11 +92,16 @@ module_tests() { # boot
         -v not="(^|,)($not)(,|$)" '$3 ~ wanted && $3 !~ not { print $1 }'
 }
 
-# Words for the runner, and the guest's CPUs and memory, by boot; status 1 where it is not to
+# Words for the runner, the guest's CPUs, its memory and how long it may be silent, by boot; status 1 where it is not to
 # be had here.
 set_boot() { # boot
     options=
     cpus=2 memory=2G
+    # Parts say how far they are all 30 seconds; tests say nothing before their end.
+    silence=1800
+    case $1 in
+    whole | whole-2) silence=9000 ;;
+    esac
     case $1 in
     plain) ;;
     preempt) options='--append preempt=full' ;;
@@ -135,7 +138,7 @@ in_guest() { # log, words for the guest's program
     log=$1
     shift
     # shellcheck disable=SC2086 # a list of words
-    SMP=$cpus MEMORY=$memory "$RUN" $options --timeout $TIMEOUT --silence $SILENCE \
+    SMP=$cpus MEMORY=$memory "$RUN" $options --timeout $TIMEOUT --silence $silence \
         exec -- "$GUEST_TEST" "$@" >"$log" 2>&1
 }
 
