@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The guest's CPUs: how busy they are, and which tasks get them.
 
+use crate::setting::Setting;
 use std::fs;
-use std::path::PathBuf;
 
 /// Seconds that all CPUs together were idle since the boot, from /proc/uptime.
 pub(crate) fn idle() -> f64 {
@@ -20,30 +20,19 @@ pub(crate) fn idle_percent(before: f64, seconds: f64) -> u32 {
 
 /// The kernel gives no time to others where a real-time task takes all, until it is dropped.
 pub(crate) struct RealTimeAlone {
-    /// Files, and what was in them.
-    runtimes: Vec<(PathBuf, String)>,
+    _runtimes: Vec<Setting>,
 }
 
 impl RealTimeAlone {
     /// From now on.
     pub(crate) fn new() -> RealTimeAlone {
         let cpus = fs::read_dir("/sys/kernel/debug/sched/fair_server").expect("debugfs is mounted");
-        let files = cpus.map(|cpu| cpu.expect("readable").path().join("runtime"));
-        let runtimes = files.map(|file| {
-            let before = fs::read_to_string(&file).expect("each CPU has one");
-            fs::write(&file, "0").expect("it may be 0");
-            (file, before)
+        let runtimes = cpus.map(|cpu| {
+            let file = cpu.expect("readable").path().join("runtime");
+            Setting::new(&file.display().to_string(), "0")
         });
         RealTimeAlone {
-            runtimes: runtimes.collect(),
-        }
-    }
-}
-
-impl Drop for RealTimeAlone {
-    fn drop(&mut self) {
-        for (file, before) in &self.runtimes {
-            let _ = fs::write(file, before);
+            _runtimes: runtimes.collect(),
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far the tests go that are about much: a part of their figure in each run, and all of it
-//! with `NSPROBE_WHOLE=1` on the kernel's command line, as in the long run's part `figures`.
+//! Figures of tests that do one thing many times. Each run does a part of them; with
+//! `NSPROBE_WHOLE=1` on the kernel's command line, as in the long run's part `figures`, the
+//! tests do all of it.
 
 use std::env;
 use std::time::Duration;
@@ -12,7 +13,7 @@ fn are_whole() -> bool {
     env::var_os("NSPROBE_WHOLE").is_some()
 }
 
-/// What a test that reaches `whole` in the long run divides its figures by.
+/// What a test divides its figures by: 1 where they are whole.
 pub(crate) fn parts(of_each_run: usize) -> usize {
     match are_whole() {
         true => 1,
@@ -20,7 +21,7 @@ pub(crate) fn parts(of_each_run: usize) -> usize {
     }
 }
 
-/// How long a test may take that has `seconds` in each run.
+/// How long a test may take: `seconds`, or longer where its figures are whole.
 pub(crate) fn limit(seconds: u64) -> Duration {
     let limit = Duration::from_secs(seconds);
     match are_whole() {

@@ -52,8 +52,8 @@ impl Fresh {
         assert!(ran.status.success(), "{ran:?}");
     }
 
-    /// The same as a process of this number, unless another one comes to it first; the number
-    /// that it has.
+    /// Runs it as the process of this number, unless another process takes the number first.
+    /// Returns the number that it had.
     pub(crate) fn run_as(&self, pid: u32, arguments: &[&str]) -> u32 {
         let last = File::create("/proc/sys/kernel/ns_last_pid").expect("tests run as root");
         let before = (pid - 1).to_string();
@@ -61,7 +61,7 @@ impl Fresh {
         self.run_after(set, arguments).0
     }
 
-    /// Runs it right after something else that is done in there; its number, and what it said.
+    /// Runs it right after `before`, in the same place. Returns its number, and what it printed.
     fn run_after(&self, before: impl FnOnce() + Send, arguments: &[&str]) -> (u32, Output) {
         let number = self.made.get();
         self.made.set(number + 1);

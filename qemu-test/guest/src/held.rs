@@ -73,7 +73,7 @@ fn number_of(tracepoint: &str) -> u64 {
 pub(crate) struct Stage {
     _alone: RealTimeAlone,
     is_over: Arc<AtomicBool>,
-    /// Lets the kernel's own threads run there meanwhile; those that it has let.
+    /// Puts the kernel's own threads before a holder as they come, and returns which.
     helper: Option<JoinHandle<Vec<u32>>>,
 }
 
@@ -135,8 +135,8 @@ impl Drop for Stage {
     }
 }
 
-/// Gives the kernel's workers of the CPU their turn before a holder, and its threads that end
-/// grace periods, unless they are among those that have it.
+/// Puts the kernel's workers of the CPU, and its threads that end grace periods, before a
+/// holder. `preferred` are those for which that is done already.
 fn prefer_workers(preferred: &mut Vec<u32>) {
     let mut others = workers();
     others.retain(|worker| !preferred.contains(worker));
@@ -168,7 +168,7 @@ struct Signals {
 impl Signals {
     /// Waits for the event, and then keeps the CPU.
     fn take_the_cpu(&self, event: &OwnedFd) {
-        // Nobody is woken without a buffer.
+        // perf wakes no thread for an event without a buffer.
         let _buffer = Mapping::new(event, 0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED)
             .expect("perf has memory");
         sys::run_on(1 << CPU);
@@ -210,7 +210,7 @@ impl Held {
 
     /// Does `what`, and panics when that is over before the task goes on.
     pub(crate) fn keeps_waiting(self, what: impl FnOnce() + Send) {
-        /// Much longer than it takes when it waits for nobody.
+        /// Much longer than it takes when it does not wait.
         const ENOUGH: Duration = Duration::from_millis(400);
         std::thread::scope(|scope| {
             let done = scope.spawn(what);
@@ -228,7 +228,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.signals.is_over.store(true, SeqCst);
         if let Some(thread) = self.thread.take() {
-            // What went wrong there is told by its own panic.
+            // Its own panic says what went wrong.
             let _ = thread.join();
         }
     }

@@ -109,8 +109,7 @@ fn main() -> ExitCode {
     let manner = Manner {
         planned: Some(chosen.len()),
         shows_all: only.is_some() || !parts.is_empty(),
-        patience,
-        record: None,
+        ..Manner::default()
     };
     run::all(chosen.into_iter(), manner)
 }

@@ -37,9 +37,9 @@ impl Module {
         sys::unload_module(NAME).map(drop)
     }
 
-    /// Unloads it, which nobody uses.
+    /// Unloads it at once: nothing uses it any more.
     pub(crate) fn unload(self) {
-        self.try_unload().expect("nobody uses it");
+        self.try_unload().expect("nothing uses it");
         std::mem::forget(self);
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values of the kernel's that a test changes.
+//! The kernel's values that a test changes.
 
 use std::fs;
 
-/// A value in a file of the kernel's; as it was before with the value's end.
+/// A value in one of the kernel's files. Dropping this puts back what was there before.
 pub(crate) struct Setting {
     file: String,
     before: String,

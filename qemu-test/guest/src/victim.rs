@@ -130,7 +130,7 @@ impl Victim {
         self.child.id()
     }
 
-    /// From now on its first thread has this CPU alone.
+    /// From now on its first thread runs on this CPU only.
     pub(crate) fn stay_on(&self, cpu: usize) {
         let mut cpus = CpuSet::new();
         cpus.set(cpu).expect("a small number");

@@ -113,9 +113,9 @@ struct Selection {
 /// The run could not be done (`EX_UNAVAILABLE` of sysexits.h).
 const UNAVAILABLE: u8 = 69;
 
-/// For `--sanitize`: KFENCE guards 32 allocations a tick, but where a tenth of its places are
-/// taken none like one that it guards; freed memory is filled; and a task that hangs is
-/// reported after 20 seconds.
+/// For `--sanitize`: KFENCE guards 32 allocations a tick (once a tenth of its places are taken,
+/// only those of stacks of which it guards none yet); freed memory is filled; and a task that
+/// hangs is reported after 20 seconds.
 const SANITIZE: &str = "nsprobe.kfence kfence.burst=31 kfence.skip_covered_thresh=10 \
                         slab_debug=FZPU page_poison=1 sysctl.kernel.hung_task_timeout_secs=20";
 

@@ -154,8 +154,8 @@ impl Plan<'_> {
     }
 
     fn all(&mut self, maker: &Maker<'_>, is_quick: bool) -> Result<()> {
-        // The module's quick tests run for each commit where memory is not checked, and all of
-        // them for each merge where it is.
+        // For a commit: the module's quick tests. For a merge: all tests but those that run where
+        // memory is checked, a stage of its own; of these, those of `TWO_CPUS` run in both.
         let is_chosen = |test: &Test| match is_quick {
             true => test.has(QUICK),
             false => !is_sanitized(test) || test.has(TWO_CPUS),

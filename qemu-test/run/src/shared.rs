@@ -65,7 +65,7 @@ impl Run {
             return;
         }
         text += &format!("{ok} {number} {name} #{directive} {seconds:.1} s, {guest}\n");
-        // A reader who left does not end the run.
+        // The run goes on when the reader of its output has gone.
         let mut stdout = std::io::stdout();
         let _ = stdout
             .write_all(text.as_bytes())

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 /// Tests whose limit is this number of seconds or more are begun early.
-const LONG: u64 = 180;
+const LONG: u64 = 360;
 
 /// How often a stage goes on behind crashes that are QEMU's own.
 const GOES_ON: usize = 3;

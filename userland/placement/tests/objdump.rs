@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where instructions of the machine's libc begin, by objdump's word.
+//! Where instructions of the machine's libc begin, compared with objdump.
 
 use nsprobe_placement::{boundary, Boundary, Function};
 use std::path::Path;
@@ -9,7 +9,7 @@ const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
 /// Longest function that is looked at: each place is found from its beginning.
 const BYTES_MAX: usize = 4096;
-/// Of so many functions one is looked at.
+/// One function of this many is looked at.
 const ONE_OF: usize = 8;
 
 /// A function, and where its instructions begin.

@@ -101,9 +101,7 @@ fn addresses(binary: &Binary, count: usize) -> Vec<u64> {
 struct Case<'a> {
     symbols: &'a Symbols,
     witness: Witness,
-    address: u64,
-    is_plt: bool,
-    ours: &'a [SourceFrame],
+    ours: &'a Ours,
     theirs: &'a [Said],
 }
 
@@ -152,16 +150,17 @@ impl<'a> Case<'a> {
         let is_unplaced = theirs.iter().all(|said| said.line.is_none());
         let is_loose = is_unplaced || self.witness == Witness::Binutils;
         // Others have the symbol in front, which has no size.
-        if self.is_plt && is_unplaced && self.is_stub() {
+        if self.ours.is_plt && is_unplaced && self.is_stub() {
             return Verdict::Stub;
         }
-        if self.ours.is_empty() && self.symbols.is_padding(self.address) && is_loose {
+        let is_unnamed = self.ours.frames.is_empty();
+        if is_unnamed && self.symbols.is_padding(self.ours.address) && is_loose {
             return Verdict::Padding;
         }
-        if theirs.len() != self.ours.len() {
+        if theirs.len() != self.ours.frames.len() {
             return Verdict::Different;
         }
-        let pairs = self.ours.iter().zip(theirs).enumerate();
+        let pairs = self.ours.frames.iter().zip(theirs).enumerate();
         pairs.fold(Verdict::Same, |worst, (depth, (ours, theirs))| {
             let theirs = theirs.function.as_deref().unwrap();
             worst.max(self.related(depth, &ours.function, theirs))
@@ -179,7 +178,7 @@ impl<'a> Case<'a> {
         // `fclose@@GLIBC_2.2.5`: the version is no part of the name.
         let raw = raw.split('@').next().unwrap();
         let theirs = demangle(raw);
-        let is_last = depth + 1 == self.ours.len();
+        let is_last = depth + 1 == self.ours.frames.len();
         // binutils tells the innermost function by the symbol of the code, even where
         // another one was inlined there.
         let by_symbol = is_last || (depth == 0 && self.witness == Witness::Binutils);
@@ -209,16 +208,16 @@ impl<'a> Case<'a> {
 
     /// Whether nm finds the same stub here.
     fn is_stub(&self) -> bool {
-        let [ours] = self.ours else {
+        let [ours] = &self.ours.frames[..] else {
             return false;
         };
-        let theirs = self.symbols.stub(self.address);
+        let theirs = self.symbols.stub(self.ours.address);
         theirs.is_some_and(|theirs| ours.function == format!("{}@plt", demangle(theirs)))
     }
 
     /// All names of the code that holds the address.
     fn aliases(&self) -> impl Iterator<Item = &'a str> {
-        self.symbols.names(self.address)
+        self.symbols.names(self.ours.address)
     }
 
     /// Whether the files' names and the lines are the same. binutils 2.40 tells the line
@@ -230,6 +229,7 @@ impl<'a> Case<'a> {
         };
         let ours = self
             .ours
+            .frames
             .iter()
             .map(|one| one.line.map(|line| (name(&one.file), line)));
         let theirs = self
@@ -243,8 +243,8 @@ impl<'a> Case<'a> {
         let place = |file: &Option<String>, line: Option<u32>| {
             format!("{}:{}", file.as_deref().unwrap_or("?"), line.unwrap_or(0))
         };
-        let mut text = format!("{:#x}:", self.address);
-        for one in self.ours {
+        let mut text = format!("{:#x}:", self.ours.address);
+        for one in &self.ours.frames {
             let place = place(&one.file, one.line);
             text += &format!("\n      ours {:.150} {place}", one.function);
         }
@@ -298,12 +298,10 @@ fn compare(
         let case = Case {
             symbols,
             witness,
-            address: ours.address,
-            is_plt: ours.is_plt,
-            ours: &ours.frames,
+            ours,
             theirs,
         };
-        inlined += usize::from(case.ours.len() > 1);
+        inlined += usize::from(ours.frames.len() > 1);
         let verdict = case.verdict();
         *counts.verdicts.entry(verdict).or_default() += 1;
         let has_other_lines = verdict <= Verdict::Alias && !case.has_same_lines();

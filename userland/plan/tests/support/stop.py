@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs the program of a gdb up to places, and writes what it is like at each.
+"""Runs gdb's program up to each of some places, and writes what it is like there.
 
 NSPROBE_STOPS names a file with a line for each place, of words with tabs between them: "at" or
 "return", an address in hexadecimal (of an instruction; of a function whose return is meant),
