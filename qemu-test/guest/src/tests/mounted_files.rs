@@ -24,6 +24,7 @@ tests![
     a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none,
     a_file_in_an_idmapped_mount_is_the_file,
     a_file_whose_device_is_detached_is_let_go,
+    the_root_of_a_process_is_let_go,
 ];
 
 const FUNCTION: &str = "begins_with_push";
@@ -181,7 +182,7 @@ impl LoopDevice {
     /// With a file system in it.
     fn new(image: String) -> LoopDevice {
         let file = File::create(&image).expect("there is room");
-        file.set_len(4 << 20).expect("there is room");
+        file.set_len(8 << 20).expect("there is room");
         done("busybox", &["mke2fs", "-F", &image]);
         done("modprobe", &["loop"]);
         let device = done("losetup", &["--find", "--show", &image]);
@@ -209,8 +210,31 @@ impl Drop for LoopDevice {
     }
 }
 
-/// The probe holds it, and nothing does when the probe is gone.
 fn a_file_whose_device_is_detached_is_let_go() {
+    a_device_is_let_go(started);
+}
+
+/// What a stack went through is opened in the root of its process, which the session holds.
+fn the_root_of_a_process_is_let_go() {
+    a_device_is_let_go(|program| {
+        let root = program.parent().expect("it is in a folder");
+        for library in [
+            "lib64/ld-linux-x86-64.so.2",
+            "lib/x86_64-linux-gnu/libc.so.6",
+        ] {
+            let copy = root.join(library);
+            fs::create_dir_all(copy.parent().expect("a folder")).expect("there is room");
+            fs::copy(Path::new("/").join(library), copy).expect("there is room");
+        }
+        let own = Path::new("/").join(PROGRAM);
+        let mut command = Command::new("chroot");
+        Victim::start_command(command.arg(root).arg(own).arg(FUNCTION), program)
+    });
+}
+
+/// The probe of a program holds the device that it is on, and nothing does when the probe is
+/// gone.
+fn a_device_is_let_go(start: impl FnOnce(&Path) -> Victim) {
     let _module = Module::load();
     let folder = Folder::new("loop");
     let device = LoopDevice::new(folder.path("image"));
@@ -220,7 +244,7 @@ fn a_file_whose_device_is_detached_is_let_go() {
     let mounted = Mounted(place.into());
     let program = mounted.0.join(PROGRAM);
     fs::copy(victim::path(PROGRAM), &program).expect("there is room");
-    let mut victim = started(&program);
+    let mut victim = start(&program);
     let function = victim.function(FUNCTION);
     let session = Session::with_rings(RING_BYTES);
     let id = session.probe(&program, &function, abi::PROBE_STACK);
