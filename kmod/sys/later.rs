@@ -69,7 +69,7 @@ pub(crate) struct Ticket<'a, O: Later> {
 impl<O: Later> Slots<O> {
     /// Room for so many.
     pub(crate) fn new(count: usize) -> Result<Arc<Self>> {
-        // INVARIANT: Nobody has taken it.
+        // INVARIANT: It is not taken.
         let slot = |_| {
             Ok(Slot {
                 head: Opaque::zeroed(),

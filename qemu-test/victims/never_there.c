@@ -2,7 +2,7 @@
 // flags: -O2 -Wall -Wextra
 //
 // For a line of stdin: calls loads, whose first instruction reads a page that never comes (a
-// userfaultfd that nobody reads), and so stays in the midst of it.
+// userfaultfd that is not read), and so stays in the midst of it.
 //
 // Prints "ready PID" first.
 #include "orders.h"

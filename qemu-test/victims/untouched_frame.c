@@ -2,7 +2,7 @@
 // flags: -O2 -Wall -Wextra -fno-omit-frame-pointer
 //
 // For each line of stdin, a number, calls in_frame that often: on a stack of its own, above
-// which its frame pointer leads to a page that nobody has touched yet.
+// which its frame pointer leads to a page that was never touched.
 //
 // Prints "ready PID" first and "called N" (in all) when the calls of a line are done.
 #include <err.h>

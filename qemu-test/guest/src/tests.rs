@@ -111,7 +111,7 @@ const TWO_CPUS: &[&str] = &[
     "a_cpu_that_comes_online_records",
     "a_cpu_that_goes_offline_keeps_what_it_recorded",
     "a_file_that_its_parser_does_not_get_through_costs_its_own_names_only",
-    "a_filter_goes_when_nobody_reads_it",
+    "a_filter_goes_when_no_handler_reads_it",
     "a_filter_is_changed_while_probes_are_hit",
     "a_fork_storm_is_told_whole",
     "a_session_ends_behind_the_fork_that_it_follows",

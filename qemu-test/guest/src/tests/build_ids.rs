@@ -52,7 +52,7 @@ fn elf_file(headers: u16, note_bytes: u64) -> Vec<u8> {
     bytes
 }
 
-/// What a session is told of a file, through whose code its victim calls.
+/// What a session reports of a file through whose code its victim calls.
 fn seen_on_the_way(file: &str, words: &[&str]) -> (Session, ObjectRecord) {
     let code_at = CODE_AT.to_string();
     let words = [&[file, code_at.as_str()], words].concat();

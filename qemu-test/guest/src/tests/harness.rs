@@ -65,7 +65,7 @@ const WAYS: &[Test] = &[
 const IN_USE: Test = hidden("leaves_a_module_in_use", || {
     let module = ManuallyDrop::new(Module::load());
     let is_used = within(Duration::from_secs(15), || module.references() > 0);
-    assert!(is_used, "nobody uses it");
+    assert!(is_used, "nothing uses it");
     panic!("on purpose");
 });
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: a task that fetches the pages of its own stack keeps nobody waiting but itself: no
+//! Promise: a task that fetches the pages of its own stack holds up itself alone: no
 //! handler, no session, and no more tasks than the interface says.
 
 use super::tests;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: whatever lies at the place of a debug file, the trace goes on; and of a program
-//! that does not answer it is told that it does not.
+//! Promise: whatever lies at the place of a debug file, the trace goes on; and it says
+//! which program does not answer.
 
 use super::tests;
 use crate::command;

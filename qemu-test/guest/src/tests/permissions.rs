@@ -271,7 +271,7 @@ pub(super) fn lock_down_step_by_step() -> ExitCode {
     locked_down()
 }
 
-/// In a guest that is locked down: a module that nobody has signed stays out.
+/// In a guest that is locked down: a module without a signature is refused.
 pub(super) fn locked_down() -> ExitCode {
     assert_eq!(errno(module::load(module::FILE), "insmod"), libc::EPERM);
     trace().refused(&[abi::DEVICE, "not loaded"]);

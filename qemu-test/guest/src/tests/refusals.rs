@@ -116,7 +116,7 @@ fn something_else_in_the_devices_place_is_told() {
         println!("{}", got.stderr.trim_end());
         got.refused(&["/dev/nsprobe is not the device of the nsprobe module"]);
         drop(module);
-        let after = fs::metadata(abi::DEVICE).expect("nobody has removed it");
+        let after = fs::metadata(abi::DEVICE).expect("it is still there");
         assert_eq!(after.ino(), before);
         drop(squatter);
         let _module = Module::load();

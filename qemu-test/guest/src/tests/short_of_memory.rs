@@ -78,7 +78,7 @@ fn rows_of(file: &File, rows: &[u32]) -> Unwind {
     }
 }
 
-/// The kernel has to account what requests take to who makes them, and to end nobody when
+/// The kernel has to account what requests take to their caller, and to end no process when
 /// that is too much.
 fn what_a_group_lacks_memory_for_is_refused() {
     let _module = Module::load();

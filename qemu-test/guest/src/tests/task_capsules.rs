@@ -20,7 +20,7 @@ tests![
     a_container_that_is_gone_is_named_by_the_capsule: 240,
 ];
 
-/// Records a victim that nobody calls, and tasks beside it.
+/// Records a victim that makes no call, and tasks beside it.
 fn record_tasks(capsule: &str, seconds: &str) -> Running {
     let spec = path("chain") + ":bottom";
     let record = Running::start(&["record", "-o", capsule, "-t", seconds, &spec]);

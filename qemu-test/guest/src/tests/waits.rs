@@ -23,7 +23,7 @@ tests![
     the_module_stays_until_a_late_stack_is_taken,
     a_session_ends_behind_the_fork_that_it_follows,
     events_of_tasks_end_behind_those_under_way,
-    a_filter_goes_when_nobody_reads_it: 120,
+    a_filter_goes_when_no_handler_reads_it: 120,
 ];
 
 /// The task is held twice: where it waits for a page of its stack, and where it has given the
@@ -110,12 +110,12 @@ fn child_of(parent: u32) -> u32 {
 }
 
 /// It takes its time to read, and is read again and again. Where memory is checked, what is freed
-/// is overwritten, so that nobody counts by a filter that is gone.
-fn a_filter_goes_when_nobody_reads_it() {
+/// is overwritten, so that a handler that reads a freed filter finds no namespace in it.
+fn a_filter_goes_when_no_handler_reads_it() {
     const CHANGES: u64 = 10;
     const NAMES: u64 = 40_000;
     let _module = Module::load();
-    // The last one of the list lets in everybody, and those before it nobody in sight.
+    // The last one of the list lets in all tasks, and those before it none that runs here.
     let other = Kept::start("unshare", &["-pf", "--kill-child", "sleep", "1000"]);
     let of = |pid| PidNamespace {
         pid,
@@ -143,7 +143,7 @@ fn a_filter_goes_when_nobody_reads_it() {
         });
         let mut changes = 0;
         let mut changed = Ok(());
-        // Who waits for nobody changes it much more often.
+        // Without waits there would be many more changes.
         while changed.is_ok() && (changes < CHANGES || named.load(Relaxed) < NAMES) {
             changed = session.filter(&mut wanted);
             changes += 1;
