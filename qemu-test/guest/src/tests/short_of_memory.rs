@@ -5,6 +5,7 @@
 use super::tests;
 use crate::group::Group;
 use crate::module::Module;
+use crate::oracle::within;
 use crate::session::{errno, probe_at, size, Session};
 use crate::sys;
 use crate::victim::Victim;
@@ -16,6 +17,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 tests![
     what_a_group_lacks_memory_for_is_refused,
@@ -140,15 +142,23 @@ struct KeptBack(String);
 const KEPT_BACK: &str = "/proc/sys/vm/min_free_kbytes";
 
 impl KeptBack {
-    /// Of what is available about so much is left.
+    /// Leaves about `left` bytes of what is available.
     fn all_but(left: u64) -> KeptBack {
         let kept = KeptBack(fs::read_to_string(KEPT_BACK).expect("/proc"));
-        let mut kilobytes = kept.0.trim().parse::<u64>().expect("a number");
-        // That is above the highest of the kernel's marks, which are moved by some parts of it.
-        for _ in 0..8 {
-            kilobytes += available().saturating_sub(left) * 2 / 3 / 1024;
+        let least = kept.0.trim().parse::<i64>().expect("a number");
+        let mut kilobytes = least;
+        // What is available is above the highest of the kernel's marks, which it moves by more
+        // than that; and as they move, the kernel gives up caches, of which a part counted.
+        let is_left = || {
+            let over = available() as i64 - left as i64;
+            if over.unsigned_abs() < left / 4 {
+                return true;
+            }
+            kilobytes = least.max(kilobytes + over * 2 / 3 / 1024);
             fs::write(KEPT_BACK, kilobytes.to_string()).expect("a number");
-        }
+            false
+        };
+        assert!(within(Duration::from_secs(20), is_left), "{left}");
         kept
     }
 }
