@@ -164,7 +164,7 @@ impl Progress {
 
 /// Tells other threads to stop, also when what they were started for has failed: they would
 /// be waited for else.
-struct Stop<'a>(&'a AtomicBool);
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {

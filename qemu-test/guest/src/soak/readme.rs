@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: what the README shows can be done as it stands there.
+//! Promise: the README's command lines, run as they stand there, print what they should.
 
 use super::{must_refuse, reached};
 use crate::command::{Output, Running};
@@ -47,6 +47,13 @@ const COME_TO_NOTHING: [(&str, &str); 2] = [
     ("nsprobe top", "needs a terminal"),
     ("-c 'web-*'", "waiting for one"),
 ];
+
+/// What a line says that comes to nothing here.
+fn comes_to_nothing(line: &str) -> Option<&'static str> {
+    let mut all = COME_TO_NOTHING.iter();
+    all.find(|(part, _)| line.contains(part))
+        .map(|(_, why)| *why)
+}
 
 /// The program of process 1234.
 const SERVER: &str = "/srv/server";
@@ -117,8 +124,12 @@ impl Place {
         let has_ended = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
         let watcher = Session::open();
         let is_on = || watcher.info().probes > 0 || has_ended();
-        let waits = COME_TO_NOTHING.iter().any(|(part, _)| line.contains(part));
-        within(Duration::from_secs(if waits { 3 } else { 120 }), is_on);
+        let limit = if comes_to_nothing(line).is_some() {
+            3
+        } else {
+            120
+        };
+        within(Duration::from_secs(limit), is_on);
         std::thread::sleep(Duration::from_secs(2));
         let (code, lines, stderr) = running.finish();
         Output {
@@ -141,8 +152,7 @@ impl Drop for Place {
 
 /// Whether a line came to what it should.
 fn check(line: &str, got: &Output) -> Result<(), String> {
-    let nothing = COME_TO_NOTHING.iter();
-    if let Some((_, why)) = nothing.clone().find(|(part, _)| line.contains(part)) {
+    if let Some(why) = comes_to_nothing(line) {
         let is_said = got.stderr.contains(why);
         return is_said.then_some(()).ok_or(format!("{line}{got:#?}"));
     }

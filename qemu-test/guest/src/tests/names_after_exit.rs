@@ -11,6 +11,7 @@ use crate::figures;
 use crate::fresh::Fresh;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::soak::Stop;
 use crate::victim;
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
@@ -229,12 +230,13 @@ fn a_number_that_another_process_has_by_now_leads_to_no_names() {
                 trap.run_as(number, &["30"]);
             }
         });
+        let stop = Stop(&is_over);
         let is_there = || fs::read_to_string(process.join("comm")).is_ok_and(|c| c == "fresh\n");
         assert!(within(2 * LIMIT, is_there));
         kill(reader, Signal::SIGCONT).expect("it is ours");
         trace.wait_for(&format!("\"pid\":{number},"), LIMIT);
         assert!(process.exists(), "it has ended too soon");
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         kill(Pid::from_raw(number as i32), Signal::SIGKILL).expect("it lives");
         let named = Named::all_of(trace, &files.whole);
         // All but the one that was waited for.

@@ -37,7 +37,7 @@ const BAITS: [&str; 11] = [
     "/usr/share/zoneinfo/Europe/Berlin",
 ];
 
-/// Tells which files of a folder are opened, by whomever and in whatever mount namespace.
+/// Reports which of some files were opened, by any process and in any mount namespace.
 struct Watch {
     group: Fanotify,
     /// Paths by device and inode.
@@ -45,7 +45,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// From now on, for these paths in a root directory.
+    /// From now on, of these paths in a root directory.
     fn over(root: &Path, paths: impl Iterator<Item = &'static str>) -> Watch {
         let flags = InitFlags::FAN_CLASS_NOTIF
             | InitFlags::FAN_CLOEXEC
@@ -124,7 +124,7 @@ fn nothing_of_a_container_is_opened_but_what_was_asked_for() {
             "{words:?}"
         );
     }
-    // That whatever is opened in there is seen.
+    // The watch sees what is opened in there.
     let read = fs::read(format!("/proc/{pid}/root{}", BAITS[0]));
     assert!(read.is_ok_and(|bytes| !bytes.is_empty()));
     assert_eq!(watch.opened(), BTreeSet::from([BAITS[0]]));

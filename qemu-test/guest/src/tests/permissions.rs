@@ -239,7 +239,7 @@ fn trace() -> Output {
     command::run(&["trace", &spec, "--", &program, "1"])
 }
 
-/// In a guest of its own: what a lockdown takes away from who is there already.
+/// In a guest of its own: what a lockdown takes away from sessions that are open already.
 pub(super) fn lock_down_step_by_step() -> ExitCode {
     let module = Module::load_with("allow_modify=1");
     let mut victim = Victim::caller("begins_with_push");

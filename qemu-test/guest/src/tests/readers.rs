@@ -423,7 +423,7 @@ fn epoll_tells_of_records_once_or_until_they_are_read() {
 }
 
 /// Whether a task sleeps, by the file that says so.
-fn is_asleep(stat: &str) -> bool {
+pub(super) fn is_asleep(stat: &str) -> bool {
     fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") S "))
 }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 tests![
     what_a_refusal_prints_elsewhere_is_noticed,
     without_the_module_it_says_how_to_load_it,
-    something_else_in_the_devices_place_is_told,
+    something_else_in_the_devices_place_is_reported,
     a_missing_container_is_named_with_the_nearest: 120,
     a_missing_process_is_named,
     a_missing_binary_is_named_with_the_nearest,
@@ -106,7 +106,7 @@ impl Drop for Squatter {
 }
 
 /// The kernel leaves what is there when the module comes, and when it goes.
-fn something_else_in_the_devices_place_is_told() {
+fn something_else_in_the_devices_place_is_reported() {
     let spec = path("exit_soon") + ":short_work";
     for (kind, device) in [(SFlag::S_IFREG, 0), (SFlag::S_IFCHR, makedev(1, 5))] {
         let squatter = Squatter::new(kind, device);

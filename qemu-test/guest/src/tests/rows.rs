@@ -189,8 +189,6 @@ fn rows_are_for_the_file_as_it_is() {
     let _ = fs::remove_file(&copy);
 }
 
-/// Sound rows that say wrong things, on a program whose registers are wild: each walk
-/// ends, within bounds, and shows nothing of the kernel's.
 /// By the block before, its first instruction would have no caller.
 fn rows_of_a_block_hold_from_its_first_byte_on() {
     const BLOCK: usize = 1 << BLOCK_BITS;
@@ -249,6 +247,8 @@ fn a_row_may_lead_by_a_word_and_a_constant() {
     assert!(frames.len() > 3, "{frames:?}");
 }
 
+/// Sound rows that say wrong things, on a program whose registers are wild: each walk
+/// ends, within bounds, and shows nothing of the kernel's.
 fn rows_that_lie_end_the_stack() {
     let _module = Module::load();
     let mut victim = Victim::start("wild_frame_pointer", &[]);

@@ -170,7 +170,7 @@ impl Drop for KeptBack {
 }
 
 /// The number behind a word at the beginning of a line.
-fn number(file: &str, word: &str) -> u64 {
+pub(super) fn number(file: &str, word: &str) -> u64 {
     let text = fs::read_to_string(file).expect("/proc");
     let line = text.lines().find_map(|line| line.strip_prefix(word));
     let number = line.and_then(|line| line.split_whitespace().next());

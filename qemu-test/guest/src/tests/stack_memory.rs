@@ -3,6 +3,7 @@
 //! nothing of it.
 
 use super::moved_text::Merging;
+use super::short_of_memory::number;
 use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
@@ -30,18 +31,15 @@ impl HugePages {
             let _ = fs::write("/proc/sys/vm/drop_caches", "3");
             let _ = fs::write("/proc/sys/vm/compact_memory", "1");
             pages.0.put(&count.to_string());
-            HugePages::told("HugePages_Total") == u64::from(count)
+            number("/proc/meminfo", "HugePages_Total:") == u64::from(count)
         };
         assert!(within(Duration::from_secs(60), are_there), "no huge pages");
         pages
     }
 
-    /// A line of /proc/meminfo.
-    fn told(name: &str) -> u64 {
-        let text = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
-        let line = text.lines().find(|line| line.starts_with(name));
-        let number = line.and_then(|line| line.split_whitespace().nth(1));
-        number.and_then(|word| word.parse().ok()).expect("a number")
+    /// How many are not taken.
+    fn free() -> u64 {
+        number("/proc/meminfo", "HugePages_Free:")
     }
 }
 
@@ -80,7 +78,7 @@ fn stacks_go_through_memory_of_every_kind() {
             };
             assert!(within(Duration::from_secs(20), is_merged), "none is merged");
         }
-        let free = HugePages::told("HugePages_Free");
+        let free = HugePages::free();
         victim.order(&format!("{CALLS} {kind}"));
         let mut records = Records::default();
         records.drain(&rings);
@@ -90,7 +88,7 @@ fn stacks_go_through_memory_of_every_kind() {
             .collect();
         assert_eq!(got, [(Some(end), frames); CALLS], "{kind}");
         assert_eq!(records.late.len(), 0, "{kind}");
-        let took = free - HugePages::told("HugePages_Free");
+        let took = free - HugePages::free();
         assert_eq!(took, u64::from(kind == "huge"), "{kind}");
     }
     victim.end();

@@ -93,7 +93,7 @@ fn a_program_that_is_stepped_through_its_probes_goes_its_way() {
     }
 }
 
-/// Where a probe or a return is a system call itself.
+/// Also where a probe or a return enters the kernel by a system call of its own.
 fn a_program_whose_system_calls_are_traced_goes_its_way() {
     const CALLS: u64 = 200;
     let _module = Module::load();

@@ -21,9 +21,9 @@ tests![
 ];
 
 /// Records a victim that makes no call, and tasks beside it.
-fn record_tasks(capsule: &str, seconds: &str) -> Running {
+fn record_tasks(capsule: &str) -> Running {
     let spec = path("chain") + ":bottom";
-    let record = Running::start(&["record", "-o", capsule, "-t", seconds, &spec]);
+    let record = Running::start(&["record", "-o", capsule, "-t", "60", &spec]);
     let watcher = Session::open();
     assert!(within(Duration::from_secs(20), || watcher.info().probes == 1));
     record
@@ -33,7 +33,7 @@ fn tasks_that_lived_between_two_looks_are_in_the_capsule() {
     let _module = Module::load();
     let folder = Folder::new("lived");
     let capsule = folder.path("x.nsprobe");
-    let record = record_tasks(&capsule, "60");
+    let record = record_tasks(&capsule);
     let inner = "for i in 1 2 3 4 5 6 7 8; do grep NSpid: /proc/self/status; done; exit 7";
     let mut told: Vec<Vec<u64>> = Vec::new();
     let mut started = Vec::new();

@@ -2,6 +2,7 @@
 //! Promise: `ps` and `top` show the columns, tasks and groups that their options ask for.
 
 use super::capsule::{lines, number};
+use super::readers::is_asleep;
 use super::task_views::{Shell, LIMIT, PROGRAM, THREE_DEEP};
 use super::tests;
 use crate::command;
@@ -29,12 +30,6 @@ fn rows_of(pid: u32, words: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Whether a process waits for what another one does, or for a time.
-fn sleeps(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|stat| stat.contains(") S "))
-}
-
 /// A task that is three pid namespaces deep, a container's, and one with two threads.
 fn ps_shows_the_columns_that_are_asked_for() {
     let _module = Module::load();
@@ -43,6 +38,7 @@ fn ps_shows_the_columns_that_are_asked_for() {
     let mut deepest = None;
     let is_there = within(LIMIT, || {
         let mut all = processes_called("sleep").into_iter();
+        let sleeps = |pid: u32| is_asleep(&format!("/proc/{pid}/stat"));
         deepest = all.find(|pid| depth(*pid) == 4 && sleeps(*pid));
         deepest.is_some()
     });

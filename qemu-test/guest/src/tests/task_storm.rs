@@ -198,7 +198,7 @@ fn made_by(storm: &mut Kept) -> (usize, usize) {
 /// Pid namespaces of the storm.
 const INITS: u32 = 50;
 
-/// In this many parts the storm is made by each run.
+/// Each run makes one of this many parts of the storm.
 fn parts() -> u32 {
     figures::parts(4) as u32
 }

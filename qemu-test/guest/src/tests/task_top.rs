@@ -211,7 +211,7 @@ impl OwnRoot {
 /// Where programs are started while `top` runs, containers' file systems are let go of.
 fn top_keeps_no_file_system_busy() {
     let _module = Module::load();
-    // Who does not ask for what the kernel holds keeps it.
+    // A session keeps what the kernel holds for it until it asks for that.
     let root = OwnRoot::new("/var/tmp/own-root");
     let holder = TaskSession::of_lives();
     root.run();

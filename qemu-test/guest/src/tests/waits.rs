@@ -98,7 +98,7 @@ fn events_of_tasks_end_behind_those_under_way() {
 }
 
 /// The only child of a process.
-fn child_of(parent: u32) -> u32 {
+pub(super) fn child_of(parent: u32) -> u32 {
     let file = format!("/proc/{parent}/task/{parent}/children");
     let mut child = None;
     within(Duration::from_secs(60), || {
@@ -109,8 +109,9 @@ fn child_of(parent: u32) -> u32 {
     child.expect("it has one")
 }
 
-/// It takes its time to read, and is read again and again. Where memory is checked, what is freed
-/// is overwritten, so that a handler that reads a freed filter finds no namespace in it.
+/// The filter is as long as one can be, so that it takes time to read, and each new name of a
+/// thread has a handler read it. Where memory is checked, what is freed is overwritten, so that
+/// a handler that reads a freed filter finds no namespace in it.
 fn a_filter_goes_when_no_handler_reads_it() {
     const CHANGES: u64 = 10;
     const NAMES: u64 = 40_000;

@@ -8,6 +8,7 @@ use crate::container::pid_namespace;
 use crate::debug_files::tool;
 use crate::module::Module;
 use crate::sys;
+use crate::tests::waits::child_of;
 use crate::victim::{self, Victim};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -36,9 +37,7 @@ pub(super) fn built_ins_are_those_of_the_task() {
     command.args(["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]);
     let mut victim = Victim::start_command(command.arg(&file), &file);
     let outer = victim.pid();
-    let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children"));
-    let children = children.expect("it lives");
-    let pid: u32 = children.trim().parse().expect("one child");
+    let pid = child_of(outer);
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
     let threads = threads.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
     let second = threads.into_iter().find(|tid| *tid != pid);
@@ -167,8 +166,8 @@ struct PerfEvents;
 
 const PERF_DATA: &str = "/tmp/nsprobe-perf.data";
 
-/// What the documentation's table for who comes from perf probe says is the same: an event's
-/// name, what perf is asked for, and what nsprobe is. LINE is that of the marked line.
+/// What the table in docs/spec.md for users of perf probe calls the same: an event's name, what
+/// perf is asked for, and what nsprobe is. LINE is that of the marked line.
 const SAME: [(&str, &str, &str); 5] = [
     (
         "entry",
@@ -236,7 +235,8 @@ impl Drop for PerfEvents {
     }
 }
 
-/// A value without what the two write in different ways: quotes, and the base of numbers.
+/// A value without what the two write in different ways: quotes, the base of numbers, and small
+/// numbers that one of them shows as letters.
 fn plain(value: &str) -> String {
     let value = value.trim_matches('"');
     let number = value.strip_prefix("0x");
@@ -266,7 +266,7 @@ fn fields_of(both: &Both) -> Vec<Values> {
         .collect()
 }
 
-/// What is written as the documentation says is the same for both.
+/// Each event of perf and its spec give the same values of the same calls.
 pub(super) fn what_comes_from_perf_probe_fetches_the_same() {
     let _module = Module::load();
     let (both, _) = trace("count", &[&handle("")], 1);
