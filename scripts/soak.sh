@@ -100,14 +100,11 @@ set_boot() { # boot
     # Parts say how far they are all 30 seconds; tests say nothing before their end.
     silence=1800
     case $1 in
-    whole | whole-2) silence=9000 ;;
-    esac
-    case $1 in
     plain) ;;
     preempt) options='--append preempt=full' ;;
     # Programs do the same twice where they have the one CPU.
-    whole) cpus=1 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
-    whole-2) is_smoke || options='--append NSPROBE_WHOLE=1' ;;
+    whole) cpus=1 silence=9000 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
+    whole-2) silence=9000 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
     sanitize) options=--sanitize cpus=4 memory=192M ;;
     lockdep | kasan)
         [ -x scripts/debug-kernel.sh ] || return 1

@@ -362,29 +362,35 @@ fn a_full_table_counts_what_it_turns_away() {
     assert_eq!(answer.turned_away, counters.turned_away);
 }
 
+/// A row for each stack.
+const STACKS: Table = Table {
+    max_frames: 32,
+    ..SUMS
+};
+
+/// A probe that counts its stacks in a table of `STACKS`.
+fn counting_stacks(table: &Table) -> Probe {
+    Probe {
+        flags: abi::PROBE_STACK,
+        max_frames: STACKS.max_frames,
+        sink: abi::SINK_TABLE,
+        table: table.id,
+        ..Probe::default()
+    }
+}
+
 fn each_stack_has_its_row() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
     let session = session_on(&victim);
-    let table = session
-        .table(Table {
-            max_frames: 32,
-            ..SUMS
-        })
-        .expect("a table");
+    let table = session.table(STACKS).expect("a table");
     let mut ids = Vec::new();
     for name in ["level_03", "bottom"] {
         ids.push(attach(
             &session,
             &victim,
             &victim.function(name),
-            Probe {
-                flags: abi::PROBE_STACK,
-                max_frames: 32,
-                sink: abi::SINK_TABLE,
-                table: table.id,
-                ..Probe::default()
-            },
+            counting_stacks(&table),
         ));
     }
     victim.call(40);
@@ -413,23 +419,12 @@ fn stacks_of_one_length_have_rows_of_their_own() {
     let _module = Module::load();
     let mut victim = Victim::start("many_stacks", &["3"]);
     let session = session_on(&victim);
-    let table = session
-        .table(Table {
-            max_frames: 32,
-            ..SUMS
-        })
-        .expect("a table");
+    let table = session.table(STACKS).expect("a table");
     attach(
         &session,
         &victim,
         &victim.function("end_of_path"),
-        Probe {
-            flags: abi::PROBE_STACK,
-            max_frames: 32,
-            sink: abi::SINK_TABLE,
-            table: table.id,
-            ..Probe::default()
-        },
+        counting_stacks(&table),
     );
     victim.call(CALLS);
     let (rows, _) = session.rows(&table, 2);
