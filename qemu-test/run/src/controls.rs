@@ -159,7 +159,7 @@ const CONTROLS: &[Control] = &[
     },
     Control {
         name: "a_task_that_hangs_is_a_failure",
-        append: "sysctl.kernel.hung_task_timeout_secs=2",
+        append: "sysctl.kernel.hung_task_timeout_secs=2 sysctl.kernel.hung_task_sys_info=tasks",
         script: then_wait!("insmod /payload/trouble.ko what=hang"),
         wanted: Wanted::Problem("a task hangs in the kernel", "trouble"),
         ..CONTROL

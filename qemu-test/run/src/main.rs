@@ -115,9 +115,11 @@ const UNAVAILABLE: u8 = 69;
 
 /// For `--sanitize`: KFENCE guards 32 allocations a tick (once a tenth of its places are taken,
 /// only those of stacks of which it guards none yet); freed memory is filled; and a task that
-/// hangs is reported after 20 seconds.
+/// hangs is reported after a minute, with the stacks of all: what it waits for is held by one
+/// that may not hang itself. (The host's disk may stand still for 20 seconds.)
 const SANITIZE: &str = "nsprobe.kfence kfence.burst=31 kfence.skip_covered_thresh=10 \
-                        slab_debug=FZPU page_poison=1 sysctl.kernel.hung_task_timeout_secs=20";
+                        slab_debug=FZPU page_poison=1 sysctl.kernel.hung_task_timeout_secs=60 \
+                        sysctl.kernel.hung_task_sys_info=tasks";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
