@@ -33,6 +33,7 @@ mod oracle;
 mod perf_event;
 mod places;
 mod podman;
+mod processes;
 mod queue;
 mod records;
 mod run;
@@ -47,6 +48,7 @@ mod swap;
 mod sys;
 mod tasks;
 mod tests;
+mod threads;
 mod victim;
 mod witness;
 

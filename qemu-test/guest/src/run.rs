@@ -44,7 +44,11 @@ pub(crate) fn child(name: &str) -> ExitCode {
             told(info);
         }
     }));
-    match std::panic::catch_unwind(test.run) {
+    let whole = || {
+        (test.run)();
+        figures::check(name, crate::tests::is_in_parts(name));
+    };
+    match std::panic::catch_unwind(whole) {
         Ok(()) => ExitCode::SUCCESS,
         Err(payload) => match payload.downcast_ref::<Skip>() {
             Some(Skip(reason)) => {

@@ -28,7 +28,6 @@ use crate::tests::Test;
 use memory::Memory;
 use std::fs;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Hands the scale to the processes that the parts run in.
@@ -159,15 +158,5 @@ impl Progress {
         self.told = Instant::now();
         let line = format!("nsprobe-guest: {} {done} of {}\n", self.part, self.asked);
         let _ = fs::write("/dev/kmsg", line);
-    }
-}
-
-/// Tells other threads to stop, also when what they were started for has failed: they would
-/// be waited for else.
-pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -236,6 +236,10 @@ const IN_PARTS: &[&str] = &[
     "processes_that_are_gone_with_their_container_are_named",
 ];
 
+pub(crate) fn is_in_parts(name: &str) -> bool {
+    IN_PARTS.contains(&name)
+}
+
 /// Tests that are too slow for each commit although they are not for each merge.
 const SLOW_S: u64 = BUSY * 60;
 
@@ -261,7 +265,7 @@ fn listed(test: &Test) -> String {
         ("core", is_in(CORE)),
         ("memory", MEMORY.contains(&test.name)),
         ("stock-only", STOCK_ONLY.contains(&test.name)),
-        ("in-parts", IN_PARTS.contains(&test.name)),
+        ("in-parts", is_in_parts(test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];
     let tags = tags.iter().filter(|(_, has)| *has);

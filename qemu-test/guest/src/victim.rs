@@ -2,6 +2,7 @@
 //! The programs that tests trace.
 
 use crate::binary::{self, Function};
+use crate::processes::code_of;
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -206,18 +207,16 @@ pub(crate) fn text(pid: u32, file: &Path, offset: u64) -> [u8; TEXT_BYTES] {
 }
 
 fn read_text(pid: u32, file: &Path, offset: u64, bytes: &mut [u8]) {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
+    let code = code_of(pid);
     let name = file.to_str().expect("a plain name");
-    let address = maps.lines().filter(|l| l.ends_with(name)).find_map(|line| {
-        let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let executable = words.next()?.contains('x');
-        let hex = |word: &str| u64::from_str_radix(word, 16).ok();
-        let (start, end, at) = (hex(start)?, hex(end)?, hex(words.next()?)?);
-        let inside = offset.checked_sub(at)?;
-        (executable && inside < end - start).then_some(start + inside)
-    });
-    let address = address.unwrap_or_else(|| panic!("{pid} does not map {name}: {maps}"));
+    let address = code
+        .iter()
+        .filter(|code| code.path == name)
+        .find_map(|code| {
+            let address = code.addresses.start + offset.checked_sub(code.offset)?;
+            code.addresses.contains(&address).then_some(address)
+        });
+    let address = address.unwrap_or_else(|| panic!("{pid} does not map {name}: {code:?}"));
     let memory = File::open(format!("/proc/{pid}/mem")).expect("tests run as root");
     memory
         .read_exact_at(bytes, address)

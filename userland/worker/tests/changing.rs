@@ -115,6 +115,8 @@ fn what_changes_behind_the_symbols_has_the_names_of_before_or_none() {
     let changed = Changing::new(&worker, &folder, one);
     let cut = |to: usize| changed.by(|file| file.set_len(to as u64).unwrap());
     let written = |bytes: &[u8]| changed.by(|file| file.write_all_at(bytes, 0).unwrap());
+    let all = changed.by(|_| ());
+    assert_eq!(all, changed.wanted.iter().flatten().count(), "unchanged");
     let counts = [
         cut(0),
         cut(100),
@@ -123,7 +125,8 @@ fn what_changes_behind_the_symbols_has_the_names_of_before_or_none() {
         written(&other),
         written(&vec![0xff; length]),
     ];
-    println!("{counts:?} names are left");
+    println!("{counts:?} of {all} names are left");
+    assert!(counts.iter().any(|&count| count > 0), "nothing was compared");
     assert_eq!(worker.pid(), pid, "a child was lost");
 }
 

@@ -3,9 +3,10 @@
 //! its handlers, and leaves nothing.
 
 use super::calls::Calls;
-use super::{figure, must_refuse, reached, Memory, Progress, Stop};
+use super::{figure, must_refuse, reached, Memory, Progress};
 use crate::module::Module;
 use crate::session::{probe_at, Session};
+use crate::threads::Stop;
 use nsprobe_common::abi::{self, CPU_ALL};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,9 +3,10 @@
 //! hit; and behind a detach no probe has another one.
 
 use super::calls::{agreed, Calls};
-use super::{figure, must_refuse, reached, Progress, Stop};
+use super::{figure, must_refuse, reached, Progress};
 use crate::module::Module;
 use crate::session::{probe_at, Session};
+use crate::threads::Stop;
 use nsprobe_common::abi::{self, Counters, Probe, SINK_COUNT};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -6,6 +6,7 @@ use crate::command::{Output, Running};
 use crate::container::Container;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::has_ended;
 use crate::session::Session;
 use crate::victim;
 use std::fs;
@@ -120,10 +121,8 @@ impl Place {
         if !ENDLESS.contains(&verb) || line.contains(" -- ") {
             return running.ended();
         }
-        let stat = format!("/proc/{}/stat", running.pid());
-        let has_ended = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
         let watcher = Session::open();
-        let is_on = || watcher.info().probes > 0 || has_ended();
+        let is_on = || watcher.info().probes > 0 || has_ended(running.pid());
         let limit = if comes_to_nothing(line).is_some() {
             3
         } else {

@@ -8,6 +8,7 @@ use crate::module::Module;
 use crate::oracle;
 use crate::places::probes;
 use crate::session::{Session, RING_BYTES};
+use crate::threads::Stop;
 use crate::victim::{self, Victim};
 use nsprobe_common::abi::{self, Refusal};
 use std::fs::File;
@@ -126,9 +127,11 @@ impl Forks {
                 (slowest, count)
             });
             let begun = Instant::now();
-            work();
+            {
+                let _stop = Stop(&done);
+                work();
+            }
             let elapsed = begun.elapsed();
-            done.store(true, Ordering::Relaxed);
             let (slowest, count) = forker.join().expect("it forks");
             Forks {
                 elapsed,

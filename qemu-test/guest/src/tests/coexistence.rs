@@ -6,6 +6,7 @@ use super::tests;
 use crate::command::Running;
 use crate::module::Module;
 use crate::perf_event::PerfEvent;
+use crate::processes::is_asleep;
 use crate::session::{probe_at, Session, RING_BYTES};
 use crate::victim::Victim;
 use crate::witness::Witness;
@@ -149,8 +150,7 @@ impl Debugger {
             pause();
         }
         // It puts its breakpoint in when it lets the program go on.
-        let stat = format!("/proc/{}/stat", victim.pid());
-        while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S ")) {
+        while !is_asleep(victim.pid()) {
             pause();
         }
         Debugger { gdb, stdout }

@@ -4,6 +4,7 @@
 
 use super::tests;
 use crate::module::Module;
+use crate::processes::code_of;
 use crate::records::Records;
 use crate::session::{probe_at, size, Session, RING_BYTES};
 use crate::sys;
@@ -390,18 +391,10 @@ fn the_tracer_itself_is_left_out_unless_wanted() {
 
 /// Offset in our own file of an address of ours.
 pub(super) fn place_of(address: u64) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
-    let place = maps.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let hex = |word: &str| u64::from_str_radix(word, 16).ok();
-        let (start, end) = (hex(start)?, hex(end)?);
-        let at = hex(words.nth(1)?)?;
-        (start..end)
-            .contains(&address)
-            .then(|| at + address - start)
-    });
-    place.expect("our code is mapped")
+    let mut code = code_of(std::process::id()).into_iter();
+    let code = code.find(|code| code.addresses.contains(&address));
+    let code = code.expect("our code is mapped");
+    code.offset + address - code.addresses.start
 }
 
 /// The kernel replaces a probe on a ten-byte nop by a call after its first

@@ -8,6 +8,7 @@ use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::{code_of, has_ended};
 use crate::records::Records;
 use crate::runtimes::Machine;
 use crate::session::{size, Session, RING_BYTES};
@@ -200,12 +201,8 @@ fn a_container_is_removable_right_after_and_while_another_is_traced() {
 /// Waits until a process has the code of a program mapped: podman is back before the first
 /// process of a container has executed it.
 pub(super) fn wait_for_code(pid: u32, program: &str) {
-    let has_it = |maps: String| {
-        let mut lines = maps.lines();
-        lines.any(|line| line.contains(" r-xp ") && line.ends_with(program))
-    };
-    let maps = || fs::read_to_string(format!("/proc/{pid}/maps"));
-    let is_there = within(Duration::from_secs(20), || maps().is_ok_and(has_it));
+    let has_it = || code_of(pid).iter().any(|code| code.path == program);
+    let is_there = within(Duration::from_secs(60), has_it);
     assert!(is_there, "{pid} does not run {program}");
 }
 
@@ -294,10 +291,7 @@ fn a_container_that_ends_ends_the_trace() {
     let started = Instant::now();
     container.remove().expect("it is removable");
     let pid = running.pid();
-    let ended = within(Duration::from_secs(15), || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.is_empty() || stat.contains(") Z ")
-    });
+    let ended = within(Duration::from_secs(15), || has_ended(pid));
     assert!(ended, "the trace goes on without its container");
     let (code, errors) = running.interrupt();
     println!("{code:?} after {:?}: {errors}", started.elapsed());

@@ -9,6 +9,7 @@ use crate::module::Module;
 use crate::session::{requests, size, Session, PAGE};
 use crate::sys::{self, Mapping};
 use crate::tasks::TaskSession;
+use crate::threads::Stop;
 use crate::victim::{self, Victim};
 use nix::libc::{self, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE};
 use nsprobe_common::abi::{self, Info, Probe};
@@ -190,6 +191,7 @@ fn arguments_that_change_meanwhile_do_no_harm() {
                 memory.set_word(PAGE, random.pick(&fds));
             }
         });
+        let _stop = Stop(&stop);
         // For a while, and until enough of both have happened.
         let (least, most) = (Duration::from_secs(3), Duration::from_secs(60));
         let begun = Instant::now();
@@ -213,7 +215,6 @@ fn arguments_that_change_meanwhile_do_no_harm() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     println!("{attached} times attached, {refused} times refused");
     assert!(attached >= ENOUGH && refused >= ENOUGH);
@@ -241,6 +242,7 @@ fn a_size_that_changes_meanwhile_counts_as_it_was_first() {
                 }
             }
         });
+        let _stop = Stop(&stop);
         let mut was_answered = false;
         while in_part == 0 && (calls < CALLS || changes < ENOUGH) {
             // The version, behind the size and the flags.
@@ -255,7 +257,6 @@ fn a_size_that_changes_meanwhile_counts_as_it_was_first() {
             was_answered = is_answered;
             calls += 1;
         }
-        stop.store(true, Ordering::Relaxed);
     });
     println!("{calls} calls, {changes} changes");
     assert!(is_refusal, "refused with another error");

@@ -5,6 +5,7 @@
 use super::{tests, Test};
 use crate::module::{self, Module};
 use crate::oracle::{within, Oracle};
+use crate::processes::code_of;
 use crate::run::{self, Verdict};
 use crate::session::Session;
 use crate::sys::Unborn;
@@ -288,16 +289,15 @@ fn what_a_test_leaves_in_the_log_and_the_module_is_seen() {
 
 /// Writes into the text of a process, as an uprobe does.
 fn write_text(process: &Unborn, file: &Path, bytes: &[u8]) {
-    let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let name = file.to_str().expect("a plain name");
-    let mut lines = maps.lines();
-    let text = lines.find(|line| line.contains("r-xp") && line.ends_with(name));
-    let start = text.and_then(|line| line.split('-').next()).expect("text");
-    let start = u64::from_str_radix(start, 16).expect("an address");
+    let mut code = code_of(process.pid()).into_iter();
+    let text = code.find(|code| code.path == name).expect("text");
     let memory = File::options()
         .write(true)
         .open(format!("/proc/{}/mem", process.pid()));
-    let written = memory.expect("root").write_all_at(bytes, start + 0x40);
+    let written = memory
+        .expect("root")
+        .write_all_at(bytes, text.addresses.start + 0x40);
     written.expect("it is mapped");
 }
 

@@ -9,6 +9,7 @@ use crate::group::Group;
 use crate::growth::assert_no_growth;
 use crate::module::{self, Module};
 use crate::oracle::within;
+use crate::processes::is_asleep;
 use crate::records::Records;
 use crate::run::ROLE;
 use crate::session::{errno, open_device, probe_at, size, Session, RING_BYTES};
@@ -110,12 +111,9 @@ fn unload_is_refused_while_a_reader_sleeps() {
         let _ = std::io::Read::read(&mut &session.file, &mut buffer);
         sys::exit_now(0)
     };
-    let sleeps = || {
-        let wchan = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
-        module.references() > 0 && wchan.contains(") S ")
-    };
+    let sleeps = || module.references() > 0 && is_asleep(sleeper);
     assert!(
-        within(Duration::from_secs(5), sleeps),
+        within(Duration::from_secs(60), sleeps),
         "the reader does not sleep"
     );
     assert_eq!(errno(module.try_unload(), "rmmod"), libc::EAGAIN);

@@ -11,7 +11,7 @@ use crate::figures;
 use crate::fresh::Fresh;
 use crate::module::Module;
 use crate::oracle::within;
-use crate::soak::Stop;
+use crate::threads::Stop;
 use crate::victim;
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;

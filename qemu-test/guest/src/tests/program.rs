@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
-use crate::soak::Stop;
+use crate::threads::Stop;
 use crate::victim::{self, Victim};
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use nsprobe_common::abi;

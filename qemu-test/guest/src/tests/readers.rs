@@ -5,9 +5,11 @@
 use super::tests;
 use crate::command::{self, Running};
 use crate::module::Module;
+use crate::processes::is_asleep;
 use crate::records::Records;
 use crate::session::{errno, Session, PAGE, RING_BYTES};
 use crate::sys::{self, Forked};
+use crate::threads::Stop;
 use crate::victim::{self, Victim};
 use nix::libc;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -244,8 +246,8 @@ fn two_readers_share_the_records() {
                 }
             });
         }
+        let _stop = Stop(&done);
         assert_eq!(victim.finish(), CALLS);
-        done.store(true, std::sync::atomic::Ordering::Release);
     });
     let records = records.into_inner().expect("not poisoned");
     assert_eq!(records.hits.len() as u64, session.counters(id).recorded);
@@ -371,7 +373,7 @@ fn poll_wakes_at_the_watermark() {
         });
         let asleep = || match thread.load(Ordering::Relaxed) {
             0 => false,
-            tid => is_asleep(&format!("/proc/self/task/{tid}/stat")),
+            tid => is_asleep(format!("self/task/{tid}")),
         };
         assert!(crate::oracle::within(Duration::from_secs(20), asleep));
         victim.call(100);
@@ -422,11 +424,6 @@ fn epoll_tells_of_records_once_or_until_they_are_read() {
     }
 }
 
-/// Whether a task sleeps, by the file that says so.
-pub(super) fn is_asleep(stat: &str) -> bool {
-    fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") S "))
-}
-
 fn a_sleeping_reader_wakes_at_the_first_record() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -453,11 +450,9 @@ fn end_of_a_read(file: &mut impl Read) -> Duration {
         let _ = file.read(&mut [0; 4096]);
         sys::exit_now(1)
     };
-    let stat = format!("/proc/{child}/stat");
-    assert!(crate::oracle::within(
-        Duration::from_secs(20),
-        || is_asleep(&stat)
-    ));
+    assert!(crate::oracle::within(Duration::from_secs(60), || {
+        is_asleep(child)
+    }));
     let started = Instant::now();
     let pid = nix::unistd::Pid::from_raw(child);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");

@@ -8,6 +8,7 @@ use super::tests;
 use crate::command::Running;
 use crate::held::{Place, Stage};
 use crate::module::Module;
+use crate::processes::code_of;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, PAGE, RING_BYTES};
 use crate::stack::Stack;
@@ -327,14 +328,9 @@ fn copies_have_the_addresses_that_pending_returns_hide() {
     let mut victim = Victim::start("chain", &[]);
     let [bottom, caller] = ["bottom", "level_07"].map(|name| victim.function(name));
     // The words of a copy that are addresses of the victim's text: its return addresses.
-    let maps = fs::read_to_string(format!("/proc/{}/maps", victim.pid())).expect("it lives");
     let name = victim.file().display().to_string();
-    let is_text = |line: &&str| line.ends_with(&name) && line.contains(" r-xp ");
-    let text = maps.lines().find(is_text).expect("it has text");
-    let ends = text[..text.find(' ').expect("fields")].split('-');
-    let ends: Vec<u64> = ends
-        .map(|end| u64::from_str_radix(end, 16).expect("a number"))
-        .collect();
+    let mut code = code_of(victim.pid()).into_iter();
+    let text = code.find(|code| code.path == name).expect("it has text");
     let mut copied = || {
         let session = Session::with_rings(16 << 20);
         session.only(&[victim.pid()]).expect("it lives");
@@ -346,7 +342,7 @@ fn copies_have_the_addresses_that_pending_returns_hide() {
             panic!("{} copies", records.copies.len());
         };
         let addresses = words.iter().copied();
-        let addresses = addresses.filter(|word| (ends[0]..ends[1]).contains(word));
+        let addresses = addresses.filter(|word| text.addresses.contains(word));
         addresses.collect::<Vec<_>>()
     };
     let plain = copied();

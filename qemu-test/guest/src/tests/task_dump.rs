@@ -4,6 +4,7 @@
 use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::{code_of, state_of};
 use crate::tasks::{InProc, Kept, TaskSession, Told};
 use crate::victim;
 use libnsprobe::{DumpOptions, Filter};
@@ -93,19 +94,12 @@ fn every_task_is_dumped_as_proc_has_it() {
 }
 
 /// What /proc says of the code that a process has mapped: where, and its offset in the file.
-fn code_of(pid: u32) -> Vec<(u64, u64, u64)> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
-    let lines = maps.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        // The vsyscall page is no mapping of the process's.
-        if !words[1].contains('x') || line.ends_with("[vsyscall]") {
-            return None;
-        }
-        let number = |text| u64::from_str_radix(text, 16).expect("an address");
-        let (start, end) = words[0].split_once('-').expect("a range");
-        Some((number(start), number(end), number(words[2])))
-    });
-    lines.collect()
+fn mapped_code(pid: u32) -> Vec<(u64, u64, u64)> {
+    // The vsyscall page is no mapping of the process's.
+    let code = code_of(pid).into_iter();
+    let code = code.filter(|code| code.path != "[vsyscall]");
+    code.map(|code| (code.addresses.start, code.addresses.end, code.offset))
+        .collect()
 }
 
 /// Whether a process runs the program with these first arguments, and has loaded its library.
@@ -124,10 +118,10 @@ fn arguments_and_mappings_of_processes_are_dumped() {
     let sleeps = Kept::start("sleep", &["82"]);
     let waits = Kept::start("sh", &["-c", "read line", &long]);
     let have_begun = || {
-        let code = code_of(sleeps.pid());
+        let code = mapped_code(sleeps.pid());
         has_begun(sleeps.pid(), b"sleep\x0082\0")
             && has_begun(waits.pid(), b"sh\0-c\0")
-            && code == code_of(sleeps.pid())
+            && code == mapped_code(sleeps.pid())
     };
     assert!(within(LIMIT, have_begun));
     let got = session.session.dump_tasks(WITH_ALL).expect("a dump");
@@ -155,7 +149,7 @@ fn arguments_and_mappings_of_processes_are_dumped() {
             )
         })
         .collect();
-    assert_eq!(told, code_of(pid));
+    assert_eq!(told, mapped_code(pid));
     let program = fs::File::open("/bin/sleep").expect("it is there");
     let program = session.session.identify(&program).expect("FILE");
     let is_program = |id: u32| {
@@ -173,8 +167,7 @@ fn the_dead_that_nobody_has_asked_for_are_dumped_as_such() {
     let mut child = Command::new("true").spawn().expect("true");
     let pid = child.id();
     // Its namespaces have gone a moment before.
-    let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).expect("nobody asked for it");
-    assert!(within(LIMIT, || stat().contains(") Z ")));
+    assert!(within(LIMIT, || state_of(pid) == Some('Z')));
     let dumped = dump(&session, WITH_ALL);
     let told = with_number(&dumped, pid);
     let flags = TASK_ZOMBIE | TASK_BARE | TASK_ENDING;

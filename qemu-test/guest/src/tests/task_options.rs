@@ -2,13 +2,13 @@
 //! Promise: `ps` and `top` show the columns, tasks and groups that their options ask for.
 
 use super::capsule::{lines, number};
-use super::readers::is_asleep;
 use super::task_views::{Shell, LIMIT, PROGRAM, THREE_DEEP};
 use super::tests;
 use crate::command;
 use crate::container::Root;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::is_asleep;
 use crate::runtimes::Bundle;
 use crate::tasks::{processes_called, InProc};
 use crate::victim::Victim;
@@ -38,8 +38,7 @@ fn ps_shows_the_columns_that_are_asked_for() {
     let mut deepest = None;
     let is_there = within(LIMIT, || {
         let mut all = processes_called("sleep").into_iter();
-        let sleeps = |pid: u32| is_asleep(&format!("/proc/{pid}/stat"));
-        deepest = all.find(|pid| depth(*pid) == 4 && sleeps(*pid));
+        deepest = all.find(|pid| depth(*pid) == 4 && is_asleep(pid));
         deepest.is_some()
     });
     assert!(is_there, "it does not sleep");

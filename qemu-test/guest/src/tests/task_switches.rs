@@ -5,6 +5,7 @@
 use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::is_asleep;
 use crate::sys::{self, Forked};
 use crate::tasks::{Kept, TaskSession};
 use libnsprobe::TaskOptions;
@@ -254,13 +255,6 @@ fn a_filter_tells_switches_of_its_tasks_only() {
     assert!(counters.balance(), "{counters:?}");
 }
 
-/// What a thread does, of `/proc/PID/stat`: "S" for one that sleeps.
-fn state_of(pid: u32) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    let behind = text.rsplit(") ").next().unwrap_or_default();
-    behind.chars().take(1).collect()
-}
-
 /// On the last CPU a process waits for a byte, and is sent one from the first CPU when it
 /// sleeps.
 fn a_sleeper_is_told_by_whom_it_is_woken_and_where() {
@@ -280,13 +274,13 @@ fn a_sleeper_is_told_by_whom_it_is_woken_and_where() {
         sys::exit_now(0)
     };
     let sleeper = child as u32;
-    let is_asleep = || within(LIMIT, || state_of(sleeper) == "S");
+    let falls_asleep = || within(LIMIT, || is_asleep(sleeper));
     // It is where it says, and has nothing else to do.
-    assert!(is_asleep(), "it does not wait");
+    assert!(falls_asleep(), "it does not wait");
     sys::run_on(1);
     let mut session = recording(TASKS_SWITCHES | TASKS_WAKEUPS);
     for _ in 0..TURNS {
-        assert!(is_asleep(), "it does not wait");
+        assert!(falls_asleep(), "it does not wait");
         ask.write_all(b"x").expect("there is room");
         answer.read_exact(&mut [0]).expect("a byte");
     }

@@ -9,6 +9,7 @@ use crate::command::{self, Running, FILE};
 use crate::container::Container;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::state_of;
 use crate::tasks::{ran_by_kernel, TaskSession};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
@@ -51,8 +52,7 @@ fn top_adds_up_to_what_the_kernel_has() {
     let web = Container::run("web", &["sh", "-c", "while :; do :; done"]);
     let pid = u64::from(web.pid());
     let process = Pid::from_raw(web.pid() as i32);
-    let stat = format!("/proc/{pid}/stat");
-    let is_stopped = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
+    let is_stopped = || state_of(pid) == Some('T');
     let stop = || {
         kill(process, Signal::SIGSTOP).expect("it lives");
         assert!(within(LIMIT, is_stopped), "it does not stop");
