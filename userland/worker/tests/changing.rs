@@ -126,7 +126,10 @@ fn what_changes_behind_the_symbols_has_the_names_of_before_or_none() {
         written(&vec![0xff; length]),
     ];
     println!("{counts:?} of {all} names are left");
-    assert!(counts.iter().any(|&count| count > 0), "nothing was compared");
+    assert!(
+        counts.iter().any(|&count| count > 0),
+        "nothing was compared"
+    );
     assert_eq!(worker.pid(), pid, "a child was lost");
 }
 

@@ -56,6 +56,15 @@ fn comes_to_nothing(line: &str) -> Option<&'static str> {
         .map(|(_, why)| *why)
 }
 
+/// What a line prints.
+fn wanted(line: &str) -> impl Iterator<Item = &'static str> + '_ {
+    let wanted = PRINTED.iter().filter(|(part, _)| line.contains(part));
+    wanted.map(|(_, text)| *text)
+}
+
+/// How long a line runs at most behind its first probe.
+const TIME_TO_PRINT: Duration = Duration::from_secs(15);
+
 /// The program of process 1234.
 const SERVER: &str = "/srv/server";
 /// Debug files from elsewhere.
@@ -116,7 +125,7 @@ impl Place {
 
     /// Runs a line to its end, or to where it has had something to print.
     fn run(&self, line: &str) -> Output {
-        let running = self.start(line);
+        let mut running = self.start(line);
         let verb = line.split(' ').nth(1).expect("a verb");
         if !ENDLESS.contains(&verb) || line.contains(" -- ") {
             return running.ended();
@@ -129,8 +138,19 @@ impl Place {
             120
         };
         within(Duration::from_secs(limit), is_on);
-        std::thread::sleep(Duration::from_secs(2));
-        let (code, lines, stderr) = running.finish();
+        // Some print when they end alone: they have had time for it.
+        let wanted: Vec<&str> = wanted(line).collect();
+        let until = Instant::now() + TIME_TO_PRINT;
+        let mut lines = Vec::new();
+        while let Some(line) = running.next_line(until.saturating_duration_since(Instant::now())) {
+            lines.push(line);
+            let has = |text: &&str| lines.iter().any(|line| line.contains(text));
+            if !wanted.is_empty() && wanted.iter().all(has) {
+                break;
+            }
+        }
+        let (code, rest, stderr) = running.finish();
+        lines.extend(rest);
         Output {
             code: code.unwrap_or(-1),
             stdout: lines.join("\n"),
@@ -158,11 +178,7 @@ fn check(line: &str, got: &Output) -> Result<(), String> {
     if got.code != 0 {
         return Err(format!("{line}{got:#?}"));
     }
-    let wanted = PRINTED.iter().filter(|(part, _)| line.contains(part));
-    match wanted
-        .map(|(_, text)| text)
-        .find(|text| !got.stdout.contains(**text))
-    {
+    match wanted(line).find(|text| !got.stdout.contains(text)) {
         Some(missing) => Err(format!("{line}no {missing:?} in {got:#?}")),
         None => Ok(()),
     }
