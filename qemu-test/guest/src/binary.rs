@@ -3,6 +3,7 @@
 
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 /// A function's place.
@@ -74,12 +75,16 @@ pub(crate) fn function(file: &Path, name: &str) -> Function {
 
 /// Offset in the file of a section.
 pub(crate) fn section(file: &Path, name: &str) -> u64 {
+    section_range(file, name).start
+}
+
+/// Offsets in the file of a section.
+pub(crate) fn section_range(file: &Path, name: &str) -> Range<u64> {
     let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let elf = object::File::parse(&*bytes).expect("a victim is an ELF file");
     let range = elf.section_by_name(name).and_then(|s| s.file_range());
-    range
-        .unwrap_or_else(|| panic!("{} has no {name}", file.display()))
-        .0
+    let (start, length) = range.unwrap_or_else(|| panic!("{} has no {name}", file.display()));
+    start..start + length
 }
 
 /// How far behind a function something is, when the file is mapped.

@@ -11,7 +11,7 @@ use crate::victim::Victim;
 use nix::libc;
 use nsprobe_common::abi::{self, Refusal, Stack, STACK_TABLE_WORDS};
 use nsprobe_common::record::{Frame, Frames, WORDS_MAX};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 tests![
     equal_stacks_have_one_id_and_all_their_frames,
@@ -177,6 +177,25 @@ fn without_room_frames_are_in_the_record() {
     assert_eq!(frames.len(), inline[0].1.len());
 }
 
+/// Of the words of many stacks those are ids that records have had; a frame may look like the
+/// beginning of a stack.
+fn each_id_is_one_that_a_record_has_had() {
+    const CALLS: u64 = 2000;
+    let mut victim = Victim::start("many_stacks", &["16"]);
+    let function = victim.function("end_of_path");
+    let session = Session::with_rings(RING_BYTES);
+    session.probe(victim.file(), &function, BY_ID);
+    victim.call(CALLS);
+    let hits = Records::of(&session).hits;
+    let ids: BTreeSet<u32> = hits.iter().map(|(hit, _)| hit.stack).collect();
+    // The lowest bit of a call's number makes no other path.
+    assert_eq!(ids.len() as u64, CALLS / 2);
+    for id in 0..=*ids.iter().nth(100).expect("as many") {
+        let is_there = ask(&session, id, WORDS_MAX).0.is_ok();
+        assert_eq!(is_there, ids.contains(&id), "{id}");
+    }
+}
+
 fn what_is_no_stack_is_refused() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -199,6 +218,7 @@ fn what_is_no_stack_is_refused() {
         let none = ask(&session, wrong, WORDS_MAX).0;
         assert_eq!(errno(none, "no id"), libc::ENOENT, "{wrong}");
     }
+    each_id_is_one_that_a_record_has_had();
     let (short, answer) = ask(&session, id, 3);
     assert_eq!(errno(short, "little room"), libc::EINVAL);
     assert_eq!(answer.words, right);

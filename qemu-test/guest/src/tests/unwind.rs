@@ -2,6 +2,7 @@
 //! Promise: stacks are whole without frame pointers, from the first hit on.
 
 use super::tests;
+use crate::binary;
 use crate::command::{self, nsprobe, Output, Running};
 use crate::figures;
 use crate::fresh::Fresh;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 tests![
     frames_of_all_kinds_are_followed,
+    each_instruction_of_a_linkage_entry_has_its_caller,
     callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm,
     first_stacks_of_fresh_containers_are_whole: 480,
     frame_pointers_lead_where_a_file_says_little,
@@ -101,6 +103,48 @@ fn frames_of_all_kinds_are_followed() {
     assert!(stacks
         .iter()
         .all(|stack| stack.frames.len() < 5 || stack.end != "outermost"));
+}
+
+/// The first call through an entry of the procedure linkage table runs all three of its
+/// instructions; behind the second one, which pushes a number, the return address is a word
+/// farther up.
+fn each_instruction_of_a_linkage_entry_has_its_caller() {
+    const ENTRY_BYTES: u64 = 16;
+    const INSTRUCTIONS: [u64; 3] = [0, 6, 11];
+    let _module = Module::load();
+    let path = victim::path("no_frame_pointers");
+    let table = binary::section_range(&path, ".plt");
+    let path = path.to_str().expect("a plain name");
+    // The first entry is that of all.
+    let entries = (table.start + ENTRY_BYTES..table.end).step_by(ENTRY_BYTES as usize);
+    let specs: Vec<String> = entries
+        .flat_map(|entry| INSTRUCTIONS.map(|inside| format!("{path}:{:#x}", entry + inside)))
+        .collect();
+    let words = ["trace", "--json", "--stack"].into_iter();
+    let words = words.chain(specs.iter().map(String::as_str));
+    let words: Vec<&str> = words.chain(["--", path, "sort", "3"]).collect();
+    let (stacks, got) = stacks(&words);
+    let mut seen = [0; INSTRUCTIONS.len()];
+    for Stack { frames, end } in &stacks {
+        let inside = (frames[0].offset - table.start) % ENTRY_BYTES;
+        let which = INSTRUCTIONS.iter().position(|offset| *offset == inside);
+        seen[which.expect("one of them")] += 1;
+        let own = frames.iter().skip(1).filter(|frame| frame.path == path);
+        let names: Vec<&str> = own.map(|frame| frame.name.as_str()).collect();
+        let is_whole = names.ends_with(&["main", "_start"]) && end == "outermost";
+        assert!(is_whole, "{end}: {frames:#?}");
+        // What called it is one of the program's functions, not what is behind it.
+        assert!(
+            frames[1].path == path && frames[1].how == "unwind-row",
+            "{frames:#?}"
+        );
+    }
+    println!("{seen:?} at {INSTRUCTIONS:?}");
+    assert!(
+        seen.iter().all(|count| *count > 1),
+        "{seen:?}: {}",
+        got.stderr
+    );
 }
 
 /// What is kept of stacks is told apart by `rbp` where that matters, and only there.
