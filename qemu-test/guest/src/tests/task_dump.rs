@@ -5,6 +5,7 @@ use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::processes::{code_of, state_of};
+use crate::sys;
 use crate::tasks::{InProc, Kept, TaskSession, Told};
 use crate::victim;
 use libnsprobe::{DumpOptions, Filter};
@@ -66,10 +67,13 @@ fn every_task_is_dumped_as_proc_has_it() {
         dumped.iter().any(is_nested)
     }));
     let before = all_in_proc();
+    let begun = sys::monotonic_ns();
     let dumped = dump(&session, DumpOptions::default());
+    let ended = sys::monotonic_ns();
     let after = all_in_proc();
     let mut by_number = HashMap::new();
     for told in &dumped {
+        assert!((begun..=ended).contains(&told.task.time_ns), "{told:?}");
         assert_eq!(told.task.what, TASK_ALIVE);
         assert!(by_number.insert((told.pid(), told.tid()), told).is_none());
     }
