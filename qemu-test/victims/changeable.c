@@ -31,11 +31,21 @@ __attribute__((noinline)) void look(void)
 	__asm__ volatile("" ::: "memory");
 }
 
+/* So that the page in front of the stack pointer's is there. */
+__attribute__((noinline)) static void touch_stack(void)
+{
+	volatile char pages[2 * 4096];
+
+	for (size_t i = 0; i < sizeof(pages); i += 64)
+		pages[i] = 1;
+}
+
 int main(void)
 {
 	char what;
 	long n, result;
 
+	touch_stack();
 	say_ready();
 	while (scanf(" %c %ld", &what, &n) == 2) {
 		if (what == 'a') {

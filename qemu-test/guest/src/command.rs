@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program `nsprobe`, as a user runs it.
 
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::Session;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -133,7 +133,7 @@ impl Running {
     pub(crate) fn attached(&mut self, probes: u32) {
         let watcher = Session::open();
         let mut ended = None;
-        let is_there = within(Duration::from_secs(30), || {
+        let is_there = within(SOON, || {
             ended = self.child.try_wait().expect("the child is ours");
             ended.is_some() || watcher.info().probes == probes
         });

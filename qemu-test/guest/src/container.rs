@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Real containers, by podman.
 
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::podman::{self, ask};
 use crate::victim;
 use serde_json::{json, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// The image with Debian programs that the host made.
 pub(crate) const IMAGE: &str = "localhost/nsprobe-test";
@@ -45,11 +44,7 @@ impl Container {
         let container = Container::run(name, &command);
         let ping = ["redis-cli", "-s", SOCKET, "ping"];
         let answers = || container.exec(&ping).is_ok();
-        let limit = Duration::from_secs(20);
-        assert!(
-            crate::oracle::within(limit, answers),
-            "redis does not answer"
-        );
+        assert!(within(SOON, answers), "redis does not answer");
         container
     }
 
@@ -171,7 +166,7 @@ impl Drop for Container {
             let removed = remove(&self.name);
             removed.map_err(|error| println!("{error}")).is_ok()
         };
-        within(Duration::from_secs(10), is_removed);
+        within(SOON, is_removed);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The module, loaded for as long as a test needs it.
 
+use crate::oracle::{within, SOON};
 use crate::sys;
 use std::fs::{self, File};
 use std::io;
@@ -25,9 +26,7 @@ impl Module {
     pub(crate) fn load_with(parameters: &str) -> Module {
         let file = File::open(FILE).expect("the module was built");
         sys::load_module(&file, parameters).expect("the module loads");
-        let there = crate::oracle::within(Duration::from_secs(5), || {
-            Path::new(nsprobe_common::abi::DEVICE).exists()
-        });
+        let there = within(SOON, || Path::new(nsprobe_common::abi::DEVICE).exists());
         assert!(there, "the module is loaded and the device is missing");
         Module(())
     }
@@ -54,7 +53,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         // A process that was just killed may still be closing its files.
         let mut last = None;
-        let gone = crate::oracle::within(Duration::from_secs(10), || {
+        let gone = within(Duration::from_secs(30), || {
             last = sys::unload_module(NAME).err();
             last.is_none()
         });

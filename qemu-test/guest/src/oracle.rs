@@ -99,6 +99,9 @@ pub(crate) fn end_of_log() -> File {
     log
 }
 
+/// How long a busy machine may take for what takes a second: it ends what hangs.
+pub(crate) const SOON: Duration = Duration::from_secs(100);
+
 /// Waits until something is true, at most for a time.
 pub(crate) fn within(limit: Duration, mut what: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;

@@ -238,12 +238,12 @@ fn only_regular_files_can_be_probed() {
         let probe = probe_at(offset, 0);
         refused(&prepared, probe, libc::ENOEXEC, Refusal::OutsideFile);
     }
+    // It has no bytes before it is read.
+    let none = attach(open("/proc/version", 0).as_raw_fd(), 0);
+    assert_eq!(none, (libc::ENOEXEC, Some(Refusal::OutsideFile)), "procfs");
     // No page cache that could carry a breakpoint.
-    let (errno, _) = attach(open("/proc/version", 0).as_raw_fd(), 0);
-    assert!(
-        [libc::EIO, libc::ENOEXEC].contains(&errno),
-        "procfs: {errno}"
-    );
+    let no_pages = attach(open("/proc/kcore", 0).as_raw_fd(), 0x1000);
+    assert_eq!(no_pages, (libc::EIO, Some(Refusal::Kernel)), "procfs");
     assert_eq!(session.info().probes, 1);
     let _ = fs::remove_file(fifo);
     let _ = fs::remove_file(write_only);

@@ -213,13 +213,18 @@ fn a_killed_attacher_leaves_nothing() {
     let mut victim = Victim::start("many_places", &[]);
     let places = victim.function("places");
     let itself = std::env::current_exe().expect("the tests' own program");
-    for _ in 0..3 {
+    // As often as it is killed in the middle: some are in, some are not.
+    const MIDWAY: u32 = 3;
+    let mut midway = 0;
+    for _ in 0..10 {
+        if midway == MIDWAY {
+            break;
+        }
         let mut attacher = Command::new(&itself)
             .args(["--role", "attach-many", &victim.pid().to_string()])
             .spawn()
             .expect("the tests' own program");
-        // In the middle: some are in, most are not.
-        let begun = oracle::within(Duration::from_secs(30), || {
+        let begun = oracle::within(oracle::SOON, || {
             victim.changed_bytes(places.offset, places.bytes) > 0
         });
         let there = victim.changed_bytes(places.offset, places.bytes);
@@ -227,11 +232,15 @@ fn a_killed_attacher_leaves_nothing() {
         let start = Instant::now();
         attacher.wait().expect("it is ours");
         println!("killed after {there}, gone in {:?}", start.elapsed());
+        midway += u32::from(there < MANY);
         assert!(begun, "it attached nothing");
         assert_restored(&victim, &places);
         let info = Session::open().info();
         assert_eq!((info.sessions, info.probes), (1, 0));
         victim.call(1);
     }
-    assert_eq!(abi::ATTACH_MAX as u64 / MANY, 1, "one call is enough");
+    assert!(midway > 0, "all were in each time");
 }
+
+/// One call is enough for them.
+const _: () = assert!(abi::ATTACH_MAX as u64 >= MANY);

@@ -9,12 +9,10 @@ use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{Container, Root};
 use crate::figures;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::Session;
 use crate::victim::{self, Victim};
 use nix::mount::{mount, umount2, MntFlags, MsFlags};
-use nix::sched::{sched_setaffinity, CpuSet};
-use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,9 +127,7 @@ fn a_capsule_prints_what_a_trace_prints() {
     let capsule = folder.path("chain.nsprobe");
     let mut victim = Victim::start("chain", &[]);
     // Between the handlers of two sessions a thread may go to another CPU.
-    let mut first = CpuSet::new();
-    first.set(0).expect("there is one");
-    sched_setaffinity(Pid::from_raw(victim.pid() as i32), &first).expect("it lives");
+    victim.stay_on(0);
     let pid = victim.pid().to_string();
     let spec = path("chain") + ":bottom(n=arg1, $comm)";
     let also = path("chain") + ":level_03($retval)";
@@ -153,7 +149,7 @@ fn a_capsule_prints_what_a_trace_prints() {
     let json = start(&["trace", "--json"]);
     let text = start(&["trace"]);
     let record = start(&["record", "-o", &capsule]);
-    assert!(within(Duration::from_secs(20), || watcher.info().probes == 6));
+    assert!(within(SOON, || watcher.info().probes == 6));
     // Fewer than are copied of a file whose rows come late.
     assert_eq!(victim.call(100), 100);
     std::thread::sleep(Duration::from_millis(500));
@@ -294,16 +290,14 @@ fn a_real_program_is_reported_on_another_machine() {
     let container = Container::redis("web");
     let spec = "/usr/bin/redis-server:setCommand";
     let words = [
-        "record", "-o", &capsule, "-c", "web", "--stack", "-t", "60", spec,
+        "record", "-o", &capsule, "-c", "web", "--stack", "-t", "300", spec,
     ];
-    let watcher = Session::open();
-    let record = Running::start(&words);
-    assert!(within(Duration::from_secs(30), || watcher.info().probes > 0));
+    let mut record = Running::start(&words);
+    record.attached(1);
     container.set(3000);
     let (code, errors) = record.interrupt();
     println!("{errors}");
     assert_eq!(code, Some(0), "{errors}");
-    drop(watcher);
     container.remove().expect("nobody holds it");
     drop(module);
     let got = elsewhere(&folder, &capsule, &["script", "-q"]).succeeded();
@@ -427,7 +421,7 @@ fn a_capsule_goes_through_a_pipe() {
         .spawn()
         .expect("it is in the payload");
     let watcher = Session::open();
-    assert!(within(Duration::from_secs(20), || watcher.info().probes > 0));
+    assert!(within(SOON, || watcher.info().probes > 0));
     victim.call(100);
     assert!(record.wait().expect("ours").success());
     assert!(cat.wait().expect("ours").success());

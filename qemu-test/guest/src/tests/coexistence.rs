@@ -5,6 +5,7 @@
 use super::tests;
 use crate::command::Running;
 use crate::module::Module;
+use crate::oracle::SOON;
 use crate::perf_event::PerfEvent;
 use crate::processes::is_asleep;
 use crate::session::{probe_at, Session, RING_BYTES};
@@ -308,7 +309,7 @@ impl Bpftrace {
     /// Starts it; `called` counts the calls that it took to see that it is there.
     fn new(victim: &mut Victim, called: &mut u64) -> Bpftrace {
         let place = format!("uprobe:{}:{FUNCTION}", victim.file().display());
-        let program = format!("{place} {{ printf(\"hit\\n\"); @ = count(); }}");
+        let program = format!("{place} {{ printf(\"hit %d\\n\", arg0); @ = count(); }}");
         let mut running = Running::start_command(Command::new("bpftrace").args(["-e", &program]));
         let (mut hits, mut made) = (0, 0);
         while hits == 0 {
@@ -319,20 +320,19 @@ impl Bpftrace {
             made += 1;
             *called += 1;
             assert_eq!(victim.call(1), *called);
-            // What it prints comes late: until there is nothing more.
-            while let Some(line) = running.next_line(Self::silence(hits, made)) {
-                hits += u64::from(line == "hit");
-            }
+            let line = running.next_line(Duration::from_millis(700));
+            hits += u64::from(line.is_some_and(|line| line == "hit 0"));
         }
-        Bpftrace { running, hits }
-    }
-
-    /// For how long it prints nothing when all is printed: of several calls, a later one may
-    /// still come when one was seen.
-    fn silence(hits: u64, made: u64) -> Duration {
-        match hits > 0 && made > 1 {
-            true => Duration::from_secs(5),
-            false => Duration::from_millis(700),
+        // Of the calls before, some may not be printed yet: a second one of an order has another
+        // argument, and is the last.
+        *called += 2;
+        assert_eq!(victim.call(2), *called);
+        loop {
+            let line = running.next_line(SOON).expect("the last hit");
+            hits += u64::from(line.starts_with("hit "));
+            if line == "hit 1" {
+                return Bpftrace { running, hits };
+            }
         }
     }
 

@@ -155,7 +155,7 @@ fn the_counters_balance_while_hits_go_on() {
     let read = || session.counters_on(id, abi::CPU_ALL).expect("its id");
     let mut before = read();
     let (mut readings, mut moved) = (0, 0);
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(100);
     while (readings < 2000 || moved < 200 || before.lost_full == 0) && Instant::now() < until {
         let now = read();
         let (then, parts) = (before.ends(), now.ends());
@@ -354,11 +354,26 @@ fn only_the_wanted_process_is_recorded() {
     other.call(1000);
     assert_eq!(session.counters(id).hits, before, "the other still traps");
     assert!(other.text_is_restored(function.offset));
-    // A recycled number never counts: the process is gone, and with it the hits.
+    // Another process of the same number is not the one that was meant.
+    let number = wanted.pid();
     drop(wanted);
-    let mut next = Victim::caller("begins_with_push");
+    let mut next = of_number(number);
     next.call(10);
     assert_eq!(session.counters(id).recorded, 100);
+}
+
+/// A victim with a number that is free.
+fn of_number(number: u32) -> Victim {
+    for _ in 0..50 {
+        let last = (number - 1).to_string();
+        std::fs::write("/proc/sys/kernel/ns_last_pid", last).expect("root");
+        // Another process may take it.
+        let victim = Victim::caller("begins_with_push");
+        if victim.pid() == number {
+            return victim;
+        }
+    }
+    panic!("{number} is never free");
 }
 
 #[inline(never)]
@@ -408,6 +423,8 @@ fn the_optimised_probe_records_the_same() {
     let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
     let id = session.probe(victim.file(), &function, flags);
     victim.call(10_000);
+    let changed = victim.changed_bytes(function.offset, 10);
+    assert!(changed > 1, "it is no call: {changed} bytes changed");
     assert_eq!(session.counters(id).recorded, 10_000);
     assert_eq!(witness.hits(), 10_000);
     let records = Records::of(&session);

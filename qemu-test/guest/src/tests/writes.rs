@@ -254,16 +254,19 @@ fn what_cannot_be_written_is_not() {
         constant(0, 5),
         step(Operation::Return, 0, 0, 0, 0, u64::MAX / 2),
     ];
-    // Of a page that is there, and of the one behind the stack pointer's.
-    let across = [
-        register(1, Register::Rsp),
-        constant(2, !4095),
-        step(Operation::And, 1, 1, 2, 0, 0),
-        constant(2, 4095),
-        step(Operation::Add, 1, 1, 2, 0, 0),
-        constant(0, 7),
-        store(1, 0, 8),
-    ];
+    // Of a page that is there and the next one: the stack pointer's and the one behind, which
+    // may not be there, or the one in front, which is.
+    let across = |from: i64| {
+        [
+            register(1, Register::Rsp),
+            constant(2, !4095),
+            step(Operation::And, 1, 1, 2, 0, 0),
+            constant(2, from as u64),
+            step(Operation::Add, 1, 1, 2, 0, 0),
+            constant(0, 7),
+            store(1, 0, 8),
+        ]
+    };
     for steps in [
         &text[..],
         &elsewhere(0),
@@ -275,7 +278,8 @@ fn what_cannot_be_written_is_not() {
         &elsewhere(u64::MAX),
         &no_ret,
         &nowhere,
-        &across,
+        &across(4095),
+        &across(-1),
     ] {
         let id = attach(&session, &victim, "skippable", steps, entry());
         let before = victim.order("a 1");

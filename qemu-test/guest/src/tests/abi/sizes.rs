@@ -347,6 +347,48 @@ pub(super) fn each_request_takes_the_sizes_of_the_past_and_the_future() {
     }
 }
 
+/// Where a request has words that must be zero.
+fn reserved(nr: u32) -> Vec<usize> {
+    match nr {
+        abi::NR_SETUP => vec![offset_of!(Setup, reserved)],
+        abi::NR_FILTER => vec![
+            offset_of!(Filter, reserved),
+            offset_of!(Filter, reserved2),
+            offset_of!(Filter, reserved3),
+        ],
+        abi::NR_DETACH => vec![offset_of!(Detach, reserved)],
+        abi::NR_PROGRAM => vec![offset_of!(Program, reserved)],
+        abi::NR_FREEZE => vec![offset_of!(Freeze, reserved)],
+        abi::NR_FILE => vec![offset_of!(abi::File, reserved)],
+        abi::NR_STACK => vec![offset_of!(Stack, reserved)],
+        abi::NR_TASKS => vec![offset_of!(Tasks, reserved)],
+        abi::NR_CPU_TIMES => vec![offset_of!(CpuTimes, reserved)],
+        abi::NR_TASK_COUNTERS => vec![offset_of!(TaskCounters, reserved)],
+        _ => Vec::new(),
+    }
+}
+
+/// The last bit of the flags means nothing in any request. But for the one word each of them
+/// is right.
+pub(super) fn each_request_refuses_what_it_does_not_know() {
+    const FLAGS_AT: usize = 4;
+    const UNKNOWN: u32 = 1 << 31;
+    let _module = Module::load();
+    for (nr, name) in requests() {
+        let wrong = reserved(nr).into_iter().map(|at| (at, 1));
+        for (at, bits) in wrong.chain([(FLAGS_AT, UNKNOWN)]) {
+            let example = example(nr);
+            let mut words = example.words.clone();
+            let place = &mut words.as_mut_bytes()[at..at + 4];
+            let had = u32::from_ne_bytes(place.try_into().expect("four bytes"));
+            place.copy_from_slice(&(had | bits).to_ne_bytes());
+            let got = example.ask(&mut words);
+            assert_eq!(got, libc::EINVAL, "{name} with {bits:#x} at {at}");
+            assert_eq!(example.ask(&mut example.words.clone()), 0, "{name}");
+        }
+    }
+}
+
 /// Filters with a list each, which the example has not.
 fn filters_with_lists() -> Vec<Example> {
     let own = std::process::id();

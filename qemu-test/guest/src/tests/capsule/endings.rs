@@ -6,7 +6,7 @@ use super::{hits, info, lines, number, path, Folder};
 use crate::command::{self, nsprobe, output};
 use crate::figures;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::Session;
 use crate::tests::tests;
 use crate::victim::Victim;
@@ -42,14 +42,11 @@ fn a_killed_recorder_leaves_what_it_wrote() {
             .spawn()
             .expect("it is in the payload");
         let grown = || fs::metadata(&capsule).is_ok_and(|file| file.len() > 60_000);
-        assert!(
-            within(Duration::from_secs(30), grown),
-            "nothing is recorded"
-        );
+        assert!(within(SOON, grown), "nothing is recorded");
         std::thread::sleep(Duration::from_millis(61 * round % 200));
         kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it runs");
         child.wait().expect("ours");
-        assert!(within(Duration::from_secs(60), || watcher.info().probes == 0));
+        assert!(within(SOON, || watcher.info().probes == 0));
         check_killed(&capsule);
         fs::remove_file(&capsule).expect("it is there");
     }
