@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What /proc says of a process: its state, and the code that it has mapped.
+//! Processes: what /proc says of them, their state and the code that they have mapped; and
+//! children that end with a test.
 
 use std::fmt::Display;
 use std::fs;
 use std::ops::Range;
+use std::process::Child;
 
 /// The letter that proc(5) has for a task's state, "S" of one that sleeps; `None` when it is
 /// gone. A task is `PID`, or `PID/task/TID`.
@@ -20,6 +22,16 @@ pub(crate) fn is_asleep(task: impl Display) -> bool {
 /// Whether it has ended, and may wait for its parent to ask for it.
 pub(crate) fn has_ended(pid: u32) -> bool {
     matches!(state_of(pid), None | Some('Z'))
+}
+
+/// A child that is killed with the value.
+pub(crate) struct Killed(pub(crate) Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A range of addresses with code.

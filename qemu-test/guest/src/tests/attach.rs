@@ -3,6 +3,7 @@
 //! attached is known by its id alone.
 
 use super::abi::{prepared, refused, Prepared};
+use super::capsule::Folder;
 use super::tests;
 use crate::binary;
 use crate::command;
@@ -130,8 +131,9 @@ fn only_regular_files_can_be_probed() {
     let _module = Module::load();
     let prepared = prepared();
     let session = &prepared.session;
-    let fifo = format!("/tmp/fifo-{}", std::process::id());
-    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("/tmp is writable");
+    let folder = Folder::new("kinds");
+    let fifo = folder.path("fifo");
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("it is new");
     let open = |path: &str, flags: i32| -> OwnedFd {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(flags);
@@ -141,7 +143,7 @@ fn only_regular_files_can_be_probed() {
             .into()
     };
     let program = prepared.file.to_str().expect("a plain name");
-    let write_only = format!("/tmp/write-only-{}", std::process::id());
+    let write_only = folder.path("write-only");
     let cases: [(&str, OwnedFd, i32, Refusal); 7] = [
         (
             "folder",
@@ -175,7 +177,7 @@ fn only_regular_files_can_be_probed() {
         ),
         (
             "write only",
-            File::create(&write_only).expect("/tmp is writable").into(),
+            File::create(&write_only).expect("it is new").into(),
             libc::EBADF,
             Refusal::BadFd,
         ),
@@ -245,8 +247,6 @@ fn only_regular_files_can_be_probed() {
     let no_pages = attach(open("/proc/kcore", 0).as_raw_fd(), 0x1000);
     assert_eq!(no_pages, (libc::EIO, Some(Refusal::Kernel)), "procfs");
     assert_eq!(session.info().probes, 1);
-    let _ = fs::remove_file(fifo);
-    let _ = fs::remove_file(write_only);
 }
 
 fn socket() -> std::os::unix::net::UnixStream {

@@ -198,13 +198,14 @@ fn assert_sequences(records: &Records, id: u32, gaps: u64) {
 
 fn the_sequence_has_a_gap_for_every_lost_hit() {
     let _module = Module::load();
+    // And with us the victim.
+    sys::run_on(1);
     let mut victim = Victim::caller("begins_with_push");
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(4096);
     let id = session.probe(victim.file(), &function, 0);
     let rings = session.rings();
     let mut records = Records::default();
-    sys::run_on(1);
     for _ in 0..20 {
         victim.call(100);
         records.drain(&rings);

@@ -8,7 +8,7 @@ use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
 use crate::oracle::{within, SOON};
-use crate::processes::{code_of, has_ended};
+use crate::processes::{code_of, has_ended, Killed};
 use crate::records::Records;
 use crate::runtimes::Machine;
 use crate::session::{size, Session, RING_BYTES};
@@ -21,6 +21,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 tests![
@@ -155,7 +156,7 @@ fn a_namespace_that_cannot_be_joined_is_an_error() {
 }
 
 /// Mount points of containers that the host still has.
-fn overlays() -> usize {
+pub(super) fn overlays() -> usize {
     let mounts = fs::read_to_string("/proc/mounts").expect("/proc is mounted");
     mounts
         .lines()
@@ -396,14 +397,11 @@ fn processes_that_start_later_in_a_container_count() {
     let function = binary::function(&lower, "real_function");
     session.probe(&lower, &function, 0);
     // Of the same file on the host: it is not in the container.
-    let outside = std::process::Command::new(&lower).spawn().expect("it runs");
-    let mut outside = scopeguard(outside);
-    let inside = format!("podman exec served {PROGRAM}");
-    let inside = std::process::Command::new("sh")
-        .args(["-c", &inside])
-        .spawn()
-        .expect("podman");
-    let mut inside = scopeguard(inside);
+    let _outside = Killed(Command::new(&lower).spawn().expect("it runs"));
+    let inside = Command::new("podman")
+        .args(["exec", "served", PROGRAM])
+        .spawn();
+    let _inside = Killed(inside.expect("podman"));
     let mut records = Records::default();
     let rings = session.rings();
     let both = within(SOON, || {
@@ -412,21 +410,6 @@ fn processes_that_start_later_in_a_container_count() {
     });
     assert!(both, "the later process is not recorded");
     assert!(records.hits.iter().all(|(hit, _)| hit.pidns_inum == inum));
-    let _ = (inside.0.kill(), outside.0.kill());
-}
-
-/// A child that is killed with the value.
-struct Guard(std::process::Child);
-
-fn scopeguard(child: std::process::Child) -> Guard {
-    Guard(child)
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The process called `comm` that lives in another pid namespace than ours.

@@ -4,6 +4,7 @@
 
 use super::attach::in_memory;
 use super::capsule::Folder;
+use super::containers::overlays;
 use super::tests;
 use crate::command::{self, Running};
 use crate::container::{Container, Root};
@@ -12,7 +13,7 @@ use crate::debug_files::{
     Traced,
 };
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::tasks::Kept;
 use crate::victim::{self, Victim};
 use nix::sys::memfd::MFdFlags;
@@ -276,18 +277,11 @@ fn debug_files_do_not_hold_their_container() {
             "a thread is inside"
         );
     }
-    let overlays = || {
-        let mounts = fs::read_to_string("/proc/mounts").expect("/proc is mounted");
-        mounts
-            .lines()
-            .filter(|line| line.starts_with("overlay "))
-            .count()
-    };
     let with = overlays();
     container
         .remove()
         .expect("it is removable while it is traced");
-    assert!(within(Duration::from_secs(3), || overlays() + 1 == with));
+    assert!(within(SOON, || overlays() + 1 == with));
     let (_, errors) = running.interrupt();
     assert!(errors.contains("in the container"), "{errors}");
 }

@@ -9,13 +9,14 @@ use crate::container::{pid_namespace, Container, Root};
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
+use crate::processes::Killed;
 use crate::runtimes::{tool, Bundle, Containerd, Lxc, Machine, Rootless, HOME, RUN, USER};
 use crate::tasks::processes_called;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 tests![
@@ -193,16 +194,6 @@ fn containers_of_six_runtimes_are_listed_as_their_runtimes_do() {
     assert!(!listed(&[]).iter().any(|one| one["name"] == "web"));
     drop(lxc);
     command::run(&["trace", "-c", "nest", "/x:y"]).refused(&["no container `nest`"]);
-}
-
-/// A child that is killed with the value.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A pod of podman's; removed with the value.
