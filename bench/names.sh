@@ -18,7 +18,7 @@ count=${ADDRESSES:-100000}
 release=build/cargo/x86_64-unknown-linux-gnu/release
 scripts/cargo.sh build --quiet --release -p nsprobe-symbolize -p nsprobe-worker --example names --example cost
 if [ $# = 0 ]; then
-    scripts/cargo.sh build --quiet -p nsprobe-cli
+    scripts/cargo.sh build --quiet -p nsprobe
     set -- build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe
 fi
 work=$PROJECT/build/bench-names

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long memory may take to be given back: what the kernel frees after a grace period.
-const SETTLED: Duration = Duration::from_secs(5);
+const SETTLED: Duration = Duration::from_secs(15);
 
 /// What is used, by where it came from: objects of slab caches, else pages.
 type Use = BTreeMap<String, i64>;

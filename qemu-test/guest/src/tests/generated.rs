@@ -7,10 +7,10 @@ use super::tests;
 use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{Container, Root};
 use crate::module::Module;
+use crate::oracle::SOON;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
-use std::time::Duration;
 
 tests![
     generated_code_has_the_names_of_its_map,
@@ -26,7 +26,6 @@ const PROGRAM: &str = "/usr/local/bin/generates";
 
 /// When it is there, the victim says something else of its code, or ends.
 const GO_ON: &str = "/var/tmp/generates.go-on";
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// The frames of all hits that were printed as JSON.
 fn stacks(got: &Output) -> Vec<Vec<Value>> {
@@ -43,17 +42,31 @@ fn generated(how: &str) -> (Vec<Value>, Output) {
     let path = path.to_str().expect("a plain name");
     let spec = format!("{path}:leaf");
     let words = ["trace", "--json", "--stack", &spec, "--"];
-    let mut trace = Running::start(&[&words[..], &[path, how, "3", GO_ON]].concat());
-    let mut hits = String::new();
+    let got = driven(&[&words[..], &[path, how, "3", GO_ON]].concat(), "\"hit\"");
+    (of_the_victim(&got), got)
+}
+
+/// What a trace prints of the victim's three calls and three more, each of which has a line with
+/// this text: the code is called otherwise when those of before are named.
+fn driven(words: &[&str], hit: &str) -> Output {
+    let _ = fs::remove_file(GO_ON);
+    let mut trace = Running::start(words);
+    let mut lines = String::new();
     for number in 1..=6 {
-        hits += &(trace.wait_for("\"hit\"", LIMIT) + "\n");
+        loop {
+            let line = trace.next_line(SOON).expect("a hit");
+            lines += &format!("{line}\n");
+            if line.contains(hit) {
+                break;
+            }
+        }
         if number % 3 == 0 {
             fs::write(GO_ON, "").expect("/var/tmp is writable");
         }
     }
     let mut got = trace.ended().succeeded();
-    got.stdout.insert_str(0, &hits);
-    (of_the_victim(&got), got)
+    got.stdout.insert_str(0, &lines);
+    got
 }
 
 /// The frames of generated code in the six stacks of the victim.
@@ -97,7 +110,8 @@ fn generated_code_has_the_names_of_its_map() {
     let path = victim::path("generates");
     let path = path.to_str().expect("a plain name");
     let spec = format!("{path}:leaf");
-    let got = command::run(&["trace", "--stack", &spec, "--", path, "map", "3"]).succeeded();
+    let words = ["trace", "--stack", &spec, "--", path, "map", "3", GO_ON];
+    let got = driven(&words, "  #1  ");
     let shown = got.stdout.matches("second \\x1b[31m+0x6  (/tmp/perf-");
     assert_eq!(shown.count(), 3, "{got:#?}");
     assert!(!got.stdout.contains('\u{1b}'), "{got:#?}");
@@ -298,7 +312,9 @@ fn a_capsule_names_the_code_of_its_time() {
         let words = ["record", "-o", &capsule, "--stack", &spec, "--"];
         let words = [&words[..], &[path, how, "3"]].concat();
         command::run(&words).succeeded();
-        for file in told_files() {
+        let told = told_files();
+        assert!(!told.is_empty(), "it told nothing of its code");
+        for file in told {
             fs::remove_file(file).expect("it is the victim's");
         }
         let got = command::run(&["script", "--json", &capsule]).succeeded();

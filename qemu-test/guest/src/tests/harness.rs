@@ -4,7 +4,7 @@
 
 use super::{tests, Test};
 use crate::module::{self, Module};
-use crate::oracle::{within, Oracle};
+use crate::oracle::{within, Oracle, SOON};
 use crate::processes::code_of;
 use crate::run::{self, Verdict};
 use crate::session::Session;
@@ -16,7 +16,7 @@ use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 tests![
     a_test_that_fails_crashes_or_hangs_is_seen,
@@ -65,13 +65,12 @@ const WAYS: &[Test] = &[
 /// Fails, and leaves the module, which another process uses by then.
 const IN_USE: Test = hidden("leaves_a_module_in_use", || {
     let module = ManuallyDrop::new(Module::load());
-    let is_used = within(Duration::from_secs(15), || module.references() > 0);
+    let is_used = within(SOON, || module.references() > 0);
     assert!(is_used, "nothing uses it");
     panic!("on purpose");
 });
 
 fn a_test_that_fails_crashes_or_hangs_is_seen() {
-    let started = Instant::now();
     let verdicts: Vec<Verdict> = WAYS.iter().map(|test| run::run(test).verdict).collect();
     let skipped = Verdict::Skipped(String::from("no reason"));
     let failed = || Verdict::Failed;
@@ -86,8 +85,6 @@ fn a_test_that_fails_crashes_or_hangs_is_seen() {
         Verdict::Passed,
     ];
     assert_eq!(verdicts, wanted);
-    let elapsed = started.elapsed();
-    assert!(elapsed < Duration::from_secs(50), "{elapsed:?}");
 }
 
 fn sees(oracle: &mut Oracle, part: &str) {
@@ -135,7 +132,7 @@ fn what_a_failed_test_has_left_is_undone_before_its_verdict() {
     let queue = PathBuf::from(format!("/tmp/queue-{}", std::process::id()));
     let user = std::thread::spawn(|| {
         let is_there = || Path::new(nsprobe_common::abi::DEVICE).exists();
-        assert!(within(Duration::from_secs(15), is_there), "no module");
+        assert!(within(SOON, is_there), "no module");
         Session::open()
     });
     let order = "leaves_a_module_in_use\npasses\n";
@@ -222,7 +219,7 @@ const LEFT: [Left; 12] = [
     Left {
         kind: "Process that was not there",
         part: "sleep",
-        by: "setsid sleep 1000 >/dev/null 2>&1 & sleep 1",
+        by: "setsid sleep 1000 >/dev/null 2>&1 &",
     },
     // What is in it must go before it does.
     Left {
@@ -230,7 +227,8 @@ const LEFT: [Left; 12] = [
         part: "left/below",
         by: "mkdir -p /sys/fs/cgroup/left/below && \
              setsid sh -c 'echo $$ >/sys/fs/cgroup/left/below/cgroup.procs; exec sleep 1000' \
-             >/dev/null 2>&1 & sleep 1",
+             >/dev/null 2>&1 & \
+             until grep -q . /sys/fs/cgroup/left/below/cgroup.procs; do sleep 0.1; done",
     },
 ];
 
@@ -242,9 +240,14 @@ fn what_a_test_leaves_behind_is_seen_and_undone() {
     for Left { kind, part, by } in LEFT {
         let status = Command::new("sh").args(["-c", by]).status();
         assert!(status.expect("a shell").success(), "{by}");
-        let troubles = oracle.troubles();
+        let mut troubles = Vec::new();
         let seen = |trouble: &String| trouble.starts_with(kind) && trouble.contains(part);
-        assert!(troubles.iter().any(seen), "{kind}, {part}: {troubles:?}");
+        // A process gets its name when it is executed.
+        let is_seen = within(SOON, || {
+            troubles.extend(oracle.troubles());
+            troubles.iter().any(seen)
+        });
+        assert!(is_seen, "{kind}, {part}: {troubles:?}");
     }
     // All of them together, as some hold others.
     assert_eq!(oracle.undo(), Vec::<String>::new());

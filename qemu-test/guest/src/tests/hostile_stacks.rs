@@ -5,13 +5,14 @@
 use super::tests;
 use crate::command::{self, Running};
 use crate::module::Module;
+use crate::oracle::{within, SOON};
 use crate::records::Records;
 use crate::session::{probe_at, Session};
 use crate::setting::Setting;
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
-use nsprobe_common::record::{Frame, Hit, StackEnd};
+use nsprobe_common::record::{Frame, Frames, Hit, StackEnd};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,6 +62,13 @@ impl Drop for Hostile {
     }
 }
 
+/// Asserts that a frame is none of the kernel's.
+fn assert_user(frame: &Frame) {
+    if let Frame::Address { address, .. } = frame {
+        assert!(*address < KERNEL, "{address:#x}");
+    }
+}
+
 fn forty_eight_hostile_stacks_end() {
     let _module = Module::load();
     let mut hostile = Hostile::start();
@@ -79,12 +87,13 @@ fn forty_eight_hostile_stacks_end() {
         max_frames: abi::FRAMES_MAX,
         ..abi::Table::default()
     });
+    let table = table.expect("it can be");
     let counted = Probe {
         sink: abi::SINK_TABLE,
-        table: table.expect("it can be").id,
+        table: table.id,
         ..probe_at(function.offset, flags)
     };
-    session.attach(victim.file(), counted).expect("a probe");
+    let counted = session.attach(victim.file(), counted).expect("a probe");
     const ROUNDS: u64 = 1000;
     let mut quiet: Vec<Duration> = (0..7).map(|_| detach(|| ())).collect();
     let begun = Instant::now();
@@ -114,14 +123,20 @@ fn forty_eight_hostile_stacks_end() {
         );
         assert!(counters.stacks_cut > 0);
     }
+    let counters = session.counters(counted);
+    let ends = (counters.aggregated, counters.turned_away);
+    assert_eq!(ends, (STACKS * ROUNDS, 0), "{counters:?}");
+    let (rows, _) = session.rows(&table, 64);
+    println!("{} rows of the table", rows.len());
+    let counts = rows.iter().map(|row| row.head.count);
+    assert_eq!(counts.sum::<u64>(), STACKS * ROUNDS);
+    for frame in rows.iter().flat_map(|row| Frames(&row.stack)) {
+        assert_user(&frame);
+    }
     let mut records = Records::of(&session);
     for (_, frames) in &records.hits {
         assert!((1..=abi::FRAMES_MAX as usize).contains(&frames.len()));
-        for frame in frames {
-            if let Frame::Address { address, .. } = frame {
-                assert!(*address < KERNEL, "{address:#x}");
-            }
-        }
+        frames.iter().for_each(assert_user);
     }
     // One thread: the order of time is that of its stacks.
     records.hits.sort_by_key(|(hit, _)| hit.time_ns);
@@ -308,26 +323,33 @@ fn hostile_stacks_end_by_rows_as_well() {
         "64M",
     ];
     let spec = format!("{file}:target");
-    let trace = Running::start(&[&words[..], &[&spec]].concat());
-    // The probe is there when the text is changed.
-    let place = victim.victim.function("target");
-    let until = Instant::now() + Duration::from_secs(20);
-    while victim.victim.text_is_restored(place.offset) {
-        assert!(Instant::now() < until, "no probe");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut trace = Running::start(&[&words[..], &[&spec]].concat());
+    trace.attached(1);
+    let mut called = 0;
+    let mut calls = |rounds: u64| {
+        called += STACKS * rounds;
+        assert_eq!(victim.victim.call(rounds), called);
+        let hits = (0..STACKS * rounds).map(|_| trace.wait_for("\"type\":\"hit\"", SOON));
+        ends_of(hits)
+    };
+    // The rows may come behind the first hits.
+    let has_rows = within(SOON, || calls(1).iter().any(|(end, _)| end == "bad-row"));
+    assert!(has_rows, "no stack goes by rows");
     const ROUNDS: u64 = 100;
     let begun = Instant::now();
-    assert_eq!(victim.victim.call(ROUNDS), STACKS * ROUNDS);
+    let ends = calls(ROUNDS);
     println!("{:?} for {STACKS} stacks x {ROUNDS}", begun.elapsed());
-    std::thread::sleep(Duration::from_millis(500));
-    let (code, lines, errors) = trace.finish();
+    let (code, _, errors) = trace.finish();
     assert_eq!(code, Some(0), "{errors}");
-    let mut hits: Vec<Value> = lines
-        .iter()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|line| line["type"] == "hit")
-        .collect();
+    check(&ends, ROUNDS, |number| BY_ROWS[number]);
+    // Nobody is left behind in the kernel.
+    command::run(&["status"]).succeeded();
+}
+
+/// How the stacks of hits in lines of JSON end, and how many frames they have, by time.
+fn ends_of(lines: impl Iterator<Item = String>) -> Vec<(String, usize)> {
+    let hits = lines.map(|line| serde_json::from_str::<Value>(&line).expect("JSON"));
+    let mut hits: Vec<Value> = hits.collect();
     hits.sort_by_key(|hit| hit["time_ns"].as_u64());
     let ends = hits.iter().map(|hit| {
         let frames = hit["stack"].as_array().expect("a stack");
@@ -339,7 +361,5 @@ fn hostile_stacks_end_by_rows_as_well() {
         let end = hit["stack_end"].as_str().expect("a reason");
         (end.to_owned(), frames.len())
     });
-    check(&ends.collect::<Vec<_>>(), ROUNDS, |number| BY_ROWS[number]);
-    // Nobody is left behind in the kernel.
-    command::run(&["status"]).succeeded();
+    ends.collect()
 }

@@ -3,7 +3,7 @@
 
 use super::tests;
 use crate::module::{self, Module};
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::{errno, Session, RING_BYTES};
 use crate::sys::{self, Forked, NeverThere};
 use nix::libc;
@@ -81,14 +81,14 @@ impl Sleeper {
             let thread = std::thread::spawn(move || call(fd));
             let this = std::process::id() as i32;
             // What is not so is seen by the parent.
-            within(Duration::from_secs(20), || is_in_call(this, number));
+            within(SOON, || is_in_call(this, number));
             drop(session);
             let _ = thread.join();
             sys::exit_now(0)
         };
         let sleeper = Sleeper(pid);
         let is_alone = || is_in_call(pid, number) && !has_the_device(pid);
-        let is_alone = within(Duration::from_secs(30), is_alone);
+        let is_alone = within(SOON, is_alone);
         assert!(is_alone, "it does not sleep");
         sleeper
     }

@@ -5,7 +5,7 @@
 use super::capsule::Folder;
 use super::tests;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::records::Records;
 use crate::session::{Session, RING_BYTES};
 use crate::victim::{self, Victim};
@@ -261,6 +261,6 @@ fn a_device_is_let_go(start: impl FnOnce(&Path) -> Victim) {
     session.detach(&[id]).expect("it is attached");
     // The session has the file itself as well, until its reader asks for it.
     drop(session);
-    let is_gone = within(Duration::from_secs(20), || !device.is_there());
+    let is_gone = within(SOON, || !device.is_there());
     assert!(is_gone, "it is held");
 }

@@ -5,7 +5,7 @@
 use super::tests;
 use crate::binary;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::{probe_at, Session, RING_BYTES};
 use crate::setting::Setting;
 use crate::victim::{self, Victim};
@@ -118,7 +118,7 @@ fn pages_with_breakpoints_are_merged_and_taken_apart() {
         let pages = fs::read_to_string(&merged).expect("it lives");
         pages.trim().parse::<u64>().expect("a number") >= COPIES
     };
-    assert!(within(Duration::from_secs(30), is_merged), "none is merged");
+    assert!(within(SOON, is_merged), "none is merged");
     assert_eq!(mover.victim.order("50 call"), 50 * COPIES);
     let hits = session.counters(id).hits;
     assert_eq!((hits, witness.hits()), (50 * COPIES, 50 * COPIES));
