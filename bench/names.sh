@@ -33,7 +33,8 @@ fi
 out=$results/names.txt
 : >"$out"
 
-inside() { scripts/enter.sh "$peers/root" "$work" "$work" "$@"; }
+# perf finds what it samples by in /sys.
+inside() { scripts/enter.sh "$peers/root" "$work /sys" "$work" "$@"; }
 
 # One round of a tool with some of the addresses; what it took.
 timed() { # peer part addresses command...
@@ -88,8 +89,8 @@ all_of() { # file part
     [ "$2" != symbols ] || symbols=1
     tool blazecli "$2" blazecli xargs -s 2000000 -n "$count" ./blazecli symbolize elf \
         ${symbols:+--no-debug-syms} -p "$1"
-    tool llvm-symbolizer "$2" llvm-symbolizer ${symbols:+--no-inlines} ${symbols:---inlines} -f -e "$1"
-    [ -n "$symbols" ] || tool addr2line "$2" addr2line -i -f -e "$1"
+    tool llvm-symbolizer "$2" llvm-symbolizer llvm-symbolizer ${symbols:+--no-inlines} ${symbols:---inlines} -f -e "$1"
+    [ -n "$symbols" ] || tool addr2line "$2" addr2line addr2line -i -f -e "$1"
 }
 
 # perf's script, of places where the program itself was sampled while it named.
