@@ -9,6 +9,7 @@
 //   d  a child of the second        g  a grandchild of the main thread
 //   e  a child that runs this program anew
 //   x  a new thread of the second
+//   s  as many new threads, one after the other: a call of each
 //
 // Prints "ready PID" first, and "called N" when N calls are done in all.
 #include "orders.h"
@@ -70,6 +71,14 @@ static void make_thread(void)
 	pthread_join(thread, NULL);
 }
 
+static void make_threads(long threads)
+{
+	count = 1;
+	for (long i = 0; i < threads; i++)
+		make_thread();
+	count = threads;
+}
+
 static void *second(void *nothing)
 {
 	for (;;) {
@@ -116,6 +125,9 @@ int main(int argc, char **argv)
 			break;
 		case 'n':
 			make_thread();
+			break;
+		case 's':
+			make_threads(count);
 			break;
 		default:
 			fork_and_call(what == 'g' ? 2 : 1);

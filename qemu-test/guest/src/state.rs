@@ -50,6 +50,9 @@ const PARAMETERS: [&str; 21] = [
     "user/max_user_namespaces",
 ];
 
+/// How the kernel merges pages.
+const MERGING: [&str; 3] = ["run", "sleep_millisecs", "pages_to_scan"];
+
 /// Events whose triggers tests use.
 const TRIGGERS: [&str; 3] = ["sched", "task", "signal"];
 
@@ -334,9 +337,15 @@ fn mounts() -> BTreeSet<String> {
     mounts.collect()
 }
 
-/// Kernel parameters, which CPUs are on, and whether faults are injected, where the kernel can.
+/// Kernel parameters, how pages are merged, which CPUs are on, what each leaves to others where
+/// a real-time task runs, and whether faults are injected, where the kernel can.
 fn parameters() -> BTreeSet<String> {
     let files = PARAMETERS.iter().map(|name| format!("/proc/sys/{name}"));
+    let merging = MERGING.map(|name| format!("/sys/kernel/mm/ksm/{name}"));
+    let servers = format!("{DEBUGFS}/sched/fair_server");
+    let servers = names(&servers)
+        .into_iter()
+        .map(|cpu| format!("{servers}/{cpu}/runtime"));
     let cpus = names(CPUS)
         .into_iter()
         .map(|name| format!("{CPUS}/{name}/online"));
@@ -344,6 +353,8 @@ fn parameters() -> BTreeSet<String> {
     let faults = faults.filter(|name| name.starts_with("fail"));
     values(
         files
+            .chain(merging)
+            .chain(servers)
             .chain(cpus)
             .chain(faults.map(|name| format!("{DEBUGFS}/{name}/probability"))),
     )

@@ -6,7 +6,7 @@ use super::tests;
 use crate::command::{self, Running};
 use crate::fresh::Fresh;
 use crate::module::Module;
-use crate::session::{errno, probe_at, Session};
+use crate::session::{probe_at, Session};
 use crate::stack::Stack;
 use crate::swap::Swap;
 use crate::victim::{self, Victim};
@@ -49,6 +49,7 @@ fn counted_stacks_of_fresh_containers_are_whole() {
         "stacks", "--json", "--comm", "fresh", "-i", "1", "--top", "1000",
     ];
     let mut running = Running::start(&[&words[..], &["libc.so.6:write"]].concat());
+    running.attached(1);
     // It counts once a first interval shows something.
     let mut first = 0;
     while running.next_line(Duration::from_millis(500)).is_none() {
@@ -119,9 +120,11 @@ fn spans_and_counts_have_no_stacks_that_come_later() {
                 sink,
                 ..probe_at(place.offset, abi::PROBE_STACK | flag)
             };
-            let refused = session.attach(victim.file(), probe);
-            let refused = refused.map_err(|(error, _)| error);
-            assert_eq!(errno(refused, "a stack that comes later"), libc::EINVAL);
+            let (error, reply) = session
+                .attach(victim.file(), probe)
+                .expect_err("it is wrong");
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+            assert_eq!(reply.reason, abi::Refusal::UnknownValue as u32);
         }
     }
 }

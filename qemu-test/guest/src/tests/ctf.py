@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Reads a trace with babeltrace2 and prints what it tells, as one JSON object: how many
 events there are and how many were discarded, the numbers of each task in its pid namespaces
-from the outermost on with the innermost's inode number, and the tree of these namespaces."""
+from the outermost on with the innermost's inode number, how many tasks were dumped, and the
+tree of these namespaces."""
 import collections
 import json
 import sys
@@ -12,12 +13,15 @@ counts = collections.Counter()
 discarded = 0
 tasks = set()
 dumped = {}
+dumped_count = 0
 parents = {}
 hits = []
 
 
 def close_dump():
+    global dumped_count
     for inum, numbers in dumped.values():
+        dumped_count += 1
         tasks.add((inum, tuple(reversed(numbers))))
     dumped.clear()
 
@@ -49,6 +53,7 @@ print(json.dumps({
     "counts": counts,
     "events": sum(counts.values()),
     "discarded": discarded,
+    "dumped": dumped_count,
     "tasks": sorted([inum, *numbers] for inum, numbers in tasks),
     "parents": sorted(parents.items()),
     "hits": hits,

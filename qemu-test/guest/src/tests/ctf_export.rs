@@ -6,14 +6,12 @@ use super::capsule::{info, number, path, Folder};
 use super::tests;
 use crate::command::{self, output, Running};
 use crate::module::Module;
-use crate::oracle::within;
-use crate::session::Session;
+use crate::tasks::Kept;
 use crate::victim::Victim;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 tests![
     the_tree_of_containers_is_built_from_a_trace: 300,
@@ -51,6 +49,9 @@ fn run_nested() -> Vec<Vec<u64>> {
 /// that lived for a moment.
 fn record(capsule: &str) -> (u64, Vec<Vec<u64>>) {
     let mut victim = Victim::start("chain", &[]);
+    // It is there before, in two namespaces.
+    let nested = ["-fp", "--kill-child", "sleep", "1000"];
+    let _nested = Kept::start("unshare", &nested);
     let spec = path("chain") + ":bottom(n=arg1)";
     let words = [
         "record",
@@ -60,11 +61,9 @@ fn record(capsule: &str) -> (u64, Vec<Vec<u64>>) {
         "--wakeups",
         "--stack",
     ];
-    let words = [&words[..], &["--ring-size", "8M", "-t", "60", &spec]].concat();
-    let record = Running::start(&words);
-    let watcher = Session::open();
-    assert!(within(Duration::from_secs(20), || watcher.info().probes >= 1));
-    drop(watcher);
+    let words = [&words[..], &["--ring-size", "8M", &spec]].concat();
+    let mut record = Running::start(&words);
+    record.attached(1);
     assert_eq!(victim.call(CALLS), CALLS);
     let told = run_nested();
     let (code, errors) = record.interrupt();
@@ -156,6 +155,13 @@ fn the_tree_of_containers_is_built_from_a_trace() {
             })
             .collect();
         assert_eq!(tasks, tasks_of(&info), "{shape}");
+        // Of the tasks that were there at the start, one for each namespace that it is in.
+        let states = number(&read["counts"]["lttng_statedump_process_state"]);
+        let levels = number(&read["counts"]["lttng_statedump_process_pid_ns"]);
+        let dumped = number(&read["dumped"]);
+        assert!(0 < dumped && dumped < levels, "{dumped} of {levels}");
+        let wanted = if shape == "old" { levels } else { dumped };
+        assert_eq!(states, wanted, "{shape}");
         for levels in &told {
             let fits = tasks.iter().filter(|task| task[1..] == levels[..]);
             let fits: Vec<_> = fits.collect();

@@ -6,13 +6,12 @@ use super::tests;
 use crate::binary;
 use crate::group::Group;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::{probe_at, Session, RING_BYTES};
 use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
 use std::fs;
-use std::time::Duration;
 
 tests![
     who_is_killed_in_the_probed_instruction_was_there_once,
@@ -47,7 +46,7 @@ fn who_is_killed_in_the_probed_instruction_was_there_once() {
         let pid = victim.pid();
         victim.begin(1);
         let waits = || waits_for_a_page(pid);
-        assert!(within(Duration::from_secs(20), waits), "round {round}");
+        assert!(within(SOON, waits), "round {round}");
         if round % 2 == 0 {
             let both = [entry, at_return];
             session.detach(&both).expect("they are attached");

@@ -24,6 +24,7 @@ use nsprobe_common::abi::{
 };
 use nsprobe_common::program::{Operation, Register, Step};
 use nsprobe_common::unwind::{row, Base, Rule};
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -440,9 +441,28 @@ fn probes_are_attached_or_not() {
         inum: pid_namespace(pid),
     };
     let wanted = watch.filter(&pid, &namespace);
-    let filter = |(state, _): &mut (Attached, [u32; 2])| state.session.filter(&mut wanted.clone());
-    let check = |(state, _): (Attached, _)| state.check(&watch);
-    watch.each("FILTER", 8, both, filter, check);
+    let other = RefCell::new(Victim::caller(FUNCTION));
+    let of_other = || {
+        let (state, ids) = both();
+        let pid = other.borrow().pid();
+        state.session.only(&[pid]).expect("nothing fails");
+        (state, ids)
+    };
+    let filter = |(state, _): &mut (Attached, [u32; 2])| {
+        let done = state.session.filter(&mut wanted.clone());
+        let breakpoints = [&other, &watch.victim].map(|one| {
+            let is_restored = one.borrow().text_is_restored(watch.place());
+            !is_restored
+        });
+        assert_eq!(breakpoints, [done.is_err(), done.is_ok()], "{done:?}");
+        done
+    };
+    let check = |(state, _): (Attached, _)| {
+        other.borrow_mut().call(3);
+        assert_eq!(Records::of(&state.session).hits.len(), 0);
+        state.check(&watch);
+    };
+    watch.each("FILTER", 8, of_other, filter, check);
 }
 
 const TASKS: Tasks = Tasks {

@@ -5,7 +5,8 @@
 use super::tests;
 use crate::binary::Function;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
+use crate::processes::code_of;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
 use crate::steps::{constant, field, register, step};
@@ -17,7 +18,7 @@ use nsprobe_common::program::{Context, Flaw, Operation, Register, Step, STEPS_MA
 use nsprobe_common::record::HIT_RETURN;
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zerocopy::IntoBytes;
 
 tests![
@@ -26,7 +27,7 @@ tests![
     comparisons_are_those_of_numbers,
     what_is_not_there_is_absent_and_undecided,
     a_page_that_never_comes_holds_up_no_handler,
-    memory_and_strings_are_fetched,
+    memory_is_fetched,
     a_string_in_front_of_nothing_is_fetched_whole,
     a_return_knows_its_call,
     a_return_knows_its_time_without_a_program_at_its_entry,
@@ -217,7 +218,7 @@ fn a_page_that_never_comes_holds_up_no_handler() {
     let (session, id) = probed(&victim, &function, abi::PROBE_ENTRY, [&load, &[]]);
     victim.begin(1);
     let counted = || session.counters_on(id, abi::CPU_ALL).expect("its id");
-    let is_recorded = within(Duration::from_secs(10), || counted().recorded == 1);
+    let is_recorded = within(SOON, || counted().recorded == 1);
     // A handler that waits would hold up the end of the session as well.
     drop(victim);
     assert!(is_recorded, "{:?}", counted());
@@ -226,12 +227,26 @@ fn a_page_that_never_comes_holds_up_no_handler() {
     assert_eq!(fields, [&[0, 0, 0]]);
 }
 
-fn memory_and_strings_are_fetched() {
+/// Where a victim has a function.
+fn address_of(victim: &Victim, function: &Function) -> u64 {
+    let file = victim.file().to_str().expect("a plain name");
+    let of_file = code_of(victim.pid())
+        .into_iter()
+        .filter(|code| code.path == file);
+    let mut addresses = of_file.filter_map(|code| {
+        let address = code.addresses.start + function.offset.checked_sub(code.offset)?;
+        code.addresses.contains(&address).then_some(address)
+    });
+    addresses.next().expect("its file is mapped")
+}
+
+fn memory_is_fetched() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
     let function = victim.function("begins_with_push");
-    // At the entry the top of the stack is the return address, and the file's
-    // first bytes lie `offset` in front of the probe.
+    let caller = victim.function("call_begins_with_push");
+    let caller = address_of(&victim, &caller)..address_of(&victim, &caller) + caller.bytes;
+    // At the entry the top of the stack is the return address.
     let steps = [
         register(0, Register::Rsp),
         step(Operation::Load, 1, 0, 0, 0, 8),
@@ -252,7 +267,7 @@ fn memory_and_strings_are_fetched() {
         };
         assert_eq!((mask, length, same), (0b111, 8, 1));
         assert_eq!(address, bytes);
-        assert!(address > 0x1000);
+        assert!(caller.contains(&address), "{address:#x} of {caller:x?}");
     }
 }
 
@@ -405,8 +420,10 @@ fn a_return_is_of_the_place_that_its_entry_is_of() {
     let records = Records::of(&session);
     let ends = records.hits.iter().map(|(hit, _)| hit.flags & HIT_RETURN);
     assert_eq!(ends.filter(|is_return| *is_return != 0).count(), 6);
+    let place = vec![1, address_of(&victim, &function)];
     let all: BTreeSet<_> = records.details.iter().map(|(_, fields)| fields).collect();
-    assert_eq!((records.details.len(), all.len()), (12, 1), "{all:?}");
+    assert_eq!(all, BTreeSet::from([&place]), "{all:x?}");
+    assert_eq!(records.details.len(), 12);
 }
 
 fn a_return_alone_knows_no_entry() {
@@ -429,8 +446,8 @@ fn a_return_alone_knows_no_entry() {
     victim.call(5);
 }
 
-/// The chain's functions call each other sixteen deep: the innermost returns
-/// first, and each knows its own entry.
+/// Each return is that of the newest call that has not returned, and knows how long ago that
+/// one's entry was.
 fn nested_calls_return_in_order() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -449,13 +466,23 @@ fn nested_calls_return_in_order() {
     assert_eq!(session.counters(ids[0]).recorded, 2);
     assert_eq!(session.counters(ids[1]).recorded, 20);
     let records = Records::of(&session);
-    let times = |id: u32| -> u64 {
-        let hits = records.hits.iter().zip(&records.details);
-        hits.filter(|((hit, _), _)| hit.probe == id)
-            .filter_map(|(_, (elapsed, _))| *elapsed)
-            .sum()
-    };
-    assert!(times(ids[0]) > times(ids[1]), "the outer call is shorter");
+    let hits = records.hits.iter().zip(&records.details);
+    let mut hits: Vec<_> = hits
+        .map(|((hit, _), (elapsed, _))| (hit, *elapsed))
+        .collect();
+    hits.sort_by_key(|(hit, _)| hit.time_ns);
+    let (mut under_way, mut deepest) = (Vec::new(), 0);
+    for (hit, elapsed) in hits {
+        if hit.flags & HIT_RETURN == 0 {
+            under_way.push(hit);
+            deepest = under_way.len().max(deepest);
+            continue;
+        }
+        let entry = under_way.pop().expect("its entry came before");
+        assert_eq!(hit.probe, entry.probe);
+        assert_eq!(elapsed, Some(hit.time_ns - entry.time_ns), "{hit:?}");
+    }
+    assert_eq!((under_way.len(), deepest), (0, 2));
 }
 
 /// This number of calls under way is remembered with what their entries kept; one more takes
