@@ -17,7 +17,7 @@ use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nix::libc;
 use nsprobe_common::abi::{self, Unwind};
-use nsprobe_common::record::{Frame, StackEnd};
+use nsprobe_common::record::{Frame, Method, StackEnd};
 use nsprobe_common::unwind::{row, Base, Defect, Rule, Saved, BLOCK_BITS};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -32,6 +32,7 @@ tests![
     rows_are_for_the_file_as_it_is,
     rows_of_a_block_hold_from_its_first_byte_on,
     a_row_may_lead_by_a_word_and_a_constant,
+    the_frame_limit_is_kept_and_told_by_rows,
     rows_that_lie_end_the_stack: 120,
     copies_are_bounded_and_end_with_the_rows,
     copies_have_the_addresses_that_pending_returns_hide,
@@ -246,6 +247,48 @@ fn a_row_may_lead_by_a_word_and_a_constant() {
         assert!(is_there, "{name}: {frames:?}");
     }
     assert!(frames.len() > 3, "{frames:?}");
+}
+
+/// Each call has another path, so that its stack is found by rows that are kept, and not by the
+/// stack before.
+fn the_frame_limit_is_kept_and_told_by_rows() {
+    const CALLS: usize = 100;
+    const LIMITS: [u32; 4] = [1, 2, 5, 16];
+    let _module = Module::load();
+    let mut victim = Victim::start("many_stacks", &["16"]);
+    let place = victim.function("end_of_path").offset;
+    let session = Session::with_rings(RING_BYTES);
+    session.only(&[victim.pid()]).expect("it lives");
+    let file = File::open(victim.file()).expect("it is there");
+    let by_rbp = Rule {
+        saved: Saved::AtFrame as u8,
+        saved_at: -16,
+        ..rule(Base::Rbp, 16)
+    };
+    let (given, _) = give(&session, file.as_raw_fd(), &[0, 1], &[row(0, 0)], &[by_rbp]);
+    given.expect("they are sound");
+    let limits = LIMITS.map(|max_frames| {
+        let probe = abi::Probe {
+            max_frames,
+            ..probe_at(place, abi::PROBE_STACK | abi::PROBE_AT_ENTRY)
+        };
+        let id = session.attach(victim.file(), probe).expect("a probe");
+        (id, max_frames)
+    });
+    victim.call(CALLS as u64);
+    let records = Records::of(&session);
+    assert_eq!(records.hits.len(), CALLS * LIMITS.len());
+    for (id, max_frames) in limits {
+        for (hit, frames) in records.hits_of(id) {
+            assert_eq!(frames.len(), max_frames as usize, "{hit:?}");
+            let end = StackEnd::from_u8(hit.stack_end);
+            assert_eq!(end, Some(StackEnd::Limit), "{hit:?}");
+            let by_rows = frames.iter().skip(2).all(|frame| {
+                matches!(frame, Frame::Object { method, .. } if *method == Method::Row as u8)
+            });
+            assert!(by_rows, "{frames:?}");
+        }
+    }
 }
 
 /// Sound rows that say wrong things, on a program whose registers are wild: each walk
