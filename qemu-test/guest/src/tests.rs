@@ -187,7 +187,8 @@ const OF_THE_MODULE: &[&[Test]] = &[
 ];
 
 /// Tests in which the module takes all of its locks, and in which sessions, probes and readers
-/// come and go: they also run where the kernel checks locks, contexts and RCU, at each merge.
+/// come and go: the quick ones also run where the kernel checks locks, contexts and RCU, at each
+/// merge.
 const CORE: &[&[Test]] = &[
     attach::TESTS,
     mappings::TESTS,
@@ -259,11 +260,12 @@ fn listed(test: &Test) -> String {
         tests.any(|other| other.name == test.name)
     };
     let is_of_the_module = is_in(OF_THE_MODULE);
+    let is_quick = test.limit_s <= SLOW_S;
     let tags = [
         ("two-cpus", TWO_CPUS.contains(&test.name)),
         ("module", is_of_the_module),
-        ("quick", is_of_the_module && test.limit_s <= SLOW_S),
-        ("core", is_in(CORE)),
+        ("quick", is_of_the_module && is_quick),
+        ("core", is_in(CORE) && is_quick),
         ("memory", MEMORY.contains(&test.name)),
         ("stock-only", STOCK_ONLY.contains(&test.name)),
         ("in-parts", is_in_parts(test.name)),

@@ -23,7 +23,7 @@ tests![
     returns_of_listed_threads_alone_are_traced,
     children_are_followed,
     children_of_a_thread_are_followed,
-    more_threads_than_ever_fit_are_followed: 120,
+    more_threads_than_ever_fit_are_followed: 180,
     users_and_names_are_picked_at_the_hit,
     one_control_group_pays_for_its_probe,
     who_moves_between_groups_is_seen_to,

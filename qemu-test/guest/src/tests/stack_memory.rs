@@ -26,7 +26,7 @@ impl HugePages {
 
     fn new(count: u32) -> HugePages {
         let pages = HugePages(Setting::new(Self::FILE, &count.to_string()));
-        // Memory may be in pieces.
+        // In a guest that was not booted with them, memory may be in pieces.
         let are_there = || {
             let _ = fs::write("/proc/sys/vm/drop_caches", "3");
             let _ = fs::write("/proc/sys/vm/compact_memory", "1");
