@@ -207,7 +207,9 @@ make_payload() {
 
 LOG=$kernel.log
 if [ "${2:-}" = cached ]; then
-    [ -e "$kernel" ] && is_current || exit 0
+    [ -e "$kernel" ] || exit 0
+    lock "$kernel.lock"
+    is_current || make_guest
     echo "$kernel"
     make_payload
     exit 0

@@ -66,7 +66,7 @@ run() { # target
     found=build/fuzz/corpus/$1
     mkdir -p "$found" "build/fuzz/artifacts/$1"
     if ! "$programs/$1" "$found" "fuzz/corpus/$1" -max_total_time="$seconds" \
-        -rss_limit_mb=2048 -malloc_limit_mb=1536 -timeout=10 -print_final_stats=1 \
+        -rss_limit_mb=2048 -malloc_limit_mb=1536 -timeout=60 -print_final_stats=1 \
         -artifact_prefix="build/fuzz/artifacts/$1/" >"build/fuzz/$1.log" 2>&1; then
         tail -n 12 "build/fuzz/$1.log" >&2
         say "$1: a promise is broken: see build/fuzz/artifacts/$1"

@@ -90,6 +90,20 @@ lock() { # file
     flock -n 9 || { say "waiting for another build of the same"; flock 9; }
 }
 
+# What a payload is made of, as it is in the work tree.
+sources() {
+    set -- Kbuild Cargo.lock Cargo.toml include kmod common userland qemu-test \
+        ':!qemu-test/mutants' ':!*.md'
+    (cd "$PROJECT" && git ls-files -z -co --exclude-standard -- "$@" | sort -zu |
+        xargs -0 sha256sum 2>/dev/null) | digest
+}
+
+# Whether build/payload is of the sources as they are.
+need_payload() {
+    [ "$(cat "$PROJECT/build/payload/sources" 2>/dev/null)" = "$(sources)" ] ||
+        die "build/payload is of other sources than those here; run: make payload image"
+}
+
 # Short name for a text: part of the cache's keys.
 digest() { sha256sum | cut -c1-12; }
 

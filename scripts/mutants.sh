@@ -27,7 +27,8 @@ results=$mutants/RESULTS.md
 work=$PROJECT/build/mutants
 runner=build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
 # What a result is of: the module, the tests, and what these start.
-parts="kmod common userland qemu-test/guest qemu-test/victims"
+parts="Kbuild Cargo.lock kmod common userland qemu-test/guest qemu-test/victims
+    qemu-test/init qemu-test/markers.rs"
 
 usage() { sed -n '4,14s/^# \{0,3\}//p' "$0" >&2; die "$@"; }
 
@@ -132,6 +133,7 @@ if [ "$verb" != build ]; then
     for file in "$runner" build/payload/nsprobe-guest-test build/payload/nsprobe build/payload/init; do
         [ -e "$file" ] || die "there is no build ($file is missing); run: make payload image"
     done
+    need_payload
     setpriv --version >/dev/null 2>&1 || need_tools setpriv:util-linux
 fi
 [ "$jobs" = 1 ] || export SMP="${SMP:-1}"
@@ -143,12 +145,13 @@ release=$(cat "$sdk/kver")
 source=/usr/src/nsprobe-kernel
 cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$sdk/root$source/.config")
 
-# The sources and the mutants as they are now: the work tree may change during a run.
+# The sources, the mutants and the build as they are now: the work tree may change during a run.
 snapshot() {
-    rm -rf "$work/source"
+    rm -rf "$work/source" "$work/payload"
     mkdir -p "$work/source"
     cp -R Kbuild kmod common "$mutants" "$work/source"
     definitions=$work/source/mutants
+    [ "$verb" = build ] || cp -al build/payload "$work/payload"
 }
 
 # Builds a mutant, or the module as it is for "baseline", in this job's own tree.
@@ -167,20 +170,20 @@ build() { # job id
         (cd "$work/source" && find kmod common -type d) | (mkdir -p "$job/changed" && cd "$job/changed" && xargs mkdir -p)
         changed=$(mutants_awk apply -v root="$work/source" -v out="$job/changed" -v id="$2") ||
             { say "$changed"; return 69; }
-        for file in $changed; do cp "$job/changed/$file" "$tree/$file"; done
+        for file in $changed; do cp "$job/changed/$file" "$tree/$file" || return 69; done
     fi
     "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" "$tree" \
         make -s -C "$source" M="$tree" MO="$job/objects" CC="$cc" KERNELRELEASE="$release" \
         KRUSTFLAGS="-Awarnings -Cdebuginfo=0" modules >"$job/build.log" 2>&1 9>&- || return 1
-    cp "$job/objects/kmod/nsprobe.ko" "$job/nsprobe.ko"
+    cp "$job/objects/kmod/nsprobe.ko" "$job/nsprobe.ko" || return 69
 }
 
-# The current build with this job's module in place of its own. Links, as it is large.
+# The build with this job's module in place of its own. Links, as it is large.
 payload() { # job
-    rm -rf "$work/$1/payload"
-    cp -al "$PROJECT/build/payload" "$work/$1/payload"
-    rm -f "$work/$1/payload/nsprobe.ko"
-    cp "$work/$1/nsprobe.ko" "$work/$1/payload/nsprobe.ko"
+    rm -rf "$work/$1/payload" &&
+        cp -al "$work/payload" "$work/$1/payload" &&
+        rm -f "$work/$1/payload/nsprobe.ko" &&
+        cp "$work/$1/nsprobe.ko" "$work/$1/payload/nsprobe.ko" || return 69
 }
 
 # ---- one boot
@@ -200,15 +203,40 @@ lost_race() { # kernel.log
         }' "$1"
 }
 
+# Whether what the runner says is the kernel's trouble: it begins with a reason of the markers.
+is_of_the_kernel() { # trouble
+    awk -v trouble="$1" '{ text = text $0 }
+        END {
+            while (!found && match(text, /marker\( *"[^"]*", *"[^"]*"/)) {
+                reason = substr(text, RSTART, RLENGTH - 1)
+                text = substr(text, RSTART + RLENGTH)
+                sub(/.*"/, "", reason)
+                found = index(trouble, reason ": ") == 1
+            }
+            exit !found
+        }' qemu-test/markers.rs
+}
+
+# Trouble that a busy machine may make as well: something has waited for long.
+is_slowness() { # trouble
+    case $1 in
+    'silent for '* | *': '*'soft lockup'* | *'detected stall'* | *'rcu_preempt detected'* | \
+        *'rcu_tasks detected'* | *'blocked for more than'* | *'allocation stall'*) ;;
+    *) return 1 ;;
+    esac
+}
+
 # Runs tests against this job's module: those of a file of names. What failed is in
-# JOB/failed, what passed in JOB/passed. 0: all is well. 1: caught. 69: no result.
+# JOB/failed, what passed in JOB/passed; in JOB/suspects the tests of which a failure may have
+# another cause than the module. 0: all is well. 1: caught. 69: no result.
 boot() { # job tests options
     job=$work/$1 names=$2
-    # A test says nothing before its end.
-    silence=$(awk 'NR == FNR { wanted[$1]; next } $2 in wanted && $3 > most { most = $3 } END { print most + 60 }' \
-        "$names" "$tests")
-    all=$(awk 'NR == FNR { wanted[$1]; next } $2 in wanted { sum += $3 } END { print sum + 120 }' "$names" "$tests")
-    [ "$all" -lt 3600 ] || all=3600
+    "$work/payload/nsprobe-guest-test" --list >"$job/limits" || return 69
+    # A test says nothing before its end, and is looked at behind it.
+    silence=$(awk 'NR == FNR { wanted[$1]; next } $1 in wanted && $2 > most { most = $2 } END { print most + 120 }' \
+        "$names" "$job/limits")
+    all=$(awk 'NR == FNR { wanted[$1]; next } $1 in wanted { sum += $2 } END { print sum + 300 }' "$names" "$job/limits")
+    [ "$all" -lt 7200 ] || all=7200
     for attempt in 1 2 3; do
         status=0
         # shellcheck disable=SC2046,SC2086 # lists of words
@@ -219,6 +247,7 @@ boot() { # job tests options
         logs=$(sed -n 's/^qemu-test: all logs: //p' "$job/runner.log" | tail -n 1)
         if [ "$status" = 69 ] && [ -n "$logs" ] && lost_race "$logs/kernel.log"; then
             say "QEMU has lost a race while the kernel patched its text; once more"
+            status=70
             continue
         fi
         # Nothing of the module's runs before the tests do.
@@ -228,21 +257,29 @@ boot() { # job tests options
     done
     sed -n 's/^ok [0-9]* \([a-z0-9_]*\)$/\1/p' "$job/ktap" | sort -u >"$job/passed"
     sed -n 's/^not ok [0-9]* \([a-z0-9_]*\).*/\1/p' "$job/ktap" | sort -u >"$job/failed"
+    : >"$job/suspects"
     case $status in
     0) return 0 ;;
-    1) [ -s "$job/failed" ] && return 1 ;;
+    1)
+        cp "$job/failed" "$job/suspects"
+        [ ! -s "$job/failed" ] || return 1
+        ;;
     69)
         trouble=$(sed -n 's/^qemu-test: //p' "$job/runner.log" | grep -v '^all logs' | head -n 1)
-        case $trouble in
-        '' | 'QEMU failed') return 69 ;;
-        'not done'* | silent*) trouble="hang: $trouble" ;;
-        *) trouble="kernel: $trouble" ;;
-        esac
         # The test in whose midst it was: the first without a verdict, in their order.
         during=$("$job/payload/nsprobe-guest-test" --list | awk -v done="$job/ktap" '
             BEGIN { while ((getline line < done) > 0) if (split(line, w, " ") && line ~ /^(not )?ok [0-9]/) last[line ~ /^not/ ? w[4] : w[3]] }
             NR == FNR { wanted[$1]; next }
             !found && $1 in wanted && !($1 in last) { print $1; found = 1 }' "$names" -)
+        if is_slowness "$trouble"; then
+            [ -n "$during" ] || return 69
+            echo "$during" >"$job/suspects"
+        fi
+        case $trouble in
+        'silent for '*) trouble="hang: $trouble" ;;
+        *) is_of_the_kernel "$trouble" || return 69
+            trouble="kernel: $trouble" ;;
+        esac
         # Times, addresses and numbers of tasks say nothing to the reader of a table.
         trouble=$(echo "$trouble" | sed 's/\[ *[0-9.]*\]//; s/[|]/ /g; s/  */ /g' | cut -c1-110)
         echo "$trouble${during:+ (in $during)}" >>"$job/failed"
@@ -250,6 +287,26 @@ boot() { # job tests options
         ;;
     esac
     return 69
+}
+
+# A second look at what has caught a mutant: it has to fail again, or to pass with the module as
+# it is whenever it runs. 1: caught. 69: no result.
+confirmed() { # job options
+    job=$work/$1
+    [ -s "$job/suspects" ] || return 1
+    cp "$job/failed" "$job/first" && cp "$job/suspects" "$job/again" || return 69
+    status=0
+    boot "$1" "$job/again" "$2" || status=$?
+    if [ "$status" = 0 ]; then
+        say "it passes once more; three times with the module as it is"
+        { build "$1" baseline && payload "$1"; } || return 69
+        for _ in 1 2 3; do boot "$1" "$job/again" "$2" || return 69; done
+        sed -i 's/$/ (in one of two runs)/' "$job/first"
+    elif [ "$status" != 1 ]; then
+        return 69
+    fi
+    cp "$job/first" "$job/failed" || return 69
+    return 1
 }
 
 # The names of tests that have one of these words in theirs, one a line.
@@ -316,7 +373,7 @@ tests_for() { # id
 
 # The module as it is has to pass what the mutants are judged by.
 baseline() { # boot-options
-    kept=$work/baseline-$commit-${SMP:-2}-$(echo "$1" | tr -c 'a-z0-9\n' -)
+    kept=$work/baseline-$commit-$KVER-${ACCEL:-auto}-${SMP:-2}-${MEMORY:-2G}-$(echo "$1" | tr -c 'a-z0-9\n' -)
     case $commit in *+) rm -f "$kept" ;; esac
     [ -e "$kept" ] || : >"$kept"
     for id in $chosen; do
@@ -327,9 +384,10 @@ baseline() { # boot-options
     say "the module as it is: $(wc -l <"$work/baseline.names") tests ${1:+with $1}"
     status=0
     build 1 baseline || { cat "$work/1/build.log" >&2; die "the module cannot be built"; }
-    payload 1
+    payload 1 || die "the module cannot be copied"
     boot 1 "$work/baseline.names" "$1" || status=$?
-    cat "$work/1/passed" >>"$kept"
+    # One that passes now and then must not come to pass.
+    [ "$status" != 0 ] || cat "$work/1/passed" >>"$kept"
     left=$(grep -vxFf "$kept" "$work/baseline.names" | tr '\n' ' ')
     [ "$status" != 0 ] || [ -n "$left" ] || return 0
     cp "$work/1/ktap" "$work/baseline.ktap"
@@ -353,7 +411,7 @@ one() { # job id
         say "$2: built in $(($(date +%s) - began)) s"
         return 0
     fi
-    payload "$1"
+    payload "$1" || return 69
     options=$(field "$2" 3)
     # shellcheck disable=SC2046
     names_of $(field "$2" 4) >"$work/$1/names"
@@ -363,6 +421,10 @@ one() { # job id
         stage='all tests of the group'
         grep -vxFf "$work/$1/names" "$work/group" >"$work/$1/rest"
         boot "$1" "$work/$1/rest" "$options" || status=$?
+    fi
+    if [ "$status" = 1 ]; then
+        status=0
+        confirmed "$1" "$options" || status=$?
     fi
     took=$(($(date +%s) - began))
     case $status in
@@ -375,7 +437,7 @@ one() { # job id
     esac
     [ "$status" = 1 ] || [ "$(field "$2" 2)" != survives ] || caught="nothing, as it must be ($stage)"
     [ "$status" = 0 ] || [ "$(field "$2" 2)" != survives ] || caught="**A CONTROL, CAUGHT** by $caught"
-    put "$2" "$caught" "$took"
+    put "$2" "$caught" "$took" && echo "$2" >>"$work/done" || return 69
     say "$2: $caught ($took s)"
 }
 
@@ -393,7 +455,7 @@ worker() { # job
 # In braces, so that the shell has read it all when it begins.
 {
     snapshot
-    rm -rf "$work/taken" "$work/undone"
+    rm -rf "$work/taken" "$work/undone" "$work/done"
     mkdir -p "$work/taken"
     group | sort -u >"$work/group"
 
@@ -430,12 +492,17 @@ worker() { # job
     [ "$verb" != build ] || exit 0
     open='' survived=''
     for id in $chosen; do
+        # A row of an earlier commit is none of this run.
+        if ! known "$id" >/dev/null && ! grep -qx "$id" "$work/done" 2>/dev/null; then
+            open="$open $id"
+            continue
+        fi
         case $(grep "^| $id | " "$results" 2>/dev/null || true) in
-        '') open="$open $id" ;;
         *SURVIVED* | *"survived its own tests"* | *"A CONTROL, CAUGHT"*) survived="$survived $id" ;;
         esac
     done
     [ -z "$open" ] || say "not run:$open"
     [ -z "$survived" ] || { say "survived:$survived"; exit 1; }
+    [ -z "$open" ] || exit 69
     exit 0
 }

@@ -6,7 +6,8 @@
 # Inputs:  build/kmod/nsprobe.ko and kver; build/trouble/trouble.ko; nsprobe,
 #          nsprobe-guest-test and nsprobe-victim-panics as `make userland` builds them, or
 #          those of PROFILE=debug; qemu-test/{init,demo,victims}.
-# Outputs: build/payload, whose path is printed.
+# Outputs: build/payload, whose path is printed; in it the file "sources", by which what it was
+#          made of is known again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
@@ -38,4 +39,6 @@ collect qemu-test/init init
 collect qemu-test/demo demo
 
 "$PROJECT/scripts/victims.sh" "$payload/victims"
+sources >"$payload/sources.$$"
+mv "$payload/sources.$$" "$payload/sources"
 echo "$payload"

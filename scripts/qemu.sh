@@ -61,6 +61,8 @@ set -- -device virtio-serial-pci -chardev stdio,id=terminal,signal=off \
 # panic_on_warn, oops=panic: the first trouble ends the run. panic=-1: at once.
 # printk.devkmsg=on: the guest's verdict is not rate limited.
 # hugepages: later, memory may be in too many pieces for two of them.
+# The kernel's watchdogs go by the host's clock, and the host may be busy with other things.
 # The guest ends with whoever started it, even by SIGKILL.
 exec setpriv --pdeathsig KILL qemu-system-x86_64 "$@" -append \
-    "console=ttyS0 panic=-1 panic_on_warn=1 oops=panic printk.devkmsg=on hugepages=2 $append"
+    "console=ttyS0 panic=-1 panic_on_warn=1 oops=panic printk.devkmsg=on hugepages=2 \
+rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.watchdog_thresh=30 $append"

@@ -16,7 +16,7 @@ const WRITTEN: [&[u8]; 2] = [&[0xcc], &[0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8]];
 
 const PAGE: usize = 4096;
 /// What begins on a page may end on the next one.
-const WINDOW: usize = PAGE + 5;
+pub(crate) const WINDOW: usize = PAGE + 5;
 
 /// Where a process's text has what an uprobe writes and its file has not, in words.
 pub(crate) fn breakpoints() -> Vec<String> {
@@ -71,26 +71,28 @@ fn found_in(pid: u32, process: &str) -> Vec<String> {
 
 /// A mapping of a file's text with pages that are the process's own.
 #[derive(Debug, PartialEq, Eq)]
-struct Mapping {
+pub(crate) struct Mapping {
     start: u64,
     end: u64,
-    offset: u64,
-    path: String,
+    pub(crate) offset: u64,
+    pub(crate) path: String,
 }
 
 /// Those of a process, by its folder of /proc.
 fn changed_text(folder: &Path) -> Vec<Mapping> {
-    let smaps = fs::read_to_string(folder.join("smaps"));
-    parse(&smaps.unwrap_or_default())
+    // Names of files are no text of a certain kind.
+    let smaps = fs::read(folder.join("smaps")).unwrap_or_default();
+    parse(&String::from_utf8_lossy(&smaps))
 }
 
-fn parse(smaps: &str) -> Vec<Mapping> {
+/// Those that a text of smaps tells of.
+pub(crate) fn parse(smaps: &str) -> Vec<Mapping> {
     let mut all = Vec::new();
     let mut last = None;
     for line in smaps.lines() {
         if let Some(mapping) = parse_begin(line) {
             last = mapping;
-        } else if let Some(size) = line.strip_prefix("Anonymous:") {
+        } else if let Some(("Anonymous" | "Swap", size)) = line.split_once(':') {
             if size.trim() != "0 kB" {
                 all.extend(last.take());
             }
@@ -119,7 +121,7 @@ fn parse_begin(line: &str) -> Option<Option<Mapping>> {
 
 impl Mapping {
     /// As `map_files` names it: without the zeroes in front that smaps has.
-    fn range(&self) -> String {
+    pub(crate) fn range(&self) -> String {
         format!("{:x}-{:x}", self.start, self.end)
     }
 
@@ -130,9 +132,12 @@ impl Mapping {
         let mut found = Vec::new();
         for at in (0..self.end - self.start).step_by(PAGE) {
             let (mut mapped, mut filed) = ([0; WINDOW], [0; WINDOW]);
-            // Less where the mapping ends, or the file.
-            let mapped_bytes = memory.read_at(&mut mapped, self.start + at).unwrap_or(0);
+            // Less where the mapping ends, or the file; behind its end there is no text.
             let filed_bytes = file.read_at(&mut filed, self.offset + at).unwrap_or(0);
+            if filed_bytes == 0 {
+                continue;
+            }
+            let mapped_bytes = memory.read_at(&mut mapped, self.start + at)?;
             let places = written(&mapped[..mapped_bytes], &filed[..filed_bytes]);
             found.extend(places.into_iter().map(|place| at + place as u64));
         }
@@ -142,7 +147,7 @@ impl Mapping {
 
 /// Where, in the first page of both, the mapped bytes are what an uprobe writes and those of
 /// the file are not.
-fn written(mapped: &[u8], filed: &[u8]) -> Vec<usize> {
+pub(crate) fn written(mapped: &[u8], filed: &[u8]) -> Vec<usize> {
     let length = mapped.len().min(filed.len());
     if mapped[..length] == filed[..length] {
         return Vec::new();
@@ -153,46 +158,4 @@ fn written(mapped: &[u8], filed: &[u8]) -> Vec<usize> {
         WRITTEN.iter().any(is_new)
     };
     (0..length.min(PAGE)).filter(is_new).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_low_mapping_is_named_as_map_files_names_it() {
-        let smaps = "00401000-00402000 r-xp 00001000 fe:00 12   /bin/busybox\n\
-            Size: 4 kB\nAnonymous:             4 kB\n\
-            00402000-00403000 r-xp 00002000 fe:00 12   /bin/busybox\n\
-            Anonymous:             0 kB\n\
-            00403000-00404000 rw-p 00003000 fe:00 12   /bin/busybox\n\
-            Anonymous:             4 kB\n";
-        let all = parse(smaps);
-        assert_eq!(all.len(), 1, "{all:?}");
-        assert_eq!(all[0].range(), "401000-402000");
-        assert_eq!(
-            (all[0].offset, all[0].path.as_str()),
-            (0x1000, "/bin/busybox")
-        );
-    }
-
-    #[test]
-    fn what_an_uprobe_writes_is_seen_and_nothing_else() {
-        let filed = [0x90; WINDOW];
-        let with = |at: usize, bytes: &[u8]| {
-            let mut mapped = filed;
-            mapped[at..at + bytes.len()].copy_from_slice(bytes);
-            written(&mapped, &filed)
-        };
-        let call = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8];
-        assert_eq!(with(7, &[0xcc]), [7]);
-        assert_eq!(with(7, &call), [7]);
-        assert_eq!(with(PAGE - 1, &call), [PAGE - 1]);
-        // The next page's own.
-        assert_eq!(with(PAGE, &[0xcc]), [0; 0]);
-        assert_eq!(with(7, &call[..5]), [0; 0]);
-        assert_eq!(with(7, &[0xe8, 0, 1, 2, 3]), [0; 0]);
-        let breakpoints = [0xcc; WINDOW];
-        assert_eq!(written(&breakpoints, &breakpoints), [0; 0]);
-    }
 }

@@ -210,6 +210,9 @@ const STOCK_ONLY: &[&str] = &[
     "ten_thousand_tasks_are_dumped_in_a_moment",
 ];
 
+/// Tests that need to know the kernel's types.
+const TYPES: &[&str] = &["a_kernel_that_is_locked_down_lets_nothing_be_traced"];
+
 /// Tests that count the kernel's memory. KASAN keeps what was freed for a while, and the
 /// stacks of each allocation for ever.
 const MEMORY: &[&str] = &[
@@ -247,7 +250,7 @@ const SLOW_S: u64 = BUSY * 60;
 
 /// All tests as the runner reads them, a line each: name, limit in seconds, tags.
 pub(crate) fn list() -> Vec<String> {
-    let named = [TWO_CPUS, STOCK_ONLY, MEMORY, IN_PARTS];
+    let named = [TWO_CPUS, STOCK_ONLY, TYPES, MEMORY, IN_PARTS];
     for name in named.into_iter().flatten() {
         assert!(all().any(|test| test.name == *name), "no test: {name}");
     }
@@ -268,6 +271,7 @@ fn listed(test: &Test) -> String {
         ("core", is_in(CORE) && is_quick),
         ("memory", MEMORY.contains(&test.name)),
         ("stock-only", STOCK_ONLY.contains(&test.name)),
+        ("types", TYPES.contains(&test.name)),
         ("in-parts", is_in_parts(test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];

@@ -152,15 +152,21 @@ const CONTROLS: &[Control] = &[
     },
     Control {
         name: "a_stalled_cpu_is_a_failure",
-        append: "rcupdate.rcu_cpu_stall_timeout=3",
-        script: then_wait!("insmod /payload/trouble.ko what=stall"),
+        // Behind the boot, which has stalls of its own when the host is busy.
+        script: then_wait!(
+            "echo 3 >/sys/module/rcupdate/parameters/rcu_cpu_stall_timeout; \
+             insmod /payload/trouble.ko what=stall"
+        ),
         wanted: Wanted::Problem("an RCU reader does not end", "stall"),
         ..CONTROL
     },
     Control {
         name: "a_task_that_hangs_is_a_failure",
-        append: "sysctl.kernel.hung_task_timeout_secs=2 sysctl.kernel.hung_task_sys_info=tasks",
-        script: then_wait!("insmod /payload/trouble.ko what=hang"),
+        append: "sysctl.kernel.hung_task_sys_info=tasks",
+        script: then_wait!(
+            "echo 2 >/proc/sys/kernel/hung_task_timeout_secs; \
+             insmod /payload/trouble.ko what=hang"
+        ),
         wanted: Wanted::Problem("a task hangs in the kernel", "trouble"),
         ..CONTROL
     },

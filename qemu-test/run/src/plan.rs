@@ -6,6 +6,7 @@ use crate::catalogue::{self, Test};
 use crate::controls::Controls;
 use crate::guest::Guest;
 use crate::host::Parts;
+use crate::preflight;
 use crate::shared::Run;
 use crate::suite::Stage;
 use crate::{output, report, Selection, SANITIZE};
@@ -34,6 +35,8 @@ pub(crate) struct Plan<'a> {
     guest: &'a Guest,
     controls: Option<Controls>,
     stages: Vec<Stage>,
+    /// What is not run, and why: a remark of the run.
+    lacks: Option<&'static str>,
     host: Parts,
     /// Guests side by side.
     guests: usize,
@@ -91,14 +94,15 @@ impl Maker<'_> {
         let words: [&OsStr; 2] = ["lockdep".as_ref(), "cached".as_ref()];
         let made = output(&script, &words)?;
         if made.is_empty() {
-            eprintln!("qemu-test: no lockdep stage: make debug-kernel makes its kernel");
             return Ok(None);
         }
         let (image, payload) = made.split_once('\n').context("two folders")?;
+        // Another run may make it anew before this stage begins.
+        let payload = preflight::keep(payload.as_ref(), &self.guest.folder.join("lockdep"))?;
         let tests = self.those(|test| test.has(CORE));
         let mut stage = self.stage("lockdep.", guests, 2, tests);
         stage.guest.image = image.into();
-        stage.guest.payload = payload.into();
+        stage.guest.payload = payload;
         Ok(Some(stage))
     }
 }
@@ -118,6 +122,7 @@ impl Plan<'_> {
             guest,
             controls: None,
             stages: Vec::new(),
+            lacks: None,
             host: Parts::none(&guest.project, &guest.folder),
             guests: selection.guests.unwrap_or(host_cpus.min(GUESTS_MAX)).max(1),
         };
@@ -169,7 +174,11 @@ impl Plan<'_> {
             self.controls = Some(Controls::all());
             // Their CPUs idle most of the time: both wait for grace periods.
             self.stages.push(maker.sanitized(self.guests));
-            self.stages.extend(maker.lockdep(self.guests)?);
+            let lockdep = maker.lockdep(self.guests)?;
+            if lockdep.is_none() {
+                self.lacks = Some("no lockdep stage: make debug-kernel makes its kernel");
+            }
+            self.stages.extend(lockdep);
         }
         Ok(())
     }
@@ -178,6 +187,7 @@ impl Plan<'_> {
     fn stage_alone(&mut self, wanted: &str) {
         let is_wanted = |stage: &Stage| stage.prefix.trim_end_matches('.') == wanted;
         self.stages.retain(is_wanted);
+        self.lacks = None;
         self.host.choose(|_| false);
         self.controls = None;
     }
@@ -190,6 +200,9 @@ impl Plan<'_> {
         }
         self.stages.iter().for_each(|stage| run.plan(stage));
         self.host.plan(&run);
+        if let Some(lacks) = self.lacks {
+            run.results().remark(lacks.into());
+        }
         println!("KTAP version 1\n1..{}", run.results().planned());
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -3,11 +3,12 @@
 //! this a harness that has gone blind would show nothing but success.
 
 use super::{tests, Test};
+use crate::leftovers::{parse, written, WINDOW};
 use crate::module::{self, Module};
 use crate::oracle::{within, Oracle, SOON};
 use crate::processes::code_of;
 use crate::run::{self, Verdict};
-use crate::session::Session;
+use crate::session::{Session, PAGE};
 use crate::sys::Unborn;
 use crate::witness::Witness;
 use crate::{binary, victim};
@@ -26,6 +27,8 @@ tests![
     what_a_test_leaves_in_the_log_and_the_module_is_seen,
     what_cannot_be_undone_is_told_once,
     what_probes_leave_in_text_is_seen,
+    mappings_with_pages_of_their_own_are_found,
+    what_an_uprobe_writes_is_seen_and_nothing_else,
 ];
 
 const fn hidden(name: &'static str, run: fn()) -> Test {
@@ -330,4 +333,46 @@ fn what_probes_leave_in_text_is_seen() {
     drop(witness);
     assert_eq!(oracle.undo(), Vec::<String>::new());
     assert_eq!(oracle.troubles(), Vec::<String>::new());
+}
+
+/// Also those that were swapped out; with addresses as `map_files` has them.
+fn mappings_with_pages_of_their_own_are_found() {
+    let smaps = "00401000-00402000 r-xp 00001000 fe:00 12   /bin/busybox\n\
+        Size: 4 kB\nAnonymous:             4 kB\nSwap:                  4 kB\n\
+        00402000-00403000 r-xp 00002000 fe:00 12   /bin/busybox\n\
+        Anonymous:             0 kB\nSwap:                  0 kB\n\
+        00403000-00404000 rw-p 00003000 fe:00 12   /bin/busybox\n\
+        Anonymous:             4 kB\n\
+        00404000-00405000 r-xp 00004000 fe:00 12   /bin/busybox\n\
+        Anonymous:             0 kB\nSwap:                  4 kB\nSwapPss: 4 kB\n";
+    let all = parse(smaps);
+    let found: Vec<_> = all
+        .iter()
+        .map(|one| (one.range(), one.offset, one.path.as_str()))
+        .collect();
+    let wanted = [(0x401000, 0x1000), (0x404000, 0x4000)];
+    let wanted = wanted.map(|(start, offset)| {
+        let range = format!("{start:x}-{:x}", start + 0x1000);
+        (range, offset, "/bin/busybox")
+    });
+    assert_eq!(found, wanted);
+}
+
+fn what_an_uprobe_writes_is_seen_and_nothing_else() {
+    let filed = [0x90; WINDOW];
+    let with = |at: usize, bytes: &[u8]| {
+        let mut mapped = filed;
+        mapped[at..at + bytes.len()].copy_from_slice(bytes);
+        written(&mapped, &filed)
+    };
+    let call = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8];
+    assert_eq!(with(7, &[0xcc]), [7]);
+    assert_eq!(with(7, &call), [7]);
+    assert_eq!(with(PAGE - 1, &call), [PAGE - 1]);
+    // The next page's own.
+    assert_eq!(with(PAGE, &[0xcc]), [0; 0]);
+    assert_eq!(with(7, &call[..5]), [0; 0]);
+    assert_eq!(with(7, &[0xe8, 0, 1, 2, 3]), [0; 0]);
+    let breakpoints = [0xcc; WINDOW];
+    assert_eq!(written(&breakpoints, &breakpoints), [0; 0]);
 }
