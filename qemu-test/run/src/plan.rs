@@ -172,8 +172,8 @@ impl Plan<'_> {
         self.host.choose(|part| !is_quick || part == "host.check");
         if !is_quick {
             self.controls = Some(Controls::all());
-            // Their CPUs idle most of the time: both wait for grace periods.
-            self.stages.push(maker.sanitized(self.guests));
+            // Their CPUs idle two thirds of the time, in which they wait for grace periods.
+            self.stages.push(maker.sanitized(self.guests + 1));
             let lockdep = maker.lockdep(self.guests)?;
             if lockdep.is_none() {
                 self.lacks = Some("no lockdep stage: make debug-kernel makes its kernel");
