@@ -32,7 +32,14 @@ struct Bystander(Child);
 impl Bystander {
     fn new() -> Bystander {
         let sleep = Command::new("sleep").arg("1000").spawn();
-        Bystander(sleep.expect("sleep is there"))
+        let sleep = Bystander(sleep.expect("sleep is there"));
+        // What it takes as it starts is not asked for by the module: for want of that the
+        // kernel may end it.
+        let call = format!("/proc/{}/syscall", sleep.0.id());
+        let sleeping = format!("{} ", libc::SYS_clock_nanosleep);
+        let is_asleep = || fs::read_to_string(&call).is_ok_and(|call| call.starts_with(&sleeping));
+        assert!(within(Duration::from_secs(20), is_asleep), "no sleep");
+        sleep
     }
 }
 
