@@ -9,6 +9,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSection, ObjectSegment};
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 /// Numbers that look random (Steele, Lea, Flood: splitmix64).
@@ -33,6 +34,7 @@ pub(crate) fn choose(file: &Path, count: usize, dice: &mut Dice) -> BTreeSet<u64
     let bytes = read(file);
     let elf = object::File::parse(&*bytes).expect("Debian's files are ELF");
     let functions = functions(&elf);
+    assert!(!functions.is_empty(), "{}: no frames", file.display());
     let mut chosen = BTreeSet::new();
     // Some are drawn twice.
     for _ in 0..2 * count {
@@ -52,9 +54,22 @@ fn read(file: &Path) -> Vec<u8> {
     fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
+/// The offsets of all code that a file has unwind rows for in its `.eh_frame`, if it has one.
+pub(crate) fn with_rows(file: &Path) -> Vec<Range<u64>> {
+    let bytes = read(file);
+    let elf = object::File::parse(&*bytes).expect("Debian's files are ELF");
+    let ranges = functions(&elf).into_iter().filter_map(|(address, code)| {
+        let start = offset(&elf, address)?;
+        Some(start..start + code.len() as u64)
+    });
+    ranges.collect()
+}
+
 /// The functions that the file tells the frames of.
 fn functions<'a>(elf: &object::File<'a>) -> Vec<Function<'a>> {
-    let section = elf.section_by_name(".eh_frame").expect("it has frames");
+    let Some(section) = elf.section_by_name(".eh_frame") else {
+        return Vec::new();
+    };
     let data = section.data().expect("in the file");
     let mut frames = EhFrame::new(data, LittleEndian);
     frames.set_address_size(8);

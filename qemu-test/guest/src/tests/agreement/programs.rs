@@ -20,7 +20,6 @@ const PLAIN: Program = Program {
     prepare: || {},
     least: 0,
     early: 0,
-    cut: 0,
 };
 
 /// Small programs in C.
@@ -251,8 +250,6 @@ pub(super) const CPP_AND_RUST: &[Program] = &[
         // How often it tells its progress.
         is_steadied: true,
         prepare: forget_packages,
-        // Destructors of libraries are called by code that has no rows; gdb guesses there.
-        cut: 12,
         files: &[
             ("/usr/lib/x86_64-linux-gnu/libapt-pkg.so.7.0", 4000),
             (LIBSTDCPP, 3000),
