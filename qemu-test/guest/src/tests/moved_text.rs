@@ -2,6 +2,7 @@
 //! Promise: whatever a program does to the mappings of its code, the probes in it do it no harm
 //! and count what the kernel's own count.
 
+use super::short_of_memory::in_one_piece;
 use super::tests;
 use crate::binary;
 use crate::module::Module;
@@ -15,7 +16,6 @@ use nsprobe_common::abi::{self, Probe};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 tests![
     code_that_is_moved_and_changed_is_counted_as_the_kernel_counts,
@@ -192,9 +192,7 @@ fn code_in_a_huge_page_is_probed_and_is_one_again() {
     };
     let mut calls = 0;
     for round in 0..3 {
-        // Memory may be in pieces for a moment.
-        let collapsed = within(Duration::from_secs(60), || {
-            let _ = fs::write("/proc/sys/vm/compact_memory", "1");
+        let collapsed = in_one_piece(|| {
             calls = victim.order("1 collapse");
             is_huge(victim.pid(), &file)
         });

@@ -5,7 +5,7 @@
 use super::tests;
 use crate::group::Group;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::{errno, probe_at, size, Session};
 use crate::sys;
 use crate::victim::Victim;
@@ -182,6 +182,19 @@ pub(super) fn number(file: &str, word: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(word));
     let number = line.and_then(|line| line.split_whitespace().next());
     number.and_then(|number| number.parse().ok()).expect(word)
+}
+
+/// Waits for what needs 2 MB of memory in one piece. Only where there is none, the kernel is
+/// asked to move all its memory together: that may take it minutes.
+pub(super) fn in_one_piece(mut is_done: impl FnMut() -> bool) -> bool {
+    const WITHOUT_MOVING: Duration = Duration::from_secs(2);
+    if within(WITHOUT_MOVING, &mut is_done) {
+        return true;
+    }
+    println!("memory is in pieces: moved together");
+    fs::write("/proc/sys/vm/drop_caches", "3").expect("root");
+    fs::write("/proc/sys/vm/compact_memory", "1").expect("root");
+    within(SOON, is_done)
 }
 
 fn available() -> u64 {
