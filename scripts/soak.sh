@@ -80,15 +80,16 @@ folder=$PROJECT/build/soak/$tree-$SCALE
 mkdir -p "$folder"
 
 # The names of the tests of the module, as the guest's program has them, and of those of failures
-# on purpose where the kernel can make them: no test is skipped here. KASAN keeps what was
-# freed, so that tests which count the kernel's memory mean nothing with it; and debug kernels
-# have no descriptions of their types.
+# on purpose where the kernel can make them: no test is skipped here. KASAN and KFENCE keep what
+# was freed, so that tests which count the kernel's memory mean nothing with them; lockdep finds a
+# circle of the kernel's own where a group's disk is limited; and debug kernels have no
+# descriptions of their types.
 module_tests() { # boot
     tags=module not=-
     case $1 in
-    lockdep) tags='module|faults' not='types' ;;
+    lockdep) tags='module|faults' not='limited-disk|types' ;;
     kasan) tags='module|faults' not='memory|stock-only|types' ;;
-    sanitize) not=stock-only ;;
+    sanitize) not='memory|stock-only' ;;
     esac
     build/payload/nsprobe-guest-test --list | awk -v wanted="(^|,)($tags)(,|$)" \
         -v not="(^|,)($not)(,|$)" '$3 ~ wanted && $3 !~ not { print $1 }'
@@ -107,7 +108,7 @@ set_boot() { # boot
     # Programs do the same twice where they have the one CPU.
     whole) cpus=1 silence=9000 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
     whole-2) silence=9000 && { is_smoke || options='--append NSPROBE_WHOLE=1'; } ;;
-    sanitize) options=--sanitize cpus=4 memory=192M ;;
+    sanitize) options=--sanitize cpus=4 memory=512M ;;
     lockdep | kasan)
         [ -x scripts/debug-kernel.sh ] || return 1
         # Built before: here it would take longer than many a part.
@@ -127,7 +128,7 @@ describe() { # boot
     plain | whole-2) echo '2 CPUs, 2 GB' ;;
     preempt) echo '2 CPUs, 2 GB, preempt=full' ;;
     whole) echo '1 CPU, 2 GB' ;;
-    sanitize) echo '4 CPUs, 192 MB, KFENCE, slab debugging, page poisoning' ;;
+    sanitize) echo '4 CPUs, 512 MB, KFENCE, slab debugging, page poisoning' ;;
     lockdep) echo '2 CPUs, 2 GB, debug kernel with lockdep' ;;
     kasan) echo '2 CPUs, 2 GB, debug kernel with KASAN' ;;
     esac

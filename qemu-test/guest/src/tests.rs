@@ -213,6 +213,14 @@ const STOCK_ONLY: &[&str] = &[
 /// Tests that need to know the kernel's types.
 const TYPES: &[&str] = &["a_kernel_that_is_locked_down_lets_nothing_be_traced"];
 
+/// Tests that limit how often a group reads a disk. Stock lockdep finds a circle of locks in
+/// that alone: `blkg_conf_prep` allocates memory of each CPU with `blkcg_mutex` held, which
+/// reclaim may wait for.
+const LIMITED_DISK: &[&str] = &[
+    "a_session_goes_while_stacks_wait_and_the_module_stays",
+    "stacks_that_wait_beyond_the_last_end_with_a_fault",
+];
+
 /// Tests that count the kernel's memory. KASAN keeps what was freed for a while, and the
 /// stacks of each allocation for ever.
 const MEMORY: &[&str] = &[
@@ -250,7 +258,7 @@ const SLOW_S: u64 = BUSY * 60;
 
 /// All tests as the runner reads them, a line each: name, limit in seconds, tags.
 pub(crate) fn list() -> Vec<String> {
-    let named = [TWO_CPUS, STOCK_ONLY, TYPES, MEMORY, IN_PARTS];
+    let named = [TWO_CPUS, STOCK_ONLY, LIMITED_DISK, TYPES, MEMORY, IN_PARTS];
     for name in named.into_iter().flatten() {
         assert!(all().any(|test| test.name == *name), "no test: {name}");
     }
@@ -271,6 +279,7 @@ fn listed(test: &Test) -> String {
         ("core", is_in(CORE) && is_quick),
         ("memory", MEMORY.contains(&test.name)),
         ("stock-only", STOCK_ONLY.contains(&test.name)),
+        ("limited-disk", LIMITED_DISK.contains(&test.name)),
         ("types", TYPES.contains(&test.name)),
         ("in-parts", is_in_parts(test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
