@@ -17,6 +17,20 @@ const MAP_TYPE_ARRAY: u64 = 2;
 const PROG_TYPE_KPROBE: u64 = 2;
 const SET_BPF: u64 = 0x4004_2408;
 
+/// An event of this process that counts nothing, until it is dropped. With it the kernel's
+/// switch for perf's events of processes stays on as those of tests come and go: it is in the
+/// scheduler's own text, which a guest of several CPUs shall not patch (`init` says why).
+pub(crate) fn stays_switched_on() -> OwnedFd {
+    const SOFTWARE: u64 = 1;
+    const DUMMY: u64 = 9;
+    const DISABLED: u64 = 1;
+    let mut attributes = [0; 9];
+    attributes[0] = SOFTWARE | (size_of_val(&attributes) as u64) << 32;
+    attributes[1] = DUMMY;
+    attributes[5] = DISABLED;
+    sys::perf_event(&attributes, std::process::id()).expect("root may")
+}
+
 /// One of a process at a place; gone with the value.
 pub(crate) struct PerfEvent {
     event: File,

@@ -4,7 +4,7 @@
 use crate::oracle::Oracle;
 use crate::queue::Record;
 use crate::tests::Test;
-use crate::{cpu, figures, sys};
+use crate::{cpu, figures, perf_event, sys};
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
@@ -93,6 +93,7 @@ pub(crate) fn all(tests: impl Iterator<Item = &'static Test>, mut manner: Manner
     if let Some(count) = manner.planned {
         println!("1..{count}");
     }
+    let _event = perf_event::stays_switched_on();
     let mut oracle = Oracle::new();
     if let Some(patience) = manner.patience {
         (oracle.going, oracle.undoing) = (patience, patience);
