@@ -103,12 +103,17 @@ fn both(session: &TaskSession, group: &Group) -> Both {
 
 /// Asserts that both grew alike, but for a hundredth; in seconds, how much at least.
 fn grew_alike(name: &str, before: &Both, after: &Both) -> f64 {
+    grew_nearly_alike(name, before, after, 0.01)
+}
+
+/// Asserts that both grew alike, but for a part; in seconds, how much at least.
+fn grew_nearly_alike(name: &str, before: &Both, after: &Both, part: f64) -> f64 {
     let seconds = |then: u64, now: u64| (now as f64 - then as f64) / 1e9;
     let kept = seconds(before.kept_ns, after.kept_ns);
     let least = seconds(*before.usage_ns.end(), *after.usage_ns.start());
     let most = seconds(*before.usage_ns.start(), *after.usage_ns.end());
     println!("{name}: {kept:.3} s kept, {least:.3} to {most:.3} s used");
-    let fits = least * 0.99 <= kept && kept <= most * 1.01;
+    let fits = least * (1.0 - part) <= kept && kept <= most * (1.0 + part);
     assert!(fits, "{name}: {kept} s kept, {least} to {most} s used");
     least
 }
@@ -213,8 +218,10 @@ fn a_task_that_never_gives_up_its_cpu_is_counted() {
 
 /// It is moved as it runs, with no switch in between at which it could be counted.
 fn a_task_that_is_moved_while_it_runs_is_counted_by_group() {
-    // Of each stay the kernel counts up to a tick for the next group: little of a second.
     const STAY: Duration = Duration::from_secs(1);
+    // What a task ran since the last tick before it is moved the kernel counts for the next
+    // group: little of the two stays in each, but some ticks of a busy machine are late.
+    const LATE_TICKS: f64 = 0.1;
     let _module = Module::load();
     let groups = ["nsprobe-here", "nsprobe-there"].map(Group::new);
     let words = ["-c", "1", "sh", "-c", "while :; do :; done"];
@@ -226,11 +233,20 @@ fn a_task_that_is_moved_while_it_runs_is_counted_by_group() {
         group.take(moved.pid());
         std::thread::sleep(STAY);
     }
+    let (mut kept_ns, mut least_ns, mut most_ns) = (0, 0, 0);
     for (group, before) in groups.iter().zip(&before) {
         let name = group.folder.display().to_string();
-        let ran = grew_alike(&name, before, &both(&session, group));
+        let after = both(&session, group);
+        let ran = grew_nearly_alike(&name, before, &after, LATE_TICKS);
         assert!(ran > 0.2, "{name} has hardly run: {ran} s");
+        let (from, to) = (before.usage_ns.clone(), after.usage_ns.clone());
+        kept_ns += after.kept_ns - before.kept_ns;
+        least_ns += to.start() - from.end();
+        most_ns += to.end() - from.start();
     }
+    // Of both together it is as exact as ever.
+    let fits = least_ns / 100 * 99 <= kept_ns && kept_ns <= most_ns / 100 * 101;
+    assert!(fits, "{kept_ns} ns kept, {least_ns} to {most_ns} ns used");
 }
 
 fn time_without_a_row_is_told() {
