@@ -83,12 +83,12 @@ mkdir -p "$folder"
 # on purpose where the kernel can make them: no test is skipped here. KASAN and KFENCE keep what
 # was freed, so that tests which count the kernel's memory mean nothing with them; lockdep finds a
 # circle of the kernel's own where a group's disk is limited; and debug kernels have no
-# descriptions of their types.
+# descriptions of their types, and no suspend.
 module_tests() { # boot
     tags=module not=-
     case $1 in
-    lockdep) tags='module|faults' not='limited-disk|types' ;;
-    kasan) tags='module|faults' not='memory|stock-only|types' ;;
+    lockdep) tags='module|faults' not='limited-disk|stock-kernel' ;;
+    kasan) tags='module|faults' not='memory|stock-only|stock-kernel' ;;
     sanitize) not='memory|stock-only' ;;
     esac
     build/payload/nsprobe-guest-test --list | awk -v wanted="(^|,)($tags)(,|$)" \

@@ -202,16 +202,19 @@ const CORE: &[&[Test]] = &[
     tasks::TESTS,
 ];
 
-/// Tests of the module for which the guest in which memory is checked has too little of it,
-/// where how long things take means nothing, or whose kernel cannot be suspended.
+/// Tests of the module for which the guest in which memory is checked has too little of it, or
+/// where how long things take means nothing.
 const STOCK_ONLY: &[&str] = &[
     "a_suspend_that_freezes_all_tasks_loses_no_hit",
     "forks_go_on_while_thousands_are_attached",
     "ten_thousand_tasks_are_dumped_in_a_moment",
 ];
 
-/// Tests that need to know the kernel's types.
-const TYPES: &[&str] = &["a_kernel_that_is_locked_down_lets_nothing_be_traced"];
+/// Tests that need what debug kernels do not have: descriptions of their types, and suspend.
+const STOCK_KERNEL: &[&str] = &[
+    "a_kernel_that_is_locked_down_lets_nothing_be_traced",
+    "a_suspend_that_freezes_all_tasks_loses_no_hit",
+];
 
 /// Tests that limit how often a group reads a disk. Stock lockdep finds a circle of locks in
 /// that alone: `blkg_conf_prep` allocates memory of each CPU with `blkcg_mutex` held, which
@@ -258,7 +261,14 @@ const SLOW_S: u64 = BUSY * 60;
 
 /// All tests as the runner reads them, a line each: name, limit in seconds, tags.
 pub(crate) fn list() -> Vec<String> {
-    let named = [TWO_CPUS, STOCK_ONLY, LIMITED_DISK, TYPES, MEMORY, IN_PARTS];
+    let named = [
+        TWO_CPUS,
+        STOCK_ONLY,
+        LIMITED_DISK,
+        STOCK_KERNEL,
+        MEMORY,
+        IN_PARTS,
+    ];
     for name in named.into_iter().flatten() {
         assert!(all().any(|test| test.name == *name), "no test: {name}");
     }
@@ -280,7 +290,7 @@ fn listed(test: &Test) -> String {
         ("memory", MEMORY.contains(&test.name)),
         ("stock-only", STOCK_ONLY.contains(&test.name)),
         ("limited-disk", LIMITED_DISK.contains(&test.name)),
-        ("types", TYPES.contains(&test.name)),
+        ("stock-kernel", STOCK_KERNEL.contains(&test.name)),
         ("in-parts", is_in_parts(test.name)),
         ("faults", is_in(&[fault_injection::TESTS])),
     ];

@@ -448,21 +448,20 @@ fn probes_are_attached_or_not() {
         state.session.only(&[pid]).expect("nothing fails");
         (state, ids)
     };
-    let filter = |(state, _): &mut (Attached, [u32; 2])| {
-        let done = state.session.filter(&mut wanted.clone());
+    let filter = |(state, _): &mut (Attached, [u32; 2])| state.session.filter(&mut wanted.clone());
+    let look = |_: &(Attached, [u32; 2]), done: &std::io::Result<()>| {
         let breakpoints = [&other, &watch.victim].map(|one| {
             let is_restored = one.borrow().text_is_restored(watch.place());
             !is_restored
         });
         assert_eq!(breakpoints, [done.is_err(), done.is_ok()], "{done:?}");
-        done
     };
     let check = |(state, _): (Attached, _)| {
         other.borrow_mut().call(3);
         assert_eq!(Records::of(&state.session).hits.len(), 0);
         state.check(&watch);
     };
-    watch.each("FILTER", 8, of_other, filter, check);
+    watch.each_looked_at("FILTER", 8, of_other, filter, look, check);
 }
 
 const TASKS: Tasks = Tasks {

@@ -127,11 +127,25 @@ impl Watch {
         request: impl Fn(&mut S) -> io::Result<T>,
         check: impl Fn(S),
     ) {
+        self.each_looked_at(what, least, make, request, |_, _| (), check);
+    }
+
+    /// As `each`; `look` sees the state behind each request, when nothing is to fail any more.
+    pub(super) fn each_looked_at<S, T>(
+        &self,
+        what: &str,
+        least: u32,
+        make: impl Fn() -> S,
+        request: impl Fn(&mut S) -> io::Result<T>,
+        look: impl Fn(&S, &io::Result<T>),
+        check: impl Fn(S),
+    ) {
         let mut failed = 0;
         for n in 1..MOST {
             let mut state = make();
             let before = descriptors();
             let (result, was_hit) = self.faults.nth(n, || request(&mut state));
+            look(&state, &result);
             if let Err(error) = &result {
                 let number = error.raw_os_error();
                 let is_told = [Some(libc::ENOMEM), Some(libc::EFAULT)].contains(&number);
@@ -139,6 +153,7 @@ impl Watch {
                 assert_eq!(descriptors(), before, "{what}, {n}: descriptors");
                 failed += 1;
                 let again = request(&mut state);
+                look(&state, &again);
                 assert!(again.is_ok(), "{what}, {n}, again: {:?}", again.err());
             }
             drop(result);
