@@ -279,7 +279,11 @@ fn rows_agree_with_the_evaluation_of_all_libraries() {
         nsprobe_needs::lacking(format_args!("{} programs are too few", files.len()));
     }
     let (mut count, mut empty, mut rows, mut without) = (0, 0, 0, 0);
-    for path in files.iter().take(limit) {
+    for path in &files {
+        // Those that are empty show nothing.
+        if count - empty == limit as u64 {
+            break;
+        }
         count += 1;
         match compare(path) {
             Some((compared, untold)) => {
