@@ -32,7 +32,7 @@ RUN := $(BIN)/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
+.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak debug-kernel mutants neighbours demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -79,6 +79,9 @@ debug-kernel: ## The kernels that look for bugs, for parts of soak (once; long)
 
 mutants: payload image ## Which broken modules the tests catch (ID=…, JOBS=2)
 	@scripts/mutants.sh --jobs $(JOBS) $(ID)
+
+neighbours: payload ## Ordinary programs of Debian's, alone and traced (long; goes on where it stopped)
+	@scripts/neighbours.sh
 
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo
