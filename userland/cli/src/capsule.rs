@@ -19,7 +19,7 @@ use convert::named;
 use generated::GeneratedNames;
 use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd};
 use nsprobe_capsule::{Contents, Reader, RestKey};
-use nsprobe_symbolize::{escaped, KernelSymbol};
+use nsprobe_symbolize::{counted, escaped, KernelSymbol};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -106,21 +106,22 @@ impl Capsule {
         let Some(summary) = &contents.summary else {
             say(&format!(
                 "the recording did not end orderly: its last hits may be missing, and how many \
-                 is not known; {} are there",
-                contents.hits
+                 is not known; it has {}",
+                counted(contents.hits, "hit")
             ));
             return false;
         };
         if summary.unwritten > 0 {
             say(&format!(
-                "{} hits are not in the capsule: there was no room for them",
-                summary.unwritten
+                "{} not in the capsule: there was no room",
+                counted(summary.unwritten, "hit")
             ));
         }
         let there = summary.received.saturating_sub(summary.unwritten);
         if contents.hits != there {
             say(&format!(
-                "{there} hits were written, but {} are there",
+                "{} written, but {} in the capsule",
+                counted(there, "hit"),
                 contents.hits
             ));
         } else if contents.end.is_none() {
@@ -136,7 +137,7 @@ impl Capsule {
             say(&format!("{path}: {damage}"));
         }
         if let Some(more @ 1..) = damages.len().checked_sub(DAMAGES_SHOWN) {
-            say(&format!("{path}: and {more} more such places"));
+            say(&format!("{path}: and {} like these", counted(more, "more place")));
         }
     }
 }

@@ -16,7 +16,7 @@ use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_plan::syntax::Assignment;
 use nsprobe_plan::{Code, Sink};
 use nsprobe_probes::{is_jump_note, Probe, Probes, Refused, Wish};
-use nsprobe_symbolize::FileOffset;
+use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
 use nsprobe_worker::{Limits, Worker};
 use parsed::Parsed;
@@ -231,9 +231,9 @@ impl<'a> Planner<'a> {
         let files = self.target.open(name)?;
         if files.len() > 1 {
             self.planned.notes.push(format!(
-                "{} has {} files called {name}: all are probed",
-                self.target.describe(),
-                files.len()
+                "{name} stands for {} of {}: all are probed",
+                counted(files.len(), "file"),
+                self.target.describe()
             ));
         }
         let mut indices = Vec::new();

@@ -10,7 +10,7 @@ use libnsprobe::common::record::{
     Hit, Lost, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
 };
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::{escaped, KernelSymbol, SourceFrame};
+use nsprobe_symbolize::{counted, escaped, KernelSymbol, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;
 
@@ -228,8 +228,8 @@ pub(crate) fn off(out: &mut impl Write, off: &OffRecord, label: &str, start_ns: 
 /// A sentence on a probe that was turned off.
 pub(crate) fn turned_off(off: &OffRecord, label: &str) -> String {
     format!(
-        "{label} was turned off: it was hit more than {} times a second (--runaway)",
-        off.limit
+        "{label} was turned off: it was hit more than {} a second (--runaway)",
+        counted(off.limit, "time")
     )
 }
 
@@ -239,8 +239,8 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
     time(out, lost.time_ns, start_ns)?;
     writeln!(
         out,
-        "lost {} records since {}.{:06}: the ring was full",
-        lost.count,
+        "lost {} since {}.{:06}: the ring was full",
+        counted(lost.count, "record"),
         first_us / 1_000_000,
         first_us % 1_000_000
     )

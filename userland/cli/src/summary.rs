@@ -8,7 +8,7 @@ use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
-use nsprobe_symbolize::{escaped, FileOffset};
+use nsprobe_symbolize::{counted, escaped, FileOffset};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 use std::process::ExitCode;
@@ -227,7 +227,7 @@ impl Summary {
         });
         let mut shown: Vec<String> = shown.collect();
         if more > 0 {
-            shown.push(format!("and on {more} more CPUs"));
+            shown.push(format!("and on {}", counted(more, "more CPU")));
         }
         if shown.is_empty() {
             return String::new();
@@ -251,7 +251,8 @@ impl Summary {
         let there = recorded.saturating_sub(self.overwritten);
         (self.received != there).then(|| {
             format!(
-                "{recorded} hits were recorded, but {} came out of the rings",
+                "{} recorded, but {} came out of the rings",
+                counted(recorded, "hit"),
                 self.received
             )
         })
@@ -308,14 +309,15 @@ impl Summary {
         if self.overwritten > 0 {
             writeln!(
                 out,
-                "nsprobe: {} older hits are gone: the rings keep the newest (--ring-size)",
-                self.overwritten
+                "nsprobe: {} overwritten: the rings keep the newest (--ring-size)",
+                counted(self.overwritten, "older hit")
             )?;
         }
         let there = total.recorded.saturating_sub(self.overwritten);
         if self.printed < there {
             let more = there - self.printed;
-            writeln!(out, "nsprobe: {more} more recorded hits were not printed")?;
+            let more = counted(more, "more recorded hit");
+            writeln!(out, "nsprobe: {more} not printed")?;
         }
         if total.lost_full > 0 {
             writeln!(
@@ -327,41 +329,44 @@ impl Summary {
         if total.too_deep > 0 {
             writeln!(
                 out,
-                "nsprobe: {} returns were not seen: the kernel follows 64 nested calls; --return \
+                "nsprobe: {} not seen: the kernel follows 64 nested calls; --return \
                  ret sees all",
-                total.too_deep
+                counted(total.too_deep, "return")
             )?;
         }
         let unfollowed: u64 = self.probes.iter().map(|probe| probe.unfollowed).sum();
         if unfollowed > 0 {
             writeln!(
                 out,
-                "nsprobe: of {unfollowed} calls nobody knows when they began: too many were under \
-                 way, or had left without a return"
+                "nsprobe: {} without a known entry: too many calls were under way, or had left \
+                 without a return",
+                counted(unfollowed, "return")
             )?;
         }
         if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
             writeln!(
                 out,
-                "nsprobe: {} changes were made, {} failed, {} were withheld by --max-writes",
-                total.written, total.write_failed, total.write_withheld
+                "nsprobe: {} made, {} failed, {} withheld by --max-writes",
+                counted(total.written, "change"),
+                total.write_failed,
+                total.write_withheld
             )?;
         }
         if self.has_stacks && total.stacks_cut > 0 {
-            writeln!(out, "nsprobe: {} stacks are cut", total.stacks_cut)?;
+            writeln!(out, "nsprobe: {} cut", counted(total.stacks_cut, "stack"))?;
         }
         if self.finished > 0 {
             writeln!(
                 out,
-                "nsprobe: {} stacks met files without unwind rows, and were finished from copies",
-                self.finished
+                "nsprobe: {} finished from copies, as files had no unwind rows yet",
+                counted(self.finished, "stack")
             )?;
         }
         if self.late > 0 {
             writeln!(
                 out,
-                "nsprobe: {} stacks were taken once their pages were there again",
-                self.late
+                "nsprobe: {} taken once the pages were there again",
+                counted(self.late, "stack")
             )?;
         }
         if let Some(line) = self.rows.as_ref().and_then(Report::describe) {
@@ -371,7 +376,7 @@ impl Summary {
             writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
         }
         if let Some(more @ 1..) = self.names.len().checked_sub(FILES_SHOWN) {
-            writeln!(out, "nsprobe: names: and {more} more files")?;
+            writeln!(out, "nsprobe: names: and {}", counted(more, "more file"))?;
         }
         Ok(())
     }
@@ -397,7 +402,11 @@ fn sentence(counters: &Counters) -> String {
         .filter(|(count, _, always)| *count > 0 || *always)
         .map(|(count, name, _)| format!("{count} {name}"))
         .collect();
-    let mut text = format!("{} hits = {}", counters.hits, parts.join(" + "));
+    let mut text = format!(
+        "{} = {}",
+        counted(counters.hits, "hit"),
+        parts.join(" + ")
+    );
     if counters.undecided > 0 {
         text.push_str(&format!(
             " ({} of those not matching, since a value could not be read)",

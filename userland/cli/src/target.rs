@@ -8,7 +8,7 @@ use anyhow::{bail, Context};
 use libnsprobe::common::abi::FILTER_PIDS_MAX;
 use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nsprobe_symbolize::{escaped, glob_fits, Binary};
+use nsprobe_symbolize::{counted, escaped, glob_fits, Binary};
 use nsprobe_target::{
     open_here, open_in, Container, Containers, Execs, Library, OpenedFile, Process, Running,
     Runtime, Scope,
@@ -349,17 +349,17 @@ fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::
     let pids = container.processes()?;
     if pids.len() > FILTER_PIDS_MAX as usize {
         bail!(
-            "container {} has no pid namespace and no control group of its own and {} processes, of \
+            "container {} has no pid namespace and no control group of its own and {}, of \
              which at most {FILTER_PIDS_MAX} can be traced: choose one with -p",
             container.name(),
-            pids.len()
+            counted(pids.len(), "process")
         );
     }
     notes.push(format!(
-        "container {} has no pid namespace and no control group of its own: its {} present \
-         processes are traced, and none that it starts from now on",
+        "container {} has no pid namespace and no control group of its own: its present {} \
+         can be traced, and none that it starts from now on",
         container.name(),
-        pids.len()
+        counted(pids.len(), "process")
     ));
     Ok(Filter::pids(pids))
 }

@@ -16,6 +16,7 @@ use crate::target::Target;
 use crate::tasks::HitNames;
 use backlog::Backlog;
 use libnsprobe::{Reader, Session, Sink};
+use nsprobe_symbolize::counted;
 use nsprobe_worker::{Limits, Worker};
 use printer::Printer;
 use std::process::ExitCode;
@@ -65,8 +66,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         Ok(match (printer.is_full(), printer.printed()) {
             (false, _) if more => Pace::Again,
             (false, _) => Pace::Wait,
-            (true, 1) => Pace::Enough("1 call was printed".to_owned()),
-            (true, printed) => Pace::Enough(format!("{printed} calls were printed")),
+            (true, printed) => Pace::Enough(format!("{} printed", counted(printed, "call"))),
         })
     })?;
     match ended {

@@ -13,7 +13,7 @@ use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use std::collections::HashMap;
 use std::io::{self, Stdout, Write};
 use std::time::Duration;
@@ -225,8 +225,8 @@ impl Printer {
         let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);
         writeln!(
             self.out,
-            "{title}: {} calls, mean {}, least {}, greatest {}",
-            row.count,
+            "{title}: {}, mean {}, least {}, greatest {}",
+            counted(row.count, "call"),
             self.value(mean),
             self.value(row.least),
             self.value(row.greatest)
@@ -264,7 +264,7 @@ impl Printer {
     }
 
     fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
-        write!(self.out, "{} calls", row.count)?;
+        write!(self.out, "{}", counted(row.count, "call"))?;
         if let Some(summed) = &self.style.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }

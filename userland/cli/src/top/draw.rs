@@ -5,7 +5,7 @@ use super::interval::Interval;
 use super::rows::Row;
 use super::screen::Screen;
 use crate::args::TopSort;
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
@@ -77,7 +77,7 @@ fn summary(screen: &Screen) -> String {
         100 * interval.cpus
     );
     if interval.lost > 0 {
-        text.push_str(&format!("  {} records lost", interval.lost));
+        text.push_str(&format!("  {} lost", counted(interval.lost, "record")));
     }
     if screen.is_paused {
         text.push_str("  [paused]");

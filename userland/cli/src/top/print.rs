@@ -6,6 +6,7 @@ use super::rows::{rows, Choice, Row};
 use crate::columns::{self, Head};
 use crate::json;
 use crate::tasks::PlaceLine;
+use nsprobe_symbolize::counted;
 use serde::Serialize;
 use std::io::{Result, Write};
 
@@ -33,7 +34,7 @@ pub(super) fn table(
         100 * interval.cpus,
         match interval.lost {
             0 => String::new(),
-            lost => format!(", {lost} records of tasks were lost"),
+            lost => format!(", {} of tasks lost", counted(lost, "record")),
         }
     )?;
     let cells: Vec<Vec<String>> = rows(interval, choice)
