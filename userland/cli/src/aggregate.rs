@@ -291,7 +291,7 @@ impl Counting {
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;
-        summary.tell(plan.options.quiet, failure)
+        summary.tell(plan.options.detail(), failure)
     }
 }
 

@@ -136,7 +136,7 @@ fn end(
         _ => tasks::totals(&run.session.task_counters()?),
     };
     let done = recorder.end(&summary, tasks)?;
-    let code = summary.tell(plan.trace.options.quiet, failure)?;
+    let code = summary.tell(plan.trace.options.detail(), failure)?;
     Ok(match tell(plan, received, &done) {
         true => code,
         false => ExitCode::FAILURE,

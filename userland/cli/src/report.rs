@@ -53,7 +53,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     if let Some(mut summary) = summary {
         summary.printed = capsule.contents.hits;
         printer.summary(&summary)?;
-        code = summary.tell(plan.quiet, None)?;
+        code = summary.tell(plan.detail, None)?;
     }
     Ok(match capsule.tell_missing() {
         true => code,

@@ -8,7 +8,7 @@ mod newcomers;
 
 pub(crate) use attach::{Attached, Role, Sinks};
 
-use crate::args::{ProbeOptions, Tasks};
+use crate::args::{Detail, ProbeOptions, Tasks};
 use crate::command::{self, Started, Stopped};
 use crate::names::Threads;
 use crate::probes::{How, Planned, ProbedFile};
@@ -421,6 +421,11 @@ impl ProbeOptions {
     /// What those who parse probed files are made after.
     pub(crate) fn parser(&self) -> Worker {
         Worker::new(self.parsers())
+    }
+
+    /// How much is told on standard error.
+    pub(crate) fn detail(&self) -> Detail {
+        Detail::new(self.quiet, self.verbose)
     }
 
     /// Tells the user something that is no error.

@@ -26,7 +26,7 @@ pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
         summary.late = printer.late();
         summary.finished = finished;
         printer.summary(&summary)?;
-        code = summary.tell(plan.quiet, None)?;
+        code = summary.tell(plan.detail, None)?;
     }
     Ok(match capsule.tell_missing() {
         true => code,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace comes to: its counters, and whether they add up.
 
+use crate::args::Detail;
 use crate::fields::FunctionNames;
 use crate::names::Line;
 use crate::probes::Planned;
@@ -258,15 +259,12 @@ impl Summary {
         })
     }
 
-    /// Tells people, unless they want it quiet, and what went wrong in any case; the
-    /// exit code.
-    pub(crate) fn tell(&self, quiet: bool, failure: Option<String>) -> anyhow::Result<ExitCode> {
-        if !quiet {
-            // At once, so that the command's output does not come in between.
-            let mut text = Vec::new();
-            self.write(&mut text)?;
-            std::io::stderr().write_all(&text)?;
-        }
+    /// Tells people as much as they want, and what went wrong in any case; the exit code.
+    pub(crate) fn tell(&self, detail: Detail, failure: Option<String>) -> anyhow::Result<ExitCode> {
+        // At once, so that the command's output does not come in between.
+        let mut text = Vec::new();
+        self.write(&mut text, detail)?;
+        std::io::stderr().write_all(&text)?;
         let problem = self.problem();
         for error in problem.iter().chain(&failure) {
             eprintln!("nsprobe: {}", escaped(error));
@@ -293,8 +291,24 @@ impl Summary {
         }
     }
 
-    /// Writes it for people.
-    pub(crate) fn write(&self, out: &mut impl Write) -> Result<()> {
+    /// Writes it for people: one line of what there was, and what of it was lost; with
+    /// [`Detail::Verbose`] where all of it came from, too.
+    pub(crate) fn write(&self, out: &mut impl Write, detail: Detail) -> Result<()> {
+        if detail != Detail::Quiet {
+            self.write_total(out)?;
+        }
+        self.write_losses(out)?;
+        if detail == Detail::Verbose {
+            if self.probes.len() > 1 {
+                self.write_probes(out)?;
+            }
+            self.write_sources(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what became of all hits, and what the user asked for beside them.
+    fn write_total(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
         writeln!(
             out,
@@ -303,9 +317,6 @@ impl Summary {
             self.elapsed.as_secs_f64(),
             sentence(&total)
         )?;
-        if self.probes.len() > 1 {
-            self.write_probes(out)?;
-        }
         if self.overwritten > 0 {
             writeln!(
                 out,
@@ -313,17 +324,34 @@ impl Summary {
                 counted(self.overwritten, "older hit")
             )?;
         }
-        let there = total.recorded.saturating_sub(self.overwritten);
-        if self.printed < there {
-            let more = there - self.printed;
-            let more = counted(more, "more recorded hit");
-            writeln!(out, "nsprobe: {more} not printed")?;
+        if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} made, {} failed, {} withheld by --max-writes",
+                counted(total.written, "change"),
+                total.write_failed,
+                total.write_withheld
+            )?;
         }
+        Ok(())
+    }
+
+    /// Writes what is missing in the output, which nobody can do without.
+    fn write_losses(&self, out: &mut impl Write) -> Result<()> {
+        let total = self.total();
         if total.lost_full > 0 {
             writeln!(
                 out,
-                "nsprobe: hits were lost because the rings were full{}: try a larger --ring-size",
+                "nsprobe: {} lost, as the rings were full{}: try a larger --ring-size",
+                counted(total.lost_full, "hit"),
                 self.losses()
+            )?;
+        }
+        if total.turned_away > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} without a row, as the table was full: try more --rows",
+                counted(total.turned_away, "hit")
             )?;
         }
         if total.too_deep > 0 {
@@ -343,17 +371,22 @@ impl Summary {
                 counted(unfollowed, "return")
             )?;
         }
-        if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
-            writeln!(
-                out,
-                "nsprobe: {} made, {} failed, {} withheld by --max-writes",
-                counted(total.written, "change"),
-                total.write_failed,
-                total.write_withheld
-            )?;
-        }
         if self.has_stacks && total.stacks_cut > 0 {
             writeln!(out, "nsprobe: {} cut", counted(total.stacks_cut, "stack"))?;
+        }
+        let failed = self.names.iter().filter(|line| line.is_failure);
+        for line in failed.take(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+        }
+        Ok(())
+    }
+
+    /// Writes how stacks and names were had.
+    fn write_sources(&self, out: &mut impl Write) -> Result<()> {
+        let there = self.total().recorded.saturating_sub(self.overwritten);
+        if let Some(more @ 1..) = there.checked_sub(self.printed) {
+            let more = counted(more, "more recorded hit");
+            writeln!(out, "nsprobe: {more} not printed")?;
         }
         if self.finished > 0 {
             writeln!(
@@ -372,10 +405,11 @@ impl Summary {
         if let Some(line) = self.rows.as_ref().and_then(Report::describe) {
             writeln!(out, "nsprobe: {}", escaped(&line))?;
         }
-        for line in self.names.iter().take(FILES_SHOWN) {
+        let named: Vec<&Line> = self.names.iter().filter(|line| !line.is_failure).collect();
+        for line in named.iter().take(FILES_SHOWN) {
             writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
         }
-        if let Some(more @ 1..) = self.names.len().checked_sub(FILES_SHOWN) {
+        if let Some(more @ 1..) = named.len().checked_sub(FILES_SHOWN) {
             writeln!(out, "nsprobe: names: and {}", counted(more, "more file"))?;
         }
         Ok(())
@@ -461,16 +495,64 @@ mod tests {
         assert!(summary(5, 4).problem().unwrap().contains("4 came out"));
     }
 
-    #[test]
-    fn people_get_a_sentence() {
+    fn told(summary: &Summary, detail: Detail) -> String {
         let mut out = Vec::new();
-        summary(5, 5).write(&mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(
-            text,
-            "nsprobe: interrupted; 1.500 s: 10 hits = 5 recorded + 3 filtered + 2 lost (ring \
-             full)\nnsprobe: hits were lost because the rings were full: try a larger --ring-size\n"
-        );
+        summary.write(&mut out, detail).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn people_get_a_sentence_and_in_any_case_what_was_lost() {
+        let mut summary = summary(5, 5);
+        summary.probes[0].counters.lost_full = 0;
+        summary.probes[0].counters.hits = 8;
+        // All that is told of is there, and nothing of it is a loss.
+        (summary.printed, summary.finished, summary.late) = (4, 1, 1);
+        summary.names = vec![Line::plain("/x: DWARF".to_owned())];
+        let sentence = "nsprobe: interrupted; 1.500 s: 8 hits = 5 recorded + 3 filtered + 0 lost \
+                        (ring full)\n";
+        assert_eq!(told(&summary, Detail::Usual), sentence);
+        assert_eq!(told(&summary, Detail::Quiet), "");
+        let whole = told(&summary, Detail::Verbose);
+        for part in [
+            sentence,
+            "1 more recorded hit not printed",
+            "1 stack finished from copies",
+            "1 stack taken once",
+            "names: /x: DWARF",
+        ] {
+            assert!(whole.contains(part), "no {part:?} in {whole}");
+        }
+        summary.probes[0].counters.lost_full = 2;
+        let lost = "nsprobe: 2 hits lost, as the rings were full: try a larger --ring-size\n";
+        assert_eq!(told(&summary, Detail::Quiet), lost);
+        assert!(told(&summary, Detail::Usual).ends_with(lost));
+    }
+
+    #[test]
+    fn no_kind_of_loss_is_hidden() {
+        let mut summary = summary(5, 5);
+        summary.has_stacks = true;
+        summary.probes[0].unfollowed = 1;
+        summary.probes[0].counters = Counters {
+            turned_away: 3,
+            too_deep: 4,
+            stacks_cut: 5,
+            ..Counters::default()
+        };
+        summary.names = vec![Line::failed("/gone: no names: it is gone".to_owned())];
+        for detail in [Detail::Quiet, Detail::Usual, Detail::Verbose] {
+            let text = told(&summary, detail);
+            for part in [
+                "1 return without a known entry",
+                "3 hits without a row",
+                "4 returns not seen",
+                "5 stacks cut",
+                "/gone: no names",
+            ] {
+                assert_eq!(text.matches(part).count(), 1, "{part:?}: {text}");
+            }
+        }
     }
 
     #[test]

@@ -139,5 +139,5 @@ fn end(
         rows,
     };
     printer.summary(&summary)?;
-    summary.tell(plan.options.quiet, failure)
+    summary.tell(plan.options.detail(), failure)
 }

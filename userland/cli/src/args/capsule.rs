@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe record`, and what is done with its capsules.
 
-use super::plan::{InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan};
+use super::plan::{Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan};
 use super::raw;
 use super::trace::RecordsArguments;
 use clap::Args;
@@ -52,9 +52,12 @@ pub(super) struct ScriptArguments {
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing on standard error but errors
-    #[arg(short, long)]
+    /// Print nothing on standard error but errors and losses
+    #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
+    /// Print more on standard error: the counters of each probe, where names came from
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Args)]
@@ -79,9 +82,12 @@ pub(super) struct ReportArguments {
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing on standard error but errors
-    #[arg(short, long)]
+    /// Print nothing on standard error but errors and losses
+    #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
+    /// Print more on standard error: the counters of each probe, where names came from
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Args)]
@@ -157,7 +163,7 @@ impl ScriptArguments {
         ScriptPlan {
             file: self.file,
             json: self.json,
-            quiet: self.quiet,
+            detail: Detail::new(self.quiet, self.verbose),
         }
     }
 }
@@ -174,7 +180,7 @@ impl ReportArguments {
             },
             folded: self.folded,
             json: self.json,
-            quiet: self.quiet,
+            detail: Detail::new(self.quiet, self.verbose),
         }
     }
 }

@@ -64,6 +64,28 @@ pub(crate) enum Who {
     Command(Vec<OsString>),
 }
 
+/// How much is told on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Errors and losses.
+    Quiet,
+    /// What is needed to judge the output.
+    Usual,
+    /// All there is.
+    Verbose,
+}
+
+impl Detail {
+    /// By the options `-q` and `-v`.
+    pub(crate) fn new(quiet: bool, verbose: bool) -> Detail {
+        match (quiet, verbose) {
+            (true, _) => Detail::Quiet,
+            (false, false) => Detail::Usual,
+            (false, true) => Detail::Verbose,
+        }
+    }
+}
+
 /// What to probe, and for how long.
 #[derive(Debug)]
 pub(crate) struct ProbeOptions {
@@ -75,6 +97,7 @@ pub(crate) struct ProbeOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
     /// Whether stacks follow frame pointers alone.
     pub(crate) frame_pointers: bool,
     /// Of the unwind rows of files.
@@ -160,7 +183,7 @@ pub(crate) struct RecordPlan {
 pub(crate) struct ScriptPlan {
     pub(crate) file: PathBuf,
     pub(crate) json: bool,
-    pub(crate) quiet: bool,
+    pub(crate) detail: Detail,
 }
 
 /// How to count what a capsule has.
@@ -171,7 +194,7 @@ pub(crate) struct ReportPlan {
     pub(crate) top: usize,
     pub(crate) folded: bool,
     pub(crate) json: bool,
-    pub(crate) quiet: bool,
+    pub(crate) detail: Detail,
 }
 
 /// What hits in a capsule are counted by.

@@ -20,6 +20,8 @@ pub(crate) struct Line {
     pub(crate) short: String,
     /// All that there is to tell.
     pub(crate) whole: String,
+    /// Whether there are no names because something failed.
+    pub(crate) is_failure: bool,
 }
 
 impl Line {
@@ -28,12 +30,21 @@ impl Line {
         Line {
             short: text.clone(),
             whole: text,
+            is_failure: false,
+        }
+    }
+
+    /// One that says what failed.
+    pub(crate) fn failed(text: String) -> Line {
+        Line {
+            is_failure: true,
+            ..Line::plain(text)
         }
     }
 
     /// That of a file without names.
     pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> Line {
-        Line::plain(format!("{}: no names: {why}", name(path, build_id)))
+        Line::failed(format!("{}: no names: {why}", name(path, build_id)))
     }
 
     /// With reasons.
@@ -46,6 +57,7 @@ impl Line {
         Line {
             short: in_brackets(reasons.first().cloned().unwrap_or_default()),
             whole: in_brackets(whole.join("; ")),
+            is_failure: false,
         }
     }
 }

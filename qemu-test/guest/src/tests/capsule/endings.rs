@@ -117,7 +117,7 @@ fn a_full_disk_costs_what_comes_then_and_is_told() {
     assert_eq!(number(&info["summary"]["received"]), there + unwritten);
     let recorded = number(&info["summary"]["probes"][0]["counters"]["recorded"]);
     assert_eq!(recorded, there + unwritten);
-    let got = command::run(&["script", &capsule]).succeeded();
+    let got = command::run(&["script", "-v", &capsule]).succeeded();
     let calls = got
         .lines()
         .filter(|line| line.contains("exit_soon:short_work"));
