@@ -297,39 +297,38 @@ fn place(out: &mut impl Write, function: &SourceFrame) -> Result<()> {
 
 /// A frame without a name in a few letters.
 fn bracketed(view: &FrameView) -> String {
+    format!("[{}]", escaped(&short_place(view)))
+}
+
+/// Where a frame is: `libc.so.6+0x928bb`. Its build-id is in JSON.
+fn short_place(view: &FrameView) -> String {
     use libnsprobe::common::record::Frame;
     let named = &view.named;
     let file = named.path.as_ref().and_then(|path| path.file_name());
     let file = match file {
         Some(name) => name.to_string_lossy().into_owned(),
+        None if named.build_id.is_empty() => "?".to_owned(),
         None => named.build_id.clone(),
     };
-    let place = match view.frame {
-        Frame::Address { address, .. } => format!("[{address:#x}]"),
-        Frame::Object { offset, .. } => format!("[{file}+{offset:#x}]"),
-    };
-    escaped(&place).to_string()
+    match view.frame {
+        Frame::Address { address, .. } => format!("{address:#x}"),
+        Frame::Object { offset, .. } => format!("{file}+{offset:#x}"),
+    }
 }
 
-/// A frame without a name: the best that identifies it, and why it has none.
+/// A frame without a name: where it is. Why it has none is told where that alone could help to
+/// find its file, or there is none.
 fn unnamed(view: &FrameView) -> String {
     use libnsprobe::common::record::Frame;
-    let named = &view.named;
-    let why = named.unresolved.as_deref().unwrap_or("no name");
-    let place = match view.frame {
-        Frame::Address { address, .. } => format!("{address:#x}"),
-        Frame::Object { offset, .. } if named.build_id.is_empty() => match &named.path {
-            Some(path) => format!("{}+{offset:#x}", path.display()),
-            None => format!("?+{offset:#x}"),
-        },
-        Frame::Object { offset, .. } => format!("{}+{offset:#x}", named.build_id),
-    };
-    match &named.path {
-        Some(path) if !named.build_id.is_empty() => {
-            escaped(&format!("{place} ({why}) ({})", path.display())).to_string()
+    let (named, place) = (&view.named, short_place(view));
+    let text = match (&named.path, view.frame) {
+        (Some(path), Frame::Object { .. }) => format!("{place}  ({})", path.display()),
+        _ => {
+            let why = named.unresolved.as_deref().unwrap_or("no name");
+            format!("{place} ({why})")
         }
-        _ => escaped(&format!("{place} ({why})")).to_string(),
-    }
+    };
+    escaped(&text).to_string()
 }
 
 #[cfg(test)]
@@ -422,6 +421,12 @@ mod tests {
                 unresolved: Some("the file has no symbols".into()),
                 ..Named::default()
             }),
+            frame_view(Named {
+                build_id: "abcd".into(),
+                unresolved: Some("offset 0x40 is between the known functions".into()),
+                path: Some("/usr/lib/libc.so.6".into()),
+                ..Named::default()
+            }),
         ];
         let lines = text(&frames, StackEnd::BadFramePointer);
         let lines: Vec<&str> = lines.lines().skip(1).collect();
@@ -432,6 +437,7 @@ mod tests {
                 "  #0  outer+0x12  t_string.c:9  (/usr/bin/redis-server)",
                 "  #1  ? guess+0x12  (/usr/bin/redis-server)",
                 "  #2  abcd+0x40 (the file has no symbols)",
+                "  #3  libc.so.6+0x40  (/usr/lib/libc.so.6)",
                 "  stack cut: the last function keeps no frame pointer",
             ]
         );
