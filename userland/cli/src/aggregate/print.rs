@@ -279,10 +279,7 @@ impl Printer {
 
     fn folded(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
         let frames = self.frames(names, row);
-        let mut words: Vec<String> = Vec::new();
-        for frame in frames.iter().rev() {
-            words.extend(render::functions(frame).into_iter().rev());
-        }
+        let words = render::functions(&frames);
         let title = self.title(row).replace(';', ":");
         let prefix = if title.is_empty() { None } else { Some(title) };
         let words: Vec<String> = prefix
