@@ -283,6 +283,7 @@ impl Counting {
             printed: self.finished.received(),
             received: self.finished.received(),
             overwritten: 0,
+            untraced: plan.options.untraced(),
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
             names: self.live.names.sources(),

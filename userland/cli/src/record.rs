@@ -124,6 +124,7 @@ fn end(
         printed: received,
         received,
         overwritten: run.reader.overwritten(),
+        untraced: plan.trace.options.untraced(),
         has_stacks: plan.trace.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: recorder.live.names.sources(),

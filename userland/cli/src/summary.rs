@@ -40,6 +40,8 @@ pub(crate) struct Summary {
     pub(crate) received: u64,
     /// Recorded hits that others have taken the place of, with --flight.
     pub(crate) overwritten: u64,
+    /// Whose children are not traced, though nothing but being another process keeps them out.
+    pub(crate) untraced: Option<Untraced>,
     /// Whether stacks were taken.
     pub(crate) has_stacks: bool,
     /// Each probe.
@@ -52,6 +54,27 @@ pub(crate) struct Summary {
     pub(crate) late: u64,
     /// What there was of unwind rows.
     pub(crate) rows: Option<Report>,
+}
+
+/// Whose children are not traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untraced {
+    /// The command's.
+    ChildrenOfCommand,
+    /// A process's.
+    ChildrenOfProcess,
+}
+
+impl Untraced {
+    /// How they can be traced.
+    fn advice(self) -> &'static str {
+        match self {
+            Untraced::ChildrenOfCommand => "--children also traces those that the command starts",
+            Untraced::ChildrenOfProcess => {
+                "--children also traces those that the process starts from then on"
+            }
+        }
+    }
 }
 
 /// The end of a probe.
@@ -317,6 +340,20 @@ impl Summary {
             self.elapsed.as_secs_f64(),
             sentence(&total)
         )?;
+        match (self.untraced, total.filtered) {
+            (Some(whose), 1..) => writeln!(
+                out,
+                "nsprobe: {} of other processes filtered, each of which may call more often: {}",
+                counted(total.filtered, "hit"),
+                whose.advice()
+            )?,
+            (Some(Untraced::ChildrenOfCommand), 0) if total.hits == 0 => writeln!(
+                out,
+                "nsprobe: no calls by the command's first process: {}",
+                Untraced::ChildrenOfCommand.advice()
+            )?,
+            _ => {}
+        }
         if self.overwritten > 0 {
             writeln!(
                 out,
@@ -461,6 +498,7 @@ mod tests {
             printed: received,
             received,
             overwritten: 0,
+            untraced: None,
             has_stacks: false,
             probes: vec![ProbeSummary {
                 id: 1,
@@ -527,6 +565,27 @@ mod tests {
         let lost = "nsprobe: 2 hits lost, as the rings were full: try a larger --ring-size\n";
         assert_eq!(told(&summary, Detail::Quiet), lost);
         assert!(told(&summary, Detail::Usual).ends_with(lost));
+    }
+
+    #[test]
+    fn who_forks_is_told_how_to_trace_children() {
+        let mut summary = summary(5, 5);
+        summary.probes[0].counters.lost_full = 0;
+        for whose in [Untraced::ChildrenOfCommand, Untraced::ChildrenOfProcess] {
+            summary.untraced = Some(whose);
+            summary.probes[0].counters.filtered = 3;
+            let text = told(&summary, Detail::Usual);
+            assert!(text.contains("3 hits of other processes filtered"), "{text}");
+            assert!(text.contains(": --children"), "{text}");
+            assert_eq!(told(&summary, Detail::Quiet), "");
+            summary.probes[0].counters.filtered = 0;
+            assert_eq!(told(&summary, Detail::Usual).lines().count(), 1);
+        }
+        // A program that a child executes never has the breakpoint.
+        summary.probes[0].counters = Counters::default();
+        assert_eq!(told(&summary, Detail::Usual).lines().count(), 1);
+        summary.untraced = Some(Untraced::ChildrenOfCommand);
+        assert!(told(&summary, Detail::Usual).contains(": --children"));
     }
 
     #[test]

@@ -131,6 +131,7 @@ fn end(
         printed: printer.printed(),
         received: printer.received(),
         overwritten: run.reader.overwritten(),
+        untraced: plan.options.untraced(),
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: live.names.sources(),
