@@ -238,6 +238,10 @@ impl<'a> Planner<'a> {
         }
         let mut indices = Vec::new();
         for file in files {
+            if let BinaryName::Path(_) = name {
+                let replaced = self.target.replaced(&file);
+                self.planned.notes.extend(replaced);
+            }
             let index = self.add_file(file)?;
             if !indices.contains(&index) {
                 indices.push(index);

@@ -188,6 +188,10 @@ impl Found {
             Found::Shared => "shared mappings, where the kernel puts no breakpoints",
             Found::Writable => "writable mappings, where the kernel puts no breakpoints",
             Found::OtherFile => "other files of the same build-id, which need probes of their own",
+            Found::Replaced => {
+                "mappings of another (deleted) file that was at the path before: to probe that, name \
+                 it as it is mapped, NAME:FUNCTION with -p"
+            }
             Found::Changed => "mappings whose code somebody else has changed",
             Found::Unreadable => "mappings that cannot be read",
             Found::Bare => {
