@@ -53,6 +53,8 @@ pub(crate) struct Printer {
     labels: HashMap<u32, ProbeLabel>,
     /// What the numbers of containers in keys stand for.
     containers: HashMap<u64, FieldValue>,
+    /// The same of other keys, by their names.
+    values: HashMap<String, HashMap<u64, FieldValue>>,
 }
 
 impl Printer {
@@ -77,12 +79,18 @@ impl Printer {
                 .map(|label| (label.id.0, label))
                 .collect(),
             containers: HashMap::new(),
+            values: HashMap::new(),
         }
     }
 
     /// What the numbers of containers in keys stand for.
     pub(crate) fn name_containers(&mut self, names: HashMap<u64, FieldValue>) {
         self.containers = names;
+    }
+
+    /// What the numbers of a key stand for.
+    pub(crate) fn name_values(&mut self, key: &str, names: HashMap<u64, FieldValue>) {
+        self.values.insert(key.to_owned(), names);
     }
 
     /// There are more probes.
@@ -175,7 +183,7 @@ impl Printer {
                     label.map(|label| FieldValue::Named(label.label.clone(), number as i64))
                 }
                 "container" => self.containers.get(&number).cloned(),
-                _ => None,
+                name => self.values.get(name).and_then(|of| of.get(&number)).cloned(),
             };
             *value = named.unwrap_or(FieldValue::Unsigned(number));
         }

@@ -62,14 +62,15 @@ pub(super) struct ScriptArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-                  nsprobe report web.nsprobe --by comm\n  \
+                  nsprobe report web.nsprobe --by comm,path\n  \
                   nsprobe report web.nsprobe --folded > web.folded")]
 pub(super) struct ReportArguments {
     /// A capsule, as `nsprobe record` writes them
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Count by these, too, separated by commas
-    #[arg(short, long, value_name = "KEYS", value_delimiter = ',', value_enum)]
+    /// Count by these, too, separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container,
+    /// or the name of a field that was recorded, such as arg1 or path
+    #[arg(short, long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<ReportKey>,
     /// Print the N greatest only
     #[arg(long, value_name = "N", default_value = "20",

@@ -7,8 +7,10 @@ use libnsprobe::{Limits, SetupOptions};
 use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_plan::syntax::{Assignment, Field};
 use nsprobe_worker::Sandbox;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// What is to be done.
@@ -198,8 +200,17 @@ pub(crate) struct ReportPlan {
 }
 
 /// What hits in a capsule are counted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportKey {
+    /// What every hit has.
+    Known(HitKey),
+    /// A field that was recorded, by its name.
+    Field(String),
+}
+
+/// What every hit has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum HitKey {
     /// The probe
     Func,
     /// The process
@@ -216,6 +227,19 @@ pub(crate) enum ReportKey {
     Cpu,
     /// The pid namespace
     Container,
+}
+
+impl FromStr for ReportKey {
+    type Err = Infallible;
+
+    /// A name that every hit knows, with or without the dollar sign that it has in specs, else
+    /// that of a field.
+    fn from_str(text: &str) -> Result<ReportKey, Infallible> {
+        let text = text.trim();
+        let name = text.strip_prefix('$').unwrap_or(text);
+        let known = <HitKey as clap::ValueEnum>::from_str(name, false);
+        Ok(known.map_or_else(|_| ReportKey::Field(text.to_owned()), ReportKey::Known))
+    }
 }
 
 /// How to tell what a capsule is.
