@@ -15,7 +15,7 @@ use crate::summary::{self, Summary};
 use crate::target::Target;
 use crate::tasks::HitNames;
 use backlog::Backlog;
-use libnsprobe::{Reader, Session, Sink};
+use libnsprobe::{Session, Sink};
 use nsprobe_symbolize::counted;
 use nsprobe_worker::{Limits, Worker};
 use printer::Printer;
@@ -60,7 +60,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
                 false => Pace::Wait,
             });
         }
-        backlog.take(run, &mut live, Reader::settled())?;
+        backlog.take(run, &mut live)?;
         let more = backlog.print(run, &mut live, &mut printer)?;
         live.names.close_idle();
         Ok(match (printer.is_full(), printer.printed()) {

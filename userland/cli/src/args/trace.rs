@@ -38,7 +38,7 @@ pub(super) struct RecordsArguments {
     kernel_stack: bool,
     #[command(flatten)]
     rows: RowsArguments,
-    /// End after N calls
+    /// End after the first N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Keep the newest calls only, as many as the rings hold, and print them in the end: when a
