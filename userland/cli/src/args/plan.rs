@@ -346,6 +346,8 @@ pub(crate) struct RowsOptions {
 #[derive(Debug)]
 pub(crate) struct PsPlan {
     pub(crate) who: Who,
+    /// Also tasks that are in no container.
+    pub(crate) all: bool,
     /// Whether each thread has a line.
     pub(crate) threads: bool,
     /// Whether numbers of all inner namespaces are shown.

@@ -2,6 +2,7 @@
 //! Intervals as tables for pipes, and as JSON.
 
 use super::interval::{GroupUse, Interval, ProcessUse};
+use super::draw::NAME_MIN;
 use super::rows::{rows, Choice, Row};
 use crate::columns::{self, Head};
 use crate::json;
@@ -18,6 +19,9 @@ const HEADS: [Head; 6] = [
     Head::Right("THRD"),
     Head::Left("NAME"),
 ];
+
+/// Columns that go where lines have no room, those that matter least first.
+const LEAST: [&str; 4] = ["%ALL", "SWITCHES", "PROC", "THRD"];
 
 /// Writes an interval as a table.
 pub(super) fn table(
@@ -37,11 +41,13 @@ pub(super) fn table(
             lost => format!(", {} of tasks lost", counted(lost, "record")),
         }
     )?;
-    let cells: Vec<Vec<String>> = rows(interval, choice)
+    let mut cells: Vec<Vec<String>> = rows(interval, choice)
         .iter()
         .map(|row| cells(row, interval))
         .collect();
-    columns::write(out, &HEADS, &cells, width)?;
+    let mut heads = HEADS.to_vec();
+    columns::fit(&mut heads, &mut cells, width, NAME_MIN, &LEAST);
+    columns::write(out, &heads, &cells, width)?;
     writeln!(out)
 }
 
