@@ -353,6 +353,19 @@ impl Target {
         }
     }
 
+    /// The options that mean it, with a blank behind them; none where none are needed.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Target::Host | Target::Command(_) => String::new(),
+            Target::Process(process) => format!("-p {} ", process.pid()),
+            Target::Container(container) => format!("-c {} ", container.name()),
+            Target::Group(group) => match group.members.first() {
+                Some(one) => format!("-c {} ", one.name()),
+                None => String::new(),
+            },
+        }
+    }
+
     /// How messages call it.
     pub(crate) fn describe(&self) -> String {
         match self {

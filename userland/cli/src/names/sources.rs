@@ -49,7 +49,13 @@ impl Line {
 
     /// With reasons.
     fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
-        let whole: Vec<&str> = reasons.iter().chain(rest).map(String::as_str).collect();
+        let mut whole: Vec<&str> = Vec::new();
+        for reason in reasons.iter().chain(rest) {
+            // Whoever looks at a file again finds the same.
+            if !whole.contains(&reason.as_str()) {
+                whole.push(reason);
+            }
+        }
         let in_brackets = |reasons: String| match reasons.is_empty() {
             true => text.to_owned(),
             false => format!("{text} ({reasons})"),
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn people_are_told_one_reason_and_programs_all() {
-        let reasons = ["it is stripped".to_owned(), "/d is refused".to_owned()];
+        let reasons = ["it is stripped", "/d is refused", "it is stripped"].map(str::to_owned);
         let line = Line::with(
             "/a: symbol table of it",
             &reasons,
