@@ -13,9 +13,10 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan, ListPlan, Plan,
-    ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, Returns, RowsOptions,
-    ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort, TracePlan, TreePlan, Who,
+    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
+    ListPlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, Returns,
+    RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort, TracePlan,
+    TreePlan, Who,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};

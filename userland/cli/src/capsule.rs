@@ -137,7 +137,10 @@ impl Capsule {
             say(&format!("{path}: {damage}"));
         }
         if let Some(more @ 1..) = damages.len().checked_sub(DAMAGES_SHOWN) {
-            say(&format!("{path}: and {} like these", counted(more, "more place")));
+            say(&format!(
+                "{path}: and {} like these",
+                counted(more, "more place")
+            ));
         }
     }
 }

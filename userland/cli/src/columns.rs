@@ -178,7 +178,13 @@ mod tests {
             ];
             let cells = ["web", "1000", "1234", "a long command line"];
             let mut rows = vec![cells.map(str::to_owned).to_vec()];
-            fit(&mut heads, &mut rows, width, 10, &["UID", "COMMAND", "NAME"]);
+            fit(
+                &mut heads,
+                &mut rows,
+                width,
+                10,
+                &["UID", "COMMAND", "NAME"],
+            );
             let mut out = Vec::new();
             write(&mut out, &heads, &rows, width).unwrap();
             String::from_utf8(out).unwrap()
@@ -188,10 +194,7 @@ mod tests {
         assert_eq!(table(Some(80)), whole);
         let cut = "NAME  UID  PID COMMAND\nweb  1000 1234 a long com\n";
         assert_eq!(table(Some(25)), cut);
-        assert_eq!(
-            table(Some(20)),
-            "NAME  PID COMMAND\nweb  1234 a long com\n"
-        );
+        assert_eq!(table(Some(20)), "NAME  PID COMMAND\nweb  1234 a long com\n");
         assert_eq!(table(Some(12)), "NAME  PID\nweb  1234\n");
         // What must stay does, and is cut.
         assert_eq!(table(Some(3)), " PI\n123\n");

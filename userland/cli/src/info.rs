@@ -227,7 +227,11 @@ fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     };
     writeln!(out, "ended:     {ended}")?;
     let (hits, bytes) = (contents.hits, contents.record_bytes);
-    writeln!(out, "hits:      {hits} in {} of records", counted(bytes, "byte"))?;
+    writeln!(
+        out,
+        "hits:      {hits} in {} of records",
+        counted(bytes, "byte")
+    )?;
     let unwritten = contents
         .summary
         .as_ref()

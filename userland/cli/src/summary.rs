@@ -473,11 +473,7 @@ fn sentence(counters: &Counters) -> String {
         .filter(|(count, _, always)| *count > 0 || *always)
         .map(|(count, name, _)| format!("{count} {name}"))
         .collect();
-    let mut text = format!(
-        "{} = {}",
-        counted(counters.hits, "hit"),
-        parts.join(" + ")
-    );
+    let mut text = format!("{} = {}", counted(counters.hits, "hit"), parts.join(" + "));
     if counters.undecided > 0 {
         text.push_str(&format!(
             " ({} of those not matching, since a value could not be read)",
@@ -575,7 +571,10 @@ mod tests {
             summary.untraced = Some(whose);
             summary.probes[0].counters.filtered = 3;
             let text = told(&summary, Detail::Usual);
-            assert!(text.contains("3 hits of other processes filtered"), "{text}");
+            assert!(
+                text.contains("3 hits of other processes filtered"),
+                "{text}"
+            );
             assert!(text.contains(": --children"), "{text}");
             assert_eq!(told(&summary, Detail::Quiet), "");
             summary.probes[0].counters.filtered = 0;

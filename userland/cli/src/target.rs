@@ -215,7 +215,10 @@ impl Target {
             Target::Container(container) => container.processes().ok()?,
             Target::Group(group) => {
                 let members = group.members.iter();
-                members.filter_map(|one| one.processes().ok()).flatten().collect()
+                members
+                    .filter_map(|one| one.processes().ok())
+                    .flatten()
+                    .collect()
             }
         };
         let runs = |pid: &u32| {

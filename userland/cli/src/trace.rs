@@ -6,6 +6,7 @@ pub(crate) mod printer;
 pub(crate) mod views;
 
 use crate::args::TracePlan;
+use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
@@ -29,6 +30,7 @@ const FLUSH: Duration = Duration::from_millis(50);
 /// Traces.
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
+    let out = Output::to_file(plan.output.as_deref())?;
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(&target, options)?;
     let parser = options.parser();
@@ -47,7 +49,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
     let mut live = Live::new(names, plan.kernel_stack).with_containers(containers);
     let labels = run.labels.clone();
-    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns);
+    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns).to(out);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {

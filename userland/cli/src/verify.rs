@@ -141,7 +141,11 @@ impl Report {
         )?;
         match self.left_out {
             0 => writeln!(out)?,
-            count => writeln!(out, "; {} of other processes not counted", counted(count, "mapping"))?,
+            count => writeln!(
+                out,
+                "; {} of other processes not counted",
+                counted(count, "mapping")
+            )?,
         }
         for missing in &self.missing {
             let more = missing.mappings.saturating_sub(missing.names.len());

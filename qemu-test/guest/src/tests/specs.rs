@@ -541,10 +541,17 @@ fn names_and_children_choose_who_counts() {
     let leaves = crate::victim::path("leaves").display().to_string();
     let passed = format!("{leaves}:passed");
     for (words, told) in [
-        (["sh", "-c", &*format!("{script}; true")], "no calls by the command's first process"),
+        (
+            ["sh", "-c", &*format!("{script}; true")],
+            "no calls by the command's first process",
+        ),
         ([&*leaves, "exec", "3"], "of other processes filtered"),
     ] {
-        let spec = if words[0] == "sh" { handle("") } else { passed.clone() };
+        let spec = if words[0] == "sh" {
+            handle("")
+        } else {
+            passed.clone()
+        };
         let got = command::run(&[&["count", &spec, "--"], &words[..]].concat()).succeeded();
         let hint = got.stderr.lines().find(|line| line.contains("--children"));
         assert!(hint.is_some_and(|hint| hint.contains(told)), "{got:#?}");

@@ -5,7 +5,7 @@ use super::probe_id;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::fields::{self, duration};
 use crate::json;
-use crate::lines::Lines;
+use crate::lines::Output;
 use crate::lookup::NameFrames;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
@@ -15,7 +15,7 @@ use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_symbolize::{counted, escaped};
 use std::collections::HashMap;
-use std::io::{self, Stdout, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Characters of the longest bar of a histogram.
@@ -47,7 +47,7 @@ impl Style {
 
 /// The output of a verb that counts.
 pub(crate) struct Printer {
-    out: Lines<Stdout>,
+    out: Output,
     style: Style,
     keys: Vec<FieldFormat>,
     labels: HashMap<u32, ProbeLabel>,
@@ -71,7 +71,7 @@ impl Printer {
             keys => keys.to_vec(),
         };
         Printer {
-            out: Lines::to_stdout(),
+            out: Output::to_stdout(),
             style,
             keys,
             labels: labels
@@ -81,6 +81,11 @@ impl Printer {
             containers: HashMap::new(),
             values: HashMap::new(),
         }
+    }
+
+    /// The same, but that it goes elsewhere.
+    pub(super) fn to(self, out: Output) -> Printer {
+        Printer { out, ..self }
     }
 
     /// What the numbers of containers in keys stand for.
@@ -183,7 +188,11 @@ impl Printer {
                     label.map(|label| FieldValue::Named(label.label.clone(), number as i64))
                 }
                 "container" => self.containers.get(&number).cloned(),
-                name => self.values.get(name).and_then(|of| of.get(&number)).cloned(),
+                name => self
+                    .values
+                    .get(name)
+                    .and_then(|of| of.get(&number))
+                    .cloned(),
             };
             *value = named.unwrap_or(FieldValue::Unsigned(number));
         }

@@ -156,6 +156,8 @@ pub(crate) struct Tasks {
 #[derive(Debug)]
 pub(crate) struct TracePlan {
     pub(crate) options: ProbeOptions,
+    /// Where hits are printed to; standard output without one.
+    pub(crate) output: Option<PathBuf>,
     pub(crate) stack: bool,
     /// Whether the kernel's stacks are printed.
     pub(crate) kernel_stack: bool,
@@ -282,6 +284,8 @@ pub(crate) struct SymbolizePlan {
 #[derive(Debug)]
 pub(crate) struct AggregatePlan {
     pub(crate) options: ProbeOptions,
+    /// Where rows are printed to; standard output without one.
+    pub(crate) output: Option<PathBuf>,
     pub(crate) what: Aggregate,
     pub(crate) by: Vec<Field>,
     /// What is added up, or spread over buckets.

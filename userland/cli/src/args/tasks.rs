@@ -7,11 +7,13 @@ use clap::Args;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Where lines have no room, columns that matter least are left out, and the command line \
+#[command(
+    after_help = "Where lines have no room, columns that matter least are left out, and the command line \
                   is cut; --columns and --json have all of it.\n\n\
                   Examples:\n  \
                   nsprobe ps -c web --threads\n  \
-                  nsprobe ps --columns container,pid,nspid,comm")]
+                  nsprobe ps --columns container,pid,nspid,comm"
+)]
 pub(super) struct PsArguments {
     /// Only this container
     #[arg(short, long, value_name = "CONTAINER")]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Intervals as tables for pipes, and as JSON.
 
-use super::interval::{GroupUse, Interval, ProcessUse};
 use super::draw::NAME_MIN;
+use super::interval::{GroupUse, Interval, ProcessUse};
 use super::rows::{rows, Choice, Row};
 use crate::columns::{self, Head};
 use crate::json;

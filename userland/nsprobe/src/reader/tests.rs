@@ -198,7 +198,7 @@ fn batches_are_merged_by_time_also_where_a_record_comes_late() {
     }
     b.write(&hit(30, 30, 0));
     ordered.push(reader.collect_rest().unwrap().copy());
-    assert_eq!(handed_out(&mut ordered, 9), []);
+    assert!(handed_out(&mut ordered, 9).is_empty());
     assert_eq!(handed_out(&mut ordered, 15), [10]);
     // Their writers were held up; one ring has one of them behind a later one.
     b.write(&hit(50, 50, 0));
