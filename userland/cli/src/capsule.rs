@@ -7,6 +7,7 @@ mod places;
 
 pub(crate) use places::CapsulePlaces;
 
+use crate::args::Detail;
 use crate::fields::FunctionNames;
 use crate::jit::Moment;
 use crate::lookup::{Lookup, NameFrames, Rest};
@@ -128,6 +129,23 @@ impl Capsule {
             say("the recording did not end orderly: its end is missing");
         }
         contents.hits == there && self.is_whole()
+    }
+
+    /// Tells how places get names that were not recorded with theirs, which they say but in
+    /// `--json`.
+    pub(crate) fn tell_unrecorded(&self, path: &Path, detail: Detail) {
+        let contents = &self.contents;
+        let places = contents.places.iter();
+        let unrecorded = places.filter(|place| !contents.names.contains_key(place));
+        let count = unrecorded.count();
+        if count > 0 && detail != Detail::Quiet {
+            say(&format!(
+                "{} without a recorded name: `nsprobe symbolize --capsule {}` finds names in the \
+                 files",
+                counted(count, "place"),
+                path.display()
+            ));
+        }
     }
 
     fn tell_damages(&self, path: &Path) {

@@ -60,6 +60,9 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
         printer.summary(&summary)?;
         code = summary.tell(plan.detail, None)?;
     }
+    if has_stacks {
+        capsule.tell_unrecorded(&plan.file, plan.detail);
+    }
     Ok(match capsule.tell_missing() {
         true => code,
         false => ExitCode::FAILURE,

@@ -28,6 +28,7 @@ pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
         printer.summary(&summary)?;
         code = summary.tell(plan.detail, None)?;
     }
+    capsule.tell_unrecorded(&plan.file, plan.detail);
     Ok(match capsule.tell_missing() {
         true => code,
         false => ExitCode::FAILURE,
