@@ -133,7 +133,7 @@ stack_libraries() {
         for cache in empty filled; do
             [ "$round" -gt 0 ] || cache=first
             measure libraries "$cache" "$cache" "$LIBRARIES" \
-                "exec nsprobe trace --stack -p \$SUBJECT '$STACKS-rows:deep_probed'"
+                "exec nsprobe trace -v --stack -p \$SUBJECT '$STACKS-rows:deep_probed'"
             sed -n "s/.*unwind rows of/rows $cache/p" "$OUT"
             [ "$round" -gt 0 ] || break
         done

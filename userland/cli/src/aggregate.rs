@@ -7,6 +7,7 @@ mod finished;
 pub(crate) mod print;
 
 use crate::args::{Aggregate, AggregatePlan};
+use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
@@ -40,6 +41,7 @@ const STACKS_RING_BYTES: u64 = 256 << 10;
 /// Counts.
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
+    let out = Output::to_file(plan.output.as_deref())?;
     let target = Target::find(&options.who, options.timeout)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
@@ -134,7 +136,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
             &run.planned.keys,
             one_each,
             run.labels.clone(),
-        ),
+        )
+        .to(out),
     };
     counting.follow(plan, run)
 }
@@ -283,6 +286,7 @@ impl Counting {
             printed: self.finished.received(),
             received: self.finished.received(),
             overwritten: 0,
+            untraced: plan.options.untraced(),
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
             names: self.live.names.sources(),
@@ -291,7 +295,7 @@ impl Counting {
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;
-        summary.tell(plan.options.quiet, failure)
+        summary.tell(plan.options.detail(), failure)
     }
 }
 

@@ -13,9 +13,10 @@ mod trace;
 mod value;
 
 pub(crate) use plan::{
-    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, ExportPlan, InfoPlan, ListPlan, Plan,
-    ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, Returns, RowsOptions,
-    ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort, TracePlan, TreePlan, Who,
+    Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
+    ListPlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, Returns,
+    RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort, TracePlan,
+    TreePlan, Who,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};
@@ -138,6 +139,7 @@ impl VerifyArguments {
             timeout: None,
             json: self.json,
             quiet: false,
+            verbose: false,
             frame_pointers: false,
             debuginfod: false,
             rows: RowsOptions::default(),
@@ -181,9 +183,19 @@ struct ExecArguments {
 /// be run: help was printed, or an error.
 pub(crate) fn plan() -> Result<Plan, ExitCode> {
     Arguments::try_parse().and_then(Plan::new).map_err(|error| {
-        // Nothing is left to be said when even this cannot be printed.
-        let _ = error.print();
-        ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+        if !error.use_stderr() {
+            // Nothing is left to be said when even this cannot be printed.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        // As all errors begin.
+        let text = error.render().to_string();
+        match text.strip_prefix("error: ") {
+            Some(why) => eprint!("nsprobe: {why}"),
+            // Without a verb it is the help.
+            None => eprint!("{text}"),
+        }
+        ExitCode::from(2)
     })
 }
 

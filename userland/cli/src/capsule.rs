@@ -7,6 +7,7 @@ mod places;
 
 pub(crate) use places::CapsulePlaces;
 
+use crate::args::Detail;
 use crate::fields::FunctionNames;
 use crate::jit::Moment;
 use crate::lookup::{Lookup, NameFrames, Rest};
@@ -19,7 +20,7 @@ use convert::named;
 use generated::GeneratedNames;
 use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd};
 use nsprobe_capsule::{Contents, Reader, RestKey};
-use nsprobe_symbolize::{escaped, KernelSymbol};
+use nsprobe_symbolize::{counted, escaped, KernelSymbol};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -106,27 +107,45 @@ impl Capsule {
         let Some(summary) = &contents.summary else {
             say(&format!(
                 "the recording did not end orderly: its last hits may be missing, and how many \
-                 is not known; {} are there",
-                contents.hits
+                 is not known; it has {}",
+                counted(contents.hits, "hit")
             ));
             return false;
         };
         if summary.unwritten > 0 {
             say(&format!(
-                "{} hits are not in the capsule: there was no room for them",
-                summary.unwritten
+                "{} not in the capsule: there was no room",
+                counted(summary.unwritten, "hit")
             ));
         }
         let there = summary.received.saturating_sub(summary.unwritten);
         if contents.hits != there {
             say(&format!(
-                "{there} hits were written, but {} are there",
+                "{} written, but {} in the capsule",
+                counted(there, "hit"),
                 contents.hits
             ));
         } else if contents.end.is_none() {
             say("the recording did not end orderly: its end is missing");
         }
         contents.hits == there && self.is_whole()
+    }
+
+    /// Tells how places get names that were not recorded with theirs, which they say but in
+    /// `--json`.
+    pub(crate) fn tell_unrecorded(&self, path: &Path, detail: Detail) {
+        let contents = &self.contents;
+        let places = contents.places.iter();
+        let unrecorded = places.filter(|place| !contents.names.contains_key(place));
+        let count = unrecorded.count();
+        if count > 0 && detail != Detail::Quiet {
+            say(&format!(
+                "{} without a recorded name: `nsprobe symbolize --capsule {}` finds names in the \
+                 files",
+                counted(count, "place"),
+                path.display()
+            ));
+        }
     }
 
     fn tell_damages(&self, path: &Path) {
@@ -136,7 +155,10 @@ impl Capsule {
             say(&format!("{path}: {damage}"));
         }
         if let Some(more @ 1..) = damages.len().checked_sub(DAMAGES_SHOWN) {
-            say(&format!("{path}: and {more} more such places"));
+            say(&format!(
+                "{path}: and {} like these",
+                counted(more, "more place")
+            ));
         }
     }
 }

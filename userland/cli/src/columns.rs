@@ -25,6 +25,48 @@ impl Head {
     }
 }
 
+/// Leaves out columns that matter least, until lines have room for the others, and for so many
+/// characters of the last one; `least` names them, those that go first in front.
+pub(crate) fn fit(
+    heads: &mut Vec<Head>,
+    rows: &mut [Vec<String>],
+    width: Option<usize>,
+    last: usize,
+    least: &[&str],
+) {
+    let Some(width) = width else {
+        return;
+    };
+    for name in least {
+        let widths = widths(heads, rows);
+        let needed = match widths.split_last() {
+            Some((widest, others)) => {
+                others.iter().sum::<usize>() + others.len() + (*widest).min(last)
+            }
+            None => 0,
+        };
+        if needed <= width {
+            return;
+        }
+        if let Some(at) = heads.iter().position(|head| head.text() == *name) {
+            heads.remove(at);
+            for row in rows.iter_mut().filter(|row| at < row.len()) {
+                row.remove(at);
+            }
+        }
+    }
+}
+
+/// How wide each column is.
+fn widths(heads: &[Head], rows: &[Vec<String>]) -> Vec<usize> {
+    let widest = |(at, head): (usize, &Head)| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        widest.max(head.text().chars().count())
+    };
+    heads.iter().enumerate().map(widest).collect()
+}
+
 /// Writes a table. Cells are escaped already.
 pub(crate) fn write(
     out: &mut impl Write,
@@ -32,12 +74,7 @@ pub(crate) fn write(
     rows: &[Vec<String>],
     width: Option<usize>,
 ) -> Result<()> {
-    let widest = |(at, head): (usize, &Head)| {
-        let cells = rows.iter().filter_map(|row| row.get(at));
-        let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-        widest.max(head.text().chars().count())
-    };
-    let widths: Vec<usize> = heads.iter().enumerate().map(widest).collect();
+    let widths = widths(heads, rows);
     let titles: Vec<String> = heads.iter().map(|head| head.text().to_owned()).collect();
     for row in std::iter::once(&titles).chain(rows) {
         let mut line = String::new();
@@ -61,6 +98,14 @@ pub(crate) fn cut(line: &str, width: Option<usize>) -> &str {
     let end = width.and_then(|width| line.char_indices().nth(width));
     let end = end.map_or(line.len(), |(at, _)| at);
     line.get(..end).unwrap_or(line)
+}
+
+/// The beginning of a cell, and a mark where that is not all.
+pub(crate) fn shortened(cell: &str, width: usize) -> String {
+    match cell.chars().count() > width {
+        true => cut(cell, Some(width.saturating_sub(1))).to_owned() + "…",
+        false => cell.to_owned(),
+    }
 }
 
 /// How long lines may be on standard output; none when that is no terminal.
@@ -120,6 +165,45 @@ mod tests {
             "NAME  PID COMMAND\nwéb  1234 a\nhost    1 b c\n"
         );
         assert_eq!(text(Some(8)), "NAME  PI\nwéb  123\nhost    \n");
+    }
+
+    #[test]
+    fn what_matters_least_goes_first_where_there_is_no_room() {
+        let table = |width| {
+            let mut heads = vec![
+                Head::Left("NAME"),
+                Head::Right("UID"),
+                Head::Right("PID"),
+                Head::Left("COMMAND"),
+            ];
+            let cells = ["web", "1000", "1234", "a long command line"];
+            let mut rows = vec![cells.map(str::to_owned).to_vec()];
+            fit(
+                &mut heads,
+                &mut rows,
+                width,
+                10,
+                &["UID", "COMMAND", "NAME"],
+            );
+            let mut out = Vec::new();
+            write(&mut out, &heads, &rows, width).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let whole = "NAME  UID  PID COMMAND\nweb  1000 1234 a long command line\n";
+        assert_eq!(table(None), whole);
+        assert_eq!(table(Some(80)), whole);
+        let cut = "NAME  UID  PID COMMAND\nweb  1000 1234 a long com\n";
+        assert_eq!(table(Some(25)), cut);
+        assert_eq!(table(Some(20)), "NAME  PID COMMAND\nweb  1234 a long com\n");
+        assert_eq!(table(Some(12)), "NAME  PID\nweb  1234\n");
+        // What must stay does, and is cut.
+        assert_eq!(table(Some(3)), " PI\n123\n");
+    }
+
+    #[test]
+    fn long_cells_are_cut_with_a_mark() {
+        assert_eq!(shortened("wéb", 3), "wéb");
+        assert_eq!(shortened("wébs", 3), "wé…");
     }
 
     #[test]

@@ -16,6 +16,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const IMAGE_WIDTH: usize = 40;
 /// Longest of all other columns.
 const WIDTH: usize = 48;
+/// What is missing without rights.
+const NO_RIGHTS: &str = "the containers of other users are not seen: that needs CAP_SYS_PTRACE \
+                         and CAP_DAC_READ_SEARCH, as root has them";
 /// What `/proc` counts in a second (`USER_HZ`, on all machines that we run on).
 const TICKS: u64 = 100;
 /// The last that ages are told in: name, and seconds.
@@ -81,11 +84,19 @@ pub(crate) fn run(plan: &ContainersPlan) -> anyhow::Result<ExitCode> {
         |one: &&Container| plan.all || (one.is_running() && one.runtime != Runtime::Bare);
     let mut shown: Vec<&Container> = containers.iter().filter(is_shown).collect();
     shown.sort_by_key(|one| (!one.is_running(), &one.name, one.init.map(|init| init.pid)));
-    let problems: Vec<String> = containers
+    let mut problems: Vec<String> = containers
         .problems()
         .iter()
         .map(ToString::to_string)
         .collect();
+    let has_rights = sees_others();
+    if !has_rights {
+        problems.push(NO_RIGHTS.to_owned());
+    }
+    let code = match has_rights || !shown.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    };
     let mut out = BufWriter::new(io::stdout().lock());
     if plan.json {
         for container in &shown {
@@ -98,12 +109,20 @@ pub(crate) fn run(plan: &ContainersPlan) -> anyhow::Result<ExitCode> {
         };
         json::line(&mut out, &end)?;
         out.flush()?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
-    write_table(&mut out, &table(&shown))?;
-    out.flush()?;
+    if has_rights || !shown.is_empty() {
+        write_table(&mut out, &table(&shown))?;
+        out.flush()?;
+    }
     tell_problems(&shown, &problems);
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// Whether other users' processes can be looked at, by which containers are found.
+fn sees_others() -> bool {
+    let first = std::fs::read_link("/proc/1/ns/pid");
+    !first.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn tell_problems(shown: &[&Container], problems: &[String]) {

@@ -7,7 +7,7 @@ use crate::json;
 use crate::tree::{Detail, NamespaceLine, TreeView};
 use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
 use nsprobe_capsule::{Contents, Kind};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -198,8 +198,11 @@ fn write(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     for chunk in chunks(contents) {
         writeln!(
             out,
-            "chunks:    {:<10} {:>8} of {:>12} bytes with {} items",
-            chunk.kind, chunk.chunks, chunk.bytes, chunk.items
+            "chunks:    {:<10} {:>8} of {:>12} bytes with {}",
+            chunk.kind,
+            chunk.chunks,
+            chunk.bytes,
+            counted(chunk.items, "item")
         )?;
     }
     for damage in &contents.damages {
@@ -224,7 +227,11 @@ fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     };
     writeln!(out, "ended:     {ended}")?;
     let (hits, bytes) = (contents.hits, contents.record_bytes);
-    writeln!(out, "hits:      {hits} in {bytes} bytes of records")?;
+    writeln!(
+        out,
+        "hits:      {hits} in {} of records",
+        counted(bytes, "byte")
+    )?;
     let unwritten = contents
         .summary
         .as_ref()
@@ -248,7 +255,7 @@ fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
     writeln!(out, "target:    {}", escaped(&header.target))?;
     let cpus = match header.cpus {
         0 => String::new(),
-        cpus => format!(", {cpus} CPUs"),
+        cpus => format!(", {}", counted(cpus, "CPU")),
     };
     writeln!(
         out,

@@ -8,7 +8,7 @@ pub(crate) use summary::summary;
 
 use crate::fields;
 use crate::names::Named;
-use crate::render::{self, FrameView, HitView, KernelFrame};
+use crate::render::{self, is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Lost, Method, OffRecord, StackEnd, WriteRecord};
 use libnsprobe::{Counters, TableRow};
@@ -81,6 +81,8 @@ struct HitLine<'a> {
     stack: Option<Vec<FrameLine<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack_end: Option<&'static str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    may_lack_frames: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_stack: Option<Vec<KernelLine<'a>>>,
 }
@@ -178,7 +180,8 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
                 formats: view.formats,
                 values: view.values,
             }),
-            stack: has_stack.then(|| view.frames.iter().map(FrameLine::new).collect()),
+            stack: has_stack.then(|| FrameLine::all(view.frames)),
+            may_lack_frames: may_lack_frames(view.frames),
             stack_end: has_stack.then(|| end_name(end)),
             kernel_stack: (!view.kernel.is_empty())
                 .then(|| view.kernel.iter().map(KernelLine::new).collect()),
@@ -206,7 +209,15 @@ pub(crate) fn end_name(end: Option<StackEnd>) -> &'static str {
 }
 
 impl<'a> FrameLine<'a> {
-    fn new(view: &'a FrameView) -> FrameLine<'a> {
+    /// Those of a stack.
+    fn all(frames: &'a [FrameView]) -> Vec<FrameLine<'a>> {
+        let lines = frames.iter().enumerate();
+        lines
+            .map(|(number, view)| FrameLine::new(view, is_doubtful(frames, number)))
+            .collect()
+    }
+
+    fn new(view: &'a FrameView, doubtful: bool) -> FrameLine<'a> {
         let named: &Named = &view.named;
         let (address, object, file_offset, method) = match view.frame {
             Frame::Object { id, offset, method } => {
@@ -218,7 +229,7 @@ impl<'a> FrameLine<'a> {
         };
         FrameLine {
             how: method_name(method),
-            doubtful: named.doubtful,
+            doubtful,
             address,
             object,
             file_offset,
@@ -483,6 +494,8 @@ struct RowLine<'a> {
     stack: Option<Vec<FrameLine<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stack_end: Option<&'static str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    may_lack_frames: bool,
 }
 
 /// Writes one row of a table.
@@ -511,9 +524,8 @@ pub(crate) fn row(out: &mut impl Write, view: &RowView<'_>) -> Result<()> {
             least: of_total(row.least),
             greatest: of_total(row.greatest),
             buckets,
-            stack: view
-                .frames
-                .map(|frames| frames.iter().map(FrameLine::new).collect()),
+            stack: view.frames.map(FrameLine::all),
+            may_lack_frames: view.frames.is_some_and(may_lack_frames),
             stack_end: view.frames.map(|_| end_name(end)),
         },
     )

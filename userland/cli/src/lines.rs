@@ -3,7 +3,10 @@
 //! file, and its words must not come to stand within a line of ours. (A pipe that is full
 //! still takes what is longer than `PIPE_BUF` in pieces, pipe(7).)
 
-use std::io::{self, Stdout, Write};
+use anyhow::Context;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 
 /// Bytes that are collected.
 const ROOM: usize = 1 << 16;
@@ -16,10 +19,23 @@ pub(crate) struct Lines<W: Write> {
     whole: usize,
 }
 
-impl Lines<Stdout> {
+/// Where what a verb prints goes.
+pub(crate) type Output = Lines<Box<dyn Write>>;
+
+impl Output {
     /// Standard output.
-    pub(crate) fn to_stdout() -> Lines<Stdout> {
-        Lines::to(io::stdout())
+    pub(crate) fn to_stdout() -> Output {
+        Lines::to(Box::new(io::stdout()))
+    }
+
+    /// A file, which is made, or loses what was in it; standard output without one.
+    pub(crate) fn to_file(path: Option<&Path>) -> anyhow::Result<Output> {
+        let Some(path) = path else {
+            return Ok(Output::to_stdout());
+        };
+        let file = File::create(path);
+        let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
+        Ok(Lines::to(Box::new(file)))
     }
 }
 
@@ -86,6 +102,23 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_file_takes_what_is_printed() {
+        let path = std::env::temp_dir().join(format!("nsprobe-lines-to-{}", std::process::id()));
+        std::fs::write(&path, "what was there before").expect("writable");
+        let mut lines = Output::to_file(Some(&path)).expect("it can be written to");
+        writeln!(lines, "a line").expect("there is room");
+        drop(lines);
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("it is there"),
+            "a line\n"
+        );
+        std::fs::remove_file(&path).expect("it is ours");
+        let wrong = Output::to_file(Some(Path::new("/nowhere/at/all")));
+        let why = wrong.err().map(|error| error.to_string());
+        assert_eq!(why.as_deref(), Some("cannot write to /nowhere/at/all"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::json;
 use crate::probes::{because, open, told};
 use crate::target::Target;
 use nsprobe_probes::{ListedFunction, ListedUsdt, Listing};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use nsprobe_worker::{Limits, Options, Worker};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
@@ -88,8 +88,8 @@ impl Listed {
         let arguments = probe.arguments;
         if !self.json {
             let name = format!("{}:{}", probe.provider, probe.name);
-            let plural = if arguments == 1 { "" } else { "s" };
-            return writeln!(out, "{} ({arguments} argument{plural})", escaped(&name));
+            let arguments = counted(arguments, "argument");
+            return writeln!(out, "{} ({arguments})", escaped(&name));
         }
         let line = UsdtLine {
             r#type: "usdt",

@@ -16,7 +16,7 @@ use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_plan::syntax::Assignment;
 use nsprobe_plan::{Code, Sink};
 use nsprobe_probes::{is_jump_note, Probe, Probes, Refused, Wish};
-use nsprobe_symbolize::FileOffset;
+use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
 use nsprobe_worker::{Limits, Worker};
 use parsed::Parsed;
@@ -231,13 +231,17 @@ impl<'a> Planner<'a> {
         let files = self.target.open(name)?;
         if files.len() > 1 {
             self.planned.notes.push(format!(
-                "{} has {} files called {name}: all are probed",
-                self.target.describe(),
-                files.len()
+                "{name} stands for {} of {}: all are probed",
+                counted(files.len(), "file"),
+                self.target.describe()
             ));
         }
         let mut indices = Vec::new();
         for file in files {
+            if let BinaryName::Path(_) = name {
+                let replaced = self.target.replaced(&file);
+                self.planned.notes.extend(replaced);
+            }
             let index = self.add_file(file)?;
             if !indices.contains(&index) {
                 indices.push(index);
@@ -280,7 +284,8 @@ impl<'a> Planner<'a> {
         };
         let wish = self.how.wish(spec, file.path.display().to_string());
         let found = parsed.probes(&wish, self.how.search, self.target)?;
-        let found = found.map_err(|why| refusal(spec, why))?;
+        let words = self.target.words();
+        let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
         let name = file.path.file_name().unwrap_or(file.path.as_os_str());
         let name = name.to_string_lossy().into_owned();
         self.take(index, &name, found);
@@ -373,6 +378,20 @@ fn planned(
     })
 }
 
+/// The same with a command in it that is for the file of this target. Who parses a file does
+/// not know whose it is.
+fn with_target(why: Refused, path: &str, words: &str) -> Refused {
+    let list = |words: &str| format!("`nsprobe list {words}{path}`");
+    match why {
+        Refused::Because(causes) => {
+            let causes = causes.into_iter();
+            let causes = causes.map(|cause| cause.replace(&list(""), &list(words)));
+            Refused::Because(causes.collect())
+        }
+        why => why,
+    }
+}
+
 /// Why a file has not what a spec wants.
 fn refusal(spec: &ProbeSpec, why: Refused) -> anyhow::Error {
     match why {
@@ -391,4 +410,20 @@ pub(crate) fn because(why: Refused) -> anyhow::Error {
     let mut causes = causes.into_iter().rev();
     let first = anyhow!(causes.next().unwrap_or_default());
     causes.fold(first, |error, cause| error.context(cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_is_told_with_the_target() {
+        let why = "no function x in /app/svc; `nsprobe list /app/svc` shows all";
+        let why = Refused::Because(vec!["it failed".to_owned(), why.to_owned()]);
+        let text = because(with_target(why, "/app/svc", "-c web "));
+        assert_eq!(
+            format!("{text:#}"),
+            "it failed: no function x in /app/svc; `nsprobe list -c web /app/svc` shows all"
+        );
+    }
 }

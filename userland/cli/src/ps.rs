@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe ps`: the tasks of this machine, or of a container, by container.
 
-use crate::args::{PsColumn, PsPlan};
+use crate::args::{PsColumn, PsPlan, Who};
 use crate::columns::{self, Head};
 use crate::json;
 use crate::tasks::{
@@ -13,6 +13,15 @@ use nsprobe_tasks::{Task, Tasks, Times};
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+
+/// Columns that go where lines have no room, those that matter least first.
+const LEAST: [&str; 9] = [
+    "PPID", "UID", "THREADS", "AGE", "NSTID", "COMMAND", "NSPID", "S", "TID",
+];
+/// Characters of the last column that lines have room for.
+const LAST: usize = 20;
+/// Longest command line where no terminal says how long lines are.
+const COMMAND: usize = 80;
 
 /// Lists.
 pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
@@ -26,30 +35,51 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
     let all = tasks.all();
     let all = all.filter(|task| is_there(task) && scope.has(task, &places));
     let shown = shown(all, plan.threads);
-    let mut rows: Vec<(Place, Shown<'_>)> = shown
+    let placed = shown
         .into_iter()
-        .map(|one| (Place::of(one.task, &places), one))
+        .map(|one| (Place::of(one.task, &places), one));
+    // Who names a container means all that is in it.
+    let shows_all = plan.all || matches!(plan.who, Who::Container(_));
+    let mut rows: Vec<(Place, Shown<'_>)> = placed
+        .filter(|(place, _)| shows_all || place.is_container())
         .collect();
     rows.sort_by(|(place, one), (other_place, other)| {
         let key = |one: &Shown<'_>| (one.task.pid(), one.task.id);
         place.cmp(other_place).then(key(one).cmp(&key(other)))
     });
+    let is_empty = rows.is_empty();
     let mut out = BufWriter::new(io::stdout().lock());
     if plan.json {
         for (place, one) in &rows {
             json::line(&mut out, &one.line(place, clocks))?;
         }
     } else {
-        let columns = plan.columns();
-        let heads: Vec<Head> = columns.iter().map(|column| head(*column)).collect();
+        let (columns, width) = (plan.columns(), columns::output_width());
+        // Columns that somebody names are all shown, and whole.
+        let is_usual = plan.columns.is_empty();
+        let mut heads: Vec<Head> = columns.iter().map(|column| head(*column)).collect();
         let cells = |(place, one): &(Place, Shown<'_>)| {
-            let cell = |column: &PsColumn| one.cell(*column, place, clocks, plan.levels);
+            let cell = |column: &PsColumn| {
+                let cell = one.cell(*column, place, clocks, plan.levels);
+                match column {
+                    PsColumn::Command if is_usual && width.is_none() => {
+                        columns::shortened(&cell, COMMAND)
+                    }
+                    _ => cell,
+                }
+            };
             columns.iter().map(cell).collect()
         };
-        let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        columns::write(&mut out, &heads, &rows, columns::output_width())?;
+        let mut rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        if is_usual {
+            columns::fit(&mut heads, &mut rows, width, LAST, &LEAST);
+        }
+        columns::write(&mut out, &heads, &rows, width)?;
     }
     out.flush()?;
+    if is_empty && !shows_all {
+        eprintln!("nsprobe: no task is in a container; --all lists the others");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -25,7 +25,7 @@ use nix::sys::utsname::uname;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_capsule::model::Header;
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use recorder::{Done, Recorder};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -91,7 +91,7 @@ fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow
     recorder.live.names.close_idle();
     let taken = recorder.taken();
     Ok(match plan.trace.count.is_some_and(|count| taken >= count) {
-        true => Pace::Enough(format!("{taken} calls were recorded")),
+        true => Pace::Enough(format!("{} recorded", counted(taken, "call"))),
         false if more => Pace::Again,
         false => Pace::Wait,
     })
@@ -124,6 +124,7 @@ fn end(
         printed: received,
         received,
         overwritten: run.reader.overwritten(),
+        untraced: plan.trace.options.untraced(),
         has_stacks: plan.trace.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: recorder.live.names.sources(),
@@ -136,7 +137,7 @@ fn end(
         _ => tasks::totals(&run.session.task_counters()?),
     };
     let done = recorder.end(&summary, tasks)?;
-    let code = summary.tell(plan.trace.options.quiet, failure)?;
+    let code = summary.tell(plan.trace.options.detail(), failure)?;
     Ok(match tell(plan, received, &done) {
         true => code,
         false => ExitCode::FAILURE,
@@ -149,9 +150,16 @@ fn tell(plan: &RecordPlan, received: u64, done: &Done) -> bool {
     let Done { bytes, unwritten } = done;
     let written = received - unwritten;
     let options = &plan.trace.options;
-    options.note(&format!("{written} hits are in {path}: {bytes} bytes"));
+    options.note(&format!(
+        "{path}: {}, {}",
+        counted(written, "hit"),
+        counted(*bytes, "byte")
+    ));
     if *unwritten > 0 {
-        let text = format!("{unwritten} hits are not in {path}: there was no room for them");
+        let text = format!(
+            "{} not written to {path}: no room",
+            counted(*unwritten, "hit")
+        );
         eprintln!("nsprobe: {}", escaped(&text));
     }
     *unwritten == 0

@@ -4,13 +4,14 @@
 //! Every name comes from a traced program, and is escaped.
 
 use crate::fields;
-use crate::names::{file_name, Named};
+use crate::names::{file_name, generated_address, Named};
 use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{
-    Hit, Lost, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
+    Frame, Hit, Lost, Method, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER,
+    WRITE_RETURN,
 };
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::{escaped, KernelSymbol, SourceFrame};
+use nsprobe_symbolize::{counted, escaped, KernelSymbol, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;
 
@@ -55,7 +56,7 @@ pub(crate) struct KernelFrame<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct FrameView {
     /// Its words in the record.
-    pub(crate) frame: libnsprobe::common::record::Frame,
+    pub(crate) frame: Frame,
     /// Its name.
     pub(crate) named: Rc<Named>,
 }
@@ -169,23 +170,72 @@ fn kernel(out: &mut impl Write, frames: &[KernelFrame<'_>]) -> Result<()> {
     Ok(())
 }
 
+/// Whether the frame of this number may be none, or not the caller of the one before it.
+pub(crate) fn is_doubtful(frames: &[FrameView], number: usize) -> bool {
+    let is_wrong = frames.get(number).is_some_and(|view| view.named.doubtful);
+    is_wrong || is_past_generated_code(frames, number)
+}
+
+/// Whether frames may be missing in the middle of a stack.
+pub(crate) fn may_lack_frames(frames: &[FrameView]) -> bool {
+    (0..frames.len()).any(|number| is_past_generated_code(frames, number))
+}
+
+/// Whether a frame was found by the frame pointer of generated code, or leads there by one. No
+/// file tells whether that code keeps one: if not, it is that of a function further out, and the
+/// frames between are not seen.
+fn is_past_generated_code(frames: &[FrameView], number: usize) -> bool {
+    let Some(view) = frames.get(number) else {
+        return false;
+    };
+    let method = match view.frame {
+        Frame::Object { method, .. } | Frame::Address { method, .. } => method,
+    };
+    let before = number.checked_sub(1).and_then(|before| frames.get(before));
+    let mut both = before.into_iter().chain([view]);
+    method == Method::FramePointer as u8
+        && both.any(|view| generated_address(&view.frame).is_some())
+}
+
 /// Writes the frames of a stack.
 pub(crate) fn frames(out: &mut impl Write, frames: &[FrameView]) -> Result<()> {
-    for (number, frame) in frames.iter().enumerate() {
-        self::frame(out, number, frame)?;
+    for (number, view) in frames.iter().enumerate() {
+        frame(out, number, view, is_doubtful(frames, number))?;
+    }
+    if may_lack_frames(frames) {
+        writeln!(
+            out,
+            "  frames may be missing: generated code was left by its frame pointer, which it need \
+             not keep"
+        )?;
     }
     Ok(())
 }
 
-/// The functions of a frame, the innermost inlined one first; `[FILE+OFFSET]` when it
-/// has no name.
-pub(crate) fn functions(view: &FrameView) -> Vec<String> {
-    match view.named.functions.as_slice() {
-        [] => vec![bracketed(view)],
-        functions => functions
-            .iter()
-            .map(|function| escaped(&function.function).to_string())
-            .collect(),
+/// The functions of a stack as flame graphs have them, from the outermost on; `[FILE+OFFSET]`
+/// for one without a name, and a `?` in front of what is doubtful.
+pub(crate) fn functions(frames: &[FrameView]) -> Vec<String> {
+    let mut names = Vec::new();
+    for (number, view) in frames.iter().enumerate() {
+        let doubt = doubt(is_doubtful(frames, number));
+        match view.named.functions.as_slice() {
+            [] => names.push(format!("{doubt}{}", bracketed(view))),
+            functions => names.extend(
+                functions
+                    .iter()
+                    .map(|function| format!("{doubt}{}", escaped(&function.function))),
+            ),
+        }
+    }
+    names.reverse();
+    names
+}
+
+/// What stands in front of a doubtful frame.
+fn doubt(is_doubtful: bool) -> &'static str {
+    match is_doubtful {
+        true => "? ",
+        false => "",
     }
 }
 
@@ -228,8 +278,8 @@ pub(crate) fn off(out: &mut impl Write, off: &OffRecord, label: &str, start_ns: 
 /// A sentence on a probe that was turned off.
 pub(crate) fn turned_off(off: &OffRecord, label: &str) -> String {
     format!(
-        "{label} was turned off: it was hit more than {} times a second (--runaway)",
-        off.limit
+        "{label} was turned off: it was hit more than {} a second (--runaway)",
+        counted(off.limit, "time")
     )
 }
 
@@ -239,8 +289,8 @@ pub(crate) fn lost(out: &mut impl Write, lost: &Lost, start_ns: u64) -> Result<(
     time(out, lost.time_ns, start_ns)?;
     writeln!(
         out,
-        "lost {} records since {}.{:06}: the ring was full",
-        lost.count,
+        "lost {} since {}.{:06}: the ring was full",
+        counted(lost.count, "record"),
         first_us / 1_000_000,
         first_us % 1_000_000
     )
@@ -264,9 +314,9 @@ fn comm(out: &mut impl Write, name: &[u8]) -> Result<()> {
 
 /// Writes one frame: a line for each function inlined there, and one for the
 /// function itself.
-fn frame(out: &mut impl Write, number: usize, view: &FrameView) -> Result<()> {
+fn frame(out: &mut impl Write, number: usize, view: &FrameView, is_doubtful: bool) -> Result<()> {
     let named = &view.named;
-    let doubt = if named.doubtful { "? " } else { "" };
+    let doubt = doubt(is_doubtful);
     if named.functions.is_empty() {
         return writeln!(out, "  #{number:<2} {doubt}{}", unnamed(view));
     }
@@ -297,45 +347,42 @@ fn place(out: &mut impl Write, function: &SourceFrame) -> Result<()> {
 
 /// A frame without a name in a few letters.
 fn bracketed(view: &FrameView) -> String {
-    use libnsprobe::common::record::Frame;
+    format!("[{}]", escaped(&short_place(view)))
+}
+
+/// Where a frame is: `libc.so.6+0x928bb`. Its build-id is in JSON.
+fn short_place(view: &FrameView) -> String {
     let named = &view.named;
     let file = named.path.as_ref().and_then(|path| path.file_name());
     let file = match file {
         Some(name) => name.to_string_lossy().into_owned(),
+        None if named.build_id.is_empty() => "?".to_owned(),
         None => named.build_id.clone(),
     };
-    let place = match view.frame {
-        Frame::Address { address, .. } => format!("[{address:#x}]"),
-        Frame::Object { offset, .. } => format!("[{file}+{offset:#x}]"),
-    };
-    escaped(&place).to_string()
+    match view.frame {
+        Frame::Address { address, .. } => format!("{address:#x}"),
+        Frame::Object { offset, .. } => format!("{file}+{offset:#x}"),
+    }
 }
 
-/// A frame without a name: the best that identifies it, and why it has none.
+/// A frame without a name: where it is. Why it has none is told where that alone could help to
+/// find its file, or there is none.
 fn unnamed(view: &FrameView) -> String {
-    use libnsprobe::common::record::Frame;
-    let named = &view.named;
-    let why = named.unresolved.as_deref().unwrap_or("no name");
-    let place = match view.frame {
-        Frame::Address { address, .. } => format!("{address:#x}"),
-        Frame::Object { offset, .. } if named.build_id.is_empty() => match &named.path {
-            Some(path) => format!("{}+{offset:#x}", path.display()),
-            None => format!("?+{offset:#x}"),
-        },
-        Frame::Object { offset, .. } => format!("{}+{offset:#x}", named.build_id),
-    };
-    match &named.path {
-        Some(path) if !named.build_id.is_empty() => {
-            escaped(&format!("{place} ({why}) ({})", path.display())).to_string()
+    let (named, place) = (&view.named, short_place(view));
+    let text = match (&named.path, view.frame) {
+        (Some(path), Frame::Object { .. }) => format!("{place}  ({})", path.display()),
+        _ => {
+            let why = named.unresolved.as_deref().unwrap_or("no name");
+            format!("{place} ({why})")
         }
-        _ => escaped(&format!("{place} ({why})")).to_string(),
-    }
+    };
+    escaped(&text).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libnsprobe::common::record::Frame;
+    use libnsprobe::common::record::Unmapped;
 
     fn function(name: &str, line: Option<u32>, inlined: bool) -> SourceFrame {
         SourceFrame {
@@ -386,6 +433,72 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    /// Frames that were found by unwind rows and frame pointers, in a file or in generated code.
+    fn walked(frames: &[(&str, Method, bool)]) -> Vec<FrameView> {
+        let view = |(name, method, generated): &(&str, Method, bool)| FrameView {
+            frame: match generated {
+                true => Frame::Address {
+                    address: 0x9000,
+                    why: Unmapped::Anonymous as u8,
+                    method: *method as u8,
+                },
+                false => Frame::Object {
+                    id: 1,
+                    offset: 0x40,
+                    method: *method as u8,
+                },
+            },
+            named: Rc::new(Named {
+                functions: vec![function(name, None, false)],
+                ..Named::default()
+            }),
+        };
+        frames.iter().map(view).collect()
+    }
+
+    #[test]
+    fn what_generated_code_leads_to_is_doubtful() {
+        let frames = walked(&[
+            ("open", Method::Registers, false),
+            ("native", Method::Row, false),
+            ("stub", Method::Row, true),
+            ("handle", Method::FramePointer, true),
+            ("call_helper", Method::FramePointer, false),
+            ("start_thread", Method::Row, false),
+        ]);
+        let doubtful: Vec<bool> = (0..6).map(|number| is_doubtful(&frames, number)).collect();
+        assert_eq!(doubtful, [false, false, false, true, true, false]);
+        assert_eq!(
+            functions(&frames).join(";"),
+            "start_thread;? call_helper;? handle;stub;native;open"
+        );
+        let lines = text(&frames, StackEnd::Outermost);
+        let lines: Vec<&str> = lines.lines().skip(3).collect();
+        assert_eq!(
+            lines,
+            [
+                "  #2  stub+0x12",
+                "  #3  ? handle+0x12",
+                "  #4  ? call_helper+0x12",
+                "  #5  start_thread+0x12",
+                "  frames may be missing: generated code was left by its frame pointer, which it \
+                 need not keep",
+            ]
+        );
+        // Where files tell nothing, their frame pointers are all that there is: no doubt of ours.
+        let frames = walked(&[
+            ("open", Method::Registers, false),
+            ("caller", Method::FramePointer, false),
+        ]);
+        assert!(!may_lack_frames(&frames) && !is_doubtful(&frames, 1));
+        // The caller of generated code that was probed itself.
+        let frames = walked(&[
+            ("stub", Method::Registers, true),
+            ("caller", Method::FramePointer, false),
+        ]);
+        assert!(may_lack_frames(&frames) && !is_doubtful(&frames, 0));
+    }
+
     #[test]
     fn a_hit_is_one_line() {
         let line = text(&[], StackEnd::None);
@@ -422,6 +535,12 @@ mod tests {
                 unresolved: Some("the file has no symbols".into()),
                 ..Named::default()
             }),
+            frame_view(Named {
+                build_id: "abcd".into(),
+                unresolved: Some("offset 0x40 is between the known functions".into()),
+                path: Some("/usr/lib/libc.so.6".into()),
+                ..Named::default()
+            }),
         ];
         let lines = text(&frames, StackEnd::BadFramePointer);
         let lines: Vec<&str> = lines.lines().skip(1).collect();
@@ -432,6 +551,7 @@ mod tests {
                 "  #0  outer+0x12  t_string.c:9  (/usr/bin/redis-server)",
                 "  #1  ? guess+0x12  (/usr/bin/redis-server)",
                 "  #2  abcd+0x40 (the file has no symbols)",
+                "  #3  libc.so.6+0x40  (/usr/lib/libc.so.6)",
                 "  stack cut: the last function keeps no frame pointer",
             ]
         );

@@ -2,18 +2,20 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::aggregate::print::{Printer, Style};
-use crate::args::{Aggregate, ReportKey, ReportPlan};
+use crate::args::{Aggregate, HitKey, ReportKey, ReportPlan};
 use crate::capsule::{Capsule, Offline};
+use crate::fields;
 use crate::lookup::{whole_stack, words_of};
 use crate::run::Role;
 use crate::summary::ProbeLabel;
 use crate::tasks::Place;
 use crate::waiting::{Ready, WaitingHits};
-use libnsprobe::common::record::Hit;
+use anyhow::bail;
+use libnsprobe::common::record::{Details, Hit};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_capsule::Reader;
-use nsprobe_plan::decode::{FieldFormat, FieldValue, Shape};
-use std::collections::{BTreeMap, HashMap};
+use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,7 +26,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     let has_stacks = capsule.has_stacks();
     let labels = capsule.labels();
     let mut offline = Offline::new(&capsule.contents);
-    let mut counts = Counts::new(&labels, &plan.by, has_stacks);
+    let mut counts = Counts::new(&labels, &plan.by, has_stacks)?;
     counts.take_all(&mut offline, &mut capsule.reader)?;
     let style = Style {
         json: plan.json,
@@ -39,9 +41,12 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
         summed: None,
         top: plan.top,
     };
-    let formats: Vec<FieldFormat> = counts.by.iter().map(|key| format(*key)).collect();
+    let formats: Vec<FieldFormat> = counts.by.iter().map(format).collect();
     let mut printer = Printer::new(style, &formats, false, labels);
     printer.name_containers(counts.containers.names());
+    for (name, values) in &counts.values {
+        printer.name_values(name, values.names());
+    }
     let rows = Rows {
         rows: counts.rows(),
         ..Rows::default()
@@ -53,7 +58,10 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     if let Some(mut summary) = summary {
         summary.printed = capsule.contents.hits;
         printer.summary(&summary)?;
-        code = summary.tell(plan.quiet, None)?;
+        code = summary.tell(plan.detail, None)?;
+    }
+    if has_stacks {
+        capsule.tell_unrecorded(&plan.file, plan.detail);
     }
     Ok(match capsule.tell_missing() {
         true => code,
@@ -66,27 +74,41 @@ struct Counts {
     by: Vec<ReportKey>,
     /// For each probe the first one of its function.
     functions: HashMap<u32, u32>,
+    /// Each probe, for what its fields are.
+    labels: HashMap<u32, ProbeLabel>,
     containers: ContainerNames,
+    /// The values of fields that are counted by, by the name of the field.
+    values: BTreeMap<String, Values>,
     /// By key, stack and its end; in order, so that equal counts are always printed alike.
     rows: BTreeMap<(Vec<u64>, Vec<u64>, u8), u64>,
 }
 
 impl Counts {
     /// None yet. Several functions are told apart, unless they are counted by something else.
-    fn new(labels: &[ProbeLabel], by: &[ReportKey], has_stacks: bool) -> Counts {
+    fn new(labels: &[ProbeLabel], by: &[ReportKey], has_stacks: bool) -> anyhow::Result<Counts> {
         let functions = functions(labels);
         let mut by = by.to_vec();
         let first = functions.values().next();
         let several = functions.values().any(|function| Some(function) != first);
         if by.is_empty() && (several || !has_stacks) {
-            by.push(ReportKey::Func);
+            by.push(ReportKey::Known(HitKey::Func));
         }
-        Counts {
+        for key in &by {
+            if let ReportKey::Field(name) = key {
+                check_recorded(name, labels)?;
+            }
+        }
+        Ok(Counts {
             by,
             functions,
+            labels: labels
+                .iter()
+                .map(|label| (label.id.0, label.clone()))
+                .collect(),
             containers: ContainerNames::default(),
+            values: BTreeMap::new(),
             rows: BTreeMap::new(),
-        }
+        })
     }
 
     /// Counts all hits of a capsule.
@@ -113,27 +135,47 @@ impl Counts {
         let Some((hit, frames)) = whole_stack(offline, ready.hit(), &ready.details()) else {
             return;
         };
-        let by = std::mem::take(&mut self.by);
-        let words = by.iter().flat_map(|key| self.words(*key, offline, &hit));
-        let key = words.collect();
-        self.by = by;
+        let mut key = Vec::new();
+        for at in 0..self.by.len() {
+            match self.by.get(at).cloned() {
+                Some(ReportKey::Known(known)) => key.extend(self.words(known, offline, &hit)),
+                Some(ReportKey::Field(name)) => key.push(self.field(name, &hit, &ready.details())),
+                None => {}
+            }
+        }
         let frames = frames.into_iter();
         let frames: Vec<_> = frames.map(|frame| offline.settled(frame, &hit)).collect();
         let stack = words_of(&frames);
         *self.rows.entry((key, stack, hit.stack_end)).or_default() += 1;
     }
 
+    /// The number that stands for the value of a field in a hit; a probe without such a field
+    /// has none.
+    fn field(&mut self, name: String, hit: &Hit, details: &Details<'_>) -> u64 {
+        let mut value = FieldValue::Absent;
+        if let Some(label) = self.labels.get(&hit.probe) {
+            let mut values = decode::fields(&label.fields, details.fields);
+            if let Some(functions) = label.symbols.as_deref() {
+                fields::name_symbols(&mut values, functions);
+            }
+            let named = label.fields.iter().zip(values);
+            let mut named = named.filter(|(field, _)| field.name == name);
+            value = named.next().map_or(FieldValue::Absent, |(_, value)| value);
+        }
+        self.values.entry(name).or_default().number(value)
+    }
+
     /// The part of a key that a hit has, in the words that `format` reads.
-    fn words(&mut self, key: ReportKey, offline: &Offline<'_>, hit: &Hit) -> Vec<u64> {
+    fn words(&mut self, key: HitKey, offline: &Offline<'_>, hit: &Hit) -> Vec<u64> {
         let number = match key {
-            ReportKey::Func => *self.functions.get(&hit.probe).unwrap_or(&hit.probe),
-            ReportKey::Pid => hit.pid,
-            ReportKey::Tid => hit.tid,
-            ReportKey::Nspid => hit.ns_pid,
-            ReportKey::Nstid => hit.ns_tid,
-            ReportKey::Cpu => hit.cpu.into(),
-            ReportKey::Container => return vec![self.containers.number(offline, hit)],
-            ReportKey::Comm => {
+            HitKey::Func => *self.functions.get(&hit.probe).unwrap_or(&hit.probe),
+            HitKey::Pid => hit.pid,
+            HitKey::Tid => hit.tid,
+            HitKey::Nspid => hit.ns_pid,
+            HitKey::Nstid => hit.ns_tid,
+            HitKey::Cpu => hit.cpu.into(),
+            HitKey::Container => return vec![self.containers.number(offline, hit)],
+            HitKey::Comm => {
                 let words = hit.comm.chunks_exact(size_of::<u64>());
                 let word = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
                 return words.map(word).collect();
@@ -185,17 +227,59 @@ impl ContainerNames {
     }
 }
 
+/// Values of a field, and the numbers that stand for them in keys.
+#[derive(Default)]
+struct Values {
+    /// By all that tells them apart.
+    numbers: HashMap<String, u64>,
+    values: Vec<FieldValue>,
+}
+
+impl Values {
+    fn number(&mut self, value: FieldValue) -> u64 {
+        let next = self.values.len() as u64;
+        let number = *self.numbers.entry(format!("{value:?}")).or_insert(next);
+        if number == next {
+            self.values.push(value);
+        }
+        number
+    }
+
+    /// What each number is.
+    fn names(&self) -> HashMap<u64, FieldValue> {
+        (0..).zip(self.values.iter().cloned()).collect()
+    }
+}
+
+/// Fails when no probe has recorded a field of this name.
+fn check_recorded(name: &str, labels: &[ProbeLabel]) -> anyhow::Result<()> {
+    let fields = labels.iter().flat_map(|label| label.fields.iter());
+    let names: BTreeSet<&str> = fields.map(|field| field.name.as_str()).collect();
+    if names.contains(name) {
+        return Ok(());
+    }
+    let recorded = match names.is_empty() {
+        true => "none was".to_owned(),
+        false => names.into_iter().collect::<Vec<_>>().join(", "),
+    };
+    bail!("--by {name}: no such field was recorded ({recorded})")
+}
+
 /// How the words of a key are read.
-fn format(key: ReportKey) -> FieldFormat {
-    let (name, shape) = match key {
-        ReportKey::Func => ("func", Shape::Word),
-        ReportKey::Pid => ("pid", Shape::Word),
-        ReportKey::Tid => ("tid", Shape::Word),
-        ReportKey::Nspid => ("nspid", Shape::Word),
-        ReportKey::Nstid => ("nstid", Shape::Word),
-        ReportKey::Comm => ("comm", Shape::Comm),
-        ReportKey::Cpu => ("cpu", Shape::Word),
-        ReportKey::Container => ("container", Shape::Word),
+fn format(key: &ReportKey) -> FieldFormat {
+    let known = match key {
+        ReportKey::Known(known) => known,
+        ReportKey::Field(name) => return FieldFormat::new(name, Shape::Word),
+    };
+    let (name, shape) = match known {
+        HitKey::Func => ("func", Shape::Word),
+        HitKey::Pid => ("pid", Shape::Word),
+        HitKey::Tid => ("tid", Shape::Word),
+        HitKey::Nspid => ("nspid", Shape::Word),
+        HitKey::Nstid => ("nstid", Shape::Word),
+        HitKey::Comm => ("comm", Shape::Comm),
+        HitKey::Cpu => ("cpu", Shape::Word),
+        HitKey::Container => ("container", Shape::Word),
     };
     FieldFormat::new(name, shape)
 }

@@ -9,7 +9,7 @@ use crate::target::Target;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
 use nix::errno::Errno;
-use nsprobe_symbolize::{escaped, own_vdso, Binary, VDSO};
+use nsprobe_symbolize::{counted, escaped, own_vdso, Binary, VDSO};
 use nsprobe_target::{all_processes, Process};
 use nsprobe_unwind::{Cache, UnwindTable};
 use nsprobe_worker::Object;
@@ -365,10 +365,7 @@ impl Report {
         if self.files == 0 && self.without.is_empty() {
             return None;
         }
-        let files = match self.files {
-            1 => "1 file".to_owned(),
-            files => format!("{files} files"),
-        };
+        let files = counted(self.files, "file");
         let kilobytes = self.bytes.div_ceil(1024);
         let cached = match self.cached {
             0 => String::new(),
@@ -377,7 +374,7 @@ impl Report {
         let mut text = format!("unwind rows of {files}{cached}: {kilobytes} KB in the kernel");
         if self.dropped_bytes > 0 {
             let dropped = self.dropped_bytes.div_ceil(1024);
-            text += &format!(", of which {dropped} KB were dropped as no stack needed them");
+            text += &format!(", of which {dropped} KB dropped as no stack needed them");
         }
         if let Some(first) = self.without.first() {
             text += &format!("; {} without, such as {first}", self.without.len());

@@ -8,12 +8,12 @@ mod newcomers;
 
 pub(crate) use attach::{Attached, Role, Sinks};
 
-use crate::args::{ProbeOptions, Tasks};
+use crate::args::{Detail, ProbeOptions, Tasks, Who};
 use crate::command::{self, Started, Stopped};
 use crate::names::Threads;
 use crate::probes::{How, Planned, ProbedFile};
 use crate::rows::{Loader, Report as RowsReport, Wishes};
-use crate::summary::ProbeLabel;
+use crate::summary::{ProbeLabel, Untraced};
 use crate::target::Target;
 use anyhow::{bail, Context};
 use attach::attach;
@@ -421,6 +421,27 @@ impl ProbeOptions {
     /// What those who parse probed files are made after.
     pub(crate) fn parser(&self) -> Worker {
         Worker::new(self.parsers())
+    }
+
+    /// How much is told on standard error.
+    pub(crate) fn detail(&self) -> Detail {
+        Detail::new(self.quiet, self.verbose)
+    }
+
+    /// Whose children are not traced, though nothing but being another process keeps them out.
+    pub(crate) fn untraced(&self) -> Option<Untraced> {
+        let tasks = &self.tasks;
+        let is_narrowed = tasks.children
+            || !tasks.tids.is_empty()
+            || tasks.comm.is_some()
+            || tasks.uid.is_some()
+            || tasks.cgroup.is_some();
+        match self.who {
+            _ if is_narrowed => None,
+            Who::Command(_) => Some(Untraced::ChildrenOfCommand),
+            Who::Process(_) => Some(Untraced::ChildrenOfProcess),
+            Who::Host | Who::Container(_) | Who::Group(_) => None,
+        }
     }
 
     /// Tells the user something that is no error.

@@ -26,8 +26,9 @@ pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
         summary.late = printer.late();
         summary.finished = finished;
         printer.summary(&summary)?;
-        code = summary.tell(plan.quiet, None)?;
+        code = summary.tell(plan.detail, None)?;
     }
+    capsule.tell_unrecorded(&plan.file, plan.detail);
     Ok(match capsule.tell_missing() {
         true => code,
         false => ExitCode::FAILURE,

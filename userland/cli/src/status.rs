@@ -5,7 +5,7 @@ use crate::args::StatusPlan;
 use crate::json::{self, CountersLine};
 use libnsprobe::{Device, Info, ProbeStatus, SessionStatus};
 use nix::sys::stat::{major, minor};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -68,15 +68,20 @@ fn write_text(out: &mut impl Write, info: &Info, sessions: &[SessionStatus]) -> 
         info.version,
         info.features.names().join(" ")
     )?;
-    writeln!(out, "{} sessions, {} probes", sessions.len(), info.probes)?;
+    writeln!(
+        out,
+        "{}, {}",
+        counted(sessions.len(), "session"),
+        counted(info.probes, "probe")
+    )?;
     for session in sessions {
         let pids: Vec<String> = session.pids.iter().map(u32::to_string).collect();
         writeln!(
             out,
-            "session of {} ({}): {} rings of {} bytes, {} traced",
+            "session of {} ({}): {} of {} bytes, {} traced",
             escaped(&session.comm),
             pids.join(", "),
-            session.rings,
+            counted(session.rings, "ring"),
             session.ring_bytes,
             filter(session)
         )?;
@@ -96,21 +101,21 @@ fn write_text(out: &mut impl Write, info: &Info, sessions: &[SessionStatus]) -> 
 fn filter(session: &SessionStatus) -> String {
     match (session.filter_processes, session.filter_pidns) {
         (0, 0) => "all processes".to_owned(),
-        (count, 0) => format!("{count} processes"),
+        (count, 0) => counted(count, "process"),
         (0, inum) => format!("pid namespace {inum}"),
-        (count, inum) => format!("{count} processes in pid namespace {inum}"),
+        (count, inum) => format!("{} in pid namespace {inum}", counted(count, "process")),
     }
 }
 
 fn write_probe(out: &mut impl Write, probe: &ProbeStatus) -> io::Result<()> {
     writeln!(
         out,
-        "  probe {}: device {} inode {} offset {:#x}: {} hits = {} recorded + {} filtered + {} lost",
+        "  probe {}: device {} inode {} offset {:#x}: {} = {} recorded + {} filtered + {} lost",
         probe.id,
         device(probe.dev),
         probe.ino,
         probe.offset,
-        probe.counters.hits,
+        counted(probe.counters.hits, "hit"),
         probe.counters.recorded,
         probe.counters.filtered,
         probe.counters.lost_full

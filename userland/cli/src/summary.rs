@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace comes to: its counters, and whether they add up.
 
+use crate::args::Detail;
 use crate::fields::FunctionNames;
 use crate::names::Line;
 use crate::probes::Planned;
@@ -8,7 +9,7 @@ use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
-use nsprobe_symbolize::{escaped, FileOffset};
+use nsprobe_symbolize::{counted, escaped, FileOffset};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ pub(crate) struct Summary {
     pub(crate) received: u64,
     /// Recorded hits that others have taken the place of, with --flight.
     pub(crate) overwritten: u64,
+    /// Whose children are not traced, though nothing but being another process keeps them out.
+    pub(crate) untraced: Option<Untraced>,
     /// Whether stacks were taken.
     pub(crate) has_stacks: bool,
     /// Each probe.
@@ -51,6 +54,27 @@ pub(crate) struct Summary {
     pub(crate) late: u64,
     /// What there was of unwind rows.
     pub(crate) rows: Option<Report>,
+}
+
+/// Whose children are not traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untraced {
+    /// The command's.
+    ChildrenOfCommand,
+    /// A process's.
+    ChildrenOfProcess,
+}
+
+impl Untraced {
+    /// How they can be traced.
+    fn advice(self) -> &'static str {
+        match self {
+            Untraced::ChildrenOfCommand => "--children also traces those that the command starts",
+            Untraced::ChildrenOfProcess => {
+                "--children also traces those that the process starts from then on"
+            }
+        }
+    }
 }
 
 /// The end of a probe.
@@ -227,7 +251,7 @@ impl Summary {
         });
         let mut shown: Vec<String> = shown.collect();
         if more > 0 {
-            shown.push(format!("and on {more} more CPUs"));
+            shown.push(format!("and on {}", counted(more, "more CPU")));
         }
         if shown.is_empty() {
             return String::new();
@@ -251,21 +275,19 @@ impl Summary {
         let there = recorded.saturating_sub(self.overwritten);
         (self.received != there).then(|| {
             format!(
-                "{recorded} hits were recorded, but {} came out of the rings",
+                "{} recorded, but {} came out of the rings",
+                counted(recorded, "hit"),
                 self.received
             )
         })
     }
 
-    /// Tells people, unless they want it quiet, and what went wrong in any case; the
-    /// exit code.
-    pub(crate) fn tell(&self, quiet: bool, failure: Option<String>) -> anyhow::Result<ExitCode> {
-        if !quiet {
-            // At once, so that the command's output does not come in between.
-            let mut text = Vec::new();
-            self.write(&mut text)?;
-            std::io::stderr().write_all(&text)?;
-        }
+    /// Tells people as much as they want, and what went wrong in any case; the exit code.
+    pub(crate) fn tell(&self, detail: Detail, failure: Option<String>) -> anyhow::Result<ExitCode> {
+        // At once, so that the command's output does not come in between.
+        let mut text = Vec::new();
+        self.write(&mut text, detail)?;
+        std::io::stderr().write_all(&text)?;
         let problem = self.problem();
         for error in problem.iter().chain(&failure) {
             eprintln!("nsprobe: {}", escaped(error));
@@ -292,8 +314,24 @@ impl Summary {
         }
     }
 
-    /// Writes it for people.
-    pub(crate) fn write(&self, out: &mut impl Write) -> Result<()> {
+    /// Writes it for people: one line of what there was, and what of it was lost; with
+    /// [`Detail::Verbose`] where all of it came from, too.
+    pub(crate) fn write(&self, out: &mut impl Write, detail: Detail) -> Result<()> {
+        if detail != Detail::Quiet {
+            self.write_total(out)?;
+        }
+        self.write_losses(out)?;
+        if detail == Detail::Verbose {
+            if self.probes.len() > 1 {
+                self.write_probes(out)?;
+            }
+            self.write_sources(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what became of all hits, and what the user asked for beside them.
+    fn write_total(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
         writeln!(
             out,
@@ -302,76 +340,114 @@ impl Summary {
             self.elapsed.as_secs_f64(),
             sentence(&total)
         )?;
-        if self.probes.len() > 1 {
-            self.write_probes(out)?;
+        match (self.untraced, total.filtered) {
+            (Some(whose), 1..) => writeln!(
+                out,
+                "nsprobe: {} of other processes filtered, each of which may call more often: {}",
+                counted(total.filtered, "hit"),
+                whose.advice()
+            )?,
+            (Some(Untraced::ChildrenOfCommand), 0) if total.hits == 0 => writeln!(
+                out,
+                "nsprobe: no calls by the command's first process: {}",
+                Untraced::ChildrenOfCommand.advice()
+            )?,
+            _ => {}
         }
         if self.overwritten > 0 {
             writeln!(
                 out,
-                "nsprobe: {} older hits are gone: the rings keep the newest (--ring-size)",
-                self.overwritten
+                "nsprobe: {} overwritten: the rings keep the newest (--ring-size)",
+                counted(self.overwritten, "older hit")
             )?;
         }
-        let there = total.recorded.saturating_sub(self.overwritten);
-        if self.printed < there {
-            let more = there - self.printed;
-            writeln!(out, "nsprobe: {more} more recorded hits were not printed")?;
+        if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} made, {} failed, {} withheld by --max-writes",
+                counted(total.written, "change"),
+                total.write_failed,
+                total.write_withheld
+            )?;
         }
+        Ok(())
+    }
+
+    /// Writes what is missing in the output, which nobody can do without.
+    fn write_losses(&self, out: &mut impl Write) -> Result<()> {
+        let total = self.total();
         if total.lost_full > 0 {
             writeln!(
                 out,
-                "nsprobe: hits were lost because the rings were full{}: try a larger --ring-size",
+                "nsprobe: {} lost, as the rings were full{}: try a larger --ring-size",
+                counted(total.lost_full, "hit"),
                 self.losses()
+            )?;
+        }
+        if total.turned_away > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} without a row, as the table was full: try more --rows",
+                counted(total.turned_away, "hit")
             )?;
         }
         if total.too_deep > 0 {
             writeln!(
                 out,
-                "nsprobe: {} returns were not seen: the kernel follows 64 nested calls; --return \
+                "nsprobe: {} not seen: the kernel follows 64 nested calls; --return \
                  ret sees all",
-                total.too_deep
+                counted(total.too_deep, "return")
             )?;
         }
         let unfollowed: u64 = self.probes.iter().map(|probe| probe.unfollowed).sum();
         if unfollowed > 0 {
             writeln!(
                 out,
-                "nsprobe: of {unfollowed} calls nobody knows when they began: too many were under \
-                 way, or had left without a return"
-            )?;
-        }
-        if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
-            writeln!(
-                out,
-                "nsprobe: {} changes were made, {} failed, {} were withheld by --max-writes",
-                total.written, total.write_failed, total.write_withheld
+                "nsprobe: {} without a known entry: too many calls were under way, or had left \
+                 without a return",
+                counted(unfollowed, "return")
             )?;
         }
         if self.has_stacks && total.stacks_cut > 0 {
-            writeln!(out, "nsprobe: {} stacks are cut", total.stacks_cut)?;
+            writeln!(out, "nsprobe: {} cut", counted(total.stacks_cut, "stack"))?;
+        }
+        let failed = self.names.iter().filter(|line| line.is_failure);
+        for line in failed.take(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+        }
+        Ok(())
+    }
+
+    /// Writes how stacks and names were had.
+    fn write_sources(&self, out: &mut impl Write) -> Result<()> {
+        let there = self.total().recorded.saturating_sub(self.overwritten);
+        if let Some(more @ 1..) = there.checked_sub(self.printed) {
+            let more = counted(more, "more recorded hit");
+            writeln!(out, "nsprobe: {more} not printed")?;
         }
         if self.finished > 0 {
             writeln!(
                 out,
-                "nsprobe: {} stacks met files without unwind rows, and were finished from copies",
-                self.finished
+                "nsprobe: {} finished from copies, as files had no unwind rows yet",
+                counted(self.finished, "stack")
             )?;
         }
         if self.late > 0 {
             writeln!(
                 out,
-                "nsprobe: {} stacks were taken once their pages were there again",
-                self.late
+                "nsprobe: {} taken once the pages were there again",
+                counted(self.late, "stack")
             )?;
         }
         if let Some(line) = self.rows.as_ref().and_then(Report::describe) {
             writeln!(out, "nsprobe: {}", escaped(&line))?;
         }
-        for line in self.names.iter().take(FILES_SHOWN) {
+        let named: Vec<&Line> = self.names.iter().filter(|line| !line.is_failure).collect();
+        for line in named.iter().take(FILES_SHOWN) {
             writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
         }
-        if let Some(more @ 1..) = self.names.len().checked_sub(FILES_SHOWN) {
-            writeln!(out, "nsprobe: names: and {more} more files")?;
+        if let Some(more @ 1..) = named.len().checked_sub(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: and {}", counted(more, "more file"))?;
         }
         Ok(())
     }
@@ -397,7 +473,7 @@ fn sentence(counters: &Counters) -> String {
         .filter(|(count, _, always)| *count > 0 || *always)
         .map(|(count, name, _)| format!("{count} {name}"))
         .collect();
-    let mut text = format!("{} hits = {}", counters.hits, parts.join(" + "));
+    let mut text = format!("{} = {}", counted(counters.hits, "hit"), parts.join(" + "));
     if counters.undecided > 0 {
         text.push_str(&format!(
             " ({} of those not matching, since a value could not be read)",
@@ -418,6 +494,7 @@ mod tests {
             printed: received,
             received,
             overwritten: 0,
+            untraced: None,
             has_stacks: false,
             probes: vec![ProbeSummary {
                 id: 1,
@@ -452,16 +529,88 @@ mod tests {
         assert!(summary(5, 4).problem().unwrap().contains("4 came out"));
     }
 
-    #[test]
-    fn people_get_a_sentence() {
+    fn told(summary: &Summary, detail: Detail) -> String {
         let mut out = Vec::new();
-        summary(5, 5).write(&mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(
-            text,
-            "nsprobe: interrupted; 1.500 s: 10 hits = 5 recorded + 3 filtered + 2 lost (ring \
-             full)\nnsprobe: hits were lost because the rings were full: try a larger --ring-size\n"
-        );
+        summary.write(&mut out, detail).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn people_get_a_sentence_and_in_any_case_what_was_lost() {
+        let mut summary = summary(5, 5);
+        summary.probes[0].counters.lost_full = 0;
+        summary.probes[0].counters.hits = 8;
+        // All that is told of is there, and nothing of it is a loss.
+        (summary.printed, summary.finished, summary.late) = (4, 1, 1);
+        summary.names = vec![Line::plain("/x: DWARF".to_owned())];
+        let sentence = "nsprobe: interrupted; 1.500 s: 8 hits = 5 recorded + 3 filtered + 0 lost \
+                        (ring full)\n";
+        assert_eq!(told(&summary, Detail::Usual), sentence);
+        assert_eq!(told(&summary, Detail::Quiet), "");
+        let whole = told(&summary, Detail::Verbose);
+        for part in [
+            sentence,
+            "1 more recorded hit not printed",
+            "1 stack finished from copies",
+            "1 stack taken once",
+            "names: /x: DWARF",
+        ] {
+            assert!(whole.contains(part), "no {part:?} in {whole}");
+        }
+        summary.probes[0].counters.lost_full = 2;
+        let lost = "nsprobe: 2 hits lost, as the rings were full: try a larger --ring-size\n";
+        assert_eq!(told(&summary, Detail::Quiet), lost);
+        assert!(told(&summary, Detail::Usual).ends_with(lost));
+    }
+
+    #[test]
+    fn who_forks_is_told_how_to_trace_children() {
+        let mut summary = summary(5, 5);
+        summary.probes[0].counters.lost_full = 0;
+        for whose in [Untraced::ChildrenOfCommand, Untraced::ChildrenOfProcess] {
+            summary.untraced = Some(whose);
+            summary.probes[0].counters.filtered = 3;
+            let text = told(&summary, Detail::Usual);
+            assert!(
+                text.contains("3 hits of other processes filtered"),
+                "{text}"
+            );
+            assert!(text.contains(": --children"), "{text}");
+            assert_eq!(told(&summary, Detail::Quiet), "");
+            summary.probes[0].counters.filtered = 0;
+            assert_eq!(told(&summary, Detail::Usual).lines().count(), 1);
+        }
+        // A program that a child executes never has the breakpoint.
+        summary.probes[0].counters = Counters::default();
+        assert_eq!(told(&summary, Detail::Usual).lines().count(), 1);
+        summary.untraced = Some(Untraced::ChildrenOfCommand);
+        assert!(told(&summary, Detail::Usual).contains(": --children"));
+    }
+
+    #[test]
+    fn no_kind_of_loss_is_hidden() {
+        let mut summary = summary(5, 5);
+        summary.has_stacks = true;
+        summary.probes[0].unfollowed = 1;
+        summary.probes[0].counters = Counters {
+            turned_away: 3,
+            too_deep: 4,
+            stacks_cut: 5,
+            ..Counters::default()
+        };
+        summary.names = vec![Line::failed("/gone: no names: it is gone".to_owned())];
+        for detail in [Detail::Quiet, Detail::Usual, Detail::Verbose] {
+            let text = told(&summary, detail);
+            for part in [
+                "1 return without a known entry",
+                "3 hits without a row",
+                "4 returns not seen",
+                "5 stacks cut",
+                "/gone: no names",
+            ] {
+                assert_eq!(text.matches(part).count(), 1, "{part:?}: {text}");
+            }
+        }
     }
 
     #[test]

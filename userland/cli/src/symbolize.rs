@@ -12,7 +12,7 @@ use anyhow::{bail, Context};
 use files::Files;
 use nsprobe_capsule::model::{FrameName, Names, Object};
 use nsprobe_capsule::{FileOutput, Kind, Writer, Written};
-use nsprobe_symbolize::{escaped, FileOffset, Lookup, SourceFrame};
+use nsprobe_symbolize::{counted, escaped, FileOffset, Lookup, SourceFrame};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -207,7 +207,8 @@ fn name_capsule(path: &Path, files: &mut Files) -> anyhow::Result<ExitCode> {
     let found = names.iter().filter(|name| !name.functions.is_empty());
     let (found, path) = (found.count(), path.display().to_string());
     eprintln!(
-        "nsprobe: {found} of {wanted} places without a name are named now in {}",
+        "nsprobe: {found} of {} without a name named in {}",
+        counted(wanted, "place"),
         escaped(&path)
     );
     for build_id in missing {

@@ -8,10 +8,10 @@ use anyhow::{bail, Context};
 use libnsprobe::common::abi::FILTER_PIDS_MAX;
 use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nsprobe_symbolize::{escaped, glob_fits, Binary};
+use nsprobe_symbolize::{counted, escaped, glob_fits, Binary};
 use nsprobe_target::{
-    open_here, open_in, Container, Containers, Execs, Library, OpenedFile, Process, Running,
-    Runtime, Scope,
+    open_here, open_in, Container, Containers, Execs, Library, Mapping, OpenedFile, Process,
+    Running, Runtime, Scope,
 };
 use std::env;
 use std::ffi::OsStr;
@@ -205,6 +205,43 @@ impl Target {
         }
     }
 
+    /// What is to be said when processes of the target run another file than the one that lies
+    /// at the path of `opened` by now: none of their calls would be seen.
+    pub(crate) fn replaced(&self, opened: &OpenedFile) -> Option<String> {
+        let pids = match self {
+            // Any process may run an old file, and who is meant is not known.
+            Target::Host | Target::Command(_) => return None,
+            Target::Process(process) => vec![process.pid()],
+            Target::Container(container) => container.processes().ok()?,
+            Target::Group(group) => {
+                let members = group.members.iter();
+                members
+                    .filter_map(|one| one.processes().ok())
+                    .flatten()
+                    .collect()
+            }
+        };
+        let runs = |pid: &u32| {
+            let process = Process::open(*pid).ok()?;
+            Some(runs_replaced(&process.mappings().ok()?, opened))
+        };
+        let pids: Vec<u32> = pids
+            .into_iter()
+            .filter(|pid| runs(pid).unwrap_or(false))
+            .collect();
+        let (path, name) = (opened.path.display(), opened.path.file_name()?);
+        let who = match pids.as_slice() {
+            [] => return None,
+            [pid] => format!("process {pid} runs"),
+            [pid, ..] => format!("{}, such as {pid}, run", counted(pids.len(), "process")),
+        };
+        Some(format!(
+            "{who} another (deleted) file than {path} as it is now: to probe that, name it as it is \
+             mapped, {}:FUNCTION",
+            name.to_string_lossy()
+        ))
+    }
+
     /// The file that a bare name stands for where nothing is mapped yet: the
     /// command itself, a library, another program.
     fn search(&self, name: &str) -> anyhow::Result<PathBuf> {
@@ -319,6 +356,19 @@ impl Target {
         }
     }
 
+    /// The options that mean it, with a blank behind them; none where none are needed.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Target::Host | Target::Command(_) => String::new(),
+            Target::Process(process) => format!("-p {} ", process.pid()),
+            Target::Container(container) => format!("-c {} ", container.name()),
+            Target::Group(group) => match group.members.first() {
+                Some(one) => format!("-c {} ", one.name()),
+                None => String::new(),
+            },
+        }
+    }
+
     /// How messages call it.
     pub(crate) fn describe(&self) -> String {
         match self {
@@ -338,6 +388,20 @@ impl Target {
     }
 }
 
+/// Whether a process that has these mappings runs a file that was at the path of this one
+/// before, and not this one.
+fn runs_replaced(mappings: &[Mapping], opened: &OpenedFile) -> bool {
+    let is_this = |mapping: &Mapping| mapping.ino == opened.ino;
+    let mut all = mappings.iter();
+    all.any(|mapping| was_at(mapping, &opened.path)) && !mappings.iter().any(is_this)
+}
+
+/// Whether a mapping is of code in a file that was at a path once. Folders may be links: the
+/// name decides.
+pub(crate) fn was_at(mapping: &Mapping, path: &Path) -> bool {
+    mapping.deleted && mapping.executable && mapping.path.file_name() == path.file_name()
+}
+
 /// Whether a container is one of a group's: those that share a pid namespace are not told
 /// from others by it.
 pub(crate) fn may_join(container: &Container, fits: impl Fn(&str) -> bool) -> bool {
@@ -349,17 +413,17 @@ fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::
     let pids = container.processes()?;
     if pids.len() > FILTER_PIDS_MAX as usize {
         bail!(
-            "container {} has no pid namespace and no control group of its own and {} processes, of \
+            "container {} has no pid namespace and no control group of its own and {}, of \
              which at most {FILTER_PIDS_MAX} can be traced: choose one with -p",
             container.name(),
-            pids.len()
+            counted(pids.len(), "process")
         );
     }
     notes.push(format!(
-        "container {} has no pid namespace and no control group of its own: its {} present \
-         processes are traced, and none that it starts from now on",
+        "container {} has no pid namespace and no control group of its own: its present {} \
+         can be traced, and none that it starts from now on",
         container.name(),
-        pids.len()
+        counted(pids.len(), "process")
     ));
     Ok(Filter::pids(pids))
 }
@@ -439,4 +503,47 @@ fn open_deleted(process: &Process, library: &Library) -> anyhow::Result<OpenedFi
         size: metadata.size(),
         file,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(path: &str, ino: u64, executable: bool, deleted: bool) -> Mapping {
+        Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            file_offset: 0,
+            dev: 1,
+            ino,
+            executable,
+            writable: false,
+            shared: false,
+            path: path.into(),
+            deleted,
+        }
+    }
+
+    #[test]
+    fn a_program_whose_file_was_replaced_runs_another_one() {
+        let opened = OpenedFile {
+            path: "/srv/app1".into(),
+            dev: 1,
+            ino: 7,
+            size: 1,
+            file: File::open("/dev/null").expect("it is there"),
+        };
+        let runs = |mappings: &[Mapping]| runs_replaced(mappings, &opened);
+        let old = mapping("/srv/app1", 6, true, true);
+        assert!(runs(std::slice::from_ref(&old)));
+        // By another folder that leads there.
+        assert!(runs(&[mapping("/real/srv/app1", 6, true, true)]));
+        assert!(!runs(&[mapping("/srv/app1", 7, true, false)]));
+        // It runs both, as who loads a library again.
+        assert!(!runs(&[old, mapping("/srv/app1", 7, false, false)]));
+        // Data, other files, nothing.
+        assert!(!runs(&[mapping("/srv/app1", 6, false, true)]));
+        assert!(!runs(&[mapping("/srv/app2", 6, true, true)]));
+        assert!(!runs(&[]));
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod printer;
 pub(crate) mod views;
 
 use crate::args::TracePlan;
+use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
@@ -15,7 +16,8 @@ use crate::summary::{self, Summary};
 use crate::target::Target;
 use crate::tasks::HitNames;
 use backlog::Backlog;
-use libnsprobe::{Reader, Session, Sink};
+use libnsprobe::{Session, Sink};
+use nsprobe_symbolize::counted;
 use nsprobe_worker::{Limits, Worker};
 use printer::Printer;
 use std::process::ExitCode;
@@ -28,6 +30,7 @@ const FLUSH: Duration = Duration::from_millis(50);
 /// Traces.
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
+    let out = Output::to_file(plan.output.as_deref())?;
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(&target, options)?;
     let parser = options.parser();
@@ -46,7 +49,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
     let mut live = Live::new(names, plan.kernel_stack).with_containers(containers);
     let labels = run.labels.clone();
-    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns);
+    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns).to(out);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
@@ -59,14 +62,13 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
                 false => Pace::Wait,
             });
         }
-        backlog.take(run, &mut live, Reader::settled())?;
+        backlog.take(run, &mut live)?;
         let more = backlog.print(run, &mut live, &mut printer)?;
         live.names.close_idle();
         Ok(match (printer.is_full(), printer.printed()) {
             (false, _) if more => Pace::Again,
             (false, _) => Pace::Wait,
-            (true, 1) => Pace::Enough("1 call was printed".to_owned()),
-            (true, printed) => Pace::Enough(format!("{printed} calls were printed")),
+            (true, printed) => Pace::Enough(format!("{} printed", counted(printed, "call"))),
         })
     })?;
     match ended {
@@ -131,6 +133,7 @@ fn end(
         printed: printer.printed(),
         received: printer.received(),
         overwritten: run.reader.overwritten(),
+        untraced: plan.options.untraced(),
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
         names: live.names.sources(),
@@ -139,5 +142,5 @@ fn end(
         rows,
     };
     printer.summary(&summary)?;
-    summary.tell(plan.options.quiet, failure)
+    summary.tell(plan.options.detail(), failure)
 }

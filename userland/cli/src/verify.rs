@@ -17,7 +17,7 @@ use crate::target::Target;
 use anyhow::Context;
 use libnsprobe::{SetupOptions, Sink};
 use look::{Found, Look, Seen};
-use nsprobe_symbolize::{escaped, FileOffset};
+use nsprobe_symbolize::{counted, escaped, FileOffset};
 use nsprobe_worker::Limits;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -133,15 +133,19 @@ impl Report {
         let missing: usize = self.missing.iter().map(|missing| missing.mappings).sum();
         write!(
             out,
-            "{}: armed in {} of {} mappings, in {} processes",
+            "{}: armed in {} of {}, in {}",
             escaped(&self.label),
             self.armed,
-            self.armed + missing,
-            self.processes
+            counted(self.armed + missing, "mapping"),
+            counted(self.processes, "process")
         )?;
         match self.left_out {
             0 => writeln!(out)?,
-            count => writeln!(out, "; {count} mappings of others are left out")?,
+            count => writeln!(
+                out,
+                "; {} of other processes not counted",
+                counted(count, "mapping")
+            )?,
         }
         for missing in &self.missing {
             let more = missing.mappings.saturating_sub(missing.names.len());
@@ -188,6 +192,10 @@ impl Found {
             Found::Shared => "shared mappings, where the kernel puts no breakpoints",
             Found::Writable => "writable mappings, where the kernel puts no breakpoints",
             Found::OtherFile => "other files of the same build-id, which need probes of their own",
+            Found::Replaced => {
+                "mappings of another (deleted) file that was at the path before: to probe that, name \
+                 it as it is mapped, NAME:FUNCTION with -p"
+            }
             Found::Changed => "mappings whose code somebody else has changed",
             Found::Unreadable => "mappings that cannot be read",
             Found::Bare => {

@@ -51,6 +51,10 @@ fn a_capsule_is_printed_reported_and_told_of() {
         &[
             "report", "x", "--by", "tid,comm", "--json", "--top", "2", "-q",
         ],
+        &["report", "x", "--by", "f,$comm,text", "--folded", "-q"],
+        &["report", "x", "--by", "f", "--json", "--top", "2", "-q"],
+        &["report", "x", "--by", "size"],
+        &["script", "x", "-v"],
         &["info", "x"],
         &["info", "x", "--json"],
     ] {

@@ -10,6 +10,14 @@
 //! rings until the next batch ([`Reader::settled`]). A writer that is held up
 //! for longer between the two shows up late, with its true time; nothing is
 //! lost or told twice. On one CPU the order is always that of the ring.
+//!
+//! Who can wait longer than rings have room takes the records out at once, and puts the copies
+//! ([`Batch::copy`]) into one order with [`Ordered`]: up to [`Reader::read_up_to`], less the time
+//! that a writer may take.
+
+mod ordered;
+
+pub use ordered::Ordered;
 
 use crate::error::{Error, Result};
 use crate::sys::{self, MappedRing};
@@ -28,6 +36,8 @@ pub struct Reader {
     index: Vec<Entry>,
     /// Where each ring's part of the batch ends.
     ends: Vec<u64>,
+    /// When each ring was last read to its end.
+    whole_ns: Vec<u64>,
     lost: u64,
     /// Whether the kernel leaves the records alone: not while it overwrites them.
     is_settled: bool,
@@ -51,6 +61,7 @@ impl Reader {
     pub(crate) fn new(rings: Vec<MappedRing>, is_settled: bool) -> Reader {
         let ends = rings.iter().map(MappedRing::consumed).collect();
         Reader {
+            whole_ns: vec![sys::monotonic_ns(); rings.len()],
             rings,
             index: Vec::new(),
             ends,
@@ -93,8 +104,16 @@ impl Reader {
         self.rings.iter().map(MappedRing::lost).sum()
     }
 
+    /// When all rings were last read to their ends, of which a record that is still being
+    /// written can keep us. Whatever is in a ring yet was put there after this time, and so was
+    /// all that its thread records behind it, on whatever CPU.
+    pub fn read_up_to(&self) -> u64 {
+        self.whole_ns.iter().copied().min().unwrap_or(u64::MAX)
+    }
+
     /// Takes all committed records up to the time `until_ns`, of all rings.
     pub fn collect(&mut self, until_ns: u64) -> Result<Batch<'_>> {
+        let now_ns = sys::monotonic_ns();
         self.index.clear();
         for (end, ring) in self.ends.iter_mut().zip(&self.rings) {
             *end = match self.is_settled {
@@ -103,7 +122,10 @@ impl Reader {
             };
         }
         for number in 0..self.rings.len() {
-            self.scan(number, until_ns)?;
+            let is_whole = self.scan(number, until_ns)?;
+            if let (true, Some(whole_ns)) = (is_whole, self.whole_ns.get_mut(number)) {
+                *whole_ns = now_ns;
+            }
         }
         self.index.sort_unstable();
         Ok(Batch { reader: self })
@@ -115,10 +137,10 @@ impl Reader {
     }
 
     /// Enters one ring's committed records into the index and moves its end
-    /// behind the last of them.
-    fn scan(&mut self, number: usize, until_ns: u64) -> Result<()> {
+    /// behind the last of them; whether that is all that was in the ring.
+    fn scan(&mut self, number: usize, until_ns: u64) -> Result<bool> {
         let (Some(ring), Some(end)) = (self.rings.get(number), self.ends.get_mut(number)) else {
-            return Ok(());
+            return Ok(true);
         };
         let mut position = ring.consumed();
         let mut latest = 0;
@@ -152,8 +174,9 @@ impl Reader {
             }
             position = position.wrapping_add(length as u64);
         }
+        let is_whole = *end == position;
         *end = position;
-        Ok(())
+        Ok(is_whole)
     }
 
     fn record(&self, entry: Entry) -> std::result::Result<Option<Record<'_>>, Corrupt> {
@@ -205,11 +228,15 @@ impl Batch<'_> {
     }
 
     /// The records in memory of their own: the rings have their room back as soon as this
-    /// batch is dropped, whatever time the records take.
+    /// batch is dropped, whatever time the records take. They are sorted by their times, also
+    /// where a ring has them otherwise, behind objects.
     pub fn copy(&self) -> Copied {
         let reader = &*self.reader;
+        let entries = reader.index.iter().copied().map(own_time(reader));
+        let mut entries: Vec<(u64, Entry)> = entries.collect();
+        entries.sort_unstable();
         let mut copied = Copied::default();
-        for &entry in &reader.index {
+        for (_, entry) in entries {
             if let Ok(Some(bytes)) = reader.bytes(entry) {
                 copied.push(bytes);
             }
@@ -228,7 +255,23 @@ impl Batch<'_> {
     }
 }
 
-/// Records out of the rings, in the order of their batch.
+/// The time of a record beside its entry; none for objects, which come first.
+fn own_time(reader: &Reader) -> impl Fn(Entry) -> (u64, Entry) + '_ {
+    move |entry| {
+        let record = reader.record(entry).ok().flatten();
+        (record.as_ref().map_or(0, place_of), entry)
+    }
+}
+
+/// Where a record belongs among others.
+fn place_of(record: &Record<'_>) -> u64 {
+    match record {
+        Record::Object(_) => 0,
+        record => time_of(record),
+    }
+}
+
+/// Records out of the rings, by their times.
 #[derive(Debug, Default)]
 pub struct Copied {
     words: Vec<u64>,
@@ -271,6 +314,11 @@ impl Copied {
     /// Bytes that are left.
     pub fn bytes(&self) -> usize {
         size_of_val(self.words.get(self.at..).unwrap_or_default())
+    }
+
+    /// Where the next record belongs among others: its time, and in front of all for an object.
+    fn next_place(&self) -> Option<u64> {
+        self.left().next().as_ref().map(place_of)
     }
 
     /// The next record.

@@ -12,7 +12,7 @@ use nsprobe_plan::debug::DebugInfo;
 use nsprobe_plan::decode::FieldFormat;
 use nsprobe_plan::syntax::Place;
 use nsprobe_plan::{Code, Compiled, Request, SpecError, Time};
-use nsprobe_symbolize::{Binary, DebugSet};
+use nsprobe_symbolize::{counted, Binary, DebugSet};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -95,10 +95,10 @@ impl Planner<'_> {
         let spots = self.spots()?;
         if spots.len() > wish.max_probes {
             bail!(
-                "{} fits {} places of {path}, more than {}: narrow it down, or allow more with \
+                "{} fits {} of {path}, more than {}: narrow it down, or allow more with \
                  --max-probes {}",
                 wish.typed,
-                spots.len(),
+                counted(spots.len(), "place"),
                 wish.max_probes,
                 spots.len()
             );
@@ -124,9 +124,9 @@ impl Planner<'_> {
                 );
             }
             self.found.notes.push(format!(
-                "{} functions of {path} are left out, since they cannot be probed at their exits, \
-                 such as {function}: {why}",
-                left_out.len(),
+                "{} of {path} without a probe, as exits cannot be probed, such as {function}: \
+                 {why}",
+                counted(left_out.len(), "function"),
             ));
         }
         Ok(())
@@ -176,8 +176,8 @@ impl Planner<'_> {
         }
         if functions.len() > 1 {
             self.found.notes.push(format!(
-                "{} functions of {} are called {name}: all are probed",
-                functions.len(),
+                "{name} stands for {} of {}: all are probed",
+                counted(functions.len(), "function"),
                 path.display()
             ));
         }
@@ -277,10 +277,10 @@ impl Planner<'_> {
         }
         if jumps > 0 && !self.found.notes.iter().any(|note| is_jump_note(note)) {
             self.found.notes.push(format!(
-                "{} {LEAVES_BY_A_JUMP} to another function at {jumps} of {} exits: there a call ends \
+                "{} {LEAVES_BY_A_JUMP} to another function at {jumps} of {}: there a call ends \
                  before that function runs",
                 spot.function,
-                places.len()
+                counted(places.len(), "exit")
             ));
         }
         Ok(Ok(Some(ExitProbes {

@@ -303,7 +303,7 @@ impl Elf {
         let header = start
             .get(..HEADER_BYTES)
             .ok_or_else(|| self.malformed("the file header is cut short"))?;
-        let machine = u16_at(header, 18).unwrap_or(0);
+        let machine = machine_of(header);
         let wide = header.get(4..6) == Some(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0]);
         if !wide || machine != elf::EM_X86_64.0 {
             return Err(Error::WrongMachine {
@@ -517,6 +517,15 @@ fn guess(start: &[u8]) -> &'static str {
     }
 }
 
+/// For which machine a file is, by its header, which is in that machine's byte order.
+fn machine_of(header: &[u8]) -> u16 {
+    let machine = u16_at(header, 18).unwrap_or(0);
+    match header.get(5) == Some(&elf::ELFDATA2MSB.0) {
+        true => machine.swap_bytes(),
+        false => machine,
+    }
+}
+
 fn machine_name(machine: u16, header: &[u8]) -> String {
     let name = match elf::Machine(machine) {
         elf::EM_386 => "32-bit x86",
@@ -533,4 +542,25 @@ fn machine_name(machine: u16, header: &[u8]) -> String {
         _ => return format!("machine number {machine}"),
     };
     name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_of_either_byte_order_have_their_names() {
+        let name = |class: u8, order: u8, machine: [u8; 2]| {
+            let mut header = [0; HEADER_BYTES];
+            header[4..6].copy_from_slice(&[class, order]);
+            header[18..20].copy_from_slice(&machine);
+            machine_name(machine_of(&header), &header)
+        };
+        assert_eq!(name(2, 2, [0, 22]), "s390");
+        assert_eq!(name(2, 2, [0, 21]), "64-bit PowerPC");
+        assert_eq!(name(2, 1, [21, 0]), "64-bit PowerPC");
+        assert_eq!(name(2, 1, [183, 0]), "64-bit Arm");
+        assert_eq!(name(1, 1, [3, 0]), "32-bit x86");
+        assert_eq!(name(2, 2, [0, 2]), "machine number 2");
+    }
 }

@@ -11,6 +11,7 @@
 
 mod binary;
 mod call;
+mod counted;
 mod debug_file;
 mod debug_set;
 mod debugdata;
@@ -44,6 +45,7 @@ mod stand_in;
 mod usdt;
 
 pub use binary::{Binary, Place, Segment};
+pub use counted::counted;
 pub use debug_file::{debug_file_names, is_plain_name, DataSymbol, DebugLink, Supplementary};
 pub use debug_set::DebugSet;
 pub use error::{Error, Unresolved};

@@ -61,8 +61,11 @@ fn other_machines_and_kinds_are_told() {
     ] {
         let message = fails(&header(|file| {
             file[at] = value;
-            if at == 39 {
-                (file[54], file[56]) = (56, 1);
+            match at {
+                39 => (file[54], file[56]) = (56, 1),
+                // All of the header has the other byte order then.
+                5 => file.swap(18, 19),
+                _ => {}
             }
         }));
         assert!(message.contains(says), "{message}");

@@ -159,7 +159,7 @@ fn a_capsule_prints_what_a_trace_prints() {
     let (code, errors) = record.interrupt();
     println!("{trace_errors}{errors}");
     assert_eq!(code, Some(0), "{errors}");
-    assert!(errors.contains("200 hits are in"), "{errors}");
+    assert!(errors.contains(": 200 hits, "), "{errors}");
 
     let got = command::run(&["script", "--json", &capsule]).succeeded();
     let (wanted, got) = (lines(&of_json.join("\n")), lines(&got.stdout));

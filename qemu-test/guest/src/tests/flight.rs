@@ -292,7 +292,11 @@ fn a_user_has_the_calls_before_a_trigger() {
         (&true.into(), &7_001.into())
     );
     assert!(got.stderr.contains("the trigger was hit"), "{}", got.stderr);
-    assert!(got.stderr.contains("older hits are gone"), "{}", got.stderr);
+    assert!(
+        got.stderr.contains("older hits overwritten"),
+        "{}",
+        got.stderr
+    );
     // Also when the command has ended before anybody looked.
     let trigger_at_end = format!("{path}:call_begins_with_push if arg1 == 99");
     let run = ["--trigger", &trigger_at_end, "--", path];

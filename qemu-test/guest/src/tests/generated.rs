@@ -106,6 +106,12 @@ fn generated_code_has_the_names_of_its_map() {
         assert_eq!(frame["functions"][0]["offset"], 6, "{frame}");
     }
     assert!(!got.stdout.contains('\u{1b}'), "{}", got.stdout);
+    // It is left by its frame pointer, which nothing says that it keeps.
+    for frames in stacks(&got) {
+        let doubtful = [1, 2].map(|number| frames[number]["doubtful"] == Value::Bool(true));
+        assert_eq!(doubtful, [false, true], "{frames:#?}");
+    }
+    assert_eq!(got.stdout.matches("\"may_lack_frames\":true").count(), 6);
     // People's terminals are not told what to do.
     let path = victim::path("generates");
     let path = path.to_str().expect("a plain name");
@@ -114,6 +120,7 @@ fn generated_code_has_the_names_of_its_map() {
     let got = driven(&words, "  #1  ");
     let shown = got.stdout.matches("second \\x1b[31m+0x6  (/tmp/perf-");
     assert_eq!(shown.count(), 3, "{got:#?}");
+    assert_eq!(got.stdout.matches("  #2  ? main+0x").count(), 6, "{got:#?}");
     assert!(!got.stdout.contains('\u{1b}'), "{got:#?}");
     let (frames, _) = generated("huge");
     assert_eq!(names(&frames), BOTH);

@@ -109,7 +109,7 @@ fn hostile_names_forge_nothing_that_is_printed() {
     assert!(folded(&got, frames) > 0, "{got:#?}");
     let got = run(&["count", "--by", "comm", "-t", "5", "-p", &pid, &by_path]);
     assert_eq!(got.lines().count(), 2, "{got:#?}");
-    let got = run(&["ps", "--columns", "pid,comm,command"]);
+    let got = run(&["ps", "--all", "--columns", "pid,comm,command"]);
     let of_it = got
         .lines()
         .filter(|line| line.split_whitespace().next() == Some(&pid));

@@ -93,6 +93,7 @@ fn frames_are_named_by_a_debug_file_that_only_the_container_has() {
     // The same for people.
     let words = [
         "trace",
+        "-v",
         "-c",
         "named",
         "--stack",

@@ -537,6 +537,25 @@ fn names_and_children_choose_who_counts() {
     assert_eq!(count(&["--children", "--comm", "requests"]), 7);
     assert_eq!(count(&["--children", "--comm", "sh"]), 0);
     assert_eq!(count(&["--children", "--uid", "12345"]), 0);
+    // Who did not ask for them is told of it.
+    let leaves = crate::victim::path("leaves").display().to_string();
+    let passed = format!("{leaves}:passed");
+    for (words, told) in [
+        (
+            ["sh", "-c", &*format!("{script}; true")],
+            "no calls by the command's first process",
+        ),
+        ([&*leaves, "exec", "3"], "of other processes filtered"),
+    ] {
+        let spec = if words[0] == "sh" {
+            handle("")
+        } else {
+            passed.clone()
+        };
+        let got = command::run(&[&["count", &spec, "--"], &words[..]].concat()).succeeded();
+        let hint = got.stderr.lines().find(|line| line.contains("--children"));
+        assert!(hint.is_some_and(|hint| hint.contains(told)), "{got:#?}");
+    }
     command::run(&["count", "--children", &handle("")]);
     let got = command::run(&["count", "--children", &handle("")]);
     assert_eq!(got.code, 2, "{got:#?}");

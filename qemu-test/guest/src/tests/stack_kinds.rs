@@ -27,7 +27,9 @@ fn stacks_in_the_swap_are_taken_late() {
     let path = path.to_str().expect("a plain name");
     let spec = format!("{path}:bottom");
     let count = CALLS.to_string();
-    let (stacks, got) = stacks(&["trace", "--json", "--stack", &spec, "--", path, &count]);
+    let (stacks, got) = stacks(&[
+        "trace", "-v", "--json", "--stack", &spec, "--", path, &count,
+    ]);
     // The victim says it on stderr: a pipe that is full takes lines of two writers in pieces.
     let absent: Vec<u64> = got
         .stderr
@@ -66,7 +68,7 @@ fn stacks_in_the_swap_are_taken_late() {
         "{late}"
     );
     assert!(
-        got.stderr.contains("pages were there again"),
+        got.stderr.contains("once the pages were there again"),
         "{}",
         got.stderr
     );

@@ -22,7 +22,7 @@ tests![
 
 /// The lines of `ps` that begin with a process's number, with one blank between columns.
 fn rows_of(pid: u32, words: &[&str]) -> Vec<String> {
-    let got = command::run(&[&["ps", "--columns"][..], words].concat()).succeeded();
+    let got = command::run(&[&["ps", "--all", "--columns"][..], words].concat()).succeeded();
     let words = got.lines().map(|line| line.split_whitespace());
     let rows = words.map(|words| words.collect::<Vec<&str>>().join(" "));
     let pid = pid.to_string();

@@ -12,7 +12,7 @@ use crate::oracle::within;
 use crate::runtimes::Machine;
 use crate::tasks::{processes_called, ran_ns, InProc, Kept, NAMESPACE_FILES};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use std::time::Duration;
 tests![
     the_tree_is_as_proc_has_it: 240,
     ps_counts_what_the_scheduler_counts: 120,
+    who_may_not_look_at_processes_is_told_so,
     without_the_module_the_views_say_so: 60,
 ];
 
@@ -213,7 +214,7 @@ fn ps_counts_what_the_scheduler_counts() {
             Some((key, ran_ns(key.0, key.1)?))
         })
         .collect();
-    let got = command::run(&["ps", "--threads", "--json"]).succeeded();
+    let got = command::run(&["ps", "--all", "--threads", "--json"]).succeeded();
     let mut checked = 0;
     for task in lines(&got.stdout) {
         let key = (number(&task["pid"]), number(&task["tid"]));
@@ -237,6 +238,24 @@ fn ps_counts_what_the_scheduler_counts() {
         "{got:#?}"
     );
     command::run(&["ps", "-c", "nobody"]).refused(&["nobody"]);
+    // Containers alone, unless others are wanted.
+    let places = |words: &[&str]| -> BTreeSet<String> {
+        let words = [&["ps", "--json"][..], words].concat();
+        let got = command::run(&words).succeeded();
+        let place = |task: Value| task["in"].as_str().expect("a place").to_owned();
+        lines(&got.stdout).into_iter().map(place).collect()
+    };
+    assert_eq!(places(&[]), BTreeSet::from(["container".to_owned()]));
+    let all = places(&["--all"]);
+    let others = ["host", "kernel"].map(str::to_owned);
+    assert!(others.iter().all(|other| all.contains(other)), "{all:?}");
+}
+
+fn who_may_not_look_at_processes_is_told_so() {
+    use std::os::unix::process::CommandExt;
+    let mut command = nsprobe(&["containers"]);
+    let got = command::output(command.uid(65534).gid(65534));
+    got.refused(&["CAP_SYS_PTRACE"]);
 }
 
 fn without_the_module_the_views_say_so() {

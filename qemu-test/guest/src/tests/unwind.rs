@@ -180,6 +180,7 @@ fn first_stacks_of_fresh_containers_are_whole() {
     let fresh = Fresh::new();
     let words = [
         "trace",
+        "-v",
         "--json",
         "--stack",
         "--comm",
@@ -285,7 +286,7 @@ fn rows_are_compiled_once_and_a_forged_entry_changes_nothing() {
     let spec = format!("{path}:leaf");
     let folder = format!("/var/tmp/rows-{}", std::process::id());
     let run = |more: &[&str]| {
-        let words = ["trace", "--json", "--stack"].iter().chain(more);
+        let words = ["trace", "-v", "--json", "--stack"].iter().chain(more);
         let rest = [&spec, "--", path, "plain", "3"];
         let words: Vec<&str> = words.copied().chain(rest).collect();
         let got = command::output(nsprobe(&words).env("NSPROBE_CACHE", &folder)).succeeded();

@@ -8,16 +8,18 @@ use crate::container::Container;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
+use crate::tasks::Kept;
 use crate::victim::{self, Victim};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 tests![
     records_at_full_speed_are_recorded_or_counted_as_lost: 240,
+    lines_come_in_the_order_of_time: 120,
     losses_are_told_by_cpu,
     one_wildcard_counts_ten_thousand_functions: 240,
     a_wildcard_that_fits_too_much_is_refused_with_the_number,
@@ -29,6 +31,40 @@ const SECONDS_60: Duration = Duration::from_secs(60);
 
 fn attached(count: u32) -> bool {
     within(SECONDS_60, || Session::open().info().probes == count)
+}
+
+/// Writers are interrupted between a hit's time and its record, and threads change CPUs.
+fn lines_come_in_the_order_of_time() {
+    const CALLS: usize = 20_000;
+    let _module = Module::load();
+    let _hogs = [(); 2].map(|()| Kept::start("sh", &["-c", "while :; do :; done"]));
+    let program = victim::path("leaves").display().to_string();
+    let spec = format!("{program}:passed");
+    let times = (CALLS / 100).to_string();
+    for first in [None, Some(CALLS / 10)] {
+        let count = first.unwrap_or(CALLS).to_string();
+        let words = ["trace", "--json", "--ring-size", "4M", "-n", &count, &spec];
+        let more = ["--", &program, "threads", &times];
+        let got = command::run(&[&words[..], &more].concat()).succeeded();
+        let lines = got.lines();
+        let lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let hits: Vec<(u64, u64)> = lines
+            .filter(|line| line["type"] == "hit")
+            .map(|line| ["tid", "time_ns"].map(|key| line[key].as_u64().expect("a number")))
+            .map(|[tid, time_ns]| (tid, time_ns))
+            .collect();
+        assert_eq!(hits.len(), first.unwrap_or(CALLS), "{}", got.stderr);
+        // What is promised: those of one thread, whatever CPU it was on.
+        let mut threads: BTreeMap<u64, u64> = BTreeMap::new();
+        for (tid, time_ns) in &hits {
+            let before = threads.insert(*tid, *time_ns).unwrap_or(0);
+            assert!(before < *time_ns, "{tid}: {before} before {time_ns}");
+        }
+        // And all, unless a writer was away for too long.
+        let late = hits.windows(2).filter(|two| two[0].1 > two[1].1).count();
+        println!("{late} of {} come late", hits.len());
+        assert_eq!(late, 0);
+    }
 }
 
 /// Ends it; its last line.

@@ -469,7 +469,7 @@ fn the_program_changes_what_it_is_told_and_no_more() {
     });
     assert_eq!(got, [6, 42, 8]);
     assert!(
-        told.contains("1 changes were made, 0 failed, 1 were withheld"),
+        told.contains("1 change made, 0 failed, 1 withheld"),
         "{told}"
     );
     // What is returned, by its value before.

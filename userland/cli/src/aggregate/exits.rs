@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of a function's exits as rows of the function, and those of one function in
-//! several containers as of one.
+//! The rows of a function's exits as rows of the function, those of one function in several
+//! containers as of one, and those of strings that are the same as far as they were asked for
+//! as of one: the module takes whole words.
 
 use crate::run::Role;
 use crate::summary::ProbeLabel;
 use libnsprobe::Rows;
-use nsprobe_plan::decode::FieldFormat;
+use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::FileOffset;
 use std::collections::HashMap;
 
@@ -14,6 +15,8 @@ use std::collections::HashMap;
 pub(super) struct ExitRows {
     /// The words of a key that name a probe.
     places: Vec<usize>,
+    /// The last words of strings in a key, and which bits of them count.
+    ends: Vec<(usize, u64)>,
     /// The probe in whose place another one is shown: the first exit of a function, or
     /// the one that was there first.
     first: HashMap<u64, u64>,
@@ -24,19 +27,26 @@ pub(super) struct ExitRows {
 impl ExitRows {
     /// For keys of these parts; `by_probe` tells that a key is a probe and nothing else.
     pub(super) fn new(keys: &[FieldFormat], by_probe: bool, labels: &[ProbeLabel]) -> ExitRows {
-        let mut places = Vec::new();
+        let (mut places, mut ends) = (Vec::new(), Vec::new());
         let mut at = 0;
         for key in keys {
             if key.name == "func" {
                 places.push(at);
             }
             at += key.shape.key_words();
+            if let Shape::Text { most } = key.shape {
+                let bits = u32::from(most % 8) * 8;
+                if bits != 0 {
+                    ends.push((at - 1, (1 << bits) - 1));
+                }
+            }
         }
         if by_probe {
             places.push(0);
         }
         let mut all = ExitRows {
             places,
+            ends,
             ..ExitRows::default()
         };
         all.note(labels);
@@ -67,12 +77,17 @@ impl ExitRows {
         }
     }
 
-    /// Adds up the rows of one function's exits.
+    /// Adds up the rows that are of one function, and of one string.
     pub(super) fn join(&self, mut rows: Rows) -> Rows {
-        if self.first.is_empty() || self.places.is_empty() {
+        if (self.first.is_empty() || self.places.is_empty()) && self.ends.is_empty() {
             return rows;
         }
         for row in &mut rows.rows {
+            for (place, mask) in &self.ends {
+                if let Some(word) = row.key.get_mut(*place) {
+                    *word &= mask;
+                }
+            }
             for place in &self.places {
                 if let Some(word) = row.key.get_mut(*place) {
                     *word = self.first.get(word).copied().unwrap_or(*word);
@@ -97,6 +112,37 @@ mod tests {
             buckets: vec![count, 0],
             ..TableRow::default()
         }
+    }
+
+    #[test]
+    fn strings_are_no_longer_than_they_were_asked_for() {
+        let keys = [
+            FieldFormat::new("pid", Shape::Word),
+            FieldFormat::new("name", Shape::Text { most: 12 }),
+            FieldFormat::new("whole", Shape::Text { most: 8 }),
+        ];
+        let exits = ExitRows::new(&keys, false, &[]);
+        let word = |text: &[u8; 8]| u64::from_le_bytes(*text);
+        let of = |end, whole| [7, word(b"/srv/dat"), word(end), word(whole)];
+        let joined = exits.join(Rows {
+            rows: vec![
+                row(&of(b"a/12.txt", b"abcdefgh"), 1, 1),
+                row(&of(b"a/12.log", b"abcdefgh"), 2, 1),
+                row(&of(b"a/12\0\0\0\0", b"abcdefgi"), 4, 1),
+            ],
+            ..Rows::default()
+        });
+        let mut counts: Vec<u64> = joined.rows.iter().map(|row| row.count).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [3, 4]);
+        let shown = nsprobe_plan::decode::key(&keys, &joined.rows[0].key);
+        assert_eq!(
+            shown[1],
+            nsprobe_plan::decode::FieldValue::Text {
+                bytes: b"/srv/data/12".to_vec(),
+                cut: true
+            }
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::probe_id;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::fields::{self, duration};
 use crate::json;
-use crate::lines::Lines;
+use crate::lines::Output;
 use crate::lookup::NameFrames;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
@@ -13,9 +13,9 @@ use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use std::collections::HashMap;
-use std::io::{self, Stdout, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Characters of the longest bar of a histogram.
@@ -47,12 +47,14 @@ impl Style {
 
 /// The output of a verb that counts.
 pub(crate) struct Printer {
-    out: Lines<Stdout>,
+    out: Output,
     style: Style,
     keys: Vec<FieldFormat>,
     labels: HashMap<u32, ProbeLabel>,
     /// What the numbers of containers in keys stand for.
     containers: HashMap<u64, FieldValue>,
+    /// The same of other keys, by their names.
+    values: HashMap<String, HashMap<u64, FieldValue>>,
 }
 
 impl Printer {
@@ -69,7 +71,7 @@ impl Printer {
             keys => keys.to_vec(),
         };
         Printer {
-            out: Lines::to_stdout(),
+            out: Output::to_stdout(),
             style,
             keys,
             labels: labels
@@ -77,12 +79,23 @@ impl Printer {
                 .map(|label| (label.id.0, label))
                 .collect(),
             containers: HashMap::new(),
+            values: HashMap::new(),
         }
+    }
+
+    /// The same, but that it goes elsewhere.
+    pub(super) fn to(self, out: Output) -> Printer {
+        Printer { out, ..self }
     }
 
     /// What the numbers of containers in keys stand for.
     pub(crate) fn name_containers(&mut self, names: HashMap<u64, FieldValue>) {
         self.containers = names;
+    }
+
+    /// What the numbers of a key stand for.
+    pub(crate) fn name_values(&mut self, key: &str, names: HashMap<u64, FieldValue>) {
+        self.values.insert(key.to_owned(), names);
     }
 
     /// There are more probes.
@@ -175,7 +188,11 @@ impl Printer {
                     label.map(|label| FieldValue::Named(label.label.clone(), number as i64))
                 }
                 "container" => self.containers.get(&number).cloned(),
-                _ => None,
+                name => self
+                    .values
+                    .get(name)
+                    .and_then(|of| of.get(&number))
+                    .cloned(),
             };
             *value = named.unwrap_or(FieldValue::Unsigned(number));
         }
@@ -225,8 +242,8 @@ impl Printer {
         let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);
         writeln!(
             self.out,
-            "{title}: {} calls, mean {}, least {}, greatest {}",
-            row.count,
+            "{title}: {}, mean {}, least {}, greatest {}",
+            counted(row.count, "call"),
             self.value(mean),
             self.value(row.least),
             self.value(row.greatest)
@@ -264,7 +281,7 @@ impl Printer {
     }
 
     fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
-        write!(self.out, "{} calls", row.count)?;
+        write!(self.out, "{}", counted(row.count, "call"))?;
         if let Some(summed) = &self.style.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }
@@ -279,10 +296,7 @@ impl Printer {
 
     fn folded(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
         let frames = self.frames(names, row);
-        let mut words: Vec<String> = Vec::new();
-        for frame in frames.iter().rev() {
-            words.extend(render::functions(frame).into_iter().rev());
-        }
+        let words = render::functions(&frames);
         let title = self.title(row).replace(';', ":");
         let prefix = if title.is_empty() { None } else { Some(title) };
         let words: Vec<String> = prefix

@@ -9,6 +9,7 @@ use clap::Args;
 use libnsprobe::common::abi::ROWS_MAX;
 use libnsprobe::common::histogram::Scale;
 use nsprobe_plan::syntax::Field;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What all verbs that count have in common.
@@ -21,6 +22,9 @@ pub(super) struct TableArguments {
     /// Print what there is every S seconds, since the last time
     #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     interval: Option<Duration>,
+    /// Print to this file; what is in it already is lost
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Print the N greatest only
     #[arg(long, value_name = "N", default_value = "20",
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -124,6 +128,7 @@ impl TableArguments {
         }
         Ok(AggregatePlan {
             options,
+            output: self.output,
             what,
             by: by.unwrap_or_default(),
             value: value.pop(),

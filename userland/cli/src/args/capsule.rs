@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe record`, and what is done with its capsules.
 
-use super::plan::{InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan};
+use super::plan::{Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan};
 use super::raw;
 use super::trace::RecordsArguments;
 use clap::Args;
@@ -52,21 +52,25 @@ pub(super) struct ScriptArguments {
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing on standard error but errors
-    #[arg(short, long)]
+    /// Print nothing on standard error but errors and losses
+    #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
+    /// Print more on standard error: the counters of each probe, where names came from
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-                  nsprobe report web.nsprobe --by comm\n  \
+                  nsprobe report web.nsprobe --by comm,path\n  \
                   nsprobe report web.nsprobe --folded > web.folded")]
 pub(super) struct ReportArguments {
     /// A capsule, as `nsprobe record` writes them
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Count by these, too, separated by commas
-    #[arg(short, long, value_name = "KEYS", value_delimiter = ',', value_enum)]
+    /// Count by these, too, separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container,
+    /// or the name of a field that was recorded, such as arg1 or path
+    #[arg(short, long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<ReportKey>,
     /// Print the N greatest only
     #[arg(long, value_name = "N", default_value = "20",
@@ -79,9 +83,12 @@ pub(super) struct ReportArguments {
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing on standard error but errors
-    #[arg(short, long)]
+    /// Print nothing on standard error but errors and losses
+    #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
+    /// Print more on standard error: the counters of each probe, where names came from
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Args)]
@@ -157,7 +164,7 @@ impl ScriptArguments {
         ScriptPlan {
             file: self.file,
             json: self.json,
-            quiet: self.quiet,
+            detail: Detail::new(self.quiet, self.verbose),
         }
     }
 }
@@ -174,7 +181,7 @@ impl ReportArguments {
             },
             folded: self.folded,
             json: self.json,
-            quiet: self.quiet,
+            detail: Detail::new(self.quiet, self.verbose),
         }
     }
 }

@@ -7,8 +7,10 @@ use libnsprobe::{Limits, SetupOptions};
 use nsprobe_ctf::kernel::StatedumpShape;
 use nsprobe_plan::syntax::{Assignment, Field};
 use nsprobe_worker::Sandbox;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// What is to be done.
@@ -64,6 +66,28 @@ pub(crate) enum Who {
     Command(Vec<OsString>),
 }
 
+/// How much is told on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Errors and losses.
+    Quiet,
+    /// What is needed to judge the output.
+    Usual,
+    /// All there is.
+    Verbose,
+}
+
+impl Detail {
+    /// By the options `-q` and `-v`.
+    pub(crate) fn new(quiet: bool, verbose: bool) -> Detail {
+        match (quiet, verbose) {
+            (true, _) => Detail::Quiet,
+            (false, false) => Detail::Usual,
+            (false, true) => Detail::Verbose,
+        }
+    }
+}
+
 /// What to probe, and for how long.
 #[derive(Debug)]
 pub(crate) struct ProbeOptions {
@@ -75,6 +99,7 @@ pub(crate) struct ProbeOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
     /// Whether stacks follow frame pointers alone.
     pub(crate) frame_pointers: bool,
     /// Of the unwind rows of files.
@@ -131,6 +156,8 @@ pub(crate) struct Tasks {
 #[derive(Debug)]
 pub(crate) struct TracePlan {
     pub(crate) options: ProbeOptions,
+    /// Where hits are printed to; standard output without one.
+    pub(crate) output: Option<PathBuf>,
     pub(crate) stack: bool,
     /// Whether the kernel's stacks are printed.
     pub(crate) kernel_stack: bool,
@@ -160,7 +187,7 @@ pub(crate) struct RecordPlan {
 pub(crate) struct ScriptPlan {
     pub(crate) file: PathBuf,
     pub(crate) json: bool,
-    pub(crate) quiet: bool,
+    pub(crate) detail: Detail,
 }
 
 /// How to count what a capsule has.
@@ -171,12 +198,21 @@ pub(crate) struct ReportPlan {
     pub(crate) top: usize,
     pub(crate) folded: bool,
     pub(crate) json: bool,
-    pub(crate) quiet: bool,
+    pub(crate) detail: Detail,
 }
 
 /// What hits in a capsule are counted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportKey {
+    /// What every hit has.
+    Known(HitKey),
+    /// A field that was recorded, by its name.
+    Field(String),
+}
+
+/// What every hit has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum HitKey {
     /// The probe
     Func,
     /// The process
@@ -193,6 +229,19 @@ pub(crate) enum ReportKey {
     Cpu,
     /// The pid namespace
     Container,
+}
+
+impl FromStr for ReportKey {
+    type Err = Infallible;
+
+    /// A name that every hit knows, with or without the dollar sign that it has in specs, else
+    /// that of a field.
+    fn from_str(text: &str) -> Result<ReportKey, Infallible> {
+        let text = text.trim();
+        let name = text.strip_prefix('$').unwrap_or(text);
+        let known = <HitKey as clap::ValueEnum>::from_str(name, false);
+        Ok(known.map_or_else(|_| ReportKey::Field(text.to_owned()), ReportKey::Known))
+    }
 }
 
 /// How to tell what a capsule is.
@@ -235,6 +284,8 @@ pub(crate) struct SymbolizePlan {
 #[derive(Debug)]
 pub(crate) struct AggregatePlan {
     pub(crate) options: ProbeOptions,
+    /// Where rows are printed to; standard output without one.
+    pub(crate) output: Option<PathBuf>,
     pub(crate) what: Aggregate,
     pub(crate) by: Vec<Field>,
     /// What is added up, or spread over buckets.
@@ -299,6 +350,8 @@ pub(crate) struct RowsOptions {
 #[derive(Debug)]
 pub(crate) struct PsPlan {
     pub(crate) who: Who,
+    /// Also tasks that are in no container.
+    pub(crate) all: bool,
     /// Whether each thread has a line.
     pub(crate) threads: bool,
     /// Whether numbers of all inner namespaces are shown.

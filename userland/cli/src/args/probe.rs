@@ -90,9 +90,13 @@ pub(super) struct RunArguments {
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing on standard error but errors
-    #[arg(short, long)]
+    /// Print nothing on standard error but errors and losses
+    #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
+    /// Print more on standard error: the counters of each probe, where names and unwind rows came
+    /// from
+    #[arg(short, long)]
+    verbose: bool,
     /// Most places that one PROBE may stand for
     #[arg(long, value_name = "N", default_value = "1000",
           value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -211,6 +215,7 @@ impl RunArguments {
             timeout: self.timeout,
             json: self.json,
             quiet: self.quiet,
+            verbose: self.verbose,
             frame_pointers: false,
             debuginfod: false,
             rows: RowsOptions::default(),

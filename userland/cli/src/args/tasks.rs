@@ -7,13 +7,20 @@ use clap::Args;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Where lines have no room, columns that matter least are left out, and the command line \
+                  is cut; --columns and --json have all of it.\n\n\
+                  Examples:\n  \
                   nsprobe ps -c web --threads\n  \
-                  nsprobe ps --columns container,pid,nspid,comm")]
+                  nsprobe ps --columns container,pid,nspid,comm"
+)]
 pub(super) struct PsArguments {
     /// Only this container
     #[arg(short, long, value_name = "CONTAINER")]
     container: Option<String>,
+    /// Also what is in no container: the host's tasks and the kernel's threads
+    #[arg(short, long)]
+    all: bool,
     /// A line for each thread
     #[arg(long)]
     threads: bool,
@@ -89,6 +96,7 @@ impl PsArguments {
     pub(super) fn plan(self) -> PsPlan {
         PsPlan {
             who: who(self.container),
+            all: self.all,
             threads: self.threads,
             levels: self.verbose,
             columns: self.columns,

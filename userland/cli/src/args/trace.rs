@@ -8,6 +8,7 @@ use super::{pointing, spec};
 use clap::Args;
 use libnsprobe::SetupOptions;
 use nsprobe_plan::syntax::Assignment;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(
@@ -23,6 +24,9 @@ use nsprobe_plan::syntax::Assignment;
 pub(super) struct TraceArguments {
     #[command(flatten)]
     records: RecordsArguments,
+    /// Print to this file; what is in it already is lost
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 /// What goes with records of hits, wherever they go.
@@ -38,7 +42,7 @@ pub(super) struct RecordsArguments {
     kernel_stack: bool,
     #[command(flatten)]
     rows: RowsArguments,
-    /// End after N calls
+    /// End after the first N calls
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Keep the newest calls only, as many as the rings hold, and print them in the end: when a
@@ -89,7 +93,10 @@ pub(super) struct SetArguments {
 
 impl TraceArguments {
     pub(super) fn plan(self) -> Result<TracePlan, clap::Error> {
-        self.records.plan()
+        Ok(TracePlan {
+            output: self.output,
+            ..self.records.plan()?
+        })
     }
 }
 
@@ -103,6 +110,7 @@ impl RecordsArguments {
                 rows: self.rows.plan(),
                 ..self.common.plan()?
             },
+            output: None,
             stack: self.stack,
             kernel_stack: self.kernel_stack,
             count: self.count,
@@ -127,6 +135,7 @@ impl SetArguments {
         let changes = changes.collect::<Result<_, _>>()?;
         Ok(TracePlan {
             options: self.run.plan(&[self.probe])?,
+            output: None,
             stack: false,
             kernel_stack: false,
             count: None,

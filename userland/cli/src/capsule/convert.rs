@@ -277,6 +277,7 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
         printed: 0,
         received: model.received,
         overwritten: model.overwritten,
+        untraced: None,
         has_stacks,
         probes: model.probes.iter().map(probe).collect(),
         names: model.names.iter().cloned().map(Line::plain).collect(),

@@ -20,7 +20,7 @@ use nsprobe_capsule::model::Summary;
 use nsprobe_capsule::Contents;
 use nsprobe_ctf::kernel::{KernelEvents, StatedumpShape};
 use nsprobe_ctf::{ChannelId, Totals, Trace};
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use std::process::ExitCode;
 
 /// Exports.
@@ -30,9 +30,9 @@ pub(crate) fn run(plan: &CtfPlan) -> anyhow::Result<ExitCode> {
     if !plan.quiet {
         let directory = plan.directory.display().to_string();
         eprintln!(
-            "nsprobe: {} events in {} streams, {} discarded: {}",
-            totals.events,
-            totals.streams,
+            "nsprobe: {} in {}, {} discarded: {}",
+            counted(totals.events, "event"),
+            counted(totals.streams, "stream"),
             totals.discarded,
             escaped(&directory)
         );

@@ -98,6 +98,7 @@ fn a_summary() -> Value {
         printed: 0,
         received: 0,
         overwritten: 0,
+        untraced: None,
         has_stacks: true,
         probes: vec![ProbeSummary {
             id: 1,

@@ -20,6 +20,8 @@ pub(crate) struct Line {
     pub(crate) short: String,
     /// All that there is to tell.
     pub(crate) whole: String,
+    /// Whether there are no names because something failed.
+    pub(crate) is_failure: bool,
 }
 
 impl Line {
@@ -28,17 +30,32 @@ impl Line {
         Line {
             short: text.clone(),
             whole: text,
+            is_failure: false,
+        }
+    }
+
+    /// One that says what failed.
+    pub(crate) fn failed(text: String) -> Line {
+        Line {
+            is_failure: true,
+            ..Line::plain(text)
         }
     }
 
     /// That of a file without names.
     pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> Line {
-        Line::plain(format!("{}: no names: {why}", name(path, build_id)))
+        Line::failed(format!("{}: no names: {why}", name(path, build_id)))
     }
 
     /// With reasons.
     fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
-        let whole: Vec<&str> = reasons.iter().chain(rest).map(String::as_str).collect();
+        let mut whole: Vec<&str> = Vec::new();
+        for reason in reasons.iter().chain(rest) {
+            // Whoever looks at a file again finds the same.
+            if !whole.contains(&reason.as_str()) {
+                whole.push(reason);
+            }
+        }
         let in_brackets = |reasons: String| match reasons.is_empty() {
             true => text.to_owned(),
             false => format!("{text} ({reasons})"),
@@ -46,6 +63,7 @@ impl Line {
         Line {
             short: in_brackets(reasons.first().cloned().unwrap_or_default()),
             whole: in_brackets(whole.join("; ")),
+            is_failure: false,
         }
     }
 }
@@ -133,7 +151,7 @@ mod tests {
 
     #[test]
     fn people_are_told_one_reason_and_programs_all() {
-        let reasons = ["it is stripped".to_owned(), "/d is refused".to_owned()];
+        let reasons = ["it is stripped", "/d is refused", "it is stripped"].map(str::to_owned);
         let line = Line::with(
             "/a: symbol table of it",
             &reasons,

@@ -4,7 +4,7 @@
 
 use super::{place, Found, Owners, Search, View, Viewer};
 use crate::debuginfod::Debuginfod;
-use nsprobe_symbolize::{FoundIn, OpenFile, SplitUnit, Supplementary};
+use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
 use nsprobe_target::{OpenedFile, Process, Stamp};
 use nsprobe_worker::Object;
 use std::collections::{BTreeMap, HashSet};
@@ -226,9 +226,9 @@ impl<'a> Hunt<'a> {
         let missing = || units.iter().filter(|unit| !found.contains(&unit.id));
         if let Some(unit) = missing().next() {
             self.found.notes.push(format!(
-                "{} of {} files of split DWARF were not found, such as {}",
+                "{} of {} with split DWARF not found, such as {}",
                 missing().count(),
-                units.len(),
+                counted(units.len(), "file"),
                 unit.folder.join(&unit.name).display()
             ));
         }

@@ -100,6 +100,11 @@ impl Place {
         }
     }
 
+    /// Whether it is a container, also one without a name.
+    pub(crate) fn is_container(&self) -> bool {
+        matches!(self, Place::Container(_) | Place::Namespace(_))
+    }
+
     /// How machines call it: `container`, `namespace`, `host`, `kernel`.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

@@ -5,15 +5,81 @@ use super::interval::Interval;
 use super::rows::Row;
 use super::screen::Screen;
 use crate::args::TopSort;
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph};
 use ratatui::Frame;
 
-/// What the columns in front of the name are called, each as wide as its cells.
-const HEAD: &str = "  %CPU   %ALL  SWITCH/S  PROC  THRD  NAME";
+/// Characters that a name has, where there is room for columns in front of it.
+pub(super) const NAME_MIN: usize = 24;
+
+/// The columns in front of the name, from the left.
+const COLUMNS: [Column; 5] = [
+    Column::Cpu,
+    Column::All,
+    Column::Switches,
+    Column::Processes,
+    Column::Threads,
+];
+/// Those that go where lines have no room, those that matter least first.
+const LEAST: [Column; 4] = [
+    Column::All,
+    Column::Switches,
+    Column::Processes,
+    Column::Threads,
+];
+
+/// What a column tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Cpu,
+    All,
+    Switches,
+    Processes,
+    Threads,
+}
+
+impl Column {
+    /// What it is called, as wide as its cells, with the blanks in front of them.
+    fn head(self) -> &'static str {
+        match self {
+            Column::Cpu => "  %CPU",
+            Column::All => "   %ALL",
+            Column::Switches => "  SWITCH/S",
+            Column::Processes => "  PROC",
+            Column::Threads => "  THRD",
+        }
+    }
+
+    fn cell(self, row: &Row, interval: &Interval) -> String {
+        let optional = |number: Option<usize>| number.map_or(String::new(), |n| n.to_string());
+        let seconds = interval.elapsed_ns as f64 / 1e9;
+        let rate = |switches: u64| format!("{:.0}", switches as f64 / seconds.max(1e-9));
+        let text = match self {
+            Column::Cpu => format!("{:.1}", interval.percent(row.cpu_ns)),
+            Column::All => format!("{:.1}", interval.percent_of_all(row.cpu_ns)),
+            Column::Switches => row.switches.map_or(String::new(), rate),
+            Column::Processes => optional(row.processes),
+            Column::Threads => optional(row.threads),
+        };
+        format!("{text:>0$}", self.head().len())
+    }
+}
+
+/// The columns that a line of this width has room for, beside the name.
+fn columns(width: u16) -> Vec<Column> {
+    let mut columns = COLUMNS.to_vec();
+    for least in LEAST {
+        let heads: usize = columns.iter().map(|column| column.head().len()).sum();
+        if heads + NAME_MIN <= width.into() {
+            break;
+        }
+        columns.retain(|column| *column != least);
+    }
+    columns
+}
 
 const HELP: [&str; 12] = [
     "arrows, j k, PgUp, PgDn   move",
@@ -46,7 +112,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     .areas(frame.area());
     frame.render_widget(Paragraph::new(summary(screen)), top);
     let titles = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    frame.render_widget(Paragraph::new(HEAD).style(titles), head);
+    let columns = columns(frame.area().width);
+    let heads: String = columns.iter().map(|column| column.head()).collect();
+    let heads = Paragraph::new(heads + "  NAME");
+    frame.render_widget(heads.style(titles), head);
     for (line, row) in (body.top()..body.bottom()).zip(shown(screen)) {
         let (at, row) = row;
         let area = Rect::new(body.x, line, body.width, 1);
@@ -54,7 +123,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
             true => Style::new().add_modifier(Modifier::REVERSED),
             false => Style::new(),
         };
-        let text = row_text(row, &screen.interval);
+        let text = row_text(row, &screen.interval, &columns);
         frame.render_widget(Paragraph::new(text).style(style), area);
     }
     frame.render_widget(Paragraph::new(footer(screen)), foot);
@@ -77,7 +146,7 @@ fn summary(screen: &Screen) -> String {
         100 * interval.cpus
     );
     if interval.lost > 0 {
-        text.push_str(&format!("  {} records lost", interval.lost));
+        text.push_str(&format!("  {} lost", counted(interval.lost, "record")));
     }
     if screen.is_paused {
         text.push_str("  [paused]");
@@ -110,25 +179,17 @@ fn footer(screen: &Screen) -> Line<'static> {
 }
 
 /// A row as a line.
-pub(super) fn row_text(row: &Row, interval: &Interval) -> String {
-    let optional = |number: Option<usize>| number.map_or(String::new(), |n| n.to_string());
-    let seconds = interval.elapsed_ns as f64 / 1e9;
-    let rate = |switches: u64| format!("{:.0}", switches as f64 / seconds.max(1e-9));
+fn row_text(row: &Row, interval: &Interval, columns: &[Column]) -> String {
     let fold = match row.unfolded {
         Some(true) => "- ",
         Some(false) => "+ ",
         None => "  ",
     };
-    format!(
-        "{:>6.1} {:>6.1} {:>9} {:>5} {:>5}  {}{fold}{}",
-        interval.percent(row.cpu_ns),
-        interval.percent_of_all(row.cpu_ns),
-        row.switches.map_or(String::new(), rate),
-        optional(row.processes),
-        optional(row.threads),
-        "  ".repeat(row.depth),
-        row.name
-    )
+    let cells: String = columns
+        .iter()
+        .map(|column| column.cell(row, interval))
+        .collect();
+    format!("{cells}  {}{fold}{}", "  ".repeat(row.depth), row.name)
 }
 
 fn draw_help(frame: &mut Frame<'_>) {

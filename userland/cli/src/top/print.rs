@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Intervals as tables for pipes, and as JSON.
 
+use super::draw::NAME_MIN;
 use super::interval::{GroupUse, Interval, ProcessUse};
 use super::rows::{rows, Choice, Row};
 use crate::columns::{self, Head};
 use crate::json;
 use crate::tasks::PlaceLine;
+use nsprobe_symbolize::counted;
 use serde::Serialize;
 use std::io::{Result, Write};
 
@@ -17,6 +19,9 @@ const HEADS: [Head; 6] = [
     Head::Right("THRD"),
     Head::Left("NAME"),
 ];
+
+/// Columns that go where lines have no room, those that matter least first.
+const LEAST: [&str; 4] = ["%ALL", "SWITCHES", "PROC", "THRD"];
 
 /// Writes an interval as a table.
 pub(super) fn table(
@@ -33,14 +38,16 @@ pub(super) fn table(
         100 * interval.cpus,
         match interval.lost {
             0 => String::new(),
-            lost => format!(", {lost} records of tasks were lost"),
+            lost => format!(", {} of tasks lost", counted(lost, "record")),
         }
     )?;
-    let cells: Vec<Vec<String>> = rows(interval, choice)
+    let mut cells: Vec<Vec<String>> = rows(interval, choice)
         .iter()
         .map(|row| cells(row, interval))
         .collect();
-    columns::write(out, &HEADS, &cells, width)?;
+    let mut heads = HEADS.to_vec();
+    columns::fit(&mut heads, &mut cells, width, NAME_MIN, &LEAST);
+    columns::write(out, &heads, &cells, width)?;
     writeln!(out)
 }
 

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records that are out of the rings and not printed yet: printing takes longer than
 //! recording, and the rings must not wait for it.
+//!
+//! They are printed in the order of their times. A record waits until all rings have been read
+//! past its time, and for [`HOLD_NS`] more, in which those of before may still come. So records
+//! of one thread never change their order, as each is in a ring before the thread's next hit; of
+//! different threads one that took longer from its hit to the ring comes late, with its true
+//! time.
 
 use super::printer::Printer;
 use crate::lookup::Live;
 use crate::run::Run;
 use libnsprobe::common::record::{Frame, Record};
-use libnsprobe::{Batch, Copied, Session};
-use std::collections::{HashSet, VecDeque};
+use libnsprobe::{Batch, Ordered, Session};
+use std::collections::HashSet;
 
-/// Most bytes of records that wait; beyond, the rings fill up, and count what they lose.
+/// How long a record waits for others of before, which are still being written: a writer may be
+/// interrupted by other tasks.
+const HOLD_NS: u64 = 50_000_000;
+
+/// Most bytes of records that wait; beyond, none waits for others any more, and the rings fill
+/// up, and count what they lose.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Records that are printed before the rings are looked at again.
@@ -21,26 +32,30 @@ const HITS_AHEAD: usize = 1000;
 /// Records that wait, in order.
 #[derive(Default)]
 pub(super) struct Backlog {
-    batches: VecDeque<Copied>,
+    records: Ordered,
+    /// Up to this time they are printed.
+    until_ns: u64,
     /// Whether what comes next was asked for, while names are waited for.
     has_asked: bool,
 }
 
 impl Backlog {
-    /// Takes what is in the rings up to this time.
-    pub(super) fn take(
-        &mut self,
-        run: &mut Run<'_>,
-        live: &mut Live,
-        until_ns: u64,
-    ) -> anyhow::Result<()> {
-        let waiting: usize = self.batches.iter().map(Copied::bytes).sum();
-        if waiting < BYTES_MAX {
-            let batch = run.reader.collect(until_ns)?;
-            if !batch.is_empty() {
-                secure(live, &run.session, &batch);
-                self.batches.push_back(batch.copy());
-            }
+    /// Takes what is in the rings.
+    pub(super) fn take(&mut self, run: &mut Run<'_>, live: &mut Live) -> anyhow::Result<()> {
+        if self.records.bytes() >= BYTES_MAX {
+            self.until_ns = u64::MAX;
+            return Ok(());
+        }
+        self.take_all(run, live)?;
+        self.until_ns = run.reader.read_up_to().saturating_sub(HOLD_NS);
+        Ok(())
+    }
+
+    fn take_all(&mut self, run: &mut Run<'_>, live: &mut Live) -> anyhow::Result<()> {
+        let batch = run.reader.collect_rest()?;
+        if !batch.is_empty() {
+            secure(live, &run.session, &batch);
+            self.records.push(batch.copy());
         }
         Ok(())
     }
@@ -62,16 +77,13 @@ impl Backlog {
                 return Ok(true);
             }
             self.has_asked = false;
-            let Some(batch) = self.batches.front_mut() else {
-                break;
-            };
-            match batch.next_record() {
+            match self.records.next_record(self.until_ns) {
                 Some(record) => printer.print(&mut lookup, record)?,
-                None => drop(self.batches.pop_front()),
+                None => break,
             }
         }
         printer.flush()?;
-        Ok(!self.batches.is_empty() || !printer.go_on(&mut live.of(&run.session))?)
+        Ok(self.records.has(self.until_ns) || !printer.go_on(&mut live.of(&run.session))?)
     }
 
     /// Asks for the names of what comes next, so that they are looked up together.
@@ -79,7 +91,7 @@ impl Backlog {
         if std::mem::replace(&mut self.has_asked, true) {
             return;
         }
-        let records = self.batches.iter().flat_map(Copied::left);
+        let records = self.records.left();
         let mut frames: HashSet<Frame> = HashSet::new();
         for record in records.take(HITS_AHEAD) {
             if let Record::Hit(hit, details) = record {
@@ -90,15 +102,15 @@ impl Backlog {
         live.names.ask_ahead(session, &frames);
     }
 
-    /// Takes and prints everything.
+    /// Takes and prints everything: nobody writes any more.
     pub(super) fn empty(
         &mut self,
         run: &mut Run<'_>,
         live: &mut Live,
         printer: &mut Printer,
     ) -> anyhow::Result<()> {
-        while self.print(run, live, printer)? {}
-        self.take(run, live, u64::MAX)?;
+        self.take_all(run, live)?;
+        self.until_ns = u64::MAX;
         while self.print(run, live, printer)? {}
         Ok(())
     }

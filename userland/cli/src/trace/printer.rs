@@ -2,18 +2,18 @@
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
 use crate::json;
-use crate::lines::Lines;
+use crate::lines::Output;
 use crate::lookup::Lookup;
 use crate::render;
 use crate::summary::{ProbeLabel, Summary};
 use crate::trace::views::Views;
 use crate::waiting::{Ready, Waiting, WaitingHits};
 use libnsprobe::common::record::{OffRecord, Record, WriteRecord};
-use std::io::{self, Stdout, Write};
+use std::io::{self, Write};
 
 /// The output of a trace.
 pub(crate) struct Printer {
-    out: Lines<Stdout>,
+    out: Output,
     json: bool,
     count: Option<u64>,
     views: Views,
@@ -32,7 +32,7 @@ impl Printer {
         start_ns: u64,
     ) -> Printer {
         Printer {
-            out: Lines::to_stdout(),
+            out: Output::to_stdout(),
             json,
             count,
             views: Views::new(labels, start_ns),
@@ -40,6 +40,11 @@ impl Printer {
             printed: 0,
             held: None,
         }
+    }
+
+    /// The same, but that it goes elsewhere.
+    pub(super) fn to(self, out: Output) -> Printer {
+        Printer { out, ..self }
     }
 
     /// There are more probes.

@@ -2,8 +2,8 @@
 //! A look at the memory of all processes that have a probed file mapped.
 
 use crate::build_id;
-use crate::probes::{Planned, ProbedFile};
-use crate::target::Target;
+use crate::probes::{Planned, PlannedProbe, ProbedFile};
+use crate::target::{was_at, Target};
 use nsprobe_symbolize::FileOffset;
 use nsprobe_target::{all_processes, Mapping, Process};
 use std::collections::HashSet;
@@ -52,6 +52,8 @@ pub(super) enum Found {
     Changed,
     /// Nobody can read it.
     Unreadable,
+    /// A file that was at the path of the probed one before.
+    Replaced,
     /// The file's code, and nothing that explains it.
     Bare,
 }
@@ -71,6 +73,7 @@ pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<V
             process: &process,
             memory: File::open(format!("/proc/{pid}/mem")).ok(),
             is_traced: traced.has(pid),
+            sees_files: traced.shares_files(&process),
         };
         for (index, file) in planned.files.iter().enumerate() {
             for mapping in &mappings {
@@ -86,14 +89,18 @@ pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<V
 
 /// Who is to be traced.
 enum Traced {
-    All,
+    /// Everybody, as we see files in this mount namespace.
+    All(Option<u64>),
     These(HashSet<u32>),
 }
 
 impl Traced {
     fn of(target: &Target) -> anyhow::Result<Traced> {
         Ok(match target {
-            Target::Host | Target::Command(_) => Traced::All,
+            Target::Host | Target::Command(_) => {
+                let ours = Process::open(std::process::id())?;
+                Traced::All(ours.mount_namespace().ok())
+            }
             Target::Process(process) => Traced::These(HashSet::from([process.pid()])),
             Target::Group(group) => {
                 let mut pids = HashSet::new();
@@ -108,10 +115,18 @@ impl Traced {
         })
     }
 
+    /// Whether a process that is traced has the probed files at their paths.
+    fn shares_files(&self, process: &Process) -> bool {
+        match self {
+            Traced::All(ours) => ours.is_some() && process.mount_namespace().ok() == *ours,
+            Traced::These(_) => true,
+        }
+    }
+
     fn has(&self, pid: u32) -> bool {
         pid != std::process::id()
             && match self {
-                Traced::All => true,
+                Traced::All(_) => true,
                 Traced::These(pids) => pids.contains(&pid),
             }
     }
@@ -122,6 +137,8 @@ struct Looked<'a> {
     process: &'a Process,
     memory: Option<File>,
     is_traced: bool,
+    /// Whether the paths of the probed files mean the same to it.
+    sees_files: bool,
 }
 
 impl Looked<'_> {
@@ -134,7 +151,7 @@ impl Looked<'_> {
         mapping: &Mapping,
         all: &mut Vec<Seen>,
     ) {
-        let own = |probe: &&crate::probes::PlannedProbe| probe.file == index;
+        let own = |probe: &&PlannedProbe| probe.file == index;
         let places = planned.probes.iter().enumerate();
         let places = places
             .filter(|(_, probe)| own(probe))
@@ -145,33 +162,54 @@ impl Looked<'_> {
         let places: Vec<(usize, FileOffset, u64)> = places
             .filter_map(|(at, offset)| Some((at, offset, mapping.address_of(offset.0)?)))
             .collect();
-        if places.is_empty() || !may_be(file, mapping) {
-            return;
-        }
-        let Some(is_other) = self.is_other_file(file, mapping) else {
-            return;
+        let is_other = match places.is_empty() || !may_be(file, mapping) {
+            true => None,
+            false => self.is_other_file(file, mapping),
         };
-        let comm = self.process.comm().unwrap_or_default();
-        for (probe, offset, address) in places {
-            all.push(Seen {
-                probe,
-                pid: self.process.pid(),
-                comm: comm.clone(),
-                look: self.look(file, mapping, is_other, offset, address),
-            });
+        if is_other.is_none() && !self.is_replaced(file, mapping) {
+            return;
         }
+        let comm = self.process.comm().unwrap_or_default();
+        let seen = |probe: usize, look: Look| Seen {
+            probe,
+            pid: self.process.pid(),
+            comm: comm.clone(),
+            look,
+        };
+        match is_other {
+            Some(is_other) => all.extend(places.into_iter().map(|(probe, offset, address)| {
+                seen(probe, self.look(file, mapping, is_other, offset, address))
+            })),
+            None => {
+                let probes = planned.probes.iter().enumerate();
+                let own = probes.filter(|(_, probe)| own(probe));
+                all.extend(own.map(|(probe, _)| seen(probe, Look::Missing(Found::Replaced))));
+            }
+        }
+    }
+
+    /// Whether the mapping is of code in another file, that was at the path of the probed one
+    /// before.
+    fn is_replaced(&self, file: &ProbedFile, mapping: &Mapping) -> bool {
+        let is_meant = self.is_traced && self.sees_files && was_at(mapping, &file.path);
+        let mapped = || std::fs::metadata(self.link(mapping));
+        is_meant && mapped().is_ok_and(|mapped| !file.is_at(mapped.dev(), mapped.ino()))
+    }
+
+    /// What leads to the file that is mapped, whatever lies at its path by now.
+    fn link(&self, mapping: &Mapping) -> String {
+        format!(
+            "/proc/{}/map_files/{:x}-{:x}",
+            self.process.pid(),
+            mapping.start,
+            mapping.end
+        )
     }
 
     /// Whether the mapping is of another file with the same build-id; `None` when it is
     /// of one that has nothing to do with the probed one.
     fn is_other_file(&self, file: &ProbedFile, mapping: &Mapping) -> Option<bool> {
-        let link = format!(
-            "/proc/{}/map_files/{:x}-{:x}",
-            self.process.pid(),
-            mapping.start,
-            mapping.end
-        );
-        // What is mapped, whatever lies at its path by now.
+        let link = self.link(mapping);
         let metadata = std::fs::metadata(&link).ok()?;
         if file.is_at(metadata.dev(), metadata.ino()) {
             return Some(false);

@@ -176,6 +176,68 @@ fn records_newer_than_the_horizon_wait_for_the_next_round() {
     assert_eq!(sequences(&reader.collect_rest().unwrap()), [25, 30]);
 }
 
+/// The sequences of what is handed out up to a time.
+fn handed_out(ordered: &mut Ordered, until_ns: u64) -> Vec<u32> {
+    let mut got = Vec::new();
+    while let Some(record) = ordered.next_record(until_ns) {
+        if let Record::Hit(hit, _) = record {
+            got.push(hit.sequence);
+        }
+    }
+    got
+}
+
+#[test]
+fn batches_are_merged_by_time_also_where_a_record_comes_late() {
+    let (mut a, ring_a) = fake::ring(4096, 0);
+    let (mut b, ring_b) = fake::ring(4096, 0);
+    let mut reader = Reader::new(vec![ring_a, ring_b], true);
+    let mut ordered = Ordered::default();
+    for time in [10, 40] {
+        a.write(&hit(time, time as u32, 0));
+    }
+    b.write(&hit(30, 30, 0));
+    ordered.push(reader.collect_rest().unwrap().copy());
+    assert!(handed_out(&mut ordered, 9).is_empty());
+    assert_eq!(handed_out(&mut ordered, 15), [10]);
+    // Their writers were held up; one ring has one of them behind a later one.
+    b.write(&hit(50, 50, 0));
+    b.write(&hit(20, 20, 0));
+    b.write(&object(5, 60));
+    ordered.push(reader.collect_rest().unwrap().copy());
+    ordered.push(reader.collect_rest().unwrap().copy());
+    assert_eq!(ordered.left().count(), 5);
+    // The object comes first.
+    assert!(ordered.bytes() > 0 && ordered.has(0));
+    assert_eq!(handed_out(&mut ordered, 45), [20, 30, 40]);
+    assert!(!ordered.has(49) && ordered.has(50));
+    assert_eq!(handed_out(&mut ordered, u64::MAX), [50]);
+    assert_eq!((ordered.bytes(), ordered.left().count()), (0, 0));
+}
+
+#[test]
+fn what_a_busy_record_hides_is_known() {
+    let (mut a, ring_a) = fake::ring(4096, 0);
+    let (_b, ring_b) = fake::ring(4096, 0);
+    let mut reader = Reader::new(vec![ring_a, ring_b], true);
+    let whole = |reader: &mut Reader, until_ns| {
+        let before = Reader::now();
+        drop(reader.collect(until_ns).unwrap());
+        reader.read_up_to() >= before
+    };
+    assert!(whole(&mut reader, u64::MAX));
+    a.write(&hit(1, 1, 0));
+    assert!(whole(&mut reader, u64::MAX));
+    let late = hit(2, 2, 0);
+    let busy = a.reserve(late.len()).unwrap();
+    a.write(&hit(3, 3, 0));
+    // The other ring has nothing: that does not help.
+    assert!(!whole(&mut reader, u64::MAX) && !whole(&mut reader, u64::MAX));
+    a.commit(busy, &late, false);
+    assert!(!whole(&mut reader, 2));
+    assert!(whole(&mut reader, 3));
+}
+
 #[test]
 fn a_concurrent_writer_loses_nothing_silently() {
     const HITS: u32 = 200_000;

@@ -75,12 +75,23 @@ fn what_does_not_fit_is_reached_by_scrolling() {
         text,
         "\
 nsprobe top  2.0 s  CPU 64.2 % of 400 %
-  %CPU   %ALL  SWITCH/S  PROC  THRD  NAME
-   0.0    0.0         0     1     1  + \\x1b[
-   1.0    0.2                          (no r
+  %CPU  PROC  THRD  NAME
+   0.0     1     1  + \\x1b[31mred (podman)
+   1.0                (no room to say whose)
 q quit  ? help  / filter  space pause  by CP
 "
     );
+    // Whose it is is told as long as there is any room.
+    for (width, heads) in [
+        (59, "  %CPU   %ALL  SWITCH/S  PROC  THRD  NAME"),
+        (58, "  %CPU  SWITCH/S  PROC  THRD  NAME"),
+        (51, "  %CPU  PROC  THRD  NAME"),
+        (41, "  %CPU  THRD  NAME"),
+        (35, "  %CPU  NAME"),
+    ] {
+        let text = drawn(&mut screen, width, 5);
+        assert_eq!(text.lines().nth(1), Some(heads), "{width}");
+    }
 }
 
 #[test]
