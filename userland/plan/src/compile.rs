@@ -6,7 +6,7 @@ use crate::resolve::{Of, Resolver, Thing};
 use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
 use crate::syntax::{
-    Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
+    Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError, TEXT_BYTES,
 };
 use crate::value::BinaryOperator;
 use crate::{types, Value};
@@ -172,6 +172,24 @@ impl Compiled {
     }
 }
 
+/// What is fetched for a field, and how it is shown.
+struct Shown {
+    value: Value,
+    /// Of a string that says how long it is.
+    length: Option<Value>,
+    shape: Shape,
+}
+
+impl Shown {
+    fn new(value: Value, shape: Shape) -> Shown {
+        Shown {
+            value,
+            length: None,
+            shape,
+        }
+    }
+}
+
 struct Compiler<'a> {
     resolver: Resolver<'a>,
     end: End,
@@ -326,22 +344,51 @@ impl Compiler<'_> {
             }
             return Ok(FieldFormat::new(&field.name, Shape::Symbol));
         }
-        let (value, shape) = self.shaped(field)?;
+        let Shown {
+            value,
+            length,
+            shape,
+        } = self.shaped(field)?;
+        if let (Shape::Slice { .. }, Some(length)) = (&shape, &length) {
+            self.steps.effect(Operation::Field, length, 0, span)?;
+        }
         let (operation, bytes) = match &shape {
+            Shape::Slice { most: bytes } => (Operation::FieldSlice, i32::from(*bytes)),
+            Shape::Bytes { count: bytes } if length.is_some() => {
+                (Operation::FieldSlice, i32::from(*bytes))
+            }
             Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
             Shape::Bytes { count: bytes } | Shape::Object { bytes, .. } => {
                 (Operation::FieldBytes, i32::from(*bytes))
             }
             _ => (Operation::Field, 0),
         };
-        self.steps.effect(operation, &value, bytes, span)?;
+        let second = length.as_ref();
+        self.steps
+            .effect_of_two(operation, &value, second, bytes, span)?;
         Ok(FieldFormat::new(&field.name, shape))
     }
 
     /// What is fetched for a field, and how it is shown.
-    fn shaped(&self, field: &Field) -> Result<(Value, Shape)> {
+    fn shaped(&self, field: &Field) -> Result<Shown> {
         let expression = &field.value;
         let thing = self.resolver.thing(expression)?;
+        if let Some(text) = self.resolver.counted(&thing, &expression.span)? {
+            let shape = match field.format {
+                None => Some(Shape::Slice { most: TEXT_BYTES }),
+                Some(Format::Text { most }) => Some(Shape::Slice { most }),
+                Some(Format::Bytes { count }) => Some(Shape::Bytes { count }),
+                // The error that it is no number.
+                Some(_) => None,
+            };
+            if let Some(shape) = shape {
+                return Ok(Shown {
+                    value: text.address,
+                    length: text.length,
+                    shape,
+                });
+            }
+        }
         if field.format.is_none() {
             if let Some(whole) = self.whole(&thing, &expression.span)? {
                 return Ok(whole);
@@ -350,13 +397,14 @@ impl Compiler<'_> {
         let is_named = matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. }));
         let format = field.format.or_else(|| self.resolver.format(&thing.of));
         match format {
-            Some(Format::Text { most }) => Ok((
+            Some(Format::Text { most }) => Ok(Shown::new(
                 self.resolver.text_address(expression)?,
                 Shape::Text { most },
             )),
-            Some(Format::Bytes { count }) => {
-                Ok((self.bytes_address(field, thing)?, Shape::Bytes { count }))
-            }
+            Some(Format::Bytes { count }) => Ok(Shown::new(
+                self.bytes_address(field, thing)?,
+                Shape::Bytes { count },
+            )),
             Some(Format::Name) if !is_named => {
                 let message = "this has no names for its numbers: it is no enumeration";
                 Err(SpecError::new(expression.span.clone(), message))
@@ -367,13 +415,13 @@ impl Compiler<'_> {
                     None | Some(Format::Name) => self.resolver.shape(&thing.of),
                     Some(format) => Shape::Number(format),
                 };
-                Ok((value, shape))
+                Ok(Shown::new(value, shape))
             }
         }
     }
 
     /// A struct or array in memory that is shown as a whole.
-    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<(Value, Shape)>> {
+    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<Shown>> {
         let Of::Known(kind) = &thing.of else {
             return Ok(None);
         };
@@ -390,7 +438,8 @@ impl Compiler<'_> {
             Ok(1..=BYTES_MAX) => {
                 let layout = self.resolver.layout(kind, span)?;
                 let bytes = bytes as u16;
-                return Ok(Some((address.clone(), Shape::Object { bytes, layout })));
+                let shape = Shape::Object { bytes, layout };
+                return Ok(Some(Shown::new(address.clone(), shape)));
             }
             // As C has it: an array is the address of its first element.
             Ok(0) if is_array => return Ok(None),
@@ -431,12 +480,21 @@ impl Compiler<'_> {
                 }
                 Shape::Comm
             } else {
-                let (value, shape) = self.shaped(field)?;
+                let Shown {
+                    value,
+                    length,
+                    shape,
+                } = self.shaped(field)?;
                 match &shape {
-                    Shape::Text { most } => {
+                    Shape::Text { most } | Shape::Slice { most } => {
+                        let operation = match length {
+                            Some(_) => Operation::KeySlice,
+                            None => Operation::KeyString,
+                        };
                         let bytes = i32::from(most.next_multiple_of(8));
+                        let length = length.as_ref();
                         self.steps
-                            .effect(Operation::KeyString, &value, bytes, span)?;
+                            .effect_of_two(operation, &value, length, bytes, span)?;
                     }
                     Shape::Bytes { .. } | Shape::Object { .. } => {
                         let message = "bytes cannot be counted by; a string can";

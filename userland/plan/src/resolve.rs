@@ -3,6 +3,7 @@
 
 mod access;
 mod operators;
+mod strings;
 
 use crate::plain::word;
 use crate::scope::{Place, Role, Scope, ScopeError, Typed};

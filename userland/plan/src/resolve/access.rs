@@ -36,6 +36,11 @@ impl Resolver<'_> {
                 thing = Thing::memory(address, target);
             }
         }
+        self.member_of(thing, name, span)
+    }
+
+    /// A member of a struct.
+    pub(super) fn member_of(&self, thing: Thing, name: &str, span: &Span) -> Result<Thing> {
         if thing.of.is_word() {
             return error(
                 span,
