@@ -10,7 +10,7 @@ use libnsprobe::common::record::{
     Hit, Lost, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER, WRITE_RETURN,
 };
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::{escaped, KernelSymbol, SourceFrame};
+use nsprobe_symbolize::{escaped, shortened, KernelSymbol, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;
 
@@ -184,7 +184,7 @@ pub(crate) fn functions(view: &FrameView) -> Vec<String> {
         [] => vec![bracketed(view)],
         functions => functions
             .iter()
-            .map(|function| escaped(&function.function).to_string())
+            .map(|function| escaped(shortened(&function.function).as_bytes()).to_string())
             .collect(),
     }
 }
@@ -271,7 +271,8 @@ fn frame(out: &mut impl Write, number: usize, view: &FrameView) -> Result<()> {
         return writeln!(out, "  #{number:<2} {doubt}{}", unnamed(view));
     }
     for function in &named.functions {
-        write!(out, "  #{number:<2} {doubt}{}", escaped(&function.function))?;
+        let name = shortened(&function.function);
+        write!(out, "  #{number:<2} {doubt}{}", escaped(name.as_bytes()))?;
         if let Some(offset) = function.function_offset.filter(|_| !function.inlined) {
             write!(out, "+{offset:#x}")?;
         }
