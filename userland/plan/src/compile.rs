@@ -150,6 +150,7 @@ impl Compiled {
             ),
             notes: Vec::new(),
         };
+        compiler.notes.extend(library_note(request));
         let early = compiler.conditions(request.spec.condition.as_ref())?;
         let fields = match request.sink {
             Sink::Record => compiler.fields(&request.spec.fields)?,
@@ -282,7 +283,7 @@ impl Compiler<'_> {
     }
 
     /// All parameters or variables. Those that cannot be fetched are absent from every
-    /// record, and a note says why; unless that leaves nothing.
+    /// record, and a note says why.
     fn all(&mut self, field: &Field, locals: bool, formats: &mut Vec<FieldFormat>) -> Result<()> {
         let scope = self.resolver.scope;
         let failed = |why| crate::resolve::said(&field.span, why);
@@ -291,8 +292,6 @@ impl Compiler<'_> {
         if locals && self.end == End::Entry {
             variables.extend(scope.locals().map_err(failed)?);
         }
-        let mut failure = None;
-        let mut fetched = 0;
         for variable in variables {
             let name = variable.name.to_string();
             // Of several variables of one name the innermost is meant, which comes once.
@@ -309,21 +308,19 @@ impl Compiler<'_> {
                 span: field.span.clone(),
             };
             match self.field(&one) {
-                Ok(format) => {
-                    fetched += 1;
-                    formats.push(format);
-                }
+                Ok(format) => formats.push(format),
                 Err(error) => {
-                    self.notes.push(format!("{name}: {error}"));
+                    // Most messages begin with the name, in quotes.
+                    self.notes
+                        .push(match error.message.contains(&format!("`{name}`")) {
+                            true => error.message,
+                            false => format!("{name}: {error}"),
+                        });
                     formats.push(FieldFormat::new(&name, Shape::Missing));
-                    failure = Some(error);
                 }
             }
         }
-        match failure {
-            Some(error) if fetched == 0 => Err(error),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn field(&mut self, field: &Field) -> Result<FieldFormat> {
@@ -373,7 +370,13 @@ impl Compiler<'_> {
     fn shaped(&self, field: &Field) -> Result<Shown> {
         let expression = &field.value;
         let thing = self.resolver.thing(expression)?;
-        if let Some(text) = self.resolver.counted(&thing, &expression.span)? {
+        let text = self.resolver.counted(&thing, &expression.span)?;
+        if let Some(text) = text.filter(|text| text.by_default || field.format.is_some()) {
+            if text.is_owned && text.of_entry {
+                let message = "what this string held at the entry may be gone now: here it can be \
+                               compared, and at the entry it can be shown";
+                return Err(SpecError::new(expression.span.clone(), message));
+            }
             let shape = match field.format {
                 None => Some(Shape::Slice { most: TEXT_BYTES }),
                 Some(Format::Text { most }) => Some(Shape::Slice { most }),
@@ -549,6 +552,25 @@ impl Compiler<'_> {
         compiled.ret = self.steps.finish()?;
         Ok(compiled)
     }
+}
+
+/// What is said where a cast names a string of C++: its layout is taken on the user's word.
+fn library_note(request: &Request<'_>) -> Option<String> {
+    let keys = match request.sink {
+        Sink::Table { keys, .. } => keys,
+        _ => &[],
+    };
+    let fields = request.spec.fields.iter().chain(keys);
+    let fields = fields.map(|field| &field.value);
+    let mut all = fields.chain(&request.spec.condition);
+    let is_library = |kind: &Kind| matches!(kind, Kind::Cast(to, _) if to.library.is_some());
+    all.any(|value| value.any(&is_library)).then(|| {
+        let library = match request.scope.has_libcxx() {
+            true => "libc++",
+            false => "libstdc++",
+        };
+        format!("strings of C++ are read as {library} lays them out, without debug information")
+    })
 }
 
 /// The parts of a condition that must all hold.

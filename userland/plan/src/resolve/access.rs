@@ -245,6 +245,7 @@ impl Resolver<'_> {
 
     pub(super) fn cast(&self, cast: &CastType, of: &Expression) -> Result<Thing> {
         let mut to = match cast.is_char {
+            _ if cast.library.is_some() => Self::library_type(cast.library),
             true => Of::Known(Type::new(
                 "char",
                 Shape::Character {

@@ -13,17 +13,16 @@ pub(crate) struct Text {
     pub(crate) address: Value,
     /// How many bytes it has; none when it ends in a NUL.
     pub(crate) length: Option<Value>,
-    /// What is there was there at the entry of the call, and nobody changes it.
+    /// What is there was there at the entry of the call.
     pub(crate) of_entry: bool,
+    /// The object that was asked for owns what is there: it may be gone with the object.
+    pub(crate) is_owned: bool,
+    /// It is a string without being asked for as one: not some bytes.
+    pub(crate) by_default: bool,
 }
 
-/// Structs that are strings: their names, and the members that say where and how long.
-const STRINGS: [(&str, &str, &str); 2] = [
-    // Go
-    ("string", "str", "len"),
-    // Rust
-    ("&str", "data_ptr", "length"),
-];
+/// Go's strings: their name, and the members that say where and how long.
+const GO: (&str, &str, &str) = ("string", "str", "len");
 
 impl Text {
     /// Whether it is this text, or begins with it.
@@ -54,28 +53,21 @@ impl Resolver<'_> {
             address: self.text_address(of)?,
             length: None,
             of_entry: false,
+            is_owned: false,
+            by_default: true,
         })
     }
 
-    /// The string that a struct of an address and a length is; `None` when it is no such.
+    /// The string that a struct is which knows its length; `None` when it is no such.
     pub(crate) fn counted(&self, thing: &Thing, span: &Span) -> Result<Option<Text>> {
-        let super::Of::Known(kind) = &thing.of else {
-            return Ok(None);
-        };
-        let known = STRINGS
-            .iter()
-            .find(|(name, ..)| kind.name.as_ref() == *name);
-        let (Some((_, address, length)), Shape::Struct { .. }) = (known, &kind.shape) else {
-            return Ok(None);
-        };
-        let part = |name: &str| {
-            let member = self.member_of(thing.clone(), name, span)?;
-            Ok(self.load(member, span)?.value)
-        };
-        Ok(Some(Text {
-            address: part(address)?,
-            length: Some(part(length)?),
-            of_entry: thing.of_entry,
-        }))
+        if let super::Of::Known(kind) = &thing.of {
+            let is_struct = matches!(kind.shape, Shape::Struct { .. });
+            if is_struct && kind.name.as_ref() == GO.0 {
+                if let Some(text) = self.wide(thing, &[[GO.1, GO.2]], span)? {
+                    return Ok(Some(text));
+                }
+            }
+        }
+        self.library_text(thing, span)
     }
 }

@@ -439,19 +439,70 @@ fn a_return_has_what_was_on_the_stack_of_its_call() {
 fn all_variables_are_there_or_a_note_says_why() {
     let compiled = compiled("f($vars)").unwrap();
     let names: Vec<&str> = compiled.fields.iter().map(|field| &*field.name).collect();
-    assert_eq!(names, ["node", "two", "whole", "split", "gone", "one"]);
+    assert_eq!(
+        names,
+        ["node", "two", "whole", "split", "label", "tag", "gone", "one"]
+    );
     let (_, words) = thread().run(&compiled.entry);
     let values = decode::fields(&compiled.fields, &words);
     assert_eq!(values[0], FieldValue::Hex(BASE));
     assert_eq!(
-        (&values[3], &values[4]),
+        (&values[3], &values[6]),
         (&FieldValue::Absent, &FieldValue::Absent)
     );
-    assert_eq!(values[5], FieldValue::Signed(1));
+    assert_eq!(values[7], FieldValue::Signed(1));
     assert!(compiled
         .notes
         .iter()
         .any(|note| note == "gone: it is optimized out"));
+}
+
+/// Where nothing can be had, as in much of Rust, the hits are told all the same.
+#[test]
+fn all_variables_may_be_missing() {
+    let spec = Spec::parse("f($params)").unwrap();
+    let compiled = Compiled::new(&Request {
+        spec: &spec,
+        scope: &OnlyGone,
+        sink: Sink::Record,
+        at_return: false,
+        changes: &[],
+        ret: None,
+    });
+    let compiled = compiled.unwrap();
+    assert_eq!(compiled.entry, None);
+    assert_eq!(compiled.notes, ["gone: it is optimized out"]);
+    assert_eq!(decode::fields(&compiled.fields, &[]), [FieldValue::Absent]);
+}
+
+/// `Nodes`, of which the one parameter is gone.
+struct OnlyGone;
+
+impl Scope for OnlyGone {
+    fn address(&self) -> u64 {
+        Nodes.address()
+    }
+    fn variable(&self, name: &str) -> std::result::Result<Variable, ScopeError> {
+        Nodes.variable(name)
+    }
+    fn parameters(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+        Ok(vec![Nodes.variable("gone")?])
+    }
+    fn locals(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+        Ok(Vec::new())
+    }
+    fn argument(&self, number: usize) -> std::result::Result<Typed, ScopeError> {
+        Nodes.argument(number)
+    }
+    fn retval(&self) -> std::result::Result<Typed, ScopeError> {
+        Nodes.retval()
+    }
+    fn resolve(&self, id: TypeId) -> std::result::Result<Type, ScopeError> {
+        Nodes.resolve(id)
+    }
+    fn members(&self, id: TypeId) -> std::result::Result<Rc<[Member]>, ScopeError> {
+        Nodes.members(id)
+    }
 }
 
 #[test]
