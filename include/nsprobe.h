@@ -1614,6 +1614,17 @@ enum nsprobe_operation {
 	 */
 	NSPROBE_OPERATION_BOTH = 41,
 	/*
+	 * 1 when the b bytes at address a are the constant small..small +
+	 * large, which is at most NSPROBE_BYTES_MAX long, else 0. Of another
+	 * length, nothing is read.
+	 */
+	NSPROBE_OPERATION_SLICE_EQUAL = 42,
+	/*
+	 * Like struct nsprobe_slice_equal, when the bytes begin with the
+	 * constant.
+	 */
+	NSPROBE_OPERATION_SLICE_BEGINS = 43,
+	/*
 	 * The hit counts only when a is present and not zero; else the program
 	 * ends here.
 	 */
@@ -1624,6 +1635,11 @@ enum nsprobe_operation {
 	NSPROBE_OPERATION_FIELD_STRING = 65,
 	/* A field: small bytes at address a. */
 	NSPROBE_OPERATION_FIELD_BYTES = 66,
+	/*
+	 * A field: the b bytes at address a, at most small of them; absent when
+	 * b is 2^63 or more.
+	 */
+	NSPROBE_OPERATION_FIELD_SLICE = 67,
 	/*
 	 * The next word of the key is a. A hit whose key is absent is rejected,
 	 * as undecided.
@@ -1649,6 +1665,8 @@ enum nsprobe_operation {
 	 * The value that the ended span began with; absent when there was none.
 	 */
 	NSPROBE_OPERATION_SPAN_VALUE = 84,
+	/* Like struct nsprobe_key_string, of the b bytes at address a. */
+	NSPROBE_OPERATION_KEY_SLICE = 85,
 	/*
 	 * Sets register small to a: a general one, or the arithmetic flags.
 	 * Fails for one that a 32-bit program does not have.

@@ -129,6 +129,11 @@ numbered! {
         /// `b` when `a` is not zero, else zero: an "and" that does not look at what would
         /// decide nothing.
         Both = 41,
+        /// 1 when the `b` bytes at address `a` are the constant `small..small + large`,
+        /// which is at most [`BYTES_MAX`] long, else 0. Of another length, nothing is read.
+        SliceEqual = 42,
+        /// Like `SliceEqual`, when the bytes begin with the constant.
+        SliceBegins = 43,
         /// The hit counts only when `a` is present and not zero; else the program
         /// ends here.
         Require = 48,
@@ -138,6 +143,9 @@ numbered! {
         FieldString = 65,
         /// A field: `small` bytes at address `a`.
         FieldBytes = 66,
+        /// A field: the `b` bytes at address `a`, at most `small` of them; absent when `b`
+        /// is 2^63 or more.
+        FieldSlice = 67,
         /// The next word of the key is `a`. A hit whose key is absent is rejected, as
         /// undecided.
         Key = 80,
@@ -153,6 +161,8 @@ numbered! {
         EndSpan = 83,
         /// The value that the ended span began with; absent when there was none.
         SpanValue = 84,
+        /// Like `KeyString`, of the `b` bytes at address `a`.
+        KeySlice = 85,
         /// Sets register `small` to `a`: a general one, or the arithmetic flags. Fails for
         /// one that a 32-bit program does not have.
         SetRegister = 96,

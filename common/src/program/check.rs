@@ -24,10 +24,12 @@ const fn shape(operation: Operation) -> Shape {
         }
         Add | Subtract | Multiply | Divide | Modulo | DivideSigned | ModuloSigned | And | Or
         | ExclusiveOr | ShiftLeft | ShiftRight | ShiftRightSigned | Equal | Below
-        | BelowOrEqual | Less | LessOrEqual | Either | Both => (true, true, true),
+        | BelowOrEqual | Less | LessOrEqual | Either | Both | SliceEqual | SliceBegins => {
+            (true, true, true)
+        }
         Keep | Require | Field | FieldString | FieldBytes | Key | KeyString | Value
         | SetRegister | Return => (true, false, false),
-        Store => (true, true, false),
+        Store | FieldSlice | KeySlice => (true, true, false),
     };
     Shape { a, b, to }
 }
@@ -124,18 +126,21 @@ impl Checker<'_> {
             Operation::ZeroExtend | Operation::SignExtend if !(1..=63).contains(&step.large) => {
                 return Err(Flaw::BadSize);
             }
-            Operation::StringEqual | Operation::StringBegins => {
+            Operation::StringEqual
+            | Operation::StringBegins
+            | Operation::SliceEqual
+            | Operation::SliceBegins => {
                 constant(self.data, step).ok_or(Flaw::BadSize)?;
                 self.summary.reads_memory = true;
             }
             Operation::Field => self.field(0)?,
-            Operation::FieldString | Operation::FieldBytes => {
+            Operation::FieldString | Operation::FieldBytes | Operation::FieldSlice => {
                 let bytes = within(step.small, 1, BYTES_MAX)?;
                 self.field(bytes.div_ceil(8))?;
                 self.summary.reads_memory = true;
             }
             Operation::Key => self.key(1)?,
-            Operation::KeyString => {
+            Operation::KeyString | Operation::KeySlice => {
                 let bytes = within(step.small, 8, KEY_WORDS_MAX.saturating_mul(8))?;
                 if bytes % 8 != 0 {
                     return Err(Flaw::BadSize);

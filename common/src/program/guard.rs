@@ -114,11 +114,15 @@ impl Program<'_> {
                     *place = Some(guard);
                 }
                 // Fields of a rejected hit go nowhere.
-                Operation::Field | Operation::FieldString | Operation::FieldBytes => {}
+                Operation::Field
+                | Operation::FieldString
+                | Operation::FieldBytes
+                | Operation::FieldSlice => {}
                 // What these do stays done, or they require something themselves.
                 Operation::Keep
                 | Operation::Key
                 | Operation::KeyString
+                | Operation::KeySlice
                 | Operation::Value
                 | Operation::EndSpan
                 | Operation::SetRegister

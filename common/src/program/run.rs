@@ -166,13 +166,21 @@ impl<const COUNT: usize> Run<COUNT> {
             Operation::Field => self.field(a, output),
             Operation::FieldString => self.field_of(a, step.small, machine, output, read_string),
             Operation::FieldBytes => self.field_of(a, step.small, machine, output, read_bytes),
+            Operation::FieldSlice => {
+                let length = self.value(step.b);
+                self.field_of(a, step.small, machine, output, read_slice(length));
+            }
             Operation::Keep => {
                 if let (Some(value), Ok(index)) = (a, usize::try_from(step.small)) {
                     machine.keep(index, value);
                 }
             }
             Operation::Key => return self.give(a, |word| machine.key(&[word])),
-            Operation::KeyString => return self.key_string(a, step.small, machine),
+            Operation::KeyString => return self.key_of(a, step.small, machine, read_string),
+            Operation::KeySlice => {
+                let length = self.value(step.b);
+                return self.key_of(a, step.small, machine, read_slice(length));
+            }
             Operation::Value => return self.give(a, |value| machine.value(value)),
             Operation::EndSpan => {
                 let elapsed = machine.end_span();
@@ -207,13 +215,19 @@ impl<const COUNT: usize> Run<COUNT> {
         true
     }
 
-    /// A part of the key that is a string.
-    fn key_string<M: Machine>(&mut self, a: Option<u64>, bytes: i32, machine: &mut M) -> bool {
+    /// A part of the key that is a string of at most `bytes` bytes, as `fetch` reads it.
+    fn key_of<M: Machine>(
+        &mut self,
+        a: Option<u64>,
+        bytes: i32,
+        machine: &mut M,
+        fetch: impl FnOnce(&M, u64, &mut [u8]) -> Option<usize>,
+    ) -> bool {
         let mut words = [0u64; KEY_WORDS_MAX];
         let length = usize::try_from(bytes).unwrap_or(0);
         let buffer = zerocopy::IntoBytes::as_mut_bytes(&mut words);
         let read = match (a, buffer.get_mut(..length)) {
-            (Some(address), Some(out)) => read_string(machine, address, out),
+            (Some(address), Some(out)) => fetch(machine, address, out),
             _ => None,
         };
         if read.is_none() {
@@ -268,6 +282,17 @@ impl<const COUNT: usize> Run<COUNT> {
 /// Reads all of `out`.
 fn read_bytes(machine: &impl Machine, address: u64, out: &mut [u8]) -> Option<usize> {
     machine.read(address, out).then_some(out.len())
+}
+
+/// Reads `length` bytes, or as many of them as `out` holds; gives how many. None are read
+/// of nothing, whatever its address.
+fn read_slice<M: Machine>(length: Option<u64>) -> impl FnOnce(&M, u64, &mut [u8]) -> Option<usize> {
+    move |machine, address, out| {
+        let length = i64::try_from(length?).ok()?;
+        let length = usize::try_from(length).ok()?.min(out.len());
+        let out = out.get_mut(..length)?;
+        (length == 0 || machine.read(address, out)).then_some(length)
+    }
 }
 
 /// Reads in pieces that end where a page does, so that a string right in front of
@@ -349,6 +374,18 @@ fn compute(
             let whole = operation == Operation::StringEqual;
             compare_string(machine, a?, constant(data, step)?, whole).map(u64::from)
         }
+        Operation::SliceEqual | Operation::SliceBegins => {
+            let (wanted, length) = (constant(data, step)?, b?);
+            let fits = match operation {
+                Operation::SliceEqual => length == wanted.len() as u64,
+                _ => i64::try_from(length).ok()? as u64 >= wanted.len() as u64,
+            };
+            match fits {
+                true if wanted.is_empty() => Some(1),
+                true => begins_with(machine, a?, wanted).map(u64::from),
+                false => Some(0),
+            }
+        }
         Operation::Either => a.filter(|a| *a != 0).or(b),
         Operation::Both => match a? {
             0 => Some(0),
@@ -412,6 +449,19 @@ fn compare_string(
     wanted: &[u8],
     whole: bool,
 ) -> Option<bool> {
+    if !begins_with(machine, address, wanted)? {
+        return Some(false);
+    }
+    if !whole {
+        return Some(true);
+    }
+    let end = address.checked_add(wanted.len() as u64)?;
+    load(machine, end, 1).map(|byte| byte == 0)
+}
+
+/// Whether the bytes at `address` are `wanted`; no more of them are read than it takes to
+/// tell.
+fn begins_with(machine: &impl Machine, address: u64, wanted: &[u8]) -> Option<bool> {
     let mut done = 0usize;
     let mut buffer = [0u8; PIECE as usize];
     while let Some(left) = wanted.get(done..).filter(|left| !left.is_empty()) {
@@ -426,9 +476,5 @@ fn compare_string(
         }
         done = done.checked_add(piece)?;
     }
-    if !whole {
-        return Some(true);
-    }
-    let end = address.checked_add(done as u64)?;
-    load(machine, end, 1).map(|byte| byte == 0)
+    Some(true)
 }

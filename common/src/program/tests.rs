@@ -197,6 +197,84 @@ fn a_string_is_compared_as_a_whole_or_from_its_start() {
 }
 
 #[test]
+fn a_slice_is_compared_by_its_length_and_bytes() {
+    let mut machine = Fake {
+        memory: b"user-3!".to_vec(),
+        ..Fake::default()
+    };
+    let slice = |operation, address, length, wanted: &[u8], machine: &mut Fake| {
+        let steps = [
+            constant(0, address),
+            constant(1, length),
+            step(operation, 2, 0, 1, 1, wanted.len() as u64),
+            step(Operation::Field, 0, 2, 0, 0, 0),
+        ];
+        let data = [b"_", wanted].concat();
+        let (_, fields) = run(&steps, &data, machine);
+        (fields[0] == 1).then_some(fields[1])
+    };
+    use Operation::{SliceBegins, SliceEqual};
+    for (operation, address, length, wanted, expected) in [
+        (SliceEqual, BASE, 6, &b"user-3"[..], Some(1)),
+        (SliceEqual, BASE, 6, b"user-4", Some(0)),
+        // Of another length, nothing is looked at.
+        (SliceEqual, BASE, 7, b"user-3", Some(0)),
+        (SliceEqual, 8, 7, b"user-3", Some(0)),
+        (SliceEqual, 8, 6, b"user-3", None),
+        // Nothing may be anywhere.
+        (SliceEqual, 0, 0, b"", Some(1)),
+        (SliceEqual, 8, u64::MAX, b"", Some(0)),
+        (SliceBegins, BASE, 7, b"user-", Some(1)),
+        (SliceBegins, BASE, 4, b"user-", Some(0)),
+        (SliceBegins, 8, 4, b"", Some(1)),
+        // What has no length is no slice.
+        (SliceBegins, BASE, u64::MAX, b"user-", None),
+    ] {
+        let got = slice(operation, address, length, wanted, &mut machine);
+        assert_eq!(
+            got, expected,
+            "{operation:?} {address:#x} {length} {wanted:?}"
+        );
+    }
+}
+
+#[test]
+fn a_slice_is_shown_and_counted_by_up_to_its_bound() {
+    let mut machine = Fake {
+        memory: b"user-3!".to_vec(),
+        ..Fake::default()
+    };
+    let word = u64::from_le_bytes;
+    for (address, length, most, expected) in [
+        (BASE, 6, 16, vec![1, 6, word(*b"user-3\0\0")]),
+        (BASE, 6, 4, vec![1, 4, word(*b"user\0\0\0\0")]),
+        (0, 0, 4, vec![1, 0]),
+        (BASE, 8, 16, vec![0, 0]),
+        (BASE, u64::MAX, 4, vec![0, 0]),
+    ] {
+        let steps = [
+            constant(0, address),
+            constant(1, length),
+            step(Operation::FieldSlice, 0, 0, 1, most, 0),
+        ];
+        let (_, fields) = run(&steps, &[], &mut machine);
+        assert_eq!(fields, expected, "{address:#x} {length} {most}");
+    }
+    let key = |length| {
+        vec![
+            constant(0, BASE),
+            constant(1, length),
+            step(Operation::KeySlice, 0, 0, 1, 16, 0),
+        ]
+    };
+    assert!(run(&key(6), &[], &mut machine).0.matched);
+    assert_eq!(machine.key, [word(*b"user-3\0\0"), 0]);
+    machine.key.clear();
+    let (outcome, _) = run(&key(8), &[], &mut machine);
+    assert!(outcome.undecided && machine.key.is_empty());
+}
+
+#[test]
 fn arithmetic_is_that_of_the_machine() {
     let cases = [
         (Operation::Subtract, 1, 2, Some(u64::MAX)),
@@ -354,6 +432,26 @@ fn flaws_are_named_with_their_step() {
                 constant(0, 0),
                 step(Operation::FieldString, 0, 0, 0, 257, 0),
             ],
+            1,
+            Flaw::BadSize,
+        ),
+        (
+            vec![constant(0, 0), step(Operation::FieldSlice, 0, 0, 1, 8, 0)],
+            1,
+            Flaw::Unwritten,
+        ),
+        (
+            vec![constant(0, 0), step(Operation::FieldSlice, 0, 0, 0, 0, 0)],
+            1,
+            Flaw::BadSize,
+        ),
+        (
+            vec![constant(0, 0), step(Operation::KeySlice, 0, 0, 0, 9, 0)],
+            1,
+            Flaw::BadSize,
+        ),
+        (
+            vec![constant(0, 0), step(Operation::SliceEqual, 1, 0, 0, 4, 5)],
             1,
             Flaw::BadSize,
         ),

@@ -11,6 +11,7 @@ mod capsule;
 mod coexistence;
 mod conservation;
 mod containers;
+mod copies;
 mod counted_stacks;
 mod cpu_times;
 mod ctf_export;
@@ -357,6 +358,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Test> {
         refusals::TESTS,
         program::TESTS,
         specs::TESTS,
+        copies::TESTS,
         static_probes::TESTS,
         containers::TESTS,
         inside::TESTS,

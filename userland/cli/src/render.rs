@@ -11,7 +11,7 @@ use libnsprobe::common::record::{
     WRITE_RETURN,
 };
 use nsprobe_plan::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::{counted, escaped, KernelSymbol, SourceFrame};
+use nsprobe_symbolize::{counted, escaped, shortened, KernelSymbol, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;
 
@@ -220,11 +220,10 @@ pub(crate) fn functions(frames: &[FrameView]) -> Vec<String> {
         let doubt = doubt(is_doubtful(frames, number));
         match view.named.functions.as_slice() {
             [] => names.push(format!("{doubt}{}", bracketed(view))),
-            functions => names.extend(
-                functions
-                    .iter()
-                    .map(|function| format!("{doubt}{}", escaped(&function.function))),
-            ),
+            functions => names.extend(functions.iter().map(|function| {
+                let name = shortened(&function.function);
+                format!("{doubt}{}", escaped(name.as_bytes()))
+            })),
         }
     }
     names.reverse();
@@ -321,7 +320,8 @@ fn frame(out: &mut impl Write, number: usize, view: &FrameView, is_doubtful: boo
         return writeln!(out, "  #{number:<2} {doubt}{}", unnamed(view));
     }
     for function in &named.functions {
-        write!(out, "  #{number:<2} {doubt}{}", escaped(&function.function))?;
+        let name = shortened(&function.function);
+        write!(out, "  #{number:<2} {doubt}{}", escaped(name.as_bytes()))?;
         if let Some(offset) = function.function_offset.filter(|_| !function.inlined) {
             write!(out, "+{offset:#x}")?;
         }

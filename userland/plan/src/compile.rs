@@ -6,7 +6,7 @@ use crate::resolve::{Of, Resolver, Thing};
 use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
 use crate::syntax::{
-    Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
+    Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError, TEXT_BYTES,
 };
 use crate::value::BinaryOperator;
 use crate::{types, Value};
@@ -150,6 +150,7 @@ impl Compiled {
             ),
             notes: Vec::new(),
         };
+        compiler.notes.extend(library_note(request));
         let early = compiler.conditions(request.spec.condition.as_ref())?;
         let fields = match request.sink {
             Sink::Record => compiler.fields(&request.spec.fields)?,
@@ -169,6 +170,24 @@ impl Compiled {
             })?;
         }
         compiler.finish(request, early, fields, keys)
+    }
+}
+
+/// What is fetched for a field, and how it is shown.
+struct Shown {
+    value: Value,
+    /// Of a string that says how long it is.
+    length: Option<Value>,
+    shape: Shape,
+}
+
+impl Shown {
+    fn new(value: Value, shape: Shape) -> Shown {
+        Shown {
+            value,
+            length: None,
+            shape,
+        }
     }
 }
 
@@ -264,7 +283,7 @@ impl Compiler<'_> {
     }
 
     /// All parameters or variables. Those that cannot be fetched are absent from every
-    /// record, and a note says why; unless that leaves nothing.
+    /// record, and a note says why.
     fn all(&mut self, field: &Field, locals: bool, formats: &mut Vec<FieldFormat>) -> Result<()> {
         let scope = self.resolver.scope;
         let failed = |why| crate::resolve::said(&field.span, why);
@@ -273,8 +292,6 @@ impl Compiler<'_> {
         if locals && self.end == End::Entry {
             variables.extend(scope.locals().map_err(failed)?);
         }
-        let mut failure = None;
-        let mut fetched = 0;
         for variable in variables {
             let name = variable.name.to_string();
             // Of several variables of one name the innermost is meant, which comes once.
@@ -291,21 +308,19 @@ impl Compiler<'_> {
                 span: field.span.clone(),
             };
             match self.field(&one) {
-                Ok(format) => {
-                    fetched += 1;
-                    formats.push(format);
-                }
+                Ok(format) => formats.push(format),
                 Err(error) => {
-                    self.notes.push(format!("{name}: {error}"));
+                    // Most messages begin with the name, in quotes.
+                    self.notes
+                        .push(match error.message.contains(&format!("`{name}`")) {
+                            true => error.message,
+                            false => format!("{name}: {error}"),
+                        });
                     formats.push(FieldFormat::new(&name, Shape::Missing));
-                    failure = Some(error);
                 }
             }
         }
-        match failure {
-            Some(error) if fetched == 0 => Err(error),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn field(&mut self, field: &Field) -> Result<FieldFormat> {
@@ -326,22 +341,57 @@ impl Compiler<'_> {
             }
             return Ok(FieldFormat::new(&field.name, Shape::Symbol));
         }
-        let (value, shape) = self.shaped(field)?;
+        let Shown {
+            value,
+            length,
+            shape,
+        } = self.shaped(field)?;
+        if let (Shape::Slice { .. }, Some(length)) = (&shape, &length) {
+            self.steps.effect(Operation::Field, length, 0, span)?;
+        }
         let (operation, bytes) = match &shape {
+            Shape::Slice { most: bytes } => (Operation::FieldSlice, i32::from(*bytes)),
+            Shape::Bytes { count: bytes } if length.is_some() => {
+                (Operation::FieldSlice, i32::from(*bytes))
+            }
             Shape::Text { most } => (Operation::FieldString, i32::from(*most)),
             Shape::Bytes { count: bytes } | Shape::Object { bytes, .. } => {
                 (Operation::FieldBytes, i32::from(*bytes))
             }
             _ => (Operation::Field, 0),
         };
-        self.steps.effect(operation, &value, bytes, span)?;
+        let second = length.as_ref();
+        self.steps
+            .effect_of_two(operation, &value, second, bytes, span)?;
         Ok(FieldFormat::new(&field.name, shape))
     }
 
     /// What is fetched for a field, and how it is shown.
-    fn shaped(&self, field: &Field) -> Result<(Value, Shape)> {
+    fn shaped(&self, field: &Field) -> Result<Shown> {
         let expression = &field.value;
         let thing = self.resolver.thing(expression)?;
+        let text = self.resolver.counted(&thing, &expression.span)?;
+        if let Some(text) = text.filter(|text| text.by_default || field.format.is_some()) {
+            if text.is_owned && text.of_entry {
+                let message = "what this string held at the entry may be gone now: here it can be \
+                               compared, and at the entry it can be shown";
+                return Err(SpecError::new(expression.span.clone(), message));
+            }
+            let shape = match field.format {
+                None => Some(Shape::Slice { most: TEXT_BYTES }),
+                Some(Format::Text { most }) => Some(Shape::Slice { most }),
+                Some(Format::Bytes { count }) => Some(Shape::Bytes { count }),
+                // The error that it is no number.
+                Some(_) => None,
+            };
+            if let Some(shape) = shape {
+                return Ok(Shown {
+                    value: text.address,
+                    length: text.length,
+                    shape,
+                });
+            }
+        }
         if field.format.is_none() {
             if let Some(whole) = self.whole(&thing, &expression.span)? {
                 return Ok(whole);
@@ -350,13 +400,14 @@ impl Compiler<'_> {
         let is_named = matches!(thing.of.shape(), Some(types::Shape::Enumeration { .. }));
         let format = field.format.or_else(|| self.resolver.format(&thing.of));
         match format {
-            Some(Format::Text { most }) => Ok((
+            Some(Format::Text { most }) => Ok(Shown::new(
                 self.resolver.text_address(expression)?,
                 Shape::Text { most },
             )),
-            Some(Format::Bytes { count }) => {
-                Ok((self.bytes_address(field, thing)?, Shape::Bytes { count }))
-            }
+            Some(Format::Bytes { count }) => Ok(Shown::new(
+                self.bytes_address(field, thing)?,
+                Shape::Bytes { count },
+            )),
             Some(Format::Name) if !is_named => {
                 let message = "this has no names for its numbers: it is no enumeration";
                 Err(SpecError::new(expression.span.clone(), message))
@@ -367,13 +418,13 @@ impl Compiler<'_> {
                     None | Some(Format::Name) => self.resolver.shape(&thing.of),
                     Some(format) => Shape::Number(format),
                 };
-                Ok((value, shape))
+                Ok(Shown::new(value, shape))
             }
         }
     }
 
     /// A struct or array in memory that is shown as a whole.
-    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<(Value, Shape)>> {
+    fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<Shown>> {
         let Of::Known(kind) = &thing.of else {
             return Ok(None);
         };
@@ -390,7 +441,8 @@ impl Compiler<'_> {
             Ok(1..=BYTES_MAX) => {
                 let layout = self.resolver.layout(kind, span)?;
                 let bytes = bytes as u16;
-                return Ok(Some((address.clone(), Shape::Object { bytes, layout })));
+                let shape = Shape::Object { bytes, layout };
+                return Ok(Some(Shown::new(address.clone(), shape)));
             }
             // As C has it: an array is the address of its first element.
             Ok(0) if is_array => return Ok(None),
@@ -431,12 +483,21 @@ impl Compiler<'_> {
                 }
                 Shape::Comm
             } else {
-                let (value, shape) = self.shaped(field)?;
+                let Shown {
+                    value,
+                    length,
+                    shape,
+                } = self.shaped(field)?;
                 match &shape {
-                    Shape::Text { most } => {
+                    Shape::Text { most } | Shape::Slice { most } => {
+                        let operation = match length {
+                            Some(_) => Operation::KeySlice,
+                            None => Operation::KeyString,
+                        };
                         let bytes = i32::from(most.next_multiple_of(8));
+                        let length = length.as_ref();
                         self.steps
-                            .effect(Operation::KeyString, &value, bytes, span)?;
+                            .effect_of_two(operation, &value, length, bytes, span)?;
                     }
                     Shape::Bytes { .. } | Shape::Object { .. } => {
                         let message = "bytes cannot be counted by; a string can";
@@ -491,6 +552,25 @@ impl Compiler<'_> {
         compiled.ret = self.steps.finish()?;
         Ok(compiled)
     }
+}
+
+/// What is said where a cast names a string of C++: its layout is taken on the user's word.
+fn library_note(request: &Request<'_>) -> Option<String> {
+    let keys = match request.sink {
+        Sink::Table { keys, .. } => keys,
+        _ => &[],
+    };
+    let fields = request.spec.fields.iter().chain(keys);
+    let fields = fields.map(|field| &field.value);
+    let mut all = fields.chain(&request.spec.condition);
+    let is_library = |kind: &Kind| matches!(kind, Kind::Cast(to, _) if to.library.is_some());
+    all.any(|value| value.any(&is_library)).then(|| {
+        let library = match request.scope.has_libcxx() {
+            true => "libc++",
+            false => "libstdc++",
+        };
+        format!("strings of C++ are read as {library} lays them out, without debug information")
+    })
 }
 
 /// The parts of a condition that must all hold.

@@ -38,6 +38,11 @@ pub enum Shape {
         /// Bytes.
         most: u16,
     },
+    /// A string of at most so many bytes, behind how many it really has: two fields.
+    Slice {
+        /// Bytes.
+        most: u16,
+    },
     /// Bytes.
     Bytes {
         /// How many.
@@ -124,8 +129,19 @@ impl Shape {
     /// Words of a key that such a part takes.
     pub fn key_words(&self) -> usize {
         match self {
-            Shape::Text { most } | Shape::Bytes { count: most } => usize::from(*most).div_ceil(8),
+            Shape::Text { most } | Shape::Slice { most } | Shape::Bytes { count: most } => {
+                usize::from(*most).div_ceil(8)
+            }
             Shape::Comm | Shape::Symbol => 2,
+            Shape::Missing => 0,
+            _ => 1,
+        }
+    }
+
+    /// Fields of a program that such a value takes.
+    pub fn field_count(&self) -> usize {
+        match self {
+            Shape::Comm | Shape::Symbol | Shape::Slice { .. } => 2,
             Shape::Missing => 0,
             _ => 1,
         }
@@ -212,6 +228,20 @@ impl Reader<'_> {
         present.then_some(word)
     }
 
+    /// A field of at most so many bytes, when it is present.
+    fn bytes(&mut self, most: u16) -> Option<Vec<u8>> {
+        let length = self.present()?;
+        let length = usize::try_from(length)
+            .unwrap_or(usize::MAX)
+            .min(most.into());
+        let count = length.div_ceil(8).min(self.words.len());
+        let (words, rest) = self.words.split_at(count);
+        self.words = rest;
+        let mut bytes = bytes_of(words);
+        bytes.truncate(length);
+        Some(bytes)
+    }
+
     fn field(&mut self, shape: &Shape) -> FieldValue {
         match shape {
             Shape::Comm => match (self.present(), self.present()) {
@@ -223,20 +253,19 @@ impl Reader<'_> {
                 (Some(address), Some(in_file)) => FieldValue::Symbol { address, in_file },
                 _ => FieldValue::Absent,
             },
+            Shape::Slice { most } => match (self.present(), self.bytes(*most)) {
+                (Some(length), Some(bytes)) => FieldValue::Text {
+                    cut: length > bytes.len() as u64,
+                    bytes,
+                },
+                _ => FieldValue::Absent,
+            },
             Shape::Text { most }
             | Shape::Bytes { count: most }
             | Shape::Object { bytes: most, .. } => {
-                let Some(length) = self.present() else {
+                let Some(bytes) = self.bytes(*most) else {
                     return FieldValue::Absent;
                 };
-                let length = usize::try_from(length)
-                    .unwrap_or(usize::MAX)
-                    .min((*most).into());
-                let count = length.div_ceil(8).min(self.words.len());
-                let (words, rest) = self.words.split_at(count);
-                self.words = rest;
-                let mut bytes = bytes_of(words);
-                bytes.truncate(length);
                 match shape {
                     Shape::Text { most } => FieldValue::Text {
                         cut: bytes.len() == usize::from(*most),
@@ -280,7 +309,7 @@ pub fn key(formats: &[FieldFormat], words: &[u64]) -> Vec<FieldValue> {
             let words = take(field.shape.key_words());
             match &field.shape {
                 Shape::Comm => comm(words),
-                Shape::Text { most } => match comm(words) {
+                Shape::Text { most } | Shape::Slice { most } => match comm(words) {
                     FieldValue::Text { bytes, .. } => FieldValue::Text {
                         cut: bytes.len() >= usize::from(*most),
                         bytes,
@@ -350,6 +379,26 @@ mod tests {
     }
 
     #[test]
+    fn slices_know_whether_they_were_cut() {
+        let formats = [field(Shape::Slice { most: 8 }), field(Shape::Word)];
+        let hello = u64::from_le_bytes(*b"hello, w");
+        let text = |cut| FieldValue::Text {
+            bytes: b"hello, w".to_vec(),
+            cut,
+        };
+        let after = FieldValue::Unsigned(7);
+        for (words, expected) in [
+            (&[0b111, 8, 8, hello, 7][..], text(false)),
+            (&[0b111, 12, 8, hello, 7], text(true)),
+            (&[0b101, 12, 0, 7], FieldValue::Absent),
+        ] {
+            assert_eq!(fields(&formats, words), [expected, after.clone()]);
+        }
+        let count: usize = formats.iter().map(|one| one.shape.field_count()).sum();
+        assert_eq!(count, 3);
+    }
+
+    #[test]
     fn words_are_guessed_at() {
         assert_eq!(guessed(-1i64 as u64), FieldValue::Signed(-1));
         assert_eq!(guessed(4096), FieldValue::Unsigned(4096));
@@ -361,12 +410,13 @@ mod tests {
         fn no_record_panics(words in prop::collection::vec(any::<u64>(), 0..12)) {
             let formats = [
                 field(Shape::Text { most: 256 }),
+                field(Shape::Slice { most: 24 }),
                 field(Shape::Comm),
                 field(Shape::Bytes { count: 7 }),
                 field(Shape::Word),
             ];
-            prop_assert_eq!(fields(&formats, &words).len(), 4);
-            prop_assert_eq!(key(&formats, &words).len(), 4);
+            prop_assert_eq!(fields(&formats, &words).len(), 5);
+            prop_assert_eq!(key(&formats, &words).len(), 5);
         }
     }
 }

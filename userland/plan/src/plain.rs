@@ -28,6 +28,8 @@ pub struct Plain<'a> {
     pub address: u64,
     /// Whether it is the beginning of a function.
     pub at_function: bool,
+    /// Whether the function is a copy that the compiler may have given other arguments.
+    pub changes_arguments: bool,
     /// The file, whose symbol table knows global variables.
     pub binary: Option<&'a Binary>,
     /// Why nothing more is known.
@@ -81,6 +83,12 @@ impl Scope for Plain<'_> {
             )
             .with_help("here there are registers, such as %rdi"));
         }
+        if self.changes_arguments {
+            return Err(ScopeError::new(
+                "this is a copy of the function that may have other arguments than the function",
+            )
+            .with_help("its debug information tells where they are; registers are written %rdi"));
+        }
         let index = number
             .checked_sub(1)
             .ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;
@@ -104,6 +112,10 @@ impl Scope for Plain<'_> {
             place: Place::Value(Value::Register(Register::Rax)),
             kind: word(),
         })
+    }
+
+    fn has_libcxx(&self) -> bool {
+        self.binary.is_some_and(Binary::has_libcxx)
     }
 
     fn resolve(&self, _id: TypeId) -> Result<Type, ScopeError> {

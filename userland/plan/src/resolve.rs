@@ -2,7 +2,9 @@
 //! Expressions into values, by what a scope knows.
 
 mod access;
+mod library_strings;
 mod operators;
+mod strings;
 
 use crate::plain::word;
 use crate::scope::{Place, Role, Scope, ScopeError, Typed};

@@ -114,6 +114,11 @@ pub trait Scope {
     /// What the function returns, as found right after the return.
     fn retval(&self) -> Result<Typed, ScopeError>;
 
+    /// Whether the file's C++ uses libc++, not libstdc++.
+    fn has_libcxx(&self) -> bool {
+        false
+    }
+
     /// What a type is.
     fn resolve(&self, id: TypeId) -> Result<Type, ScopeError>;
 

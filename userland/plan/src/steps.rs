@@ -81,11 +81,24 @@ impl Steps {
         small: i32,
         span: &Span,
     ) -> Result<()> {
+        self.effect_of_two(operation, value, None, small, span)
+    }
+
+    /// Does something with a value and, when there is one, a second.
+    pub(crate) fn effect_of_two(
+        &mut self,
+        operation: Operation,
+        value: &Value,
+        second: Option<&Value>,
+        small: i32,
+        span: &Span,
+    ) -> Result<()> {
         let node = self.node(value, span)?;
+        let second = second.map(|second| self.node(second, span)).transpose()?;
         self.effects.push(Effect {
             operation,
             node,
-            second: None,
+            second,
             small,
             large: 0,
             span: span.clone(),
@@ -208,16 +221,21 @@ impl Steps {
             }
             Value::Compare {
                 address,
+                length,
                 text,
                 whole,
             } => {
                 let address = self.node(address, span)?;
+                let length = length.as_ref().map(|length| self.node(length, span));
+                let length = length.transpose()?;
                 let at = self.constant(text, span)?;
-                let operation = match whole {
-                    true => Operation::StringEqual,
-                    false => Operation::StringBegins,
+                let operation = match (whole, length) {
+                    (true, None) => Operation::StringEqual,
+                    (false, None) => Operation::StringBegins,
+                    (true, Some(_)) => Operation::SliceEqual,
+                    (false, Some(_)) => Operation::SliceBegins,
                 };
-                self.add(operation, [Some(address), None], (at, text.len() as u64))
+                self.add(operation, [Some(address), length], (at, text.len() as u64))
             }
         })
     }

@@ -11,6 +11,7 @@ mod lexer;
 mod numbers;
 mod parser;
 mod place;
+mod signature;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -240,6 +241,18 @@ pub struct CastType {
     pub is_char: bool,
     /// How many times it is pointed to.
     pub pointers: u8,
+    /// It is a string of C++, by the layout of the standard library that the file uses.
+    pub library: Option<LibraryType>,
+}
+
+/// A type of the standard library of C++ that can be named in a spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LibraryType {
+    /// `std::string`
+    String,
+    /// `std::string_view`
+    View,
 }
 
 /// An operator before its operand.

@@ -35,6 +35,7 @@ impl<'a> UsdtScope<'a> {
             plain: Plain {
                 address: probe.address.0,
                 at_function: false,
+                changes_arguments: false,
                 binary: Some(binary),
                 why: "a static probe has arguments: arg1 and so on".into(),
             },
@@ -169,6 +170,10 @@ fn number_of(text: &str) -> Option<u64> {
 impl Scope for UsdtScope<'_> {
     fn address(&self) -> u64 {
         self.plain.address()
+    }
+
+    fn has_libcxx(&self) -> bool {
+        self.plain.has_libcxx()
     }
 
     fn variable(&self, name: &str) -> Result<Variable, ScopeError> {

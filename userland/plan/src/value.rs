@@ -56,6 +56,8 @@ pub enum Value {
     Compare {
         /// Where the string is.
         address: Box<Value>,
+        /// How many bytes it has; none when it ends in a NUL.
+        length: Option<Box<Value>>,
         /// What it is compared with.
         text: Vec<u8>,
         /// Whether it must end there.

@@ -52,6 +52,16 @@ fn not_found(binary: &Binary, path: &Path, name: &str) -> anyhow::Error {
              install its debug symbols, or use a build that keeps its symbol table"
         );
     }
+    let pieces = binary.pieces_of(name);
+    if !pieces.is_empty() {
+        let names = pieces.iter().take(SUGGESTIONS).map(|piece| &*piece.name);
+        return anyhow!(
+            "{name} in {path} is no whole function: the compiler left only pieces of it ({}), \
+             where calls go on that began elsewhere; --inlined probes where it begins, by debug \
+             information",
+            names.collect::<Vec<_>>().join(", ")
+        );
+    }
     anyhow!(
         "no function {name} in {path}{}; `nsprobe list {path}` shows all",
         suggest(" (did you mean ", &binary.nearest(name, SUGGESTIONS), "?)")

@@ -97,10 +97,17 @@ fn find<'a>(
     }
     let mut found: Vec<&Function> = match pattern {
         None => binary.functions().iter().collect(),
-        Some(pattern) => binary.find_functions(&glob(pattern)),
+        Some(pattern) => match binary.find_functions(&glob(pattern)) {
+            none if none.is_empty() => binary.find_functions(pattern),
+            found => found,
+        },
     };
     // The resolver of an indirect function runs once; a probe there misleads.
-    found.retain(|function| function.kind == FunctionKind::Function);
+    // Nor are pieces of functions called, though one may be asked for by its own name.
+    found.retain(|function| {
+        function.kind == FunctionKind::Function
+            && (!binary.is_piece(function) || pattern == Some(&function.name))
+    });
     if let (Some(pattern), true) = (pattern, found.is_empty()) {
         let nearest = binary.nearest(pattern, 3);
         let nearest = match nearest.is_empty() {

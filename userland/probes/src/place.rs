@@ -36,8 +36,8 @@ impl Spot {
         self.usdt.as_ref()?.semaphore
     }
 
-    /// So many bytes behind the beginning of a function.
-    pub(crate) fn of(function: &Function, distance: u64) -> Spot {
+    /// So many bytes behind the beginning of a function of the file.
+    pub(crate) fn of(binary: &Binary, function: &Function, distance: u64) -> Spot {
         let name = demangle_without_parameters(&function.name);
         Spot {
             offset: FileOffset(function.file_offset.0.saturating_add(distance)),
@@ -46,7 +46,7 @@ impl Spot {
                 0 => name,
                 distance => format!("{name}+{distance:#x}"),
             },
-            at_function: distance == 0,
+            at_function: distance == 0 && !binary.is_jumped_to(function),
             inlined: None,
             usdt: None,
         }
@@ -59,7 +59,8 @@ pub(crate) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
     let address = binary.segment_of(place).and_then(|s| s.address_of(place));
     let spot = match (binary.code_at(place), address) {
         (Place::Function(function), Some(address)) => {
-            Spot::of(function, address.0.saturating_sub(function.address.0))
+            let into = address.0.saturating_sub(function.address.0);
+            Spot::of(binary, function, into)
         }
         (_, address) => Spot {
             offset: place,
@@ -308,6 +309,28 @@ impl<'a> Searched<'a> {
         }
     }
 
+    /// Whether the function at a spot is a copy that may have other arguments than the
+    /// source says.
+    pub(crate) fn changes_arguments(&self, spot: &Spot) -> bool {
+        let here = self.named.functions_at(spot.address);
+        !here.is_empty() && here.iter().all(Function::changes_arguments)
+    }
+
+    /// Why a function is not found that is nowhere but inlined.
+    pub(crate) fn only_inlined(&self, name: &str) -> Option<anyhow::Error> {
+        let functions = self.debug.ok()?.functions_named(name).ok()?;
+        if functions.is_empty() || functions.iter().any(|function| !function.inlined) {
+            return None;
+        }
+        let path = self.path.display();
+        let count = functions.len();
+        let places = if count == 1 { "place" } else { "places" };
+        Some(anyhow!(
+            "{name} in {path} is inlined wherever it is called, at {count} {places}: --inlined \
+             probes there"
+        ))
+    }
+
     /// What names mean at a spot.
     pub(crate) fn scope(&self, spot: &Spot) -> Box<dyn Scope + '_> {
         if let Some(probe) = &spot.usdt {
@@ -317,6 +340,7 @@ impl<'a> Searched<'a> {
             Box::new(Plain {
                 address: spot.address.0,
                 at_function: spot.at_function,
+                changes_arguments: self.changes_arguments(spot),
                 binary: Some(self.binary),
                 why,
             })

@@ -105,17 +105,22 @@ impl Planner<'_> {
         }
         let several = spots.len() > 1;
         let mut left_out: Vec<(String, String)> = Vec::new();
+        let mut copies = Vec::new();
         for spot in spots {
             // Where a static probe is, the assembler has put an instruction.
             if !spot.at_function && !matches!(wish.spec.place, Place::Usdt { .. }) {
                 self.place.check_boundary(&spot)?;
             }
             let function = spot.function.clone();
-            match self.compile(spot)? {
-                Ok(probe) => self.found.probes.push(probe),
-                Err(why) => left_out.push((function, why)),
+            let is_copy = several && spot.at_function && self.place.changes_arguments(&spot);
+            match self.compile(spot) {
+                Ok(Ok(probe)) => self.found.probes.push(probe),
+                Ok(Err(why)) => left_out.push((function, why)),
+                Err(why) if is_copy => copies.push((function, why)),
+                Err(why) => return Err(why),
             }
         }
+        self.without_copies(copies)?;
         if let Some((function, why)) = left_out.first() {
             if !several || self.found.probes.is_empty() {
                 bail!(
@@ -127,6 +132,21 @@ impl Planner<'_> {
                 "{} of {path} without a probe, as exits cannot be probed, such as {function}: \
                  {why}",
                 counted(left_out.len(), "function"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Says of copies that the compiler made of a function that they have not what is wanted of
+    /// it: calls of them are missing then.
+    fn without_copies(&mut self, copies: Vec<(String, anyhow::Error)>) -> anyhow::Result<()> {
+        for (function, why) in copies {
+            if self.found.probes.is_empty() {
+                return Err(why);
+            }
+            self.note(format!(
+                "{function}: a copy of it that the compiler made is not probed, so calls of that \
+                 are missing: {why}"
             ));
         }
         Ok(())
@@ -166,7 +186,9 @@ impl Planner<'_> {
 
     fn functions(&mut self, name: &str, distance: u64) -> anyhow::Result<Vec<Spot>> {
         let (place, path) = (self.place, self.place.path);
-        let (functions, resolvers) = find(place.named, path, name)?;
+        let found = find(place.named, path, name);
+        let (functions, resolvers) =
+            found.map_err(|error| place.only_inlined(name).unwrap_or(error))?;
         if resolvers > 0 {
             self.found.notes.push(format!(
                 "{name} in {} is an indirect function as well: calls of the implementation that it \
@@ -189,7 +211,7 @@ impl Planner<'_> {
                     function.size
                 );
             }
-            let spot = Spot::of(function, distance);
+            let spot = Spot::of(place.named, function, distance);
             check(place.binary, path, &spot)?;
             Ok(spot)
         });

@@ -2,7 +2,9 @@
 //! An ELF file: its segments and functions.
 
 use crate::call::ends_in_call;
-use crate::demangle::{demangle, demangle_without_parameters, is_mangled};
+use crate::demangle::{
+    demangle, demangle_without_parameters, demangle_without_return_type, is_mangled,
+};
 use crate::dwarf::Dwarf;
 use crate::elf::Elf;
 use crate::function::Functions;
@@ -11,6 +13,8 @@ use crate::go_names::GoNames;
 use crate::nearest::nearest;
 use crate::plt::{self, PltEntry};
 use crate::sections::Loaded;
+use crate::signature::{is_signature, Signature};
+use crate::suffix::suffixed;
 use crate::{Address, FileOffset, Function, Result};
 use nsprobe_common::elf_note;
 use serde::{Deserialize, Serialize};
@@ -164,6 +168,11 @@ impl Binary {
         &self.functions.list
     }
 
+    /// All functions that begin at that very address: each name of one.
+    pub fn functions_at(&self, address: Address) -> &[Function] {
+        self.functions.at(address)
+    }
+
     /// Whether the file names any function.
     pub fn has_symbols(&self) -> bool {
         !self.functions().is_empty()
@@ -175,9 +184,11 @@ impl Binary {
         section.is_some_and(|section| section.kind != object::elf::SHT_NOBITS.0)
     }
 
-    /// The functions of that name: raw, or readable with or without
-    /// parameters; else, if there are `*` or `?` in it, those that the glob
-    /// fits. By rising address.
+    /// The functions of that name: raw, or readable with or without parameters, copies that
+    /// the compiler made of them included; else, if there are `*` or `?` in it, those that the
+    /// glob fits. By rising address.
+    ///
+    /// Pieces of functions (`f.cold`) have no other name than their own whole one.
     pub fn find_functions(&self, name_or_glob: &str) -> Vec<&Function> {
         let exact: Vec<&Function> = self
             .functions()
@@ -185,16 +196,85 @@ impl Binary {
             .filter(|function| function.name == name_or_glob)
             .collect();
         if !exact.is_empty() {
-            return exact;
+            // Who writes what the compiler appended, or the mangled name, means that code alone.
+            let is_raw = is_mangled(name_or_glob) || suffixed(name_or_glob).is_some();
+            return match is_raw {
+                true => exact,
+                false => self.with_copies(name_or_glob),
+            };
         }
-        let named = self.matching(|name| name == name_or_glob);
+        let mut named = self.matching(|name| name == name_or_glob);
+        if named.is_empty() && !is_mangled(name_or_glob) {
+            named = self.with_copies(name_or_glob);
+        }
+        if named.is_empty() && is_signature(name_or_glob) {
+            named = self.of_signature(name_or_glob);
+        }
         if !named.is_empty() || !is_glob(name_or_glob) {
             return named;
         }
         self.matching(|name| glob_fits(name_or_glob, name))
     }
 
-    /// The functions one of whose names, raw or readable, is as wanted.
+    /// The functions of that raw name, and the copies of them.
+    fn with_copies(&self, name: &str) -> Vec<&Function> {
+        let is_copy = |function: &&Function| {
+            let of = suffixed(&function.name);
+            of.is_some_and(|of| of.base == name) && !self.is_piece(function)
+        };
+        let all = self.functions().iter();
+        all.filter(|function| function.name == name || is_copy(function))
+            .collect()
+    }
+
+    /// The functions whose readable name says the same as this one, however it is spelled.
+    fn of_signature(&self, wanted: &str) -> Vec<&Function> {
+        let wanted = Signature::new(wanted);
+        let fits = |(function, readable): &(&Function, &Option<Readable>)| {
+            let Some(names) = readable else {
+                return false;
+            };
+            !self.is_piece(function)
+                && wanted.is_of(&names.short)
+                && (!wanted.has_parameters()
+                    || wanted.is_all(&names.full)
+                    || wanted.is_all(&demangle_without_return_type(&function.name)))
+        };
+        let all = self.functions().iter().zip(self.readable());
+        all.filter(fits).map(|(function, _)| function).collect()
+    }
+
+    /// Whether the code is a piece that the compiler moved out of a function: a call that has
+    /// begun elsewhere goes on there.
+    pub fn is_piece(&self, function: &Function) -> bool {
+        // In Go's names a package stands before the dot.
+        let is_go = || self.is_go() && !is_mangled(&function.name);
+        suffixed(&function.name).is_some_and(|of| of.is_piece) && !is_go()
+    }
+
+    /// Whether the code is a piece that is jumped to in the middle of a call: no return address
+    /// is on top of the stack where it begins.
+    pub fn is_jumped_to(&self, function: &Function) -> bool {
+        let is_jumped_to = suffixed(&function.name).is_some_and(|of| of.is_jumped_to);
+        is_jumped_to && self.is_piece(function)
+    }
+
+    /// The pieces of functions of that name, raw or readable.
+    pub fn pieces_of(&self, name: &str) -> Vec<&Function> {
+        let all = self.functions().iter().zip(self.readable());
+        let fits = |(function, readable): &(&Function, &Option<Readable>)| {
+            let of = suffixed(&function.name);
+            let named = readable.as_ref().is_some_and(|names| {
+                let short = names.short.split(" [clone").next();
+                short == Some(name)
+            });
+            self.is_piece(function) && (named || of.is_some_and(|of| of.base == name))
+        };
+        all.filter(fits).map(|(function, _)| function).collect()
+    }
+
+    /// The functions one of whose names, raw or readable, is as wanted; but no
+    /// pieces.
     fn matching(&self, wanted: impl Fn(&str) -> bool) -> Vec<&Function> {
         let fits = |readable: &Option<Readable>| {
             let readable = readable.as_ref();
@@ -205,6 +285,7 @@ impl Binary {
             .zip(self.readable())
             .filter(|(function, readable)| wanted(&function.name) || fits(readable))
             .map(|(function, _)| function)
+            .filter(|function| !self.is_piece(function))
             .collect()
     }
 
@@ -224,13 +305,12 @@ impl Binary {
     /// The readable names (no parameters) most similar to `name`, best first,
     /// at most `count`.
     pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
-        let names =
-            self.functions().iter().zip(self.readable()).map(
-                |(function, readable)| match readable {
-                    Some(names) => names.short.clone(),
-                    None => function.name.clone(),
-                },
-            );
+        let all = self.functions().iter().zip(self.readable());
+        let whole = all.filter(|(function, _)| !self.is_piece(function));
+        let names = whole.map(|(function, readable)| match readable {
+            Some(names) => names.short.clone(),
+            None => function.name.clone(),
+        });
         nearest(name, names, count)
     }
 

@@ -32,6 +32,12 @@ pub fn demangle_without_parameters(raw: &str) -> String {
     readable(raw, options).unwrap_or_else(|| raw.to_owned())
 }
 
+/// The readable name with its parameters, without a return type, as a template's has one.
+pub(crate) fn demangle_without_return_type(raw: &str) -> String {
+    let options = DemangleOptions::new().no_return_type();
+    readable(raw, options).unwrap_or_else(|| raw.to_owned())
+}
+
 /// Whether the name may be mangled at all: a quick look.
 pub(crate) fn is_mangled(raw: &str) -> bool {
     ["_Z", "__Z", "_R", "_GLOBAL_"]
@@ -45,10 +51,83 @@ fn readable(raw: &str, options: DemangleOptions) -> Option<String> {
     }
     let mut out = Bounded::default();
     match write_readable(raw, options, &mut out) {
-        Ok(()) => Some(out.text),
-        Err(_) if out.is_cut => Some(out.text + CUT),
+        Ok(()) => Some(as_others(out.text)),
+        Err(_) if out.is_cut => Some(as_others(out.text + CUT)),
         Err(_) => None,
     }
+}
+
+/// The name in the words of binutils and LLVM, where cpp_demangle has its own.
+fn as_others(text: String) -> String {
+    let text = thunk(&text).unwrap_or(text);
+    match LITERALS.iter().any(|(kind, _)| text.contains(kind)) {
+        true => literals(&text),
+        false => text,
+    }
+}
+
+/// What a thunk leads to: `{virtual override thunk({virtual offset(0, -24)}, f())}`.
+fn thunk(text: &str) -> Option<String> {
+    let mut rest = text.strip_prefix("{virtual override thunk(")?;
+    let (mut offsets, mut is_virtual) = (0, false);
+    while rest.starts_with("{offset(") || rest.starts_with("{virtual offset(") {
+        is_virtual |= rest.starts_with("{virtual");
+        offsets += 1;
+        rest = rest.split_once(")}, ")?.1;
+    }
+    let what = match (offsets, is_virtual) {
+        (1, true) => "virtual thunk to ",
+        (1, false) => "non-virtual thunk to ",
+        _ => "covariant return thunk to ",
+    };
+    // Behind it there may be what the compiler appended; a name that was cut has no end.
+    let target = match rest.rsplit_once(")}") {
+        Some((target, behind)) if behind.is_empty() || behind.starts_with([' ', '.']) => {
+            format!("{target}{behind}")
+        }
+        _ => rest.to_owned(),
+    };
+    Some(format!("{what}{target}"))
+}
+
+/// Types of numbers in template arguments, and what stands behind a number in their place.
+const LITERALS: [(&str, &str); 5] = [
+    ("(unsigned int)", "u"),
+    ("(unsigned long)", "ul"),
+    ("(unsigned long long)", "ull"),
+    ("(long)", "l"),
+    ("(long long)", "ll"),
+];
+
+/// `f<(unsigned long)64>` as `f<64ul>`.
+fn literals(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('(') {
+        let (before, found) = rest.split_at(at);
+        out.push_str(before);
+        let literal = LITERALS.iter().find_map(|(kind, suffix)| {
+            let number = found.strip_prefix(kind)?;
+            let sign = usize::from(number.starts_with('-'));
+            let digits = number.get(sign..)?.bytes();
+            let digits = digits.take_while(u8::is_ascii_digit).count();
+            (digits > 0).then(|| (number.split_at(sign + digits), suffix))
+        });
+        // Behind a name the bracket is that of parameters, or of a call.
+        let is_alone = out.is_empty() || out.ends_with(['<', ' ', ',', '(', '{']);
+        match literal.filter(|_| is_alone) {
+            Some(((number, behind), suffix)) => {
+                out.push_str(number);
+                out.push_str(suffix);
+                rest = behind;
+            }
+            None => {
+                out.push('(');
+                rest = found.get(1..).unwrap_or("");
+            }
+        }
+    }
+    out + rest
 }
 
 fn write_readable(raw: &str, options: DemangleOptions, out: &mut Bounded) -> fmt::Result {
@@ -117,6 +196,26 @@ mod tests {
             ("_RNvCskwGfYPst2Cb_3foo3bar", "foo::bar", "foo::bar"),
             ("_Z3addii.cold", "add(int, int) [clone .cold]", "add"),
             ("_Zbroken", "_Zbroken", "_Zbroken"),
+            (
+                "_ZTv0_n24_N4shop4Item4costEv",
+                "virtual thunk to shop::Item::cost()",
+                "virtual thunk to shop::Item::cost",
+            ),
+            (
+                "_ZThn16_N4shop4Item4costEv",
+                "non-virtual thunk to shop::Item::cost()",
+                "non-virtual thunk to shop::Item::cost",
+            ),
+            (
+                "_ZTch0_h16_N4shop4Item4copyEv",
+                "covariant return thunk to shop::Item::copy()",
+                "covariant return thunk to shop::Item::copy",
+            ),
+            (
+                "_ZN3BoxILm64ELj3ELln5ELi7EE3getE1AILy9EE",
+                "Box<64ul, 3u, -5l, 7>::get(A<9ull>)",
+                "Box<64ul, 3u, -5l, 7>::get",
+            ),
             // Of the first, cpp_demangle reads the beginning; half a name would be wrong.
             (HALF, HALF, HALF),
             (

@@ -44,6 +44,12 @@ impl Function {
         crate::demangle::demangle(&self.name)
     }
 
+    /// Whether it is a copy or a piece of a function, that the compiler may have given other
+    /// arguments, or the same in other registers.
+    pub fn changes_arguments(&self) -> bool {
+        crate::suffix::suffixed(&self.name).is_some_and(|of| of.changes_arguments)
+    }
+
     fn end(&self) -> u64 {
         self.address.0.saturating_add(self.size)
     }

@@ -40,8 +40,11 @@ mod plt;
 mod resolve;
 mod runtime;
 mod sections;
+mod short_names;
+mod signature;
 mod split;
 mod stand_in;
+mod suffix;
 mod usdt;
 
 pub use binary::{Binary, Place, Segment};
@@ -62,6 +65,7 @@ pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
 pub use runtime::Runtime;
 pub use sections::{LoadedSection, SectionData, UnwindSections};
+pub use short_names::shortened;
 pub use split::SplitUnit;
 pub use usdt::Usdt;
 

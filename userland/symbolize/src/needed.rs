@@ -11,7 +11,25 @@ const NEEDED_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 4096;
 const ENTRY_BYTES: usize = 16;
 
+/// What names of libc++ have in them: its inline namespace `std::__1`.
+const OF_LIBCXX: &str = "St3__1";
+
 impl Binary {
+    /// Whether the file's C++ uses libc++: it needs that library, or its functions are of it.
+    pub fn has_libcxx(&self) -> bool {
+        let needs = || {
+            self.needed()
+                .iter()
+                .any(|name| name.starts_with("libc++.so"))
+        };
+        let has = || {
+            self.functions()
+                .iter()
+                .any(|function| function.name.contains(OF_LIBCXX))
+        };
+        needs() || has()
+    }
+
     /// The names of the libraries that it needs, as it has them; none when they cannot
     /// be read.
     pub fn needed(&self) -> Vec<String> {

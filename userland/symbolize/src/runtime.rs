@@ -33,9 +33,14 @@ const DT_NEEDED: u64 = 1;
 const DYNAMIC_BYTES: usize = 16;
 
 impl Binary {
+    /// Whether Go's linker made the file.
+    pub(crate) fn is_go(&self) -> bool {
+        OF_GO.iter().any(|name| self.elf.section(name).is_some())
+    }
+
     /// What the file's functions may do with the stack.
     pub fn runtime(&self) -> Runtime {
-        if OF_GO.iter().any(|name| self.elf.section(name).is_some()) {
+        if self.is_go() {
             return Runtime::Go;
         }
         let is_unwinder = |name: &[u8]| {

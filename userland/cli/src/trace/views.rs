@@ -74,7 +74,10 @@ impl Views {
         let formats = label.map_or(&[][..], |label| &label.fields);
         let is_exit = label.is_some_and(|label| label.role == Role::Exit);
         let at_exit = match is_exit {
-            true => nsprobe_plan::time_field(details.fields, formats.len()),
+            true => {
+                let count = formats.iter().map(|one| one.shape.field_count()).sum();
+                nsprobe_plan::time_field(details.fields, count)
+            }
             false => None,
         };
         let mut values = match formats {

@@ -112,6 +112,7 @@ impl Thread {
 const PLAIN: Plain<'_> = Plain {
     address: 0x1000,
     at_function: true,
+    changes_arguments: false,
     binary: None,
     why: std::borrow::Cow::Borrowed("no debug information tells of it"),
 };

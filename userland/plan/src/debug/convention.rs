@@ -258,7 +258,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     fn classify_struct(&self, id: TypeId, bytes: u64) -> Result<Told<Classified>> {
-        if self.is_class(id)? {
+        if self.is_class(id)? && !self.is_view(id)? {
             return Ok(Err(
                 "whether a C++ class is passed by its address is not recorded".to_owned(),
             ));
@@ -310,6 +310,16 @@ impl<'a> DebugInfo<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the type is a `std::string_view`, which has constructors, but is a pair of
+    /// numbers to all libraries and by the standard ("trivially copyable").
+    fn is_view(&self, id: TypeId) -> Result<bool> {
+        let node = self.type_node(id)?;
+        let name = node.map(|node| self.units.name(&node)).transpose()?;
+        Ok(name
+            .flatten()
+            .is_some_and(|name| name.starts_with("basic_string_view<")))
     }
 
     fn classify_members(

@@ -174,6 +174,10 @@ impl Scope for DebugScope<'_, '_> {
         Ok(self.debug.guarded(|| self.debug.retval(&self.moment))?)
     }
 
+    fn has_libcxx(&self) -> bool {
+        self.debug.binary.has_libcxx()
+    }
+
     fn resolve(&self, id: TypeId) -> Told<Type> {
         Ok(self.debug.guarded(|| self.debug.resolve_type(id))?)
     }

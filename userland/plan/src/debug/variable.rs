@@ -192,7 +192,8 @@ impl<'a> DebugInfo<'a> {
                 Err(why) => failed(why),
             },
             Some(Err(why)) => failed(format!(
-                "its stack slot is not filled yet at the entry, and of its register: {why}"
+                "its stack slot is not filled yet at the entry, and in which register it comes is \
+                 not known: {why}"
             )),
             None => failed("its stack slot is not filled yet at the entry".to_owned()),
         }

@@ -36,6 +36,11 @@ impl Resolver<'_> {
                 thing = Thing::memory(address, target);
             }
         }
+        self.member_of(thing, name, span)
+    }
+
+    /// A member of a struct.
+    pub(super) fn member_of(&self, thing: Thing, name: &str, span: &Span) -> Result<Thing> {
         if thing.of.is_word() {
             return error(
                 span,
@@ -240,6 +245,7 @@ impl Resolver<'_> {
 
     pub(super) fn cast(&self, cast: &CastType, of: &Expression) -> Result<Thing> {
         let mut to = match cast.is_char {
+            _ if cast.library.is_some() => Self::library_type(cast.library),
             true => Of::Known(Type::new(
                 "char",
                 Shape::Character {

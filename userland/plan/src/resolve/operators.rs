@@ -146,11 +146,7 @@ impl Resolver<'_> {
         }
         let equal = match &of.kind {
             Kind::Comm => comm_is(text, whole, text_span)?,
-            _ => Value::Compare {
-                address: Box::new(self.text_address(of)?),
-                text: text.to_vec(),
-                whole,
-            },
+            _ => self.text_of(of)?.compare(text, whole),
         };
         Ok(match operator {
             Binary::NotEqual => Value::IsZero(Box::new(equal)),

@@ -3,6 +3,7 @@
 
 use super::lexer::{tokens, Token};
 use super::place::{place, place_text};
+use super::signature;
 use super::words;
 use super::{
     Assignment, Binary, CastType, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
@@ -18,9 +19,41 @@ const PARTS_MAX: u32 = 512;
 
 type Result<T> = std::result::Result<T, SpecError>;
 
+/// What is said where a name may be meant that the language cannot tell from what follows.
+const IN_QUOTES: &str = "a name with blanks or brackets stands in `backquotes`";
+
 /// Reads what stands behind `BINARY:`.
 pub(super) fn spec(text: &str) -> Result<Spec> {
-    let (place_span, place_text, after) = place_text(text)?;
+    let place = place_text(text)?;
+    let (span, after) = (place.0.clone(), place.2);
+    let read = spec_of(text, place);
+    // The brackets behind an unquoted name may be those of its parameters.
+    let is_quoted = text
+        .get(span.start..)
+        .is_some_and(|text| text.starts_with(['"', '`']));
+    let end = match &read {
+        _ if is_quoted => None,
+        Ok(spec) if !signature::has_types(spec) => None,
+        _ => signature::end(text, after),
+    };
+    let Some(end) = end else {
+        return read;
+    };
+    let name = text.get(span.start..end).unwrap_or("").to_owned();
+    let with_parameters = spec_of(text, (span.start..end, name, end));
+    match (read, with_parameters) {
+        (_, Ok(spec)) => Ok(spec),
+        (Ok(spec), Err(_)) => Ok(spec),
+        (Err(_), Err(error)) if error.message.ends_with(IN_QUOTES) => Err(error),
+        (Err(_), Err(mut error)) => {
+            error.message = format!("{}; {IN_QUOTES}", error.message);
+            Err(error)
+        }
+    }
+}
+
+/// Reads a spec whose place, its text, and what follows it were told apart.
+fn spec_of(text: &str, (place_span, place_text, after): (Span, String, usize)) -> Result<Spec> {
     let (place_text, at_return) = match place_text.strip_suffix("%return") {
         Some(rest) => (rest.to_owned(), true),
         None => (place_text, false),
@@ -36,7 +69,13 @@ pub(super) fn spec(text: &str) -> Result<Spec> {
         true => Some(parser.expression()?),
         false => None,
     };
-    parser.end("here the spec should end, or `if CONDITION` follow")?;
+    if parser.peek().is_some() {
+        let message = "here the spec should end, or `if CONDITION` follow";
+        return match condition {
+            None => parser.error(format!("{message}; {IN_QUOTES}")),
+            Some(_) => parser.error(message),
+        };
+    }
     Ok(Spec {
         place,
         place_span,

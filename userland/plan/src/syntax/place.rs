@@ -12,6 +12,9 @@ const OPERATORS: [&str; 16] = [
     "<<=", ">>=", "->*", "<=>", "()", "[]", "<<", ">>", "<=", ">=", "->", "++", "+=", "+", "<", ">",
 ];
 
+/// How demanglers write a namespace without a name.
+const ANONYMOUS: &str = "(anonymous namespace)";
+
 /// The place, its text without quotes, and where what follows begins. Without quotes
 /// it ends at the first bracket or blank that is not between angle brackets.
 pub(super) fn place_text(text: &str) -> Result<(Span, String, usize)> {
@@ -60,6 +63,10 @@ fn end(text: &str) -> std::result::Result<usize, usize> {
             '-' if rest.starts_with("->") => at += 1,
             '<' => open.push(at),
             '>' => drop(open.pop()),
+            '(' if rest.starts_with(ANONYMOUS) => {
+                at += ANONYMOUS.len();
+                continue;
+            }
             '(' if open.is_empty() => break,
             next if open.is_empty() && next.is_whitespace() => break,
             _ => {}
@@ -132,12 +139,19 @@ pub(super) fn place(text: &str, span: &Span) -> Result<Place> {
     })
 }
 
-/// Divides at a colon that is not part of a `::`.
+/// Divides at a colon that is not part of a `::`, nor in brackets, as in `f[abi:cxx11]`.
 fn split_colon(text: &str) -> Option<(&str, &str)> {
     let bytes = text.as_bytes();
     let is_colon = |at: usize| bytes.get(at) == Some(&b':');
+    let mut depth = 0usize;
     let at = (0..bytes.len()).find(|&at| {
-        is_colon(at) && !is_colon(at + 1) && !at.checked_sub(1).is_some_and(is_colon)
+        match bytes.get(at) {
+            Some(b'[' | b'(') => depth += 1,
+            Some(b']' | b')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let is_alone = !is_colon(at + 1) && !at.checked_sub(1).is_some_and(is_colon);
+        depth == 0 && is_colon(at) && is_alone
     })?;
     Some((text.get(..at)?, text.get(at + 1..)?))
 }

@@ -82,6 +82,59 @@ fn places_are_told_apart() {
 }
 
 #[test]
+fn parameters_need_no_quotes_where_they_can_be_nothing_else() {
+    for name in [
+        "f(int)",
+        "ns::f(int, std::string const&)",
+        "f(Item*, Item)",
+        "f(char const*, unsigned long) const",
+        "Box<std::string>::get(int&&) const &",
+        "f(void (*)(int), std::map<int, char> const&)",
+        "operator()(int)",
+        "f[abi:cxx11](int)",
+        "(anonymous namespace)::f(int)",
+        "printf(char const*, ...)",
+    ] {
+        for (behind, fields, is_conditional) in [
+            ("", 0, false),
+            ("(arg1, n=arg2)", 2, false),
+            ("(*p) if arg1 > 3", 1, true),
+            (" if arg1 == \"a\"", 0, true),
+        ] {
+            let spec = parse(&format!("{name}{behind}"));
+            assert_eq!(spec.place, functions(name, 0), "{name}{behind}");
+            assert_eq!(spec.fields.len(), fields);
+            assert_eq!(spec.condition.is_some(), is_conditional);
+        }
+        assert!(parse(&format!("{name}%return(arg1)")).at_return);
+    }
+    // All of these are fields.
+    for fields in [
+        "(a)",
+        "(a, b)",
+        "(std::count)",
+        "(*a)",
+        "(&a)",
+        "(a*b)",
+        "(a<b)",
+        "(a.b, c->d)",
+        "(arg1:char)",
+        "((int)a)",
+        "()",
+    ] {
+        let spec = parse(&format!("f{fields}"));
+        assert_eq!(spec.place, functions("f", 0), "{fields}");
+    }
+    let abi = parse("`f[abi:cxx11](int)`(arg1)");
+    assert_eq!(abi.place, functions("f[abi:cxx11](int)", 0));
+    for (text, place) in [("int f<int>(int)", 4), ("f(int) x", 7), ("f(a) b", 5)] {
+        let error = Spec::parse(text).expect_err(text);
+        assert!(error.message.contains("backquotes"), "{text}: {error}");
+        assert_eq!(error.span.start, place, "{text}: {error}");
+    }
+}
+
+#[test]
 fn returns_are_said_or_follow() {
     assert!(parse("f%return").at_return);
     assert!(parse("f%return(arg1)").at_return);

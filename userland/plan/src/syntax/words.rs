@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The words of the language: formats, types, registers, what stands behind a `$`.
 
-use super::{CastType, Format, Kind, Span, SpecError, TEXT_BYTES};
+use super::{CastType, Format, Kind, LibraryType, Span, SpecError, TEXT_BYTES};
 use crate::nearest::nearest;
 use nsprobe_common::program::{Context, Register};
 
@@ -109,9 +109,22 @@ pub(super) fn cast_type(names: &[String]) -> Option<CastType> {
         signed,
         is_char: false,
         pointers: 0,
+        library: None,
     };
     if let [name] = names {
         let name = name.as_str();
+        let library = match name {
+            "std::string" => Some(LibraryType::String),
+            "std::string_view" => Some(LibraryType::View),
+            _ => None,
+        };
+        if library.is_some() {
+            // Of itself it is no number: only pointers to it are.
+            return Some(CastType {
+                library,
+                ..number(0, false)
+            });
+        }
         if let Some(Format::Decimal { bytes, signed }) = sized(name) {
             return Some(number(bytes, signed));
         }

@@ -54,7 +54,7 @@ impl Column {
                 vec![Type::hex(), Type::Text],
             ),
             Shape::Float { .. } => (Column::Float, vec![Type::Float]),
-            Shape::Text { .. } | Shape::Comm | Shape::Object { .. } => {
+            Shape::Text { .. } | Shape::Slice { .. } | Shape::Comm | Shape::Object { .. } => {
                 (Column::Text, vec![Type::Text])
             }
             Shape::Bytes { .. } => {

@@ -18,9 +18,11 @@ use std::rc::Rc;
 ///     unsigned short counts[3];                 // 32
 ///     double weight;                            // 40
 /// };
-/// void f(struct node *node, struct point two, struct node whole, struct point split);
+/// void f(struct node *node, struct point two, struct node whole, struct point split,
+///        string label, string tag);
 /// ```
-/// `two` is in %rsi, `whole` on the stack, and half of `split` is gone.
+/// `two` is in %rsi, `whole` and `tag` on the stack, `label` in %rcx and %r8, and half of
+/// `split` is gone.
 struct Nodes;
 
 const INT: u64 = 1;
@@ -44,6 +46,9 @@ const ECHO: u64 = 16;
 /// Many long arrays in a few bytes.
 const CROWD: u64 = 17;
 const ROW: u64 = 18;
+/// Go's: an address and a length.
+const STRING: u64 = 19;
+const CHAR_POINTER: u64 = 20;
 
 fn integer(name: &str, bytes: u64, signed: bool) -> Type {
     Type::new(name, Shape::Integer { bytes, signed })
@@ -91,6 +96,14 @@ fn kind(id: u64) -> Type {
         ECHO => structure("echo", ECHO, 8, true),
         CROWD => structure("crowd", CROWD, 8, false),
         ROW => array(SHORT, 60_000),
+        STRING => structure("string", STRING, 16, false),
+        CHAR_POINTER => Type::new(
+            "*uint8",
+            Shape::Pointer {
+                to: TypeId(CHAR),
+                reference: false,
+            },
+        ),
         NODE_POINTER => Type::new(
             "struct node *",
             Shape::Pointer {
@@ -147,6 +160,13 @@ impl Scope for Nodes {
             bytes: 4,
             place: register(Register::Rdx),
         }]));
+        let word = |offset, from| Piece {
+            offset,
+            bytes: 8,
+            place: register(from),
+        };
+        let label = [word(0, Register::Rcx), word(8, Register::R8)];
+        let label = Place::Pieces(Rc::from(label));
         Ok(vec![
             variable(
                 "node",
@@ -157,6 +177,8 @@ impl Scope for Nodes {
             variable("two", Role::Parameter, register(Register::Rsi), POINT),
             variable("whole", Role::Parameter, stack(8), NODE),
             variable("split", Role::Parameter, half, POINT),
+            variable("label", Role::Parameter, label, STRING),
+            variable("tag", Role::Parameter, stack(56), STRING),
         ])
     }
     fn locals(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
@@ -186,6 +208,7 @@ impl Scope for Nodes {
             POINT => Rc::from([member("x", 0, INT), member("y", 4, INT)]),
             UNION => Rc::from([member("at", 0, POINT), member("both", 0, LONG)]),
             ECHO => Rc::from([member("", 0, ECHO), member("", 0, ECHO)]),
+            STRING => Rc::from([member("str", 0, CHAR_POINTER), member("len", 8, LONG)]),
             CROWD => Rc::from([member("a", 0, ROW), member("b", 0, ROW)]),
             _ => Rc::from([
                 member("next", 0, NODE_POINTER),
@@ -217,12 +240,14 @@ fn node(address: u64) -> Vec<u8> {
 
 /// A thread in front of `f`, whose stack lies behind the node.
 fn thread() -> Thread {
-    let mut thread = Thread::with(&[BASE, 0x0000_0005_ffff_fffd, 9]);
+    let mut thread = Thread::with(&[BASE, 0x0000_0005_ffff_fffd, 9, BASE + 24, 3]);
     thread.registers.insert(Register::Rsp as u8, BASE + 48);
     thread.memory = node(BASE);
     thread.memory.extend(0u64.to_le_bytes());
     thread.memory.extend(node(BASE));
-    thread.memory.extend([0; 64]);
+    thread.memory.extend((BASE + 24).to_le_bytes());
+    thread.memory.extend(4u64.to_le_bytes());
+    thread.memory.extend([0; 48]);
     thread
 }
 
@@ -314,6 +339,79 @@ fn structs_and_arrays_are_shown_whole() {
 }
 
 #[test]
+fn strings_with_a_length_are_shown_and_compared_as_strings() {
+    use FieldValue::{Bool, Bytes, Hex, Signed};
+    let cut = |bytes: &str| FieldValue::Text {
+        bytes: bytes.into(),
+        cut: true,
+    };
+    for (expression, expected) in [
+        ("label", text("nam")),
+        ("tag", text("name")),
+        ("tag:string[4]", text("name")),
+        ("tag:string[3]", cut("nam")),
+        ("tag:bytes[8]", Bytes(b"name".to_vec())),
+        ("tag:bytes[2]", Bytes(b"na".to_vec())),
+        ("label.len", Signed(3)),
+        ("label == \"nam\"", Bool(true)),
+        ("label == \"name\"", Bool(false)),
+        ("label != \"na\"", Bool(true)),
+        ("tag ~ \"nam*\"", Bool(true)),
+        ("label ~ \"name*\"", Bool(false)),
+        ("&tag", Hex(BASE + 104)),
+    ] {
+        assert_eq!(found(expression), expected, "{expression}");
+    }
+    let error = compiled("f(tag:hex)").unwrap_err();
+    assert!(error.message.contains("one of its members"), "{error}");
+}
+
+#[test]
+fn a_string_that_was_passed_is_compared_at_the_entry() {
+    let compiled = compiled("f%return(label, tag.len) if tag == \"name\"").unwrap();
+    let mut before = thread();
+    assert!(before.run(&compiled.entry).0.matched);
+    let mut after = before.clone();
+    after.memory[104..].fill(0xee);
+    after.registers.insert(Register::R8 as u8, 77);
+    let (outcome, words) = after.run(&compiled.ret);
+    assert!(outcome.matched);
+    assert_eq!(
+        decode::fields(&compiled.fields, &words),
+        [text("nam"), FieldValue::Signed(4)]
+    );
+    let mut other = thread();
+    other.memory[24] = b'N';
+    assert!(!other.run(&compiled.entry).0.matched);
+}
+
+#[test]
+fn strings_with_a_length_are_counted_by() {
+    let spec = Spec::parse("f").unwrap();
+    let keys = Field::parse_list("label, tag:string[4]").unwrap();
+    let compiled = Compiled::new(&Request {
+        spec: &spec,
+        scope: &Nodes,
+        sink: Sink::Table {
+            keys: &keys,
+            value: None,
+        },
+        at_return: false,
+        changes: &[],
+        ret: None,
+    });
+    let compiled = compiled.unwrap();
+    let mut thread = thread();
+    assert!(thread.run(&compiled.entry).0.matched);
+    let cut = FieldValue::Text {
+        bytes: b"name".to_vec(),
+        cut: true,
+    };
+    let key = decode::key(&compiled.keys, &thread.key);
+    assert_eq!(key, [text("nam"), cut]);
+}
+
+#[test]
 fn a_return_has_what_was_on_the_stack_of_its_call() {
     let compiled = compiled("f%return(whole.at.x, whole.counts[1], node->at.x, $retval->low)");
     let compiled = compiled.unwrap();
@@ -341,19 +439,70 @@ fn a_return_has_what_was_on_the_stack_of_its_call() {
 fn all_variables_are_there_or_a_note_says_why() {
     let compiled = compiled("f($vars)").unwrap();
     let names: Vec<&str> = compiled.fields.iter().map(|field| &*field.name).collect();
-    assert_eq!(names, ["node", "two", "whole", "split", "gone", "one"]);
+    assert_eq!(
+        names,
+        ["node", "two", "whole", "split", "label", "tag", "gone", "one"]
+    );
     let (_, words) = thread().run(&compiled.entry);
     let values = decode::fields(&compiled.fields, &words);
     assert_eq!(values[0], FieldValue::Hex(BASE));
     assert_eq!(
-        (&values[3], &values[4]),
+        (&values[3], &values[6]),
         (&FieldValue::Absent, &FieldValue::Absent)
     );
-    assert_eq!(values[5], FieldValue::Signed(1));
+    assert_eq!(values[7], FieldValue::Signed(1));
     assert!(compiled
         .notes
         .iter()
         .any(|note| note == "gone: it is optimized out"));
+}
+
+/// Where nothing can be had, as in much of Rust, the hits are told all the same.
+#[test]
+fn all_variables_may_be_missing() {
+    let spec = Spec::parse("f($params)").unwrap();
+    let compiled = Compiled::new(&Request {
+        spec: &spec,
+        scope: &OnlyGone,
+        sink: Sink::Record,
+        at_return: false,
+        changes: &[],
+        ret: None,
+    });
+    let compiled = compiled.unwrap();
+    assert_eq!(compiled.entry, None);
+    assert_eq!(compiled.notes, ["gone: it is optimized out"]);
+    assert_eq!(decode::fields(&compiled.fields, &[]), [FieldValue::Absent]);
+}
+
+/// `Nodes`, of which the one parameter is gone.
+struct OnlyGone;
+
+impl Scope for OnlyGone {
+    fn address(&self) -> u64 {
+        Nodes.address()
+    }
+    fn variable(&self, name: &str) -> std::result::Result<Variable, ScopeError> {
+        Nodes.variable(name)
+    }
+    fn parameters(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+        Ok(vec![Nodes.variable("gone")?])
+    }
+    fn locals(&self) -> std::result::Result<Vec<Variable>, ScopeError> {
+        Ok(Vec::new())
+    }
+    fn argument(&self, number: usize) -> std::result::Result<Typed, ScopeError> {
+        Nodes.argument(number)
+    }
+    fn retval(&self) -> std::result::Result<Typed, ScopeError> {
+        Nodes.retval()
+    }
+    fn resolve(&self, id: TypeId) -> std::result::Result<Type, ScopeError> {
+        Nodes.resolve(id)
+    }
+    fn members(&self, id: TypeId) -> std::result::Result<Rc<[Member]>, ScopeError> {
+        Nodes.members(id)
+    }
 }
 
 #[test]

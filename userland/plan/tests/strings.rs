@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Strings of C++ and Rust, as programs that fetch them find them in a stopped program.
+//!
+//! Debian has no libc++ for GCC: its strings are hand-made structs of the same names and
+//! layouts.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use nsprobe_common::program::{check, Context, Machine, Output, Register};
+use nsprobe_plan::debug::{DebugInfo, Function};
+use nsprobe_plan::decode::{self, FieldValue};
+use nsprobe_plan::{Compiled, Plain, Request, Scope, Sink, Spec};
+use std::path::Path;
+use std::process::Command;
+use support::{open, stops, Folder, Stop, Stopped};
+
+/// A stopped program as a program of a probe sees it.
+struct Thread<'a>(&'a Stopped);
+
+impl Machine for Thread<'_> {
+    fn register(&self, register: Register) -> Option<u64> {
+        self.0.register(register)
+    }
+    fn context(&self, _: Context) -> Option<u64> {
+        None
+    }
+    fn kept(&self, _: usize) -> Option<u64> {
+        None
+    }
+    fn keep(&mut self, _: usize, _: u64) {}
+    fn probe_address(&self) -> u64 {
+        0
+    }
+    fn read(&self, address: u64, out: &mut [u8]) -> bool {
+        let found = self.0.read(address, out.len());
+        found.is_some_and(|bytes| {
+            out.copy_from_slice(bytes);
+            true
+        })
+    }
+    fn set_register(&mut self, _: Register, _: u64) -> bool {
+        false
+    }
+    fn write(&mut self, _: u64, _: &[u8]) -> bool {
+        false
+    }
+    fn return_now(&mut self, _: u64, _: u64) -> bool {
+        false
+    }
+    fn key(&mut self, _: &[u64]) {}
+    fn value(&mut self, _: u64) {}
+    fn end_span(&mut self) -> Option<u64> {
+        None
+    }
+    fn span_value(&self) -> Option<u64> {
+        None
+    }
+}
+
+struct Words(Vec<u64>);
+
+impl Output for Words {
+    fn extend(&mut self, words: &[u64]) {
+        self.0.extend(words);
+    }
+    fn set_first(&mut self, word: u64) {
+        self.0[0] = word;
+    }
+}
+
+fn compiled(scope: &dyn Scope, spec: &str, at_return: bool) -> Result<Compiled, String> {
+    let request = Request {
+        spec: &Spec::parse(spec).unwrap(),
+        scope,
+        sink: Sink::Record,
+        at_return,
+        changes: &[],
+        ret: None,
+    };
+    Compiled::new(&request).map_err(|error| error.to_string())
+}
+
+/// What a field shows.
+fn shown(scope: &dyn Scope, stopped: &Stopped, field: &str) -> FieldValue {
+    let spec = format!("f({field})");
+    let at_return = field.contains("$retval");
+    let compiled = compiled(scope, &spec, at_return).unwrap_or_else(|why| panic!("{spec}: {why}"));
+    let code = match at_return {
+        true => compiled.ret,
+        false => compiled.entry,
+    };
+    let code = code.unwrap();
+    let program = check(&code.steps, &code.data).unwrap();
+    let mut words = Words(Vec::new());
+    assert!(program.run(&mut Thread(stopped), &mut words).matched);
+    decode::fields(&compiled.fields, &words.0).remove(0)
+}
+
+fn text(text: &str) -> FieldValue {
+    FieldValue::Text {
+        bytes: text.into(),
+        cut: false,
+    }
+}
+
+/// What fields of a function show: text, or whether a comparison holds.
+struct Case {
+    function: &'static str,
+    at_return: bool,
+    wanted: &'static [(&'static str, &'static str)],
+}
+
+const fn case(function: &'static str, wanted: &'static [(&'static str, &'static str)]) -> Case {
+    Case {
+        function,
+        at_return: false,
+        wanted,
+    }
+}
+
+fn check_all(program: &Path, cases: &[Case]) {
+    let binary = open(program);
+    let debug = DebugInfo::new(&binary, None, None).unwrap();
+    let functions: Vec<Function> = cases
+        .iter()
+        .map(|case| debug.functions_named(case.function).unwrap().remove(0))
+        .collect();
+    let places = cases.iter().zip(&functions).map(|(case, function)| {
+        let none: &[&str] = &[];
+        match case.at_return {
+            true => (Stop::ReturnOf(function.entry.0), none),
+            false => (Stop::At(function.entry.0), none),
+        }
+    });
+    let Some(stopped) = stops(program, &places.collect::<Vec<_>>()) else {
+        return;
+    };
+    for ((case, function), stopped) in cases.iter().zip(&functions).zip(stopped) {
+        let stopped = stopped.unwrap();
+        let scope = debug.scope(function, function.entry).unwrap();
+        for (field, wanted) in case.wanted {
+            let expected = match *wanted {
+                "true" => FieldValue::Bool(true),
+                "false" => FieldValue::Bool(false),
+                wanted => text(wanted),
+            };
+            let found = shown(&scope, &stopped, field);
+            assert_eq!(found, expected, "{} {field}", case.function);
+        }
+    }
+}
+
+const LONG: &str = "a name that does not fit into the object";
+
+const CXX: [Case; 6] = [
+    case(
+        "by_reference",
+        &[
+            ("text", LONG),
+            ("right", "brief"),
+            ("*pointer", LONG),
+            ("holder.name", "brief"),
+            ("holder.other", LONG),
+            ("text:string[100]", LONG),
+            ("right == \"brief\"", "true"),
+            ("right == \"brie\"", "false"),
+            ("right == \"briefs\"", "false"),
+            ("text ~ \"a name*\"", "true"),
+            ("*pointer ~ \"b*\"", "false"),
+            ("holder.name != \"brief\"", "false"),
+        ],
+    ),
+    case(
+        "by_value",
+        &[
+            ("text", "a\0b"),
+            ("view", "view"),
+            ("view == \"view\"", "true"),
+            ("view ~ \"viewe*\"", "false"),
+        ],
+    ),
+    case(
+        "in_path",
+        &[("path", "/tmp/path"), ("path ~ \"/tmp/*\"", "true")],
+    ),
+    case(
+        "of_libcxx",
+        &[
+            ("short14", "one"),
+            ("long14", LONG),
+            ("short15", "two"),
+            ("long15", LONG),
+            ("short14 == \"one\"", "true"),
+            ("long15 ~ \"a name*\"", "true"),
+            ("long15 == \"a name\"", "false"),
+        ],
+    ),
+    case(
+        "of_libcxx_too",
+        &[
+            ("short20", "three"),
+            ("long20", LONG),
+            ("short_alternate", "four"),
+            ("long_alternate", LONG),
+            ("emptied", ""),
+            ("emptied == \"\"", "true"),
+        ],
+    ),
+    Case {
+        function: "give",
+        at_return: true,
+        wanted: &[("$retval", "zzzzzzzzzzzzzzzzzzzz")],
+    },
+];
+
+#[test]
+fn strings_of_cxx_are_strings() {
+    let folder = Folder::new("strings-cxx");
+    for flags in [
+        &["-g", "-O0"][..],
+        &["-g", "-O2"],
+        &["-g", "-O2", "-gdwarf-4", "-fdebug-types-section"],
+        &["-g", "-O1", "-D_GLIBCXX_USE_CXX11_ABI=0"],
+    ] {
+        let flags: Vec<&str> = flags.iter().copied().chain(["-std=c++17"]).collect();
+        for compiler in ["g++", "clang++"] {
+            // Its strings have the same members: another opinion, where it is there.
+            let is_there = Command::new(compiler).arg("--version").output().is_ok();
+            if compiler == "clang++" && !is_there {
+                continue;
+            }
+            println!("{compiler} {flags:?}");
+            if let Some(program) = folder.build(compiler, "strings.cc", &flags) {
+                // Of one pointer it is not recorded how it is returned.
+                let is_old = flags.contains(&"-D_GLIBCXX_USE_CXX11_ABI=0");
+                check_all(&program, &CXX[..CXX.len() - usize::from(is_old)]);
+            }
+        }
+    }
+}
+
+const RUST: [Case; 3] = [
+    case(
+        "borrowed",
+        &[
+            ("text", "a text"),
+            ("text == \"a text\"", "true"),
+            ("text == \"a text \"", "false"),
+            ("owned", "a text that is followed by others"),
+            ("owned ~ \"a text*\"", "true"),
+            ("path", "/tmp"),
+        ],
+    ),
+    case(
+        "bytes",
+        &[
+            ("slice:string", "\u{1}\u{2}\u{3}"),
+            ("vector:string", "bytes"),
+            ("vector == \"bytes\"", "true"),
+        ],
+    ),
+    case(
+        "of_system",
+        &[("name", "system"), ("path", "/usr"), ("part", "part")],
+    ),
+];
+
+#[test]
+fn strings_of_rust_are_strings() {
+    let folder = Folder::new("strings-rust");
+    for flags in [&["-g", "-Copt-level=0"][..], &["-g", "-Copt-level=2"]] {
+        if let Some(program) = folder.build("rustc", "strings.rs", flags) {
+            println!("{flags:?}");
+            check_all(&program, &RUST);
+        }
+    }
+}
+
+#[test]
+fn casts_name_strings_where_there_is_no_debug_information() {
+    let folder = Folder::new("strings-cast");
+    let libstdcxx = [
+        ("by_reference", "*(std::string *)arg1", text(LONG)),
+        ("by_reference", "*(std::string *)arg2", text("brief")),
+        (
+            "by_reference",
+            "*(std::string *)arg2 == \"brief\"",
+            FieldValue::Bool(true),
+        ),
+        ("in_path", "*(std::string *)arg1", text("/tmp/path")),
+    ];
+    let libcxx = [
+        ("of_libcxx", "*(std::string *)arg1", text("one")),
+        ("of_libcxx", "*(std::string *)arg2", text(LONG)),
+        ("of_libcxx", "*(std::string *)arg3", text("two")),
+        ("of_libcxx", "*(std::string *)arg4", text(LONG)),
+    ];
+    for (flags, library, cases) in [
+        (&["-g", "-O2", "-std=c++17"][..], "libstdc++", libstdcxx),
+        (
+            &["-g", "-O2", "-std=c++17", "-DWITH_LIBCXX"],
+            "libc++",
+            libcxx,
+        ),
+    ] {
+        let Some(program) = folder.build("g++", "strings.cc", flags) else {
+            return;
+        };
+        let binary = open(&program);
+        for (function, field, expected) in cases {
+            let address = binary.find_functions(function)[0].address.0;
+            let Some(stopped) = stops(&program, &[(Stop::At(address), &[])]) else {
+                return;
+            };
+            let scope = Plain {
+                address,
+                at_function: true,
+                changes_arguments: false,
+                binary: Some(&binary),
+                why: "there is none".into(),
+            };
+            let found = shown(&scope, stopped[0].as_ref().unwrap(), field);
+            assert_eq!(found, expected, "{function} {field}");
+            let notes = compiled(&scope, &format!("f({field})"), false)
+                .unwrap()
+                .notes;
+            assert!(notes[0].contains(library), "{notes:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_string_is_shown_as_before() {
+    let folder = Folder::new("strings-none");
+    let Some(program) = folder.build("g++", "strings.cc", &["-g", "-O0", "-std=c++17"]) else {
+        return;
+    };
+    let binary = open(&program);
+    let debug = DebugInfo::new(&binary, None, None).unwrap();
+    let scope = |name: &str| {
+        let function = debug.functions_named(name).unwrap().remove(0);
+        let entry = function.entry;
+        debug.scope(&function, entry).unwrap()
+    };
+    let shape = |name: &str, spec: &str| {
+        let compiled = compiled(&scope(name), spec, false).unwrap();
+        compiled.fields[0].shape.clone()
+    };
+    let is_text = |shape| matches!(shape, decode::Shape::Slice { .. });
+    // Characters of four bytes; a pointer, which is shown as one.
+    assert!(!is_text(shape("wide", "f(text)")));
+    assert!(!is_text(shape("by_reference", "f(pointer)")));
+    assert!(is_text(shape("by_reference", "f(*pointer)")));
+    // The string may be freed by then; but it is compared in time.
+    let by_value = scope("by_value");
+    let error = compiled(&by_value, "f%return(text)", true).unwrap_err();
+    assert!(error.contains("may be gone"), "{error}");
+    let at_return = compiled(&by_value, "f%return($retval) if text == \"a\"", true).unwrap();
+    assert!(at_return.entry.is_some());
+}
