@@ -66,7 +66,7 @@ fn dwo_files_of_the_container_name_frames() {
     let root = Root::with("named_split", PROGRAM);
     let _container = Container::over("named", &root.folder, &[PROGRAM]);
     let traced = trace("named", PROGRAM, &whole, &[]);
-    traced.tells(&["1 of 1 files of split DWARF were not found"]);
+    traced.tells(&["1 of 1 file with split DWARF not found"]);
     let hosts = |line: &String| line.contains("on the host");
     assert!(!traced.sources.iter().any(hosts), "{:#?}", traced.sources);
 }

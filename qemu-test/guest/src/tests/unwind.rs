@@ -180,6 +180,7 @@ fn first_stacks_of_fresh_containers_are_whole() {
     let fresh = Fresh::new();
     let words = [
         "trace",
+        "-v",
         "--json",
         "--stack",
         "--comm",
