@@ -266,7 +266,16 @@ fn debug_files_do_not_hold_their_container() {
     let container = Container::over("named", &root.folder, &[PROGRAM]);
     let offset = crate::binary::function(&whole, "charge").offset;
     let spec = format!("{PROGRAM}:{offset:#x}");
-    let words = ["trace", "-v", "-c", "named", "--stack", "--timeout", "60", &spec];
+    let words = [
+        "trace",
+        "-v",
+        "-c",
+        "named",
+        "--stack",
+        "--timeout",
+        "60",
+        &spec,
+    ];
     let mut running = command::Running::start(&words);
     running.wait_for("named.c:", Duration::from_secs(30));
     let threads = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("it runs");
