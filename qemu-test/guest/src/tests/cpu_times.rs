@@ -129,8 +129,8 @@ fn zipped<'a>(
     zipped.map(|(group, (before, after))| (*group, before, after))
 }
 
-/// Asserts the same of groups between which a task was moved as it ran; in seconds, how much the
-/// least of them grew at least.
+/// Asserts that both accounts grew alike of groups between which a task was moved as it ran; in
+/// seconds, how much the least of them grew at least.
 ///
 /// What it ran since the last tick before a move the kernel counts for the next group: little of
 /// what it ran in each, but on a busy machine some ticks are late. So each is compared by a tenth,
