@@ -14,9 +14,10 @@
 # Containers; programs to trace; witnesses and tools of the tests.
 GUEST=podman,crun,fuse-overlayfs,systemd-container,uidmap,lxc,containerd,runc
 GUEST=$GUEST,redis-server,redis-tools,sqlite3,openssl,postgresql-17,sd,shfmt
+GUEST=$GUEST,nginx-light,libjemalloc2
 GUEST=$GUEST,gdb,linux-perf,bpftrace,binutils,strace,procps,iproute2,kmod
 GUEST=$GUEST,binutils-gold,debuginfod,dwz,elfutils,xz-utils,babeltrace2,python3-bt2
-CONTAINER=redis-server,redis-tools,procps,nodejs,dibbler-server,dibbler-server-dbg
+CONTAINER=redis-server,redis-tools,procps,nodejs,dibbler-server,dibbler-server-dbg,nginx-light,libjemalloc2
 BOOT_MODULES='virtio_blk ext4 9p 9pnet_virtio overlay'
 GUEST_MODULES='loop veth tun fuse'
 

@@ -15,9 +15,9 @@
 . "$(dirname "$0")/lib.sh"
 
 # What the kernel's build calls; rustfmt also quiets bindgen.
-TOOLCHAIN=gcc-14,make,rustc,rust-src,bindgen,rustfmt,rust-clippy,bc,flex,bison
+TOOLCHAIN=gcc-14,g++-14,golang-go,make,rustc,rust-src,bindgen,rustfmt,rust-clippy,bc,flex,bison
 TOOLCHAIN=$TOOLCHAIN,libelf-dev,libssl-dev,openssl,kmod,pahole,xz-utils,python3-minimal,rsync
-# For the guest: a shell before the root is mounted; a compiler's C library.
+# For the guest: a shell before the root is mounted; compilers of its victims.
 TOOLCHAIN=$TOOLCHAIN,busybox-static,libc6-dev
 RECIPE=$(echo "1 $TOOLCHAIN" | digest)
 
