@@ -6,14 +6,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, stops, Folder, Stop, Stopped};
 use nsprobe_common::program::{check, Context, Machine, Output, Register};
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::decode::{self, FieldValue};
 use nsprobe_plan::{Compiled, Plain, Request, Scope, Sink, Spec};
 use std::path::Path;
-use support::{open, stops, Folder, Stop, Stopped};
 
 /// A stopped program as a program of a probe sees it.
 struct Thread<'a>(&'a Stopped);
