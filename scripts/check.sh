@@ -17,7 +17,7 @@ LOG=$CACHE/check.log
 # The compilers of what is read, those that pack it, and the witnesses of what is said of it:
 # here, and in the root of cargo's where one is used.
 tests="gcc:gcc g++:g++ objcopy:binutils dwz:dwz xz:xz-utils zstd:zstd gdb:gdb
-    llvm-symbolizer:llvm llvm-dwarfdump:llvm babeltrace2:babeltrace2"
+    babeltrace2:babeltrace2"
 # shellcheck disable=SC2086 # lists of words
 {
     need_tools $tests shellcheck:shellcheck

@@ -214,7 +214,7 @@ fn same_event(channels: &Channels, given: &Given, read: &ReadEvent) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
     #[test]
     fn all_events_come_back_in_order((channels, events) in all()) {
         let scratch = Scratch::new("read-back");

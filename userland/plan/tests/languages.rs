@@ -93,10 +93,8 @@ impl Case {
     }
 }
 
-const CXX_VARIANTS: [&[&str]; 4] = [
-    &["-O0", "-gdwarf-4"],
+const CXX_VARIANTS: [&[&str]; 2] = [
     &["-O0", "-gdwarf-5", "-fdebug-types-section"],
-    &["-O2", "-gdwarf-5"],
     &["-O2", "-gdwarf-4", "-fdebug-types-section"],
 ];
 

@@ -216,14 +216,17 @@ const CXX: [Case; 6] = [
 fn strings_of_cxx_are_strings() {
     let folder = Folder::new("strings-cxx");
     for flags in [
-        &["-g", "-O0"][..],
-        &["-g", "-O2"],
-        &["-g", "-O2", "-gdwarf-4", "-fdebug-types-section"],
-        &["-g", "-O1", "-D_GLIBCXX_USE_CXX11_ABI=0"],
+        &[
+            "-std=c++17",
+            "-g",
+            "-O2",
+            "-gdwarf-4",
+            "-fdebug-types-section",
+        ][..],
+        &["-std=c++17", "-g", "-O0", "-D_GLIBCXX_USE_CXX11_ABI=0"],
     ] {
-        let flags: Vec<&str> = flags.iter().copied().chain(["-std=c++17"]).collect();
         println!("{flags:?}");
-        if let Some(program) = folder.build("g++", "strings.cc", &flags) {
+        if let Some(program) = folder.build("g++", "strings.cc", flags) {
             // Of one pointer it is not recorded how it is returned.
             let is_old = flags.contains(&"-D_GLIBCXX_USE_CXX11_ABI=0");
             check_all(&program, &CXX[..CXX.len() - usize::from(is_old)]);
@@ -310,11 +313,16 @@ fn casts_name_strings_where_there_is_no_debug_information() {
             return;
         };
         let binary = open(&program);
-        for (function, field, expected) in cases {
-            let address = binary.find_functions(function)[0].address.0;
-            let Some(stopped) = stops(&program, &[(Stop::At(address), &[])]) else {
-                return;
-            };
+        let address = |function: &str| binary.find_functions(function)[0].address.0;
+        let places = cases.each_ref().map(|(function, ..)| {
+            let none: &[&str] = &[];
+            (Stop::At(address(function)), none)
+        });
+        let Some(stopped) = stops(&program, &places) else {
+            return;
+        };
+        for ((function, field, expected), stopped) in cases.into_iter().zip(stopped) {
+            let address = address(function);
             let scope = Plain {
                 address,
                 at_function: true,
@@ -322,7 +330,7 @@ fn casts_name_strings_where_there_is_no_debug_information() {
                 binary: Some(&binary),
                 why: "there is none".into(),
             };
-            let found = shown(&scope, stopped[0].as_ref().unwrap(), field);
+            let found = shown(&scope, &stopped.unwrap(), field);
             assert_eq!(found, expected, "{function} {field}");
             let notes = compiled(&scope, &format!("f({field})"), false)
                 .unwrap()

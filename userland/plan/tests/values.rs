@@ -10,18 +10,14 @@ use nsprobe_plan::{Scope, Shape};
 use nsprobe_symbolize::{Address, Binary};
 
 /// What the fixtures are built with.
-const VARIANTS: [&[&str]; 8] = [
-    &["-O0", "-gdwarf-4"],
-    &["-O0", "-gdwarf-5"],
-    &["-O0", "-gdwarf-5", "-no-pie", "-fcf-protection=full"],
+const VARIANTS: [&[&str]; 4] = [
     &[
         "-O0",
-        "-g",
+        "-gdwarf-4",
         "-fno-asynchronous-unwind-tables",
         "-fno-unwind-tables",
     ],
-    &["-O1", "-gdwarf-5"],
-    &["-O2", "-gdwarf-4", "-gno-strict-dwarf"],
+    &["-O0", "-gdwarf-5", "-no-pie", "-fcf-protection=full"],
     &["-O2", "-gdwarf-5"],
     &["-O3", "-gdwarf-2", "-fdebug-types-section"],
 ];

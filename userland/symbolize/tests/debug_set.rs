@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::frames::{agrees, found, run, text};
-use crate::support::package::{is_listed, package};
+use crate::support::package::package;
 use crate::support::{open, Folder};
 use nsprobe_symbolize::{
     Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFiles, Source,
@@ -156,11 +156,7 @@ fn split_dwarf_is_read_from_its_files_and_packages() {
                 }
                 package
             }
-            _ => {
-                let package = package(&folder, &[another_unit(&folder), (id, file)]);
-                is_listed(&package, id);
-                package
-            }
+            _ => package(&folder, &[another_unit(&folder), (id, file)]),
         };
         let set = DebugSet::new(OpenFiles {
             packages: vec![found(&package)],

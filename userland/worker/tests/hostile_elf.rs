@@ -179,6 +179,7 @@ fn elf_04_sizes_that_lie() {
 }
 
 #[test]
+#[ignore = "full run: gigabytes of sections"]
 fn elf_04_all_sections_are_as_large_as_they_may_be() {
     let trial = Trial::new("large");
     let stream = zstd(&[], 0, 512 << 20);
@@ -231,6 +232,7 @@ fn elf_06_symbols_that_make_no_sense() {
 }
 
 #[test]
+#[ignore = "full run: twenty million symbols"]
 fn elf_06_twenty_million_symbols_in_a_small_file() {
     let trial = Trial::new("millions");
     // Each has the section, the address and the name 0x02020202…, and all of them a name.

@@ -7,7 +7,7 @@ use super::Folder;
 use object::{Object, ObjectSection};
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The sections that have a column in the index, with their numbers there (DW_SECT_*).
@@ -114,12 +114,4 @@ fn index(source: &mut String, ids: &[u64], sizes: &[Vec<u32>]) {
         .iter()
         .flatten()
         .for_each(|size| writeln!(source, ".long {size}").unwrap());
-}
-
-/// Asserts that LLVM, if it is there, reads the unit's row in the package's index: readelf
-/// knows no index of version 5.
-pub(crate) fn is_listed(package: &Path, id: u64) {
-    let words = ["--debug-cu-index", text(package)];
-    let told = super::output_of("llvm-dwarfdump", &words);
-    assert!(told.is_none_or(|told| told.contains(&format!("{id:#018x}"))));
 }
