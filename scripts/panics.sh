@@ -107,7 +107,7 @@ panicking() { # object
 object=${1:?"usage: $0 main.o"}
 found=$(panicking "$object")
 # Much of what requests do can panic: if nothing of it is found, nothing else would be.
-[ "$(echo "$found" | grep -cE "^[^ ]*($tracer_only)")" -ge 20 ] || {
+[ "$(echo "$found" | grep -cE "^[^ ]*($tracer_only)")" -ge 10 ] || {
     echo "panics: too little is found that may panic: does it read $object well?" >&2
     exit 1
 }
