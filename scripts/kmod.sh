@@ -31,12 +31,12 @@ fi
 # clippy leaves objects that are no module: they get a folder of their own.
 objects=$PROJECT/build/kbuild-$release${*:+-$(echo "$*" | tr -c 'A-Za-z0-9\n' -)}
 mkdir -p "$objects" "$output"
-warnings=-Dwarnings
-[ -z "${NSPROBE_MUTANT:-}" ] || warnings=-Awarnings
+flags=-Dwarnings
+[ -z "${NSPROBE_MUTANT:-}" ] || flags="-Awarnings -Cdebuginfo=0"
 
 "$PROJECT/scripts/enter.sh" "$root" "$folders" "$PROJECT" \
     make -s -C "$source" M="$PROJECT" MO="$objects" "$compiler" KERNELRELEASE="$release" \
-    KRUSTFLAGS=$warnings ${built:+"$built"} "$@" modules >&2
+    KRUSTFLAGS="$flags" ${built:+"$built"} "$@" modules >&2
 if [ $# = 0 ]; then
     # Debug kernels compile it otherwise.
     if [ -z "${DEBUG_KERNEL:-}${NSPROBE_MUTANT:-}" ]; then

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Breaks the code in one place after the other; each time a test has to fail.
 #
-#   scripts/mutants.sh [ID…]     these mutants, or all
-#   scripts/mutants.sh --check   only: do they fit the sources, and are their tests there?
+#   scripts/mutants.sh [ID…]        these mutants, or all
+#   scripts/mutants.sh --part K/N   one of N parts of all
+#   scripts/mutants.sh --check      only: do they fit the sources, and are their tests there?
 #
 # Inputs:  qemu-test/mutants/*.mutants; what `make payload image` has built, with which the
 #          tests pass.
@@ -86,8 +87,12 @@ if [ "${1:-}" = --check ]; then
     check $all
     exit
 fi
-# shellcheck disable=SC2086
-[ $# != 0 ] || set -- $all
+# shellcheck disable=SC2046,SC2086
+case ${1:-} in
+'') set -- $all ;;
+--part) set -- $(echo "$all" | awk -v k="${2%/*}" -v n="${2#*/}" 'NR % n == k % n') ;;
+esac
+[ $# != 0 ] || die "there is no such part"
 lock "$work/lock"
 check "$@"
 snapshot
@@ -102,8 +107,8 @@ for id in "$@"; do
         survived=1
     else
         by=$(sed -n 's/^test \([^ ]*\).* FAILED$/\1/p
-            s/.*not ok [0-9]* *\([a-z0-9_]*\).*/\1/p' "$work/$id.log" | sort -u | paste -sd' ')
-        echo "caught $id by ${by:-the end of its guest: $(tail -n 1 "$work/$id.log")}"
+            s/^failed: \([a-z0-9_]*\) .*/\1/p' "$work/$id.log" | sort -u | paste -sd' ')
+        echo "caught $id by ${by:-its end: $(tail -n 1 "$work/$id.log")}"
     fi
     # With a new time: it has to be built again.
     cp "$work/before" "$file"
