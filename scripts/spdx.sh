@@ -11,16 +11,26 @@ cd "$PROJECT"
 # Prose, generated files and data cannot or need not say it.
 EXEMPT='^LICENSES/|\.md$|^(fuzz/)?Cargo\.lock$|^fuzz/corpus/|(^|/)\.gitignore$|/(testdata|golden|proptest-regressions)/'
 
-wrong=$(git ls-files --cached --others --exclude-standard | grep -vE "$EXEMPT" |
-    while read -r file; do
-        [ -e "$file" ] || continue
-        licences=$(head -n 3 "$file" | sed -n 's/.*SPDX-License-Identifier: *//p')
-        [ -n "$licences" ] || echo "$file: no SPDX-License-Identifier in the first lines"
-        for word in $(echo "$licences" | tr -d '()*/' | sed 's/-->//'); do
-            case $word in
-            OR | AND | WITH | Linux-syscall-note) ;;
-            *) [ -e "LICENSES/$word.txt" ] || echo "$file: no LICENSES/$word.txt" ;;
-            esac
-        done
-    done)
+# Those that are there: what is removed stays tracked until the commit.
+files=$(git ls-files --cached --others --exclude-standard | grep -vE "$EXEMPT" | while read -r file; do
+    [ ! -f "$file" ] || echo "$file"
+done)
+# shellcheck disable=SC2086 # a list of files
+wrong=$(awk '
+    function judge(  word, count, words) {
+        if (file == "") return
+        if (licences == "") print file ": no SPDX-License-Identifier in the first lines"
+        count = split(licences, words, " ")
+        for (word = 1; word <= count; word++) {
+            if (words[word] ~ /^(OR|AND|WITH|Linux-syscall-note)$/) continue
+            if (!(words[word] in known)) known[words[word]] = \
+                !system("test -e LICENSES/" words[word] ".txt")
+            if (!known[words[word]]) print file ": no LICENSES/" words[word] ".txt"
+        }
+    }
+    FNR == 1 { judge(); file = FILENAME; licences = "" }
+    FNR <= 3 && sub(/.*SPDX-License-Identifier: */, "") {
+        sub(/-->/, ""); gsub(/[()*\/]/, ""); licences = licences " " $0
+    }
+    END { judge() }' $files)
 [ -z "$wrong" ] || { echo "$wrong" >&2; exit 1; }

@@ -485,39 +485,4 @@ proptest! {
         prop_assert!(kept.is_sorted());
         prop_assert_eq!(kept.len() as u64, part.hits);
     }
-
-    /// Whatever is done to a file, reading it ends, and nothing panics.
-    #[test]
-    fn any_damage_is_survived(
-        flips in prop::collection::vec((0usize..4096, any::<u8>()), 0..40),
-        cut in 0usize..4096,
-        pasted in (0usize..4096, 0usize..4096, 0usize..600),
-    ) {
-        let mut bytes = sample(12);
-        let (from, to, count) = pasted;
-        let (from, to) = (from % bytes.len(), to % bytes.len());
-        let part = bytes[from..(from + count).min(bytes.len())].to_vec();
-        bytes.splice(to..to, part);
-        for (at, value) in flips {
-            let at = at % bytes.len();
-            bytes[at] = value;
-        }
-        bytes.truncate(bytes.len().max(cut) - cut.min(bytes.len()));
-        if let Ok(contents) = read(&bytes) {
-            prop_assert_eq!(times(&bytes).len() as u64, contents.hits);
-        }
-    }
-
-    /// Nor with a body that is anything, in a chunk that is whole.
-    #[test]
-    fn any_body_is_survived(kind in 1u16..13, body in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut bytes = sample(1);
-        let id = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
-        let header = ChunkHeader::new(id, kind, MAY_SKIP, 7, 1, &body);
-        bytes.extend(header.as_bytes());
-        bytes.extend(&body);
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        let contents = read(&bytes).unwrap();
-        prop_assert!(contents.hits >= 2);
-    }
 }

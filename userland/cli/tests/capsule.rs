@@ -4,17 +4,15 @@
 //! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes it anew.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-#[path = "capsule/sample.rs"]
 mod sample;
-mod support;
 
+use crate::support::{check_golden, Scratch};
 use sample::write_sample;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::{check_golden, Scratch};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
 

@@ -6,8 +6,7 @@
 //! which only the number is known.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-mod support;
-
+use crate::support::{check_golden, Scratch};
 use libnsprobe::common::record::{Header as RecordHeader, Hit, StackEnd, KIND_HIT, KIND_TASK};
 use libnsprobe::common::task::{
     TaskLevel, TaskRecord, TASK_ALIVE, TASK_CGROUP, TASK_EXIT, TASK_FORK, TASK_LAST,
@@ -18,7 +17,6 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use support::{check_golden, Scratch};
 use zerocopy::IntoBytes;
 
 const HOST: u32 = 4026531836;

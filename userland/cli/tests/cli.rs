@@ -6,15 +6,14 @@
 
 #[path = "../../worker/tests/support/endless.rs"]
 mod endless;
-mod support;
 
+use crate::support::{check_golden, Scratch};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{check_golden, Scratch};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");
 
@@ -279,7 +278,7 @@ fn a_probed_file_that_ends_its_parser_is_refused_by_its_name() {
         .unwrap();
     // The parser is killed, and the one that comes after it.
     let mut killed = Vec::new();
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(100);
     while trace.try_wait().unwrap().is_none() {
         assert!(Instant::now() < until, "killed {killed:?}");
         if let Some(pid) = parser(trace.id()).filter(|pid| !killed.contains(pid)) {

@@ -3,8 +3,7 @@
 //! read by babeltrace2, from whose output the tree of the containers is built again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-mod support;
-
+use crate::support::Scratch;
 use libnsprobe::common::record::{Header as RecordHeader, Lost, KIND_LOST};
 use libnsprobe::common::record::{KIND_SWITCH, KIND_TASK, KIND_WAKE};
 use libnsprobe::common::task::{
@@ -18,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output};
-use support::Scratch;
 use zerocopy::IntoBytes;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nsprobe");

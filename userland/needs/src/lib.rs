@@ -174,4 +174,24 @@ mod tests {
             }
         }
     }
+
+    /// Promise: a file of tests that `tests/main.rs` does not name is told: it would never run.
+    #[test]
+    fn every_file_of_tests_is_in_its_program() {
+        let userland = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for crates in fs::read_dir(userland).expect("readable") {
+            let tests = crates.expect("readable").path().join("tests");
+            let Ok(main) = fs::read_to_string(tests.join("main.rs")) else {
+                continue;
+            };
+            for entry in fs::read_dir(&tests).expect("readable") {
+                let path = entry.expect("readable").path();
+                let name = path.file_stem().and_then(|name| name.to_str());
+                if path.extension().is_some_and(|end| end == "rs") && name != Some("main") {
+                    let line = format!("mod {};", name.expect("a name"));
+                    assert!(main.contains(&line), "{}: {line}", tests.display());
+                }
+            }
+        }
+    }
 }

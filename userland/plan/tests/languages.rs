@@ -3,12 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, path, stops, Folder, Stop, Stopped};
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::{Place, Scope};
 use std::path::Path;
-use support::{open, path, stops, Folder, Stop, Stopped};
 
 /// What an expression is found to be.
 enum Wanted {

@@ -3,14 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, path, stops, Folder, Stop};
 use nsprobe_plan::debug::{DebugInfo, Error, LinePlace};
 use nsprobe_plan::Scope;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{open, path, stops, Folder, Stop};
 
 const VARIANTS: [&[&str]; 4] = [
     &["-O0", "-gdwarf-4"],

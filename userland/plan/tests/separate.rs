@@ -3,14 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, path, stop, Folder, Stop};
 use nsprobe_plan::debug::{symbol, DebugInfo, Error};
 use nsprobe_plan::{Place, Scope, Value};
 use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{open, path, stop, Folder, Stop};
 
 fn run(program: &str, arguments: &[&str]) -> bool {
     nsprobe_needs::success(Command::new(program).args(arguments))
@@ -52,16 +50,6 @@ fn a_separate_file_tells_of_a_stripped_program() {
         let scope: &dyn Scope = &scope;
         assert!(scope.variable("static_name").unwrap().value.is_ok());
     }
-}
-
-#[test]
-fn the_file_of_another_program_is_refused() {
-    let folder = Folder::new("other");
-    let one = folder.build("gcc", "values.c", &["-O0", "-g"]).unwrap();
-    let two = folder.build("gcc", "values.c", &["-O2", "-g"]).unwrap();
-    let (one, two) = (open(&one), open(&two));
-    let error = DebugInfo::new(&one, Some(&two), None).unwrap_err();
-    assert!(matches!(error, Error::OtherFile { .. }), "{error}");
 }
 
 /// dwz moves what several files have in common to a file of its own, and within

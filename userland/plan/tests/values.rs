@@ -4,12 +4,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, path, stops, Folder, Stop, Stopped};
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::{Scope, Shape};
 use nsprobe_symbolize::{Address, Binary};
-use support::{open, path, stops, Folder, Stop, Stopped};
 
 /// What the fixtures are built with.
 const VARIANTS: [&[&str]; 8] = [

@@ -294,12 +294,10 @@ mod tests {
         ];
         let deep = format!("_R{}", "Nv".repeat(2000));
         let many = format!("_RINvC1a1f{}E", "TB0_B0_B0_E".repeat(300));
-        let start = std::time::Instant::now();
         for name in names.iter().copied().chain([deep.as_str(), many.as_str()]) {
             assert!(demangle(name).len() <= READABLE_BYTES_MAX, "{name:.40}");
             assert!(demangle_without_parameters(name).len() <= READABLE_BYTES_MAX);
         }
-        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     proptest! {

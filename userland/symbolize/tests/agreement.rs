@@ -2,22 +2,19 @@
 //! Names of pseudo-random addresses of real programs, against binutils and LLVM; which code
 //! is a function's, and by which names, is nm's word.
 //!
-//! `NSPROBE_FILES` adds files, with colons between them: `make check` gives two of Debian's
-//! with their debug information. `NSPROBE_ADDRESSES` says how many addresses of each file are
-//! asked for.
+//! `NSPROBE_FILES` adds files, with colons between them: `scripts/check-full.sh` gives two of
+//! Debian's with their debug information.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::symbols::Symbols;
+use crate::support::witness::{Said, Witness};
+use crate::support::{open, Folder};
 use nsprobe_symbolize::demangle::demangle;
 use nsprobe_symbolize::{Address, Binary, Lookup, Source, SourceFrame, Unresolved};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use support::symbols::Symbols;
-use support::witness::{Said, Witness};
-use support::{open, Folder};
 
 /// Differences of each kind that are shown.
 const SHOWN: usize = 40;
@@ -66,11 +63,6 @@ impl Bounds {
         }
         broken
     }
-}
-
-fn wanted(count: usize) -> usize {
-    let number = std::env::var("NSPROBE_ADDRESSES").ok();
-    number.map_or(count, |number| number.parse().unwrap())
 }
 
 /// Addresses of code, the same in each run.
@@ -267,7 +259,7 @@ struct Counts {
 /// Compares all names with those of each witness.
 fn agree(path: &Path, count: usize, bounds: &[(Witness, &Bounds)]) {
     let binary = open(path).unwrap();
-    let addresses = addresses(&binary, wanted(count));
+    let addresses = addresses(&binary, count);
     let Some(symbols) = Symbols::of(path) else {
         return;
     };
@@ -387,6 +379,7 @@ fn names_of_a_c_plus_plus_program_are_those_of_others() {
 }
 
 #[test]
+#[ignore = "full run: many addresses"]
 fn names_of_a_rust_program_are_those_of_others() {
     let folder = Folder::new("agree-rust");
     let flags = ["-g", "-O", "--edition=2021"];
@@ -397,6 +390,7 @@ fn names_of_a_rust_program_are_those_of_others() {
 
 /// With its debug information, where that is installed: Debian's libc6-dbg.
 #[test]
+#[ignore = "full run: joins files of many megabytes"]
 fn names_of_the_machines_libc_are_those_of_others() {
     let libc = Path::new(LIBC);
     if !nsprobe_needs::file(libc) {
@@ -424,6 +418,7 @@ fn names_of_the_machines_libc_are_those_of_others() {
 }
 
 #[test]
+#[ignore = "full run: many addresses"]
 fn names_of_given_files_are_those_of_others() {
     let files = std::env::var("NSPROBE_FILES").unwrap_or_default();
     let files: Vec<&str> = files.split(':').filter(|file| !file.is_empty()).collect();
@@ -443,6 +438,7 @@ fn names_of_given_files_are_those_of_others() {
 
 /// A Rust program with all of its debug information: this one.
 #[test]
+#[ignore = "full run: many addresses"]
 fn names_of_this_very_program_are_those_of_others() {
     let path = std::env::current_exe().unwrap();
     agree_with_both(&path, MANY, &TESTS);

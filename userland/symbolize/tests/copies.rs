@@ -4,10 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, Folder};
 use nsprobe_symbolize::Binary;
-use support::{open, Folder};
 
 /// The raw names of what is found.
 fn found(binary: &Binary, name: &str) -> Vec<String> {

@@ -3,11 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{open, output_of, Folder};
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{open, output_of, Folder};
 
 /// A program without debug information, and the file that holds it.
 fn apart(folder: &Folder, flags: &[&str]) -> Option<(PathBuf, PathBuf)> {

@@ -4,17 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::frames::{agrees, found, run, text};
+use crate::support::package::{is_listed, package};
+use crate::support::{open, Folder};
 use nsprobe_symbolize::{
     Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFiles, Source,
 };
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use support::frames::{agrees, found, run, text};
-use support::package::{is_listed, package};
-use support::{open, Folder};
 
 fn separate(path: &Path) -> DebugSet {
     DebugSet::new(OpenFiles {

@@ -4,14 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::frames::{agrees, text};
+use crate::support::{output_of, Folder};
 use nsprobe_symbolize::{DebugSet, NamesFrom};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use support::frames::{agrees, text};
-use support::{output_of, Folder};
 
 /// Bytes of the units in front of the program's own.
 const UNIT_BYTES: u64 = 512 << 20;
@@ -20,6 +18,7 @@ const UNITS: u64 = 3;
 /// A `.debug_info` of more than a gigabyte, most of it units without entries, which take no
 /// place on the disk.
 #[test]
+#[ignore = "full run: a file of 1.5 GB"]
 fn functions_in_more_than_a_gigabyte_of_debug_information_are_named() {
     let folder = Folder::new("huge");
     let Some(whole) = folder.fixture("whole", &["-g", "-gdwarf-5"]) else {
@@ -42,7 +41,9 @@ fn functions_in_more_than_a_gigabyte_of_debug_information_are_named() {
     let memory = fs::read_to_string("/proc/self/status").unwrap();
     let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak = peak.unwrap().trim().trim_end_matches(" kB");
-    assert!(peak.parse::<u64>().unwrap() < 256 << 10, "{peak} kB");
+    // Other tests run in this process, too.
+    let most = UNITS * UNIT_BYTES / 2 >> 10;
+    assert!(peak.parse::<u64>().unwrap() < most, "{peak} kB");
 }
 
 /// The sections of a file's bytes (System V gABI).

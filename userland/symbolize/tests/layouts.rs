@@ -4,13 +4,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::frames::{agrees, text};
+use crate::support::{open, output_of, Folder};
 use nsprobe_symbolize::{DebugSet, NamesFrom};
 use std::fs;
 use std::path::Path;
-use support::frames::{agrees, text};
-use support::{open, output_of, Folder};
 
 /// `program` has the code of `whole`, of which addr2line is asked.
 fn is_named_like(whole: &Path, program: &Path) {

@@ -3,12 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{addr2line, open, output_of, Folder};
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Place, Source, Unresolved};
 use std::path::Path;
-use std::time::Instant;
-use support::{addr2line, open, output_of, Folder};
 
 /// Whether the machine's libc is where Debian has it.
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -213,14 +210,11 @@ fn what_is_not_code_is_told() {
 }
 
 #[test]
-fn the_machines_libc_is_quick_and_as_nm_says() {
+fn the_machines_libc_is_as_nm_says() {
     if !nsprobe_needs::file(Path::new(LIBC)) {
         return;
     }
-    let start = Instant::now();
     let libc = open(Path::new(LIBC)).unwrap();
-    let opened = start.elapsed();
-    println!("{} functions in {opened:?}", libc.functions().len());
     assert!(libc.functions().len() > 1000);
     for name in ["malloc", "free", "read", "pthread_create"] {
         assert!(!libc.find_functions(name).is_empty(), "{name}");

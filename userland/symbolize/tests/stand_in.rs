@@ -4,13 +4,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::frames::{found, run, text};
+use crate::support::{open, Folder};
 use nsprobe_symbolize::{DebugSet, Lookup, NamesFrom, OpenFiles};
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::frames::{found, run, text};
-use support::{open, Folder};
 
 fn debug_file(folder: &Folder, whole: &Path) -> PathBuf {
     let debug = folder.0.join("debug");

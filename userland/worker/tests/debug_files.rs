@@ -4,8 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{file, options, Folder};
 use nsprobe_symbolize::{
     Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
 };
@@ -14,7 +13,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use support::{file, options, Folder};
 
 const SOURCE: &str = "static inline __attribute__((always_inline)) int add(int a) {\n    \
     return a * 3;\n}\n__attribute__((noinline)) int work(int a) {\n    \
@@ -83,25 +81,6 @@ fn agrees(object: &Object, program: &Path, files: OpenFiles) -> usize {
     }
     assert_eq!(object.failures(), debug.failures());
     from_files
-}
-
-#[test]
-fn a_separate_file_gives_the_same_names_and_tells_where_it_was() {
-    let folder = Folder::new("separate");
-    let Some((program, debug)) = apart(&folder, "app", &[]) else {
-        return;
-    };
-    let worker = Worker::start(options()).unwrap();
-    let object = Object::open(&worker, file(&program), &program).unwrap();
-    assert_eq!(agrees(&object, &program, OpenFiles::default()), 0);
-    object.attach(separate(&debug)).unwrap();
-    assert!(agrees(&object, &program, separate(&debug)) > 20);
-    // Another child is sent the files again.
-    let pid = nix::unistd::Pid::from_raw(worker.pid().unwrap() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL).unwrap();
-    assert!(agrees(&object, &program, separate(&debug)) > 20);
-    object.attach(OpenFiles::default()).unwrap();
-    assert_eq!(agrees(&object, &program, OpenFiles::default()), 0);
 }
 
 #[test]

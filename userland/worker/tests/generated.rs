@@ -4,11 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{file, is_dead, options, soon, Folder};
 use nsprobe_worker::{Generated, GeneratedFile, Worker};
 use std::fs::{self, File};
-use support::{file, is_dead, options, soon, Folder};
 
 fn name(code: &mut Generated, address: u64, time_ns: u64) -> Option<String> {
     let then = code.at(address, time_ns).unwrap();

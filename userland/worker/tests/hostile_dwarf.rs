@@ -2,13 +2,11 @@
 //! ELF-05: debug information made to exhaust or to crash a parser. Each has an answer, or
 //! loses its own child, in bounded time; the next file has its names.
 
-mod support;
-
+use crate::support::dwarf::{self, named, referring, unit, FIRST};
+use crate::support::elf::{compressed, section, zstd, TEXT};
+use crate::support::endless;
+use crate::support::trial::{assert_fatal, name, note, with, Outcome, Trial, MEMORY_BYTES_MAX};
 use nsprobe_symbolize::Source;
-use support::dwarf::{self, named, referring, unit, FIRST};
-use support::elf::{compressed, section, zstd, TEXT};
-use support::endless;
-use support::trial::{assert_fatal, name, note, with, Outcome, Trial, MEMORY_BYTES_MAX};
 
 /// The outcome for a unit of all the code with these entries.
 fn entries(trial: &Trial, entries: &[u8]) -> Outcome {

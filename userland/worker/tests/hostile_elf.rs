@@ -4,14 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
-use std::fs::OpenOptions;
-use support::dwarf;
-use support::elf::{
+use crate::support::dwarf;
+use crate::support::elf::{
     self, compressed, program, section, set_u16, symbols, u64_at, zstd, Section, TEXT,
 };
-use support::trial::{assert_fatal, name, note, with, Trial, MEMORY_BYTES_MAX};
+use crate::support::trial::{assert_fatal, name, note, with, Trial, MEMORY_BYTES_MAX};
+use std::fs::OpenOptions;
 
 #[test]
 fn elf_03_a_sparse_file_is_too_big() {

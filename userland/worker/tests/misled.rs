@@ -3,14 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{file, options, Folder, CHILD};
 use nsprobe_symbolize::Lookup;
 use nsprobe_worker::{Error, Object, Query, Worker};
 use std::fs::{self, File};
 use std::path::Path;
-use std::time::{Duration, Instant};
-use support::{file, options, Folder, CHILD};
+use std::time::Duration;
 
 /// The name of the code at a file's entry.
 fn first_name(object: &Object) -> String {
@@ -125,13 +123,11 @@ fn a_loop_ends_with_the_patience() {
     options.limits.load = Duration::from_secs(1);
     let worker = Worker::start(options).unwrap();
     let path = folder.file("loops", b"whatever");
-    let begun = Instant::now();
     let error = Object::open(&worker, file(&path), &path).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the parser gave no answer within 1 s on this file"
     );
-    assert!(begun.elapsed() < Duration::from_secs(3));
     let sound = Path::new("/bin/true");
     Object::open(&worker, file(sound), sound).unwrap();
 }
@@ -159,7 +155,7 @@ fn a_child_that_is_killed_or_stopped_from_outside_costs_no_names() {
     assert_eq!(first_name(&files[0]), names[0]);
     signal(nix::sys::signal::SIGSTOP);
     let pid = worker.pid().unwrap();
-    support::soon(|| support::state(pid) == Some('T'));
+    crate::support::soon(|| crate::support::state(pid) == Some('T'));
     let query = Query {
         offset: nsprobe_symbolize::FileOffset(0),
         lookup: Lookup::Instruction,

@@ -4,18 +4,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::dwarf::{self, named, referring, unit, FIRST};
+use crate::support::elf::{compressed, program, section, symbols, zstd, TEXT};
+use crate::support::trial::{with, PATIENCE};
+use crate::support::{file, options, Folder, CHILD};
 use nsprobe_plan::Spec;
 use nsprobe_probes::{DebugFiles, Probes, Refused, Returns, Sink, Wish};
 use nsprobe_symbolize::{Binary, DebugSet};
 use nsprobe_worker::{Error, Limits, Object, Worker};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use support::dwarf::{self, named, referring, unit, FIRST};
-use support::elf::{compressed, program, section, symbols, zstd, TEXT};
-use support::trial::{with, PATIENCE};
-use support::{file, options, Folder, CHILD};
+use std::time::Duration;
 
 const SOURCE: &str = "
     struct point { int x; long y; struct { char name[8]; } inner; };
@@ -171,11 +169,8 @@ fn misled(how: &str) -> String {
     let worker = Worker::new(options.clone());
     let path = folder.program("app", SOURCE, &["-g"]).unwrap();
     let object = open(&worker, &path);
-    let begun = Instant::now();
     let error = object.probes(&typed("moved", how), Some(&[])).unwrap_err();
     assert!(matches!(error, Error::Fatal(_)), "{error}");
-    // A second child may be asked, but not twice as long.
-    assert!(begun.elapsed() < Duration::from_secs(8), "{how}");
     // What is known of the file is known to who reads others.
     let other = worker.another(options.limits);
     let again = Object::open(&other, file(&path), &path).unwrap_err();
@@ -227,7 +222,7 @@ fn each_file_has_a_child_of_its_own() {
         assert!(object.probes(&wish("moved"), None).unwrap().is_ok());
     }
     drop(workers);
-    assert!(pids.iter().all(|pid| support::is_dead(*pid)));
+    assert!(pids.iter().all(|pid| crate::support::is_dead(*pid)));
 }
 
 /// Asks about a hostile file whatever specs may ask; how often it was fatal.
@@ -253,7 +248,6 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
         let _ = std::fs::remove_file(&path);
         let path = folder.file("hostile", bytes);
         let worker = Worker::new(options.clone());
-        let begun = Instant::now();
         let asked = Object::open(&worker, file(&path), &path).and_then(|object| {
             let wish = Wish {
                 inlined: true,
@@ -264,8 +258,6 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
             object.list("/app", None, 0)?.ok();
             object.function_at(TEXT + 1)
         });
-        // Each of the questions twice, and a little more.
-        assert!(begun.elapsed() < 8 * PATIENCE, "{:?}", begun.elapsed());
         if let Err(error) = asked {
             assert!(
                 matches!(error, Error::Fatal(_) | Error::Refused(_)),

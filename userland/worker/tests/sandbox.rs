@@ -3,15 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{options, CHILD};
 use nsprobe_worker::{Object, Sandbox, Worker};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use support::{options, CHILD};
 
 fn attempt(what: &str) -> ExitStatus {
     let mut child = Command::new(CHILD);
@@ -172,7 +170,7 @@ fn a_child_ends_with_its_parent() {
         pid
     });
     let pid = pid.join().unwrap();
-    support::soon(|| support::is_dead(pid));
+    crate::support::soon(|| crate::support::is_dead(pid));
 }
 
 #[test]

@@ -5,7 +5,6 @@ use super::*;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::sync::mpsc::{channel, Receiver};
-use std::time::Instant;
 
 const ID: [u8; 4] = [0xab, 0xcd, 0x01, 0x23];
 
@@ -122,9 +121,7 @@ fn a_mute_server_costs_its_time_once() {
     let folder = Folder::new("mute");
     let (url, asked) = serve(Vec::new());
     let client = client(&folder, &[&url]);
-    let begun = Instant::now();
     client.find(&ID).unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(3));
     assert!(client.find(&[9; 20]).unwrap().is_none());
     assert_eq!(asked.try_iter().count(), 1);
 }

@@ -59,6 +59,11 @@ fn library(name: &str) -> Option<Library> {
     }
 }
 
+/// Whether it is a struct of which the debug information has no definition.
+fn is_declared(of: &Of) -> bool {
+    matches!(of.shape(), Some(Shape::Struct { bytes: None, .. }))
+}
+
 /// What libc++ has in one place or the other, by a bit that is 1 or 0. Both are read: they
 /// lie in one object.
 fn select(is_long: &Value, long: Value, short: Value) -> Value {
@@ -144,12 +149,13 @@ impl Resolver<'_> {
             return Ok(None);
         };
         // Its own name, not that of a typedef.
-        let own = self.scope.resolve(*id);
-        let Some(library) = own.ok().and_then(|own| library(&own.name)) else {
+        let own = self.scope.resolve(*id).map(|own| own.name);
+        let own = own.unwrap_or_default();
+        let Some(library) = library(&own) else {
             return Ok(None);
         };
         let text = match library {
-            Library::CxxString => match self.libstdcxx_string(&thing, span)? {
+            Library::CxxString => match self.libstdcxx_string(&thing, &own, span)? {
                 Some(text) => Some(text),
                 None => self.libcxx_string(&thing, span)?,
             },
@@ -230,9 +236,19 @@ impl Resolver<'_> {
         Ok(None)
     }
 
-    fn libstdcxx_string(&self, thing: &Thing, span: &Span) -> Result<Option<Text>> {
-        let Some(address) = self.part(thing, &["_M_dataplus", "_M_p"], span) else {
+    fn libstdcxx_string(&self, thing: &Thing, name: &str, span: &Span) -> Result<Option<Text>> {
+        let Some(holder) = self.part(thing, &["_M_dataplus"], span) else {
             return Ok(None);
+        };
+        let address = match self.part(&holder, &["_M_p"], span) {
+            Some(address) => address,
+            // clang defines this struct only where its constructor is called. An allocator
+            // that has no members takes no room in front of the address.
+            None if is_declared(&holder.of) && name.contains(" std::allocator<char>") => Thing {
+                of: Of::PointerTo(Box::new(Of::integer(1, false))),
+                ..holder
+            },
+            None => return Ok(None),
         };
         let address = self.load(address, span)?.value;
         let length = match self.part(thing, &["_M_string_length"], span) {

@@ -7,7 +7,7 @@ use nsprobe_symbolize::{FileOffset, Lookup, Source};
 use nsprobe_worker::{Answer, Error, Object, Query, Worker};
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a child may take for each question; the tests' builds are slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
@@ -57,7 +57,6 @@ impl Trial {
     }
 
     pub(crate) fn at(&self, path: &Path) -> Outcome {
-        let begun = Instant::now();
         let outcome = Object::open(&self.worker, file(path), path).and_then(|object| {
             // The first question reads the debug information.
             object.resolve(query(TEXT))?;
@@ -73,8 +72,6 @@ impl Trial {
             object.resolve_all(&offsets.map(query))
         });
         let _ = Object::open_sections(&self.worker, file(path), path).and_then(|o| o.rows(None));
-        // Each of opening, reading, asking and compiling twice, and a little more.
-        assert!(begun.elapsed() < 8 * PATIENCE, "{:?}", begun.elapsed());
         let answer = self.sound.resolve(query(TEXT + 3)).unwrap();
         assert_eq!(name(&answer), "sound");
         outcome

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tests of this crate as one program: each is linked with all of its libraries, which takes
+//! longer than compiling it.
+
+mod agreement;
+mod copies;
+mod debug_files;
+mod debug_set;
+mod go;
+mod hostile;
+mod huge;
+mod layouts;
+mod names;
+mod published;
+mod stand_in;
+mod support;

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tests of this crate as one program: each is linked with all of its libraries, which takes
+//! longer than compiling it.
+
+mod changing;
+mod debug_files;
+mod generated;
+mod hostile_dwarf;
+mod hostile_elf;
+mod misled;
+mod probes;
+mod sandbox;
+mod support;
