@@ -9,17 +9,12 @@ CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nsprobe
 MIRROR ?=
 # How the guest runs: kvm, tcg, or auto.
 ACCEL ?= auto
-# For make test: the name of the one test to run.
+# For make test: the names of the only tests to run, with commas.
 ONLY ?=
-# For make test: the stage to run, without all others: races, sanitized, lockdep.
-STAGE ?=
-# For make test and quick: the order of the tests; empty: one of the commit.
-SEED ?=
-# For make soak: what its figures are multiplied by; 0.01 takes minutes.
-SCALE ?= 1
-# For make mutants: ids, all by default; guests side by side.
+# For make test-full: which of the twelve parts.
+SHARD ?=
+# For make mutants: ids, all by default.
 ID ?=
-JOBS ?= 1
 # For make fuzz: seconds for each target.
 FUZZ_SECONDS ?= 120
 # Where make install puts things; DESTDIR comes before it.
@@ -27,12 +22,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 export KVER CACHE MIRROR ACCEL PREFIX DESTDIR
 
-BIN := build/cargo/x86_64-unknown-linux-gnu/release
-RUN := $(BIN)/nsprobe-qemu-run
+RUN := build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
 
 # SDK, image and userland do not need each other: made side by side.
 MAKEFLAGS += --jobs=3 --no-print-directory
-.PHONY: help sdk image kmod trouble userland payload check fuzz quick test soak debug-kernel mutants neighbours demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
+.PHONY: help sdk image kmod trouble userland programs payload measured check fuzz test test-full debug-kernel mutants demo bench bench-smoke bench-stacks bench-tasks bench-names shell install clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -52,11 +46,19 @@ kmod: ## The module: build/kmod/nsprobe.ko
 trouble:
 	@scripts/trouble.sh
 
-userland: ## The program nsprobe and the tests' programs
-	@scripts/cargo.sh build --release --workspace
+userland: ## The program nsprobe, as make install takes it
+	@scripts/cargo.sh build --release -p nsprobe
 
-payload: kmod trouble userland
+# All programs that tests run, on the host and in the guest.
+programs:
+	@scripts/cargo.sh build --workspace
+
+payload: kmod trouble programs
 	@scripts/payload.sh >/dev/null
+
+# What is measured is what users install.
+measured: kmod image userland programs
+	@PROFILE=release scripts/payload.sh >/dev/null
 
 check: ## What one runs before a commit: formats, lints, host tests
 	@scripts/check.sh
@@ -64,47 +66,41 @@ check: ## What one runs before a commit: formats, lints, host tests
 fuzz: ## Hostile bytes, guided by the code they reach (FUZZ_SECONDS=120 for each target)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-quick: payload image ## For a commit: check, and beside it the module's quick tests in the guest
-	@$(RUN) test --quick $(if $(SEED),--seed $(SEED))
+test: payload image ## Before a merge: check, and the core of the guest's tests (ONLY=name,name)
+	@$(RUN) test $(if $(ONLY),--only '$(ONLY)')
 
-test: payload image ## For a merge: all tests of host and guests (ONLY=name for one of them)
-	@$(RUN) test $(if $(ONLY),--only '$(ONLY)') $(if $(STAGE),--stage '$(STAGE)') $(if $(SEED),--seed $(SEED))
+test-full: payload image ## For a release: part SHARD=k/12 of all tests, at most 15 minutes each
+	@scripts/test-full.sh '$(SHARD)'
 
-soak: payload image ## For a release: the long run (hours; goes on where it was interrupted)
-	@SCALE=$(SCALE) scripts/soak.sh
-
-debug-kernel: ## The kernels that look for bugs, for parts of soak (once; long)
+debug-kernel: ## The kernels that look for bugs, for parts 7 and 8 of test-full (once; long)
 	@scripts/debug-kernel.sh lockdep >/dev/null
 	@scripts/debug-kernel.sh kasan >/dev/null
 
-mutants: payload image ## Which broken modules the tests catch (ID=…, JOBS=2)
-	@scripts/mutants.sh --jobs $(JOBS) $(ID)
-
-neighbours: payload ## Ordinary programs of Debian's, alone and traced (long; goes on where it stopped)
-	@scripts/neighbours.sh
+mutants: payload image ## Whether the tests see a module that is broken in one place (ID=…)
+	@scripts/mutants.sh $(ID)
 
 demo: payload image ## Traces a real program in a real container, in the guest
 	@$(RUN) demo
 
-bench: payload image ## What nsprobe and its peers cost (UPDATE=1 writes the tables in bench/)
+bench: measured ## What nsprobe and its peers cost (UPDATE=1 writes the tables in bench/)
 	@bench/run.sh
 	@bench/stacks.sh
 	@bench/tasks.sh
 	@bench/names.sh
 
-bench-smoke: payload image ## Whether all of bench still runs: few rounds, no figures
+bench-smoke: measured ## Whether all of bench still runs: few rounds, no figures
 	@SMOKE=1 bench/run.sh
 	@SMOKE=1 bench/stacks.sh
 	@SMOKE=1 bench/tasks.sh
 	@SMOKE=1 bench/names.sh
 
-bench-stacks: payload image ## The part of bench that is about stacks (about 8 minutes)
+bench-stacks: measured ## The part of bench that is about stacks (about 8 minutes)
 	@bench/stacks.sh
 
-bench-tasks: payload image ## The part of bench that is about events of tasks
+bench-tasks: measured ## The part of bench that is about events of tasks
 	@bench/tasks.sh
 
-bench-names: payload image ## The part of bench that is about names
+bench-names: measured ## The part of bench that is about names
 	@bench/names.sh
 
 shell: payload image ## A shell in the guest

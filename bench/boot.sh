@@ -15,7 +15,7 @@ peers=$(scripts/peers.sh)
 payload=$(scripts/payload.sh)
 bench/build.sh "$payload/bench"
 
-runner=build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run
+runner=build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run
 # Quick, in one round: whether every cell is there.
 if [ -n "${SMOKE:-}" ]; then
     CALLS=${CALLS:-50} ROUNDS=${ROUNDS:-1}

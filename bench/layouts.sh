@@ -13,7 +13,7 @@ payload=$(scripts/payload.sh)
 results=$PROJECT/build/bench
 mkdir -p "$results" "$payload/bench"
 cp bench/guest/layouts.sh "$payload/bench/"
-build/cargo/x86_64-unknown-linux-gnu/release/nsprobe-qemu-run --guest "$peers" \
+build/cargo/x86_64-unknown-linux-gnu/debug/nsprobe-qemu-run --guest "$peers" \
     --payload "$payload" exec -- /payload/bench/layouts.sh >"$results/lttng.metadata"
 awk -f bench/layouts.awk "$results/lttng.metadata" >"$results/lttng.layouts"
 # A line for each field with its event, of the events that both have.

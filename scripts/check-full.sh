@@ -26,9 +26,6 @@ sdk=$(scripts/sdk.sh)
 in_sdk() { scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" "$@"; }
 say "programs of the benchmarks"
 in_sdk gcc-14 -O2 -Wall -Wextra -Werror -fsyntax-only bench/*.c
-say "what may not panic, and what is taken of a stack: the judges"
-in_sdk scripts/panics.sh --self-test
-in_sdk scripts/frames.sh --self-test
 say "mutants that still fit the module"
 scripts/mutants.sh --check >&2
 

@@ -6,10 +6,9 @@
 # Inputs:  KVER, CACHE, MIRROR; first argument: what it checks,
 #            lockdep   locks, contexts, RCU, works and timers; failures on purpose
 #            kasan     each access to memory
-#          second argument "payload": what the guest sees as /payload instead, which is
-#          build/payload (see payload.sh) with the module built for this kernel;
-#          "cached": both, a line each, when the kernel is there, and nothing is built but
-#          the module.
+#          second argument "cached": when the kernel is there, nothing is built but the
+#          module, and behind the guest's folder stands what it sees as /payload, a line
+#          each: build/payload (see payload.sh) with the module built for this kernel.
 # Outputs: the guest's folder on stdout: vmlinuz, initramfs.cpio, root.ext4, kver, and
 #          objects, that modules are built against; root.ext4 is the stock guest's, as what
 #          the stock kernel loads as a module is part of this one. There is no debug
@@ -220,8 +219,4 @@ is_current || {
     make_guest
     say "ready: $kernel"
 }
-flock -u 9
-case ${2:-} in
-payload) make_payload ;;
-*) echo "$kernel" ;;
-esac
+echo "$kernel"

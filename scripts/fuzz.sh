@@ -14,8 +14,42 @@
 cd "$PROJECT"
 BYTES_MAX=2048
 KEPT_MAX=30
-SANITIZER=${SANITIZER:-none}
+export SANITIZER="${SANITIZER:-none}"
 JOBS=${JOBS:-$(nproc)}
+
+programs=$PROJECT/build/fuzz/bin-$SANITIZER
+
+run() { # target
+    found=build/fuzz/corpus/$1
+    mkdir -p "$found" "build/fuzz/artifacts/$1"
+    if ! "$programs/$1" "$found" "fuzz/corpus/$1" -max_total_time="$seconds" \
+        -rss_limit_mb=2048 -malloc_limit_mb=1536 -timeout=60 -print_final_stats=1 \
+        -artifact_prefix="build/fuzz/artifacts/$1/" >"build/fuzz/$1.log" 2>&1; then
+        tail -n 12 "build/fuzz/$1.log" >&2
+        say "$1: a promise is broken: see build/fuzz/artifacts/$1"
+        return 1
+    fi
+    say "$1: $(sed -n 's/^#\([0-9]*\).*INITED *\(cov: [0-9]*\).*/from \2/p' "build/fuzz/$1.log" |
+        tail -n 1) to $(sed -n 's/^#.*\(cov: [0-9]* ft: [0-9]*\).*/\1/p' "build/fuzz/$1.log" |
+        tail -n 1), $(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz/$1.log") runs"
+}
+
+keep() { # target
+    rm -rf "build/fuzz/merged/$1"
+    mkdir -p "build/fuzz/merged/$1"
+    "$programs/$1" -merge=1 -max_len=$BYTES_MAX "build/fuzz/merged/$1" "fuzz/corpus/$1" \
+        "build/fuzz/corpus/$1" >"build/fuzz/$1.merge.log" 2>&1
+    find "build/fuzz/merged/$1" -type f -printf '%s %p\n' | sort -n | head -n "$KEPT_MAX" |
+        while read -r _ input; do cp "$input" "fuzz/corpus/$1/"; done
+}
+
+# One of those that the last line starts.
+if [ "${1:-}" = --built ]; then
+    seconds=$2
+    run "$3"
+    [ -z "${KEEP:-}" ] || keep "$3"
+    exit
+fi
 
 seconds=${1:-120}
 [ $# -eq 0 ] || shift
@@ -23,7 +57,6 @@ seconds=${1:-120}
 for target in "$@"; do
     [ -e "fuzz/fuzz_targets/$target.rs" ] || die "there is no target $target in fuzz/fuzz_targets"
 done
-programs=$PROJECT/build/fuzz/bin-$SANITIZER
 mkdir -p "$programs" "$CACHE"
 LOG=$PROJECT/build/fuzz/build.log
 : >"$LOG"
@@ -62,53 +95,6 @@ build() {
 }
 build
 
-run() { # target
-    found=build/fuzz/corpus/$1
-    mkdir -p "$found" "build/fuzz/artifacts/$1"
-    if ! "$programs/$1" "$found" "fuzz/corpus/$1" -max_total_time="$seconds" \
-        -rss_limit_mb=2048 -malloc_limit_mb=1536 -timeout=60 -print_final_stats=1 \
-        -artifact_prefix="build/fuzz/artifacts/$1/" >"build/fuzz/$1.log" 2>&1; then
-        tail -n 12 "build/fuzz/$1.log" >&2
-        say "$1: a promise is broken: see build/fuzz/artifacts/$1"
-        return 1
-    fi
-    say "$1: $(sed -n 's/^#\([0-9]*\).*INITED *\(cov: [0-9]*\).*/from \2/p' "build/fuzz/$1.log" |
-        tail -n 1) to $(sed -n 's/^#.*\(cov: [0-9]* ft: [0-9]*\).*/\1/p' "build/fuzz/$1.log" |
-        tail -n 1), $(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz/$1.log") runs"
-}
-
-keep() { # target
-    rm -rf "build/fuzz/merged/$1"
-    mkdir -p "build/fuzz/merged/$1"
-    "$programs/$1" -merge=1 -max_len=$BYTES_MAX "build/fuzz/merged/$1" "fuzz/corpus/$1" \
-        "build/fuzz/corpus/$1" >"build/fuzz/$1.merge.log" 2>&1
-    find "build/fuzz/merged/$1" -type f -printf '%s %p\n' | sort -n | head -n "$KEPT_MAX" |
-        while read -r _ input; do cp "$input" "fuzz/corpus/$1/"; done
-}
-
-# One of the jobs: each JOBS-th target, from one of them on.
-job() { # first target...
-    at=$1
-    shift
-    failed=0
-    for target in "$@"; do
-        at=$((at - 1))
-        [ "$at" = 0 ] || continue
-        at=$JOBS
-        run "$target" || failed=1
-        [ -z "${KEEP:-}" ] || keep "$target"
-    done
-    return $failed
-}
-
-pids=
-number=0
-while [ "$number" -lt "$JOBS" ]; do
-    number=$((number + 1))
-    job "$number" "$@" &
-    pids="$pids $!"
-done
-failed=0
-for pid in $pids; do wait "$pid" || failed=1; done
+printf '%s\n' "$@" | xargs -P "$JOBS" -n 1 "$PROJECT/scripts/fuzz.sh" --built "$seconds" || failed=1
 say "$# targets, $seconds s each, $JOBS at a time"
-exit $failed
+exit "${failed:-0}"

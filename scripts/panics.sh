@@ -3,7 +3,7 @@
 # Shows that nothing that runs in a traced process can panic: a panic there is
 # an oops that also blocks every later detach of uprobes on the machine.
 #
-# Inputs:  the module's Rust object file, main.o; or --self-test, in the SDK's root.
+# Inputs:  the module's Rust object file, main.o.
 # Outputs: the functions that must not be able to panic but are, each with what
 #          it calls on the way; exit 1.
 #
@@ -82,7 +82,7 @@ references() { # object
         }'
 }
 
-# The functions that can panic, but for those that may, each with the next on its way.
+# The functions that can panic, each with the next on its way.
 panicking() { # object
     harmless=$(echo "$harmless" | paste -sd'|')
     {
@@ -101,39 +101,17 @@ panicking() { # object
                     }
             } while (more)
             for (name in next_is) print name, next_is[name]
-        }' | sort | grep -Ev "^[^ ]*($tracer_only)|$callers_count" || true
+        }' | sort
 }
 
-# Each function of the crate but those that are named clean must be found.
-self_test() {
-    folder=build/check/panics
-    mkdir -p "$folder"
-    kernel=/usr/src/nsprobe-kernel
-    # As Kbuild compiles a module, with the kernel's own core.
-    RUSTC_BOOTSTRAP=1 rustc --edition=2021 --crate-name=main --crate-type=rlib \
-        -Cpanic=abort -Cforce-unwind-tables=n -Ccodegen-units=1 -Csymbol-mangling-version=v0 \
-        -Crelocation-model=static -Ccode-model=kernel -Copt-level=2 -Coverflow-checks=y \
-        -Cdebug-assertions=n -Cno-redzone=y -Zfunction-sections=n -Zno-jump-tables \
-        --target="$kernel/scripts/target.json" --sysroot=/dev/null -L "$kernel/rust" \
-        -Zunstable-options --emit=obj="$folder/main.o" scripts/panics.rs
-    # Formats of what failed are made for the crate, too.
-    panicking "$folder/main.o" | cut -d' ' -f1 | grep -v '^_R' >"$folder/found"
-    sed -n 's/^pub fn \([a-z_0-9]*\).*/\1/p' scripts/panics.rs | sort >"$folder/all"
-    grep -v '^clean_' "$folder/all" >"$folder/wanted"
-    [ "$(wc -l <"$folder/wanted")" -ge 30 ] || { echo "panics: no functions to test with" >&2; exit 1; }
-    if ! wrong=$(diff "$folder/wanted" "$folder/found"); then
-        echo "panics: of functions that panic (<) and not (>) these are judged wrongly:" >&2
-        echo "$wrong" >&2
-        exit 1
-    fi
+object=${1:?"usage: $0 main.o"}
+found=$(panicking "$object")
+# Much of what requests do can panic: if nothing of it is found, nothing else would be.
+[ "$(echo "$found" | grep -cE "^[^ ]*($tracer_only)")" -ge 10 ] || {
+    echo "panics: too little is found that may panic: does it read $object well?" >&2
+    exit 1
 }
-
-object=${1:?"usage: $0 main.o | --self-test"}
-if [ "$object" = --self-test ]; then
-    self_test
-    exit 0
-fi
-bad=$(panicking "$object")
+bad=$(echo "$found" | grep -Ev "^[^ ]*($tracer_only)|$callers_count" || true)
 if [ -n "$bad" ]; then
     echo "panics: these run in traced processes and can panic, by way of:" >&2
     echo "$bad" >&2

@@ -4,8 +4,8 @@
 # what is not built yet is left out.
 #
 # Inputs:  build/kmod/nsprobe.ko and kver; build/trouble/trouble.ko; nsprobe,
-#          nsprobe-guest-test and nsprobe-victim-panics as `make userland` builds them, or
-#          those of PROFILE=debug; qemu-test/{init,demo,victims}.
+#          nsprobe-guest-test and nsprobe-victim-panics as the tests have them, or those of
+#          PROFILE=release; qemu-test/{init,demo,victims}.
 # Outputs: build/payload, whose path is printed; in it the file "sources", by which what it was
 #          made of is known again.
 # shellcheck source=scripts/lib.sh
@@ -25,9 +25,7 @@ collect() { # from name
     fi
 }
 
-# Never the newer of two: a test's build with its checks, taken for the program, would be
-# measured.
-programs=build/cargo/x86_64-unknown-linux-gnu/${PROFILE:-release}
+programs=build/cargo/x86_64-unknown-linux-gnu/${PROFILE:-debug}
 
 collect build/kmod/nsprobe.ko nsprobe.ko
 collect build/kmod/kver kver

@@ -1,30 +1,39 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Compiles the guest's victims with the guest's own compiler and C library.
+# Compiles the guest's victims with the guest's own compilers and C library.
 #
-# Inputs:  FOLDER; qemu-test/victims/*.c and *.cc. A line "flags: …" in a
+# Inputs:  FOLDER; qemu-test/victims/*.c, *.cc and *.go. In C and C++ a line "flags: …" in a
 #          file's first comment is given to the compiler after the defaults.
-# Outputs: FOLDER/NAME for each NAME.c. Only what is older than its source, or than the
+# Outputs: FOLDER/NAME for each source. Only what is older than its source, or than the
 #          header, is made again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 folder=$1
 sources=$PROJECT/qemu-test/victims
+cache=$CACHE/go-build
 
-header=$sources/orders.h
-stale=
-for file in "$sources"/*.c; do
-    [ -e "$file" ] || continue
-    program=$folder/$(basename "$file" .c)
-    # shellcheck disable=SC3013 # dash has it, and POSIX since 2024
-    { [ "$program" -nt "$file" ] && [ "$program" -nt "$header" ]; } || stale="$stale $file"
-done
-[ -n "$stale" ] || exit 0
+# What makes each, a line a program.
+commands() {
+    for file in "$sources"/*.c "$sources"/*.cc "$sources"/*.go; do
+        name=$(basename "$file")
+        program=$folder/${name%.*}
+        # shellcheck disable=SC3013 # dash has it, and POSIX since 2024
+        [ "$program" -nt "$file" ] && [ "$program" -nt "$sources/orders.h" ] && continue
+        case $name in
+        *.go) echo "go build -o $program $file" ;;
+        *)
+            compiler=gcc-14
+            [ "${name##*.}" = c ] || compiler=g++-14
+            echo "$compiler -O2 -g -Wall -Wextra -o $program $file $(sed -n '1,10s/^.*flags: *//p' "$file")"
+            ;;
+        esac
+    done
+}
 
+all=$(commands)
+[ -n "$all" ] || exit 0
 sdk=$("$PROJECT/scripts/sdk.sh" root)
-for file in $stale; do
-    flags=$(sed -n '1,10s/^.*flags: *//p' "$file")
-    # shellcheck disable=SC2086 # lists of words
-    "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT" "$PROJECT" gcc-14 -O2 -g -Wall -Wextra \
-        -o "$folder/$(basename "$file" .c)" "$file" $flags
-done
+mkdir -p "$cache"
+echo "$all" | "$PROJECT/scripts/enter.sh" "$sdk/root" "$PROJECT $cache" "$PROJECT" \
+    env GOCACHE="$cache" GOPATH=/tmp/go GO111MODULE=off GOTOOLCHAIN=local GOFLAGS=-trimpath \
+    CGO_ENABLED=0 xargs -d '\n' -n 1 -P "$(nproc)" sh -c

@@ -6,7 +6,6 @@ use crate::sys;
 use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 
 /// The kernel's own types.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -28,11 +27,6 @@ pub(crate) struct Lockdown {
 }
 
 impl Lockdown {
-    /// Whether the kernel was built so that it can.
-    pub(crate) fn can_be() -> bool {
-        Path::new(TYPES).exists()
-    }
-
     /// From now on it is.
     pub(crate) fn begin() -> Lockdown {
         let mut load = [0u64; 15];

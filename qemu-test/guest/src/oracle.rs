@@ -21,10 +21,6 @@ pub(crate) struct Oracle {
     state: State,
     /// How long what a test has ended may take to go.
     pub(crate) going: Duration,
-    /// How long each kind of what is left may take to be undone.
-    pub(crate) undoing: Duration,
-    /// What else counts as trouble in the log.
-    pub(crate) also: Option<&'static str>,
 }
 
 impl Oracle {
@@ -33,8 +29,6 @@ impl Oracle {
             log: end_of_log(),
             state: State::at_begin(),
             going: GOING,
-            undoing: UNDOING,
-            also: None,
         }
     }
 
@@ -53,7 +47,7 @@ impl Oracle {
     /// After a failed test: undoes what it could not undo itself. What cannot be undone, in
     /// words, is no later test's fault.
     pub(crate) fn undo(&mut self) -> Vec<String> {
-        self.state.restore(self.undoing);
+        self.state.restore(UNDOING);
         let left = self.state.differences();
         self.state = State::now();
         self.log = end_of_log();
@@ -70,8 +64,7 @@ impl Oracle {
                     let line = text.lines().next().unwrap_or_default();
                     let line = line.split_once(';').map_or(line, |(_, line)| line);
                     let reason = markers::find(line).map(|marker| marker.reason);
-                    let also = self.also.filter(|part| line.contains(part));
-                    if let Some(reason) = reason.or(also) {
+                    if let Some(reason) = reason {
                         troubles.push(format!("kernel log: {reason}: {line}"));
                     }
                 }

@@ -2,7 +2,6 @@
 //! Runs tests, each in a child process, and prints their verdicts as KTAP.
 
 use crate::oracle::Oracle;
-use crate::queue::Record;
 use crate::tests::Test;
 use crate::{cpu, figures, perf_event, sys};
 use nix::sys::signal::{killpg, Signal};
@@ -18,116 +17,46 @@ pub(crate) const CHILD: &str = "--child";
 /// First argument of a helper process that a test starts.
 pub(crate) const ROLE: &str = "--role";
 
-/// How a child says that its test cannot be run here.
-const SKIPPED: u8 = 4;
-
-/// The payload of the panic with which a test ends early.
-struct Skip(String);
-
-/// Ends the test: it cannot be run here, and why.
-pub(crate) fn skip(reason: &str) -> ! {
-    std::panic::panic_any(Skip(reason.to_string()))
-}
-
 /// Runs one test in this process.
 pub(crate) fn child(name: &str) -> ExitCode {
-    let Some(test) = crate::tests::all()
-        .chain(crate::tests::harness::hidden_tests())
-        .chain(crate::soak::PARTS)
-        .find(|test| test.name == name)
-    else {
+    let all = crate::tests::all().into_iter();
+    let mut all = all.chain(crate::tests::harness::hidden_tests());
+    let Some(test) = all.find(|test| test.name == name) else {
         return ExitCode::from(2);
     };
-    let told = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref::<Skip>().is_none() {
-            told(info);
-        }
-    }));
-    let whole = || {
-        (test.run)();
-        figures::check(name, crate::tests::is_in_parts(name));
-    };
-    match std::panic::catch_unwind(whole) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(payload) => match payload.downcast_ref::<Skip>() {
-            Some(Skip(reason)) => {
-                println!("{reason}");
-                ExitCode::from(SKIPPED)
-            }
-            None => ExitCode::FAILURE,
-        },
-    }
+    // A panic's status is its own.
+    (test.run)();
+    ExitCode::SUCCESS
 }
 
-/// How tests are run.
-#[derive(Default)]
-pub(crate) struct Manner {
-    /// How many there are, where that is known before.
-    pub(crate) planned: Option<usize>,
-    /// For who looks at a few: else only tests that do not pass show what they printed.
-    pub(crate) shows_all: bool,
-    /// Of a guest that takes tests from a queue. Behind a test that did not end a fresh guest
-    /// goes on with it: in this one, who knows what is left.
-    pub(crate) record: Option<Record>,
-    /// How long what a test has left may take to go, and then to be undone, if not as long as
-    /// a busy machine may need.
-    pub(crate) patience: Option<Duration>,
-}
-
-impl Manner {
-    /// Prints a line that must not be lost.
-    fn tell(&mut self, line: &str) {
-        if let Some(record) = &mut self.record {
-            record.line(line);
-        }
-        println!("{line}");
-        // The host shows it live; a pipe that is gone ends the run elsewhere.
-        let _ = std::io::stdout().flush();
-    }
-}
-
-/// Runs all of them; fails when one did.
-pub(crate) fn all(tests: impl Iterator<Item = &'static Test>, mut manner: Manner) -> ExitCode {
-    println!("KTAP version 1");
-    if let Some(count) = manner.planned {
-        println!("1..{count}");
-    }
+/// Runs all of them; fails when one did. Only tests that do not pass show what they printed,
+/// unless all are to.
+pub(crate) fn all(tests: &[&Test], shows_all: bool) -> ExitCode {
+    println!("KTAP version 1\n1..{}", tests.len());
     let _event = perf_event::stays_switched_on();
     let mut oracle = Oracle::new();
-    if let Some(patience) = manner.patience {
-        (oracle.going, oracle.undoing) = (patience, patience);
-    }
     let mut failed = 0;
-    let mut count = 0;
-    for test in tests {
-        count += 1;
-        manner.tell(&format!("# begins: {}", test.name));
-        let ran = judged(test, &mut oracle, manner.shows_all);
-        let hands_over = ran.is_late && manner.record.is_some();
+    for (number, test) in (1..).zip(tests) {
+        tell(&format!("# begins: {}", test.name));
+        let ran = judged(test, &mut oracle, shows_all);
         ran.told.iter().for_each(|line| println!("{line}"));
         if ran.verdict == Verdict::Failed {
             failed += 1;
             // Before the verdict: the host takes what follows it for the next test's.
-            let left = if hands_over {
-                Vec::new()
-            } else {
-                oracle.undo()
-            };
-            left.iter()
-                .for_each(|left| println!("# cannot be undone: {left}"));
+            for left in oracle.undo() {
+                println!("# cannot be undone: {left}");
+            }
         }
-        manner.tell(&ran.verdict.line(count, test.name));
-        if hands_over {
-            println!("# hands over: {}", test.name);
-            break;
-        }
+        tell(&ran.verdict.line(number, test.name));
     }
-    if manner.planned.is_none() {
-        println!("1..{count}");
-    }
-    println!("# {count} tests, {failed} failed");
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// Prints a line that the host sees at once.
+fn tell(line: &str) {
+    println!("{line}");
+    // A pipe that is gone ends the run elsewhere.
+    let _ = std::io::stdout().flush();
 }
 
 /// Runs a test and looks at what it left behind; what is to be printed of it.
@@ -156,20 +85,18 @@ fn judged(test: &Test, oracle: &mut Oracle, shows_all: bool) -> Ran {
 }
 
 /// How a test ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
     Failed,
-    Skipped(String),
 }
 
 impl Verdict {
     /// As KTAP has it.
-    fn line(&self, count: usize, name: &str) -> String {
+    fn line(self, number: usize, name: &str) -> String {
         match self {
-            Verdict::Passed => format!("ok {count} {name}"),
-            Verdict::Skipped(reason) => format!("ok {count} {name} # SKIP {reason}"),
-            Verdict::Failed => format!("not ok {count} {name}"),
+            Verdict::Passed => format!("ok {number} {name}"),
+            Verdict::Failed => format!("not ok {number} {name}"),
         }
     }
 }
@@ -177,8 +104,6 @@ impl Verdict {
 /// What came of one test.
 pub(crate) struct Ran {
     pub(crate) verdict: Verdict,
-    /// It did not end in its time.
-    is_late: bool,
     /// The lines it printed.
     told: Vec<String>,
 }
@@ -220,7 +145,7 @@ pub(crate) fn run(test: &Test) -> Ran {
         });
     }
     drop(sender);
-    let longest = figures::limit(test.limit_s);
+    let longest = figures::limit(test.limit_s());
     let limit = Instant::now() + longest;
     let mut told = VecDeque::new();
     let mut keep = |line| {
@@ -256,9 +181,6 @@ pub(crate) fn run(test: &Test) -> Ran {
     let mut told: Vec<String> = told.into();
     let verdict = match status.map(|status| status.code()) {
         Some(Some(0)) => Verdict::Passed,
-        Some(Some(code)) if code == i32::from(SKIPPED) => {
-            Verdict::Skipped(told.last().cloned().unwrap_or_default())
-        }
         _ => Verdict::Failed,
     };
     match status {
@@ -275,9 +197,5 @@ pub(crate) fn run(test: &Test) -> Ran {
             let _ = child.wait();
         }
     }
-    Ran {
-        verdict,
-        is_late: status.is_none(),
-        told,
-    }
+    Ran { verdict, told }
 }

@@ -40,16 +40,6 @@ impl Witness {
         Witness::of("r", file, &format!("{offset:#x}"))
     }
 
-    /// A probe that counts nothing yet.
-    pub(crate) fn idle(file: &Path, offset: u64) -> Witness {
-        Witness::make("p", file, &format!("{offset:#x}"))
-    }
-
-    /// The event's name, as perf takes it.
-    pub(crate) fn event(&self) -> String {
-        format!("witness:{}", self.name)
-    }
-
     fn of(kind: &str, file: &Path, place: &str) -> Witness {
         let witness = Witness::make(kind, file, place);
         witness.enable(true);

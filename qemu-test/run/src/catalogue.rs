@@ -36,7 +36,7 @@ pub(crate) fn read(payload: &Path) -> Result<Vec<Test>> {
 }
 
 /// `NAME LIMIT TAG,TAG`, a line each; `-` for no tag.
-fn parse(text: &str) -> Result<Vec<Test>> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Test>> {
     let line = |line: &str| {
         let words: Vec<_> = line.split(' ').collect();
         let [name, limit, tags] = words[..] else {

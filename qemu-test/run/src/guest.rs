@@ -36,8 +36,6 @@ pub(crate) struct Guest {
     /// CPUs and memory as QEMU takes them; none: what scripts/qemu.sh gives.
     pub(crate) cpus: Option<u32>,
     pub(crate) memory: Option<String>,
-    /// A folder that several guests share, for what is left to do.
-    pub(crate) queue: Option<PathBuf>,
     /// More words for the kernel's command line.
     pub(crate) append: String,
     /// The run's whole time.
@@ -71,8 +69,6 @@ pub(crate) struct Outcome {
     pub(crate) trouble: Option<String>,
     /// Whether the command was started at all.
     pub(crate) running: bool,
-    /// How often the kernel died of QEMU's own doing before that.
-    pub(crate) died_booting: usize,
 }
 
 /// After kernel trouble the guest may say the rest, for this long.
@@ -95,7 +91,6 @@ impl Guest {
             accel: "tcg".into(),
             cpus: None,
             memory: None,
-            queue: None,
             tsc_khz: 0,
             append: String::new(),
             timeout: Duration::MAX,
@@ -105,12 +100,14 @@ impl Guest {
         }
     }
 
-    /// Whether it has CPUs that run at the same time.
-    pub(crate) fn has_cpus_at_once(&self) -> bool {
-        let smp = env::var("SMP").ok().and_then(|smp| smp.parse().ok());
-        // Two are what scripts/qemu.sh gives.
-        let cpus = self.cpus.or(smp).unwrap_or(2);
-        cpus > 1 && !["icount", "turns"].contains(&self.accel.as_str())
+    /// What it is, for a person.
+    pub(crate) fn in_words(&self) -> String {
+        let cpus = match self.cpus {
+            Some(1) => String::from("1 CPU"),
+            Some(cpus) => format!("{cpus} CPUs"),
+            None => env::var("SMP").map_or_else(|_| "2 CPUs".into(), |smp| format!("{smp} CPUs")),
+        };
+        format!("{cpus}, {}", self.accel)
     }
 
     /// More words for the kernel's command line.
@@ -125,10 +122,7 @@ impl Guest {
             let outcome = self.boot(command, &mut terminal)?;
             let is_last = died_booting + 1 == BOOTS;
             if outcome.running || is_last || !self.died_of_qemu()? {
-                return Ok(Outcome {
-                    died_booting,
-                    ..outcome
-                });
+                return Ok(outcome);
             }
             let console = self.console();
             fs::rename(
@@ -200,14 +194,10 @@ impl Guest {
             root.display()
         ));
         command.args(["-device", "virtio-blk-pci,drive=root"]);
-        let queue = self.queue.as_deref().map(|queue| ("queue", queue, ""));
         for (tag, path, options) in [
             ("payload", self.payload.as_path(), ",readonly=on"),
             ("out", out, ""),
-        ]
-        .into_iter()
-        .chain(queue)
-        {
+        ] {
             command.arg("-virtfs").arg(format!(
                 "local,path={},mount_tag={tag},security_model=none{options}",
                 path.display()
@@ -360,17 +350,6 @@ fn pump(qemu: &mut Child, watch: &mut Watch<'_>, sink: &mut dyn FnMut(&[u8])) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpus_that_take_turns_do_not_run_at_once() {
-        let of = |cpus, accel: &str| {
-            let mut guest = Guest::in_folder(Path::new("/nowhere"));
-            (guest.cpus, guest.accel) = (Some(cpus), accel.into());
-            guest.has_cpus_at_once()
-        };
-        assert!(of(2, "tcg") && of(4, "kvm"));
-        assert!(!of(1, "tcg") && !of(2, "turns") && !of(2, "icount"));
-    }
 
     #[test]
     fn words_for_the_kernel_do_not_run_together() {

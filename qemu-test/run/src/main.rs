@@ -9,21 +9,15 @@ mod carried;
 mod catalogue;
 mod clock;
 mod controls;
-mod ended;
 mod guest;
 mod host;
 mod ktap;
 mod oops;
-mod order;
-mod owed;
 mod plan;
 mod preflight;
 mod report;
 mod results;
-mod shared;
-mod skips;
 mod suite;
-mod times;
 mod trouble;
 
 use std::env;
@@ -65,7 +59,7 @@ struct Options {
     #[arg(long, global = true, default_value = "")]
     append: String,
     /// Seconds until a run that does not end is ended
-    #[arg(long, global = true, default_value_t = 4200)]
+    #[arg(long, global = true, default_value_t = 3600)]
     timeout: u64,
     /// Seconds without any output until a run is ended [default: more than any test may take,
     /// which says nothing before its end]
@@ -93,21 +87,15 @@ enum Verb {
 
 #[derive(Args)]
 struct Selection {
-    /// Runs the test of this name alone
+    /// Runs these tests alone, each in a guest of its kind
+    #[arg(long, value_delimiter = ',', conflicts_with = "shard")]
+    only: Vec<String>,
+    /// Runs the core tests of one guest alone
+    #[arg(long, value_parser = ["a", "b"], conflicts_with_all = ["only", "shard"])]
+    core: Option<String>,
+    /// Runs a shard of the full run's guests (1 to 8)
     #[arg(long)]
-    only: Option<String>,
-    /// Runs the quick tests alone, and none of the boots that check more
-    #[arg(long)]
-    quick: bool,
-    /// Runs the guests of this stage alone: races, sanitized or lockdep
-    #[arg(long, conflicts_with_all = ["only", "quick"])]
-    stage: Option<String>,
-    /// The tests' order [default: one of the commit]
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Guests of one CPU side by side [default: the host's CPUs, at most 4]
-    #[arg(long)]
-    guests: Option<usize>,
+    shard: Option<usize>,
 }
 
 /// The run could not be done (`EX_UNAVAILABLE` of sysexits.h).
@@ -177,7 +165,6 @@ fn prepare(options: &Options) -> Result<Guest> {
         append: format!("{sanitize} {}", options.append),
         cpus: None,
         memory: None,
-        queue: None,
         tsc_khz: clock::tsc_khz(),
         stop: Arc::default(),
         timeout: Duration::from_secs(options.timeout),
@@ -239,8 +226,11 @@ fn run_folder(project: &Path) -> Result<PathBuf> {
 
 fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
     match Plan::new(guest, selection)? {
-        Some(plan) => plan.run(),
-        None => Ok(USAGE),
+        Ok(plan) => suite::run(&plan, guest),
+        Err(error) => {
+            eprintln!("qemu-test: {error:#}");
+            Ok(USAGE)
+        }
     }
 }
 

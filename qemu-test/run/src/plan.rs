@@ -1,244 +1,258 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run of tests consists of, and in which order: controls, stages of guests, and the
-//! host's own parts beside them.
+//! What a run of tests consists of: lanes that run side by side, each of guests one after the
+//! other.
 
 use crate::catalogue::{self, Test};
-use crate::controls::Controls;
 use crate::guest::Guest;
-use crate::host::Parts;
-use crate::preflight;
-use crate::shared::Run;
-use crate::suite::Stage;
-use crate::{output, report, Selection, SANITIZE};
-use anyhow::{Context, Result};
+use crate::{output, preflight, Selection, SANITIZE};
+use anyhow::{bail, Context, Result};
 use std::env;
 use std::ffi::OsStr;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
-/// Most guests side by side, each with 2 GB of memory.
-const GUESTS_MAX: usize = 4;
-
-/// Tags of tests: it needs CPUs that run at the same time; it is about the module and needs
-/// no containers; it is one of those that every commit passes; it is one of those for which
-/// the kernel that checks locks is worth its time; it counts the kernel's memory; it is not
-/// for the guest in which memory is checked.
-pub(crate) const TWO_CPUS: &str = "two-cpus";
-const MODULE: &str = "module";
-const QUICK: &str = "quick";
-const CORE: &str = "core";
-const MEMORY: &str = "memory";
-const STOCK_ONLY: &str = "stock-only";
-
-pub(crate) struct Plan<'a> {
-    guest: &'a Guest,
-    controls: Option<Controls>,
-    stages: Vec<Stage>,
-    /// What is not run, and why: a remark of the run.
-    lacks: Option<&'static str>,
-    host: Parts,
-    /// Guests side by side.
-    guests: usize,
+/// The kinds of guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One CPU and all programs and containers.
+    Plain,
+    /// The same with two CPUs.
+    TwoCpus,
+    /// Two CPUs and little memory, of which the kernel checks each use.
+    Checked,
 }
 
-/// What stages are made of.
-struct Maker<'a> {
-    guest: &'a Guest,
-    tests: &'a [Test],
-    seed: u64,
-    shows_all: bool,
-}
-
-/// Whether a test runs where the kernel checks its memory. Those that count the kernel's memory
-/// do so where nothing but them changes it.
-fn is_sanitized(test: &Test) -> bool {
-    test.has(MODULE) && !test.has(STOCK_ONLY) && !test.has(MEMORY)
-}
-
-impl Maker<'_> {
-    fn stage(&self, prefix: &'static str, guests: usize, cpus: u32, tests: Vec<Test>) -> Stage {
-        Stage {
-            prefix,
-            tests,
-            guests,
-            guest: Guest {
-                cpus: env::var_os("SMP").is_none().then_some(cpus),
-                ..self.guest.clone()
-            },
-            seed: self.seed,
-            shows_all: self.shows_all,
-            script: None,
-        }
-    }
-
-    fn those(&self, is_wanted: impl Fn(&Test) -> bool) -> Vec<Test> {
-        let tests = self.tests.iter().filter(|test| is_wanted(test));
-        tests.cloned().collect()
-    }
-
-    /// The module's tests where the kernel checks memory closely, and has little of it.
-    fn sanitized(&self, guests: usize) -> Stage {
-        let mut stage = self.stage("sanitized.", guests, 4, self.those(is_sanitized));
-        stage.seed = self.seed.wrapping_add(1);
-        stage.guest.append(SANITIZE);
-        let memory = env::var_os("MEMORY").is_none();
-        stage.guest.memory = memory.then(|| String::from("512M"));
-        stage
-    }
-
-    /// Some of the module's tests where the kernel checks locks, contexts and RCU; none when
-    /// that kernel was not made (`make debug-kernel`).
-    fn lockdep(&self, guests: usize) -> Result<Option<Stage>> {
-        let script = self.guest.project.join("scripts/debug-kernel.sh");
-        let words: [&OsStr; 2] = ["lockdep".as_ref(), "cached".as_ref()];
-        let made = output(&script, &words)?;
-        if made.is_empty() {
-            return Ok(None);
-        }
-        let (image, payload) = made.split_once('\n').context("two folders")?;
-        // Another run may make it anew before this stage begins.
-        let payload = preflight::keep(payload.as_ref(), &self.guest.folder.join("lockdep"))?;
-        let tests = self.those(|test| test.has(CORE));
-        let mut stage = self.stage("lockdep.", guests, 2, tests);
-        stage.guest.image = image.into();
-        stage.guest.payload = payload;
-        Ok(Some(stage))
+fn kind(test: &Test) -> Kind {
+    match (test.has("module"), test.has("cpus=2")) {
+        (true, _) => Kind::Checked,
+        (false, true) => Kind::TwoCpus,
+        (false, false) => Kind::Plain,
     }
 }
 
-impl Plan<'_> {
-    /// Prints an error of usage and gives none when there is no such test.
-    pub(crate) fn new<'a>(guest: &'a Guest, selection: &Selection) -> Result<Option<Plan<'a>>> {
+/// One guest with its tests, in their order.
+pub(crate) struct Boot {
+    pub(crate) guest: Guest,
+    pub(crate) tests: Vec<Test>,
+}
+
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// Guests of a lane run one after the other, lanes side by side.
+    pub(crate) lanes: Vec<Vec<Boot>>,
+    /// The host's checks run beside the guests, and guests that go wrong on purpose behind the
+    /// last lane's.
+    pub(crate) is_whole: bool,
+    /// Tests that pass show what they printed.
+    pub(crate) shows_all: bool,
+}
+
+/// Parts of the full run that the runner does; scripts/test-full.sh has all of them.
+const STOCK_SHARDS: usize = 4;
+
+impl Plan {
+    /// What was selected; an error of usage is the inner one.
+    pub(crate) fn new(guest: &Guest, selection: &Selection) -> Result<Result<Plan>> {
         let tests = catalogue::read(&guest.payload)?;
-        let host_cpus = thread::available_parallelism().map_or(1, usize::from);
-        let maker = Maker {
-            guest,
-            tests: &tests,
-            seed: selection.seed.unwrap_or_else(|| seed_of_commit(guest)),
-            shows_all: selection.only.is_some(),
-        };
-        let mut plan = Plan {
-            guest,
-            controls: None,
-            stages: Vec::new(),
-            lacks: None,
-            host: Parts::none(&guest.project, &guest.folder),
-            guests: selection.guests.unwrap_or(host_cpus.min(GUESTS_MAX)).max(1),
-        };
-        match &selection.only {
-            Some(name) => {
-                if let Err(error) = plan.only(&maker, name) {
-                    eprintln!("qemu-test: {error:#}");
-                    return Ok(None);
-                }
-            }
-            None => plan.all(&maker, selection.quick)?,
+        if let Some(shard) = selection.shard {
+            return shard_of(guest, &tests, shard).map(Ok);
         }
-        if let Some(wanted) = &selection.stage {
-            plan.stage_alone(wanted);
-            if plan.stages.is_empty() {
-                eprintln!("qemu-test: no stage is called {wanted}: races, lockdep, sanitized");
-                return Ok(None);
-            }
+        if !selection.only.is_empty() {
+            let chosen: Result<Vec<_>> = selection
+                .only
+                .iter()
+                .map(|name| catalogue::find(&tests, name))
+                .collect();
+            return Ok(chosen.map(|chosen| only(guest, &chosen)));
         }
-        plan.stages.retain(|stage| !stage.tests.is_empty());
-        Ok(Some(plan))
+        Ok(Ok(core(guest, &tests, selection.core.as_deref())))
     }
 
-    /// The one test, control or part of this name.
-    fn only(&mut self, maker: &Maker<'_>, name: &str) -> Result<()> {
-        self.controls = Controls::named(name);
-        self.host.choose(|part| part == name);
-        if self.controls.is_none() && self.host.is_empty() {
-            let test = catalogue::find(maker.tests, name)?;
-            let cpus = if test.has(TWO_CPUS) { 2 } else { 1 };
-            self.stages.push(maker.stage("", 1, cpus, vec![test]));
-        }
-        Ok(())
-    }
-
-    fn all(&mut self, maker: &Maker<'_>, is_quick: bool) -> Result<()> {
-        // For a commit: the module's quick tests. For a merge: all tests but those that run where
-        // memory is checked, a stage of its own; of these, those of `TWO_CPUS` run in both.
-        let is_chosen = |test: &Test| match is_quick {
-            true => test.has(QUICK),
-            false => !is_sanitized(test) || test.has(TWO_CPUS),
-        };
-        let one = maker.those(|test| is_chosen(test) && !test.has(TWO_CPUS));
-        let two = maker.those(|test| is_chosen(test) && test.has(TWO_CPUS));
-        self.stages.push(maker.stage("", self.guests, 1, one));
-        self.stages.push(maker.stage("races.", 1, 2, two));
-        self.host.choose(|part| !is_quick || part == "host.check");
-        if !is_quick {
-            self.controls = Some(Controls::all());
-            // Their CPUs idle two thirds of the time, in which they wait for grace periods.
-            self.stages.push(maker.sanitized(self.guests + 1));
-            let lockdep = maker.lockdep(self.guests)?;
-            if lockdep.is_none() {
-                self.lacks = Some("no lockdep stage: make debug-kernel makes its kernel");
-            }
-            self.stages.extend(lockdep);
-        }
-        Ok(())
-    }
-
-    /// Without all others, the controls and the host's parts.
-    fn stage_alone(&mut self, wanted: &str) {
-        let is_wanted = |stage: &Stage| stage.prefix.trim_end_matches('.') == wanted;
-        self.stages.retain(is_wanted);
-        self.lacks = None;
-        self.host.choose(|_| false);
-        self.controls = None;
-    }
-
-    /// Runs it, and prints the judgement; the exit status.
-    pub(crate) fn run(&self) -> Result<u8> {
-        let run = Run::new();
-        if let Some(controls) = &self.controls {
-            controls.plan(&run);
-        }
-        self.stages.iter().for_each(|stage| run.plan(stage));
-        self.host.plan(&run);
-        if let Some(lacks) = self.lacks {
-            run.results().remark(lacks.into());
-        }
-        println!("KTAP version 1\n1..{}", run.results().planned());
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let host = scope.spawn(|| self.host.run(&run, &stop));
-            let guests = self.run_guests(&run);
-            if guests.is_err() {
-                stop.store(true, Ordering::Relaxed);
-            }
-            match host.join() {
-                Ok(ended) => guests.and(ended),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })?;
-        let results = run.results();
-        report::finish(&self.guest.folder, &results)
-    }
-
-    fn run_guests(&self, run: &Run) -> Result<()> {
-        if let Some(controls) = &self.controls {
-            controls.run(run, self.guest, self.guests)?;
-        }
-        self.stages.iter().try_for_each(|stage| stage.run(run))
+    /// All tests that are to come to a verdict.
+    pub(crate) fn tests(&self) -> impl Iterator<Item = &Test> {
+        self.lanes.iter().flatten().flat_map(|boot| &boot.tests)
     }
 }
 
-/// A number of the commit, so that each has its own order, and the same one again.
-fn seed_of_commit(guest: &Guest) -> u64 {
-    let mut git = Command::new("git");
-    git.arg("-C")
-        .arg(&guest.project)
-        .args(["rev-parse", "HEAD"]);
-    let output = git.stderr(Stdio::null()).output();
-    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
-    let digits = String::from_utf8_lossy(&text)
-        .chars()
-        .take(8)
-        .collect::<String>();
-    u64::from_str_radix(&digits, 16).unwrap_or(1)
+/// The core of one guest, or all of it.
+fn core(guest: &Guest, tests: &[Test], named: Option<&str>) -> Plan {
+    let of = |name: &str, wanted: &[Kind]| {
+        let is_in = |test: &&Test| test.has("core") && wanted.contains(&kind(test));
+        let tests: Vec<_> = tests.iter().filter(is_in).cloned().collect();
+        vec![boot(guest, name, wanted[0], tests)]
+    };
+    let a = || of("a", &[Kind::Plain]);
+    let b = || of("b", &[Kind::Checked, Kind::TwoCpus]);
+    Plan {
+        lanes: match named {
+            Some("a") => vec![a()],
+            Some(_) => vec![b()],
+            None => vec![a(), b()],
+        },
+        is_whole: named.is_none(),
+        shows_all: false,
+    }
+}
+
+/// Tests by name, each in a guest of its kind.
+fn only(guest: &Guest, chosen: &[Test]) -> Plan {
+    let of = |(name, wanted): (&str, Kind)| {
+        let tests: Vec<_> = chosen.iter().filter(|test| kind(test) == wanted).collect();
+        let tests = tests.into_iter().cloned().collect();
+        boot(guest, name, wanted, tests)
+    };
+    let kinds = [
+        ("a", Kind::Plain),
+        ("b", Kind::Checked),
+        ("c", Kind::TwoCpus),
+    ];
+    let boots = kinds.into_iter().map(of);
+    Plan {
+        lanes: vec![boots.filter(|boot| !boot.tests.is_empty()).collect()],
+        is_whole: false,
+        shows_all: true,
+    }
+}
+
+/// A shard of the full run: 1 to 4 what runs on the stock kernel; the module's tests where
+/// memory is checked (5), also preemptible everywhere (6), with lockdep (7) and KASAN (8).
+fn shard_of(guest: &Guest, tests: &[Test], shard: usize) -> Result<Plan> {
+    let mut guest = guest.clone();
+    let (wanted, chosen): (_, Vec<&Test>) = if shard <= STOCK_SHARDS {
+        whole(&mut guest);
+        let stock = tests.iter().filter(|test| kind(test) != Kind::Checked);
+        let mine = stock.skip(shard - 1).step_by(STOCK_SHARDS);
+        (None, mine.collect())
+    } else {
+        match shard {
+            5 => whole(&mut guest),
+            6 => guest.append("preempt=full"),
+            7 => guest = with_kernel(guest, "lockdep")?,
+            8 => guest = with_kernel(guest, "kasan")?,
+            _ => bail!("shard {shard} is not one of guests: make test-full SHARD={shard}/12"),
+        }
+        let has = |test: &&Test| match shard {
+            5 | 6 => !test.has("faults"),
+            _ => !test.has("stock"),
+        };
+        let module = tests.iter().filter(|test| test.has("module"));
+        (Some(Kind::Checked), module.filter(has).collect())
+    };
+    let lane = |number: usize| {
+        let mine = chosen.iter().skip(number).step_by(2);
+        let mine: Vec<_> = mine.map(|test| (*test).clone()).collect();
+        let kinds = [Kind::Plain, Kind::TwoCpus, Kind::Checked];
+        let boots = kinds.into_iter().map(|kind_of| {
+            let tests = mine
+                .iter()
+                .filter(|test| wanted.unwrap_or(kind(test)) == kind_of);
+            let name = format!("{}{}", ["a", "b"][number], kind_of as usize + 1);
+            boot(&guest, &name, kind_of, tests.cloned().collect())
+        });
+        boots.filter(|boot| !boot.tests.is_empty()).collect()
+    };
+    Ok(Plan {
+        lanes: vec![lane(0), lane(1)],
+        is_whole: false,
+        shows_all: false,
+    })
+}
+
+/// Has tests reach their whole figures, for which they have more time (`figures.rs`).
+fn whole(guest: &mut Guest) {
+    guest.append("NSPROBE_WHOLE=1");
+    guest.silence *= 8;
+}
+
+/// The guest with a kernel of scripts/debug-kernel.sh, and the module built for it.
+fn with_kernel(guest: Guest, variant: &str) -> Result<Guest> {
+    let script = guest.project.join("scripts/debug-kernel.sh");
+    let words: [&OsStr; 2] = [variant.as_ref(), "cached".as_ref()];
+    let made = output(&script, &words)?;
+    let (image, payload) = made
+        .split_once('\n')
+        .with_context(|| format!("there is no {variant} kernel: make debug-kernel makes it"))?;
+    Ok(Guest {
+        payload: preflight::keep(payload.as_ref(), &guest.folder.join(variant))?,
+        image: image.into(),
+        ..guest
+    })
+}
+
+fn boot(guest: &Guest, name: &str, kind: Kind, tests: Vec<Test>) -> Boot {
+    let mut guest = Guest {
+        folder: guest.folder.join(name),
+        ..guest.clone()
+    };
+    let (cpus, memory) = match kind {
+        Kind::Plain => (1, None),
+        Kind::TwoCpus => (2, None),
+        Kind::Checked => (2, Some("512M")),
+    };
+    if env::var_os("SMP").is_none() {
+        guest.cpus = Some(cpus);
+    }
+    if env::var_os("MEMORY").is_none() {
+        guest.memory = memory.map(str::to_owned);
+    }
+    if kind == Kind::Checked {
+        guest.append(SANITIZE);
+    }
+    Boot { guest, tests }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn tests() -> Vec<Test> {
+        let text = "a 60 -,core\nb 60 -,core,module,cpus=2\nc 60 -\nd 60 -,cpus=2\n\
+                    e 60 -,module\nf 60 -,module,faults\ng 60 -,core,module,stock\n";
+        catalogue::parse(text).expect("it is a list")
+    }
+
+    /// Of each boot its CPUs and its tests.
+    fn boots(plan: &Plan) -> Vec<(u32, String)> {
+        let of = |boot: &Boot| {
+            let names: Vec<_> = boot.tests.iter().map(|test| test.name.as_str()).collect();
+            (boot.guest.cpus.unwrap_or(0), names.join(""))
+        };
+        plan.lanes.iter().flatten().map(of).collect()
+    }
+
+    fn of(list: &[(u32, &str)]) -> Vec<(u32, String)> {
+        list.iter()
+            .map(|(cpus, names)| (*cpus, (*names).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn each_test_runs_in_a_guest_of_its_kind() {
+        let guest = Guest::in_folder(Path::new("/nowhere"));
+        assert_eq!(
+            boots(&core(&guest, &tests(), None)),
+            of(&[(1, "a"), (2, "bg")])
+        );
+        assert_eq!(boots(&core(&guest, &tests(), Some("b"))), of(&[(2, "bg")]));
+        let two = [tests()[1].clone(), tests()[3].clone()];
+        let plan = only(&guest, &two);
+        assert_eq!(boots(&plan), of(&[(2, "b"), (2, "d")]));
+        assert!(plan.lanes[0][0].guest.append.contains("slab_debug"));
+        assert!(!plan.lanes[0][1].guest.append.contains("slab_debug"));
+    }
+
+    #[test]
+    fn the_shards_have_all_tests_once() {
+        let guest = Guest::in_folder(Path::new("/nowhere"));
+        let mut names: Vec<String> = Vec::new();
+        for shard in 1..=5 {
+            let plan = shard_of(&guest, &tests(), shard).expect("there is one");
+            names.extend(plan.tests().map(|test| test.name.clone()));
+        }
+        names.sort();
+        // f has to have a kernel that fails on purpose.
+        assert_eq!(names.join(""), "abcdeg");
+        shard_of(&guest, &tests(), 9)
+            .err()
+            .expect("a script does it");
+    }
 }

@@ -2,11 +2,7 @@
 //! The end of a run, in words.
 
 use crate::guest::{Guest, Outcome};
-use crate::results::Results;
-use crate::times;
-use anyhow::Result;
 use std::fs;
-use std::path::Path;
 
 /// Lines of the kernel's console that are shown: before the end or the first
 /// trouble, and after the trouble.
@@ -31,44 +27,6 @@ pub(crate) fn problems(guest: &Guest, outcome: &Outcome) {
     eprintln!("qemu-test: all logs: {}", guest.folder.display());
 }
 
-/// Prints the judgement on a test run; its exit status.
-pub(crate) fn finish(folder: &Path, results: &Results) -> Result<u8> {
-    times::write(folder, results.times())?;
-    for line in times::summary(results.times()) {
-        eprintln!("{line}");
-    }
-    let judgement = results.judge();
-    for remark in &judgement.remarks {
-        eprintln!("qemu-test: {remark}");
-    }
-    for problem in &judgement.problems {
-        eprintln!("qemu-test: {problem}");
-    }
-    for (name, why) in &judgement.failed {
-        eprintln!("failed: {name} ({why}); alone again: {}", alone(name));
-    }
-    eprintln!("logs: {}", folder.display());
-    let counts = judgement.counts;
-    println!(
-        "{} passed, {} failed, {} skipped",
-        counts.passed, counts.failed, counts.skipped
-    );
-    Ok(judgement.status())
-}
-
-/// The command that runs a test alone, as its stage does.
-fn alone(name: &str) -> String {
-    match name.split_once('.') {
-        // The test itself says what it needs.
-        Some(("races", test)) => format!("make test ONLY={test}"),
-        Some(("sanitized", test)) => format!(
-            "SMP=4 MEMORY=512M cargo run --release -p nsprobe-qemu-run -- --sanitize test --only {test}"
-        ),
-        Some(("lockdep", _)) => String::from("make test STAGE=lockdep"),
-        _ => format!("make test ONLY={name}"),
-    }
-}
-
 /// The lines around the trouble, or the last ones.
 fn excerpt<'a>(log: &'a str, trouble: Option<&str>) -> Vec<&'a str> {
     let lines: Vec<_> = log.lines().map(str::trim_end).collect();
@@ -82,20 +40,6 @@ fn excerpt<'a>(log: &'a str, trouble: Option<&str>) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_test_is_run_alone_as_in_its_stage() {
-        assert_eq!(alone("a"), "make test ONLY=a");
-        assert_eq!(alone("races.a"), "make test ONLY=a");
-        assert_eq!(alone("lockdep.a"), "make test STAGE=lockdep");
-        // The controls are known by their whole names.
-        assert_eq!(alone("runner.an_oops"), "make test ONLY=runner.an_oops");
-        let sanitized = alone("sanitized.a");
-        assert!(
-            sanitized.ends_with("--sanitize test --only a"),
-            "{sanitized}"
-        );
-    }
 
     #[test]
     fn excerpt_holds_the_cause() {

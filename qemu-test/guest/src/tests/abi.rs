@@ -4,7 +4,6 @@
 
 mod sizes;
 
-use super::tests;
 use crate::binary::{self, Function};
 use crate::module::Module;
 use crate::session::{errno, open_device, probe_at, requests, size, Session, PAGE};
@@ -19,23 +18,6 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use zerocopy::{Immutable, IntoBytes};
-
-use sizes::{
-    bad_addresses_are_refused, each_request_refuses_what_it_does_not_know,
-    each_request_takes_the_sizes_of_the_past_and_the_future,
-};
-
-tests![
-    info_tells_what_the_module_is,
-    each_request_takes_the_sizes_of_the_past_and_the_future: 180,
-    each_request_refuses_what_it_does_not_know,
-    unknown_flags_and_reserved_fields_are_refused,
-    unknown_commands_are_refused,
-    bad_addresses_are_refused,
-    impossible_rings_are_refused,
-    requests_out_of_order_are_refused,
-    a_32_bit_caller_sees_the_same,
-];
 
 /// A session with one probe that nobody hits.
 pub(super) struct Prepared {
@@ -58,6 +40,7 @@ pub(super) fn prepared() -> Prepared {
     }
 }
 
+test! { full, info_tells_what_the_module_is, module }
 fn info_tells_what_the_module_is() {
     let _module = Module::load();
     let session = Session::open();
@@ -104,6 +87,7 @@ fn changed<T: IntoBytes + Immutable>(
     )
 }
 
+test! { core, unknown_flags_and_reserved_fields_are_refused, module }
 fn unknown_flags_and_reserved_fields_are_refused() {
     use std::mem::offset_of;
     let _module = Module::load();
@@ -221,6 +205,7 @@ pub(super) fn refused(prepared: &Prepared, probe: Probe, wanted: i32, reason: Re
     assert_eq!(got, (Some(wanted), Some(reason)), "{probe:?}");
 }
 
+test! { full, unknown_commands_are_refused, module }
 fn unknown_commands_are_refused() {
     let _module = Module::load();
     let session = Session::open();
@@ -248,6 +233,7 @@ fn unknown_commands_are_refused() {
     sys::ioctl(&session, abi::iowr(abi::NR_INFO, 8), &mut info).expect("INFO by its number");
 }
 
+test! { full, impossible_rings_are_refused, module }
 fn impossible_rings_are_refused() {
     let _module = Module::load();
     let mut session = Session::open();
@@ -288,6 +274,7 @@ fn impossible_rings_are_refused() {
     assert_eq!(got, libc::EBUSY);
 }
 
+test! { core, requests_out_of_order_are_refused, module }
 fn requests_out_of_order_are_refused() {
     let _module = Module::load();
     let prepared = prepared();
@@ -316,6 +303,7 @@ fn requests_out_of_order_are_refused() {
         .expect("a failed filter is none");
 }
 
+test! { full, a_32_bit_caller_sees_the_same, module }
 fn a_32_bit_caller_sees_the_same() {
     let _module = Module::load();
     let file = victim::path("caller_32");

@@ -13,7 +13,6 @@
 
 mod programs;
 
-use super::tests;
 use crate::command::{self, Output};
 use crate::debugger::{self, Place, Script, Stop};
 use crate::figures;
@@ -34,14 +33,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
-
-tests![
-    a_debugger_sees_the_same_stacks_of_tools: 290,
-    a_debugger_sees_the_same_stacks_of_interpreters: 290,
-    a_debugger_sees_the_same_stacks_of_servers: 290,
-    a_debugger_sees_the_same_stacks_of_cpp_and_rust: 290,
-    a_debugger_sees_the_same_stacks_of_go: 290,
-];
 
 /// A program of Debian's that ends by itself and does the same each time.
 struct Program {
@@ -100,24 +91,29 @@ const fn least(programs: &[Program]) -> usize {
     sum
 }
 
+test! { core, a_debugger_sees_the_same_stacks_of_tools, seconds = 290 }
 fn a_debugger_sees_the_same_stacks_of_tools() {
     compare(TOOLS);
 }
 
+test! { full, a_debugger_sees_the_same_stacks_of_interpreters, seconds = 290 }
 fn a_debugger_sees_the_same_stacks_of_interpreters() {
     compare(INTERPRETERS);
 }
 
+test! { full, a_debugger_sees_the_same_stacks_of_servers, seconds = 290 }
 fn a_debugger_sees_the_same_stacks_of_servers() {
     // Redis takes the secret of its hashes from there.
     let _same = Mounted::new("/dev/zero", "/dev/urandom");
     compare(SERVERS);
 }
 
+test! { full, a_debugger_sees_the_same_stacks_of_cpp_and_rust, seconds = 290 }
 fn a_debugger_sees_the_same_stacks_of_cpp_and_rust() {
     compare(CPP_AND_RUST);
 }
 
+test! { core, a_debugger_sees_the_same_stacks_of_go, seconds = 290 }
 /// gdb follows frame pointers here, which Go keeps: of its files' own tables, which nsprobe
 /// reads, gdb knows nothing.
 fn a_debugger_sees_the_same_stacks_of_go() {
@@ -218,7 +214,7 @@ const PLACES_AT_ONCE: usize = 1500;
 
 /// One in this number of the instructions is compared.
 fn share() -> usize {
-    figures::parts(8)
+    figures::parts(16)
 }
 
 impl Program {

@@ -4,7 +4,6 @@
 
 use super::abi::{prepared, refused, Prepared};
 use super::capsule::Folder;
-use super::tests;
 use crate::binary;
 use crate::command;
 use crate::module::Module;
@@ -25,18 +24,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
-tests![
-    only_regular_files_can_be_probed,
-    files_in_memory_are_probed,
-    huge_pages_are_refused,
-    secret_memory_is_refused,
-    the_last_byte_of_a_page_is_probed,
-    a_system_call_cannot_be_probed,
-    a_failed_attach_leaves_nothing,
-    detach_knows_its_probes,
-    counters_and_objects_know_their_ids,
-];
-
 /// A program that lies in no file system.
 pub(super) fn in_memory(program: &Path, flags: MFdFlags) -> OwnedFd {
     let fd = memfd_create("program", flags).expect("the kernel has it");
@@ -46,6 +33,7 @@ pub(super) fn in_memory(program: &Path, flags: MFdFlags) -> OwnedFd {
     file.into()
 }
 
+test! { full, files_in_memory_are_probed, module }
 /// Also one that is sealed: a breakpoint changes pages of the processes, not the file.
 fn files_in_memory_are_probed() {
     let _module = Module::load();
@@ -84,18 +72,21 @@ fn carries_no_breakpoint(file: OwnedFd, bytes: u64) {
     assert_eq!(session.info().probes, 1, "that which was prepared");
 }
 
+test! { full, huge_pages_are_refused, module }
 fn huge_pages_are_refused() {
     let _module = Module::load();
     let huge = memfd_create("huge", MFdFlags::MFD_HUGETLB).expect("the kernel has it");
     carries_no_breakpoint(huge, 2 << 20);
 }
 
+test! { full, secret_memory_is_refused, module }
 fn secret_memory_is_refused() {
     let _module = Module::load();
     let secret = sys::secret_memory().expect("the kernel has it");
     carries_no_breakpoint(secret, 4096);
 }
 
+test! { full, the_last_byte_of_a_page_is_probed, module }
 /// Also where the instruction goes on in the next page.
 fn the_last_byte_of_a_page_is_probed() {
     const CALLS: u64 = 200;
@@ -127,6 +118,7 @@ fn the_last_byte_of_a_page_is_probed() {
         .all(|offset| victim.text_is_restored(*offset)));
 }
 
+test! { core, only_regular_files_can_be_probed, module }
 fn only_regular_files_can_be_probed() {
     let _module = Module::load();
     let prepared = prepared();
@@ -253,6 +245,7 @@ fn socket() -> std::os::unix::net::UnixStream {
     std::os::unix::net::UnixStream::pair().expect("a pair").0
 }
 
+test! { core, a_system_call_cannot_be_probed, module }
 /// The kernel would take it, and the first process that comes there would crash.
 fn a_system_call_cannot_be_probed() {
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
@@ -275,6 +268,7 @@ fn a_system_call_cannot_be_probed() {
     assert_eq!(got.stdout, "");
 }
 
+test! { core, a_failed_attach_leaves_nothing, module }
 fn a_failed_attach_leaves_nothing() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -334,6 +328,7 @@ fn a_failed_attach_leaves_nothing() {
     assert_eq!(session.counters(id).hits, 10);
 }
 
+test! { full, detach_knows_its_probes, module }
 fn detach_knows_its_probes() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -365,6 +360,7 @@ fn detach_knows_its_probes() {
     assert!(third > second, "an id was used again");
 }
 
+test! { full, counters_and_objects_know_their_ids, module }
 fn counters_and_objects_know_their_ids() {
     let _module = Module::load();
     let prepared = prepared();

@@ -4,7 +4,6 @@
 
 use super::capsule::Folder;
 use super::stacks::{build_id_of, WITH_CALLER};
-use super::tests;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{Session, PAGE, RING_BYTES};
@@ -15,11 +14,6 @@ use nsprobe_common::record::ObjectRecord;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-
-tests![
-    a_build_id_is_that_of_sound_notes,
-    a_build_id_that_is_not_in_memory_is_left_to_the_reader,
-];
 
 /// The build-id in the files that [`elf_file`] makes.
 const BUILD_ID: [u8; 20] = *b"a build-id of theirs";
@@ -67,6 +61,7 @@ fn seen_on_the_way(file: &str, words: &[&str]) -> (Session, ObjectRecord) {
     (session, *object.expect("the caller is in the file"))
 }
 
+test! { full, a_build_id_is_that_of_sound_notes, module }
 /// Of a file that contradicts itself, or has more program headers than are looked at, there
 /// is none.
 fn a_build_id_is_that_of_sound_notes() {
@@ -88,6 +83,7 @@ fn a_build_id_is_that_of_sound_notes() {
     }
 }
 
+test! { full, a_build_id_that_is_not_in_memory_is_left_to_the_reader, module }
 /// The handler waits for no page. Who reads gets the file, where the build-id is as well.
 fn a_build_id_that_is_not_in_memory_is_left_to_the_reader() {
     let _module = Module::load();

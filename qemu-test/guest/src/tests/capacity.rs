@@ -2,7 +2,6 @@
 //! Promise: what a session may have comes to an end that it reports, and what it has until then is
 //! of use, be it large or small.
 
-use super::tests;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{errno, probe_at, Session, RING_BYTES};
@@ -15,15 +14,9 @@ use nsprobe_common::program::Register;
 use nsprobe_common::record::{Frame, Unmapped};
 use std::collections::HashSet;
 
-tests![
-    rings_of_each_size_go_around_without_a_gap,
-    files_beyond_the_last_object_are_said_to_be: 120,
-    programs_beyond_the_last_are_refused,
-    tables_beyond_the_last_are_refused,
-];
-
 const FUNCTION: &str = "begins_with_push";
 
+test! { full, rings_of_each_size_go_around_without_a_gap, module }
 /// Records of two lengths and more, so that they meet the end of a ring in many ways.
 fn rings_of_each_size_go_around_without_a_gap() {
     const TIMES_AROUND: u64 = 3;
@@ -81,6 +74,7 @@ fn object_of(frame: &Frame) -> Option<u32> {
     }
 }
 
+test! { full, files_beyond_the_last_object_are_said_to_be, module, seconds = 120 }
 /// Hits are recorded all the same, and stacks go on behind a frame whose file has no object.
 fn files_beyond_the_last_object_are_said_to_be() {
     const MORE: u64 = 100;
@@ -120,6 +114,7 @@ fn files_beyond_the_last_object_are_said_to_be() {
     assert_eq!(last.identity.pid, victim.pid());
 }
 
+test! { full, programs_beyond_the_last_are_refused, module }
 fn programs_beyond_the_last_are_refused() {
     let _module = Module::load();
     let mut victim = Victim::caller(FUNCTION);
@@ -141,6 +136,7 @@ fn programs_beyond_the_last_are_refused() {
     assert_eq!(fields, [Some(&u64::from(abi::PROGRAMS_MAX)); 3]);
 }
 
+test! { full, tables_beyond_the_last_are_refused, module }
 fn tables_beyond_the_last_are_refused() {
     let _module = Module::load();
     let mut victim = Victim::caller(FUNCTION);

@@ -4,9 +4,8 @@
 
 pub(super) mod endings;
 
-use super::tests;
 use crate::command::{self, nsprobe, output, Output, Running};
-use crate::container::{Container, Root};
+use crate::container::Container;
 use crate::figures;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -18,16 +17,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-tests![
-    a_capsule_prints_what_a_trace_prints: 120,
-    every_recorded_hit_is_in_the_capsule: 120,
-    a_removed_container_is_printed_where_its_files_are_not: 180,
-    a_real_program_is_reported_on_another_machine: 180,
-    names_are_added_by_their_build_ids: 120,
-    a_capsule_goes_through_a_pipe: 120,
-    a_capsule_without_tasks_has_its_hits_alone,
-];
 
 /// A folder of a test's own, removed with the value.
 pub(super) struct Folder(PathBuf);
@@ -121,6 +110,7 @@ fn without_times(line: &str) -> &str {
     rest.rsplit_once(" (").map_or(rest, |(rest, _)| rest)
 }
 
+test! { core, a_capsule_prints_what_a_trace_prints, seconds = 120 }
 fn a_capsule_prints_what_a_trace_prints() {
     let _module = Module::load();
     let folder = Folder::new("same");
@@ -188,8 +178,9 @@ fn a_capsule_prints_what_a_trace_prints() {
     assert_eq!(info(&capsule).1, 0);
 }
 
+test! { full, every_recorded_hit_is_in_the_capsule, seconds = 120 }
 fn every_recorded_hit_is_in_the_capsule() {
-    let calls = 100_000 / figures::parts(4) as u64;
+    let calls = 100_000 / figures::parts(8) as u64;
     let _module = Module::load();
     let folder = Folder::new("count");
     let program = path("exit_soon");
@@ -238,51 +229,7 @@ fn elsewhere(folder: &Folder, capsule: &str, words: &[&str]) -> Output {
     output(command.stdin(Stdio::null()))
 }
 
-fn a_removed_container_is_printed_where_its_files_are_not() {
-    const PROGRAM: &str = "/usr/local/bin/served";
-    let folder = Folder::new("removed");
-    let capsule = folder.path("served.nsprobe");
-    let module = Module::load();
-    let root = Root::with("served", PROGRAM);
-    let container = Container::over("served", &root.folder, &[PROGRAM]);
-    let spec = format!("{PROGRAM}:real_function");
-    let words = [
-        "record", "-o", &capsule, "-c", "served", "--stack", "-n", "5", "-t", "30",
-    ];
-    let got = output(nsprobe(&words).arg(&spec)).succeeded();
-    println!("{}", got.stderr);
-    container.remove().expect("nobody holds it");
-    drop(root);
-    drop(module);
-    let got = elsewhere(&folder, &capsule, &["script", "--json"]).succeeded();
-    let lines = lines(&got.stdout);
-    let hits = hits(&lines);
-    assert_eq!(hits.len(), 5, "{}", got.stdout);
-    for hit in hits {
-        let stack = hit["stack"].as_array().expect("a stack");
-        let name = |frame: &Value| frame["functions"][0]["name"].as_str().map(str::to_owned);
-        let names: Vec<String> = stack
-            .iter()
-            .map(|frame| name(frame).expect("a name"))
-            .collect();
-        assert_eq!(
-            names[..3],
-            ["real_function", "real_caller", "main"],
-            "{hit}"
-        );
-        assert_eq!(hit["stack_end"], "outermost", "{hit}");
-        assert_eq!(
-            (hit["binary"].as_str(), number(&hit["container_pid"])),
-            (Some(PROGRAM), 1)
-        );
-    }
-    let text = elsewhere(&folder, &capsule, &["info"]).succeeded();
-    println!("{}", text.stdout);
-    for part in ["container served", "orderly", PROGRAM] {
-        assert!(text.stdout.contains(part), "no {part:?}");
-    }
-}
-
+test! { core, a_real_program_is_reported_on_another_machine, seconds = 180 }
 fn a_real_program_is_reported_on_another_machine() {
     let folder = Folder::new("redis");
     let capsule = folder.path("web.nsprobe");
@@ -337,6 +284,7 @@ fn count_of(line: &str) -> u64 {
     number.unwrap_or_else(|| panic!("no number: {line}"))
 }
 
+test! { full, names_are_added_by_their_build_ids, seconds = 120 }
 fn names_are_added_by_their_build_ids() {
     let module = Module::load();
     let folder = Folder::new("names");
@@ -399,6 +347,7 @@ fn names_are_added_by_their_build_ids() {
     assert_eq!(stacks(&without), wanted);
 }
 
+test! { full, a_capsule_goes_through_a_pipe, seconds = 120 }
 fn a_capsule_goes_through_a_pipe() {
     let _module = Module::load();
     let folder = Folder::new("pipe");
@@ -433,6 +382,7 @@ fn a_capsule_goes_through_a_pipe() {
     command::run(&words).refused(&["-o FILE"]);
 }
 
+test! { full, a_capsule_without_tasks_has_its_hits_alone }
 fn a_capsule_without_tasks_has_its_hits_alone() {
     let _module = Module::load();
     let folder = Folder::new("no-tasks");

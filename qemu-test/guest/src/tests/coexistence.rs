@@ -2,7 +2,6 @@
 //! Promise: other tracers at the same instruction see what they would without us, in
 //! whatever order all come and go, and the program does not notice.
 
-use super::tests;
 use crate::command::Running;
 use crate::module::Module;
 use crate::oracle::SOON;
@@ -17,13 +16,6 @@ use nsprobe_common::abi::{self, Probe};
 use std::io::Read;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-
-tests![
-    four_tracers_come_and_go_in_every_order: 120,
-    a_debugger_at_the_same_instruction_does_no_harm: 120,
-    bpftrace_at_the_same_instruction_counts_the_same: 240,
-    every_kind_of_tracer_at_one_instruction_counts_the_same: 150,
-];
 
 const FUNCTION: &str = "begins_with_push";
 
@@ -78,41 +70,6 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
         all = longer.collect();
     }
     all
-}
-
-fn four_tracers_come_and_go_in_every_order() {
-    let _module = Module::load();
-    let mut victim = Victim::caller(FUNCTION);
-    let offset = victim.function(FUNCTION).offset;
-    let mut called = 0;
-    let all = orders(4);
-    assert_eq!(all.len(), 24);
-    for (index, leaving) in all.iter().enumerate() {
-        // They come in another order than they go.
-        let coming = &all[(index * 7 + 3) % all.len()];
-        let mut parties: Vec<Option<Party>> = (0..4).map(|_| None).collect();
-        let mut wanted = [0; 4];
-        let mut check = |parties: &[Option<Party>]| {
-            called += 10;
-            assert_eq!(victim.call(10), called);
-            for (party, wanted) in parties.iter().zip(&mut wanted) {
-                if let Some(party) = party {
-                    *wanted += 10;
-                    assert_eq!(party.hits(), *wanted, "{coming:?} {leaving:?}");
-                }
-            }
-        };
-        let file = Victim::caller(FUNCTION);
-        for kind in coming {
-            parties[*kind] = Some(Party::new(*kind, &file));
-            check(&parties);
-        }
-        for kind in leaving {
-            parties[*kind] = None;
-            check(&parties);
-        }
-    }
-    assert!(victim.text_is_restored(offset));
 }
 
 /// gdb with a breakpoint that never stops.
@@ -172,6 +129,7 @@ impl Debugger {
     }
 }
 
+test! { full, a_debugger_at_the_same_instruction_does_no_harm, seconds = 120 }
 /// The kernel gives a hit to its own probes when there are some; else to gdb.
 fn a_debugger_at_the_same_instruction_does_no_harm() {
     let _module = Module::load();
@@ -225,6 +183,7 @@ fn a_debugger_at_the_same_instruction_does_no_harm() {
     }
 }
 
+test! { core, every_kind_of_tracer_at_one_instruction_counts_the_same, seconds = 150 }
 /// All at once, and a debugger: of the kernel's own each counts every call, in any order.
 fn every_kind_of_tracer_at_one_instruction_counts_the_same() {
     const KINDS: usize = 5;
@@ -254,6 +213,7 @@ fn every_kind_of_tracer_at_one_instruction_counts_the_same() {
     assert!(victim.text_is_restored(place));
 }
 
+test! { full, bpftrace_at_the_same_instruction_counts_the_same, seconds = 240 }
 fn bpftrace_at_the_same_instruction_counts_the_same() {
     let _module = Module::load();
     let mut called = 0;

@@ -2,7 +2,8 @@
 //! Promise: every hit is accounted for, as one of `abi::Counters::ends`, and the kernel's own
 //! counter agrees.
 
-use super::tests;
+use crate::figures;
+use crate::lab::Lab;
 use crate::module::Module;
 use crate::processes::code_of;
 use crate::records::Records;
@@ -16,67 +17,50 @@ use std::collections::{HashMap, HashSet};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-tests![
-    two_hundred_thousand_hits_are_those_of_the_kernel: 120,
-    a_stopped_reader_loses_exactly_what_is_counted,
-    many_threads_on_all_cpus_are_counted_exactly,
-    the_counters_balance_while_hits_go_on: 120,
-    the_sequence_has_a_gap_for_every_lost_hit,
-    announcements_without_room_are_no_lost_hits,
-    processes_that_end_at_once_are_counted,
-    threads_and_children_that_end_at_once_are_counted,
-    two_sessions_do_not_disturb_each_other,
-    only_the_wanted_process_is_recorded,
-    the_tracer_itself_is_left_out_unless_wanted,
-    the_optimised_probe_records_the_same,
-];
-
+test! { core, two_hundred_thousand_hits_are_those_of_the_kernel, module, seconds = 120 }
 fn two_hundred_thousand_hits_are_those_of_the_kernel() {
-    const CALLS: u64 = 200_000;
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    let witness = Witness::new(victim.file(), function.offset);
-    let session = Session::with_rings(RING_BYTES);
-    let id = session.probe(victim.file(), &function, 0);
+    let calls = 200_000 / figures::parts(10) as u64;
+    let lab = Lab::new();
+    let mut victim = lab.caller("begins_with_push");
+    let session = lab.session(RING_BYTES);
+    let id = session.probe(&victim, 0);
     let rings = session.rings();
     let mut records = Records::default();
-    victim.begin(CALLS);
-    while session.counters(id).hits < CALLS {
+    victim.begin(calls);
+    while session.counters(id).hits < calls {
         records.drain(&rings);
     }
-    assert_eq!(victim.finish(), CALLS);
+    assert_eq!(victim.finish(), calls);
     records.drain(&rings);
     let counters = session.counters(id);
     println!("{counters:?}");
-    assert_eq!(counters.hits, CALLS);
-    assert_eq!(witness.hits(), CALLS);
-    assert_eq!(counters.recorded + counters.lost_full, CALLS);
+    assert_eq!(counters.hits, calls);
+    assert_eq!(victim.kernel_hits(), calls);
+    assert_eq!(counters.recorded + counters.lost_full, calls);
     assert_eq!(counters.filtered, 0);
     assert_eq!(records.hits.len() as u64, counters.recorded);
     let on_cpus: u64 = (0..session.made.rings)
         .map(|cpu| session.counters_on(id, cpu).expect("a CPU").hits)
         .sum();
-    assert_eq!(on_cpus, CALLS);
+    assert_eq!(on_cpus, calls);
     let first = &records.hits[0].0;
     assert_eq!((first.pid, first.ns_pid), (victim.pid(), victim.pid()));
     assert_eq!(first.comm[..13], *b"call_in_loop\0");
 }
 
+test! { core, a_stopped_reader_loses_exactly_what_is_counted, module }
 fn a_stopped_reader_loses_exactly_what_is_counted() {
-    const CALLS: u64 = 50_000;
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    let witness = Witness::new(victim.file(), function.offset);
-    let session = Session::with_rings(4096);
-    let id = session.probe(victim.file(), &function, 0);
+    const CALLS: u64 = 5_000;
+    let lab = Lab::new();
+    let mut victim = lab.caller("begins_with_push");
+    let session = lab.session(4096);
+    let id = session.probe(&victim, 0);
     let rings = session.rings();
     victim.call(CALLS);
     let full = session.counters(id);
     println!("{full:?}");
     assert_eq!(full.hits, CALLS);
-    assert_eq!(witness.hits(), CALLS);
+    assert_eq!(victim.kernel_hits(), CALLS);
     assert!(full.lost_full > CALLS / 2, "{full:?}");
     let mut records = Records::default();
     records.drain(&rings);
@@ -109,20 +93,20 @@ fn a_stopped_reader_loses_exactly_what_is_counted() {
     }
 }
 
+test! { core, many_threads_on_all_cpus_are_counted_exactly, module, cpus = 2 }
 fn many_threads_on_all_cpus_are_counted_exactly() {
-    let (threads, calls) = (64u64, 1000u64);
-    let _module = Module::load();
+    let (threads, calls) = (64u64, 200u64);
+    let lab = Lab::new();
     let arguments = [threads.to_string(), calls.to_string()];
-    let mut victim = Victim::start("many_threads", &[&arguments[0], &arguments[1]]);
-    let function = victim.function("in_thread");
-    let witness = Witness::new(victim.file(), function.offset);
-    let session = Session::with_rings(1 << 23);
-    let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
+    let arguments = [arguments[0].as_str(), &arguments[1]];
+    let mut victim = lab.victim("many_threads", &arguments, "in_thread");
+    let session = lab.session(1 << 23);
+    let id = session.probe(&victim, abi::PROBE_STACK);
     assert_eq!(victim.call(0), threads * calls);
     let counters = session.counters(id);
     println!("{counters:?}");
     assert_eq!(counters.hits, threads * calls);
-    assert_eq!(witness.hits(), threads * calls);
+    assert_eq!(victim.kernel_hits(), threads * calls);
     let records = Records::of(&session);
     assert_eq!(records.hits.len() as u64, counters.recorded);
     assert_eq!(counters.lost_full, 0);
@@ -139,6 +123,7 @@ fn many_threads_on_all_cpus_are_counted_exactly() {
     assert_sequences(&records, id, 0);
 }
 
+test! { core, the_counters_balance_while_hits_go_on, module, cpus = 2, seconds = 120 }
 /// At any moment the hits are those that are accounted for and those that are being handled,
 /// of which each thread has one at most.
 fn the_counters_balance_while_hits_go_on() {
@@ -196,6 +181,7 @@ fn assert_sequences(records: &Records, id: u32, gaps: u64) {
     assert_eq!(seen.values().map(missing).sum::<u64>(), gaps);
 }
 
+test! { full, the_sequence_has_a_gap_for_every_lost_hit, module }
 fn the_sequence_has_a_gap_for_every_lost_hit() {
     let _module = Module::load();
     // And with us the victim.
@@ -224,6 +210,7 @@ fn the_sequence_has_a_gap_for_every_lost_hit() {
     assert_eq!(records.lost_count(), counters.lost_full);
 }
 
+test! { full, announcements_without_room_are_no_lost_hits, module }
 /// What a ring says it lost are hits, also where the files of their stacks are announced.
 fn announcements_without_room_are_no_lost_hits() {
     const CALLS: u64 = 200;
@@ -249,6 +236,7 @@ fn announcements_without_room_are_no_lost_hits() {
     assert!(records.objects.is_empty(), "{:?}", records.objects);
 }
 
+test! { full, processes_that_end_at_once_are_counted, module }
 fn processes_that_end_at_once_are_counted() {
     let _module = Module::load();
     let file = victim::path("exit_soon");
@@ -270,6 +258,7 @@ fn processes_that_end_at_once_are_counted() {
     assert_eq!(pids.len() as u64, PROCESSES);
 }
 
+test! { full, threads_and_children_that_end_at_once_are_counted, module }
 /// Also where a child runs in its parent's memory; of each the call and its return.
 fn threads_and_children_that_end_at_once_are_counted() {
     const EACH: u64 = 300;
@@ -299,6 +288,7 @@ fn threads_and_children_that_end_at_once_are_counted() {
     assert_eq!(tasks.len() as u64, 2 * EACH);
 }
 
+test! { full, two_sessions_do_not_disturb_each_other, module }
 fn two_sessions_do_not_disturb_each_other() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -330,18 +320,17 @@ fn two_sessions_do_not_disturb_each_other() {
     assert!(victim.text_is_restored(function.offset));
 }
 
+test! { core, only_the_wanted_process_is_recorded, module }
 fn only_the_wanted_process_is_recorded() {
-    let _module = Module::load();
-    let mut wanted = Victim::caller("begins_with_push");
-    let mut other = Victim::caller("begins_with_push");
-    let function = wanted.function("begins_with_push");
-    let witness = Witness::new(wanted.file(), function.offset);
-    let session = Session::with_rings(RING_BYTES);
+    let lab = Lab::new();
+    let mut wanted = lab.caller("begins_with_push");
+    let mut other = lab.caller("begins_with_push");
+    let session = lab.session(RING_BYTES);
     session.only(&[wanted.pid()]).expect("it lives");
-    let id = session.probe(wanted.file(), &function, 0);
+    let id = session.probe(&wanted, 0);
     wanted.call(100);
     other.call(1000);
-    assert_eq!(witness.hits(), 1100);
+    assert_eq!(wanted.kernel_hits(), 1100);
     let counters = session.counters(id);
     println!("{counters:?}");
     assert_eq!(counters.recorded, 100);
@@ -350,14 +339,15 @@ fn only_the_wanted_process_is_recorded() {
     assert_eq!(counters.filtered, counters.hits - 100);
     let records = Records::of(&session);
     assert!(records.hits.iter().all(|(hit, _)| hit.pid == wanted.pid()));
-    drop(witness);
+    wanted.alone();
+    other.alone();
     let before = session.counters(id).hits;
     other.call(1000);
     assert_eq!(session.counters(id).hits, before, "the other still traps");
-    assert!(other.text_is_restored(function.offset));
+    assert!(other.text_is_restored());
     // Another process of the same number is not the one that was meant.
     let number = wanted.pid();
-    drop(wanted);
+    wanted.end();
     let mut next = of_number(number);
     next.call(10);
     assert_eq!(session.counters(id).recorded, 100);
@@ -382,6 +372,7 @@ pub(super) extern "C" fn called_by_the_tracer(n: u64) -> u64 {
     std::hint::black_box(n) + 1
 }
 
+test! { full, the_tracer_itself_is_left_out_unless_wanted, module }
 fn the_tracer_itself_is_left_out_unless_wanted() {
     let _module = Module::load();
     let this = std::env::current_exe().expect("/proc is mounted");
@@ -413,21 +404,19 @@ pub(super) fn place_of(address: u64) -> u64 {
     code.offset + address - code.addresses.start
 }
 
+test! { core, the_optimised_probe_records_the_same, module }
 /// The kernel replaces a probe on a ten-byte nop by a call after its first
 /// hit: another way in, the same record.
 fn the_optimised_probe_records_the_same() {
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_nop10");
-    let function = victim.function("begins_with_nop10");
-    let witness = Witness::new(victim.file(), function.offset);
-    let session = Session::with_rings(1 << 22);
-    let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
-    let id = session.probe(victim.file(), &function, flags);
+    let lab = Lab::new();
+    let mut victim = lab.caller("begins_with_nop10");
+    let session = lab.session(1 << 22);
+    let id = session.probe(&victim, abi::PROBE_STACK | abi::PROBE_AT_ENTRY);
     victim.call(10_000);
-    let changed = victim.changed_bytes(function.offset, 10);
+    let changed = victim.changed_bytes(victim.function.offset, 10);
     assert!(changed > 1, "it is no call: {changed} bytes changed");
     assert_eq!(session.counters(id).recorded, 10_000);
-    assert_eq!(witness.hits(), 10_000);
+    assert_eq!(victim.kernel_hits(), 10_000);
     let records = Records::of(&session);
     let (first, first_frames) = &records.hits[0];
     let key = |hit: &Hit| (hit.words, hit.stack_end, hit.pid, hit.comm);
@@ -437,10 +426,9 @@ fn the_optimised_probe_records_the_same() {
     }
     assert_eq!(
         first_frames[0],
-        crate::tests::stacks::place(1, function.offset)
+        crate::tests::stacks::place(1, victim.function.offset)
     );
-    drop(witness);
     drop(session);
-    assert!(victim.nop10_is_restored(function.offset));
+    victim.alone();
     victim.call(10);
 }

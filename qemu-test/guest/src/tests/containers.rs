@@ -2,15 +2,14 @@
 //! Promise: what is said of a container comes from that container, goes for
 //! that container only, and does not hold it.
 
-use super::tests;
 use crate::binary;
 use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{pid_namespace, Container, Root};
+use crate::lab::Lab;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
-use crate::processes::{code_of, has_ended, Killed};
+use crate::processes::code_of;
 use crate::records::Records;
-use crate::runtimes::Machine;
 use crate::session::{size, Session, RING_BYTES};
 use crate::sys;
 use crate::victim;
@@ -21,20 +20,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
-
-tests![
-    names_come_from_the_container_beside_a_decoy: 120,
-    a_namespace_that_cannot_be_joined_is_an_error: 120,
-    a_container_is_removable_right_after_and_while_another_is_traced: 120,
-    a_filter_on_one_of_two_containers_of_one_file_records_only_that_one: 120,
-    a_container_that_ends_ends_the_trace: 120,
-    a_container_that_has_ended_is_told: 120,
-    a_program_of_debian_in_a_container_is_named: 120,
-    processes_that_start_later_in_a_container_count: 120,
-    a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace: 120,
-];
 
 /// Where the container has `served` and the host `served_on_host`.
 const PROGRAM: &str = "/usr/local/bin/served";
@@ -73,6 +59,7 @@ fn without_decoy(output: Output) -> Output {
 
 const TRACE: [&str; 6] = ["trace", "-c", "served", "--stack", "--timeout", "30"];
 
+test! { core, names_come_from_the_container_beside_a_decoy, seconds = 120 }
 fn names_come_from_the_container_beside_a_decoy() {
     let _module = Module::load();
     let _decoy = Decoy::new();
@@ -119,6 +106,7 @@ fn names_come_from_the_container_beside_a_decoy() {
     assert!(listed.lines().any(|line| line.contains("real_caller")));
 }
 
+test! { core, a_namespace_that_cannot_be_joined_is_an_error, seconds = 120 }
 /// In a user namespace, with seccomp or a broken kernel `setns` fails; then
 /// the host's file of that name is the worst of all answers.
 fn a_namespace_that_cannot_be_joined_is_an_error() {
@@ -164,6 +152,7 @@ pub(super) fn overlays() -> usize {
         .count()
 }
 
+test! { core, a_container_is_removable_right_after_and_while_another_is_traced, seconds = 120 }
 fn a_container_is_removable_right_after_and_while_another_is_traced() {
     let _module = Module::load();
     let root = served();
@@ -226,6 +215,7 @@ pub(super) fn wait_for_code(pid: u32, program: &str) {
     assert!(is_there, "{pid} does not run {program}");
 }
 
+test! { core, a_filter_on_one_of_two_containers_of_one_file_records_only_that_one, seconds = 120 }
 fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let _module = Module::load();
     let root = served();
@@ -303,55 +293,13 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     assert_eq!(pids.collect::<Vec<_>>(), vec![Value::from(second_pid); 20]);
 }
 
-fn a_container_that_ends_ends_the_trace() {
-    let _module = Module::load();
-    let root = served();
-    let container = Container::over("served", &root.folder, &[PROGRAM]);
-    let spec = format!("{PROGRAM}:real_function");
-    let mut running = Running::start(&["trace", "-c", "served", "--timeout", "300", &spec]);
-    running.wait_for("real_function", SOON);
-    let started = Instant::now();
-    container.remove().expect("it is removable");
-    let pid = running.pid();
-    let ended = within(SOON, || has_ended(pid));
-    assert!(ended, "the trace goes on without its container");
-    let (code, errors) = running.interrupt();
-    println!("{code:?} after {:?}: {errors}", started.elapsed());
-    assert_eq!(code, Some(0));
-}
-
-fn a_container_that_has_ended_is_told() {
-    let _module = Module::load();
-    let root = served();
-    let container = Container::over("served", &root.folder, &[PROGRAM]);
-    let space = pid_namespace(container.pid()).to_string();
-    container.stop();
-    let spec = format!("{PROGRAM}:real_function");
-    let got = command::run(&["trace", "-c", "served", &spec]);
-    got.refused(&["served", "is not running"]);
-    let got = command::run(&["trace", "-c", &space, &spec]);
-    got.refused(&[&space]);
-    let status = command::run(&["status", "--json"]).succeeded();
-    assert!(status.stdout.contains("\"sessions\":[]"), "{status:#?}");
-}
-
+test! { core, a_program_of_debian_in_a_container_is_named, seconds = 120 }
 fn a_program_of_debian_in_a_container_is_named() {
-    let _module = Module::load();
-    let container = Container::redis("web");
+    let lab = Lab::new();
+    let container = lab.redis("web");
     let spec = "/usr/bin/redis-server:setCommand";
-    let words = [
-        "trace",
-        "-c",
-        "web",
-        "--stack",
-        "--count",
-        "3",
-        "--timeout",
-        "300",
-        spec,
-    ];
-    let mut running = Running::start(&words);
-    running.attached(1);
+    let words = ["trace", "-c", "web", "--stack", "--count", "3", spec];
+    let mut running = lab.tracing(1, &words);
     container.set(3000);
     let line = running.wait_for("redis-server:setCommand", SOON);
     assert!(line.contains("/1 "), "no pid of the container's: {line}");
@@ -363,53 +311,10 @@ fn a_program_of_debian_in_a_container_is_named() {
     assert_eq!(running.ended().code, 0);
     // By soname, in the process's own libc.
     let pid = container.pid().to_string();
-    let words = [
-        "trace",
-        "-p",
-        &pid,
-        "--count",
-        "2",
-        "--timeout",
-        "300",
-        "libc.so.6:read",
-    ];
-    let mut running = Running::start(&words);
-    running.attached(1);
+    let words = ["trace", "-p", &pid, "--count", "2", "libc.so.6:read"];
+    let mut running = lab.tracing(1, &words);
     container.set(3000);
     running.wait_for("libc.so.6:", SOON);
-}
-
-fn processes_that_start_later_in_a_container_count() {
-    let _module = Module::load();
-    let root = served();
-    let container = Container::over("served", &root.folder, &[PROGRAM]);
-    let inum = pid_namespace(container.pid());
-    let session = Session::with_rings(RING_BYTES);
-    let mut filter = Filter {
-        size: size::<Filter>(),
-        flags: abi::FILTER_PIDNS,
-        pidns_pid: container.pid(),
-        pidns_inum: inum,
-        ..Filter::default()
-    };
-    session.filter(&mut filter).expect("its namespace");
-    let lower = root.folder.join(PROGRAM.trim_start_matches('/'));
-    let function = binary::function(&lower, "real_function");
-    session.probe(&lower, &function, 0);
-    // Of the same file on the host: it is not in the container.
-    let _outside = Killed(Command::new(&lower).spawn().expect("it runs"));
-    let inside = Command::new("podman")
-        .args(["exec", "served", PROGRAM])
-        .spawn();
-    let _inside = Killed(inside.expect("podman"));
-    let mut records = Records::default();
-    let rings = session.rings();
-    let both = within(SOON, || {
-        records.drain(&rings);
-        records.hits.iter().any(|(hit, _)| hit.ns_pid > 1)
-    });
-    assert!(both, "the later process is not recorded");
-    assert!(records.hits.iter().all(|(hit, _)| hit.pidns_inum == inum));
 }
 
 /// The process called `comm` that lives in another pid namespace than ours.
@@ -423,40 +328,4 @@ pub(super) fn process_elsewhere(comm: &str) -> Option<u32> {
             name.trim_end() == comm
         })
         .find(|&pid| pid_namespace(pid) != here)
-}
-
-fn a_machine_of_systemd_nspawn_is_traced_by_its_pid_namespace() {
-    let _module = Module::load();
-    let _decoy = Decoy::new();
-    let root = served();
-    let machine = Machine::start(&root.folder, None, PROGRAM);
-    let mut found = None;
-    let runs = within(SOON, || {
-        found = process_elsewhere("served");
-        found.is_some()
-    });
-    assert!(runs, "the machine does not start");
-    let pid = found.expect("just found");
-    let inum = pid_namespace(pid).to_string();
-    let spec = format!("{PROGRAM}:real_function");
-    let words = [
-        "trace",
-        "-c",
-        &inum,
-        "--stack",
-        "--count",
-        "3",
-        "--timeout",
-        "30",
-        &spec,
-    ];
-    let output = without_decoy(command::run(&words).succeeded());
-    println!("{}", output.stdout);
-    assert!(output.stdout.contains("real_caller"), "{}", output.stdout);
-    assert!(
-        output.stdout.contains(&format!("{pid}/2")),
-        "{}",
-        output.stdout
-    );
-    drop(machine);
 }

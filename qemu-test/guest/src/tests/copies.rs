@@ -2,7 +2,6 @@
 //! Promise: a call of a function is one hit, in whichever copy of the function it is, and
 //! however many pieces of it the call goes through.
 
-use super::tests;
 use crate::binary;
 use crate::command::{self, Output};
 use crate::module::Module;
@@ -10,11 +9,6 @@ use crate::victim;
 use crate::witness::Witness;
 use serde_json::Value;
 use std::path::PathBuf;
-
-tests![
-    a_call_that_goes_on_in_a_cold_part_is_one_hit,
-    copies_that_replace_a_function_count_under_its_name,
-];
 
 const CALLS: u64 = 300;
 const QUOTA: &str = "_ZN4shop11check_quotaEl";
@@ -62,6 +56,7 @@ fn hits(objects: &[Value]) -> u64 {
     summary["hits"].as_u64().expect("a number")
 }
 
+test! { full, a_call_that_goes_on_in_a_cold_part_is_one_hit }
 fn a_call_that_goes_on_in_a_cold_part_is_one_hit() {
     let _module = Module::load();
     assert_eq!(names(QUOTA), [QUOTA, &format!("{QUOTA}.cold")]);
@@ -114,6 +109,7 @@ fn a_call_that_goes_on_in_a_cold_part_is_one_hit() {
     command::run(&["hist", &piece, "--", "/bin/true"]).refused(&["only a whole function returns"]);
 }
 
+test! { full, copies_that_replace_a_function_count_under_its_name }
 fn copies_that_replace_a_function_count_under_its_name() {
     let _module = Module::load();
     let copies = names("scaled");

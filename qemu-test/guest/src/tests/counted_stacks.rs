@@ -2,7 +2,6 @@
 //! Promise: stacks that are counted are as whole as those that are printed: the first ones
 //! through a file, and those in the swap, too.
 
-use super::tests;
 use crate::command::{self, Running};
 use crate::fresh::Fresh;
 use crate::module::Module;
@@ -14,12 +13,6 @@ use nix::libc;
 use nsprobe_common::abi;
 use serde_json::Value;
 use std::time::Duration;
-
-tests![
-    counted_stacks_of_fresh_containers_are_whole: 120,
-    counted_stacks_in_the_swap_are_whole: 180,
-    spans_and_counts_have_no_stacks_that_come_later,
-];
 
 /// The stacks of the total's lines with their counts, and the summary.
 fn rows<'a>(lines: impl Iterator<Item = &'a str>) -> (Vec<(Stack, u64)>, Value) {
@@ -41,6 +34,7 @@ fn number(summary: &Value, name: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{name}: {summary}"))
 }
 
+test! { core, counted_stacks_of_fresh_containers_are_whole, seconds = 120 }
 fn counted_stacks_of_fresh_containers_are_whole() {
     const PROGRAMS: u64 = 20;
     let _module = Module::load();
@@ -84,6 +78,7 @@ fn counted_stacks_of_fresh_containers_are_whole() {
     );
 }
 
+test! { full, counted_stacks_in_the_swap_are_whole, seconds = 180 }
 fn counted_stacks_in_the_swap_are_whole() {
     const CALLS: u64 = 100;
     let _module = Module::load();
@@ -109,6 +104,7 @@ fn counted_stacks_in_the_swap_are_whole() {
     );
 }
 
+test! { full, spans_and_counts_have_no_stacks_that_come_later }
 fn spans_and_counts_have_no_stacks_that_come_later() {
     let _module = Module::load();
     let victim = Victim::caller("begins_with_push");

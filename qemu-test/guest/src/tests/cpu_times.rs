@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: how long a container ran is what the kernel's own account says of it.
 
-use super::tests;
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -12,13 +11,6 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
 use std::time::Duration;
-
-tests![
-    containers_ran_as_long_as_their_groups: 120,
-    a_task_that_never_gives_up_its_cpu_is_counted: 60,
-    a_task_that_is_moved_while_it_runs_is_counted_by_group,
-    time_without_a_row_is_told,
-];
 
 /// A session that keeps times, without any rings' records.
 fn keeping(rows: u32) -> TaskSession {
@@ -186,6 +178,7 @@ impl Shares {
     }
 }
 
+test! { full, containers_ran_as_long_as_their_groups, module, seconds = 120 }
 fn containers_ran_as_long_as_their_groups() {
     let _module = Module::load();
     let session = keeping(1024);
@@ -242,6 +235,7 @@ fn containers_ran_as_long_as_their_groups() {
     }
 }
 
+test! { full, a_task_that_never_gives_up_its_cpu_is_counted, module, cpus = 2 }
 fn a_task_that_never_gives_up_its_cpu_is_counted() {
     let _module = Module::load();
     let hog = Container::new("nsprobe-hog", "taskset -pc 1 1 >/dev/null", ":");
@@ -253,6 +247,7 @@ fn a_task_that_never_gives_up_its_cpu_is_counted() {
     assert!(ran > 1.0, "it has hardly run: {ran} s");
 }
 
+test! { full, a_task_that_is_moved_while_it_runs_is_counted_by_group, module, cpus = 2 }
 /// It is moved as it runs, with no switch in between at which it could be counted.
 fn a_task_that_is_moved_while_it_runs_is_counted_by_group() {
     const STAY: Duration = Duration::from_secs(1);
@@ -274,6 +269,7 @@ fn a_task_that_is_moved_while_it_runs_is_counted_by_group() {
     assert!(ran > 0.2, "one has hardly run: {ran} s");
 }
 
+test! { full, time_without_a_row_is_told, module }
 fn time_without_a_row_is_told() {
     let _module = Module::load();
     let session = keeping(1);

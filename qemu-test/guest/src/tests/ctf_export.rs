@@ -3,7 +3,6 @@
 //! of containers is built from it alone.
 
 use super::capsule::{info, number, path, Folder};
-use super::tests;
 use crate::command::{self, output, Running};
 use crate::module::Module;
 use crate::tasks::Kept;
@@ -12,11 +11,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
-
-tests![
-    the_tree_of_containers_is_built_from_a_trace: 300,
-    a_trace_without_room_leaves_nothing: 120,
-];
 
 /// What babeltrace2's Python bindings make of a trace.
 const READER: &str = include_str!("ctf.py");
@@ -105,6 +99,7 @@ fn tasks_of(info: &Value) -> BTreeSet<Vec<u64>> {
         .collect()
 }
 
+test! { core, the_tree_of_containers_is_built_from_a_trace, seconds = 300 }
 fn the_tree_of_containers_is_built_from_a_trace() {
     let module = Module::load();
     let folder = Folder::new("ctf");
@@ -185,6 +180,7 @@ fn depth(read: &Value, inum: u64) -> usize {
     outwards.count()
 }
 
+test! { full, a_trace_without_room_leaves_nothing, seconds = 120 }
 fn a_trace_without_room_leaves_nothing() {
     let module = Module::load();
     let folder = Folder::new("ctf-room");

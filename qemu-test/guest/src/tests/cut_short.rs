@@ -2,7 +2,6 @@
 //! Promise: a task that is killed in the midst of a probed instruction, and one that is refused
 //! while it is made, are counted as what they did.
 
-use super::tests;
 use crate::binary;
 use crate::group::Group;
 use crate::module::Module;
@@ -13,17 +12,13 @@ use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
 use std::fs;
 
-tests![
-    who_is_killed_in_the_probed_instruction_was_there_once,
-    a_fork_bomb_at_its_limit_is_counted,
-];
-
 /// Whether a task waits for a page that never comes.
 fn waits_for_a_page(pid: u32) -> bool {
     let at = fs::read_to_string(format!("/proc/{pid}/wchan"));
     at.is_ok_and(|at| at == "handle_userfault")
 }
 
+test! { full, who_is_killed_in_the_probed_instruction_was_there_once, module }
 /// As a control group without memory does to it: the kill comes while the instruction faults.
 /// Every other time its probes go before it does.
 fn who_is_killed_in_the_probed_instruction_was_there_once() {
@@ -61,6 +56,7 @@ fn who_is_killed_in_the_probed_instruction_was_there_once() {
     assert_eq!(witness.hits(), ROUNDS);
 }
 
+test! { full, a_fork_bomb_at_its_limit_is_counted, module }
 /// Of a process that is refused, the memory is a copy with breakpoints already.
 fn a_fork_bomb_at_its_limit_is_counted() {
     const LIMIT: u64 = 40;

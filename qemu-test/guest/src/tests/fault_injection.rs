@@ -5,7 +5,6 @@
 
 mod faults;
 
-use super::tests;
 use crate::container::pid_namespace;
 use crate::growth::assert_no_growth;
 use crate::module::Module;
@@ -31,20 +30,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use zerocopy::{FromBytes, IntoBytes};
 
-tests![
-    an_answer_that_cannot_be_written_changes_nothing,
-    an_open_that_fails_leaves_nothing: 300,
-    what_is_made_is_made_or_not: 300,
-    what_is_asked_is_answered_or_not: 300,
-    records_are_read_or_stay: 120,
-    files_are_handed_out_or_stay: 300,
-    probes_are_attached_or_not: 600,
-    tasks_are_recorded_or_not: 300,
-    sessions_end_whatever_fails: 300,
-    breakpoints_are_put_in_or_taken_out: 600,
-    what_fails_costs_no_memory: 600,
-];
-
 /// A request, as an answer that is not looked at.
 fn ask<T: FromBytes + IntoBytes>(session: &Session, command: u32, mut request: T) -> io::Result<T> {
     sys::ioctl(session, command, &mut request).map(|_| request)
@@ -55,6 +40,7 @@ fn buffer(bytes: usize) -> Vec<u8> {
     vec![1; bytes]
 }
 
+test! { full, an_answer_that_cannot_be_written_changes_nothing }
 /// A request in memory that cannot be written: what was made for it, or taken, is as before,
 /// and the next one gets it. Descriptors were left behind, and rings that nobody could map.
 fn an_answer_that_cannot_be_written_changes_nothing() {
@@ -110,6 +96,7 @@ fn an_answer_that_cannot_be_written_changes_nothing() {
     }
 }
 
+test! { full, an_open_that_fails_leaves_nothing, module, needs = FaultInjection, seconds = 300 }
 fn an_open_that_fails_leaves_nothing() {
     let watch = Watch::new();
     watch.each("open", 6, || (), |()| open_device(), drop);
@@ -168,6 +155,7 @@ fn one_row(file: &File) -> Unwind {
     }
 }
 
+test! { full, what_is_made_is_made_or_not, module, needs = FaultInjection, seconds = 300 }
 fn what_is_made_is_made_or_not() {
     let watch = Watch::new();
     let rings = |session: &mut Session| session.setup(4096, 0);
@@ -206,6 +194,7 @@ fn what_is_made_is_made_or_not() {
     watch.each("UNWIND, drop", 2, given, drops, drop);
 }
 
+test! { full, what_is_asked_is_answered_or_not, module, needs = FaultInjection, seconds = 300 }
 fn what_is_asked_is_answered_or_not() {
     let watch = Watch::new();
     let info = |session: &mut Session| {
@@ -286,6 +275,7 @@ fn what_is_asked_is_answered_or_not() {
     watch.each("FILE", 2, Session::open, identity, drop);
 }
 
+test! { full, records_are_read_or_stay, module, needs = FaultInjection, seconds = 120 }
 /// Records that were not handed out are still there.
 fn records_are_read_or_stay() {
     const HITS: u64 = 20;
@@ -325,6 +315,7 @@ fn records_are_read_or_stay() {
     watch.each("read", 4, made, read, all);
 }
 
+test! { full, files_are_handed_out_or_stay, module, needs = FaultInjection, seconds = 300 }
 /// A file that could not be handed out stays for the next who asks.
 fn files_are_handed_out_or_stay() {
     let watch = Watch::new();
@@ -423,6 +414,7 @@ impl Attached {
     }
 }
 
+test! { full, probes_are_attached_or_not, module, needs = FaultInjection, seconds = 600 }
 fn probes_are_attached_or_not() {
     let watch = Watch::new();
     let none = || Attached::none_yet(&watch);
@@ -478,6 +470,7 @@ const TASKS: Tasks = Tasks {
     reserved: 0,
 };
 
+test! { full, tasks_are_recorded_or_not, module, needs = FaultInjection, seconds = 300 }
 fn tasks_are_recorded_or_not() {
     let watch = Watch::new();
     let none = || watch.session();
@@ -536,6 +529,7 @@ fn with_all(watch: &Watch) -> Session {
     state.session
 }
 
+test! { full, sessions_end_whatever_fails, module, needs = FaultInjection, seconds = 300 }
 /// The end of a session does not fail, whatever does.
 fn sessions_end_whatever_fails() {
     let watch = Watch::new();
@@ -547,6 +541,7 @@ fn sessions_end_whatever_fails() {
     watch.each("close", 0, made, close, drop);
 }
 
+test! { full, breakpoints_are_put_in_or_taken_out, module, needs = FaultInjection, seconds = 600 }
 /// The kernel cannot put a breakpoint in, half-way: all that were put in are taken out.
 fn breakpoints_are_put_in_or_taken_out() {
     let watch = Watch::new();
@@ -593,6 +588,7 @@ fn watch_text(watch: &Watch, others: &[Victim], after: &str) {
     assert!(is_restored, "{after}: a breakpoint is there");
 }
 
+test! { full, what_fails_costs_no_memory, module, needs = FaultInjection, seconds = 600 }
 /// A page for each of some hundred failures would show.
 fn what_fails_costs_no_memory() {
     let watch = Watch::new();

@@ -2,7 +2,6 @@
 //! Promise: programs fetch what was there, decide which hits count, and do
 //! nothing else; returns know their calls.
 
-use super::tests;
 use crate::binary::Function;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -20,24 +19,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 use zerocopy::IntoBytes;
-
-tests![
-    arguments_are_fetched_and_required,
-    a_narrow_argument_is_required_by_its_own_bits,
-    comparisons_are_those_of_numbers,
-    what_is_not_there_is_absent_and_undecided,
-    a_page_that_never_comes_holds_up_no_handler,
-    memory_is_fetched,
-    a_string_in_front_of_nothing_is_fetched_whole,
-    a_return_knows_its_call,
-    a_return_knows_its_time_without_a_program_at_its_entry,
-    a_return_is_of_the_place_that_its_entry_is_of,
-    a_return_alone_knows_no_entry,
-    nested_calls_return_in_order,
-    a_call_that_others_took_the_place_of_has_no_values,
-    flawed_programs_are_refused_by_step,
-    probes_with_wrong_programs_are_refused,
-];
 
 /// A session on a victim's function with these programs; the probe's id.
 fn probed(
@@ -62,6 +43,7 @@ fn probed(
     (session, id)
 }
 
+test! { full, arguments_are_fetched_and_required, module }
 fn arguments_are_fetched_and_required() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -95,86 +77,7 @@ fn arguments_are_fetched_and_required() {
     assert_eq!(arguments, (10..100).collect::<Vec<u64>>());
 }
 
-/// The bits of a register above a narrow argument are not its own.
-fn a_narrow_argument_is_required_by_its_own_bits() {
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    // Argument 1 counts from 0: `if (u8)arg1 < 10`, and `if (s8)arg1 < -118`.
-    let cases = [
-        (Operation::ZeroExtend, Operation::Below, 10),
-        (Operation::SignExtend, Operation::Less, -118i64 as u64),
-    ];
-    for (extend, compare, limit) in cases {
-        let steps = [
-            register(0, Register::Rdi),
-            step(extend, 1, 0, 0, 0, 8),
-            constant(2, limit),
-            step(compare, 3, 1, 2, 0, 0),
-            step(Operation::Require, 0, 3, 0, 0, 0),
-            field(0),
-        ];
-        let (session, _) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
-        victim.call(600);
-        let records = Records::of(&session);
-        let mut arguments: Vec<u64> = records.details.iter().map(|(_, all)| all[1]).collect();
-        arguments.sort_unstable();
-        let is_wanted = |argument: &u64| match extend {
-            Operation::ZeroExtend => argument % 256 < 10,
-            _ => (128..138).contains(&(argument % 256)),
-        };
-        let wanted = (0..600).filter(is_wanted);
-        assert_eq!(arguments, wanted.collect::<Vec<u64>>());
-    }
-}
-
-/// As the program runs: a comparison that is only recorded is no requirement that is looked at
-/// before.
-fn comparisons_are_those_of_numbers() {
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    // Argument 1 counts from 0, slot 1 from -5, both against 5.
-    let mut steps = vec![
-        register(0, Register::Rdi),
-        field(0),
-        constant(2, 5),
-        constant(3, 10),
-        step(Operation::Subtract, 1, 0, 3, 0, 0),
-        step(Operation::Add, 1, 1, 2, 0, 0),
-    ];
-    for (operation, a) in [
-        (Operation::Equal, 0),
-        (Operation::Below, 0),
-        (Operation::BelowOrEqual, 0),
-        (Operation::Below, 1),
-        (Operation::Less, 1),
-        (Operation::LessOrEqual, 1),
-        (Operation::IsZero, 1),
-    ] {
-        steps.extend([step(operation, 4, a, 2, 0, 0), field(4)]);
-    }
-    let (session, _) = probed(&victim, &function, abi::PROBE_ENTRY, [&steps, &[]]);
-    victim.call(20);
-    let records = Records::of(&session);
-    assert_eq!(records.details.len(), 20);
-    for (_, fields) in &records.details {
-        let number = fields[1];
-        let shifted = number as i64 - 5;
-        let wanted = [
-            number == 5,
-            number < 5,
-            number <= 5,
-            // Without a sign what is negative is great.
-            (0..5).contains(&shifted),
-            shifted < 5,
-            shifted <= 5,
-            shifted == 0,
-        ];
-        assert_eq!(fields[2..], wanted.map(u64::from), "{number}");
-    }
-}
-
+test! { core, what_is_not_there_is_absent_and_undecided, module }
 fn what_is_not_there_is_absent_and_undecided() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_endbr64");
@@ -204,6 +107,7 @@ fn what_is_not_there_is_absent_and_undecided() {
     assert_eq!((counters.rejected, counters.undecided), (20, 20));
 }
 
+test! { core, a_page_that_never_comes_holds_up_no_handler, module }
 /// The instruction waits for the page for ever, and so would a handler that fetched it.
 fn a_page_that_never_comes_holds_up_no_handler() {
     let _module = Module::load();
@@ -240,6 +144,7 @@ fn address_of(victim: &Victim, function: &Function) -> u64 {
     addresses.next().expect("its file is mapped")
 }
 
+test! { full, memory_is_fetched, module }
 fn memory_is_fetched() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -271,6 +176,7 @@ fn memory_is_fetched() {
     }
 }
 
+test! { full, a_string_in_front_of_nothing_is_fetched_whole, module }
 /// The last thing on a stack is the path of its program, with a word of zeroes behind it
 /// (`create_init_stack_vma` of mm/vma_exec.c).
 fn a_string_in_front_of_nothing_is_fetched_whole() {
@@ -316,6 +222,7 @@ const KEEP_ARGUMENT: [Step; 2] = [
     },
 ];
 
+test! { core, a_return_knows_its_call, module }
 fn a_return_knows_its_call() {
     let _module = Module::load();
     for name in [
@@ -366,6 +273,7 @@ fn a_return_knows_its_call() {
     }
 }
 
+test! { full, a_return_knows_its_time_without_a_program_at_its_entry, module }
 /// The entry is recorded, too, and keeps nothing but its time.
 fn a_return_knows_its_time_without_a_program_at_its_entry() {
     let _module = Module::load();
@@ -396,6 +304,7 @@ fn a_return_knows_its_time_without_a_program_at_its_entry() {
     assert!(sum <= longest, "{sum} of {longest} ns");
 }
 
+test! { full, a_return_is_of_the_place_that_its_entry_is_of, module }
 /// Also where the breakpoint is behind the place that is reported.
 fn a_return_is_of_the_place_that_its_entry_is_of() {
     let _module = Module::load();
@@ -426,6 +335,7 @@ fn a_return_is_of_the_place_that_its_entry_is_of() {
     assert_eq!(records.details.len(), 12);
 }
 
+test! { full, a_return_alone_knows_no_entry, module }
 fn a_return_alone_knows_no_entry() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -446,6 +356,7 @@ fn a_return_alone_knows_no_entry() {
     victim.call(5);
 }
 
+test! { full, nested_calls_return_in_order, module }
 /// Each return is that of the newest call that has not returned, and knows how long ago that
 /// one's entry was.
 fn nested_calls_return_in_order() {
@@ -485,6 +396,7 @@ fn nested_calls_return_in_order() {
     assert_eq!((under_way.len(), deepest), (0, 2));
 }
 
+test! { full, a_call_that_others_took_the_place_of_has_no_values, module }
 /// This number of calls under way is remembered with what their entries kept; one more takes
 /// the place of the oldest.
 fn a_call_that_others_took_the_place_of_has_no_values() {
@@ -528,6 +440,7 @@ fn a_call_that_others_took_the_place_of_has_no_values() {
     }
 }
 
+test! { full, flawed_programs_are_refused_by_step, module }
 fn flawed_programs_are_refused_by_step() {
     let _module = Module::load();
     let session = Session::with_rings(RING_BYTES);
@@ -561,6 +474,7 @@ fn flawed_programs_are_refused_by_step() {
     assert_eq!(errno(refused, "a wild address"), libc::EFAULT);
 }
 
+test! { full, probes_with_wrong_programs_are_refused, module }
 fn probes_with_wrong_programs_are_refused() {
     let _module = Module::load();
     let victim = Victim::caller("begins_with_push");

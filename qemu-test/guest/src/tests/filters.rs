@@ -2,7 +2,6 @@
 //! Promise: who is traced is who was asked for, from the moment on when the request
 //! returns; who is left out carries no breakpoint where that can be known.
 
-use super::tests;
 use crate::command::Running;
 use crate::container::pid_namespace;
 use crate::group::Group;
@@ -17,20 +16,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-
-tests![
-    listed_threads_alone_are_traced,
-    returns_of_listed_threads_alone_are_traced,
-    children_are_followed,
-    children_of_a_thread_are_followed,
-    more_threads_than_ever_fit_are_followed: 180,
-    users_and_names_are_picked_at_the_hit,
-    one_control_group_pays_for_its_probe,
-    who_moves_between_groups_is_seen_to,
-    a_filter_is_changed_while_probes_are_hit,
-    wrong_filters_change_nothing,
-    options_of_the_program_let_in_who_is_meant,
-];
 
 fn family() -> Victim {
     Victim::start("family", &[])
@@ -69,6 +54,7 @@ fn second_thread(victim: &Victim) -> u32 {
     ids.find(|id| *id != victim.pid()).expect("two threads")
 }
 
+test! { core, listed_threads_alone_are_traced }
 fn listed_threads_alone_are_traced() {
     let _module = Module::load();
     let (mut victim, mut other) = (family(), family());
@@ -92,6 +78,7 @@ fn listed_threads_alone_are_traced() {
     assert_eq!(counters.filtered, counters.hits - 8);
 }
 
+test! { full, returns_of_listed_threads_alone_are_traced }
 /// The filter was not asked at the entry of a call whose return alone is wanted.
 fn returns_of_listed_threads_alone_are_traced() {
     let _module = Module::load();
@@ -118,6 +105,7 @@ fn returns_of_listed_threads_alone_are_traced() {
     assert!(counters.filtered >= 5, "{counters:?}");
 }
 
+test! { core, children_are_followed }
 fn children_are_followed() {
     let _module = Module::load();
     let (mut victim, mut other) = (family(), family());
@@ -159,6 +147,7 @@ fn missed(session: &Session) -> u64 {
         .unwrap_or_else(|| panic!("{fdinfo}"))
 }
 
+test! { full, more_threads_than_ever_fit_are_followed, seconds = 180 }
 /// One after the other: those that have ended make room.
 fn more_threads_than_ever_fit_are_followed() {
     // `ENTRIES_MAX` of kmod/sys/pid_set.rs, and those for which it does not look again at once.
@@ -184,6 +173,7 @@ fn more_threads_than_ever_fit_are_followed() {
     assert_eq!(missed(&session), 0);
 }
 
+test! { full, children_of_a_thread_are_followed }
 fn children_of_a_thread_are_followed() {
     let _module = Module::load();
     let mut victim = family();
@@ -211,6 +201,7 @@ fn children_of_a_thread_are_followed() {
     }
 }
 
+test! { core, users_and_names_are_picked_at_the_hit }
 fn users_and_names_are_picked_at_the_hit() {
     let _module = Module::load();
     let file = victim::path("call_in_loop");
@@ -265,6 +256,7 @@ fn start_in(group: &Group) -> Victim {
     Victim::start_command(group.command(&file).arg("begins_with_push"), &file)
 }
 
+test! { core, one_control_group_pays_for_its_probe }
 fn one_control_group_pays_for_its_probe() {
     let _module = Module::load();
     let wanted = Group::new("nsprobe-wanted");
@@ -298,6 +290,7 @@ fn one_control_group_pays_for_its_probe() {
     }
 }
 
+test! { full, who_moves_between_groups_is_seen_to }
 fn who_moves_between_groups_is_seen_to() {
     let _module = Module::load();
     let (wanted, beside) = (Group::new("nsprobe-in"), Group::new("nsprobe-out"));
@@ -327,6 +320,7 @@ fn call_often(victim: &mut Victim) -> Option<u64> {
     (0..2_000).map(|_| victim.call(100)).last()
 }
 
+test! { core, a_filter_is_changed_while_probes_are_hit, module, cpus = 2 }
 fn a_filter_is_changed_while_probes_are_hit() {
     let _module = Module::load();
     let mut victims = [
@@ -379,6 +373,7 @@ fn a_filter_is_changed_while_probes_are_hit() {
     assert!(victims.iter().all(|victim| victim.text_is_restored(place)));
 }
 
+test! { full, wrong_filters_change_nothing }
 fn wrong_filters_change_nothing() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -519,6 +514,7 @@ fn printed(words: &[&str], calls: impl FnOnce()) -> Vec<(u32, u32)> {
         .collect()
 }
 
+test! { full, options_of_the_program_let_in_who_is_meant }
 /// Who is let in by each option, beside others of the same file.
 fn options_of_the_program_let_in_who_is_meant() {
     let _module = Module::load();

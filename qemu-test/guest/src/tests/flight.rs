@@ -2,7 +2,6 @@
 //! Promise: a flight recorder holds the newest hits without a gap, up to the one that
 //! ended it, and every other one is counted.
 
-use super::tests;
 use crate::command;
 use crate::module::Module;
 use crate::records::Records;
@@ -14,16 +13,6 @@ use nsprobe_common::abi::{self, Freeze, Probe, Refusal};
 use nsprobe_common::record::Frame;
 use serde_json::Value;
 use std::io::Read;
-
-tests![
-    the_newest_hits_are_there_without_a_gap,
-    a_trigger_ends_the_record_with_its_own_hit,
-    writers_on_all_cpus_leave_whole_records,
-    a_record_begins_anew,
-    read_is_busy_until_the_end_of_the_record,
-    only_rings_that_overwrite_are_frozen,
-    a_user_has_the_calls_before_a_trigger,
-];
 
 /// What a FREEZE with these flags says.
 fn freeze(session: &Session, flags: u32) -> Result<bool, std::io::Error> {
@@ -73,6 +62,7 @@ fn check_newest(session: &Session, id: u32, records: &Records) {
     }
 }
 
+test! { full, the_newest_hits_are_there_without_a_gap }
 fn the_newest_hits_are_there_without_a_gap() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -99,6 +89,7 @@ fn the_newest_hits_are_there_without_a_gap() {
     assert_eq!(Records::of(&session).hits.len(), 0);
 }
 
+test! { full, a_trigger_ends_the_record_with_its_own_hit }
 fn a_trigger_ends_the_record_with_its_own_hit() {
     let _module = Module::load();
     sys::run_on(1);
@@ -132,6 +123,7 @@ fn a_trigger_ends_the_record_with_its_own_hit() {
     assert_eq!(before, Some(2_999));
 }
 
+test! { full, writers_on_all_cpus_leave_whole_records, cpus = 2 }
 fn writers_on_all_cpus_leave_whole_records() {
     let (threads, calls) = (16u64, 2_000u64);
     let _module = Module::load();
@@ -170,6 +162,7 @@ fn writers_on_all_cpus_leave_whole_records() {
     }
 }
 
+test! { full, a_record_begins_anew }
 fn a_record_begins_anew() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -190,6 +183,7 @@ fn a_record_begins_anew() {
     check_newest(&session, id, &Records::of(&session));
 }
 
+test! { full, read_is_busy_until_the_end_of_the_record }
 fn read_is_busy_until_the_end_of_the_record() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -211,6 +205,7 @@ fn read_is_busy_until_the_end_of_the_record() {
     check_newest(&session, id, &records);
 }
 
+test! { full, only_rings_that_overwrite_are_frozen }
 fn only_rings_that_overwrite_are_frozen() {
     let _module = Module::load();
     let victim = Victim::caller("begins_with_push");
@@ -235,6 +230,7 @@ fn only_rings_that_overwrite_are_frozen() {
     }
 }
 
+test! { core, a_user_has_the_calls_before_a_trigger }
 fn a_user_has_the_calls_before_a_trigger() {
     let _module = Module::load();
     let path = victim::path("call_in_loop");

@@ -2,7 +2,6 @@
 //! Promise: with --follow, containers that start while a trace runs are traced as those
 //! that ran before, and no others.
 
-use super::tests;
 use crate::command::{self, Running, FILE};
 use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
@@ -13,13 +12,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-tests![
-    files_of_later_containers_are_found_by_path_and_build_id: 170,
-    later_containers_of_a_name_are_counted_and_no_others: 170,
-    calls_in_later_containers_are_timed: 170,
-    following_nobody_is_refused,
-];
 
 const PROGRAM: &str = "/usr/local/bin/served";
 const LIMIT: Duration = Duration::from_secs(90);
@@ -46,6 +38,7 @@ fn of(container: &Container) -> String {
     format!("\"pid_namespace\":{}", pid_namespace(container.pid()))
 }
 
+test! { full, files_of_later_containers_are_found_by_path_and_build_id, seconds = 170 }
 fn files_of_later_containers_are_found_by_path_and_build_id() {
     let _module = Module::load();
     let _on_host = OnHost::new();
@@ -113,6 +106,7 @@ impl Drop for Notes {
     }
 }
 
+test! { core, later_containers_of_a_name_are_counted_and_no_others, seconds = 170 }
 fn later_containers_of_a_name_are_counted_and_no_others() {
     let _module = Module::load();
     let root = Root::with("served", PROGRAM);
@@ -183,6 +177,7 @@ fn hits_of(running: &Running) -> Vec<u64> {
         .collect()
 }
 
+test! { full, calls_in_later_containers_are_timed, seconds = 170 }
 fn calls_in_later_containers_are_timed() {
     let _module = Module::load();
     let copy = Root::called("copy", "served", PROGRAM);
@@ -233,6 +228,7 @@ fn calls_in_later_containers_are_timed() {
     drop(first);
 }
 
+test! { full, following_nobody_is_refused }
 fn following_nobody_is_refused() {
     let _module = Module::load();
     let spec = format!("{PROGRAM}:real_function");

@@ -3,7 +3,6 @@
 //! is probed like any other.
 
 use super::readers::words;
-use super::tests;
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -19,11 +18,6 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    a_suspend_that_freezes_all_tasks_loses_no_hit: 180,
-    a_frozen_victim_is_probed_and_left,
-];
 
 const FUNCTION: &str = "begins_with_push";
 
@@ -70,6 +64,7 @@ fn read_until(session: &Session, hits: u64) -> Records {
     records
 }
 
+test! { full, a_suspend_that_freezes_all_tasks_loses_no_hit, needs = StockKernel, seconds = 180 }
 /// Neither does a reader that sleeps meanwhile notice.
 fn a_suspend_that_freezes_all_tasks_loses_no_hit() {
     const CALLS: u64 = 1000;
@@ -137,6 +132,7 @@ impl Drop for Frozen {
     }
 }
 
+test! { full, a_frozen_victim_is_probed_and_left, module }
 /// Breakpoints go in and out while it stands still, idle or in the midst of its calls.
 fn a_frozen_victim_is_probed_and_left() {
     const FEW: u64 = 100;

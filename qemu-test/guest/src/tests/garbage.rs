@@ -3,8 +3,8 @@
 
 mod requests;
 
-use super::tests;
 use crate::binary;
+use crate::figures;
 use crate::module::Module;
 use crate::session::{requests, size, Session, PAGE};
 use crate::sys::{self, Mapping};
@@ -17,13 +17,6 @@ use requests::Garbage;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-tests![
-    garbage_calls_do_no_harm: 300,
-    arguments_that_change_meanwhile_do_no_harm: 120,
-    a_size_that_changes_meanwhile_counts_as_it_was_first,
-];
 
 /// A small generator: tests must not depend on anything.
 pub(crate) struct Random(pub(crate) u64);
@@ -75,13 +68,6 @@ impl Drop for Seed {
 
 /// Of one request: its number, how many calls were accepted, and how many refused.
 pub(crate) type Answers = (u32, u64, u64);
-
-/// Makes this number of calls of all requests, by a generator; what each request answered.
-pub(crate) fn garbage_calls(random: Random, calls: u64) -> Vec<Answers> {
-    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "50"]);
-    let file = File::open(victim.file()).expect("the victim is there");
-    calls_with(&mut Garbage::new(random, &victim, &file), calls)
-}
 
 fn calls_with(garbage: &mut Garbage, calls: u64) -> Vec<Answers> {
     let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
@@ -147,29 +133,30 @@ fn calls_with(garbage: &mut Garbage, calls: u64) -> Vec<Answers> {
     answers
 }
 
+test! { core, garbage_calls_do_no_harm, module, seconds = 300 }
 /// All requests, each as often accepted as to show that it was not the first check alone that
 /// was tried.
 fn garbage_calls_do_no_harm() {
-    // The long run makes millions.
-    const CALLS: u64 = 30_000;
+    let calls = 1_000_000 / figures::parts(100) as u64;
     let _module = Module::load();
     let seed = Seed::of_this_run();
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "50"]);
     let file = File::open(victim.file()).expect("the victim is there");
     let mut garbage = Garbage::new(seed.random(), &victim, &file);
-    let answers = calls_with(&mut garbage, CALLS);
+    let answers = calls_with(&mut garbage, calls);
     for ((nr, accepted, refused), (_, name)) in answers.into_iter().zip(requests()) {
         println!("{nr} {name}: {accepted} accepted, {refused} refused");
         // Garbage that is refused at the door tests the door only.
-        let least = CALLS / 2000;
+        let least = calls / 2000;
         assert!(accepted > least && refused > least, "{name}");
     }
     assert_eq!(Session::open().info().probes, 0);
     assert!(victim.text_is_restored(garbage.place));
 }
 
+test! { core, arguments_that_change_meanwhile_do_no_harm, module, cpus = 2, seconds = 120 }
 fn arguments_that_change_meanwhile_do_no_harm() {
-    const ENOUGH: u32 = 100;
+    const ENOUGH: u32 = 300;
     let _module = Module::load();
     let seed = Seed::of_this_run();
     let file = File::open(victim::path("exit_soon")).expect("the victim is there");
@@ -192,10 +179,7 @@ fn arguments_that_change_meanwhile_do_no_harm() {
             }
         });
         let _stop = Stop(&stop);
-        // For a while, and until enough of both have happened.
-        let (least, most) = (Duration::from_secs(3), Duration::from_secs(60));
-        let begun = Instant::now();
-        while begun.elapsed() < least || attached.min(refused) < ENOUGH && begun.elapsed() < most {
+        while attached.min(refused) < ENOUGH {
             let session = Session::with_rings(4096);
             for round in 0..200u64 {
                 memory.set_word(8, address + PAGE as u64);
@@ -217,10 +201,10 @@ fn arguments_that_change_meanwhile_do_no_harm() {
         }
     });
     println!("{attached} times attached, {refused} times refused");
-    assert!(attached >= ENOUGH && refused >= ENOUGH);
     assert_eq!(Session::open().info().probes, 0);
 }
 
+test! { full, a_size_that_changes_meanwhile_counts_as_it_was_first, module, cpus = 2 }
 /// Another thread changes the size all the time between one that is right and one that is too
 /// small. A request that is not refused has had the right one, and is answered in full.
 fn a_size_that_changes_meanwhile_counts_as_it_was_first() {

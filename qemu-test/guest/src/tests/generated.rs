@@ -3,7 +3,6 @@
 //! own container, and no other ones.
 
 use super::capsule::Folder;
-use super::tests;
 use crate::command::{self, nsprobe, output, Output, Running};
 use crate::container::{Container, Root};
 use crate::module::Module;
@@ -11,15 +10,6 @@ use crate::oracle::SOON;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
-
-tests![
-    generated_code_has_the_names_of_its_map,
-    generated_code_has_the_names_and_lines_of_its_dump,
-    maps_of_others_name_nothing,
-    maps_of_a_container_are_its_own: 120,
-    functions_of_node_in_a_container_are_named: 240,
-    a_capsule_names_the_code_of_its_time,
-];
 
 /// Where the container has the victim.
 const PROGRAM: &str = "/usr/local/bin/generates";
@@ -97,6 +87,7 @@ const BOTH: [&str; 6] = [
     "second \u{1b}[31m",
 ];
 
+test! { core, generated_code_has_the_names_of_its_map }
 fn generated_code_has_the_names_of_its_map() {
     let _module = Module::load();
     let (frames, got) = generated("map");
@@ -126,6 +117,7 @@ fn generated_code_has_the_names_of_its_map() {
     assert_eq!(names(&frames), BOTH);
 }
 
+test! { full, generated_code_has_the_names_and_lines_of_its_dump }
 fn generated_code_has_the_names_and_lines_of_its_dump() {
     let _module = Module::load();
     let (frames, got) = generated("dump");
@@ -140,6 +132,7 @@ fn generated_code_has_the_names_and_lines_of_its_dump() {
     }
 }
 
+test! { full, maps_of_others_name_nothing }
 /// TRUST A2: a map that somebody else wrote, or one of a process that had the number.
 fn maps_of_others_name_nothing() {
     let _module = Module::load();
@@ -173,6 +166,7 @@ impl Drop for Decoy {
     }
 }
 
+test! { core, maps_of_a_container_are_its_own, seconds = 120 }
 fn maps_of_a_container_are_its_own() {
     let _module = Module::load();
     for (how, path) in [("map", "/tmp/perf-1.map"), ("dump", "/var/tmp/jit-1.dump")] {
@@ -212,6 +206,7 @@ function writesALine(n) { let s = 0; for (let i = 0; i < 100; i++) s += i * n;
 function callsTheWriter(n) { writesALine(n); }
 let n = 0; setInterval(() => { for (let i = 0; i < 20; i++) callsTheWriter(n++); }, 20);";
 
+test! { full, functions_of_node_in_a_container_are_named, cpus = 2, seconds = 240 }
 fn functions_of_node_in_a_container_are_named() {
     let _module = Module::load();
     // Both functions stay on the stack when they are optimized.
@@ -306,6 +301,7 @@ fn told_files() -> Vec<String> {
     files.collect()
 }
 
+test! { full, a_capsule_names_the_code_of_its_time }
 /// The same bytes are called otherwise later, the process ends, and its files are removed:
 /// each hit has the name of its time.
 fn a_capsule_names_the_code_of_its_time() {

@@ -3,7 +3,6 @@
 //! no count of what is printed, and are found by their names.
 
 use super::capsule::{lines, Folder};
-use super::tests;
 use crate::binary;
 use crate::command::{self, Output};
 use crate::debug_files::tool;
@@ -12,8 +11,6 @@ use crate::tasks::Kept;
 use crate::victim;
 use serde_json::Value;
 use std::path::Path;
-
-tests![hostile_names_forge_nothing_that_is_printed: 150];
 
 /// Of a file, and so of its threads: like a line of /proc/PID/maps, and what a terminal obeys.
 const FILE: &str = "e\n7f00-8000 r-xp 0 00 1 (deleted)\u{1b}[2J\u{202e};main 9";
@@ -81,6 +78,7 @@ fn folded(got: &Output, frames: usize) -> u32 {
     counts.sum()
 }
 
+test! { core, hostile_names_forge_nothing_that_is_printed, seconds = 150 }
 fn hostile_names_forge_nothing_that_is_printed() {
     let _module = Module::load();
     let folder = Folder::new("hostile-names");

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: nsprobe works in a container itself; what it cannot see from there it says.
 
-use super::tests;
 use crate::container::{pid_namespace, Container, IMAGE};
 use crate::module::Module;
 use serde_json::Value;
 use std::process::{Command, Output};
-
-tests![nsprobe_in_a_container_sees_what_its_pid_namespace_has: 120];
 
 /// Runs nsprobe in a privileged container of its own.
 fn nsprobe(options: &[&str], words: &[&str]) -> Output {
@@ -20,6 +17,7 @@ fn nsprobe(options: &[&str], words: &[&str]) -> Output {
     ran.expect("podman is in the guest")
 }
 
+test! { full, nsprobe_in_a_container_sees_what_its_pid_namespace_has, seconds = 120 }
 fn nsprobe_in_a_container_sees_what_its_pid_namespace_has() {
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     let _module = Module::load();

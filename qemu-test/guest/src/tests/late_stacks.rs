@@ -2,7 +2,6 @@
 //! Promise: a task that fetches the pages of its own stack holds up itself alone: no
 //! handler, no session, and no more tasks than the interface says.
 
-use super::tests;
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
@@ -18,11 +17,6 @@ use nsprobe_common::record::{Frame, Hit, StackEnd};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-tests![
-    stacks_that_wait_beyond_the_last_end_with_a_fault: 120,
-    a_session_goes_while_stacks_wait_and_the_module_stays: 120,
-];
 
 /// The controller of what groups read and write; off again with the value.
 struct IoController;
@@ -111,6 +105,7 @@ fn ended(hits: &[(Hit, Vec<Frame>)], end: StackEnd) -> u64 {
     ends.count() as u64
 }
 
+test! { full, stacks_that_wait_beyond_the_last_end_with_a_fault, module, needs = StockKernel, seconds = 120 }
 /// And there is room for as many again when these are done.
 fn stacks_that_wait_beyond_the_last_end_with_a_fault() {
     const MOST: u64 = abi::LATE_MAX as u64;
@@ -144,6 +139,7 @@ fn stacks_that_wait_beyond_the_last_end_with_a_fault() {
     assert_eq!(records.late.len() as u64, MOST);
 }
 
+test! { full, a_session_goes_while_stacks_wait_and_the_module_stays, module, needs = StockKernel, seconds = 120 }
 fn a_session_goes_while_stacks_wait_and_the_module_stays() {
     // A minute's worth, of which the close may take a half.
     const THREADS: u64 = 60;

@@ -2,7 +2,6 @@
 //! Promise: what is not to be delivered is counted under its reason, and a probe that
 //! slows the machine is turned off and says so.
 
-use super::tests;
 use crate::command;
 use crate::module::Module;
 use crate::records::Records;
@@ -17,16 +16,6 @@ use nsprobe_common::program::{Operation, Register};
 use nsprobe_common::record::HIT_RETURN;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-tests![
-    one_in_so_many_is_delivered,
-    a_rate_lets_a_burst_through_and_counts_the_rest,
-    of_a_call_both_ends_are_delivered_or_none,
-    what_does_not_match_takes_no_tokens,
-    a_runaway_probe_is_turned_off_and_says_so,
-    limits_that_cannot_be_are_refused,
-    a_user_limits_a_trace,
-];
 
 /// A session with one limited probe.
 fn limited(victim: &Victim, wanted: Probe) -> (Session, u32) {
@@ -49,6 +38,7 @@ fn on_one_cpu() -> Victim {
     victim
 }
 
+test! { full, one_in_so_many_is_delivered, module }
 fn one_in_so_many_is_delivered() {
     let _module = Module::load();
     let mut victim = on_one_cpu();
@@ -70,6 +60,7 @@ fn one_in_so_many_is_delivered() {
     assert_eq!(numbers, wanted);
 }
 
+test! { full, a_rate_lets_a_burst_through_and_counts_the_rest, module }
 fn a_rate_lets_a_burst_through_and_counts_the_rest() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -97,6 +88,7 @@ fn a_rate_lets_a_burst_through_and_counts_the_rest() {
     assert!(later >= counters.recorded + 10, "{later}, {counters:?}");
 }
 
+test! { full, of_a_call_both_ends_are_delivered_or_none, module }
 fn of_a_call_both_ends_are_delivered_or_none() {
     let _module = Module::load();
     let mut victim = on_one_cpu();
@@ -117,6 +109,7 @@ fn of_a_call_both_ends_are_delivered_or_none() {
     assert_eq!((counters.hits, counters.skipped), (220, 180));
 }
 
+test! { full, what_does_not_match_takes_no_tokens, module }
 fn what_does_not_match_takes_no_tokens() {
     let _module = Module::load();
     let mut victim = on_one_cpu();
@@ -155,6 +148,7 @@ fn run_away(victim: &mut Victim, session: &Session, id: u32) -> Counters {
     panic!("it is still on: {:?}", session.counters(id));
 }
 
+test! { core, a_runaway_probe_is_turned_off_and_says_so, module }
 fn a_runaway_probe_is_turned_off_and_says_so() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -201,6 +195,7 @@ fn a_runaway_probe_is_turned_off_and_says_so() {
     assert_eq!((counters.aggregated, counters.off), (20_000, 0));
 }
 
+test! { full, limits_that_cannot_be_are_refused, module }
 fn limits_that_cannot_be_are_refused() {
     let _module = Module::load();
     let victim = Victim::caller("begins_with_push");
@@ -242,6 +237,7 @@ fn traced(verb: &str, options: &[&str]) -> (String, String) {
     (got.stdout, got.stderr)
 }
 
+test! { core, a_user_limits_a_trace, module }
 fn a_user_limits_a_trace() {
     let _module = Module::load();
     sys::run_on(1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: the module says what it is, and goes only when no task is in it any more.
 
-use super::tests;
 use crate::module::{self, Module};
 use crate::oracle::{within, SOON};
 use crate::session::{errno, Session, RING_BYTES};
@@ -15,12 +14,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    the_module_says_what_it_is_and_what_it_takes,
-    unload_is_refused_while_a_poll_sleeps,
-    unload_is_refused_while_a_request_sleeps,
-];
 
 /// What `modinfo` finds in the module's file.
 fn told(field: &str) -> Vec<String> {
@@ -44,6 +37,7 @@ fn names(folder: &str) -> Vec<String> {
     names
 }
 
+test! { full, the_module_says_what_it_is_and_what_it_takes, module }
 fn the_module_says_what_it_is_and_what_it_takes() {
     assert_eq!(told("license"), ["GPL v2"]);
     assert_eq!(told("intree"), [""; 0]);
@@ -130,10 +124,12 @@ fn stays_while_asleep(number: i64, call: fn(RawFd)) {
     assert!(within(Duration::from_secs(60), is_free), "it is held");
 }
 
+test! { full, unload_is_refused_while_a_poll_sleeps, module }
 fn unload_is_refused_while_a_poll_sleeps() {
     stays_while_asleep(libc::SYS_poll, sys::poll_for_ever);
 }
 
+test! { full, unload_is_refused_while_a_request_sleeps, module }
 /// In the midst of a request, as its argument does not come.
 fn unload_is_refused_while_a_request_sleeps() {
     stays_while_asleep(libc::SYS_ioctl, |fd| {

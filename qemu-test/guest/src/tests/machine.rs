@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: CPUs come and go, and what they recorded stays.
 
-use super::tests;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{Session, RING_BYTES};
 use crate::victim::Victim;
 use nsprobe_common::abi;
 use std::fs;
-
-tests![
-    a_cpu_that_goes_offline_keeps_what_it_recorded,
-    a_cpu_that_comes_online_records,
-];
 
 const FUNCTION: &str = "begins_with_push";
 
@@ -62,6 +56,7 @@ fn hits(session: &Session, id: u32, records: &mut Records) -> [u64; 2] {
     counted
 }
 
+test! { full, a_cpu_that_goes_offline_keeps_what_it_recorded, module, cpus = 2 }
 fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     let _module = Module::load();
     let mut victim = Victim::caller(FUNCTION);
@@ -82,6 +77,7 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     assert_eq!(hits(&session, id, &mut records), [50, 125]);
 }
 
+test! { full, a_cpu_that_comes_online_records, module, cpus = 2 }
 fn a_cpu_that_comes_online_records() {
     let _module = Module::load();
     let mut victim = Victim::caller(FUNCTION);

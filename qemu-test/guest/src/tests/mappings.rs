@@ -4,7 +4,6 @@
 
 use super::conservation::{called_by_the_tracer, place_of};
 use super::garbage::Seed;
-use super::tests;
 use crate::cpu::RealTimeAlone;
 use crate::module::Module;
 use crate::records::Records;
@@ -19,14 +18,7 @@ use nsprobe_common::record::{Frame, BUSY, KIND_HIT, KIND_LOST, KIND_OBJECT, LENG
 use std::collections::HashSet;
 use std::time::Duration;
 
-tests![
-    only_the_two_right_mappings_are_given,
-    mappings_cannot_be_widened,
-    a_mapping_outlives_its_descriptor,
-    no_consumer_position_does_harm: 120,
-    no_record_goes_over_an_unfinished_one,
-];
-
+test! { core, only_the_two_right_mappings_are_given, module }
 fn only_the_two_right_mappings_are_given() {
     let _module = Module::load();
     let (page, data) = (PAGE as u64, 4 * PAGE);
@@ -103,6 +95,7 @@ fn only_the_two_right_mappings_are_given() {
     Mapping::new(&session, 0, PAGE, PROT_READ, MAP_SHARED).expect("a consumer that only reads");
 }
 
+test! { full, mappings_cannot_be_widened, module }
 fn mappings_cannot_be_widened() {
     let _module = Module::load();
     let session = Session::with_rings(4 * PAGE as u64);
@@ -148,6 +141,7 @@ fn mappings_cannot_be_widened() {
     consumer.set_word(0, consumer.word(0));
 }
 
+test! { full, a_mapping_outlives_its_descriptor, module }
 fn a_mapping_outlives_its_descriptor() {
     let module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -203,6 +197,7 @@ fn oldest(ring: &Ring, begin: u64, end: u64) -> u64 {
         .unwrap_or_else(|| panic!("no record begins in {starts:?}: {words:x?}"))
 }
 
+test! { core, no_consumer_position_does_harm, module, cpus = 2, seconds = 120 }
 /// The reader lies about what it has read while calls are recorded. Then what was recorded is
 /// read: each record is whole, one of the calls of that time, and there once.
 fn no_consumer_position_does_harm() {
@@ -305,6 +300,7 @@ fn no_consumer_position_does_harm() {
     assert_eq!(session.counters(id).recorded, counters.recorded + 10);
 }
 
+test! { core, no_record_goes_over_an_unfinished_one, module }
 /// The reader takes the CPU from a task that is in the midst of a record, and says again and
 /// again that it has read all, while it is hit itself: what it records has the rest of the ring
 /// and no more.

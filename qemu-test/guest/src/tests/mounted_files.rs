@@ -3,7 +3,6 @@
 //! of its mount and its device.
 
 use super::capsule::Folder;
-use super::tests;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
 use crate::records::Records;
@@ -19,13 +18,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none,
-    a_file_in_an_idmapped_mount_is_the_file,
-    a_file_whose_device_is_detached_is_let_go,
-    the_root_of_a_process_is_let_go,
-];
 
 const FUNCTION: &str = "begins_with_push";
 const PROGRAM: &str = "call_in_loop";
@@ -102,6 +94,7 @@ impl Overlay {
     }
 }
 
+test! { full, a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none, module }
 /// As a change of its mode does: who runs already has the file below, who starts then the copy.
 fn a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none() {
     let _module = Module::load();
@@ -139,6 +132,7 @@ fn a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none() {
     }
 }
 
+test! { full, a_file_in_an_idmapped_mount_is_the_file, module }
 /// Its owner is another one there; a probe that was put into it there, or where the mount was
 /// made from, is in both.
 fn a_file_in_an_idmapped_mount_is_the_file() {
@@ -210,10 +204,12 @@ impl Drop for LoopDevice {
     }
 }
 
+test! { full, a_file_whose_device_is_detached_is_let_go, module }
 fn a_file_whose_device_is_detached_is_let_go() {
     a_device_is_let_go(started);
 }
 
+test! { full, the_root_of_a_process_is_let_go, module }
 /// What a stack went through is opened in the root of its process, which the session holds.
 fn the_root_of_a_process_is_let_go() {
     a_device_is_let_go(|program| {

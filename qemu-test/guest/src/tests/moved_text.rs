@@ -3,7 +3,6 @@
 //! and count what the kernel's own count.
 
 use super::short_of_memory::in_one_piece;
-use super::tests;
 use crate::binary;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -16,12 +15,6 @@ use nsprobe_common::abi::{self, Probe};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-tests![
-    code_that_is_moved_and_changed_is_counted_as_the_kernel_counts,
-    pages_with_breakpoints_are_merged_and_taken_apart,
-    code_in_a_huge_page_is_probed_and_is_one_again,
-];
 
 /// Copies of its code that the victim has.
 const COPIES: u64 = 4;
@@ -56,6 +49,7 @@ impl Mover {
     }
 }
 
+test! { full, code_that_is_moved_and_changed_is_counted_as_the_kernel_counts, module }
 /// A page that is read from the file again has no breakpoint any more: the kernel does not
 /// notice, so no probe sees some of the calls. The victim looks at the result of each.
 fn code_that_is_moved_and_changed_is_counted_as_the_kernel_counts() {
@@ -105,6 +99,7 @@ impl Drop for Merging {
     }
 }
 
+test! { full, pages_with_breakpoints_are_merged_and_taken_apart, module }
 /// All copies have the same breakpoint, so they become one page.
 fn pages_with_breakpoints_are_merged_and_taken_apart() {
     let _module = Module::load();
@@ -176,6 +171,7 @@ fn is_huge(pid: u32, file: &Path) -> bool {
     huge.is_some_and(|line| line.split_whitespace().nth(1) == Some("2048"))
 }
 
+test! { full, code_in_a_huge_page_is_probed_and_is_one_again, module }
 /// A breakpoint takes it apart, and only its own page is another one then.
 fn code_in_a_huge_page_is_probed_and_is_one_again() {
     const CALLS: u64 = 50;

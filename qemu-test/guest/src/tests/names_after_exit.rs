@@ -2,7 +2,6 @@
 //! Promise: frames of a program that has ended, and is gone with its container, or that was
 //! removed or replaced while it ran, are named all the same, and by its own names.
 
-use super::tests;
 use crate::command::Running;
 use crate::debug_files::{
     addr2line, build_id, by_build_id, debug_of, forge_build_id, functions, strip,
@@ -22,15 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-tests![
-    processes_that_are_gone_with_their_container_are_named: 480,
-    a_removed_or_replaced_program_is_named_by_its_own_names: 480,
-    a_number_that_another_process_has_by_now_leads_to_no_names: 200,
-];
-
 /// Containers of each test.
 fn containers() -> usize {
-    200 / figures::parts(5)
+    200 / figures::parts(25)
 }
 
 /// How often the victim calls what is probed.
@@ -164,6 +157,7 @@ impl Named<'_> {
     }
 }
 
+test! { core, processes_that_are_gone_with_their_container_are_named, seconds = 480 }
 /// Each lives some fifty milliseconds, in a container that has its debug file and is gone with
 /// it: sooner than that of any engine, which still has to be removed.
 fn processes_that_are_gone_with_their_container_are_named() {
@@ -180,6 +174,7 @@ fn processes_that_are_gone_with_their_container_are_named() {
     assert_eq!(in_container, frames, "{:?}", named.from);
 }
 
+test! { full, a_removed_or_replaced_program_is_named_by_its_own_names, seconds = 480 }
 /// Another build comes to the path of the program while that runs, or nothing; the program's
 /// names are in itself, or in the container's debug file.
 fn a_removed_or_replaced_program_is_named_by_its_own_names() {
@@ -201,6 +196,7 @@ fn a_removed_or_replaced_program_is_named_by_its_own_names() {
     Named::all_of(trace, &files.whole).are_of(containers(), begun);
 }
 
+test! { full, a_number_that_another_process_has_by_now_leads_to_no_names, seconds = 200 }
 /// The one that has it now lies in wait, with a debug file of the same build-id in its root.
 fn a_number_that_another_process_has_by_now_leads_to_no_names() {
     const NUMBERS: [u32; 5] = [20_000, 20_100, 20_200, 20_300, 20_400];

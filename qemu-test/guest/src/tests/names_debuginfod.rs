@@ -2,7 +2,6 @@
 //! Promise: Debian's debuginfod server names frames when the user wants it, and nobody is
 //! asked when he does not.
 
-use super::tests;
 use crate::binary;
 use crate::command::{nsprobe, output};
 use crate::container::{Container, Root};
@@ -15,11 +14,6 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
-tests![
-    a_debuginfod_server_names_frames_when_it_is_wanted: 120,
-    without_a_server_debuginfod_is_an_error: 60,
-];
 
 const PROGRAM: &str = "/usr/local/bin/named";
 const PORT: u16 = 8002;
@@ -73,6 +67,7 @@ fn url() -> String {
     format!("http://127.0.0.1:{PORT}")
 }
 
+test! { core, a_debuginfod_server_names_frames_when_it_is_wanted, seconds = 120 }
 fn a_debuginfod_server_names_frames_when_it_is_wanted() {
     let _module = Module::load();
     let whole = victim::path("named");
@@ -125,6 +120,7 @@ fn a_debuginfod_server_names_frames_when_it_is_wanted() {
     run(&["--debuginfod"]).is_nameless(&refused);
 }
 
+test! { full, without_a_server_debuginfod_is_an_error }
 fn without_a_server_debuginfod_is_an_error() {
     let _module = Module::load();
     let spec = format!("{}:charge", text(&victim::path("named")));

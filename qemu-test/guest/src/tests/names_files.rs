@@ -4,8 +4,6 @@
 
 use super::attach::in_memory;
 use super::capsule::Folder;
-use super::containers::overlays;
-use super::tests;
 use crate::command::{self, Running};
 use crate::container::{Container, Root};
 use crate::debug_files::{
@@ -13,7 +11,6 @@ use crate::debug_files::{
     Traced,
 };
 use crate::module::Module;
-use crate::oracle::{within, SOON};
 use crate::tasks::Kept;
 use crate::victim::{self, Victim};
 use nix::sys::memfd::MFdFlags;
@@ -24,19 +21,6 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    a_name_in_any_frame_is_noticed,
-    frames_are_named_by_a_debug_file_that_only_the_container_has: 120,
-    a_debug_file_of_the_host_is_the_next_best: 120,
-    a_debug_file_with_a_forged_build_id_is_refused: 120,
-    a_debug_link_is_followed_by_its_checksum: 120,
-    what_dwz_moved_is_found_in_the_container: 120,
-    a_process_that_ended_long_ago_is_named_by_the_containers_file: 120,
-    debug_files_do_not_hold_their_container: 120,
-    programs_of_one_build_id_keep_their_own_names,
-    a_program_in_memory_alone_is_named,
-];
 
 const PROGRAM: &str = "/usr/local/bin/named";
 
@@ -49,6 +33,7 @@ fn root() -> Root {
     root
 }
 
+test! { full, a_name_in_any_frame_is_noticed }
 /// That the tests below can fail: a made-up trace with a name in one frame, or a decoy's name
 /// anywhere, is not one without names.
 fn a_name_in_any_frame_is_noticed() {
@@ -77,6 +62,7 @@ fn a_name_in_any_frame_is_noticed() {
     assert!(!is_accepted(["", "", "", ""], "decoy_charge"));
 }
 
+test! { core, frames_are_named_by_a_debug_file_that_only_the_container_has, seconds = 120 }
 /// On the host lies a file of another build, under the name of this one.
 fn frames_are_named_by_a_debug_file_that_only_the_container_has() {
     let _module = Module::load();
@@ -114,6 +100,7 @@ fn frames_are_named_by_a_debug_file_that_only_the_container_has() {
     assert!(got.stderr.contains(&told), "{got:#?}");
 }
 
+test! { full, a_debug_file_of_the_host_is_the_next_best, seconds = 120 }
 /// In the container lies one of another build.
 fn a_debug_file_of_the_host_is_the_next_best() {
     let _module = Module::load();
@@ -143,6 +130,7 @@ fn a_debug_file_of_the_host_is_the_next_best() {
     drop(container);
 }
 
+test! { core, a_debug_file_with_a_forged_build_id_is_refused, seconds = 120 }
 /// A build-id is a claim: anybody can write it.
 fn a_debug_file_with_a_forged_build_id_is_refused() {
     let _module = Module::load();
@@ -167,6 +155,7 @@ fn a_debug_file_with_a_forged_build_id_is_refused() {
     ]);
 }
 
+test! { full, a_debug_link_is_followed_by_its_checksum, seconds = 120 }
 fn a_debug_link_is_followed_by_its_checksum() {
     const PROGRAM: &str = "/opt/shop/named";
     let _module = Module::load();
@@ -189,6 +178,7 @@ fn a_debug_link_is_followed_by_its_checksum() {
     traced.tells(&["/opt/shop/named.debug in the container is refused: its checksum"]);
 }
 
+test! { full, what_dwz_moved_is_found_in_the_container, seconds = 120 }
 fn what_dwz_moved_is_found_in_the_container() {
     let _module = Module::load();
     let whole = victim::path("named");
@@ -218,84 +208,6 @@ fn what_dwz_moved_is_found_in_the_container() {
     traced.tells(&["named.debug, which the debug information shares with others, was not found"]);
 }
 
-/// What names need is secured when the file is announced: the container is removed while its
-/// calls wait to be printed.
-fn a_process_that_ended_long_ago_is_named_by_the_containers_file() {
-    let _module = Module::load();
-    let whole = victim::path("named");
-    let root = root();
-    let id = build_id(&whole);
-    debug_of(&whole, &by_build_id(&root.folder, &id));
-    let program = root.folder.join(&PROGRAM[1..]);
-    let offset = crate::binary::function(&whole, "charge").offset;
-    let spec = format!("{}:{offset:#x}", program.display());
-    let words = [
-        "trace",
-        "--stack",
-        "--json",
-        "--count",
-        "20",
-        "--timeout",
-        "60",
-        &spec,
-    ];
-    let mut running = command::Running::start(&words);
-    let watcher = crate::session::Session::open();
-    let attached = within(Duration::from_secs(20), || watcher.info().probes > 0);
-    drop(watcher);
-    assert!(attached, "nothing is attached");
-    let container = Container::over("named", &root.folder, &[PROGRAM]);
-    running.wait_for("\"hit\"", Duration::from_secs(30));
-    container.remove().expect("it is removable");
-    let (code, lines, errors) = running.finish();
-    assert_eq!(code, Some(0), "{errors}");
-    let output = command::Output {
-        code: 0,
-        stdout: lines.join("\n"),
-        stderr: errors,
-    };
-    let path = by_build_id(Path::new("/"), &id);
-    Traced::new(output).agrees(&whole, "container", text(&path));
-}
-
-fn debug_files_do_not_hold_their_container() {
-    let _module = Module::load();
-    let whole = victim::path("named");
-    let root = root();
-    debug_of(&whole, &by_build_id(&root.folder, &build_id(&whole)));
-    let container = Container::over("named", &root.folder, &[PROGRAM]);
-    let offset = crate::binary::function(&whole, "charge").offset;
-    let spec = format!("{PROGRAM}:{offset:#x}");
-    let words = [
-        "trace",
-        "-v",
-        "-c",
-        "named",
-        "--stack",
-        "--timeout",
-        "60",
-        &spec,
-    ];
-    let mut running = command::Running::start(&words);
-    running.wait_for("named.c:", Duration::from_secs(30));
-    let threads = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("it runs");
-    let ours = fs::read_link("/proc/self/ns/mnt").expect("ours");
-    for thread in threads.flatten() {
-        let theirs = fs::read_link(thread.path().join("ns/mnt"));
-        assert!(
-            theirs.map_or(true, |theirs| theirs == ours),
-            "a thread is inside"
-        );
-    }
-    let with = overlays();
-    container
-        .remove()
-        .expect("it is removable while it is traced");
-    assert!(within(SOON, || overlays() + 1 == with));
-    let (_, errors) = running.interrupt();
-    assert!(errors.contains("in the container"), "{errors}");
-}
-
 /// The functions of the hits in lines of JSON, from the innermost one to `main`, by process.
 fn names_by_process<'a>(
     lines: impl Iterator<Item = &'a str>,
@@ -317,6 +229,7 @@ fn names_by_process<'a>(
     all
 }
 
+test! { full, programs_of_one_build_id_keep_their_own_names }
 /// What one container ships under the build-id of another one's program names nothing of
 /// that, whichever was seen first: neither in a trace nor in a capsule.
 fn programs_of_one_build_id_keep_their_own_names() {
@@ -362,6 +275,7 @@ fn of_process(process: &Kept) -> String {
     format!("\"pid\":{},", process.pid())
 }
 
+test! { full, a_program_in_memory_alone_is_named }
 /// It was executed from a file that has no path.
 fn a_program_in_memory_alone_is_named() {
     const FUNCTION: &str = "begins_with_push";

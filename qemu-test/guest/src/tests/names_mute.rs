@@ -2,7 +2,6 @@
 //! Promise: whatever lies at the place of a debug file, the trace goes on; and it says
 //! which program does not answer.
 
-use super::tests;
 use crate::command;
 use crate::container::{Container, Root};
 use crate::debug_files::{build_id, by_build_id, debug_of, strip, text, tool, trace};
@@ -17,13 +16,6 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-tests![
-    a_fifo_in_place_of_a_debug_file_does_not_hang_the_trace: 120,
-    a_file_system_that_does_not_answer_does_not_hang_the_trace: 120,
-    a_file_that_is_opened_and_never_read_does_not_hang_the_trace: 120,
-    a_program_in_a_file_system_that_does_not_answer_is_refused: 120,
-];
 
 const PROGRAM: &str = "/usr/local/bin/named";
 /// A trace of three calls takes some seconds.
@@ -44,6 +36,7 @@ fn stripped() -> (PathBuf, Root, PathBuf) {
     (whole, root, debug)
 }
 
+test! { full, a_fifo_in_place_of_a_debug_file_does_not_hang_the_trace, seconds = 120 }
 fn a_fifo_in_place_of_a_debug_file_does_not_hang_the_trace() {
     let _module = Module::load();
     let (whole, root, debug) = stripped();
@@ -165,14 +158,12 @@ fn with_fuse(answers: bool) {
     drop(fuse);
 }
 
-fn a_file_system_that_does_not_answer_does_not_hang_the_trace() {
-    with_fuse(false);
-}
-
+test! { core, a_file_that_is_opened_and_never_read_does_not_hang_the_trace, seconds = 120 }
 fn a_file_that_is_opened_and_never_read_does_not_hang_the_trace() {
     with_fuse(true);
 }
 
+test! { full, a_program_in_a_file_system_that_does_not_answer_is_refused, seconds = 120 }
 /// The probed file itself: it cannot be done without, and has to be given up.
 fn a_program_in_a_file_system_that_does_not_answer_is_refused() {
     let _module = Module::load();

@@ -2,7 +2,6 @@
 //! Promise: a debug package that is installed in a container's image, and nowhere else, names
 //! the frames of the program that it is for.
 
-use super::tests;
 use crate::command;
 use crate::container::Container;
 use crate::debug_files::{addr2line, build_id, by_build_id, functions, text, tool};
@@ -10,8 +9,6 @@ use crate::module::Module;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-tests![a_debug_package_of_debian_in_the_image_names_its_program: 120];
 
 /// A server in C++, of Debian; the package dibbler-server-dbg is in the image, too, with
 /// DWARF 5 in compressed sections.
@@ -59,6 +56,7 @@ fn comparable(mut functions: Vec<(String, String)>) -> (String, Vec<String>) {
     (name, functions.drain(..).map(|(_, line)| line).collect())
 }
 
+test! { full, a_debug_package_of_debian_in_the_image_names_its_program, seconds = 120 }
 fn a_debug_package_of_debian_in_the_image_names_its_program() {
     let _module = Module::load();
     let script = format!("while :; do {PROGRAM} run; sleep 0.2; done");

@@ -3,8 +3,7 @@
 //! the container.
 
 use super::containers::process_elsewhere;
-use super::tests;
-use crate::container::{Container, Root};
+use crate::container::Root;
 use crate::debug_files::{build_id, by_build_id, debug_of, strip, text, trace, OnHost};
 use crate::module::Module;
 use crate::oracle::within;
@@ -13,13 +12,6 @@ use crate::victim;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-tests![
-    names_come_from_a_container_of_podman: 120,
-    names_come_from_a_container_of_rootless_podman: 120,
-    names_come_from_a_machine_of_systemd_nspawn: 120,
-    names_come_from_a_container_of_crun_alone: 120,
-];
 
 const PROGRAM: &str = "/usr/local/bin/named";
 
@@ -61,13 +53,7 @@ impl Scene {
     }
 }
 
-fn names_come_from_a_container_of_podman() {
-    let _module = Module::load();
-    let scene = Scene::new();
-    let _container = Container::over("named", &scene.root.folder, &[PROGRAM]);
-    scene.is_named("named");
-}
-
+test! { core, names_come_from_a_container_of_rootless_podman, seconds = 120 }
 /// Of a user who is nobody in the guest.
 fn names_come_from_a_container_of_rootless_podman() {
     let _module = Module::load();
@@ -76,6 +62,7 @@ fn names_come_from_a_container_of_rootless_podman() {
     scene.is_named("named");
 }
 
+test! { core, names_come_from_a_machine_of_systemd_nspawn, seconds = 120 }
 fn names_come_from_a_machine_of_systemd_nspawn() {
     let _module = Module::load();
     let scene = Scene::new();
@@ -85,6 +72,7 @@ fn names_come_from_a_machine_of_systemd_nspawn() {
     scene.is_named("named");
 }
 
+test! { core, names_come_from_a_container_of_crun_alone, seconds = 120 }
 fn names_come_from_a_container_of_crun_alone() {
     let _module = Module::load();
     let scene = Scene::new();

@@ -2,7 +2,6 @@
 //! Promise: split DWARF names frames, from `.dwo` files as from packages of these, in the
 //! container alone, and only when it is of the same build.
 
-use super::tests;
 use crate::binary;
 use crate::container::{Container, Root};
 use crate::debug_files::{text, tool, trace};
@@ -10,11 +9,6 @@ use crate::module::Module;
 use crate::victim;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-tests![
-    dwo_files_of_the_container_name_frames: 120,
-    a_dwp_package_of_the_container_names_frames: 120,
-];
 
 const PROGRAM: &str = "/usr/local/bin/named";
 
@@ -49,6 +43,7 @@ fn copy(from: &Path, root: &Root, to: &Path) {
     fs::copy(from, to).expect("writable");
 }
 
+test! { full, dwo_files_of_the_container_name_frames, seconds = 120 }
 fn dwo_files_of_the_container_name_frames() {
     let _module = Module::load();
     let (whole, file, told) = split();
@@ -71,6 +66,7 @@ fn dwo_files_of_the_container_name_frames() {
     assert!(!traced.sources.iter().any(hosts), "{:#?}", traced.sources);
 }
 
+test! { full, a_dwp_package_of_the_container_names_frames, seconds = 120 }
 fn a_dwp_package_of_the_container_names_frames() {
     let _module = Module::load();
     let (whole, file, _) = split();

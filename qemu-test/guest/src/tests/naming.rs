@@ -2,7 +2,6 @@
 //! Promise: frames of stripped programs have names where the program's runtime needs them
 //! itself.
 
-use super::tests;
 use crate::command::{nsprobe, output};
 use crate::instructions::go;
 use crate::module::Module;
@@ -10,8 +9,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-
-tests![a_stripped_go_program_is_named: 120];
 
 const SHFMT: &str = "/usr/bin/shfmt";
 const SCRIPT: &str = "/var/tmp/naming.sh";
@@ -31,6 +28,7 @@ fn hits_of(function: &str) -> Vec<Value> {
     hits
 }
 
+test! { core, a_stripped_go_program_is_named, seconds = 120 }
 /// Debian's Go programs have no symbols and no debug information.
 fn a_stripped_go_program_is_named() {
     const NEXT: &str = "mvdan.cc/sh/v3/syntax.(*Parser).next";

@@ -3,7 +3,6 @@
 //! by which programs that enter a container have been led astray: what the dynamic linker, the
 //! C library or a runtime would look for there.
 
-use super::tests;
 use crate::command::{nsprobe, output};
 use crate::container::Root;
 use crate::module::Module;
@@ -16,8 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-tests![nothing_of_a_container_is_opened_but_what_was_asked_for: 120];
 
 const PROGRAM: &str = "/usr/local/bin/served";
 const CONTAINER: &str = "baited";
@@ -84,6 +81,7 @@ impl Watch {
     }
 }
 
+test! { core, nothing_of_a_container_is_opened_but_what_was_asked_for, seconds = 120 }
 fn nothing_of_a_container_is_opened_but_what_was_asked_for() {
     let _module = Module::load();
     let root = Root::with("served", PROGRAM);

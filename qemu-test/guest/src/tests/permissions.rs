@@ -2,12 +2,11 @@
 //! Promise: only who may trace the whole host can, whatever the mode of the
 //! device node.
 
-use super::tests;
 use crate::command::{self, Output};
 use crate::lockdown::Lockdown;
 use crate::module::{self, Module};
 use crate::records::Records;
-use crate::run::{self, ROLE};
+use crate::run::ROLE;
 use crate::session::{errno, open_device, probe_at, size, Session};
 use crate::steps::constant;
 use crate::sys::{self, Forked};
@@ -20,16 +19,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, ExitCode};
-
-tests![
-    the_device_belongs_to_root_alone,
-    a_user_cannot_open_even_a_writable_device,
-    root_of_a_user_namespace_cannot_open,
-    root_without_capabilities_cannot_open,
-    a_descriptor_does_not_carry_rights_to_a_user,
-    the_kernels_stack_is_for_those_who_may_see_it,
-    a_kernel_that_is_locked_down_lets_nothing_be_traced,
-];
 
 const NOBODY: u32 = 65534;
 
@@ -74,6 +63,7 @@ fn for_everyone() {
     fs::set_permissions(abi::DEVICE, everyone).expect("tests run as root");
 }
 
+test! { full, the_device_belongs_to_root_alone, module }
 fn the_device_belongs_to_root_alone() {
     let _module = Module::load();
     let node = fs::metadata(abi::DEVICE).expect("it is there");
@@ -82,6 +72,7 @@ fn the_device_belongs_to_root_alone() {
     assert_eq!(opened_by("open", |c| sys::as_user(c, NOBODY)), libc::EACCES);
 }
 
+test! { full, a_user_cannot_open_even_a_writable_device, module }
 fn a_user_cannot_open_even_a_writable_device() {
     let _module = Module::load();
     for_everyone();
@@ -89,6 +80,7 @@ fn a_user_cannot_open_even_a_writable_device() {
     assert_eq!(opened_by("open", |_| {}), 0);
 }
 
+test! { core, root_of_a_user_namespace_cannot_open, module }
 fn root_of_a_user_namespace_cannot_open() {
     let _module = Module::load();
     assert_eq!(opened_by("open-in-user-namespace", |_| {}), libc::EPERM);
@@ -96,6 +88,7 @@ fn root_of_a_user_namespace_cannot_open() {
     assert_eq!(opened_by("open-in-user-namespace", |_| {}), libc::EPERM);
 }
 
+test! { core, root_without_capabilities_cannot_open, module }
 /// CAP_SYS_PTRACE is 19, CAP_SYS_ADMIN 21, CAP_PERFMON 38.
 fn root_without_capabilities_cannot_open() {
     let _module = Module::load();
@@ -151,6 +144,7 @@ fn requests_with_rights(session: &Session, path: &Path, object: u32) -> [(&'stat
     })
 }
 
+test! { core, a_descriptor_does_not_carry_rights_to_a_user, module }
 /// Root has opened it: a user who got it may do none of what root may.
 fn a_descriptor_does_not_carry_rights_to_a_user() {
     let _module = Module::load();
@@ -182,6 +176,7 @@ fn a_descriptor_does_not_carry_rights_to_a_user() {
     assert!(outcomes.iter().all(|(_, error)| *error == 0));
 }
 
+test! { full, the_kernels_stack_is_for_those_who_may_see_it, module }
 /// CAP_SYSLOG is 34.
 fn the_kernels_stack_is_for_those_who_may_see_it() {
     let _module = Module::load();
@@ -194,11 +189,9 @@ fn the_kernels_stack_is_for_those_who_may_see_it() {
     assert_eq!(by(&[34]), Refusal::MayNotSeeKernel as i32);
 }
 
+test! { core, a_kernel_that_is_locked_down_lets_nothing_be_traced, module, needs = StockKernel }
 /// Not even by root; what is attached already stays.
 fn a_kernel_that_is_locked_down_lets_nothing_be_traced() {
-    if !Lockdown::can_be() {
-        run::skip("no BTF in this kernel");
-    }
     let _module = Module::load_with("allow_modify=1");
     let mut victim = Victim::caller("begins_with_push");
     let function = victim.function("begins_with_push");

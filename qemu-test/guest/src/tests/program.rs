@@ -3,14 +3,11 @@
 //! leaves nothing, however it ends.
 
 use super::capsule::Folder;
-use super::tests;
 use crate::binary::{self, Function};
 use crate::command::{self, nsprobe, output, Running};
-use crate::cpu;
-use crate::figures;
-use crate::group::Group;
+use crate::lab::Lab;
 use crate::module::Module;
-use crate::oracle::within;
+use crate::oracle::{within, SOON};
 use crate::session::Session;
 use crate::threads::Stop;
 use crate::victim::{self, Victim};
@@ -25,23 +22,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-tests![
-    a_command_is_traced_from_its_first_instruction_to_its_end,
-    a_command_that_fails_fails_the_trace,
-    count_and_timeout_end_a_trace,
-    one_process_of_several_is_traced,
-    wildcards_probe_every_match,
-    each_line_of_json_is_an_object_and_they_add_up,
-    list_shows_what_can_be_probed,
-    a_reader_that_leaves_ends_the_trace_well,
-    ctrl_c_ends_a_trace_with_its_summary,
-    a_killed_program_leaves_nothing: 120,
-    a_program_that_gets_no_memory_says_so_and_leaves_nothing: 120,
-    a_module_of_another_version_is_refused,
-    a_path_that_changes_meanwhile_is_one_file: 120,
-    the_first_event_comes_sooner_than_that_of_bpftrace: 240,
-];
 
 fn path(name: &str) -> String {
     let path = victim::path(name);
@@ -58,20 +38,26 @@ fn nothing_is_left() -> bool {
     (info.sessions, info.probes) == (1, 0)
 }
 
+test! { core, a_command_is_traced_from_its_first_instruction_to_its_end }
 fn a_command_is_traced_from_its_first_instruction_to_its_end() {
-    let _module = Module::load();
+    let lab = Lab::new();
     let program = path("exit_soon");
     let spec = format!("{program}:short_work");
-    let got = command::run(&["trace", &spec, "--", &program, "25"]).succeeded();
+    let got = lab
+        .nsprobe(&["trace", &spec, "--", &program, "25"])
+        .succeeded();
     println!("{}", got.stderr);
     assert_eq!(hits(&got.stdout, "short_work"), 25, "{}", got.stdout);
     // main is called before any tracer could have looked for the process.
     let spec = format!("{program}:main");
-    let got = command::run(&["trace", &spec, "--", &program, "1"]).succeeded();
+    let got = lab
+        .nsprobe(&["trace", &spec, "--", &program, "1"])
+        .succeeded();
     assert_eq!(hits(&got.stdout, "main"), 1, "{}", got.stdout);
     assert!(nothing_is_left());
 }
 
+test! { full, a_command_that_fails_fails_the_trace }
 fn a_command_that_fails_fails_the_trace() {
     let _module = Module::load();
     let spec = path("exit_soon") + ":short_work";
@@ -82,6 +68,7 @@ fn a_command_that_fails_fails_the_trace() {
     assert!(nothing_is_left());
 }
 
+test! { full, count_and_timeout_end_a_trace }
 fn count_and_timeout_end_a_trace() {
     let _module = Module::load();
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "2000"]);
@@ -110,6 +97,7 @@ fn count_and_timeout_end_a_trace() {
     assert!(nothing_is_left());
 }
 
+test! { full, one_process_of_several_is_traced }
 fn one_process_of_several_is_traced() {
     let _module = Module::load();
     let start = || Victim::start("call_in_loop", &["begins_with_mov", "0", "2000"]);
@@ -141,6 +129,7 @@ fn objects(stdout: &str) -> impl Iterator<Item = Value> + '_ {
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
 }
 
+test! { full, wildcards_probe_every_match }
 fn wildcards_probe_every_match() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -155,6 +144,7 @@ fn wildcards_probe_every_match() {
     running.wait_for("level_15", Duration::from_secs(20));
 }
 
+test! { core, each_line_of_json_is_an_object_and_they_add_up }
 fn each_line_of_json_is_an_object_and_they_add_up() {
     let _module = Module::load();
     let program = path("exit_soon");
@@ -177,6 +167,7 @@ fn each_line_of_json_is_an_object_and_they_add_up() {
     }
 }
 
+test! { full, list_shows_what_can_be_probed }
 fn list_shows_what_can_be_probed() {
     let listed = command::run(&["list", &(path("chain") + ":level_")]).succeeded();
     assert_eq!(
@@ -191,6 +182,7 @@ fn list_shows_what_can_be_probed() {
     assert!(objects(&listed.stdout).count() > 15);
 }
 
+test! { full, a_reader_that_leaves_ends_the_trace_well }
 fn a_reader_that_leaves_ends_the_trace_well() {
     let _module = Module::load();
     let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "1000"]);
@@ -217,13 +209,15 @@ fn a_reader_that_leaves_ends_the_trace_well() {
     assert!(nothing_is_left());
 }
 
+test! { core, ctrl_c_ends_a_trace_with_its_summary }
 fn ctrl_c_ends_a_trace_with_its_summary() {
-    let _module = Module::load();
-    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "2000"]);
+    let lab = Lab::new();
+    let words = ["begins_with_push", "0", "2000"];
+    let victim = lab.victim("call_in_loop", &words, "begins_with_push");
     let spec = path("call_in_loop") + ":begins_with_push";
     let pid = victim.pid().to_string();
-    let mut running = Running::start(&["trace", "-p", &pid, "--timeout", "30", &spec]);
-    running.wait_for("begins_with_push", Duration::from_secs(10));
+    let mut running = lab.tracing(1, &["trace", "-p", &pid, "--timeout", "100", &spec]);
+    running.wait_for("begins_with_push", SOON);
     let (code, errors) = running.interrupt();
     println!("{errors}");
     assert_eq!(code, Some(0), "{errors}");
@@ -231,52 +225,7 @@ fn ctrl_c_ends_a_trace_with_its_summary() {
     assert!(nothing_is_left());
 }
 
-fn a_killed_program_leaves_nothing() {
-    let _module = Module::load();
-    let victim = Victim::start("call_in_loop", &["begins_with_push", "0", "0"]);
-    let function = victim.function("begins_with_push");
-    let spec = path("call_in_loop") + ":begins_with_push";
-    let pid = victim.pid().to_string();
-    let watcher = Session::open();
-    let mut attached = 0;
-    let rounds = 30 / figures::parts(3) as u64;
-    for round in 0..rounds {
-        let words = ["trace", "-p", &pid, "--stack", "--timeout", "60", &spec];
-        let mut child = nsprobe(&words)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it is in the payload");
-        std::thread::sleep(Duration::from_millis(20 * round % 410));
-        if round % 3 == 0 {
-            // Whatever the machine is busy with: with its probe in.
-            assert!(within(Duration::from_secs(20), || watcher.info().probes == 1));
-        }
-        attached += watcher.info().probes;
-        child.kill().expect("it runs");
-        child.wait().expect("ours");
-        let gone = within(Duration::from_secs(20), || {
-            let info = watcher.info();
-            (info.sessions, info.probes) == (1, 0)
-        });
-        assert!(gone, "round {round}: {:?}", watcher.info());
-        assert!(victim.text_is_restored(function.offset), "round {round}");
-    }
-    println!("{attached} of {rounds} were killed with a probe attached");
-    assert!(u64::from(attached) > rounds / 6, "{attached} of {rounds}");
-    // A command of its own that is killed meanwhile.
-    let mut child = nsprobe(&["trace", &spec, "--", "/bin/sleep", "77"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it is in the payload");
-    std::thread::sleep(Duration::from_millis(500));
-    child.kill().expect("it runs");
-    child.wait().expect("ours");
-    drop(watcher);
-    assert!(within(Duration::from_secs(20), nothing_is_left));
-}
-
+test! { full, a_program_that_gets_no_memory_says_so_and_leaves_nothing, seconds = 120 }
 /// What is missing first is the process that parses; 64 MB are enough for all.
 fn a_program_that_gets_no_memory_says_so_and_leaves_nothing() {
     let _module = Module::load();
@@ -297,6 +246,7 @@ fn a_program_that_gets_no_memory_says_so_and_leaves_nothing() {
     }
 }
 
+test! { full, a_module_of_another_version_is_refused }
 /// A debugger changes the module's answer in the program's memory: the only
 /// other way would be a second module.
 fn a_module_of_another_version_is_refused() {
@@ -335,61 +285,6 @@ fn a_module_of_another_version_is_refused() {
     }
 }
 
-/// What a tracer takes until its first event.
-#[derive(Debug)]
-struct Start {
-    /// What it ran, with all that it has started.
-    ran: Duration,
-    elapsed: Duration,
-    /// How long the guest had nothing to do: what it waits for.
-    waited: Duration,
-}
-
-impl Start {
-    /// Of a program, whose lines have `function` in them once there is an event.
-    fn of(program: &str, arguments: &[&str], function: &str) -> Start {
-        let group = Group::new("nsprobe-first");
-        let (started, idle) = (Instant::now(), cpu::idle());
-        let mut command = group.command(Path::new(program));
-        let mut running = Running::start_command(command.args(arguments));
-        running.wait_for(function, Duration::from_secs(200));
-        let elapsed = started.elapsed();
-        // All but one CPU have nothing to do.
-        let others = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
-        let waited = cpu::idle() - idle - others as f64 * elapsed.as_secs_f64();
-        Start {
-            ran: Duration::from_nanos(group.usage_ns()),
-            elapsed,
-            waited: Duration::from_secs_f64(waited.max(0.0)),
-        }
-    }
-}
-
-/// In seconds that would be a promise about this machine: bpftrace does the same in the same
-/// guest, and takes 2.5 to 4.5 times as long. The least of ours counts: the machine adds to it.
-fn the_first_event_comes_sooner_than_that_of_bpftrace() {
-    const FUNCTION: &str = "begins_with_push";
-    const LEAST: f64 = 2.0;
-    let _module = Module::load();
-    let victim = Victim::start("call_in_loop", &[FUNCTION, "0", "100"]);
-    let (file, pid) = (path("call_in_loop"), victim.pid().to_string());
-    let spec = format!("{file}:{FUNCTION}");
-    let words = ["trace", "-p", &pid, "--stack", &spec];
-    let ours = || Start::of(command::FILE, &words, FUNCTION);
-    let program = format!("uprobe:{spec} /pid == {pid}/ {{ printf(\"%s\\n\", ustack); }}");
-    let first = ours();
-    let theirs = Start::of("bpftrace", &["-B", "line", "-e", &program], FUNCTION);
-    let ours = [first, ours(), ours()];
-    println!("nsprobe {ours:?}, bpftrace {theirs:?}");
-    let least = |what: fn(&Start) -> Duration| ours.iter().map(what).min().expect("three");
-    let ratio =
-        |what: fn(&Start) -> Duration| what(&theirs).as_secs_f64() / least(what).as_secs_f64();
-    let (ran, elapsed) = (ratio(|start| start.ran), ratio(|start| start.elapsed));
-    println!("bpftrace runs {ran:.2} times as much, and takes {elapsed:.2} times as long");
-    assert!(ran > LEAST && elapsed > LEAST, "{ran:.2} and {elapsed:.2}");
-    assert!(least(|start| start.waited) < theirs.ran / 8, "it waits");
-}
-
 /// The inode and the offset of the one probe that a process has, as the kernel tells them.
 fn probe_of(pid: u32) -> (u64, u64) {
     let folder = format!("/proc/{pid}/fdinfo");
@@ -409,6 +304,7 @@ fn probe_of(pid: u32) -> (u64, u64) {
     (inode.expect(line), offset.expect(line))
 }
 
+test! { full, a_path_that_changes_meanwhile_is_one_file, seconds = 120 }
 /// Another program takes its place and gives it back, all the time. The function is where the
 /// file that is probed has it, not where the other one has.
 fn a_path_that_changes_meanwhile_is_one_file() {

@@ -2,8 +2,8 @@
 //! Promise: whoever can open the device can read it: by mapping, by `read()`,
 //! by `cat`, in C; and `status` shows who does.
 
-use super::tests;
 use crate::command::{self, Running};
+use crate::lab::Lab;
 use crate::module::Module;
 use crate::processes::is_asleep;
 use crate::records::Records;
@@ -23,23 +23,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-tests![
-    a_reader_in_c_prints_records,
-    cat_of_a_session_prints_lines,
-    read_gives_whole_records,
-    read_gives_the_oldest_record_of_all_rings,
-    a_read_without_room_or_records_fails,
-    two_readers_share_the_records,
-    a_session_is_read_or_mapped_but_not_both,
-    a_storm_of_signals_loses_nothing,
-    poll_wakes_at_the_watermark,
-    epoll_tells_of_records_once_or_until_they_are_read,
-    a_sleeping_reader_wakes_at_the_first_record,
-    a_signal_ends_a_sleeping_read,
-    status_shows_the_module_sessions_and_probes,
-    descriptors_tell_their_session,
-];
-
 const WITH_CALLER: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
 
 fn example(arguments: &[&str]) -> Command {
@@ -48,6 +31,7 @@ fn example(arguments: &[&str]) -> Command {
     command
 }
 
+test! { core, a_reader_in_c_prints_records, module }
 fn a_reader_in_c_prints_records() {
     let _module = Module::load();
     // It reads ring by ring: of one, the order is that of the calls.
@@ -77,6 +61,7 @@ fn a_reader_in_c_prints_records() {
     assert!(victim.text_is_restored(function.offset));
 }
 
+test! { core, cat_of_a_session_prints_lines, module }
 fn cat_of_a_session_prints_lines() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -128,6 +113,7 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(word).collect()
 }
 
+test! { full, read_gives_whole_records, module }
 fn read_gives_whole_records() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -162,6 +148,7 @@ fn read_gives_whole_records() {
     assert_eq!(hits, 500);
 }
 
+test! { full, read_gives_the_oldest_record_of_all_rings, module, cpus = 2 }
 /// The CPUs take turns, so that no ring has two records that are behind each other.
 fn read_gives_the_oldest_record_of_all_rings() {
     const TURNS: usize = 10;
@@ -188,6 +175,7 @@ fn read_gives_the_oldest_record_of_all_rings() {
     }
 }
 
+test! { full, a_read_without_room_or_records_fails, module }
 fn a_read_without_room_or_records_fails() {
     let _module = Module::load();
     let bare = Session::open();
@@ -218,13 +206,13 @@ fn a_read_without_room_or_records_fails() {
     errno(wrote, "write()");
 }
 
+test! { core, two_readers_share_the_records, module, cpus = 2 }
 fn two_readers_share_the_records() {
     const CALLS: u64 = 5000;
-    let _module = Module::load();
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    let session = Session::with_rings(1 << 22);
-    let id = session.probe(victim.file(), &function, 0);
+    let lab = Lab::new();
+    let mut victim = lab.caller("begins_with_push");
+    let session = lab.session(1 << 22);
+    let id = session.probe(&victim, 0);
     victim.begin(CALLS);
     let records = std::sync::Mutex::new(Records::default());
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -250,6 +238,7 @@ fn two_readers_share_the_records() {
         assert_eq!(victim.finish(), CALLS);
     });
     let records = records.into_inner().expect("not poisoned");
+    assert_eq!(victim.kernel_hits(), CALLS);
     assert_eq!(records.hits.len() as u64, session.counters(id).recorded);
     let mut sequences: Vec<_> = records
         .hits
@@ -261,6 +250,7 @@ fn two_readers_share_the_records() {
     assert_eq!(sequences.len() as u64, CALLS, "a record was read twice");
 }
 
+test! { full, a_session_is_read_or_mapped_but_not_both, module }
 /// What `read()` walks must not be what a mapping lets the reader spoil.
 fn a_session_is_read_or_mapped_but_not_both() {
     let _module = Module::load();
@@ -285,6 +275,7 @@ fn a_session_is_read_or_mapped_but_not_both() {
     assert_eq!(errno(mapping, "mmap of what is read"), libc::EBUSY);
 }
 
+test! { full, a_storm_of_signals_loses_nothing, module, cpus = 2 }
 fn a_storm_of_signals_loses_nothing() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -334,6 +325,7 @@ fn ready(session: &Session, timeout_ms: u16) -> bool {
     poll(&mut fds, PollTimeout::from(timeout_ms)).expect("poll") > 0
 }
 
+test! { core, poll_wakes_at_the_watermark, module }
 fn poll_wakes_at_the_watermark() {
     let _module = Module::load();
     sys::run_on(1);
@@ -383,6 +375,7 @@ fn poll_wakes_at_the_watermark() {
     });
 }
 
+test! { full, epoll_tells_of_records_once_or_until_they_are_read, module }
 /// By its edge, it reports new records once; by its level, until all are read.
 fn epoll_tells_of_records_once_or_until_they_are_read() {
     let _module = Module::load();
@@ -424,6 +417,7 @@ fn epoll_tells_of_records_once_or_until_they_are_read() {
     }
 }
 
+test! { full, a_sleeping_reader_wakes_at_the_first_record, module }
 fn a_sleeping_reader_wakes_at_the_first_record() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -461,6 +455,7 @@ fn end_of_a_read(file: &mut impl Read) -> Duration {
     started.elapsed()
 }
 
+test! { full, a_signal_ends_a_sleeping_read, module }
 /// Within two seconds, unless even a read of a pipe takes that long to end here.
 fn a_signal_ends_a_sleeping_read() {
     const PROMISED: Duration = Duration::from_secs(2);
@@ -479,6 +474,7 @@ fn a_signal_ends_a_sleeping_read() {
     );
 }
 
+test! { full, status_shows_the_module_sessions_and_probes, module }
 fn status_shows_the_module_sessions_and_probes() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -506,6 +502,7 @@ fn status_shows_the_module_sessions_and_probes() {
     assert!(!output.stdout.contains(&pid), "{}", output.stdout);
 }
 
+test! { full, descriptors_tell_their_session, module }
 fn descriptors_tell_their_session() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");

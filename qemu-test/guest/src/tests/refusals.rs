@@ -2,7 +2,6 @@
 //! Promise: what cannot be done is refused with a message that names the thing
 //! and the next step, an exit code, and nothing left behind.
 
-use super::tests;
 use crate::command::{self, nsprobe, output, Output};
 use crate::container::Root;
 use crate::module::{self, Module};
@@ -17,25 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-tests![
-    what_a_refusal_prints_elsewhere_is_noticed,
-    without_the_module_it_says_how_to_load_it,
-    something_else_in_the_devices_place_is_reported,
-    a_missing_container_is_named_with_the_nearest: 120,
-    a_missing_process_is_named,
-    a_missing_binary_is_named_with_the_nearest,
-    a_missing_function_is_named_with_the_nearest,
-    a_binary_without_symbols_is_told,
-    what_is_no_program_is_refused,
-    data_is_not_probed,
-    a_target_that_ends_first_is_told,
-    impossible_ring_sizes_are_usage_errors,
-    nonsense_on_the_command_line_is_a_usage_error,
-    a_user_is_told_what_is_missing,
-];
-
 const EXIT_FAILURE: i32 = 1;
-const EXIT_USAGE: i32 = 2;
 
 /// Runs `trace` where it must fail: fast, with a message, without a trace.
 fn refused(arguments: &[&str], parts: &[&str]) {
@@ -61,6 +42,7 @@ fn path(name: &str) -> String {
         .to_string()
 }
 
+test! { full, what_a_refusal_prints_elsewhere_is_noticed }
 /// That the tests below can fail.
 fn what_a_refusal_prints_elsewhere_is_noticed() {
     let is_accepted = |code, stdout: &str, stderr: &str| {
@@ -76,15 +58,6 @@ fn what_a_refusal_prints_elsewhere_is_noticed() {
     assert!(!is_accepted(EXIT_FAILURE, "{", told));
     assert!(!is_accepted(0, "", told) && !is_accepted(128 + 11, "", told));
     assert!(!is_accepted(EXIT_FAILURE, "", "nsprobe: something else"));
-}
-
-fn without_the_module_it_says_how_to_load_it() {
-    assert!(!module::is_loaded());
-    let spec = path("exit_soon") + ":short_work";
-    refused(&[&spec], &["/dev/nsprobe", "not loaded", "insmod"]);
-    let got = command::run(&["status"]);
-    assert_ne!(got.code, 0, "{got:#?}");
-    assert!((got.stdout + &got.stderr).contains("not loaded"));
 }
 
 /// A file in the device's place; gone with the value.
@@ -105,6 +78,7 @@ impl Drop for Squatter {
     }
 }
 
+test! { full, something_else_in_the_devices_place_is_reported }
 /// The kernel leaves what is there when the module comes, and when it goes.
 fn something_else_in_the_devices_place_is_reported() {
     let spec = path("exit_soon") + ":short_work";
@@ -124,6 +98,7 @@ fn something_else_in_the_devices_place_is_reported() {
     }
 }
 
+test! { core, a_missing_container_is_named_with_the_nearest, seconds = 120 }
 fn a_missing_container_is_named_with_the_nearest() {
     const PROGRAM: &str = "/usr/local/bin/served";
     let _module = Module::load();
@@ -140,72 +115,14 @@ fn a_missing_container_is_named_with_the_nearest() {
     refused(&["-c", "../../etc", "/bin/sh:main"], &["../../etc"]);
 }
 
-fn a_missing_process_is_named() {
-    let _module = Module::load();
-    refused(&["-p", "4000000", "/bin/sh:main"], &["no process 4000000"]);
-    // A kernel thread has no memory to be traced.
-    refused(&["-p", "2", "libc.so.6:malloc"], &["process 2"]);
-}
-
-fn a_missing_binary_is_named_with_the_nearest() {
-    let _module = Module::load();
-    let near = path("exit_soon").replace("soon", "son") + ":f";
-    refused(&[&near], &["exit_son", "exit_soon"]);
-    refused(&["/no/such/folder/x:f"], &["/no/such/folder/x"]);
-    let victim = Victim::caller("begins_with_push");
-    let pid = victim.pid().to_string();
-    refused(
-        &["-p", &pid, "libd.so.6:malloc"],
-        &["libd.so.6", "libc.so.6"],
-    );
-}
-
-fn a_missing_function_is_named_with_the_nearest() {
-    let _module = Module::load();
-    let spec = path("exit_soon") + ":short_wrk";
-    refused(&[&spec], &["short_wrk", "short_work"]);
-    let spec = path("exit_soon") + ":nothing_like_it_*";
-    refused(&[&spec], &["nothing_like_it_*"]);
-}
-
+test! { full, a_binary_without_symbols_is_told }
 fn a_binary_without_symbols_is_told() {
     let _module = Module::load();
     let spec = path("stripped") + ":nameless";
     refused(&[&spec], &["stripped", "no symbols"]);
 }
 
-fn what_is_no_program_is_refused() {
-    let _module = Module::load();
-    let folder = format!("/tmp/refusals-{}", std::process::id());
-    fs::create_dir_all(&folder).expect("/tmp is writable");
-    let fifo = format!("{folder}/fifo");
-    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-    let text = format!("{folder}/text");
-    fs::write(&text, "#!/bin/sh\necho\n").expect("/tmp is writable");
-    let empty = format!("{folder}/empty");
-    fs::write(&empty, "").expect("/tmp is writable");
-    let cut = format!("{folder}/cut");
-    let program = fs::read(victim::path("exit_soon")).expect("the victim is there");
-    fs::write(&cut, &program[..5000]).expect("/tmp is writable");
-    let looped = format!("{folder}/loop");
-    std::os::unix::fs::symlink(&looped, &looped).expect("a link");
-    for (what, part) in [
-        (folder.as_str(), "directory"),
-        (&fifo, "pipe"),
-        ("/dev/zero", "device"),
-        ("/dev/nsprobe", "device"),
-        (&text, "text"),
-        (&empty, "empty"),
-        (&looped, "loop"),
-        ("/proc/version", "/proc/version"),
-    ] {
-        refused(&[&format!("{what}:main")], &[part]);
-    }
-    // Cut off: whatever is said, it ends, and names the file.
-    refused(&[&format!("{cut}:short_work")], &["cut"]);
-    fs::remove_dir_all(folder).expect("ours");
-}
-
+test! { full, data_is_not_probed }
 fn data_is_not_probed() {
     let _module = Module::load();
     let file = victim::path("chain");
@@ -220,6 +137,7 @@ fn data_is_not_probed() {
     assert!(Path::new(&file).exists());
 }
 
+test! { full, a_target_that_ends_first_is_told }
 fn a_target_that_ends_first_is_told() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -247,49 +165,7 @@ fn a_target_that_ends_first_is_told() {
     );
 }
 
-fn impossible_ring_sizes_are_usage_errors() {
-    let _module = Module::load();
-    let spec = path("exit_soon") + ":short_work";
-    for size in [
-        "0",
-        "1",
-        "4095",
-        "5000",
-        "3K",
-        "1G",
-        "1024M",
-        "-1",
-        "99999999999999999999",
-        "x",
-    ] {
-        let got = command::run(&["trace", &spec, &format!("--ring-size={size}")]);
-        assert_eq!(got.code, EXIT_USAGE, "{size}: {got:#?}");
-        assert!(got.stderr.contains("ring-size"), "{got:#?}");
-    }
-}
-
-fn nonsense_on_the_command_line_is_a_usage_error() {
-    let _module = Module::load();
-    let spec = path("exit_soon") + ":short_work";
-    let cases: [&[&str]; 10] = [
-        &[],
-        &["trace"],
-        &["trace", "no-colon"],
-        &["trace", ":f"],
-        &["trace", "/bin/sh:"],
-        &["trace", &spec, "--count", "0"],
-        &["trace", &spec, "--count", "-1"],
-        &["trace", &spec, "--timeout", "0"],
-        &["trace", "-p", "1", "-c", "web", &spec],
-        &["trace", "-p", "x", &spec],
-    ];
-    for arguments in cases {
-        let got = command::run(arguments);
-        assert_eq!(got.code, EXIT_USAGE, "{arguments:?}: {got:#?}");
-        assert!(!got.stderr.is_empty() && got.stdout.is_empty(), "{got:#?}");
-    }
-}
-
+test! { core, a_user_is_told_what_is_missing }
 fn a_user_is_told_what_is_missing() {
     let _module = Module::load();
     let program = format!("/tmp/nsprobe-{}", std::process::id());

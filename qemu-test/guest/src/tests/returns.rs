@@ -2,7 +2,6 @@
 //! Promise: returns are seen without breaking who returns, in whatever way functions are
 //! left, and which way was taken is said.
 
-use super::tests;
 use crate::command::{self, Output};
 use crate::instructions::go;
 use crate::module::Module;
@@ -12,18 +11,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-tests![
-    exits_tell_what_return_probes_tell,
-    a_panic_passes_a_traced_function,
-    longjmp_leaves_calls_that_never_return,
-    calls_a_hundred_deep_all_return,
-    vfork_and_threads_keep_their_calls_apart,
-    exec_and_shared_memory_keep_their_calls_apart,
-    exits_are_one_function_to_the_user,
-    go_programs_get_no_return_probe,
-    what_cannot_be_seen_at_exits_is_said,
-];
 
 /// A run of a victim under `nsprobe VERB --json`; it is called `VICTIM` in the words.
 struct Leaving {
@@ -70,6 +57,7 @@ impl Leaving {
     }
 }
 
+test! { core, exits_tell_what_return_probes_tell, module }
 fn exits_tell_what_return_probes_tell() {
     let _module = Module::load();
     let path = victim::path("call_in_loop");
@@ -105,6 +93,7 @@ fn exits_tell_what_return_probes_tell() {
     assert_eq!(counts, exit_counts);
 }
 
+test! { core, a_panic_passes_a_traced_function, module }
 fn a_panic_passes_a_traced_function() {
     let _module = Module::load();
     // That a return probe does end it is why the other way is taken by itself.
@@ -122,6 +111,7 @@ fn a_panic_passes_a_traced_function() {
     assert!(got.stderr.contains(why), "{}", got.stderr);
 }
 
+test! { full, longjmp_leaves_calls_that_never_return, module }
 fn longjmp_leaves_calls_that_never_return() {
     let _module = Module::load();
     for how in ["uretprobe", "ret"] {
@@ -136,6 +126,7 @@ fn longjmp_leaves_calls_that_never_return() {
     }
 }
 
+test! { core, calls_a_hundred_deep_all_return, module }
 fn calls_a_hundred_deep_all_return() {
     let _module = Module::load();
     let got = leaving("deep", 10, &["hist", "--return", "ret", "VICTIM:recurse"]);
@@ -152,6 +143,7 @@ fn calls_a_hundred_deep_all_return() {
     }
 }
 
+test! { full, vfork_and_threads_keep_their_calls_apart, module }
 fn vfork_and_threads_keep_their_calls_apart() {
     let _module = Module::load();
     for (way, calls) in [("vfork", 20), ("threads", 2000)] {
@@ -164,6 +156,7 @@ fn vfork_and_threads_keep_their_calls_apart() {
     }
 }
 
+test! { full, exec_and_shared_memory_keep_their_calls_apart, module }
 /// A call that an exec ends never returns; what the new program calls does. And two processes
 /// that share their memory, but no thread group, are two.
 fn exec_and_shared_memory_keep_their_calls_apart() {
@@ -178,6 +171,7 @@ fn exec_and_shared_memory_keep_their_calls_apart() {
     }
 }
 
+test! { full, exits_are_one_function_to_the_user, module }
 fn exits_are_one_function_to_the_user() {
     let _module = Module::load();
     // `recurse` has two exits or more; all keys but the probe's are told apart.
@@ -251,6 +245,7 @@ impl Drop for Shfmt {
     }
 }
 
+test! { core, go_programs_get_no_return_probe, module }
 /// Go copies a stack that has become too small, and finds there what a return probe has put.
 fn go_programs_get_no_return_probe() {
     const SCRIPT: &str = "/var/tmp/returns.sh";
@@ -303,6 +298,7 @@ fn objects(got: &Output) -> impl Iterator<Item = Value> + '_ {
     lines.map(|line| serde_json::from_str(line).expect("JSON"))
 }
 
+test! { full, what_cannot_be_seen_at_exits_is_said, module }
 fn what_cannot_be_seen_at_exits_is_said() {
     let _module = Module::load();
     let library = "/usr/lib/x86_64-linux-gnu/libc.so.6";

@@ -4,7 +4,6 @@
 
 use super::build_ids::CODE;
 use super::capsule::Folder;
-use super::tests;
 use crate::command::Running;
 use crate::held::{Place, Stage};
 use crate::module::Module;
@@ -26,21 +25,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    wrong_rows_are_refused_and_change_nothing,
-    rows_are_for_the_file_as_it_is,
-    rows_of_a_block_hold_from_its_first_byte_on,
-    a_row_may_lead_by_a_word_and_a_constant,
-    the_frame_limit_is_kept_and_told_by_rows,
-    rows_that_lie_end_the_stack: 120,
-    copies_are_bounded_and_end_with_the_rows,
-    copies_have_the_addresses_that_pending_returns_hide,
-    many_rows_are_bounded: 120,
-    rows_of_no_use_are_dropped_and_come_again,
-    rows_stay_until_no_stack_goes_by_them,
-    a_trace_keeps_the_rows_that_it_needs: 120,
-];
 
 /// A file of a victim, and a session.
 fn prepared() -> (Session, File) {
@@ -80,6 +64,7 @@ fn give(
     (given, unwind.defect)
 }
 
+test! { core, wrong_rows_are_refused_and_change_nothing }
 fn wrong_rows_are_refused_and_change_nothing() {
     let _module = Module::load();
     let (session, file) = prepared();
@@ -145,6 +130,7 @@ fn wrong_rows_are_refused_and_change_nothing() {
     assert_eq!(errno(sound(fd), "once more"), libc::EEXIST);
 }
 
+test! { full, rows_are_for_the_file_as_it_is }
 /// Rows that lead astray: each step goes up by one word, whatever is there.
 fn rows_are_for_the_file_as_it_is() {
     let _module = Module::load();
@@ -191,6 +177,7 @@ fn rows_are_for_the_file_as_it_is() {
     let _ = fs::remove_file(&copy);
 }
 
+test! { full, rows_of_a_block_hold_from_its_first_byte_on }
 /// By the block before, its first instruction would have no caller.
 fn rows_of_a_block_hold_from_its_first_byte_on() {
     const BLOCK: usize = 1 << BLOCK_BITS;
@@ -215,6 +202,7 @@ fn rows_of_a_block_hold_from_its_first_byte_on() {
     assert!(hits.len() == 1 && hits[0].1.len() > 1, "{hits:?}");
 }
 
+test! { full, a_row_may_lead_by_a_word_and_a_constant }
 /// As those of realigned frames do; here to every other caller of a chain of frame pointers.
 fn a_row_may_lead_by_a_word_and_a_constant() {
     let _module = Module::load();
@@ -249,6 +237,7 @@ fn a_row_may_lead_by_a_word_and_a_constant() {
     assert!(frames.len() > 3, "{frames:?}");
 }
 
+test! { full, the_frame_limit_is_kept_and_told_by_rows }
 /// Each call has another path, so that its stack is found by rows that are kept, and not by the
 /// stack before.
 fn the_frame_limit_is_kept_and_told_by_rows() {
@@ -291,6 +280,7 @@ fn the_frame_limit_is_kept_and_told_by_rows() {
     }
 }
 
+test! { core, rows_that_lie_end_the_stack, seconds = 120 }
 /// Sound rows that say wrong things, on a program whose registers are wild: each walk
 /// ends, within bounds, and shows nothing of the kernel's.
 fn rows_that_lie_end_the_stack() {
@@ -366,6 +356,7 @@ fn rows_that_lie_end_the_stack() {
     assert!(called > 1000 && walked > called + 100, "{called}, {walked}");
 }
 
+test! { full, copies_have_the_addresses_that_pending_returns_hide }
 fn copies_have_the_addresses_that_pending_returns_hide() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -395,6 +386,7 @@ fn copies_have_the_addresses_that_pending_returns_hide() {
     assert_eq!(pending.hits(), 1);
 }
 
+test! { full, copies_are_bounded_and_end_with_the_rows }
 fn copies_are_bounded_and_end_with_the_rows() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -470,6 +462,7 @@ fn copies_are_bounded_and_end_with_the_rows() {
     }
 }
 
+test! { full, many_rows_are_bounded, seconds = 120 }
 /// The greatest tables, until there is no room: it ends with an error, and another
 /// session does not notice.
 fn many_rows_are_bounded() {
@@ -518,6 +511,7 @@ fn drop_unused(session: &Session, unused: Duration) -> u64 {
     unwind.bytes
 }
 
+test! { core, rows_stay_until_no_stack_goes_by_them, module, cpus = 2 }
 /// The task is held in the midst of its stack, where a frame that a row has led to is not there.
 fn rows_stay_until_no_stack_goes_by_them() {
     let _module = Module::load();
@@ -540,6 +534,7 @@ fn rows_stay_until_no_stack_goes_by_them() {
     victim.finish();
 }
 
+test! { full, rows_of_no_use_are_dropped_and_come_again }
 fn rows_of_no_use_are_dropped_and_come_again() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -621,6 +616,7 @@ fn rows_of_no_use_are_dropped_and_come_again() {
     }
 }
 
+test! { full, a_trace_keeps_the_rows_that_it_needs, seconds = 120 }
 /// A program without frame pointers that calls for some time, then rests, then calls again.
 fn a_trace_keeps_the_rows_that_it_needs() {
     let _module = Module::load();

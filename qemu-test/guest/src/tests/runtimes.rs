@@ -3,7 +3,6 @@
 //! said of it goes for its processes and for nobody else's.
 
 use super::containers::process_elsewhere;
-use super::tests;
 use crate::command::{self, Running};
 use crate::container::{pid_namespace, Container, Root};
 use crate::group::Group;
@@ -18,15 +17,6 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-tests![
-    containers_of_six_runtimes_are_listed_as_their_runtimes_do: 300,
-    containers_of_one_pid_namespace_are_told_apart: 180,
-    what_a_user_runs_is_known_and_what_he_says_is_not_believed: 180,
-    a_container_in_a_container_has_an_id_and_says_where_it_is: 180,
-    services_and_control_groups_are_traced_by_their_names: 120,
-    several_of_one_name_are_listed_and_unread_state_is_told: 180,
-];
 
 const PROGRAM: &str = "/usr/local/bin/served";
 
@@ -97,6 +87,7 @@ fn traced_in(spec: &str, program: &str) -> BTreeSet<u32> {
     hits
 }
 
+test! { full, containers_of_six_runtimes_are_listed_as_their_runtimes_do, seconds = 300 }
 /// Those that the guest has. What others leave on the disk is read by tests on the host
 /// (`userland/target/tests`).
 fn containers_of_six_runtimes_are_listed_as_their_runtimes_do() {
@@ -207,6 +198,7 @@ impl Drop for Shop {
     }
 }
 
+test! { full, containers_of_one_pid_namespace_are_told_apart, seconds = 180 }
 /// With `--pid=host` and in pods, a filter by the pid namespace would let in others.
 fn containers_of_one_pid_namespace_are_told_apart() {
     let _module = Module::load();
@@ -286,6 +278,7 @@ impl Drop for List {
     }
 }
 
+test! { full, what_a_user_runs_is_known_and_what_he_says_is_not_believed, seconds = 180 }
 fn what_a_user_runs_is_known_and_what_he_says_is_not_believed() {
     let _module = Module::load();
     let root = served();
@@ -346,6 +339,7 @@ fn what_a_user_runs_is_known_and_what_he_says_is_not_believed() {
     }
 }
 
+test! { full, a_container_in_a_container_has_an_id_and_says_where_it_is, seconds = 180 }
 /// The podman within keeps its state within.
 fn a_container_in_a_container_has_an_id_and_says_where_it_is() {
     let _module = Module::load();
@@ -393,6 +387,7 @@ fn a_container_in_a_container_has_an_id_and_says_where_it_is() {
     assert!(!pids(called(&all, "podman", "outer")).contains(&pid));
 }
 
+test! { full, services_and_control_groups_are_traced_by_their_names, seconds = 120 }
 fn services_and_control_groups_are_traced_by_their_names() {
     let _module = Module::load();
     let root = served();
@@ -445,6 +440,7 @@ fn services_and_control_groups_are_traced_by_their_names() {
     drop(outside);
 }
 
+test! { full, several_of_one_name_are_listed_and_unread_state_is_told, seconds = 180 }
 fn several_of_one_name_are_listed_and_unread_state_is_told() {
     let _module = Module::load();
     let root = served();

@@ -2,7 +2,6 @@
 //! Promise: a USDT point's semaphore is counted in every process that has the
 //! breakpoint, and in no other; afterwards it is what it was.
 
-use super::tests;
 use crate::binary;
 use crate::module::Module;
 use crate::session::{probe_at, Session, RING_BYTES};
@@ -11,14 +10,6 @@ use crate::witness::Witness;
 use nix::libc;
 use nsprobe_common::abi::{Probe, Refusal, FEATURE_SEMAPHORE};
 use std::fs::File;
-
-tests![
-    a_semaphore_is_counted_up_and_down,
-    processes_started_later_are_counted_too,
-    a_filter_holds_for_the_semaphore_too,
-    several_sessions_count_one_semaphore,
-    impossible_semaphores_are_refused,
-];
 
 /// The victim's point with its semaphore.
 fn point() -> Probe {
@@ -39,6 +30,7 @@ fn attach(session: &Session, probe: Probe) -> u32 {
         .unwrap_or_else(|(error, reply)| panic!("{error} {reply:?}"))
 }
 
+test! { full, a_semaphore_is_counted_up_and_down, module }
 fn a_semaphore_is_counted_up_and_down() {
     let _module = Module::load();
     let mut victim = start();
@@ -58,6 +50,7 @@ fn a_semaphore_is_counted_up_and_down() {
     assert_eq!(victim.call(1), 0, "after close");
 }
 
+test! { full, processes_started_later_are_counted_too, module }
 fn processes_started_later_are_counted_too() {
     let _module = Module::load();
     let session = Session::with_rings(RING_BYTES);
@@ -69,6 +62,7 @@ fn processes_started_later_are_counted_too() {
     assert_eq!(victim.call(4), 0);
 }
 
+test! { full, a_filter_holds_for_the_semaphore_too, module }
 fn a_filter_holds_for_the_semaphore_too() {
     let _module = Module::load();
     let (mut chosen, mut other) = (start(), start());
@@ -79,6 +73,7 @@ fn a_filter_holds_for_the_semaphore_too() {
     assert_eq!(session.counters(id).hits, 2);
 }
 
+test! { full, several_sessions_count_one_semaphore, module }
 fn several_sessions_count_one_semaphore() {
     let _module = Module::load();
     let mut victim = start();
@@ -97,6 +92,7 @@ fn several_sessions_count_one_semaphore() {
     assert_eq!(victim.call(1), 0);
 }
 
+test! { full, impossible_semaphores_are_refused, module }
 fn impossible_semaphores_are_refused() {
     let _module = Module::load();
     let mut victim = start();

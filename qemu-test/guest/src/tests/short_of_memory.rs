@@ -2,7 +2,6 @@
 //! Promise: a request that asks for more memory than there is gets `ENOMEM`, and no process is
 //! ended to make room for it: not the one that asks, and no other.
 
-use super::tests;
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -18,11 +17,6 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
-
-tests![
-    what_a_group_lacks_memory_for_is_refused,
-    what_the_machine_lacks_memory_for_is_refused,
-];
 
 const MB: u64 = 1 << 20;
 
@@ -87,6 +81,7 @@ fn rows_of(file: &File, rows: &[u32]) -> Unwind {
     }
 }
 
+test! { core, what_a_group_lacks_memory_for_is_refused, module }
 /// The kernel has to account what requests take to their caller, and to end no process when
 /// that is too much.
 fn what_a_group_lacks_memory_for_is_refused() {
@@ -201,6 +196,7 @@ fn available() -> u64 {
     number("/proc/meminfo", "MemAvailable:") << 10
 }
 
+test! { full, what_the_machine_lacks_memory_for_is_refused, module }
 fn what_the_machine_lacks_memory_for_is_refused() {
     let _module = Module::load();
     let mut session = Session::open();

@@ -2,7 +2,6 @@
 //! Promise: what is counted in the kernel is what happened, and what there was no
 //! room for is counted as that.
 
-use super::tests;
 use crate::binary::Function;
 use crate::module::Module;
 use crate::records::Records;
@@ -16,21 +15,6 @@ use nsprobe_common::histogram::Scale;
 use nsprobe_common::program::{Context, Operation, Register, Step};
 use nsprobe_common::record::StackEnd;
 use std::collections::{BTreeMap, BTreeSet};
-
-tests![
-    hits_are_counted_and_not_recorded,
-    values_fall_into_their_buckets,
-    values_fall_into_their_parts_of_powers_of_two,
-    times_of_calls_make_a_histogram,
-    only_calls_that_begin_as_required_return,
-    each_key_has_its_row,
-    threads_on_all_cpus_share_a_table,
-    a_full_table_counts_what_it_turns_away,
-    each_stack_has_its_row,
-    stacks_of_one_length_have_rows_of_their_own,
-    tables_that_cannot_be_are_refused,
-    probes_that_do_not_fit_their_table_are_refused,
-];
 
 /// Rows by their keys; two rows of one key, which a race may make, are one.
 pub(super) fn by_key(rows: Vec<TableRow>) -> BTreeMap<Vec<u64>, u64> {
@@ -90,6 +74,7 @@ pub(super) const SUMS: Table = Table {
     ..LOG
 };
 
+test! { full, hits_are_counted_and_not_recorded, module }
 fn hits_are_counted_and_not_recorded() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -109,6 +94,7 @@ fn hits_are_counted_and_not_recorded() {
     assert!(Records::of(&session).hits.is_empty());
 }
 
+test! { full, values_fall_into_their_buckets, module }
 fn values_fall_into_their_buckets() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_endbr64");
@@ -161,6 +147,7 @@ fn values_fall_into_their_buckets() {
     assert_eq!((answer.turned_away, answer.replaced), (0, 0));
 }
 
+test! { full, values_fall_into_their_parts_of_powers_of_two, module }
 /// Four buckets for each power of two: the widths are written out here, not computed.
 fn values_fall_into_their_parts_of_powers_of_two() {
     let _module = Module::load();
@@ -193,6 +180,7 @@ fn values_fall_into_their_parts_of_powers_of_two() {
     assert_eq!(buckets, wanted);
 }
 
+test! { full, times_of_calls_make_a_histogram, module }
 fn times_of_calls_make_a_histogram() {
     let _module = Module::load();
     for name in ["begins_with_push", "begins_with_nop10"] {
@@ -224,6 +212,7 @@ fn times_of_calls_make_a_histogram() {
     }
 }
 
+test! { full, only_calls_that_begin_as_required_return, module }
 /// What the entry's program rejects has no return either.
 fn only_calls_that_begin_as_required_return() {
     let _module = Module::load();
@@ -254,6 +243,7 @@ fn only_calls_that_begin_as_required_return() {
     assert_eq!((counters.rejected, counters.aggregated), (10, 90));
 }
 
+test! { full, each_key_has_its_row, module }
 fn each_key_has_its_row() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -298,6 +288,7 @@ fn each_key_has_its_row() {
     assert_eq!(by_key(rows), expected);
 }
 
+test! { core, threads_on_all_cpus_share_a_table, module, cpus = 2 }
 fn threads_on_all_cpus_share_a_table() {
     let _module = Module::load();
     let mut victim = Victim::start("many_threads", &["6", "3000"]);
@@ -330,6 +321,7 @@ fn threads_on_all_cpus_share_a_table() {
     assert!(rows.values().all(|count| *count == 3000), "{rows:?}");
 }
 
+test! { core, a_full_table_counts_what_it_turns_away, module }
 fn a_full_table_counts_what_it_turns_away() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -379,6 +371,7 @@ fn counting_stacks(table: &Table) -> Probe {
     }
 }
 
+test! { full, each_stack_has_its_row, module }
 fn each_stack_has_its_row() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -413,6 +406,7 @@ fn each_stack_has_its_row() {
     }
 }
 
+test! { full, stacks_of_one_length_have_rows_of_their_own, module }
 /// Stacks as long as each other, that differ in one frame or more.
 fn stacks_of_one_length_have_rows_of_their_own() {
     const CALLS: u64 = 160;
@@ -435,6 +429,7 @@ fn stacks_of_one_length_have_rows_of_their_own() {
     assert_eq!(counts, [CALLS / 8; 8]);
 }
 
+test! { full, tables_that_cannot_be_are_refused, module }
 fn tables_that_cannot_be_are_refused() {
     let _module = Module::load();
     let session = Session::with_rings(RING_BYTES);
@@ -536,6 +531,7 @@ fn tables_that_cannot_be_are_refused() {
     }
 }
 
+test! { full, probes_that_do_not_fit_their_table_are_refused, module }
 fn probes_that_do_not_fit_their_table_are_refused() {
     let _module = Module::load();
     let victim = Victim::caller("begins_with_push");

@@ -3,7 +3,6 @@
 //! left to be seen.
 
 use super::sinks::{attach, program, session_on, LOG, SUMS};
-use super::tests;
 use crate::module::Module;
 use crate::records::Records;
 use crate::steps::{constant, field, key, register, step, value};
@@ -12,11 +11,7 @@ use nsprobe_common::abi::{self, Probe, Table};
 use nsprobe_common::program::{Context, Operation, Register, Step};
 use std::time::Instant;
 
-tests![
-    spans_end_on_another_function,
-    spans_that_do_not_end_are_left,
-];
-
+test! { core, spans_end_on_another_function, module }
 /// The argument is the key at the entry, the result less one at the return.
 fn spans_end_on_another_function() {
     let _module = Module::load();
@@ -116,6 +111,7 @@ fn spans_end_on_another_function() {
     assert_eq!(values, (0..20).collect::<Vec<u64>>());
 }
 
+test! { full, spans_that_do_not_end_are_left, module }
 fn spans_that_do_not_end_are_left() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);

@@ -4,7 +4,6 @@
 
 mod values;
 
-use super::tests;
 use crate::command::{self, Output, Running};
 use crate::container::Container;
 use crate::module::Module;
@@ -14,31 +13,6 @@ use crate::victim::{self, Victim};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-use values::{
-    built_ins_are_those_of_the_task, formats_show_what_they_say,
-    what_comes_from_perf_probe_fetches_the_same,
-};
-
-tests![
-    members_arrays_enums_and_globals_are_fetched_by_name,
-    conditions_choose_the_calls,
-    a_return_has_its_value_its_arguments_and_its_time,
-    structs_and_arrays_are_shown_whole,
-    a_return_has_what_was_on_its_callers_stack,
-    locals_are_fetched_at_a_line,
-    a_function_is_found_where_it_was_inlined,
-    calls_are_counted_by_what_is_wanted,
-    values_and_times_are_spread_over_buckets,
-    stacks_are_counted_and_folded,
-    breakpoints_go_behind_the_mark_of_a_branch_target,
-    bad_specs_are_refused_with_the_place,
-    names_come_from_the_debug_information_in_a_container: 120,
-    names_and_children_choose_who_counts,
-    built_ins_are_those_of_the_task,
-    formats_show_what_they_say,
-    what_comes_from_perf_probe_fetches_the_same: 180,
-];
 
 fn program() -> String {
     let path = victim::path("requests");
@@ -118,6 +92,7 @@ impl Both {
     }
 }
 
+test! { core, members_arrays_enums_and_globals_are_fetched_by_name }
 fn members_arrays_enums_and_globals_are_fetched_by_name() {
     let _module = Module::load();
     let spec = handle(
@@ -149,6 +124,7 @@ fn members_arrays_enums_and_globals_are_fetched_by_name() {
     }
 }
 
+test! { core, conditions_choose_the_calls }
 fn conditions_choose_the_calls() {
     let _module = Module::load();
     for (condition, wanted) in [
@@ -179,6 +155,7 @@ fn conditions_choose_the_calls() {
     }
 }
 
+test! { core, a_return_has_its_value_its_arguments_and_its_time }
 fn a_return_has_its_value_its_arguments_and_its_time() {
     let _module = Module::load();
     let spec = handle(
@@ -201,6 +178,7 @@ fn a_return_has_its_value_its_arguments_and_its_time() {
     assert_eq!(both.summary()["hits"], 8);
 }
 
+test! { full, structs_and_arrays_are_shown_whole }
 fn structs_and_arrays_are_shown_whole() {
     let _module = Module::load();
     let spec = handle(
@@ -233,6 +211,7 @@ fn structs_and_arrays_are_shown_whole() {
     assert!(got.stdout.contains(wanted), "{}", got.stdout);
 }
 
+test! { full, a_return_has_what_was_on_its_callers_stack }
 /// The function overwrites its argument; what it was given is meant.
 fn a_return_has_what_was_on_its_callers_stack() {
     let _module = Module::load();
@@ -253,6 +232,7 @@ fn a_return_has_what_was_on_its_callers_stack() {
     }
 }
 
+test! { full, locals_are_fetched_at_a_line }
 fn locals_are_fetched_at_a_line() {
     let _module = Module::load();
     let (both, _) = trace("count", &[&handle("")], 1);
@@ -271,6 +251,7 @@ fn locals_are_fetched_at_a_line() {
     }
 }
 
+test! { full, a_function_is_found_where_it_was_inlined }
 fn a_function_is_found_where_it_was_inlined() {
     let _module = Module::load();
     let spec = format!("{}:thrice(value)", program());
@@ -288,6 +269,7 @@ fn a_function_is_found_where_it_was_inlined() {
     assert_eq!(values, [0, 1, 2, 3, 4]);
 }
 
+test! { core, calls_are_counted_by_what_is_wanted }
 fn calls_are_counted_by_what_is_wanted() {
     let _module = Module::load();
     let (both, _) = trace("count", &[&handle("")], 50);
@@ -322,6 +304,7 @@ fn calls_are_counted_by_what_is_wanted() {
     assert_eq!(rows, [("/even", 0, 25, 600), ("/odd", 1, 25, 625)]);
 }
 
+test! { core, values_and_times_are_spread_over_buckets }
 fn values_and_times_are_spread_over_buckets() {
     let _module = Module::load();
     let words = ["--of", "request->length", "--linear", "1000:10:5"];
@@ -357,6 +340,7 @@ fn values_and_times_are_spread_over_buckets() {
     assert!(got.stdout.contains("p99"), "{}", got.stdout);
 }
 
+test! { core, stacks_are_counted_and_folded }
 fn stacks_are_counted_and_folded() {
     let _module = Module::load();
     let program = program();
@@ -392,6 +376,7 @@ fn stacks_are_counted_and_folded() {
     assert_eq!(names[..2], ["handle", "main"]);
 }
 
+test! { full, breakpoints_go_behind_the_mark_of_a_branch_target }
 fn breakpoints_go_behind_the_mark_of_a_branch_target() {
     let _module = Module::load();
     let name = "begins_with_endbr64";
@@ -421,6 +406,7 @@ fn breakpoints_go_behind_the_mark_of_a_branch_target() {
     }
 }
 
+test! { full, bad_specs_are_refused_with_the_place }
 fn bad_specs_are_refused_with_the_place() {
     let _module = Module::load();
     for (rest, parts) in [
@@ -480,6 +466,7 @@ fn bad_specs_are_refused_with_the_place() {
     }
 }
 
+test! { full, names_come_from_the_debug_information_in_a_container, seconds = 120 }
 /// The container has the program, the machine another one at that path.
 fn names_come_from_the_debug_information_in_a_container() {
     const INSIDE: &str = "/usr/local/bin/requests";
@@ -519,6 +506,7 @@ fn names_come_from_the_debug_information_in_a_container() {
     }
 }
 
+test! { full, names_and_children_choose_who_counts }
 fn names_and_children_choose_who_counts() {
     let _module = Module::load();
     let program = program();

@@ -2,7 +2,6 @@
 //! Promise: a stack that is told by an id is the one that was there; ids hold, and without
 //! room for more the frames are in the record.
 
-use super::tests;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
@@ -12,13 +11,6 @@ use nix::libc;
 use nsprobe_common::abi::{self, Refusal, Stack, STACK_TABLE_WORDS};
 use nsprobe_common::record::{Frame, Frames, WORDS_MAX};
 use std::collections::{BTreeSet, HashMap, HashSet};
-
-tests![
-    equal_stacks_have_one_id_and_all_their_frames,
-    stacks_that_differ_in_one_frame_are_told_apart: 120,
-    without_room_frames_are_in_the_record: 180,
-    what_is_no_stack_is_refused,
-];
 
 const BY_ID: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY | abi::PROBE_STACK_IDS;
 const INLINE: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
@@ -54,6 +46,7 @@ fn places(frames: &[Frame], records: &Records) -> Vec<(u64, u64)> {
     frames.iter().map(place).collect()
 }
 
+test! { full, equal_stacks_have_one_id_and_all_their_frames, module }
 fn equal_stacks_have_one_id_and_all_their_frames() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -85,6 +78,7 @@ fn equal_stacks_have_one_id_and_all_their_frames() {
     assert_eq!(errno(none, "no ids here"), libc::ENOENT);
 }
 
+test! { full, stacks_that_differ_in_one_frame_are_told_apart, module, seconds = 120 }
 /// Thousands of stacks, each with one frame or more that the one before had not, at equal
 /// addresses: what the module remembers of the last walk must not show.
 fn stacks_that_differ_in_one_frame_are_told_apart() {
@@ -149,6 +143,7 @@ fn path_of(places: &[(u64, u64)]) -> Vec<bool> {
     sides.iter().map(|side| left.holds(side - 1)).collect()
 }
 
+test! { full, without_room_frames_are_in_the_record, module, seconds = 180 }
 fn without_room_frames_are_in_the_record() {
     let _module = Module::load();
     let mut victim = Victim::start("many_stacks", &["60"]);
@@ -201,6 +196,7 @@ fn each_id_is_one_that_a_record_has_had() {
     }
 }
 
+test! { full, what_is_no_stack_is_refused, module }
 fn what_is_no_stack_is_refused() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);

@@ -3,7 +3,6 @@
 //! the code that the kernel maps into each program; and the kernel's own stack is there on
 //! request.
 
-use super::tests;
 use super::unwind::stacks;
 use crate::command;
 use crate::module::Module;
@@ -12,13 +11,7 @@ use crate::swap::Swap;
 use crate::victim;
 use serde_json::Value;
 
-tests![
-    stacks_in_the_swap_are_taken_late: 180,
-    stacks_go_through_the_vdso: 120,
-    stacks_go_through_generated_code,
-    the_kernels_stack_is_there_on_request,
-];
-
+test! { core, stacks_in_the_swap_are_taken_late, module, seconds = 180 }
 fn stacks_in_the_swap_are_taken_late() {
     const CALLS: usize = 100;
     let _module = Module::load();
@@ -74,6 +67,7 @@ fn stacks_in_the_swap_are_taken_late() {
     );
 }
 
+test! { full, stacks_go_through_the_vdso, module, seconds = 120 }
 fn stacks_go_through_the_vdso() {
     let _module = Module::load();
     let path = victim::path("in_vdso");
@@ -103,6 +97,7 @@ fn stacks_go_through_the_vdso() {
     assert!(through > 20, "{through}");
 }
 
+test! { full, stacks_go_through_generated_code, module }
 /// Code in no file has no rows: it is left by its frame pointer, and what it was called by
 /// by rows again.
 fn stacks_go_through_generated_code() {
@@ -132,6 +127,7 @@ fn stacks_go_through_generated_code() {
     }
 }
 
+test! { core, the_kernels_stack_is_there_on_request, module }
 fn the_kernels_stack_is_there_on_request() {
     let _module = Module::load();
     let path = victim::path("no_frame_pointers");

@@ -4,7 +4,6 @@
 
 use super::moved_text::Merging;
 use super::short_of_memory::{in_one_piece, number};
-use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::records::Records;
@@ -15,8 +14,6 @@ use nsprobe_common::abi;
 use nsprobe_common::record::StackEnd;
 use std::fs;
 use std::time::Duration;
-
-tests![stacks_go_through_memory_of_every_kind,];
 
 /// Huge pages of a file system of their own; given back with the value.
 struct HugePages(Setting);
@@ -43,6 +40,7 @@ impl HugePages {
 /// Frames of the victim's chain, with the function and its caller.
 const WHOLE: usize = 7;
 
+test! { full, stacks_go_through_memory_of_every_kind, module }
 /// Memory that is there is read; what the first touch would take, or make grow, is not.
 fn stacks_go_through_memory_of_every_kind() {
     const CALLS: usize = 20;

@@ -3,7 +3,6 @@
 //! not known is said, never guessed.
 
 use super::capsule::Folder;
-use super::tests;
 use crate::binary::{self, Function};
 use crate::command;
 use crate::module::Module;
@@ -22,22 +21,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-tests![
-    the_caller_is_there_however_a_function_begins,
-    a_debugger_sees_the_same_callers,
-    a_chain_of_sixteen_is_whole,
-    pending_returns_hide_no_caller,
-    the_frame_limit_is_kept_and_told,
-    the_reported_offset_is_the_first_frame,
-    objects_are_the_mapped_files,
-    an_object_gives_its_file_once,
-    wild_frame_pointers_end_the_stack,
-    the_text_of_a_stack_has_no_kernel_address,
-    a_32_bit_programs_stack_is_its_call_chain,
-    what_is_mapped_anew_is_named_anew,
-    each_process_has_frames_of_its_own_file,
-];
 
 /// The frame of an instruction that was hit.
 pub(super) fn place(id: u32, offset: u64) -> Frame {
@@ -93,6 +76,7 @@ fn stack_of(victim: &mut Victim, function: &str, flags: u32) -> (Vec<String>, u8
     (names(frames, &functions, inode, &records), hit.stack_end)
 }
 
+test! { full, the_caller_is_there_however_a_function_begins, module }
 fn the_caller_is_there_however_a_function_begins() {
     let _module = Module::load();
     for function in BEGINNINGS {
@@ -140,6 +124,7 @@ fn gdb_backtrace(file: &std::path::Path, arguments: &[&str], function: &str) -> 
     names
 }
 
+test! { full, a_debugger_sees_the_same_callers, module }
 fn a_debugger_sees_the_same_callers() {
     let _module = Module::load();
     for function in ["begins_with_sub", "begins_with_endbr64"] {
@@ -152,6 +137,7 @@ fn a_debugger_sees_the_same_callers() {
     }
 }
 
+test! { full, a_chain_of_sixteen_is_whole, module }
 fn a_chain_of_sixteen_is_whole() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -163,6 +149,7 @@ fn a_chain_of_sixteen_is_whole() {
     assert_eq!(stack[..17], wanted);
 }
 
+test! { core, pending_returns_hide_no_caller, module }
 /// Tracers that wait for returns put an address of their own on the stack; whoever
 /// looks at it meanwhile must see the real one.
 fn pending_returns_hide_no_caller() {
@@ -205,6 +192,7 @@ fn pending_returns_hide_no_caller() {
     assert!(witnesses.iter().all(|witness| witness.hits() == 2));
 }
 
+test! { full, the_frame_limit_is_kept_and_told, module }
 fn the_frame_limit_is_kept_and_told() {
     let _module = Module::load();
     let mut victim = Victim::start("chain", &[]);
@@ -236,6 +224,7 @@ fn the_frame_limit_is_kept_and_told() {
     }
 }
 
+test! { full, the_reported_offset_is_the_first_frame, module }
 fn the_reported_offset_is_the_first_frame() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -262,6 +251,7 @@ pub(super) fn build_id_of(object: &ObjectRecord) -> &[u8] {
     &object.identity.build_id[..object.identity.build_id_len as usize]
 }
 
+test! { full, objects_are_the_mapped_files, module }
 fn objects_are_the_mapped_files() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -302,6 +292,7 @@ fn objects_are_the_mapped_files() {
     assert_eq!(build_id_of(announced), id);
 }
 
+test! { full, an_object_gives_its_file_once, module }
 fn an_object_gives_its_file_once() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
@@ -324,6 +315,7 @@ fn an_object_gives_its_file_once() {
     session.object(id, 0).expect("its identity is kept");
 }
 
+test! { full, wild_frame_pointers_end_the_stack, module }
 fn wild_frame_pointers_end_the_stack() {
     let _module = Module::load();
     let mut victim = Victim::start("wild_frame_pointer", &[]);
@@ -357,6 +349,7 @@ fn is_of_kernel(number: u64) -> bool {
     (0xffff_8000_0000_0000..u64::MAX).contains(&number)
 }
 
+test! { core, the_text_of_a_stack_has_no_kernel_address, module }
 /// Neither as a word nor in a line: nothing of the kernel's memory gets to the reader.
 fn the_text_of_a_stack_has_no_kernel_address() {
     const CALLS: u64 = 2_000;
@@ -425,6 +418,7 @@ fn loaded_from(file: &Path, address: u64) -> u64 {
     offset.unwrap_or_else(|| panic!("nothing is loaded at {address:#x}"))
 }
 
+test! { full, a_32_bit_programs_stack_is_its_call_chain, module }
 /// The program itself says where its functions return to.
 fn a_32_bit_programs_stack_is_its_call_chain() {
     const CHAIN: [&str; 6] = [
@@ -491,6 +485,7 @@ fn a_32_bit_programs_stack_is_its_call_chain() {
     command::run(&["trace", &spec]).refused(&["is an ELF file for 32-bit x86"]);
 }
 
+test! { full, what_is_mapped_anew_is_named_anew, module }
 /// Two files take turns at one address: the mappings that the kernel side remembers
 /// must not outlive them.
 fn what_is_mapped_anew_is_named_anew() {
@@ -521,6 +516,7 @@ fn what_is_mapped_anew_is_named_anew() {
     }
 }
 
+test! { full, each_process_has_frames_of_its_own_file, module }
 /// Programs that differ in nothing but their files: at the same addresses, after as many
 /// changes to their mappings, on one CPU.
 fn each_process_has_frames_of_its_own_file() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: static probes (USDT) are found by their names, with their arguments.
 
-use super::tests;
 use crate::command::{self, Running};
 use crate::module::Module;
 use crate::oracle::within;
@@ -10,11 +9,7 @@ use crate::victim::Victim;
 use serde_json::Value;
 use std::time::Duration;
 
-tests![
-    a_static_probe_is_found_with_its_argument_and_semaphore,
-    exceptions_are_seen_by_the_static_probes_of_libstdcxx: 240,
-];
-
+test! { core, a_static_probe_is_found_with_its_argument_and_semaphore }
 fn a_static_probe_is_found_with_its_argument_and_semaphore() {
     let _module = Module::load();
     let mut victim = Victim::start("with_semaphore", &[]);
@@ -49,6 +44,7 @@ fn a_static_probe_is_found_with_its_argument_and_semaphore() {
     wrong("demo:step($retval)", "does not return", 2);
 }
 
+test! { full, exceptions_are_seen_by_the_static_probes_of_libstdcxx, seconds = 240 }
 fn exceptions_are_seen_by_the_static_probes_of_libstdcxx() {
     let _module = Module::load();
     let listed = command::run(&["list", "libstdc++.so.6:libstdcxx:*"]).succeeded();

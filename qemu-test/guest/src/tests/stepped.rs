@@ -2,7 +2,6 @@
 //! Promise: a program whose every instruction or system call a debugger looks at does what it
 //! does, and its probes see it all.
 
-use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::{probe_at, Session, RING_BYTES};
@@ -16,11 +15,6 @@ use nsprobe_common::abi::{self, Probe};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    a_program_that_is_stepped_through_its_probes_goes_its_way: 120,
-    a_program_whose_system_calls_are_traced_goes_its_way,
-];
 
 /// Counts calls and returns of a function, with their stacks.
 struct Probes {
@@ -66,6 +60,7 @@ fn step(pid: Pid, probes: &Probes) -> u64 {
     panic!("steps without end");
 }
 
+test! { full, a_program_that_is_stepped_through_its_probes_goes_its_way, module, seconds = 120 }
 /// Also through a copy of the instruction out of its line, and through the return's trampoline.
 fn a_program_that_is_stepped_through_its_probes_goes_its_way() {
     const CALLS: u64 = 12_000;
@@ -93,6 +88,7 @@ fn a_program_that_is_stepped_through_its_probes_goes_its_way() {
     }
 }
 
+test! { full, a_program_whose_system_calls_are_traced_goes_its_way, module }
 /// Also where a probe or a return enters the kernel by a system call of its own.
 fn a_program_whose_system_calls_are_traced_goes_its_way() {
     const CALLS: u64 = 200;

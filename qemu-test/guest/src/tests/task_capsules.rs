@@ -4,7 +4,6 @@
 
 use super::capsule::{hits, info, lines, number, path, Folder};
 use super::task_views::{PROGRAM, THREE_DEEP};
-use super::tests;
 use crate::command::{self, Running};
 use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
@@ -15,11 +14,6 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-tests![
-    tasks_that_lived_between_two_looks_are_in_the_capsule: 240,
-    a_container_that_is_gone_is_named_by_the_capsule: 240,
-];
-
 /// Records a victim that makes no call, and tasks beside it.
 fn record_tasks(capsule: &str) -> Running {
     let spec = path("chain") + ":bottom";
@@ -29,6 +23,7 @@ fn record_tasks(capsule: &str) -> Running {
     record
 }
 
+test! { full, tasks_that_lived_between_two_looks_are_in_the_capsule, seconds = 240 }
 fn tasks_that_lived_between_two_looks_are_in_the_capsule() {
     let _module = Module::load();
     let folder = Folder::new("lived");
@@ -92,6 +87,7 @@ fn tasks_that_lived_between_two_looks_are_in_the_capsule() {
     }
 }
 
+test! { core, a_container_that_is_gone_is_named_by_the_capsule, seconds = 240 }
 fn a_container_that_is_gone_is_named_by_the_capsule() {
     let module = Module::load();
     let root = Root::with("served", PROGRAM);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: the dump has every task that lives, once, and as /proc has it.
 
-use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::processes::{code_of, state_of};
 use crate::sys;
 use crate::tasks::{InProc, Kept, TaskSession, Told};
-use crate::victim;
 use libnsprobe::{DumpOptions, Filter};
 use nsprobe_common::abi::{TASKS_LIFE, TASKS_UNFILTERED};
 use nsprobe_common::record::Record;
@@ -18,17 +16,7 @@ use nsprobe_common::task::{
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
-
-tests![
-    every_task_is_dumped_as_proc_has_it,
-    arguments_and_mappings_of_processes_are_dumped,
-    the_dead_that_nobody_has_asked_for_are_dumped_as_such,
-    the_filter_says_who_is_dumped,
-    tasks_with_clocks_of_their_own_have_the_same_start,
-    a_namespace_whose_first_process_died_takes_its_tasks_along,
-    ten_thousand_tasks_are_dumped_in_a_moment: 120,
-];
+use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
 const WITH_ALL: DumpOptions = DumpOptions {
@@ -57,6 +45,7 @@ pub(super) fn all_in_proc() -> HashMap<(u32, u32), InProc> {
         .collect()
 }
 
+test! { full, every_task_is_dumped_as_proc_has_it, module }
 fn every_task_is_dumped_as_proc_has_it() {
     let _module = Module::load();
     let session = TaskSession::recording(TASKS_LIFE | TASKS_UNFILTERED);
@@ -115,6 +104,7 @@ fn has_begun(pid: u32, args: &[u8]) -> bool {
     code.any(|line| line.contains("/libc.so")) && read("cmdline").starts_with(args)
 }
 
+test! { full, arguments_and_mappings_of_processes_are_dumped, module }
 fn arguments_and_mappings_of_processes_are_dumped() {
     let _module = Module::load();
     let long = "y".repeat(5000);
@@ -165,6 +155,7 @@ fn arguments_and_mappings_of_processes_are_dumped() {
         .any(|one| one.object != 0 && is_program(one.object)));
 }
 
+test! { full, the_dead_that_nobody_has_asked_for_are_dumped_as_such, module }
 fn the_dead_that_nobody_has_asked_for_are_dumped_as_such() {
     let _module = Module::load();
     let session = TaskSession::recording(TASKS_LIFE);
@@ -183,6 +174,7 @@ fn the_dead_that_nobody_has_asked_for_are_dumped_as_such() {
     assert!(dumped.iter().all(|told| told.tid() != pid));
 }
 
+test! { full, the_filter_says_who_is_dumped, module }
 fn the_filter_says_who_is_dumped() {
     let _module = Module::load();
     let kept = Kept::start("sleep", &["83"]);
@@ -201,6 +193,7 @@ fn the_filter_says_who_is_dumped() {
     assert!(dumped.iter().any(|told| told.pid() == std::process::id()));
 }
 
+test! { full, tasks_with_clocks_of_their_own_have_the_same_start, module }
 fn tasks_with_clocks_of_their_own_have_the_same_start() {
     let _module = Module::load();
     let session = TaskSession::recording(TASKS_LIFE);
@@ -223,6 +216,7 @@ fn tasks_with_clocks_of_their_own_have_the_same_start() {
     let _ = Command::new("kill").arg(inside.pid().to_string()).status();
 }
 
+test! { full, a_namespace_whose_first_process_died_takes_its_tasks_along, module }
 fn a_namespace_whose_first_process_died_takes_its_tasks_along() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -247,43 +241,3 @@ fn a_namespace_whose_first_process_died_takes_its_tasks_along() {
     }
     session.check_nothing_lost();
 }
-
-fn ten_thousand_tasks_are_dumped_in_a_moment() {
-    let _module = Module::load();
-    let program = victim::path("task_steps");
-    let program = program.to_str().expect("a plain name");
-    let mut many: Vec<Kept> = (0..10)
-        .map(|_| Kept::start(program, &["many", "1000"]))
-        .collect();
-    for kept in &mut many {
-        use std::io::Read;
-        let mut ready = [0; 6];
-        let output = kept.0.stdout.as_mut().expect("it is piped");
-        output.read_exact(&mut ready).expect("ready");
-    }
-    let session = TaskSession::recording(TASKS_LIFE);
-    let (mut dumps, mut looks) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        let begun = Instant::now();
-        let dump = session.session.dump_tasks(DumpOptions::default());
-        let dump = dump.expect("a dump");
-        dumps.push(begun.elapsed());
-        assert!(dump.records().count() > 10_000);
-        // The same tasks by /proc: one line of each.
-        let begun = Instant::now();
-        let all = InProc::all();
-        let stats = all.iter().filter(|(pid, tid)| {
-            let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat"));
-            stat.is_ok_and(|stat| !stat.is_empty())
-        });
-        assert!(stats.count() > 10_000);
-        looks.push(begun.elapsed());
-    }
-    println!("10,000 tasks: dumps {dumps:?}, /proc {looks:?}");
-    dumps.sort_unstable();
-    looks.sort_unstable();
-    assert!(dumps[2] * PROC_TIMES < looks[2], "{dumps:?}, {looks:?}");
-}
-
-/// How many times as long as a dump it takes to read a line of each task from /proc, at least.
-const PROC_TIMES: u32 = 4;

@@ -3,7 +3,6 @@
 
 use super::capsule::{lines, number};
 use super::task_views::{Shell, LIMIT, PROGRAM, THREE_DEEP};
-use super::tests;
 use crate::command;
 use crate::container::Root;
 use crate::module::Module;
@@ -15,11 +14,6 @@ use crate::victim::Victim;
 use serde_json::Value;
 use std::fs;
 
-tests![
-    ps_shows_the_columns_that_are_asked_for: 120,
-    top_shows_what_is_asked_for_in_the_order_that_is: 120,
-];
-
 /// The lines of `ps` that begin with a process's number, with one blank between columns.
 fn rows_of(pid: u32, words: &[&str]) -> Vec<String> {
     let got = command::run(&[&["ps", "--all", "--columns"][..], words].concat()).succeeded();
@@ -30,6 +24,7 @@ fn rows_of(pid: u32, words: &[&str]) -> Vec<String> {
         .collect()
 }
 
+test! { full, ps_shows_the_columns_that_are_asked_for, seconds = 120 }
 /// A task that is three pid namespaces deep, a container's, and one with two threads.
 fn ps_shows_the_columns_that_are_asked_for() {
     let _module = Module::load();
@@ -88,6 +83,7 @@ fn groups_of_top(words: &[&str]) -> Vec<Value> {
     interval["groups"].as_array().expect("groups").clone()
 }
 
+test! { full, top_shows_what_is_asked_for_in_the_order_that_is, seconds = 120 }
 fn top_shows_what_is_asked_for_in_the_order_that_is() {
     let _module = Module::load();
     let roots = ["served", "named"].map(|name| Root::called(name, name, PROGRAM));

@@ -2,10 +2,8 @@
 //! Promise: no request about tasks, however wrong, does more than fail with the error that
 //! the interface names.
 
-use super::garbage::Seed;
-use super::tests;
 use crate::module::Module;
-use crate::session::{errno, size, Session};
+use crate::session::{size, Session};
 use crate::sys::{self, Forked};
 use crate::tasks::TaskSession;
 use libnsprobe::TaskOptions;
@@ -15,17 +13,6 @@ use nsprobe_common::abi::{
     TASKS_CPU, TASKS_LIFE, TASKS_SWITCHES, TASKS_UNFILTERED,
 };
 use nsprobe_common::task::TASK_ARGS_MAX;
-use std::collections::BTreeMap;
-
-tests![
-    impossible_wishes_are_refused,
-    requests_before_their_time_are_refused,
-    impossible_dumps_are_refused,
-    impossible_readings_are_refused,
-    a_user_with_roots_descriptor_learns_nothing_of_tasks,
-    more_sessions_than_can_listen_are_refused: 120,
-    no_bytes_do_harm: 120,
-];
 
 fn tasks(flags: u32, args_bytes: u32, cpu_rows: u32) -> Tasks {
     Tasks {
@@ -47,6 +34,7 @@ fn ask<T: zerocopy::FromBytes + zerocopy::IntoBytes>(
     result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0)
 }
 
+test! { full, impossible_wishes_are_refused, module }
 fn impossible_wishes_are_refused() {
     let _module = Module::load();
     let session = Session::with_rings(64 << 10);
@@ -84,6 +72,7 @@ fn impossible_wishes_are_refused() {
     }
 }
 
+test! { full, requests_before_their_time_are_refused, module }
 fn requests_before_their_time_are_refused() {
     let _module = Module::load();
     let session = Session::open();
@@ -109,6 +98,7 @@ fn requests_before_their_time_are_refused() {
     assert_eq!(ask(&session, abi::CPU_TIMES, times), 0);
 }
 
+test! { full, impossible_dumps_are_refused, module }
 fn impossible_dumps_are_refused() {
     let _module = Module::load();
     let session = Session::with_rings(64 << 10);
@@ -149,6 +139,7 @@ fn impossible_dumps_are_refused() {
     assert_eq!(dump(good), 0);
 }
 
+test! { full, impossible_readings_are_refused, module }
 fn impossible_readings_are_refused() {
     let _module = Module::load();
     let session = Session::with_rings(64 << 10);
@@ -203,6 +194,7 @@ fn impossible_readings_are_refused() {
     assert_eq!(counters(TaskCounters { cpu, ..good }), libc::ENOENT);
 }
 
+test! { full, a_user_with_roots_descriptor_learns_nothing_of_tasks, module }
 fn a_user_with_roots_descriptor_learns_nothing_of_tasks() {
     let _module = Module::load();
     let session = Session::with_rings(64 << 10);
@@ -228,6 +220,7 @@ fn a_user_with_roots_descriptor_learns_nothing_of_tasks() {
     assert_eq!(ask(&session, abi::TASK_DUMP, dump), 0);
 }
 
+test! { full, more_sessions_than_can_listen_are_refused, module, seconds = 120 }
 fn more_sessions_than_can_listen_are_refused() {
     let _module = Module::load();
     let mut sessions = Vec::new();
@@ -250,93 +243,4 @@ fn more_sessions_than_can_listen_are_refused() {
     // One that goes makes room for another one.
     sessions.remove(20);
     TaskSession::with_rings(4096).set(TASKS_LIFE, 0);
-}
-
-/// Any words as requests: each is done, or fails with an error that the interface names.
-fn no_bytes_do_harm() {
-    const CALLS: usize = 8000;
-    let _module = Module::load();
-    let seed = Seed::of_this_run();
-    let mut random = seed.random();
-    let session = Session::with_rings(64 << 10);
-    let mut room = vec![0u64; 1 << 16];
-    let mut room_bytes = room.len() as u64 * 8;
-    // Others listen all the time, so that the kernel's text is not changed each time.
-    let _listeners = [0; 2].map(|_| TaskSession::recording((TASKS_CPU - 1) & !TASKS_UNFILTERED));
-    let commands: [(u32, u32, &[i32]); 4] = [
-        (abi::TASKS, size::<Tasks>(), &[libc::EINVAL]),
-        (
-            abi::TASK_DUMP,
-            size::<TaskDump>(),
-            &[libc::EINVAL, libc::EFAULT],
-        ),
-        (
-            abi::CPU_TIMES,
-            size::<CpuTimes>(),
-            &[libc::EINVAL, libc::EFAULT, libc::ENXIO],
-        ),
-        (
-            abi::TASK_COUNTERS,
-            size::<TaskCounters>(),
-            &[libc::EINVAL, libc::ENOENT],
-        ),
-    ];
-    let mut outcomes = BTreeMap::new();
-    let mut has_wishes = false;
-    for round in 0..CALLS {
-        let (command, bytes, errors) = commands[round % 4];
-        let mut words = vec![0u64; 64];
-        for word in &mut words[..bytes as usize / 8] {
-            // Mostly small numbers, and no address that is ours.
-            *word = random.next() & 0x0000_00ff_0000_00ff & random.next();
-        }
-        words[0] = words[0] & 0x7f_0000_0000 | u64::from(bytes);
-        // Of three, one is right in all that a word may be wrong in, and one in its flags.
-        let right = random.next() % 3;
-        if right > 0 {
-            words[0] &= 0x03_0000_0000 & random.next() | 0xffff_ffff;
-        }
-        if right > 1 {
-            match command {
-                abi::TASKS => words[1..].fill(0),
-                abi::TASK_COUNTERS => words[1] = random.pick(&[0, 1, CPU_ALL.into()]),
-                _ => {
-                    words[0] &= 0xffff_ffff;
-                    words[1] &= 1;
-                    let place = room.as_mut_ptr() as u64;
-                    words[2] = random.pick(&[place, place, 8]);
-                    words[3] = room_bytes;
-                }
-            }
-        }
-        let got = sys::ioctl_bytes(&session, command, &mut words);
-        let got = got.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0);
-        // There are no counters before the first wish.
-        let is_early = command == abi::TASK_COUNTERS && got == libc::ENXIO && !has_wishes;
-        assert!(
-            got == 0 || errors.contains(&got) || is_early,
-            "{command:#x} {words:x?}: {got}"
-        );
-        has_wishes |= command == abi::TASKS && got == 0;
-        *outcomes.entry((round % 4, got)).or_insert(0) += 1;
-        // Times are there for the second half of the calls.
-        if round == CALLS / 2 {
-            assert_eq!(ask(&session, abi::TASKS, tasks(TASKS_CPU, 0, 16)), 0);
-        }
-        room_bytes = random.pick(&[room.len() as u64 * 8, DUMP_BYTES_MIN as u64, 32]);
-    }
-    println!("how often each request ended with which error: {outcomes:?}");
-    for (number, (_, _, errors)) in commands.iter().enumerate() {
-        for error in errors.iter().chain(&[0]) {
-            let count = outcomes.get(&(number, *error)).copied().unwrap_or(0);
-            assert!(count > 20, "{count} times {error} of request {number}");
-        }
-    }
-    assert_eq!(
-        errno(
-            sys::ioctl_wild(&session, abi::TASK_DUMP.into(), 8),
-            "an address that is none"
-        ),
-        libc::EFAULT
-    );
 }

@@ -3,7 +3,6 @@
 //! meanwhile; what is missed is counted.
 
 use super::task_dump::dump;
-use super::tests;
 use crate::figures;
 use crate::module::Module;
 use crate::setting::Setting;
@@ -18,12 +17,6 @@ use nsprobe_common::task::{TASK_ALIVE, TASK_ENDING, TASK_EXEC, TASK_EXIT, TASK_F
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::time::{Duration, Instant};
-
-tests![
-    a_fork_storm_is_told_whole: 400,
-    numbers_that_come_back_are_other_tasks: 120,
-    sessions_close_and_the_module_goes_under_a_storm: 200,
-];
 
 /// What names a thread for good.
 type Key = (u32, u64);
@@ -200,9 +193,10 @@ const INITS: u32 = 50;
 
 /// Each run makes one of this many parts of the storm.
 fn parts() -> u32 {
-    figures::parts(4) as u32
+    figures::parts(20) as u32
 }
 
+test! { core, a_fork_storm_is_told_whole, module, cpus = 2, seconds = 400 }
 fn a_fork_storm_is_told_whole() {
     let _module = Module::load();
     let mut session = TaskSession::with_rings(8 << 20);
@@ -260,6 +254,7 @@ fn check_storm(lives: &Lives, storm: u32, processes: usize, threads: usize) {
     }
 }
 
+test! { full, numbers_that_come_back_are_other_tasks, seconds = 120 }
 fn numbers_that_come_back_are_other_tasks() {
     let _module = Module::load();
     let _few = Setting::new("/proc/sys/kernel/pid_max", "1000");
@@ -275,6 +270,7 @@ fn numbers_that_come_back_are_other_tasks() {
     assert!(numbers.len() <= 1000, "{}", numbers.len());
 }
 
+test! { full, sessions_close_and_the_module_goes_under_a_storm, cpus = 2, seconds = 200 }
 fn sessions_close_and_the_module_goes_under_a_storm() {
     let mut running = storm([10, 400, 200]);
     let all = TASKS_LIFE

@@ -2,7 +2,6 @@
 //! Promise: context switches and wake-ups are all told, as the kernel's own tracer counts
 //! them.
 
-use super::tests;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::processes::is_asleep;
@@ -23,13 +22,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-
-tests![
-    switches_and_wake_ups_are_as_many_as_tracefs_counts: 120,
-    each_switch_goes_on_from_the_one_before: 120,
-    a_filter_tells_switches_of_its_tasks_only,
-    a_sleeper_is_told_by_whom_it_is_woken_and_where,
-];
 
 /// `TASK_INTERRUPTIBLE` of the kernel's `include/linux/sched.h`.
 const TASK_INTERRUPTIBLE: u16 = 1;
@@ -135,6 +127,7 @@ fn told_of(session: &mut TaskSession, told: &mut HashMap<u32, u64>) {
     }
 }
 
+test! { core, switches_and_wake_ups_are_as_many_as_tracefs_counts, module, cpus = 2, seconds = 120 }
 /// Of two processes, from before they are made until after they have ended, there are as many
 /// records as the tracer has counted.
 fn switches_and_wake_ups_are_as_many_as_tracefs_counts() {
@@ -181,6 +174,7 @@ fn switches(session: &mut TaskSession) -> HashMap<u16, Vec<SwitchRecord>> {
     by_cpu
 }
 
+test! { full, each_switch_goes_on_from_the_one_before, module, seconds = 120 }
 fn each_switch_goes_on_from_the_one_before() {
     let _module = Module::load();
     let mut session = recording(TASKS_SWITCHES | TASKS_WAKEUPS);
@@ -221,6 +215,7 @@ fn each_switch_goes_on_from_the_one_before() {
     }
 }
 
+test! { full, a_filter_tells_switches_of_its_tasks_only, module }
 fn a_filter_tells_switches_of_its_tasks_only() {
     let _module = Module::load();
     let kept = Kept::start(
@@ -255,6 +250,7 @@ fn a_filter_tells_switches_of_its_tasks_only() {
     assert!(counters.balance(), "{counters:?}");
 }
 
+test! { full, a_sleeper_is_told_by_whom_it_is_woken_and_where, module, cpus = 2 }
 /// On the last CPU a process waits for a byte, and is sent one from the first CPU when it
 /// sleeps.
 fn a_sleeper_is_told_by_whom_it_is_woken_and_where() {

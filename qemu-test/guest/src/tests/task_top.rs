@@ -4,7 +4,6 @@
 
 use super::capsule::number;
 use super::task_views::LIMIT;
-use super::tests;
 use crate::command::{self, Running, FILE};
 use crate::container::Container;
 use crate::module::Module;
@@ -19,12 +18,6 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-tests![
-    top_adds_up_to_what_the_kernel_has: 120,
-    top_gives_the_terminal_back: 120,
-    top_keeps_no_file_system_busy: 120,
-];
 
 /// An interval of `top --json --processes`, whose parts add up to the whole: how long, in
 /// nanoseconds, the container `web` ran, and its process.
@@ -45,6 +38,7 @@ fn interval_of(line: &str, pid: u64) -> (u64, u64) {
     (number(&web["cpu_ns"]), of_process)
 }
 
+test! { core, top_adds_up_to_what_the_kernel_has, seconds = 120 }
 /// The container runs from some moment after `top` has begun to some moment before it ends:
 /// all of that time is in the sum of the intervals, neither more nor less.
 fn top_adds_up_to_what_the_kernel_has() {
@@ -154,6 +148,7 @@ impl OnTerminal {
     }
 }
 
+test! { full, top_gives_the_terminal_back, seconds = 120 }
 fn top_gives_the_terminal_back() {
     let _module = Module::load();
     let _web = Container::run("web", &["sleep", "1000"]);
@@ -208,6 +203,7 @@ impl OwnRoot {
     }
 }
 
+test! { full, top_keeps_no_file_system_busy, seconds = 120 }
 /// Where programs are started while `top` runs, containers' file systems are let go of.
 fn top_keeps_no_file_system_busy() {
     let _module = Module::load();

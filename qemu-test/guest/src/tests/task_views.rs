@@ -4,8 +4,7 @@
 
 use super::capsule::{lines, number};
 use super::task_dump::all_in_proc;
-use super::tests;
-use crate::command::{self, nsprobe};
+use crate::command::{self};
 use crate::container::{pid_namespace, Container, Root};
 use crate::module::Module;
 use crate::oracle::within;
@@ -16,13 +15,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
-
-tests![
-    the_tree_is_as_proc_has_it: 240,
-    ps_counts_what_the_scheduler_counts: 120,
-    who_may_not_look_at_processes_is_told_so,
-    without_the_module_the_views_say_so: 60,
-];
 
 /// Where a container has `served`.
 pub(super) const PROGRAM: &str = "/usr/local/bin/served";
@@ -107,6 +99,7 @@ fn another_served(others: &[u32]) -> u32 {
     found.expect("just found")
 }
 
+test! { core, the_tree_is_as_proc_has_it, seconds = 240 }
 fn the_tree_is_as_proc_has_it() {
     let _module = Module::load();
     let root = Root::with("served", PROGRAM);
@@ -199,6 +192,7 @@ fn check_namespaces(namespaces: &[Value], web: &Container, deep: &Shell, joined:
     }
 }
 
+test! { core, ps_counts_what_the_scheduler_counts, seconds = 120 }
 fn ps_counts_what_the_scheduler_counts() {
     let _module = Module::load();
     let _hog = Kept::start("sh", &["-c", "while :; do :; done"]);
@@ -249,19 +243,4 @@ fn ps_counts_what_the_scheduler_counts() {
     let all = places(&["--all"]);
     let others = ["host", "kernel"].map(str::to_owned);
     assert!(others.iter().all(|other| all.contains(other)), "{all:?}");
-}
-
-fn who_may_not_look_at_processes_is_told_so() {
-    use std::os::unix::process::CommandExt;
-    let mut command = nsprobe(&["containers"]);
-    let got = command::output(command.uid(65534).gid(65534));
-    got.refused(&["CAP_SYS_PTRACE"]);
-}
-
-fn without_the_module_the_views_say_so() {
-    for verb in [&["ps"][..], &["tree"], &["top", "--batch", "-n", "1"]] {
-        command::run(verb).refused(&["modprobe nsprobe"]);
-    }
-    let unknown = nsprobe(&["ps", "--columns", "nothing"]);
-    assert_eq!(command::output(&mut { unknown }).code, 2);
 }

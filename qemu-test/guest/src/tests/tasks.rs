@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: what happens to a task is told when it happens, and as /proc has it.
 
-use super::tests;
 use crate::group::Group;
 use crate::module::Module;
 use crate::oracle::within;
@@ -21,21 +20,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-tests![
-    a_process_is_made_executes_and_ends,
-    how_processes_and_threads_end_is_told,
-    events_without_room_are_counted_as_lost,
-    a_thread_that_executes_takes_its_process_s_number,
-    names_are_told_as_they_change,
-    tasks_of_nested_namespaces_have_all_their_numbers,
-    a_task_put_into_a_namespace_is_told_with_its_maker,
-    other_namespaces_are_told_as_they_are_then,
-    a_move_to_another_group_is_told_of_each_thread,
-    arguments_are_cut_where_it_was_asked,
-    the_file_of_a_started_program_can_be_claimed,
-    children_of_the_listed_are_told_from_their_fork_on,
-];
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -69,6 +53,7 @@ fn step(name: &str) -> std::process::Output {
     command.arg(name).output().expect("the victim is there")
 }
 
+test! { core, a_process_is_made_executes_and_ends, module }
 fn a_process_is_made_executes_and_ends() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -105,6 +90,7 @@ fn a_process_is_made_executes_and_ends() {
     session.check_nothing_lost();
 }
 
+test! { full, how_processes_and_threads_end_is_told, module }
 fn how_processes_and_threads_end_is_told() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -141,6 +127,7 @@ fn how_processes_and_threads_end_is_told() {
     session.check_nothing_lost();
 }
 
+test! { full, events_without_room_are_counted_as_lost, module }
 fn events_without_room_are_counted_as_lost() {
     let _module = Module::load();
     let mut session = TaskSession::with_rings(4096);
@@ -158,6 +145,7 @@ fn events_without_room_are_counted_as_lost() {
     assert_eq!(sum(|kind| kind.recorded), session.told().len() as u64);
 }
 
+test! { full, a_thread_that_executes_takes_its_process_s_number, module }
 fn a_thread_that_executes_takes_its_process_s_number() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -181,6 +169,7 @@ fn a_thread_that_executes_takes_its_process_s_number() {
     session.check_nothing_lost();
 }
 
+test! { full, names_are_told_as_they_change, module }
 fn names_are_told_as_they_change() {
     let _module = Module::load();
     let mut session = TaskSession::recording(TASKS_NAMES);
@@ -209,6 +198,7 @@ fn names_are_told_as_they_change() {
     session.check_nothing_lost();
 }
 
+test! { core, tasks_of_nested_namespaces_have_all_their_numbers, module }
 fn tasks_of_nested_namespaces_have_all_their_numbers() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -235,6 +225,7 @@ fn tasks_of_nested_namespaces_have_all_their_numbers() {
     session.check_nothing_lost();
 }
 
+test! { full, a_task_put_into_a_namespace_is_told_with_its_maker, module }
 fn a_task_put_into_a_namespace_is_told_with_its_maker() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -279,6 +270,7 @@ fn unshared(session: &mut TaskSession, flags: &[&str]) -> (Told, Kept) {
     (only(&told, TASK_NAMESPACES, kept.pid()).clone(), kept)
 }
 
+test! { full, other_namespaces_are_told_as_they_are_then, module }
 fn other_namespaces_are_told_as_they_are_then() {
     let _module = Module::load();
     let mut session = TaskSession::recording(TASKS_MOVES);
@@ -320,6 +312,7 @@ fn other_namespaces_are_told_as_they_are_then() {
     session.check_nothing_lost();
 }
 
+test! { full, a_move_to_another_group_is_told_of_each_thread, module }
 fn a_move_to_another_group_is_told_of_each_thread() {
     let _module = Module::load();
     let group = Group::new("nsprobe-moves");
@@ -344,6 +337,7 @@ fn a_move_to_another_group_is_told_of_each_thread() {
     session.check_nothing_lost();
 }
 
+test! { full, arguments_are_cut_where_it_was_asked, module }
 fn arguments_are_cut_where_it_was_asked() {
     let _module = Module::load();
     let long = "x".repeat(3000);
@@ -366,6 +360,7 @@ fn arguments_are_cut_where_it_was_asked() {
     }
 }
 
+test! { full, the_file_of_a_started_program_can_be_claimed, module }
 fn the_file_of_a_started_program_can_be_claimed() {
     let _module = Module::load();
     let mut session = TaskSession::of_lives();
@@ -394,6 +389,7 @@ fn the_file_of_a_started_program_can_be_claimed() {
     session.check_nothing_lost();
 }
 
+test! { full, children_of_the_listed_are_told_from_their_fork_on, module }
 fn children_of_the_listed_are_told_from_their_fork_on() {
     let _module = Module::load();
     let script = "echo up; read line; /bin/true; sh -c '/bin/false; :'";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: stacks are whole without frame pointers, from the first hit on.
 
-use super::tests;
 use crate::binary;
 use crate::command::{self, nsprobe, Output, Running};
 use crate::figures;
@@ -16,22 +15,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-tests![
-    frames_of_all_kinds_are_followed,
-    each_instruction_of_a_linkage_entry_has_its_caller,
-    callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm,
-    first_stacks_of_fresh_containers_are_whole: 480,
-    frame_pointers_lead_where_a_file_says_little,
-    sframe_leads_where_there_is_nothing_else,
-    rows_are_compiled_once_and_a_forged_entry_changes_nothing,
-];
-
 /// The stacks that a command line prints.
 pub(super) fn stacks(words: &[&str]) -> (Vec<Stack>, Output) {
     let got = command::run(words).succeeded();
     (stack::all(&got), got)
 }
 
+test! { core, frames_of_all_kinds_are_followed }
 fn frames_of_all_kinds_are_followed() {
     let _module = Module::load();
     let path = victim::path("no_frame_pointers");
@@ -105,6 +95,7 @@ fn frames_of_all_kinds_are_followed() {
         .all(|stack| stack.frames.len() < 5 || stack.end != "outermost"));
 }
 
+test! { full, each_instruction_of_a_linkage_entry_has_its_caller }
 /// The first call through an entry of the procedure linkage table runs all three of its
 /// instructions; behind the second one, which pushes a number, the return address is a word
 /// farther up.
@@ -147,6 +138,7 @@ fn each_instruction_of_a_linkage_entry_has_its_caller() {
     );
 }
 
+test! { full, callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm }
 /// What is kept of stacks is told apart by `rbp` where that matters, and only there.
 fn callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm() {
     const TIMES: usize = 100;
@@ -171,11 +163,12 @@ fn callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm() {
     }
 }
 
+test! { core, first_stacks_of_fresh_containers_are_whole, seconds = 480 }
 /// Containers, two hundred in the long run, each with a file system and a program of its own, which
 /// makes one call and ends at once; then all of it is gone. The C library is known, as
 /// it is that of the image; the program is not.
 fn first_stacks_of_fresh_containers_are_whole() {
-    let programs = 200 / figures::parts(5);
+    let programs = 200 / figures::parts(25);
     let _module = Module::load();
     let fresh = Fresh::new();
     let words = [
@@ -221,6 +214,7 @@ fn first_stacks_of_fresh_containers_are_whole() {
     assert!(errors.contains("finished from copies"), "{errors}");
 }
 
+test! { full, frame_pointers_lead_where_a_file_says_little }
 fn frame_pointers_lead_where_a_file_says_little() {
     let _module = Module::load();
     let path = victim::path("few_rows");
@@ -255,6 +249,7 @@ fn frame_pointers_lead_where_a_file_says_little() {
     let _ = fs::remove_file(&bare);
 }
 
+test! { core, sframe_leads_where_there_is_nothing_else }
 fn sframe_leads_where_there_is_nothing_else() {
     let _module = Module::load();
     let path = victim::path("only_sframe");
@@ -278,6 +273,7 @@ fn sframe_leads_where_there_is_nothing_else() {
     let _ = fs::remove_file(&bare);
 }
 
+test! { core, rows_are_compiled_once_and_a_forged_entry_changes_nothing }
 /// What is in the cache is used, when it is right and nobody else could write it.
 fn rows_are_compiled_once_and_a_forged_entry_changes_nothing() {
     let _module = Module::load();

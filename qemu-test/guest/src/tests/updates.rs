@@ -2,7 +2,6 @@
 //! Promise: when an image is updated while its containers are traced, the stacks of the old
 //! and of the new containers are each those of their own program.
 
-use super::tests;
 use crate::binary;
 use crate::command::Running;
 use crate::container::{pid_namespace, Container, Image, Root};
@@ -12,8 +11,6 @@ use crate::victim;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-tests![stacks_of_an_updated_image_are_its_own: 240];
 
 const PROGRAM: &str = "/usr/local/bin/served";
 /// The image that is updated.
@@ -65,6 +62,7 @@ fn check(line: &str, served: &mut BTreeMap<u64, Served>) {
     of.hits += 1;
 }
 
+test! { full, stacks_of_an_updated_image_are_its_own, seconds = 240 }
 fn stacks_of_an_updated_image_are_its_own() {
     let _module = Module::load();
     let spec = format!("{PROGRAM}:real_function");

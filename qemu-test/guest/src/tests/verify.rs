@@ -3,7 +3,6 @@
 //! the others.
 
 use super::containers::wait_for_code;
-use super::tests;
 use crate::command::{self, Output};
 use crate::container::{Container, Root};
 use crate::module::Module;
@@ -14,16 +13,6 @@ use nix::libc::{MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::process::Command;
-
-tests![
-    every_process_is_armed_or_left_out,
-    a_breakpoint_that_became_a_call_is_one,
-    what_the_kernel_leaves_out_is_told,
-    a_copy_of_the_file_is_told,
-    a_file_that_was_replaced_is_told,
-    containers_are_told_apart: 120,
-    bad_words_are_refused,
-];
 
 fn spec() -> String {
     format!(
@@ -40,6 +29,7 @@ fn verified(words: &[&str]) -> (Value, Output) {
     (serde_json::from_str(line).expect("JSON"), got)
 }
 
+test! { core, every_process_is_armed_or_left_out }
 fn every_process_is_armed_or_left_out() {
     let _module = Module::load();
     let victims = [(); 3].map(|()| Victim::caller("begins_with_push"));
@@ -63,6 +53,7 @@ fn every_process_is_armed_or_left_out() {
         .contains("begins_with_push: armed in 3 of 3 mappings, in 3 processes"));
 }
 
+test! { full, a_breakpoint_that_became_a_call_is_one }
 fn a_breakpoint_that_became_a_call_is_one() {
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_nop10");
@@ -82,6 +73,7 @@ fn a_breakpoint_that_became_a_call_is_one() {
     assert_eq!((got.code, &told["armed"]), (0, &1.into()), "{got:#?}");
 }
 
+test! { full, what_the_kernel_leaves_out_is_told }
 fn what_the_kernel_leaves_out_is_told() {
     let _module = Module::load();
     let _victim = Victim::caller("begins_with_push");
@@ -119,6 +111,7 @@ fn what_the_kernel_leaves_out_is_told() {
     );
 }
 
+test! { full, a_copy_of_the_file_is_told }
 fn a_copy_of_the_file_is_told() {
     let _module = Module::load();
     let folder = format!("/var/tmp/copies-{}", std::process::id());
@@ -137,6 +130,7 @@ fn a_copy_of_the_file_is_told() {
     fs::remove_dir_all(folder).expect("it is ours");
 }
 
+test! { full, a_file_that_was_replaced_is_told }
 /// As an upgrade does it: the process runs a file that has no path any more.
 fn a_file_that_was_replaced_is_told() {
     let _module = Module::load();
@@ -173,6 +167,7 @@ fn a_file_that_was_replaced_is_told() {
     fs::remove_dir_all(folder).expect("it is ours");
 }
 
+test! { full, containers_are_told_apart, seconds = 120 }
 fn containers_are_told_apart() {
     let _module = Module::load();
     let program = "/usr/local/bin/served";
@@ -190,14 +185,4 @@ fn containers_are_told_apart() {
     let (told, got) = verified(&[&lower]);
     assert_eq!(got.code, 0, "{got:#?}");
     assert_eq!((&told["armed"], &told["left_out"]), (&2.into(), &0.into()));
-}
-
-fn bad_words_are_refused() {
-    let _module = Module::load();
-    let missing = format!(
-        "{}:begins_with_pull",
-        victim::path("call_in_loop").display()
-    );
-    command::run(&["verify", &missing]).refused(&["no function begins_with_pull"]);
-    assert_eq!(command::run(&["verify"]).code, 2);
 }

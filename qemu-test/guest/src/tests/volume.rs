@@ -2,9 +2,9 @@
 //! Promise: what is much is as exact as what is little: hundreds of thousands of
 //! records at full speed, tens of thousands of functions by one wildcard.
 
-use super::tests;
 use crate::command::{self, Running};
 use crate::container::Container;
+use crate::figures;
 use crate::module::Module;
 use crate::oracle::within;
 use crate::session::Session;
@@ -17,22 +17,13 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-tests![
-    records_at_full_speed_are_recorded_or_counted_as_lost: 240,
-    lines_come_in_the_order_of_time: 120,
-    losses_are_told_by_cpu,
-    one_wildcard_counts_ten_thousand_functions: 240,
-    a_wildcard_that_fits_too_much_is_refused_with_the_number,
-    a_packages_static_probe_is_traced_in_a_container: 120,
-    programs_in_a_sandbox_live_on,
-];
-
 const SECONDS_60: Duration = Duration::from_secs(60);
 
 fn attached(count: u32) -> bool {
     within(SECONDS_60, || Session::open().info().probes == count)
 }
 
+test! { full, lines_come_in_the_order_of_time, seconds = 120 }
 /// Writers are interrupted between a hit's time and its record, and threads change CPUs.
 fn lines_come_in_the_order_of_time() {
     const CALLS: usize = 20_000;
@@ -74,8 +65,9 @@ fn summary(running: &mut Running) -> Value {
     serde_json::from_str(&line).expect("an object")
 }
 
+test! { core, records_at_full_speed_are_recorded_or_counted_as_lost, seconds = 240 }
 fn records_at_full_speed_are_recorded_or_counted_as_lost() {
-    const CALLS: u64 = 350_000;
+    let calls = 350_000 / figures::parts(12) as u64;
     let _module = Module::load();
     let mut victim = Victim::caller("begins_with_push");
     let spec = format!("{}:begins_with_push(arg1)", victim.file().display());
@@ -88,7 +80,7 @@ fn records_at_full_speed_are_recorded_or_counted_as_lost() {
     let running = Running::start_command(&mut shell);
     assert!(attached(1));
     let start = Instant::now();
-    assert_eq!(victim.call(CALLS), CALLS);
+    assert_eq!(victim.call(calls), calls);
     let elapsed = start.elapsed();
     let (code, errors) = running.interrupt();
     let text = std::fs::read_to_string(&output).expect("it was written");
@@ -104,14 +96,15 @@ fn records_at_full_speed_are_recorded_or_counted_as_lost() {
         number.unwrap_or_else(|| panic!("no {name}: {summary}"))
     };
     let (hits, recorded, lost) = (number("hits"), number("recorded"), number("lost_full"));
-    println!("{CALLS} calls in {elapsed:?}: {hits} hits = {recorded} recorded + {lost} lost");
+    println!("{calls} calls in {elapsed:?}: {hits} hits = {recorded} recorded + {lost} lost");
     println!("{printed} lines; exit status {code:?}: {errors}");
-    assert_eq!(hits, CALLS);
-    assert_eq!(recorded + lost, CALLS);
+    assert_eq!(hits, calls);
+    assert_eq!(recorded + lost, calls);
     assert_eq!(printed, recorded);
     assert_eq!(summary["balanced"], true);
 }
 
+test! { full, losses_are_told_by_cpu, cpus = 2 }
 /// Each CPU has a ring of its own: whose was too small is said.
 fn losses_are_told_by_cpu() {
     const CALLS: u64 = 20_000;
@@ -147,6 +140,7 @@ fn losses_are_told_by_cpu() {
     assert!(errors.contains(&told), "{errors}");
 }
 
+test! { core, one_wildcard_counts_ten_thousand_functions, seconds = 240 }
 fn one_wildcard_counts_ten_thousand_functions() {
     const COUNT: u32 = 10_000;
     let _module = Module::load();
@@ -183,6 +177,7 @@ fn one_wildcard_counts_ten_thousand_functions() {
     victim.call(1);
 }
 
+test! { full, a_wildcard_that_fits_too_much_is_refused_with_the_number }
 fn a_wildcard_that_fits_too_much_is_refused_with_the_number() {
     let _module = Module::load();
     let path = victim::path("many_functions");
@@ -197,6 +192,7 @@ fn a_wildcard_that_fits_too_much_is_refused_with_the_number() {
     }
 }
 
+test! { full, a_packages_static_probe_is_traced_in_a_container, seconds = 120 }
 /// libstdc++6 of Debian has the points; the program tells what it throws.
 fn a_packages_static_probe_is_traced_in_a_container() {
     const INSIDE: &str = "/usr/local/bin/throws";
@@ -242,6 +238,7 @@ fn a_packages_static_probe_is_traced_in_a_container() {
     assert_eq!(found.into_iter().collect::<BTreeSet<u64>>(), thrown);
 }
 
+test! { core, programs_in_a_sandbox_live_on }
 /// Neither the trap nor the kernel's own system calls for optimised entries and for
 /// returns are the program's.
 fn programs_in_a_sandbox_live_on() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: what the kernel still calls, or a task still reads, stays until that is over.
 
-use super::tests;
 use crate::container::pid_namespace;
 use crate::held::{Place, Stage};
 use crate::module::Module;
@@ -19,13 +18,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-tests![
-    the_module_stays_until_a_late_stack_is_taken,
-    a_session_ends_behind_the_fork_that_it_follows,
-    events_of_tasks_end_behind_those_under_way,
-    a_filter_goes_when_no_handler_reads_it: 120,
-];
-
+test! { core, the_module_stays_until_a_late_stack_is_taken, module, cpus = 2 }
 /// The task is held twice: where it waits for a page of its stack, and where it has given the
 /// module back but has not left its code.
 fn the_module_stays_until_a_late_stack_is_taken() {
@@ -53,6 +46,7 @@ fn the_module_stays_until_a_late_stack_is_taken() {
     victim.finish();
 }
 
+test! { full, a_session_ends_behind_the_fork_that_it_follows, module, cpus = 2 }
 fn a_session_ends_behind_the_fork_that_it_follows() {
     let _module = Module::load();
     let mut victim = Victim::start("forks", &[]);
@@ -84,6 +78,7 @@ fn tell(session: &Session, flags: u32) {
     sys::ioctl(session, abi::TASKS, &mut wanted).expect("TASKS");
 }
 
+test! { core, events_of_tasks_end_behind_those_under_way, module, cpus = 2 }
 fn events_of_tasks_end_behind_those_under_way() {
     let _module = Module::load();
     let mut victim = Victim::start("forks", &[]);
@@ -109,6 +104,7 @@ pub(super) fn child_of(parent: u32) -> u32 {
     child.expect("it has one")
 }
 
+test! { core, a_filter_goes_when_no_handler_reads_it, module, cpus = 2, seconds = 120 }
 /// The filter is as long as one can be, so that it takes time to read, and each new name of a
 /// thread has a handler read it. Where memory is checked, what is freed is overwritten, so that
 /// a handler that reads a freed filter finds no namespace in it.

@@ -5,7 +5,6 @@
 #[path = "../../../../userland/worker/tests/support/endless.rs"]
 mod endless;
 
-use super::tests;
 use crate::command::{nsprobe, output, Running};
 use crate::container::Container;
 use crate::module::Module;
@@ -19,18 +18,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-tests![
-    parsers_have_no_privileges: 120,
-    parsers_are_there_before_the_first_hit: 60,
-    parsers_that_are_killed_cost_no_names: 120,
-    a_killed_parser_of_generated_code_costs_its_own_process_only: 150,
-    a_file_that_its_parser_does_not_get_through_costs_its_own_names_only: 330,
-    parsers_keep_no_file_of_a_container: 150,
-    without_a_sandbox_nothing_is_traced_unless_asked_for: 60,
-    a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced: 290,
-    a_newcomer_that_ends_its_parser_is_left_out: 290,
-];
 
 /// Where containers have `many_names`, or what was made of it.
 const PROGRAM: &str = "/many_names";
@@ -129,6 +116,7 @@ fn named(trace: &mut Running, pid: u32, count: usize) -> u64 {
     time_ns
 }
 
+test! { core, parsers_have_no_privileges, seconds = 120 }
 fn parsers_have_no_privileges() {
     let _module = Module::load();
     let container = container("pair-a", &victim::path("many_names"));
@@ -158,6 +146,7 @@ fn parsers_have_no_privileges() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
+test! { full, parsers_are_there_before_the_first_hit, cpus = 2 }
 /// Who has to be started first may come too late for the files of a container that is gone soon.
 fn parsers_are_there_before_the_first_hit() {
     let _module = Module::load();
@@ -171,6 +160,7 @@ fn parsers_are_there_before_the_first_hit() {
     assert!(errors.contains("0 recorded"), "{errors}");
 }
 
+test! { core, parsers_that_are_killed_cost_no_names, seconds = 120 }
 fn parsers_that_are_killed_cost_no_names() {
     let _module = Module::load();
     let container = container("pair-a", &victim::path("many_names"));
@@ -225,6 +215,7 @@ fn generated(trace: &mut Running, pid: u32, is_wanted: impl Fn(&Value) -> bool) 
     }
 }
 
+test! { full, a_killed_parser_of_generated_code_costs_its_own_process_only, seconds = 150 }
 fn a_killed_parser_of_generated_code_costs_its_own_process_only() {
     let _module = Module::load();
     let first = generates("generated-a");
@@ -293,6 +284,7 @@ fn bomb() -> PathBuf {
     path
 }
 
+test! { full, a_file_that_its_parser_does_not_get_through_costs_its_own_names_only, cpus = 2, seconds = 330 }
 fn a_file_that_its_parser_does_not_get_through_costs_its_own_names_only() {
     let _module = Module::load();
     let sound = container("pair-sound", &victim::path("many_names"));
@@ -323,6 +315,7 @@ fn a_file_that_its_parser_does_not_get_through_costs_its_own_names_only() {
     assert!(errors.contains("the parser gave no answer"), "{errors}");
 }
 
+test! { full, parsers_keep_no_file_of_a_container, seconds = 150 }
 fn parsers_keep_no_file_of_a_container() {
     let _module = Module::load();
     let first = container("pair-a", &victim::path("many_names"));
@@ -342,6 +335,7 @@ fn parsers_keep_no_file_of_a_container() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
+test! { full, without_a_sandbox_nothing_is_traced_unless_asked_for }
 fn without_a_sandbox_nothing_is_traced_unless_asked_for() {
     let _module = Module::load();
     let program = victim::path("many_names");
@@ -369,6 +363,7 @@ fn impatient(words: &[&str]) -> std::process::Command {
 /// Probes that need debug information, of which one in ten calls hits.
 const TYPED: &str = "/many_names:from_??0(x)";
 
+test! { core, a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced, seconds = 290 }
 fn a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced() {
     let _module = Module::load();
     let _hostile = container("pair-hostile", &bomb());
@@ -392,6 +387,7 @@ fn a_probed_file_that_ends_its_parser_is_refused_and_others_are_traced() {
     }
 }
 
+test! { full, a_newcomer_that_ends_its_parser_is_left_out, seconds = 290 }
 fn a_newcomer_that_ends_its_parser_is_left_out() {
     let _module = Module::load();
     let sound = container("pair-sound", &victim::path("many_names"));

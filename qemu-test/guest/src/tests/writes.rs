@@ -3,7 +3,6 @@
 //! often as was said, and each change is told with what was there before; where one
 //! may not write, nothing changes.
 
-use super::tests;
 use crate::binary::{self, Function};
 use crate::command::{self, Running};
 use crate::module::{self, Module};
@@ -21,19 +20,6 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-
-tests![
-    an_argument_is_changed,
-    a_return_value_is_changed,
-    a_function_is_left_out,
-    a_function_is_left_out_while_others_wait_for_its_return,
-    a_global_is_changed,
-    what_cannot_be_written_is_not,
-    no_more_is_written_than_was_said,
-    nobody_writes_without_everybodys_leave,
-    the_log_tells_of_probes_that_may_write,
-    the_program_changes_what_it_is_told_and_no_more,
-];
 
 fn set(to: Register, slot: u8) -> Step {
     step(Operation::SetRegister, 0, slot, 0, to as i32, 0)
@@ -104,6 +90,7 @@ fn outcome(session: &Session, id: u32) -> (u64, u64, u64) {
     )
 }
 
+test! { full, an_argument_is_changed }
 fn an_argument_is_changed() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -125,6 +112,7 @@ fn an_argument_is_changed() {
     assert_eq!((write.probe, write.pid), (id, victim.pid()));
 }
 
+test! { full, a_return_value_is_changed }
 fn a_return_value_is_changed() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -164,6 +152,7 @@ fn returns(victim: &Victim, function: &str) -> [Step; 2] {
     [constant(0, 5), step(Operation::Return, 0, 0, 0, 0, ret)]
 }
 
+test! { core, a_function_is_left_out }
 fn a_function_is_left_out() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -194,6 +183,7 @@ fn a_function_is_left_out() {
     }
 }
 
+test! { full, a_function_is_left_out_while_others_wait_for_its_return }
 fn a_function_is_left_out_while_others_wait_for_its_return() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -217,6 +207,7 @@ fn a_function_is_left_out_while_others_wait_for_its_return() {
     assert_eq!((counters.hits, counters.recorded), (10, 10));
 }
 
+test! { full, a_global_is_changed }
 fn a_global_is_changed() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -239,6 +230,7 @@ fn a_global_is_changed() {
     assert_eq!(victim.order("g 3"), 3);
 }
 
+test! { full, what_cannot_be_written_is_not }
 fn what_cannot_be_written_is_not() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -309,6 +301,7 @@ fn what_cannot_be_written_is_not() {
     assert_eq!(outcome(&session, id), (1, 0, 0));
 }
 
+test! { full, no_more_is_written_than_was_said }
 fn no_more_is_written_than_was_said() {
     let _module = Module::load_with("allow_modify=1");
     let mut victim = changeable();
@@ -326,6 +319,7 @@ fn no_more_is_written_than_was_said() {
     assert_eq!(writes(&session).len(), 3);
 }
 
+test! { core, nobody_writes_without_everybodys_leave }
 fn nobody_writes_without_everybodys_leave() {
     let victim;
     let parameter = "/sys/module/nsprobe/parameters/allow_modify";
@@ -412,6 +406,7 @@ fn nobody_writes_without_everybodys_leave() {
     assert!(module::is_loaded());
 }
 
+test! { full, the_log_tells_of_probes_that_may_write }
 /// Of those, and of no others.
 fn the_log_tells_of_probes_that_may_write() {
     let _module = Module::load_with("allow_modify=1");
@@ -453,6 +448,7 @@ fn set_while<T>(pid: u32, words: &[&str], act: impl FnOnce() -> T) -> (T, String
     (result, errors)
 }
 
+test! { core, the_program_changes_what_it_is_told_and_no_more }
 fn the_program_changes_what_it_is_told_and_no_more() {
     let module = Module::load_with("allow_modify=1");
     let mut victim = changeable();

@@ -340,7 +340,8 @@ fn sizes(name: &str, nr: u32) {
     }
 }
 
-pub(super) fn each_request_takes_the_sizes_of_the_past_and_the_future() {
+test! { core, each_request_takes_the_sizes_of_the_past_and_the_future, module, seconds = 180 }
+fn each_request_takes_the_sizes_of_the_past_and_the_future() {
     let _module = Module::load();
     for (nr, name) in requests() {
         sizes(name, nr);
@@ -368,9 +369,10 @@ fn reserved(nr: u32) -> Vec<usize> {
     }
 }
 
+test! { full, each_request_refuses_what_it_does_not_know, module }
 /// The last bit of the flags means nothing in any request. But for the one word each of them
 /// is right.
-pub(super) fn each_request_refuses_what_it_does_not_know() {
+fn each_request_refuses_what_it_does_not_know() {
     const FLAGS_AT: usize = 4;
     const UNKNOWN: u32 = 1 << 31;
     let _module = Module::load();
@@ -429,7 +431,8 @@ fn filters_with_lists() -> Vec<Example> {
     filters.into_iter().map(example).collect()
 }
 
-pub(super) fn bad_addresses_are_refused() {
+test! { core, bad_addresses_are_refused, module }
+fn bad_addresses_are_refused() {
     let _module = Module::load();
     let hole = Mapping::anonymous(PAGE, PROT_NONE).expect("memory");
     let bad = [

@@ -8,7 +8,6 @@ use crate::figures;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
 use crate::session::Session;
-use crate::tests::tests;
 use crate::victim::Victim;
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
@@ -18,12 +17,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-tests![
-    a_killed_recorder_leaves_what_it_wrote: 180,
-    a_full_disk_costs_what_comes_then_and_is_told: 120,
-    what_cannot_be_written_is_refused_before_anything_is_probed,
-];
-
+test! { core, a_killed_recorder_leaves_what_it_wrote, seconds = 180 }
 fn a_killed_recorder_leaves_what_it_wrote() {
     let _module = Module::load();
     let folder = Folder::new("killed");
@@ -87,6 +81,7 @@ fn check_killed(capsule: &str) {
     assert!(damages.len() <= 1, "{damages:?}");
 }
 
+test! { core, a_full_disk_costs_what_comes_then_and_is_told, seconds = 120 }
 fn a_full_disk_costs_what_comes_then_and_is_told() {
     let _module = Module::load();
     let folder = Folder::with_tmpfs("full", 1 << 20);
@@ -135,6 +130,7 @@ fn a_full_disk_costs_what_comes_then_and_is_told() {
     assert!(!Path::new(&nothing).exists());
 }
 
+test! { full, what_cannot_be_written_is_refused_before_anything_is_probed }
 fn what_cannot_be_written_is_refused_before_anything_is_probed() {
     let _module = Module::load();
     let folder = Folder::new("refused");

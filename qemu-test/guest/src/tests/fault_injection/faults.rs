@@ -3,7 +3,6 @@
 //! be so whatever has failed.
 
 use crate::module::Module;
-use crate::run::skip;
 use crate::session::Session;
 use crate::victim::Victim;
 use nix::libc;
@@ -11,7 +10,6 @@ use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 const DEBUGFS: &str = "/sys/kernel/debug";
 /// More than any request has that can fail.
@@ -23,9 +21,6 @@ struct Faults(File);
 
 impl Faults {
     fn new() -> Faults {
-        if !Path::new("/proc/thread-self/fail-nth").exists() {
-            skip("no FAULT_INJECTION in this kernel");
-        }
         // All allocations, not only those that may not sleep, and without a stack in the log.
         for (file, value) in [
             ("failslab/ignore-gfp-wait", "N"),

@@ -25,8 +25,9 @@ fn status(pid: u32, tid: u32, key: &str) -> Vec<u32> {
     numbers.map(|number| number.expect("a number")).collect()
 }
 
+test! { full, built_ins_are_those_of_the_task }
 /// A user's program with two threads, in a pid namespace of its own and on one CPU.
-pub(super) fn built_ins_are_those_of_the_task() {
+fn built_ins_are_those_of_the_task() {
     const USER: u32 = 1234;
     let _module = Module::load();
     let online = fs::read_to_string("/sys/devices/system/cpu/online").expect("sysfs");
@@ -110,8 +111,9 @@ pub(super) fn built_ins_are_those_of_the_task() {
     }
 }
 
+test! { full, formats_show_what_they_say }
 /// Each format of one number, which has something in all its bytes.
-pub(super) fn formats_show_what_they_say() {
+fn formats_show_what_they_say() {
     const FACTOR: i64 = 0x1f2e_3d4c_5b6a_7988;
     let _module = Module::load();
     let formats = [
@@ -266,8 +268,9 @@ fn fields_of(both: &Both) -> Vec<Values> {
         .collect()
 }
 
+test! { full, what_comes_from_perf_probe_fetches_the_same, seconds = 180 }
 /// Each event of perf and its spec give the same values of the same calls.
-pub(super) fn what_comes_from_perf_probe_fetches_the_same() {
+fn what_comes_from_perf_probe_fetches_the_same() {
     let _module = Module::load();
     let (both, _) = trace("count", &[&handle("")], 1);
     let line = both.line.to_string();

@@ -5,13 +5,15 @@
 //! The victim passes its thread, the number of the call and a hash of both; a program
 //! fetches the three. What a record must be like follows from these, byte by byte.
 
-use super::calls::{agreed, hash, Calls};
-use super::{figure, must_refuse, reached, Progress};
+mod calls;
+
 use crate::container::pid_namespace;
+use crate::figures;
 use crate::module::Module;
 use crate::session::{probe_at, size, Ring, Session};
 use crate::steps::{field, register};
 use crate::sys;
+use calls::{agreed, hash, Calls};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{self, Probe, Setup};
 use nsprobe_common::program::Register;
@@ -19,8 +21,6 @@ use nsprobe_common::record::{Details, Header, Hit, Record, KIND_HIT};
 use std::os::fd::AsFd;
 use zerocopy::IntoBytes;
 
-const PART: &str = "records";
-const RECORDS: u64 = 10_000_000;
 /// One record in this number has a stack.
 const WITH_STACK: u64 = 10;
 const THREADS: u64 = 4;
@@ -32,19 +32,17 @@ const WATERMARK: u64 = 1 << 20;
 /// The three arguments, and in front of them the mask of those that are there.
 const FIELD_WORDS: u16 = 4;
 
-pub(super) fn every_record_is_right() {
+test! { core, every_record_says_what_its_call_was, module, cpus = 2 }
+fn every_record_says_what_its_call_was() {
     let _module = Module::load();
-    let asked = figure(RECORDS);
-    let mut progress = Progress::new(PART, asked);
+    let asked = 2_000_000 / figures::parts(100) as u64;
     let stacks = asked.div_ceil(WITH_STACK);
-    let mut records = check(asked - stacks, 0, 0, &mut progress);
-    let flags = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
-    records += check(stacks, flags, records, &mut progress);
-    reached(PART, asked, records, "records");
+    check(asked - stacks, 0);
+    check(stacks, abi::PROBE_STACK | abi::PROBE_AT_ENTRY);
 }
 
-/// Has calls made until this number of records is checked; how many there were.
-fn check(asked: u64, flags: u32, before: u64, progress: &mut Progress) -> u64 {
+/// Has calls made until this number of records is checked.
+fn check(asked: u64, flags: u32) {
     let mut calls = Calls::start(THREADS, "begins_with_push");
     let witness = calls.witness();
     let session = session();
@@ -83,7 +81,6 @@ fn check(asked: u64, flags: u32, before: u64, progress: &mut Progress) -> u64 {
         checker
             .balanced(&session, calls.total)
             .expect("what is missing is lost");
-        progress.at(before + checker.records);
     }
     // The next record of a CPU announces what was lost there.
     for _ in 0..100 {
@@ -98,13 +95,9 @@ fn check(asked: u64, flags: u32, before: u64, progress: &mut Progress) -> u64 {
     assert_eq!(checker.announced, lost, "losses are announced");
     let kind = if flags == 0 { "plain" } else { "with stacks" };
     let all = agreed(&session, id, &witness, calls.total).expect("every call is a hit");
-    println!("soak: {PART}: {kind}: {all}");
-    println!(
-        "soak: {PART}: {kind}: {}",
-        balance.expect("what is missing is lost")
-    );
+    println!("{kind}: {all}");
+    println!("{kind}: {}", balance.expect("what is missing is lost"));
     controls(&mut checker, &session, calls.total);
-    checker.records
 }
 
 fn session() -> Session {
@@ -124,7 +117,7 @@ fn controls(checker: &mut Checker, session: &Session, calls: u64) {
     let (hit, fields, frames) = checker.last.clone().expect("there were records");
     let cpu = hit.cpu;
     let again = checker.take(cpu, &hit, &fields, &frames);
-    must_refuse(PART, "a record that was there before", again);
+    must_refuse("a record that was there before", again);
     // One that is to come, whose fields do not fit each other.
     let thread = fields[1];
     let number = checker.seen[thread as usize].0.len() as u64 * 64 + 1;
@@ -134,7 +127,6 @@ fn controls(checker: &mut Checker, session: &Session, calls: u64) {
     };
     let wrong = [0b111, thread, number, hash(thread, number) ^ 1 << 17];
     must_refuse(
-        PART,
         "one wrong bit in a hash",
         checker.take(cpu, &next, &wrong, &frames),
     );
@@ -144,24 +136,26 @@ fn controls(checker: &mut Checker, session: &Session, calls: u64) {
         ..next
     };
     must_refuse(
-        PART,
         "another thread's number",
         checker.take(cpu, &other, &right, &frames),
     );
     must_refuse(
-        PART,
         "another CPU's ring",
         checker.take(cpu + 1, &next, &right, &frames),
     );
     let early = Hit { time_ns: 1, ..next };
     must_refuse(
-        PART,
         "a time before the last",
         checker.take(cpu, &early, &right, &frames),
     );
     checker.records -= 1;
-    must_refuse(PART, "one record less", checker.balanced(session, calls));
+    must_refuse("one record less", checker.balanced(session, calls));
     checker.records += 1;
+}
+
+/// Panics unless the check has refused what is wrong.
+fn must_refuse<T: std::fmt::Debug>(what: &str, verdict: Result<T, String>) {
+    assert!(verdict.is_err(), "{what} is not refused: {verdict:?}");
 }
 
 /// A set of numbers.

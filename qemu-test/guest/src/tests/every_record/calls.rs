@@ -47,15 +47,6 @@ impl Calls {
     pub(super) fn witness(&self) -> Witness {
         Witness::new(self.file(), self.function.offset)
     }
-
-    pub(super) fn is_restored(&self) -> bool {
-        self.victim.text_is_restored(self.function.offset)
-    }
-
-    /// See `Victim::nop10_is_restored`.
-    pub(super) fn nop10_is_restored(&self) -> bool {
-        self.victim.nop10_is_restored(self.function.offset)
-    }
 }
 
 /// The third argument of a call: what `hash` in the victim's source says.
