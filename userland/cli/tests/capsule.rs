@@ -2,7 +2,6 @@
 //! What is done with capsules where there is no module: they are printed, reported, named,
 //! and what is none, or is damaged, is told. The golden text lies in `tests/golden`; after a
 //! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes it anew.
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod sample;
 

@@ -4,7 +4,6 @@
 //! The sample has a thread that moves from the host into the container `web`, a namespace
 //! number that the containers `old` and `new` have one after the other, and a container of
 //! which only the number is known.
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use crate::support::{check_golden, Scratch};
 use libnsprobe::common::record::{Header as RecordHeader, Hit, StackEnd, KIND_HIT, KIND_TASK};

@@ -2,7 +2,6 @@
 //! The command line as its users see it, as far as that needs no module: help,
 //! and what is said of bad input. Golden texts lie in `tests/golden`; after a
 //! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes them anew.
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 #[path = "../../worker/tests/support/endless.rs"]
 mod endless;

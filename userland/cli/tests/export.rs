@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe export ctf`: tasks of nested pid namespaces come out as LTTng would have told them,
 //! read by babeltrace2, from whose output the tree of the containers is built again.
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use crate::support::Scratch;
 use libnsprobe::common::record::{Header as RecordHeader, Lost, KIND_LOST};

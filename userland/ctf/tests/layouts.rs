@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The events of tasks have the fields that lttng-modules gives them.
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use nsprobe_ctf::kernel::{classes, StatedumpShape};
 use nsprobe_ctf::{EventClass, Type};

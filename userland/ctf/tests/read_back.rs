@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is written can be read, with any fields, any values, times in disorder, losses, and
 //! hostile text. By babeltrace2: the tests of the CLI's export.
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use crate::support::{read, Channels, ReadEvent, Scratch, UUID};
 use nsprobe_ctf::{Channel, Description, Error, EventClass, Field, Totals, Trace, Type, Value};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debug information that leads in circles or asks for too much: an error that says so.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, Folder};
 use nsprobe_plan::debug::{DebugInfo, Error};
 use nsprobe_plan::{Scope, Shape, TypeId, Variable};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! C++ and Rust programs: values by debug information against the source's.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::{Place, Scope};

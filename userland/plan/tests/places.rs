@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lines, inlined functions and locals: where they are, and what gdb prints there.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, path, stops, Folder, Stop};
 use nsprobe_plan::debug::{DebugInfo, Error, LinePlace};
 use nsprobe_plan::Scope;

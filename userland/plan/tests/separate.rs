@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debug information that is not in the program's own file.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, path, stop, Folder, Stop};
 use nsprobe_plan::debug::{symbol, DebugInfo, Error};
 use nsprobe_plan::{Place, Scope, Value};

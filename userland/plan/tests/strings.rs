@@ -4,8 +4,6 @@
 //! Debian has no libc++ for GCC: its strings are hand-made structs of the same names and
 //! layouts.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, stops, Folder, Stop, Stopped};
 use nsprobe_common::program::{check, Context, Machine, Output, Register};
 use nsprobe_plan::debug::{DebugInfo, Function};

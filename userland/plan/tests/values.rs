@@ -2,8 +2,6 @@
 //! Values by debug information against those that the source gives, in what gdb
 //! saw of the running program.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
 use nsprobe_plan::debug::{DebugInfo, Function};
 use nsprobe_plan::{Scope, Shape};

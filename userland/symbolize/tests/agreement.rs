@@ -5,8 +5,6 @@
 //! `NSPROBE_FILES` adds files, with colons between them: `scripts/check-full.sh` gives two of
 //! Debian's with their debug information.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::symbols::Symbols;
 use crate::support::witness::{Said, Witness};
 use crate::support::{open, Folder};

@@ -2,8 +2,6 @@
 //! Copies and pieces that the compiler makes of functions: by a function's name its copies are
 //! found, and its pieces never.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, Folder};
 use nsprobe_symbolize::Binary;
 

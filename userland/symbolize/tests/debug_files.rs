@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where debug information lies that is not in the file, against binutils.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, output_of, Folder};
 use std::fs;
 use std::path::{Path, PathBuf};

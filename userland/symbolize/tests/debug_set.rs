@@ -2,8 +2,6 @@
 //! Names from debug files apart from the program, made by the tools that distributions use,
 //! against what binutils says of the program before it was taken apart.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::frames::{agrees, found, run, text};
 use crate::support::package::package;
 use crate::support::{open, Folder};

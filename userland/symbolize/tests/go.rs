@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names in stripped Go programs, against the DWARF of their twins that are not.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::witness::{Said, Witness};
 use crate::support::{open, Folder};
 use nsprobe_symbolize::{Address, Binary, Lookup, Source, SourceFrame};

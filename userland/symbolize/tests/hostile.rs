@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that are no programs, or claim too much: an error that says so.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{open, Folder};
 use nsprobe_symbolize::{Error, Lookup};
 use std::fs;

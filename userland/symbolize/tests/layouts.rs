@@ -2,8 +2,6 @@
 //! Names do not depend on where a linker puts code and how it packs debug information,
 //! against what binutils says.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::frames::{agrees, text};
 use crate::support::{open, output_of, Folder};
 use nsprobe_symbolize::{DebugSet, NamesFrom};

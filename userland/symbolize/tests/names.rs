@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of real files, against what binutils says of them.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{addr2line, open, output_of, Folder};
 use nsprobe_symbolize::{Binary, FileOffset, Lookup, Place, Source, Unresolved};
 use std::path::Path;

@@ -2,8 +2,6 @@
 //! Inputs that others have published, which crashed or exhausted the libraries that are used
 //! here, or their like: they cost a name.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::frames::{run, text};
 use crate::support::{open, output_of, Folder};
 use nsprobe_symbolize::demangle::{demangle, demangle_without_parameters, READABLE_BYTES_MAX};

@@ -2,8 +2,6 @@
 //! Offsets in a program that is not there are named by its debug file alone, like those in the
 //! program itself; where that is not certain, they are not.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::frames::{found, run, text};
 use crate::support::{open, Folder};
 use nsprobe_symbolize::{DebugSet, Lookup, NamesFrom, OpenFiles};

@@ -2,8 +2,6 @@
 //! NS-10: a file that is cut short or written to while it is read costs its own names, and no
 //! child; what is not told from what was read before is not told at all.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{file, options, Folder};
 use nsprobe_symbolize::{FileOffset, Lookup};
 use nsprobe_worker::{Object, Query, Worker};

@@ -2,8 +2,6 @@
 //! Debug files through a child: the same names as without one, the files checked by it, and
 //! a file among them that no parser survives.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{file, options, Folder};
 use nsprobe_symbolize::{
     Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,

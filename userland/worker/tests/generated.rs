@@ -2,8 +2,6 @@
 //! Promise: what a process tells of the code that it generates is read by a child of its own,
 //! on as it grows, and costs that process's names alone.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{file, is_dead, options, soon, Folder};
 use nsprobe_worker::{Generated, GeneratedFile, Worker};
 use std::fs::{self, File};

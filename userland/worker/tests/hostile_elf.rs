@@ -2,8 +2,6 @@
 //! ELF-03, 04, 06 and 07: files made to exhaust or to crash a parser. Each has an answer,
 //! or loses its own child, in bounded time; the next file has its names.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::dwarf;
 use crate::support::elf::{
     self, compressed, program, section, set_u16, symbols, u64_at, zstd, Section, TEXT,

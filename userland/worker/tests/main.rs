@@ -2,6 +2,8 @@
 //! The tests of this crate as one program: each is linked with all of its libraries, which takes
 //! longer than compiling it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod changing;
 mod debug_files;
 mod generated;

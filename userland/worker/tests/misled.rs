@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ELF-08: whatever a file brings a parser to, it costs that file only.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{file, options, Folder, CHILD};
 use nsprobe_symbolize::Lookup;
 use nsprobe_worker::{Error, Object, Query, Worker};

@@ -2,8 +2,6 @@
 //! What specs need of a file: a child finds what our own parser would, and a file that no
 //! parser survives is refused as such, in bounded time, with nothing lost for others.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::dwarf::{self, named, referring, unit, FIRST};
 use crate::support::elf::{compressed, program, section, symbols, zstd, TEXT};
 use crate::support::trial::{with, PATIENCE};

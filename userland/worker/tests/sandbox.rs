@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SBX-01: what a child cannot do, and what it is left with.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::support::{options, CHILD};
 use nsprobe_worker::{Object, Sandbox, Worker};
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of the command line share.
-#![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

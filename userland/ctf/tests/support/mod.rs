@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests share: a folder of a test's own, and a reader of traces that knows their
 //! classes already, and so needs no metadata.
-#![allow(dead_code, reason = "not every test uses all of it")]
 
 use nsprobe_ctf::{EventClass, Field, Type, Value};
 use std::fs;

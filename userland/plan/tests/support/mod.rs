@@ -3,8 +3,6 @@
 //! registers and the memory at a breakpoint, as a core file, and the values that
 //! gdb itself prints there.
 
-#![allow(dead_code, reason = "each test program uses its part")]
-
 use nsprobe_common::program::Register;
 use nsprobe_plan::{BinaryOperator, Member, Place, Scope, Shape, TypeId, Typed, Value};
 use nsprobe_symbolize::Binary;
@@ -217,12 +215,6 @@ impl Stopped {
             let into = usize::try_from(address.checked_sub(*start)?).ok()?;
             (into + bytes <= *length).then(|| &self.core[offset + into..offset + into + bytes])
         })
-    }
-
-    pub(crate) fn string(&self, address: u64) -> String {
-        let byte = |at: u64| self.read(at, 1).unwrap()[0];
-        let bytes: Vec<u8> = (address..).map(byte).take_while(|b| *b != 0).collect();
-        String::from_utf8(bytes).unwrap()
     }
 
     fn load(&self, address: u64, bytes: u64, signed: bool) -> Option<u64> {

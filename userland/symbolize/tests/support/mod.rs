@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fixture, built by the machine's own compiler.
 
-#![allow(dead_code, reason = "each test program uses its part")]
-
 pub(crate) mod frames;
 pub(crate) mod package;
 pub(crate) mod symbols;

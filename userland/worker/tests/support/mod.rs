@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of children have in common.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub(crate) mod dwarf;
 pub(crate) mod elf;
 pub(crate) mod endless;
