@@ -19,7 +19,15 @@ found=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
 older=$(printf '%s\n' "$wanted" "${found:-0}" | sort -V | head -n 1)
 if [ "$older" = "$wanted" ] && command -v cc >/dev/null && [ -z "${NSPROBE_FORCE_CARGO_ROOT:-}" ]; then
     cd "$PROJECT"
-    exec cargo "$@"
+    # Crates of others are compiled once for all clones. What clones have left there goes when it
+    # is too much, unless one compiles.
+    shared=$CACHE/cargo/build
+    mkdir -p "$shared"
+    exec 7>"$shared.lock"
+    if [ "$(du -sm "$shared" | cut -f1)" -gt 30000 ] && flock -n 7; then rm -rf "$shared"; fi
+    flock -s 7
+    # Before 1.91 cargo knows no such folder, and builds all in the clone.
+    CARGO_BUILD_BUILD_DIR=$shared exec cargo "$@"
 fi
 
 root=$CACHE/cargo/root-$(echo "1 $PACKAGES" | digest)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Victims that are all places for probes: `many_places` and `soak_inode`.
+//! The victim that is all places for probes: `many_places`.
 
 use crate::binary::Function;
 use crate::session::probe_at;
