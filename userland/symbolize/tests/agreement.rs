@@ -357,10 +357,6 @@ const SERVER: Both = Both(
     bounds(96_000, [50, 3_300, 600, 15, 15]),
     bounds(83_000, [14_000, 3_300, 600, 15, 15]),
 );
-const TESTS: Both = Both(
-    bounds(95_500, [2_600, 2_300, 50, 15, 15]),
-    bounds(95_500, [2_600, 2_300, 50, 15, 15]),
-);
 /// For what a developer names.
 const UNKNOWN: Both = Both(
     bounds(90_000, [5_000, 5_000, 2_000, 50, 50]),
@@ -433,12 +429,4 @@ fn names_of_given_files_are_those_of_others() {
         };
         agree_with_both(file, MANY, bounds);
     }
-}
-
-/// A Rust program with all of its debug information: this one.
-#[test]
-#[ignore = "full run: many addresses"]
-fn names_of_this_very_program_are_those_of_others() {
-    let path = std::env::current_exe().unwrap();
-    agree_with_both(&path, MANY, &TESTS);
 }
