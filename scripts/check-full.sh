@@ -26,8 +26,6 @@ sdk=$(scripts/sdk.sh)
 in_sdk() { scripts/enter.sh "$sdk/root" "$PROJECT" "$PROJECT" "$@"; }
 say "programs of the benchmarks"
 in_sdk gcc-14 -O2 -Wall -Wextra -Werror -fsyntax-only bench/*.c
-say "mutants that still fit the module"
-scripts/mutants.sh --check >&2
 
 say "fuzz targets: format, lints"
 $cargo fmt --manifest-path fuzz/Cargo.toml --check

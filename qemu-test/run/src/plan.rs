@@ -159,7 +159,7 @@ fn shard_of(guest: &Guest, tests: &[Test], shard: usize) -> Result<Plan> {
 /// Has tests reach their whole figures, for which they have more time (`figures.rs`).
 fn whole(guest: &mut Guest) {
     guest.append("NSPROBE_WHOLE=1");
-    guest.silence *= 8;
+    guest.silence = guest.silence.saturating_mul(8);
 }
 
 /// The guest with a kernel of scripts/debug-kernel.sh, and the module built for it.
