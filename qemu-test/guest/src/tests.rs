@@ -200,8 +200,6 @@ pub(crate) fn play(words: &[String]) -> ExitCode {
         ["attach-many", pid] => batches::attach_for_ever(pid),
         ["open"] => permissions::open(),
         ["open-in-user-namespace"] => permissions::open_in_user_namespace(),
-        ["lock-down"] => permissions::lock_down_step_by_step(),
-        ["locked-down"] => permissions::locked_down(),
         ["take-kernel-stack"] => permissions::take_kernel_stack(),
         [agreement::SILENT, words @ ..] => agreement::silent(words),
         _ => ExitCode::from(2),

@@ -80,7 +80,7 @@ impl Results {
         }
         eprintln!("logs: {}", folder.display());
         println!("{} passed, {} failed", judgement.passed, judgement.failed);
-        Ok(u8::from(judgement.lines.iter().any(|_| true)))
+        Ok(u8::from(!judgement.lines.is_empty()))
     }
 }
 

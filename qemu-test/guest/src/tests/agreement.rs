@@ -214,7 +214,7 @@ const PLACES_AT_ONCE: usize = 1500;
 
 /// One in this number of the instructions is compared.
 fn share() -> usize {
-    figures::parts(16)
+    figures::parts(48)
 }
 
 impl Program {

@@ -241,7 +241,7 @@ fn a_real_program_is_reported_on_another_machine() {
     ];
     let mut record = Running::start(&words);
     record.attached(1);
-    container.set(3000);
+    container.set(500);
     let (code, errors) = record.interrupt();
     println!("{errors}");
     assert_eq!(code, Some(0), "{errors}");
@@ -249,7 +249,7 @@ fn a_real_program_is_reported_on_another_machine() {
     drop(module);
     let got = elsewhere(&folder, &capsule, &["script", "-q"]).succeeded();
     let count = |part: &str| got.lines().filter(|line| line.contains(part)).count();
-    assert_eq!(count("redis-server:setCommand"), 3000);
+    assert_eq!(count("redis-server:setCommand"), 500);
     for name in [
         "#0  setCommand+0x0",
         "call+0x",
@@ -259,14 +259,14 @@ fn a_real_program_is_reported_on_another_machine() {
     ] {
         assert_eq!(
             count(name),
-            3000,
+            500,
             "{name}: {}",
             &got.stdout[..2000.min(got.stdout.len())]
         );
     }
     let folded = elsewhere(&folder, &capsule, &["report", "--folded", "-q"]).succeeded();
     let sum: u64 = folded.lines().map(count_of).sum();
-    assert_eq!(sum, 3000, "{}", folded.stdout);
+    assert_eq!(sum, 500, "{}", folded.stdout);
     assert!(
         folded.lines().all(|line| line.contains(";main;aeMain;")),
         "{}",

@@ -300,7 +300,7 @@ fn a_program_of_debian_in_a_container_is_named() {
     let spec = "/usr/bin/redis-server:setCommand";
     let words = ["trace", "-c", "web", "--stack", "--count", "3", spec];
     let mut running = lab.tracing(1, &words);
-    container.set(3000);
+    container.set(300);
     let line = running.wait_for("redis-server:setCommand", SOON);
     assert!(line.contains("/1 "), "no pid of the container's: {line}");
     let first = running.wait_for("#0 ", SOON);
@@ -313,7 +313,7 @@ fn a_program_of_debian_in_a_container_is_named() {
     let pid = container.pid().to_string();
     let words = ["trace", "-p", &pid, "--count", "2", "libc.so.6:read"];
     let mut running = lab.tracing(1, &words);
-    container.set(3000);
+    container.set(300);
     running.wait_for("libc.so.6:", SOON);
 }
 

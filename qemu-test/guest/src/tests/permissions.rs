@@ -2,9 +2,8 @@
 //! Promise: only who may trace the whole host can, whatever the mode of the
 //! device node.
 
-use crate::command::{self, Output};
 use crate::lockdown::Lockdown;
-use crate::module::{self, Module};
+use crate::module::Module;
 use crate::records::Records;
 use crate::run::ROLE;
 use crate::session::{errno, open_device, probe_at, size, Session};
@@ -12,7 +11,6 @@ use crate::steps::constant;
 use crate::sys::{self, Forked};
 use crate::victim::{self, Victim};
 use nix::libc;
-use nix::mount::{mount, MsFlags};
 use nsprobe_common::abi::{self, Refusal};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -212,61 +210,4 @@ fn a_kernel_that_is_locked_down_lets_nothing_be_traced() {
     setup.expect("the module allows it");
     victim.call(3);
     assert_eq!(session.counters(id).recorded, 3);
-}
-
-/// The kernel's own lockdown, which goes up only.
-fn lock_down(level: &str) {
-    const FOLDER: &str = "/sys/kernel/security";
-    let file = Path::new(FOLDER).join("lockdown");
-    if !file.exists() {
-        let none: Option<&str> = None;
-        let flags = MsFlags::empty();
-        mount(none, FOLDER, Some("securityfs"), flags, none).expect("root");
-    }
-    fs::write(file, level).expect("it is not that high yet");
-}
-
-fn trace() -> Output {
-    let program = victim::path("exit_soon").display().to_string();
-    let spec = format!("{program}:short_work");
-    command::run(&["trace", &spec, "--", &program, "1"])
-}
-
-/// In a guest of its own: what a lockdown takes away from sessions that are open already.
-pub(super) fn lock_down_step_by_step() -> ExitCode {
-    let module = Module::load_with("allow_modify=1");
-    let mut victim = Victim::caller("begins_with_push");
-    let function = victim.function("begins_with_push");
-    let session = Session::with_rings(abi::RING_BYTES_MIN);
-    let id = session.probe(victim.file(), &function, abi::PROBE_STACK);
-    let file = victim.file().to_owned();
-    let attach = || session.attach(&file, probe_at(function.offset, 0));
-    let modify = || Session::open().setup(abi::RING_BYTES_MIN, abi::SETUP_MODIFY);
-    modify().expect("the module allows it");
-    // Programs may be looked at, and not changed.
-    lock_down("integrity");
-    assert_eq!(errno(modify(), "SETUP to modify"), libc::EACCES);
-    let more = attach().expect("a probe");
-    trace().succeeded();
-    victim.call(3);
-    assert_eq!([id, more].map(|id| session.counters(id).recorded), [3, 3]);
-    lock_down("confidentiality");
-    assert_eq!(errno(open_device(), "to open the device"), libc::EPERM);
-    let refused = attach().map_err(|(error, _)| error);
-    assert_eq!(errno(refused, "ATTACH"), libc::EPERM);
-    trace().refused(&["a kernel that is not locked down"]);
-    // What is there can still be read, and taken away.
-    victim.call(2);
-    assert_eq!(Records::of(&session).hits.len(), 10);
-    session.detach(&[id, more]).expect("they are attached");
-    assert!(victim.text_is_restored(function.offset));
-    drop((session, module));
-    locked_down()
-}
-
-/// In a guest that is locked down: a module without a signature is refused.
-pub(super) fn locked_down() -> ExitCode {
-    assert_eq!(errno(module::load(module::FILE), "insmod"), libc::EPERM);
-    trace().refused(&[abi::DEVICE, "not loaded"]);
-    ExitCode::SUCCESS
 }

@@ -25,7 +25,7 @@ fn a_killed_recorder_leaves_what_it_wrote() {
     let spec = path("call_in_loop") + ":begins_with_push";
     let pid = victim.pid().to_string();
     let watcher = Session::open();
-    for round in 0..12 / figures::parts(3) as u64 {
+    for round in 0..12 / figures::parts(12) as u64 {
         let capsule = folder.path(&format!("{round}.nsprobe"));
         let words = [
             "record", "-o", &capsule, "-p", &pid, "--stack", "-t", "60", &spec,
@@ -97,7 +97,7 @@ fn a_full_disk_costs_what_comes_then_and_is_told() {
         "--stack",
         &spec,
     ];
-    let got = output(nsprobe(&words).args(["--", &program, "50000"]));
+    let got = output(nsprobe(&words).args(["--", &program, "20000"]));
     println!("{}", got.stderr);
     assert_eq!(got.code, 1, "{got:#?}");
     for part in ["there is no room for more", "hits not written to"] {
@@ -108,7 +108,7 @@ fn a_full_disk_costs_what_comes_then_and_is_told() {
     println!("{there} are there, {unwritten} are not");
     // It ended orderly: the room for its end was kept.
     assert_eq!((code, &info["orderly"]), (0, &Value::Bool(true)), "{info}");
-    assert!(there > 3000 && unwritten > 0, "{info}");
+    assert!(there > 1000 && unwritten > 0, "{info}");
     assert_eq!(number(&info["summary"]["received"]), there + unwritten);
     let recorded = number(&info["summary"]["probes"][0]["counters"]["recorded"]);
     assert_eq!(recorded, there + unwritten);
