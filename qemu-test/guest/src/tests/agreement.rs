@@ -113,7 +113,7 @@ fn a_debugger_sees_the_same_stacks_of_cpp_and_rust() {
     compare(CPP_AND_RUST);
 }
 
-test! { core, a_debugger_sees_the_same_stacks_of_go, seconds = 290 }
+test! { full, a_debugger_sees_the_same_stacks_of_go, seconds = 290 }
 /// gdb follows frame pointers here, which Go keeps: of its files' own tables, which nsprobe
 /// reads, gdb knows nothing.
 fn a_debugger_sees_the_same_stacks_of_go() {
@@ -214,7 +214,7 @@ const PLACES_AT_ONCE: usize = 1500;
 
 /// One in this number of the instructions is compared.
 fn share() -> usize {
-    figures::parts(48)
+    figures::parts(16)
 }
 
 impl Program {
