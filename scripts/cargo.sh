@@ -3,7 +3,8 @@
 # Runs cargo: the host's when it is new enough and has a linker, else that of Debian's backports
 # in a root of its own.
 #
-# Inputs:  cargo's words; rust-version of Cargo.toml; CACHE, MIRROR;
+# Inputs:  cargo's words, or "keep", which keeps what other clones need not compile;
+#          rust-version of Cargo.toml; CACHE, MIRROR;
 #          NSPROBE_FORCE_CARGO_ROOT=1 takes the root in any case;
 #          NSPROBE_CARGO_PACKAGES, with commas, that have to be in it;
 #          NSPROBE_CARGO_BINDS, folders that have to be seen in it.
@@ -19,15 +20,24 @@ found=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
 older=$(printf '%s\n' "$wanted" "${found:-0}" | sort -V | head -n 1)
 if [ "$older" = "$wanted" ] && command -v cc >/dev/null && [ -z "${NSPROBE_FORCE_CARGO_ROOT:-}" ]; then
     cd "$PROJECT"
-    # Crates of others are compiled once for all clones. What clones have left there goes when it
-    # is too much, unless one compiles.
-    shared=$CACHE/cargo/build
-    mkdir -p "$shared"
-    exec 7>"$shared.lock"
-    if [ "$(du -sm "$shared" | cut -f1)" -gt 30000 ] && flock -n 7; then rm -rf "$shared"; fi
-    flock -s 7
-    # Before 1.91 cargo knows no such folder, and builds all in the clone.
-    CARGO_BUILD_BUILD_DIR=$shared exec cargo "$@"
+    # Crates of others are compiled once for all clones. Those of the workspace are not kept:
+    # cargo would know another clone's by their times alone.
+    kept=$CACHE/cargo/crates-$({ cargo --version && cat Cargo.lock Cargo.toml; } | digest)
+    if [ "$*" = keep ]; then
+        [ ! -e "$kept" ] || exit 0
+        rm -rf "$CACHE"/cargo/crates-*
+        mkdir -p "$CACHE/cargo"
+        cp -a build/cargo "$kept.$$"
+        find "$kept.$$" -depth \( -name '*nsprobe*' -o -name incremental -o -name examples \
+            -o -name 'all-*' \) -exec rm -rf {} +
+        mv -T "$kept.$$" "$kept"
+        exit 0
+    fi
+    if [ -e "$kept" ] && [ ! -e build/cargo ]; then
+        mkdir -p build
+        cp -a "$kept" build/cargo
+    fi
+    exec cargo "$@"
 fi
 
 root=$CACHE/cargo/root-$(echo "1 $PACKAGES" | digest)

@@ -57,4 +57,5 @@ wait $tests || {
     exit 1
 }
 trap - EXIT
+$cargo keep
 say "all is well"
