@@ -59,6 +59,12 @@ fn library(name: &str) -> Option<Library> {
     }
 }
 
+/// Whether the last parameter of a template is the allocator without members.
+fn has_plain_allocator(template: &str) -> bool {
+    let parameters = template.strip_suffix('>').map(str::trim_end);
+    parameters.is_some_and(|parameters| parameters.ends_with(", std::allocator<char>"))
+}
+
 /// Whether it is a struct of which the debug information has no definition.
 fn is_declared(of: &Of) -> bool {
     matches!(of.shape(), Some(Shape::Struct { bytes: None, .. }))
@@ -244,7 +250,7 @@ impl Resolver<'_> {
             Some(address) => address,
             // clang defines this struct only where its constructor is called. An allocator
             // that has no members takes no room in front of the address.
-            None if is_declared(&holder.of) && name.contains(" std::allocator<char>") => Thing {
+            None if is_declared(&holder.of) && has_plain_allocator(name) => Thing {
                 of: Of::PointerTo(Box::new(Of::integer(1, false))),
                 ..holder
             },
@@ -401,5 +407,19 @@ mod tests {
         ] {
             assert_eq!(library(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn an_allocator_that_may_have_members_is_not_the_plain_one() {
+        for (allocator, is_plain) in [
+            ("std::allocator<char>", true),
+            ("std::allocator<char> ", true),
+            ("Pool<int, std::allocator<char>>", false),
+            ("Pool<char>", false),
+        ] {
+            let name = format!("basic_string<char, std::char_traits<char>, {allocator}>");
+            assert_eq!(has_plain_allocator(&name), is_plain, "{name}");
+        }
+        assert!(!has_plain_allocator("path"));
     }
 }
