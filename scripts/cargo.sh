@@ -35,7 +35,9 @@ if [ "$older" = "$wanted" ] && command -v cc >/dev/null && [ -z "${NSPROBE_FORCE
     fi
     if [ -e "$kept" ] && [ ! -e build/cargo ]; then
         mkdir -p build
-        cp -a "$kept" build/cargo
+        # Another clone may remove it meanwhile: then all is compiled.
+        if cp -a "$kept" "build/cargo.$$"; then mv -T "build/cargo.$$" build/cargo; fi
+        rm -rf "build/cargo.$$"
     fi
     exec cargo "$@"
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What takes too long for every commit, and needs no guest: the tests that are ignored, lints of
-# what is seldom touched, and whether the judges of the module still judge.
+# What takes too long for every commit, and needs no guest: the tests that are ignored, and lints
+# of what is seldom touched.
 #
 # Inputs:  the tree.
 # Outputs: status 0 when all is well; else the first tool's own message.
@@ -14,12 +14,8 @@ export NSPROBE_STRICT=1
 mkdir -p "$CACHE" build/check
 LOG=$CACHE/check.log
 tests="gcc:gcc g++:g++ go:golang-go objcopy:binutils llvm-symbolizer:llvm eu-unstrip:elfutils"
-# shellcheck disable=SC2086 # lists of words
-{
-    need_tools $tests
-    NSPROBE_CARGO_PACKAGES=$(printf '%s\n' $tests | cut -d: -f2 | sort -u | paste -sd,)
-}
-export NSPROBE_CARGO_PACKAGES
+# shellcheck disable=SC2086 # a list of words
+need_for_tests $tests
 
 # What is compiled by the kernel's toolchain, in its root.
 sdk=$(scripts/sdk.sh)

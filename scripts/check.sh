@@ -18,17 +18,14 @@ LOG=$CACHE/check.log
 # here, and in the root of cargo's where one is used.
 tests="gcc:gcc g++:g++ objcopy:binutils dwz:dwz xz:xz-utils zstd:zstd gdb:gdb
     babeltrace2:babeltrace2"
-# shellcheck disable=SC2086 # lists of words
-{
-    need_tools $tests shellcheck:shellcheck
-    NSPROBE_CARGO_PACKAGES=$(printf '%s\n' $tests | cut -d: -f2 | sort -u | paste -sd,)
-}
-export NSPROBE_CARGO_PACKAGES
+# shellcheck disable=SC2086 # a list of words
+need_for_tests $tests
+need_tools shellcheck:shellcheck
 
 say "licence headers, shell scripts, formats"
 scripts/spdx.sh
 shells="scripts/*.sh bench/*.sh bench/guest/*.sh .ci/run qemu-test/init qemu-test/demo qemu-test/image/*.sh"
-# Ten seconds that nobody waits for who has changed none.
+# It takes ten seconds: only when one of them has changed.
 # shellcheck disable=SC2086 # a list of files
 if [ ! -e build/check/shells ] || [ -n "$(find $shells -newer build/check/shells)" ]; then
     shellcheck -x $shells

@@ -63,6 +63,13 @@ need_tools() { # program:package...
     ) 8>"$CACHE/apt.lock"
 }
 
+# The tools of tests: here, and in the root of cargo's where one is used.
+need_for_tests() { # program:package...
+    need_tools "$@"
+    NSPROBE_CARGO_PACKAGES=$(printf '%s\n' "$@" | cut -d: -f2 | sort -u | paste -sd,)
+    export NSPROBE_CARGO_PACKAGES
+}
+
 # Room is looked for before the work, in the file system that will hold it.
 need_space() { # folder, GiB
     mkdir -p "$1"
@@ -88,20 +95,6 @@ lock() { # file
     mkdir -p "$(dirname "$1")"
     exec 9>"$1"
     flock -n 9 || { say "waiting for another build of the same"; flock 9; }
-}
-
-# What a payload is made of, as it is in the work tree.
-sources() {
-    set -- Kbuild Cargo.lock Cargo.toml include kmod common userland qemu-test \
-        ':!qemu-test/mutants' ':!*.md'
-    (cd "$PROJECT" && git ls-files -z -co --exclude-standard -- "$@" | sort -zu |
-        xargs -0 sha256sum 2>/dev/null) | digest
-}
-
-# Whether build/payload is of the sources as they are.
-need_payload() {
-    [ "$(cat "$PROJECT/build/payload/sources" 2>/dev/null)" = "$(sources)" ] ||
-        die "build/payload is of other sources than those here; run: make payload image"
 }
 
 # Short name for a text: part of the cache's keys.

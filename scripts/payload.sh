@@ -6,8 +6,7 @@
 # Inputs:  build/kmod/nsprobe.ko and kver; build/trouble/trouble.ko; nsprobe,
 #          nsprobe-guest-test and nsprobe-victim-panics as the tests have them, or those of
 #          PROFILE=release; qemu-test/{init,demo,victims}.
-# Outputs: build/payload, whose path is printed; in it the file "sources", by which what it was
-#          made of is known again.
+# Outputs: build/payload, whose path is printed.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
@@ -37,6 +36,4 @@ collect qemu-test/init init
 collect qemu-test/demo demo
 
 "$PROJECT/scripts/victims.sh" "$payload/victims"
-sources >"$payload/sources.$$"
-mv "$payload/sources.$$" "$payload/sources"
 echo "$payload"

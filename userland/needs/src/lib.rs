@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Promise: a file of tests that `tests/main.rs` does not name is told: it would never run.
+    /// Promise: no file of tests lies beside `tests/main.rs` without a line in it, and never runs.
     #[test]
     fn every_file_of_tests_is_in_its_program() {
         let userland = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
