@@ -20,24 +20,19 @@ use std::sync::Mutex;
 /// The loaded module, which has to unload in the end.
 pub(crate) struct Lab {
     _module: Module,
-    /// Of all victims of a file and function there is one.
+    /// One for each file and offset: two would count each other's victims, too.
     witnesses: RefCell<Vec<(PathBuf, u64, Weak<Witness>)>>,
 }
 
 impl Lab {
     pub(crate) fn new() -> Lab {
-        Lab::with("")
-    }
-
-    /// With parameters of the module.
-    pub(crate) fn with(parameters: &str) -> Lab {
         Lab {
-            _module: Module::load_with(parameters),
+            _module: Module::load(),
             witnesses: RefCell::default(),
         }
     }
 
-    /// A victim that calls a function as often as it is told to.
+    /// A victim that calls a function as often as [`Victim::call`] says.
     pub(crate) fn caller(&self, function: &str) -> Traced {
         self.traced(Victim::caller(function), function)
     }

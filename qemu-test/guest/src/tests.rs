@@ -8,7 +8,7 @@
 //! `core` runs in `make test`, `full` in `make test-full` alone. The others are fields of
 //! [`Test`], and may be left away.
 
-/// Registers a test. It has the name of its function, which takes no argument or a `Lab`.
+/// Registers a test. It has the name of its function, which takes no argument.
 macro_rules! test {
     ($run:ident, $name:ident $(, $tag:ident $(= $value:tt)?)* $(,)?) => {
         inventory::submit! {
@@ -163,7 +163,7 @@ impl Test {
         2 * self.seconds
     }
 
-    /// As the runner reads it: name, limit in seconds, tags.
+    /// `NAME LIMIT [TAG…]`, as the runner reads it; the limit is in seconds.
     fn line(&self) -> String {
         let tags = [
             (self.core, "core"),
@@ -173,8 +173,9 @@ impl Test {
             (matches!(self.needs, Some(Needs::StockKernel)), "stock"),
         ];
         let tags = tags.iter().filter(|(has, _)| *has).map(|(_, tag)| *tag);
-        let tags = std::iter::once("-").chain(tags).collect::<Vec<_>>();
-        format!("{} {} {}", self.name, self.limit_s(), tags.join(","))
+        let mut line = format!("{} {}", self.name, self.limit_s());
+        tags.for_each(|tag| line += &format!(" {tag}"));
+        line
     }
 }
 

@@ -216,9 +216,8 @@ mod tests {
     use std::path::Path;
 
     fn tests() -> Vec<Test> {
-        let text = "a 60 -,core\nb 60 -,core,module,cpus=2\nc 60 -\nd 60 -,cpus=2\n\
-                    e 60 -,module\nf 60 -,module,faults\ng 60 -,core,module,stock\n\
-                    h 60 -,core\ni 60 -,core\n";
+        let text = "a 60 core\nb 60 core module cpus=2\nc 60\nd 60 cpus=2\ne 60 module\n\
+                    f 60 module faults\ng 60 core module stock\nh 60 core\ni 60 core\n";
         catalogue::parse(text).expect("it is a list")
     }
 

@@ -5,20 +5,16 @@
 //! The victim passes its thread, the number of the call and a hash of both; a program
 //! fetches the three. What a record must be like follows from these, byte by byte.
 
-mod calls;
-
 use crate::container::pid_namespace;
 use crate::figures;
-use crate::module::Module;
-use crate::session::{probe_at, size, Ring, Session};
+use crate::lab::{Lab, Traced, Watched};
+use crate::oracle::{within, SOON};
+use crate::session::{probe_at, Ring};
 use crate::steps::{field, register};
-use crate::sys;
-use calls::{agreed, hash, Calls};
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nsprobe_common::abi::{self, Probe, Setup};
+use nsprobe_common::abi::{self, Probe};
 use nsprobe_common::program::Register;
 use nsprobe_common::record::{Details, Header, Hit, Record, KIND_HIT};
-use std::os::fd::AsFd;
+use std::collections::HashSet;
 use zerocopy::IntoBytes;
 
 /// One record in this number has a stack.
@@ -27,25 +23,23 @@ const THREADS: u64 = 4;
 /// Calls of each thread at a time.
 const CHUNK: u64 = 50_000;
 const RING_BYTES: u64 = 16 << 20;
-/// The reader wakes when a ring holds so much.
-const WATERMARK: u64 = 1 << 20;
 /// The three arguments, and in front of them the mask of those that are there.
 const FIELD_WORDS: u16 = 4;
 
 test! { core, every_record_says_what_its_call_was, module, cpus = 2 }
 fn every_record_says_what_its_call_was() {
-    let _module = Module::load();
-    let asked = 2_000_000 / figures::parts(100) as u64;
+    let lab = Lab::new();
+    let asked = 500_000 / figures::parts(25) as u64;
     let stacks = asked.div_ceil(WITH_STACK);
-    check(asked - stacks, 0);
-    check(stacks, abi::PROBE_STACK | abi::PROBE_AT_ENTRY);
+    check(&lab, asked - stacks, 0);
+    check(&lab, stacks, abi::PROBE_STACK | abi::PROBE_AT_ENTRY);
 }
 
 /// Has calls made until this number of records is checked.
-fn check(asked: u64, flags: u32) {
-    let mut calls = Calls::start(THREADS, "begins_with_push");
-    let witness = calls.witness();
-    let session = session();
+fn check(lab: &Lab, asked: u64, flags: u32) {
+    let words = [&THREADS.to_string(), "begins_with_push"];
+    let mut victim = lab.victim("numbered_calls", &words, "begins_with_push");
+    let session = lab.session(RING_BYTES);
     let steps = [
         register(0, Register::Rdi),
         register(1, Register::Rsi),
@@ -56,71 +50,61 @@ fn check(asked: u64, flags: u32) {
     ];
     let probe = Probe {
         entry_program: session.upload(&steps, b"").expect("a sound program"),
-        ..probe_at(calls.function.offset, flags)
+        ..probe_at(0, flags)
     };
-    let id = session.attach(calls.file(), probe).expect("a probe");
+    let id = session.attach(&victim, probe);
     let rings = session.rings();
-    let mut checker = Checker::new(&calls, id, rings.len());
-    let read = |checker: &mut Checker| {
-        for (cpu, ring) in (0..).zip(&rings) {
-            checker.drain(cpu, ring).expect("every record is right");
+    let before = victim.kernel_hits();
+    let mut checker = Checker::new(&victim, id, rings.len());
+    let mut calls = 0;
+    let mut call = |checker: &mut Checker, each: u64| {
+        calls += each * THREADS;
+        victim.begin(each);
+        while session.counters(id).hits < calls {
+            checker.drain_all(&rings);
         }
+        assert_eq!(victim.finish(), calls);
+        checker.drain_all(&rings);
+        calls
     };
     while checker.records < asked {
         let left = (asked - checker.records).div_ceil(THREADS);
-        std::thread::scope(|scope| {
-            let calling = scope.spawn(|| calls.each(left.min(CHUNK)));
-            while !calling.is_finished() {
-                let mut waited = [PollFd::new(session.file.as_fd(), PollFlags::POLLIN)];
-                poll(&mut waited, PollTimeout::from(50u8)).expect("a session can be waited for");
-                read(&mut checker);
-            }
-            calling.join().expect("the victim calls");
-        });
-        read(&mut checker);
-        checker
-            .balanced(&session, calls.total)
-            .expect("what is missing is lost");
+        call(&mut checker, left.min(CHUNK));
     }
     // The next record of a CPU announces what was lost there.
-    for _ in 0..100 {
-        if checker.announced == session.counters(id).lost_full {
-            break;
-        }
-        calls.each(100);
-        read(&mut checker);
-    }
-    let balance = checker.balanced(&session, calls.total);
-    let lost = session.counters(id).lost_full;
-    assert_eq!(checker.announced, lost, "losses are announced");
-    let kind = if flags == 0 { "plain" } else { "with stacks" };
-    let all = agreed(&session, id, &witness, calls.total).expect("every call is a hit");
-    println!("{kind}: {all}");
-    println!("{kind}: {}", balance.expect("what is missing is lost"));
-    controls(&mut checker, &session, calls.total);
+    let all_told = within(SOON, || {
+        call(&mut checker, 100);
+        checker.announced == session.counters(id).lost_full
+    });
+    let calls = call(&mut checker, 1);
+    assert!(all_told, "{} are announced", checker.announced);
+    assert_eq!(victim.kernel_hits() - before, calls);
+    println!(
+        "{}",
+        checker
+            .balanced(&session, calls)
+            .expect("what is missing is lost")
+    );
+    controls(&mut checker, &session, calls);
 }
 
-fn session() -> Session {
-    let mut session = Session::open();
-    session.made = Setup {
-        size: size::<Setup>(),
-        ring_bytes: RING_BYTES,
-        watermark_bytes: WATERMARK,
-        ..Setup::default()
-    };
-    sys::ioctl(&session.file, abi::SETUP, &mut session.made).expect("rings are made");
-    session
+/// The third argument of a call: what `hash` in the victim's source says.
+fn hash(thread: u64, number: u64) -> u64 {
+    let x = (thread << 40 | number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
 }
 
 /// Each record that is not as it must be has to be refused.
-fn controls(checker: &mut Checker, session: &Session, calls: u64) {
+fn controls(checker: &mut Checker, session: &Watched, calls: u64) {
     let (hit, fields, frames) = checker.last.clone().expect("there were records");
     let cpu = hit.cpu;
     let again = checker.take(cpu, &hit, &fields, &frames);
     must_refuse("a record that was there before", again);
     // One that is to come, whose fields do not fit each other.
     let thread = fields[1];
-    let number = checker.seen[thread as usize].0.len() as u64 * 64 + 1;
+    let number = checker.seen[thread as usize].len() as u64 + 1_000_000;
     let next = Hit {
         sequence: number as u32,
         ..hit
@@ -158,23 +142,6 @@ fn must_refuse<T: std::fmt::Debug>(what: &str, verdict: Result<T, String>) {
     assert!(verdict.is_err(), "{what} is not refused: {verdict:?}");
 }
 
-/// A set of numbers.
-#[derive(Default)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    /// Whether it is new there.
-    fn add(&mut self, number: u64) -> bool {
-        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        let is_new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        is_new
-    }
-}
-
 type Fields = [u64; FIELD_WORDS as usize];
 
 /// What the records so far were.
@@ -185,11 +152,11 @@ struct Checker {
     /// Losses, as they were announced.
     announced: u64,
     /// By thread: the numbers of its calls.
-    seen: Vec<Bits>,
+    seen: Vec<HashSet<u64>>,
     /// By thread: its number in the kernel.
     tids: Vec<Option<u32>>,
     /// By CPU: the sequence numbers.
-    sequences: Vec<Bits>,
+    sequences: Vec<HashSet<u32>>,
     /// By CPU and thread: number and time of its last call there.
     order: Vec<Vec<Option<(u64, u64)>>>,
     /// By thread: how its stacks end, and the words of their frames.
@@ -198,10 +165,11 @@ struct Checker {
 }
 
 impl Checker {
-    fn new(calls: &Calls, id: u32, cpus: usize) -> Checker {
+    fn new(victim: &Traced, id: u32, cpus: usize) -> Checker {
         let mut comm = [0; 16];
-        comm[..10].copy_from_slice(b"soak_calls");
-        let pid = calls.pid();
+        comm[..14].copy_from_slice(b"numbered_calls");
+        let pid = victim.pid();
+        let threads = THREADS as usize;
         Checker {
             like: Hit {
                 probe: id,
@@ -214,12 +182,18 @@ impl Checker {
             },
             records: 0,
             announced: 0,
-            seen: (0..calls.threads).map(|_| Bits::default()).collect(),
-            tids: vec![None; calls.threads as usize],
-            sequences: (0..cpus).map(|_| Bits::default()).collect(),
-            order: vec![vec![None; calls.threads as usize]; cpus],
-            frames: vec![None; calls.threads as usize],
+            seen: vec![HashSet::new(); threads],
+            tids: vec![None; threads],
+            sequences: vec![HashSet::new(); cpus],
+            order: vec![vec![None; threads]; cpus],
+            frames: vec![None; threads],
             last: None,
+        }
+    }
+
+    fn drain_all(&mut self, rings: &[Ring]) {
+        for (cpu, ring) in (0..).zip(rings) {
+            self.drain(cpu, ring).expect("every record is right");
         }
     }
 
@@ -282,10 +256,10 @@ impl Checker {
         if place.is_some_and(|(before, time)| number <= before || hit.time_ns < time) {
             return Err(format!("{} comes behind {place:?}", told()));
         }
-        if !self.seen[index].add(number) {
+        if !self.seen[index].insert(number) {
             return Err(format!("{} was there before", told()));
         }
-        if !self.sequences[usize::from(cpu)].add(hit.sequence.into()) {
+        if !self.sequences[usize::from(cpu)].insert(hit.sequence) {
             return Err(format!("the sequence number of {} is taken", told()));
         }
         if self.tids[index].is_none() && self.tids.contains(&Some(tid)) {
@@ -300,7 +274,7 @@ impl Checker {
     }
 
     /// Whether what was read is what was recorded, and the rest is counted as lost.
-    fn balanced(&self, session: &Session, calls: u64) -> Result<String, String> {
+    fn balanced(&self, session: &Watched, calls: u64) -> Result<String, String> {
         let counters = session.counters(self.like.probe);
         let text = format!(
             "{calls} calls = {} records that are right + {} lost, {} of them announced; {} of \

@@ -5,7 +5,7 @@
 // thread's index, the call's number in its thread (from 0 on, over all lines), and a
 // hash of both.
 //
-//   soak_calls THREADS FUNCTION
+//   numbered_calls THREADS FUNCTION
 //
 // For each line of stdin every thread calls FUNCTION that often. Prints "ready PID" first
 // and "called N" when N calls are done (in all, of all threads). Each FUNCTION begins with
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 		if (argc == 3 && !strcmp(argv[2], functions[i].name))
 			function = functions[i].call;
 	if (!function || threads < 1) {
-		fprintf(stderr, "usage: soak_calls THREADS FUNCTION\n");
+		fprintf(stderr, "usage: numbered_calls THREADS FUNCTION\n");
 		return 2;
 	}
 	pthread_barrier_init(&begin, NULL, threads + 1);
