@@ -264,6 +264,12 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_TASKS (1ULL << 17)
 
+/*
+ * nsprobe_info.features: NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END and
+ * NSPROBE_PROBE_LEAVE.
+ */
+#define NSPROBE_FEATURE_EXITS (1ULL << 18)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -519,6 +525,36 @@ struct nsprobe_pid_namespace {
  */
 #define NSPROBE_PROBE_CALL 3
 
+/*
+ * nsprobe_probe.kind: a function begins whose ends are seen at its exits, with
+ * its return address left alone. The entry program runs (and keeps values). A
+ * hit that begins a call is counted as aggregated, and as turned_away when
+ * there are too many under way (NSPROBE_CALLS_MAX). A call is known by its
+ * address space, by where its return address is, and by nsprobe_probe.call.
+ */
+#define NSPROBE_PROBE_BEGIN 4
+
+/*
+ * nsprobe_probe.kind: on an instruction that returns (ret, with the return
+ * address on top of the stack): a hit is the return of the call that a
+ * NSPROBE_PROBE_BEGIN of the same nsprobe_probe.call saw begin, with its time
+ * and what its entry kept, if there is one.
+ */
+#define NSPROBE_PROBE_END 5
+
+/*
+ * nsprobe_probe.kind: on a jump to where returns are not seen. A hit that the
+ * entry program lets through ends its call without a return, and is counted as
+ * aggregated; one that ends no call is not counted.
+ */
+#define NSPROBE_PROBE_LEAVE 6
+
+/*
+ * Calls between their NSPROBE_PROBE_BEGIN and their end that a session follows
+ * at a time.
+ */
+#define NSPROBE_CALLS_MAX (1U << 14)
+
 /* nsprobe_probe.flags: take the user stack. */
 #define NSPROBE_PROBE_STACK (1U << 0)
 
@@ -599,6 +635,12 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_LATE (1U << 7)
 
 /*
+ * nsprobe_probe.flags: of a NSPROBE_PROBE_END: a hit that ends no call is not
+ * counted. For an instruction that other functions come to as well.
+ */
+#define NSPROBE_PROBE_KNOWN_CALLS (1U << 8)
+
+/*
  * Words of all stacks that a session keeps with NSPROBE_PROBE_STACK_IDS, each
  * with one more.
  */
@@ -622,7 +664,10 @@ struct nsprobe_probe {
 	 * the probe goes to the real file beneath.
 	 */
 	__s32 fd;
-	/* NSPROBE_PROBE_ENTRY, NSPROBE_PROBE_RETURN or NSPROBE_PROBE_CALL. */
+	/*
+	 * NSPROBE_PROBE_ENTRY, NSPROBE_PROBE_RETURN, NSPROBE_PROBE_CALL,
+	 * NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END or NSPROBE_PROBE_LEAVE.
+	 */
 	__u32 kind;
 	/* NSPROBE_PROBE_* bits. */
 	__u32 flags;
@@ -634,7 +679,8 @@ struct nsprobe_probe {
 	__u64 offset;
 	/*
 	 * File offset that records give as frame 0: the function's entry when
-	 * the breakpoint sits behind it. Zero: offset.
+	 * the breakpoint sits behind it. Zero: offset. In front of offset, but
+	 * for NSPROBE_PROBE_END and NSPROBE_PROBE_LEAVE.
 	 */
 	__u64 report_offset;
 	/*
@@ -665,7 +711,8 @@ struct nsprobe_probe {
 	/*
 	 * Most writes that the probe's programs may make, of all kinds and
 	 * processes: from 1 on when they have such, else zero. Further ones are
-	 * withheld, and counted.
+	 * withheld, and counted. Probes of one nsprobe_probe.call that follow
+	 * each other in a request share what is allowed.
 	 */
 	__u32 max_writes;
 	/*
@@ -690,8 +737,12 @@ struct nsprobe_probe {
 	 * nsprobe_off_record tells it. Up to NSPROBE_RATE_MAX; zero: never.
 	 */
 	__u32 runaway;
-	/* Zero. */
-	__u32 reserved;
+	/*
+	 * Which function's calls begin or end here, of NSPROBE_PROBE_BEGIN,
+	 * NSPROBE_PROBE_END and NSPROBE_PROBE_LEAVE: a number from 1 on that
+	 * user space gives it. Else zero.
+	 */
+	__u32 call;
 };
 
 /*

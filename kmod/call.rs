@@ -32,6 +32,16 @@ pub(crate) struct Values {
 }
 
 impl Values {
+    /// The values, and which of them were kept, a bit each.
+    pub(crate) fn parts(&self) -> (&[u64; KEPT_MAX], u8) {
+        (&self.values, self.present)
+    }
+
+    /// Of what [`parts`](Self::parts) gave.
+    pub(crate) fn of_parts(values: [u64; KEPT_MAX], present: u8) -> Self {
+        Values { values, present }
+    }
+
     /// The value, when it was kept.
     pub(crate) fn get(&self, index: usize) -> Option<u64> {
         let present = self.present & 1u8.checked_shl(index as u32)? != 0;

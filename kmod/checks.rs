@@ -8,24 +8,29 @@ use crate::{
             Refusal,
             FRAMES_MAX,
             PROBE_AT_ENTRY,
+            PROBE_BEGIN,
             PROBE_CALL,
             PROBE_COPIES,
+            PROBE_END,
             PROBE_ENTRY,
             PROBE_FREEZES,
             PROBE_KERNEL_STACK,
+            PROBE_KNOWN_CALLS,
             PROBE_LATE,
+            PROBE_LEAVE,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
             PROBE_STACK,
             PROBE_STACK_IDS,
+            SINK_COUNT,
             SINK_RECORD,
             SINK_TABLE, //
         },
-        instruction::{is_system_call, INSTRUCTION_BYTES_MAX},
+        instruction::{is_system_call, popped_by_return, INSTRUCTION_BYTES_MAX},
         program::Summary,
         table::Kind, //
     },
-    probe::Sink,
+    probe::{Role, Sink},
     program::Program,
     shared::Shared,
     sys::{
@@ -110,39 +115,58 @@ pub(crate) fn fits(
     ends_well && sinks_well
 }
 
+/// What a probe of this kind is hit at, and what it is to a call.
+fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
+    Some(match request.kind {
+        PROBE_ENTRY => (Ends::Entry, Role::Whole),
+        PROBE_RETURN => (Ends::Return, Role::Whole),
+        PROBE_CALL => (Ends::Both, Role::Whole),
+        PROBE_BEGIN => (Ends::Entry, Role::Begin),
+        PROBE_END => (Ends::Entry, Role::End),
+        PROBE_LEAVE => (Ends::Entry, Role::Leave),
+        _ => return None,
+    })
+}
+
 /// Checks what a request for a probe says by itself.
-pub(crate) fn check(request: &ProbeRequest) -> Result<Ends, Refused> {
+pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
     let finished_later = PROBE_COPIES | PROBE_LATE;
     let of_stacks = finished_later | PROBE_STACK_IDS;
     let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
-    let known_flags =
-        PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_stacks | of_records;
+    let known_flags = PROBE_STACK
+        | PROBE_AT_ENTRY
+        | PROBE_RETURN_ONLY
+        | PROBE_FREEZES
+        | PROBE_KNOWN_CALLS
+        | of_stacks
+        | of_records;
     let is_recorded = request.sink == SINK_RECORD;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
-    let ends = match request.kind {
-        PROBE_ENTRY => Ends::Entry,
-        PROBE_RETURN => Ends::Return,
-        PROBE_CALL => Ends::Both,
-        _ => return Err(unknown),
+    let Some((ends, role)) = kind_of(request) else {
+        return Err(unknown);
     };
-    let runs_never = ends == Ends::Entry && request.return_program != 0
-        || ends == Ends::Return && request.entry_program != 0;
+    let returns = ends != Ends::Entry || role == Role::End;
+    let runs_never = !returns && request.return_program != 0
+        || (ends == Ends::Return || role == Role::End) && request.entry_program != 0;
+    let goes_nowhere = matches!(role, Role::Begin | Role::Leave);
     if runs_never
         || request.flags & !known_flags != 0
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
+        || request.flags & PROBE_KNOWN_CALLS != 0 && role != Role::End
+        || (request.call == 0) != (role == Role::Whole)
+        || goes_nowhere && (request.sink != SINK_COUNT || request.flags & PROBE_STACK != 0)
         || request.flags & of_stacks != 0 && request.flags & PROBE_STACK == 0
         || request.flags & of_records != 0 && !is_recorded
         || request.flags & finished_later != 0 && !is_recorded && request.sink != SINK_TABLE
         || request.max_frames > FRAMES_MAX
-        || request.report_offset > request.offset
-        || request.reserved != 0
+        || request.report_offset > request.offset && !matches!(role, Role::End | Role::Leave)
     {
         return Err(unknown);
     }
     if request.flags & PROBE_KERNEL_STACK != 0 && !is_capable(CAP_SYSLOG) {
         return Err(Refused(EPERM, Refusal::MayNotSeeKernel));
     }
-    Ok(ends)
+    Ok((ends, role))
 }
 
 /// Checks where in its file of `file_bytes` a probe goes.
@@ -163,15 +187,16 @@ pub(crate) fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(
 }
 
 /// Checks that the instruction at a file's offset can be stepped over: what the kernel checks by
-/// itself, and wrongly (see [`is_system_call`]).
-pub(crate) fn check_instruction(file: &ReadableFile, offset: u64) -> Result<(), Refused> {
+/// itself, and wrongly (see [`is_system_call`]). Of a return: the bytes that it takes off the
+/// stack.
+pub(crate) fn check_instruction(file: &ReadableFile, offset: u64) -> Result<Option<u64>, Refused> {
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
     let read = file.read(offset, &mut bytes);
     match bytes.get(..read) {
         // The offset is inside of the file: a file system that gives nothing carries no probes.
         None | Some([]) => Err(Refused(EIO, Refusal::Kernel)),
         Some(bytes) if is_system_call(bytes) => Err(Refused(ENOEXEC, Refusal::SystemCall)),
-        Some(_) => Ok(()),
+        Some(bytes) => Ok(popped_by_return(bytes)),
     }
 }
 

@@ -167,7 +167,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_UNWIND
             | abi::FEATURE_STACKS
             | abi::FEATURE_DROP
-            | abi::FEATURE_TASKS,
+            | abi::FEATURE_TASKS
+            | abi::FEATURE_EXITS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),

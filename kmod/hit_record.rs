@@ -28,7 +28,7 @@ use crate::{
     copy::Subject,
     event::Event,
     late::{may_be_fetched, LateJob},
-    probe::Probe,
+    probe::{Probe, Role},
     shared::{body_of, Shared},
     stack::{Maps, Request, Stack},
     sys::{
@@ -183,12 +183,13 @@ impl Probe {
     }
 
     fn request(&self, event: &Event<'_>) -> Request {
+        // Behind a return the caller is where the instruction pointer is.
+        let has_returned = event.ended.is_some() && self.role != Role::End;
         Request {
-            // At a return the caller is where the instruction pointer is.
-            at_entry: self.flags & PROBE_AT_ENTRY != 0 && event.ended.is_none(),
-            ahead: match event.ended {
-                None => self.ahead,
-                Some(_) => 0,
+            at_entry: self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
+            ahead: match has_returned {
+                false => self.ahead,
+                true => 0,
             },
             max_frames: self.max_frames,
             copies: self.flags & PROBE_COPIES != 0,

@@ -73,6 +73,8 @@ mod task_record;
 #[forbid(unsafe_code)]
 mod task_trace;
 #[forbid(unsafe_code)]
+mod under_way;
+#[forbid(unsafe_code)]
 mod unwind;
 #[forbid(unsafe_code)]
 mod walk;

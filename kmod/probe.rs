@@ -9,7 +9,7 @@
 use crate::{
     call::{Call, Values},
     common::{
-        abi::{PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
+        abi::{PROBE_FREEZES, PROBE_KNOWN_CALLS, PROBE_RETURN_ONLY, PROBE_STACK},
         record::{OffRecord, StackEnd, KIND_OFF}, //
     },
     counters::{Counters, End, Here},
@@ -27,6 +27,7 @@ use crate::{
         vma::FileKey, //
     },
     table::{Key, Table},
+    under_way::Frame,
     write::Writer,
 };
 use core::sync::atomic::AtomicU32;
@@ -50,10 +51,28 @@ pub(crate) enum Sink {
     Span(Arc<Table>),
 }
 
+/// What a probe is to a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing, or all of it: the kernel follows it to its return.
+    Whole,
+    /// The call begins.
+    Begin,
+    /// It returns.
+    End,
+    /// It goes where its return is not seen.
+    Leave,
+}
+
 /// A probe, as its handler knows it.
 pub(crate) struct Probe {
     pub(crate) id: u32,
     pub(crate) flags: u32,
+    pub(crate) role: Role,
+    /// Which function's calls begin or end here, or zero.
+    pub(crate) call: u32,
+    /// Bytes that the instruction takes off the stack, of one that returns.
+    pub(crate) returns: Option<u64>,
     pub(crate) max_frames: u32,
     /// Bytes from the place that records report to the breakpoint.
     pub(crate) ahead: u64,
@@ -73,8 +92,8 @@ pub(crate) struct Probe {
     /// The table whose spans the programs end.
     pub(crate) spans: Option<Arc<Table>>,
     /// Writes that its programs may still make.
-    pub(crate) writes_left: AtomicU32,
-    pub(crate) limits: Option<Limits>,
+    pub(crate) writes_left: Arc<AtomicU32>,
+    pub(crate) limits: Option<Arc<Limits>>,
     /// Hits a second that turn it off, or zero.
     pub(crate) runaway: u32,
     pub(crate) counters: Arc<Counters>,
@@ -105,12 +124,16 @@ impl Hook for Probe {
             return Verdict::Keep;
         }
         if let Some(program) = &self.at_entry {
-            if program.rejects(regs) {
+            if program.rejects(regs, 0) {
                 here.end(End::Rejected);
                 return Verdict::Ignore;
             }
         }
         self.entered(regs, &current, here, sequence as u32, call)
+    }
+
+    fn returns(&self) -> Option<u64> {
+        self.returns
     }
 
     fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>) {
@@ -128,35 +151,13 @@ impl Hook for Probe {
             here.end(End::Filtered);
             return;
         }
-        if let Some(program) = &self.at_return {
-            if program.rejects(regs) {
-                here.end(End::Rejected);
-                return;
-            }
-        }
         let began = call.and_then(|word| self.call_of(word));
-        let event = Event {
-            regs,
-            opener: &shared.opener,
-            current: &current,
-            here,
-            sequence: sequence as u32,
-            now_ns: sys::now_ns(),
-            address: entry.wrapping_sub(self.ahead),
-            ended: Some(began.unwrap_or_default()),
-        };
-        match &self.at_return {
-            Some(program) => {
-                self.run(program, &event, &mut 0);
-            }
-            None => {
-                self.deliver(&event, &Found::default());
-            }
-        }
+        let ended = Some(began.unwrap_or_default());
+        self.ended(&self.event(regs, &current, here, sequence, entry, ended));
     }
 
     fn wants(&self, mm: &Mm) -> bool {
-        if self.limits.as_ref().is_some_and(Limits::is_off) {
+        if self.limits.as_ref().is_some_and(|limits| limits.is_off()) {
             return false;
         }
         let shared = &*self.shared;
@@ -175,6 +176,147 @@ struct Found<'a> {
 }
 
 impl Probe {
+    /// The event of a hit now; `at` is the address of the breakpoint.
+    #[inline(always)]
+    fn event<'a>(
+        &'a self,
+        regs: &'a Regs<'a>,
+        current: &'a Current,
+        here: Here<'a>,
+        sequence: u64,
+        at: u64,
+        ended: Option<Call>,
+    ) -> Event<'a> {
+        Event {
+            regs,
+            opener: &self.shared.opener,
+            current,
+            here,
+            sequence: sequence as u32,
+            now_ns: sys::now_ns(),
+            address: at.wrapping_sub(self.ahead),
+            ended,
+        }
+    }
+
+    /// What is left to do at a return whose task is traced.
+    fn ended(&self, event: &Event<'_>) -> Verdict {
+        match &self.at_return {
+            Some(program) if program.rejects(event.regs, self.popped()) => {
+                event.here.end(End::Rejected);
+                Verdict::Ignore
+            }
+            Some(program) => self.run(program, event, &mut 0),
+            None => self.deliver(event, &Found::default()),
+        }
+    }
+
+    /// A hit of a probe at which calls begin.
+    fn hit_at_begin(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
+        here.begin();
+        // The exits share its limits, and count.
+        if self.is_off(&here, 0) {
+            here.end(End::Off);
+            return Verdict::Remove;
+        }
+        let shared = &*self.shared;
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, current) {
+            here.end(End::Filtered);
+            return Verdict::Remove;
+        }
+        let event = self.event(regs, current, here, 0, regs.ip(), None);
+        match &self.at_entry {
+            Some(program) if program.rejects(regs, 0) => {
+                self.forget_call(&event);
+                here.end(End::Rejected);
+                Verdict::Keep
+            }
+            Some(program) => self.run(program, &event, &mut 0),
+            None => self.begin(&event, Values::default()),
+        }
+    }
+
+    /// A hit of a probe at which calls end.
+    fn hit_at_end(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
+        let shared = &*self.shared;
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, current) {
+            if self.role == Role::End && self.flags & PROBE_KNOWN_CALLS == 0 {
+                here.begin();
+                here.end(End::Filtered);
+            }
+            return Verdict::Remove;
+        }
+        match self.role {
+            Role::Leave => self.at_jump(regs, current, here),
+            _ => self.at_exit(regs, current, here),
+        }
+    }
+
+    /// An exit of a function whose task is traced.
+    fn at_exit(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
+        let Some(calls) = self.shared.under_way.as_ref() else {
+            return Verdict::Keep;
+        };
+        let ended = calls.end(&Frame::of(regs, current, self.call));
+        if ended.is_none() && self.flags & PROBE_KNOWN_CALLS != 0 {
+            return Verdict::Keep;
+        }
+        let sequence = here.begin();
+        if self.is_off(&here, sequence) {
+            here.end(End::Off);
+            return Verdict::Remove;
+        }
+        let ended = Some(ended.unwrap_or_default());
+        self.ended(&self.event(regs, current, here, sequence, regs.ip(), ended))
+    }
+
+    /// A jump whose task is traced, to where returns are not seen, or not. Out of line, so that
+    /// others do not pay for its fields.
+    #[inline(never)]
+    fn at_jump(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
+        let Some(calls) = self.shared.under_way.as_ref() else {
+            return Verdict::Keep;
+        };
+        let leaves = self.at_entry.as_ref().is_none_or(|program| {
+            let event = self.event(regs, current, here, 0, regs.ip(), None);
+            !program.rejects(regs, 0)
+                && program
+                    .run(&mut self.task(&event), &mut Fields::new())
+                    .matched
+        });
+        if leaves && calls.end(&Frame::of(regs, current, self.call)).is_some() {
+            here.begin();
+            here.end(End::Aggregated);
+        }
+        Verdict::Keep
+    }
+
+    /// A call begins that is followed to an exit, with what its entry kept.
+    fn begin(&self, event: &Event<'_>, values: Values) -> Verdict {
+        let call = Call {
+            time_ns: event.now_ns,
+            values,
+        };
+        let frame = Frame::of(event.regs, event.current, self.call);
+        let calls = self.shared.under_way.as_ref();
+        let begins = calls.is_some_and(|calls| calls.begin(&frame, event.ids().tid, &call));
+        event.here.end(match begins {
+            true => End::Aggregated,
+            false => End::TurnedAway,
+        });
+        Verdict::Keep
+    }
+
+    /// A call begins that is turned away: what an abandoned one has left in its place must not
+    /// be taken for it at its exit.
+    fn forget_call(&self, event: &Event<'_>) {
+        if let Some(calls) = self.shared.under_way.as_ref() {
+            calls.end(&Frame::of(event.regs, event.current, self.call));
+        }
+    }
+
     /// A hit of a probe that may be off, of whose calls only the returns count, or whose
     /// filter has to look further.
     #[cold]
@@ -186,6 +328,11 @@ impl Probe {
         here: Here<'_>,
         call: &mut u64,
     ) -> Verdict {
+        match self.role {
+            Role::Whole => {}
+            Role::Begin => return self.hit_at_begin(regs, current, here),
+            Role::End | Role::Leave => return self.hit_at_end(regs, current, here),
+        }
         let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
         let sequence = match is_quiet {
             true => 0,
@@ -206,7 +353,7 @@ impl Probe {
             return Verdict::Keep;
         }
         match &self.at_entry {
-            Some(program) if program.rejects(regs) => {
+            Some(program) if program.rejects(regs, 0) => {
                 self.turn_away(&here, End::Rejected);
                 Verdict::Ignore
             }
@@ -233,16 +380,7 @@ impl Probe {
         sequence: u32,
         call: &mut u64,
     ) -> Verdict {
-        let event = Event {
-            regs,
-            opener: &self.shared.opener,
-            current,
-            here,
-            sequence,
-            now_ns: sys::now_ns(),
-            address: regs.ip().wrapping_sub(self.ahead),
-            ended: None,
-        };
+        let event = self.event(regs, current, here, sequence.into(), regs.ip(), None);
         *call = event.now_ns;
         if self.ends == Ends::Both && returns::is_full() {
             event.here.too_deep();
@@ -345,34 +483,7 @@ impl Probe {
         call: &mut u64,
         leaves_by: &mut Option<u64>,
     ) -> Verdict {
-        let mut task = Task {
-            regs: event.regs,
-            opener: event.opener,
-            current: event.current,
-            cpu: event.here.cpu,
-            probe: self.id,
-            now_ns: event.now_ns,
-            probe_address: event.address,
-            elapsed_ns: event.elapsed_ns(),
-            values: event.ended.unwrap_or_default().values,
-            spans: self.spans.as_deref(),
-            ended: None,
-            writer: Writer {
-                shared: &self.shared,
-                regs: event.regs,
-                current: event.current,
-                left: &self.writes_left,
-                probe: self.id,
-                sequence: event.sequence,
-                cpu: event.here.cpu,
-                now_ns: event.now_ns,
-                leaves_by: None,
-                made: 0,
-                withheld: 0,
-            },
-            key: Words::new(),
-            value: None,
-        };
+        let mut task = self.task(event);
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
         if program.summary().writes {
@@ -397,11 +508,17 @@ impl Probe {
             if outcome.undecided {
                 event.here.undecided();
             }
+            if self.role == Role::Begin {
+                self.forget_call(event);
+            }
             match is_quiet {
                 true => self.turn_away(&event.here, End::Rejected),
                 false => event.here.end(End::Rejected),
             }
             return Verdict::Ignore;
+        }
+        if self.role == Role::Begin {
+            return self.begin(event, task.values);
         }
         if is_quiet {
             return Verdict::Keep;
@@ -412,6 +529,49 @@ impl Probe {
             value: task.value,
         };
         self.deliver(event, &found)
+    }
+
+    /// Bytes that the probed instruction takes off the stack.
+    #[inline(always)]
+    fn popped(&self) -> u64 {
+        match self.role {
+            Role::End => 8,
+            _ => 0,
+        }
+    }
+
+    /// The task of a hit, for programs.
+    #[inline(always)]
+    fn task<'a>(&'a self, event: &'a Event<'a>) -> Task<'a> {
+        Task {
+            regs: event.regs,
+            opener: event.opener,
+            current: event.current,
+            cpu: event.here.cpu,
+            probe: self.id,
+            popped: self.popped(),
+            now_ns: event.now_ns,
+            probe_address: event.address,
+            elapsed_ns: event.elapsed_ns(),
+            values: event.ended.unwrap_or_default().values,
+            spans: self.spans.as_deref(),
+            ended: None,
+            writer: Writer {
+                shared: &self.shared,
+                regs: event.regs,
+                current: event.current,
+                left: &self.writes_left,
+                probe: self.id,
+                sequence: event.sequence,
+                cpu: event.here.cpu,
+                now_ns: event.now_ns,
+                leaves_by: None,
+                made: 0,
+                withheld: 0,
+            },
+            key: Words::new(),
+            value: None,
+        }
     }
 
     /// Hands a hit to the sink, and counts what became of it.

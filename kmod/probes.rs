@@ -40,7 +40,7 @@ use crate::{
     filter::Filter,
     limits::Limits,
     mapping_cache::MappingCache,
-    probe::{Probe, Sink},
+    probe::{Probe, Role, Sink},
     program::Program,
     ring::Rings,
     session::PROBES,
@@ -51,11 +51,12 @@ use crate::{
         inode::{PinnedInode, ReadableFile},
         later::Slots,
         memory::{self, GFP_REQUEST},
-        tracepoint::Forks,
+        tracepoint::Listener,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
     },
     table::Table,
+    under_way::{Ending, Endings, UnderWay},
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
@@ -86,7 +87,9 @@ pub(crate) struct Known {
 /// The probes of a session, its programs and its tables.
 pub(crate) struct Probes {
     /// While a filter follows children. Goes first: it knows no probe.
-    forks: Option<Forks<Follower>>,
+    forks: Option<Listener<Follower>>,
+    /// While calls are followed to exits.
+    endings: Option<Endings>,
     batch: Batch<Probe>,
     known: KVVec<Known>,
     pub(crate) programs: KVec<Arc<Program>>,
@@ -119,11 +122,38 @@ impl LastFile {
     }
 }
 
+/// What the probe before was allowed: those of one function's calls share it.
+#[derive(Default)]
+struct Allowed {
+    call: u32,
+    writes: Option<Arc<AtomicU32>>,
+    limits: Option<Arc<Limits>>,
+}
+
+impl Allowed {
+    fn set(&mut self, request: &ProbeRequest) -> Result<(), Refused> {
+        let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
+        let is_same = request.call != 0 && request.call == self.call;
+        if !is_same || self.writes.is_none() {
+            self.writes = Some(Arc::new(AtomicU32::new(request.max_writes), GFP_REQUEST)?);
+        }
+        if !is_same || self.limits.is_none() {
+            self.limits = match limits {
+                Some(limits) => Some(Arc::new(limits, GFP_REQUEST)?),
+                None => None,
+            };
+        }
+        self.call = request.call;
+        Ok(())
+    }
+}
+
 impl Probes {
     /// None yet.
     pub(crate) fn new() -> Self {
         Probes {
             forks: None,
+            endings: None,
             batch: Batch::new(),
             known: KVVec::new(),
             programs: KVec::new(),
@@ -153,7 +183,7 @@ impl Probes {
     /// the filter is the one before.
     pub(crate) fn set_filter(&mut self, shared: &Arc<Shared>, filter: Filter) -> Result {
         if filter.followed.is_some() && self.forks.is_none() {
-            self.forks = Some(Forks::new(Follower(shared.clone()))?);
+            self.forks = Some(Listener::of_forks(Follower(shared.clone()))?);
         }
         let filter = KBox::new(filter, GFP_REQUEST)?;
         let (before, result) = shared
@@ -175,8 +205,9 @@ impl Probes {
     ) -> Result<(), RefusedAt> {
         let known_before = self.known.len();
         let mut last = LastFile::default();
+        let mut allowed = Allowed::default();
         for (index, request) in requests.iter_mut().enumerate() {
-            if let Err(refused) = self.prepare(shared, request, &mut last) {
+            if let Err(refused) = self.prepare(shared, request, &mut last, &mut allowed) {
                 self.batch.drop_prepared();
                 self.known.truncate(known_before);
                 let index = index as u32;
@@ -219,16 +250,20 @@ impl Probes {
         shared: &Arc<Shared>,
         request: &mut ProbeRequest,
         last: &mut LastFile,
+        allowed: &mut Allowed,
     ) -> Result<(), Refused> {
-        let ends = check(request)?;
+        let kind = check(request)?;
         let (file, inode) = last.get(request.fd)?;
         check_offsets(request, inode.size())?;
-        check_instruction(file, request.offset)?;
+        let returns = check_instruction(file, request.offset)?;
         let id = (self.known.len() as u32).wrapping_add(1);
         if id > PROBES_MAX {
             return Err(Refused(ENOSPC, Refusal::TooMany));
         }
-        let (probe, place) = self.probe(shared, request, id, ends, inode)?;
+        let (mut probe, place) = self.probe(shared, request, id, kind, inode, allowed)?;
+        if probe.role == Role::End {
+            probe.returns = returns;
+        }
         let known = Known {
             id,
             file: probe.file,
@@ -237,27 +272,29 @@ impl Probes {
             counters: probe.counters.clone(),
         };
         memory::push(&mut self.known, known)?;
-        self.batch.prepare(place, ends, probe)?;
+        self.batch.prepare(place, kind.0, probe)?;
         request.id = id;
         Ok(())
     }
 
     fn probe(
-        &self,
+        &mut self,
         shared: &Arc<Shared>,
         request: &ProbeRequest,
         id: u32,
-        ends: Ends,
+        (ends, role): (Ends, Role),
         inode: Arc<PinnedInode>,
+        allowed: &mut Allowed,
     ) -> Result<(Probe, Place), Refused> {
         let at_entry = self.program(request.entry_program)?;
         let at_return = self.program(request.return_program)?;
         let sink = self.sink(request)?;
         let spans = self.table(request.span)?;
-        let entry_delivers = ends != Ends::Return && request.flags & PROBE_RETURN_ONLY == 0;
+        let is_quiet = request.flags & PROBE_RETURN_ONLY != 0 || role == Role::Begin;
+        let entry_delivers = ends != Ends::Return && !is_quiet;
         for (program, delivers) in [
             (&at_entry, entry_delivers),
-            (&at_return, ends != Ends::Entry),
+            (&at_return, ends != Ends::Entry || role == Role::End),
         ] {
             let summary = program.as_ref().map(|program| program.summary());
             if !fits(summary, &sink, spans.as_deref(), delivers, request) {
@@ -270,8 +307,12 @@ impl Probes {
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         prepare_calls(shared, ends, at_entry.as_ref())?;
+        if role != Role::Whole {
+            self.follow_calls(shared)?;
+        }
         prepare_stacks(shared, request.flags)?;
-        let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
+        allowed.set(request)?;
+        let limits = allowed.limits.clone();
         let report = match request.report_offset {
             0 => request.offset,
             offset => offset,
@@ -279,6 +320,9 @@ impl Probes {
         let probe = Probe {
             id,
             flags: request.flags,
+            role,
+            call: request.call,
+            returns: None,
             max_frames: match request.max_frames {
                 0 => FRAMES_MAX,
                 frames => frames,
@@ -287,16 +331,22 @@ impl Probes {
             file: inode.key(),
             offset: request.offset,
             ends,
-            is_plain: limits.is_none() && request.flags & PROBE_RETURN_ONLY == 0,
+            is_plain: limits.is_none()
+                && role == Role::Whole
+                && request.flags & PROBE_RETURN_ONLY == 0,
             counts_only: matches!(sink, Sink::Count)
                 && ends == Ends::Entry
+                && role == Role::Whole
                 && at_entry.is_none()
                 && limits.is_none(),
             at_entry,
             at_return,
             sink,
             spans,
-            writes_left: AtomicU32::new(request.max_writes),
+            writes_left: allowed
+                .writes
+                .clone()
+                .ok_or(Refused(ENOMEM, Refusal::NoMemory))?,
             limits,
             runaway: request.runaway,
             counters: Arc::new(Counters::new()?, GFP_REQUEST)?,
@@ -308,6 +358,17 @@ impl Probes {
             semaphore: request.semaphore,
         };
         Ok((probe, place))
+    }
+
+    /// Makes room for calls that are followed to exits.
+    fn follow_calls(&mut self, shared: &Arc<Shared>) -> Result {
+        if shared.under_way.as_ref().is_none() {
+            shared.under_way.populate(UnderWay::new()?);
+        }
+        if self.endings.is_none() {
+            self.endings = Some(Listener::of_spaces(Ending(shared.clone()))?);
+        }
+        Ok(())
     }
 
     /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
@@ -377,6 +438,7 @@ impl Probes {
 impl Drop for Probes {
     fn drop(&mut self) {
         drop(self.forks.take());
+        drop(self.endings.take());
         let attached = self.batch.len() as u32;
         // Waits for its handlers; they hold what they use.
         self.batch.unregister_if(|_| true);

@@ -61,14 +61,25 @@ impl Program {
 
     /// Whether registers alone show that a run would reject the hit.
     #[inline(always)]
-    pub(crate) fn rejects(&self, regs: &Regs<'_>) -> bool {
-        self.guards.reject(|register| regs.get(register))
+    pub(crate) fn rejects(&self, regs: &Regs<'_>, popped: u64) -> bool {
+        self.guards
+            .reject(|register| register_of(regs, popped, register))
     }
 
     /// Runs it on the current task.
     pub(crate) fn run(&self, task: &mut Task<'_>, fields: &mut Fields) -> Outcome {
         program::Program::kept(&self.steps, &self.data, self.summary).run(task, fields)
     }
+}
+
+/// A register, as it is behind an instruction that takes this many bytes off the stack.
+#[inline(always)]
+fn register_of(regs: &Regs<'_>, popped: u64, register: Register) -> Option<u64> {
+    let value = regs.get(register)?;
+    Some(match register {
+        Register::Rsp => value.wrapping_add(popped),
+        _ => value,
+    })
 }
 
 /// The fields of one hit.
@@ -105,6 +116,9 @@ pub(crate) struct Task<'a> {
     pub(crate) cpu: u32,
     /// The probe's id.
     pub(crate) probe: u32,
+    /// Bytes that the instruction there takes off the stack: behind it the function has
+    /// returned.
+    pub(crate) popped: u64,
     pub(crate) now_ns: u64,
     /// The address of the probe's reported place.
     pub(crate) probe_address: u64,
@@ -133,7 +147,7 @@ impl Task<'_> {
 
 impl Machine for Task<'_> {
     fn register(&self, register: Register) -> Option<u64> {
-        self.regs.get(register)
+        register_of(self.regs, self.popped, register)
     }
 
     fn context(&self, context: Context) -> Option<u64> {

@@ -17,6 +17,7 @@ use crate::{
         task::Current,
         tracepoint::ForkHook, //
     },
+    under_way::UnderWay,
 };
 use kernel::{
     prelude::*,
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) mappings: SetOnce<MappingCache>,
     /// There once a probe keeps values.
     pub(crate) calls: SetOnce<Calls>,
+    /// There once calls are followed to their function's exits.
+    pub(crate) under_way: SetOnce<UnderWay>,
     /// There once a probe copies stacks.
     pub(crate) copies: SetOnce<Copies>,
     /// There once a probe's records name stacks.
@@ -63,6 +66,7 @@ impl Shared {
                 objects,
                 mappings: SetOnce::new(),
                 calls: SetOnce::new(),
+                under_way: SetOnce::new(),
                 copies: SetOnce::new(),
                 stacks: SetOnce::new(),
                 late: SetOnce::new(),

@@ -3,6 +3,7 @@
  * What Rust cannot reach safely: static inlines and macros whose layout or
  * arithmetic belongs to the kernel. One line each, no logic, but for one loop.
  */
+#include <asm/prctl.h>
 #include <linux/cgroup.h>
 #include <linux/dcache.h>
 #include <linux/fs.h>
@@ -31,6 +32,7 @@
 #include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 #include <trace/events/cgroup.h>
+#include <trace/events/mmap.h>
 #include <trace/events/sched.h>
 #include <trace/events/task.h>
 
@@ -51,6 +53,11 @@ bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup);
 void nsprobe_tracepoints_sync(void);
 bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence);
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence);
+bool nsprobe_has_shadow_stack(void);
+u64 nsprobe_mm_number(struct mm_struct *mm);
+bool nsprobe_mm_is_probed(struct mm_struct *mm);
+typedef void nsprobe_space_ended(void *data, struct mm_struct *mm);
+void nsprobe_space_ended_fits(nsprobe_space_ended *probe);
 void nsprobe_pagefault_disable(void);
 void nsprobe_pagefault_enable(void);
 bool nsprobe_read_word(u64 *word, const u64 __user *from);
@@ -106,6 +113,14 @@ bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup) { r
 void nsprobe_tracepoints_sync(void) { tracepoint_synchronize_unregister(); }
 bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence) { *context = mm->context.ctx_id; return mmap_lock_speculate_try_begin(mm, sequence); }
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence) { return mmap_lock_speculate_retry(mm, sequence); }
+#ifdef CONFIG_X86_USER_SHADOW_STACK
+bool nsprobe_has_shadow_stack(void) { return current->thread.features & ARCH_SHSTK_SHSTK; }
+#else
+bool nsprobe_has_shadow_stack(void) { return false; }
+#endif
+u64 nsprobe_mm_number(struct mm_struct *mm) { return mm->context.ctx_id; }
+bool nsprobe_mm_is_probed(struct mm_struct *mm) { return mm_flags_test(MMF_HAS_UPROBES, mm); }
+void nsprobe_space_ended_fits(nsprobe_space_ended *probe) { check_trace_callback_type_exit_mmap(probe); }
 void nsprobe_pagefault_disable(void) { pagefault_disable(); }
 void nsprobe_pagefault_enable(void) { pagefault_enable(); }
 bool nsprobe_read_word(u64 *word, const u64 __user *from) { if (!user_access_begin(from, sizeof(*from))) return false; unsafe_get_user(*word, from, fault); user_access_end(); return true; fault: user_access_end(); return false; }

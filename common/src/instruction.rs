@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Tells x86 instructions that must not be probed, although the kernel lets them be.
+//! Tells x86 instructions that must not be probed, although the kernel lets them be, and those
+//! that a handler can do itself.
 
 /// Bytes of the longest instruction, and of the copy of it that the kernel keeps
 /// (`MAX_UINSN_BYTES` of `arch/x86/include/asm/uprobes.h`).
@@ -17,6 +18,16 @@ pub fn is_system_call(bytes: &[u8]) -> bool {
     let mut rest = bytes.iter().copied();
     let opcode = rest.find(|&byte| !is_prefix(byte));
     opcode == Some(0x0f) && matches!(rest.next(), Some(0x05 | 0x34))
+}
+
+/// The bytes that a near return takes off the stack, when these bytes are one, with no prefix but
+/// `rep` or `bnd`, which mean nothing there.
+pub fn popped_by_return(bytes: &[u8]) -> Option<u64> {
+    match bytes {
+        [0xc3, ..] | [0xf2 | 0xf3, 0xc3, ..] => Some(8),
+        [0xc2, low, high, ..] => Some(u64::from(u16::from_le_bytes([*low, *high])).wrapping_add(8)),
+        _ => None,
+    }
 }
 
 /// The legacy prefixes (segments, sizes, lock, repeat) and REX (Intel SDM volume 2, 2.1.1 and
@@ -43,6 +54,21 @@ mod tests {
             &[0x0f, 0x34],
         ] {
             assert!(is_system_call(bytes), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn near_returns_are_known_with_what_they_pop() {
+        for (bytes, popped) in [
+            (&[0xc3][..], Some(8)),
+            (&[0xf3, 0xc3, 0x90], Some(8)),
+            (&[0xc2, 0x04, 0x01], Some(8 + 0x104)),
+            (&[0xc2, 0x04], None),
+            (&[0x48, 0xc3], None),
+            (&[0xcb], None),
+            (&[], None),
+        ] {
+            assert_eq!(popped_by_return(bytes), popped, "{bytes:x?}");
         }
     }
 

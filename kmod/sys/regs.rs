@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The registers of a traced task.
 
-use super::shim;
+use super::{shim, user_mem::NoFaults};
 use crate::common::program::Register;
 use core::{
     marker::PhantomData,
@@ -66,6 +66,19 @@ impl RegisterFile {
     pub(crate) fn bp(&self) -> u64 {
         // SAFETY: As for `ip`.
         unsafe { (*self.0.get()).bp as u64 }
+    }
+
+    /// A digest of `with` and of the registers that a function gives back as it got them
+    /// (System V psABI for x86-64, figure 3.4).
+    #[inline(always)]
+    pub(crate) fn preserved(&self, with: u64) -> u64 {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        // SAFETY: As for `ip`.
+        let regs = unsafe { &*self.0.get() };
+        let all = [regs.bx, regs.bp, regs.r12, regs.r13, regs.r14, regs.r15];
+        all.iter().fold(with, |digest, register| {
+            (digest.rotate_left(23) ^ *register as u64).wrapping_mul(ODD)
+        })
     }
 
     /// Whether the task runs 64-bit code.
@@ -141,6 +154,30 @@ impl Regs<'_> {
         };
         *place = value;
         true
+    }
+
+    /// Does what the near return under the breakpoint would do, which takes `popped` bytes off the
+    /// stack: then the kernel need not step it. Not where that is not all: with a shadow stack,
+    /// or a debugger that steps; nor where a fault would have to be told.
+    pub(super) fn return_at_once(&self, popped: u64) {
+        const TRAP_FLAG: u64 = 1 << 8;
+        const USER_END: u64 = (1 << 47) - 4096;
+        let is_stepped = self.get(Register::Flags).unwrap_or(TRAP_FLAG) & TRAP_FLAG != 0;
+        // SAFETY: No preconditions.
+        if is_stepped || !self.is_64bit() || unsafe { shim::nsprobe_has_shadow_stack() } {
+            return;
+        }
+        let Ok(address) = NoFaults::new().word(self.sp()) else {
+            return;
+        };
+        // At the same address the kernel would not see that it is done.
+        if address >= USER_END || address == self.ip() {
+            return;
+        }
+        let raw = self.0 .0.get();
+        // SAFETY: As in `set`.
+        unsafe { (*raw).sp = (*raw).sp.wrapping_add(popped as usize) };
+        self.go_to(address);
     }
 
     /// Goes on at `address` instead of behind the breakpoint. The kernel then leaves the

@@ -51,6 +51,12 @@ extern "C" {
         context: *mut u64,
         sequence: *mut u32,
     ) -> bool;
+    /// Whether the current task has a shadow stack.
+    pub(super) fn nsprobe_has_shadow_stack() -> bool;
+    /// `mm->context.ctx_id`.
+    pub(super) fn nsprobe_mm_number(mm: *mut mm_struct) -> u64;
+    /// `MMF_HAS_UPROBES`: it has, or has had, breakpoints.
+    pub(super) fn nsprobe_mm_is_probed(mm: *mut mm_struct) -> bool;
     /// `mmap_lock_speculate_retry()`.
     pub(super) fn nsprobe_mm_changed(mm: *mut mm_struct, sequence: u32) -> bool;
     /// `pagefault_disable()`.

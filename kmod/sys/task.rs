@@ -294,6 +294,15 @@ impl Current {
         unsafe { NonNull::new_unchecked(self.task) }
     }
 
+    /// Its address space. In user tasks alone, such as handlers run in.
+    #[inline(always)]
+    pub(crate) fn mm(&self) -> Option<Mm> {
+        // SAFETY: The task is valid; a user task keeps its own address space.
+        let mm = unsafe { (*self.task).mm };
+        // SAFETY: The value is used in the task's own handlers, which end before it execs.
+        NonNull::new(mm).map(|mm| unsafe { Mm::from_ptr(mm) })
+    }
+
     /// Whether it is in `cgroup` or one below, now.
     pub(crate) fn is_in(&self, cgroup: &Cgroup) -> bool {
         let _guard = rcu::read_lock();
@@ -389,6 +398,13 @@ impl Mm {
     /// `mm` must stay valid while the value lives.
     pub(super) unsafe fn from_ptr(mm: NonNull<bindings::mm_struct>) -> Self {
         Mm(mm)
+    }
+
+    /// A number that no other address space ever has.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        // SAFETY: The mm is valid; the number is fixed.
+        unsafe { shim::nsprobe_mm_number(self.0.as_ptr()) }
     }
 
     /// Hands the owning process to `look`, and whether it is in `cgroup` when there is

@@ -8,7 +8,7 @@
 use super::{
     memory::GFP_REQUEST,
     shim,
-    task::Current, //
+    task::{Current, Mm}, //
 };
 use core::{
     ffi::{c_void, CStr},
@@ -27,53 +27,70 @@ pub(crate) trait ForkHook: Send + Sync + 'static {
     fn forked(&self, parent: &Current, child: &Current);
 }
 
-/// A hook that is called at every fork of the machine, until this is dropped, which
-/// sleeps.
+/// What runs when an address space ends: its last process exits, or executes another program.
+pub(crate) trait SpaceHook: Send + Sync + 'static {
+    /// Nobody runs in `space` any more. May not sleep or panic.
+    fn ended(&self, space: &Mm);
+}
+
+/// A hook that is called at a tracepoint until this is dropped, which sleeps.
 ///
 /// # Invariants
 ///
-/// `forked::<H>` is registered with `point`, with the address of `hook`.
-pub(crate) struct Forks<H: ForkHook> {
+/// `call` is registered with `point`, with the address of `hook`.
+pub(crate) struct Listener<H> {
     point: NonNull<bindings::tracepoint>,
+    call: *mut c_void,
     hook: KBox<H>,
 }
 
-// SAFETY: The kernel's own tracepoints stay for ever; the hook is `Send`.
-unsafe impl<H: ForkHook> Send for Forks<H> {}
+// SAFETY: The kernel's own tracepoints and our functions stay; the hook is `Send`.
+unsafe impl<H: Send> Send for Listener<H> {}
 // SAFETY: Nothing is reached through a shared reference.
-unsafe impl<H: ForkHook> Sync for Forks<H> {}
+unsafe impl<H: Sync> Sync for Listener<H> {}
 
-impl<H: ForkHook> Forks<H> {
-    /// Calls `hook` from now on.
-    pub(crate) fn new(hook: H) -> Result<Self> {
-        let hook = KBox::new(hook, GFP_REQUEST)?;
-        let point = find(c"sched_process_fork").ok_or(ENOENT)?;
-        // SAFETY: The tracepoint is one of the kernel's own, its probes take what
-        // `forked` takes (`shim.c` lets the compiler check that), and the hook stays
-        // until the probe is unregistered and its last call is over.
-        to_result(unsafe {
-            bindings::tracepoint_probe_register(
-                point.as_ptr(),
-                forked::<H> as *mut c_void,
-                core::ptr::from_ref(&*hook).cast_mut().cast(),
-            )
-        })?;
-        // INVARIANT: It is registered.
-        Ok(Forks { point, hook })
+impl<H: ForkHook> Listener<H> {
+    /// Calls `hook` at every fork of the machine.
+    pub(crate) fn of_forks(hook: H) -> Result<Self> {
+        // SAFETY: `forked` takes what the tracepoint gives (`shim.c` lets the compiler check
+        // that), and an `H` as its data.
+        unsafe { Self::new(c"sched_process_fork", forked::<H> as *mut c_void, hook) }
     }
 }
 
-impl<H: ForkHook> Drop for Forks<H> {
+impl<H: SpaceHook> Listener<H> {
+    /// Calls `hook` when address spaces end that have had breakpoints.
+    pub(crate) fn of_spaces(hook: H) -> Result<Self> {
+        // SAFETY: `space_ended` takes what the tracepoint gives (`shim.c` lets the compiler
+        // check that), and an `H` as its data.
+        unsafe { Self::new(c"exit_mmap", space_ended::<H> as *mut c_void, hook) }
+    }
+}
+
+impl<H> Listener<H> {
+    /// # Safety
+    ///
+    /// `call` is what the tracepoint of this name calls, with an `H` as its data.
+    unsafe fn new(name: &CStr, call: *mut c_void, hook: H) -> Result<Self> {
+        let hook = KBox::new(hook, GFP_REQUEST)?;
+        let point = find(name).ok_or(ENOENT)?;
+        let data = core::ptr::from_ref(&*hook).cast_mut().cast();
+        // SAFETY: The tracepoint is one of the kernel's own, the caller promises that `call`
+        // fits, and the hook stays until it is unregistered and its last call is over.
+        to_result(unsafe { bindings::tracepoint_probe_register(point.as_ptr(), call, data) })?;
+        // INVARIANT: It is registered.
+        Ok(Listener { point, call, hook })
+    }
+}
+
+impl<H> Drop for Listener<H> {
     fn drop(&mut self) {
+        let data = core::ptr::from_ref(&*self.hook).cast_mut().cast();
         // SAFETY: By the invariant this very probe is registered. We are in task context
         // and in no probe of a tracepoint; afterwards no call is under way, so that the
         // hook may go.
         unsafe {
-            bindings::tracepoint_probe_unregister(
-                self.point.as_ptr(),
-                forked::<H> as *mut c_void,
-                core::ptr::from_ref(&*self.hook).cast_mut().cast(),
-            );
+            bindings::tracepoint_probe_unregister(self.point.as_ptr(), self.call, data);
             shim::nsprobe_tracepoints_sync();
         }
     }
@@ -92,6 +109,20 @@ unsafe extern "C" fn forked<H: ForkHook>(
     unsafe {
         let hook = &*hook.cast::<H>();
         hook.forked(&Current::from_ptr(parent), &Current::from_ptr(child));
+    }
+}
+
+/// # Safety
+///
+/// As for `forked`.
+unsafe extern "C" fn space_ended<H: SpaceHook>(hook: *mut c_void, mm: *mut bindings::mm_struct) {
+    // SAFETY: The hook lives until the probe is unregistered and its calls are over; the
+    // address space is freed after the tracepoint.
+    unsafe {
+        if let Some(mm) = NonNull::new(mm).filter(|mm| shim::nsprobe_mm_is_probed(mm.as_ptr())) {
+            let hook = &*hook.cast::<H>();
+            hook.ended(&Mm::from_ptr(mm));
+        }
     }
 }
 

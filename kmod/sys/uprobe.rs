@@ -54,6 +54,9 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// when the function returns, for [`Ends::Both`].
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict;
 
+    /// Of a consumer on an instruction that returns: the bytes that it takes off the stack.
+    fn returns(&self) -> Option<u64>;
+
     /// The function returned; `call` is what its entry left, for [`Ends::Both`].
     /// `entry` is the address of the breakpoint.
     fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>);
@@ -76,6 +79,24 @@ unsafe impl<H: Send> Send for Consumer<H> {}
 // SAFETY: Shared references reach the hook, which is `Sync`, and the address of the
 // raw consumer.
 unsafe impl<H: Sync> Sync for Consumer<H> {}
+
+impl<H> Consumer<H> {
+    /// Whether the uprobe has no other consumer, as far as this round of its handlers goes. In
+    /// our handler.
+    ///
+    /// Others are put at the head of the list, which points to them before they are pointed to
+    /// from behind: the last comparison sees one that comes while this round begins, and one that
+    /// comes later is in no handler of this round.
+    fn is_alone(&self) -> bool {
+        // SAFETY: We are on the list, whose nodes and head stay until the round is over.
+        unsafe {
+            let node = &raw const (*self.raw.get()).cons_node;
+            let next = (&raw const (*node).next).read_volatile();
+            next == (&raw const (*node).prev).read_volatile()
+                && (&raw const (*next).next).read_volatile().cast_const() == node
+        }
+    }
+}
 
 /// A uprobe that a consumer of ours keeps alive.
 struct Uprobe(NonNull<bindings::uprobe>);
@@ -348,7 +369,13 @@ unsafe extern "C" fn handler<H: Hook>(
     // SAFETY: The uprobe core gives the current task's registers, and does not touch
     // them before this returns.
     let regs = unsafe { Regs::from_ptr(regs) };
-    consumer.hook.hit(regs, call) as c_int
+    let verdict = consumer.hook.hit(regs, call);
+    if let Some(popped) = consumer.hook.returns() {
+        if consumer.is_alone() {
+            regs.return_at_once(popped);
+        }
+    }
+    verdict as c_int
 }
 
 /// # Safety

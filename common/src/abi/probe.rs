@@ -13,6 +13,23 @@ pub const PROBE_RETURN: u32 = 2;
 /// [`Probe::kind`]: both. The return knows when its call began and what the entry
 /// program kept. A call whose entry the program rejects has no return.
 pub const PROBE_CALL: u32 = 3;
+/// [`Probe::kind`]: a function begins whose ends are seen at its exits, with its return
+/// address left alone. The entry program runs (and keeps values). A hit that begins a call is
+/// counted as `aggregated`, and as `turned_away` when there are too many under way
+/// ([`CALLS_MAX`]). A call is known by its address space, by where its return address is, and by
+/// [`Probe::call`].
+pub const PROBE_BEGIN: u32 = 4;
+/// [`Probe::kind`]: on an instruction that returns (`ret`, with the return address on top of
+/// the stack): a hit is the return of the call that a [`PROBE_BEGIN`] of the same
+/// [`Probe::call`] saw begin, with its time and what its entry kept, if there is one.
+pub const PROBE_END: u32 = 5;
+/// [`Probe::kind`]: on a jump to where returns are not seen. A hit that the entry program
+/// lets through ends its call without a return, and is counted as `aggregated`; one that
+/// ends no call is not counted.
+pub const PROBE_LEAVE: u32 = 6;
+
+/// Calls between their [`PROBE_BEGIN`] and their end that a session follows at a time.
+pub const CALLS_MAX: u32 = 1 << 14;
 
 /// [`Probe::flags`]: take the user stack.
 pub const PROBE_STACK: u32 = 1 << 0;
@@ -63,6 +80,9 @@ pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// userfaultfd serves: there the stack ends with a fault. With [`SINK_TABLE`] as
 /// [`PROBE_COPIES`].
 pub const PROBE_LATE: u32 = 1 << 7;
+/// [`Probe::flags`]: of a [`PROBE_END`]: a hit that ends no call is not counted. For an
+/// instruction that other functions come to as well.
+pub const PROBE_KNOWN_CALLS: u32 = 1 << 8;
 
 /// Words of all stacks that a session keeps with [`PROBE_STACK_IDS`], each with one more.
 pub const STACK_TABLE_WORDS: usize = 1 << 19;
@@ -81,7 +101,8 @@ pub struct Probe {
     /// A file descriptor open for reading: the file to probe. On overlayfs the
     /// probe goes to the real file beneath.
     pub fd: i32,
-    /// `PROBE_ENTRY`, `PROBE_RETURN` or `PROBE_CALL`.
+    /// `PROBE_ENTRY`, `PROBE_RETURN`, `PROBE_CALL`, `PROBE_BEGIN`, `PROBE_END` or
+    /// `PROBE_LEAVE`.
     pub kind: u32,
     /// `PROBE_*` bits.
     pub flags: u32,
@@ -90,7 +111,8 @@ pub struct Probe {
     /// File offset of the instruction that gets the breakpoint.
     pub offset: u64,
     /// File offset that records give as frame 0: the function's entry when the
-    /// breakpoint sits behind it. Zero: `offset`.
+    /// breakpoint sits behind it. Zero: `offset`. In front of `offset`, but for
+    /// [`PROBE_END`] and [`PROBE_LEAVE`].
     pub report_offset: u64,
     /// File offset of the USDT semaphore: a `u16` in the program's data that the
     /// kernel counts up in each process that has the breakpoint, and down again. Zero:
@@ -109,7 +131,8 @@ pub struct Probe {
     /// Id of the [`Table`] whose spans the program ends (`EndSpan`), or zero.
     pub span: u32,
     /// Most writes that the probe's programs may make, of all kinds and processes: from 1
-    /// on when they have such, else zero. Further ones are withheld, and counted.
+    /// on when they have such, else zero. Further ones are withheld, and counted. Probes of
+    /// one [`Probe::call`] that follow each other in a request share what is allowed.
     pub max_writes: u32,
     /// Deliver one in so many of the hits that the filter and the program let through,
     /// counted on each CPU, beginning with the first. Zero and one: all.
@@ -123,8 +146,9 @@ pub struct Probe {
     /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
     /// tells it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
     pub runaway: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Which function's calls begin or end here, of [`PROBE_BEGIN`], [`PROBE_END`] and
+    /// [`PROBE_LEAVE`]: a number from 1 on that user space gives it. Else zero.
+    pub call: u32,
 }
 const _: () = assert!(size_of::<Probe>() == 88);
 

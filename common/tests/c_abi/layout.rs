@@ -86,7 +86,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             reserved3 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
             entry_program, return_program, table, span, max_writes, every, rate,
-            burst, runaway, reserved }
+            burst, runaway, call }
         Attach { size, flags, probes, count, probe_size, failed, reason }
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
@@ -209,6 +209,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         CPU_TIMES,
         TASK_COUNTERS,
         FEATURE_TASKS,
+        FEATURE_EXITS,
         KIND_TASK,
         KIND_SWITCH,
         KIND_WAKE,
@@ -288,6 +289,10 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_ENTRY,
         PROBE_RETURN,
         PROBE_CALL,
+        PROBE_BEGIN,
+        PROBE_END,
+        PROBE_LEAVE,
+        CALLS_MAX,
         PROBE_STACK,
         PROBE_AT_ENTRY,
         PROBE_RETURN_ONLY,
@@ -367,6 +372,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_STACK_IDS,
         PROBE_KERNEL_STACK,
         PROBE_LATE,
+        PROBE_KNOWN_CALLS,
         STACK_TABLE_WORDS,
         LATE_MAX,
         UNWIND_VDSO,

@@ -11,7 +11,7 @@ use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::probes::How;
-use crate::run::{self, Ended, Pace, Role, Run, Sinks, Wanted};
+use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::search::Search;
 use crate::summary::{self, ProbeLabel, Summary};
 use crate::target::Target;
@@ -62,6 +62,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         exact: options.exact,
         changes: &[],
         returns: options.returns,
+        force: options.force,
     };
     let mut planned = run::plan(&target, options, &how_by(&plan.by))?;
     let mut how = how_by(&plan.by);
@@ -301,7 +302,7 @@ impl Counting {
 
 /// The probes whose hits are counted: not those that only begin calls.
 fn counting(labels: &[ProbeLabel]) -> impl Iterator<Item = &ProbeLabel> {
-    labels.iter().filter(|label| label.role != Role::Begin)
+    labels.iter().filter(|label| label.role.counts())
 }
 
 /// A row with what a probe has counted.

@@ -149,6 +149,7 @@ impl VerifyArguments {
             exact: false,
             limits: Limits::default(),
             returns: Returns::Auto,
+            force: false,
             sandbox: self.sandbox.plan(),
             triggers: Vec::new(),
         })

@@ -15,7 +15,7 @@ use anyhow::{anyhow, Context};
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_plan::syntax::Assignment;
 use nsprobe_plan::{Code, Sink};
-use nsprobe_probes::{is_jump_note, Probe, Probes, Refused, Wish};
+use nsprobe_probes::{Probe, Probes, Refused, Wish};
 use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
 use nsprobe_worker::{Limits, Worker};
@@ -86,15 +86,18 @@ pub(crate) struct PlannedProbe {
     pub(crate) label: String,
 }
 
-/// Probes on the exits of a function.
+/// Probes on the exits of a function: [`ExitProbes`](nsprobe_probes::ExitProbes) with the
+/// programs.
 #[derive(Debug)]
 pub(crate) struct Exits {
-    /// Where they are.
-    pub(crate) places: Vec<FileOffset>,
-    /// What runs at the entry, to begin the call's span, when one is needed.
-    pub(crate) begin: Option<Rc<Code>>,
-    /// What runs at each exit.
-    pub(crate) exit: Option<Rc<Code>>,
+    /// Where it returns.
+    pub(crate) returns: Vec<FileOffset>,
+    /// Where functions return that it leaves to.
+    pub(crate) of_callees: Vec<FileOffset>,
+    /// Jumps by which it goes where its return is not seen, and what tells whether it does.
+    pub(crate) left: Vec<(FileOffset, Option<Rc<Code>>)>,
+    /// Whether calls are followed from the entry on.
+    pub(crate) follows: bool,
 }
 
 /// Everything that is to be probed.
@@ -135,6 +138,8 @@ pub(crate) struct How<'a> {
     pub(crate) changes: &'a [Assignment],
     /// How returns are seen.
     pub(crate) returns: Returns,
+    /// Whether what may harm the program is done.
+    pub(crate) force: bool,
 }
 
 impl How<'_> {
@@ -151,6 +156,7 @@ impl How<'_> {
             exact: self.exact,
             changes: self.changes.to_vec(),
             returns: self.returns.into(),
+            force: self.force,
         }
     }
 }
@@ -295,10 +301,7 @@ impl<'a> Planner<'a> {
     /// Takes what was found in a file of this name.
     fn take(&mut self, index: usize, name: &str, mut found: Probes) {
         for note in std::mem::take(&mut found.notes) {
-            let has = |told: &dyn Fn(&String) -> bool| self.planned.notes.iter().any(told);
-            let is_known = has(&|known| *known == note)
-                || is_jump_note(&note) && has(&|known| is_jump_note(known));
-            if !is_known {
+            if !self.planned.notes.contains(&note) {
                 self.planned.notes.push(note);
             }
         }
@@ -368,9 +371,14 @@ fn planned(
         ret: program(probe.ret),
         is_trigger: false,
         exits: probe.exits.map(|exits| Exits {
-            places: exits.places,
-            begin: program(exits.begin),
-            exit: program(exits.exit),
+            returns: exits.returns,
+            of_callees: exits.of_callees,
+            left: exits
+                .left
+                .into_iter()
+                .map(|(place, decides)| (place, program(decides)))
+                .collect(),
+            follows: exits.follows,
         }),
         fields: Rc::clone(formats.get(probe.format as usize)?),
         function: probe.function,

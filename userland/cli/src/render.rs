@@ -22,8 +22,6 @@ pub(crate) struct HitView<'a> {
     pub(crate) hit: &'a Hit,
     /// When the trace began, in the clock of the records.
     pub(crate) start_ns: u64,
-    /// Whether it is the hit of a function's exit.
-    pub(crate) at_exit: bool,
     /// `binary:function`, escaped.
     pub(crate) label: &'a str,
     /// The probed file's path.
@@ -79,7 +77,7 @@ impl HitView<'_> {
 
     /// Whether the function returned.
     pub(crate) fn is_return(&self) -> bool {
-        self.at_exit || self.hit.flags & HIT_RETURN != 0
+        self.hit.flags & HIT_RETURN != 0
     }
 
     /// Whether nothing is known of the stack's end.
@@ -416,7 +414,6 @@ mod tests {
         hit.comm[..5].copy_from_slice(b"re\nd\x1b");
         let view = HitView {
             hit: &hit,
-            at_exit: false,
             start_ns: 1_000_000_000,
             label: "redis-server:setCommand",
             binary: "/usr/bin/redis-server",

@@ -6,7 +6,6 @@ use crate::args::{Aggregate, HitKey, ReportKey, ReportPlan};
 use crate::capsule::{Capsule, Offline};
 use crate::fields;
 use crate::lookup::{whole_stack, words_of};
-use crate::run::Role;
 use crate::summary::ProbeLabel;
 use crate::tasks::Place;
 use crate::waiting::{Ready, WaitingHits};
@@ -287,7 +286,7 @@ fn format(key: &ReportKey) -> FieldFormat {
 /// For each probe the first one of its function: its exits count as one.
 fn functions(labels: &[ProbeLabel]) -> HashMap<u32, u32> {
     let mut firsts = HashMap::new();
-    let counting = labels.iter().filter(|label| label.role != Role::Begin);
+    let counting = labels.iter().filter(|label| label.role.counts());
     counting
         .map(|label| {
             let first = firsts.entry(label.planned).or_insert(label.id.0);

@@ -18,7 +18,7 @@ use crate::target::Target;
 use anyhow::{bail, Context};
 use attach::attach;
 use events::{Event, Events};
-use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions, Table};
+use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions};
 use newcomers::Newcomers;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
@@ -60,7 +60,8 @@ pub(crate) struct Run<'a> {
     events: Events,
     newcomers: Option<Newcomers<'a>>,
     sinks: Sinks,
-    spans: Option<Table>,
+    /// How many functions are followed to their exits.
+    calls: u32,
     /// How many probes of the user's there are.
     planned_count: usize,
     /// Compiles unwind rows, when stacks are taken.
@@ -178,8 +179,8 @@ impl<'a> Run<'a> {
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
         let newcomers = Newcomers::new(&wanted, target, &planned, &session)?;
-        let mut spans = None;
-        let attached = attach(&mut session, &planned, &wanted, &sinks, &mut spans)?;
+        let mut calls = 0;
+        let attached = attach(&mut session, &planned, &wanted, &sinks, &mut calls)?;
         let options = wanted.options;
         for text in &planned.notes {
             options.note(text);
@@ -193,7 +194,7 @@ impl<'a> Run<'a> {
             events,
             newcomers,
             sinks,
-            spans,
+            calls,
             rows,
             threads,
             planned_count: planned.probes.len(),
@@ -275,8 +276,8 @@ impl<'a> Run<'a> {
             if let Some(rows) = &self.rows {
                 rows.wishes().give_all(&planned);
             }
-            let (session, spans) = (&mut self.session, &mut self.spans);
-            match attach(session, &planned, &self.wanted, &self.sinks, spans) {
+            let (session, calls) = (&mut self.session, &mut self.calls);
+            match attach(session, &planned, &self.wanted, &self.sinks, calls) {
                 Ok(attached) => self.add(planned, &attached),
                 Err(error) => self.wanted.options.note(&format!("{error:#}")),
             }

@@ -10,8 +10,10 @@ use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
+use std::ops::AddAssign;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -77,6 +79,26 @@ impl Untraced {
     }
 }
 
+/// Calls that are followed to the function's exits, and not seen to end there as themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct MissedCalls {
+    /// There was no room for them among those under way.
+    pub(crate) unfollowed: u64,
+    /// They went by a jump where their return is not seen.
+    pub(crate) left_by_jump: u64,
+    /// They were left in another way (by an exception, `longjmp`, the end of their thread), or
+    /// are under way: at least so many.
+    pub(crate) unreturned: u64,
+}
+
+impl AddAssign for MissedCalls {
+    fn add_assign(&mut self, other: MissedCalls) {
+        self.unfollowed += other.unfollowed;
+        self.left_by_jump += other.left_by_jump;
+        self.unreturned += other.unreturned;
+    }
+}
+
 /// The end of a probe.
 #[derive(Debug)]
 pub(crate) struct ProbeSummary {
@@ -92,8 +114,8 @@ pub(crate) struct ProbeSummary {
     pub(crate) offset: FileOffset,
     /// What became of its hits.
     pub(crate) counters: Counters,
-    /// Calls of which nobody knows when they began, as there was no room for them.
-    pub(crate) unfollowed: u64,
+    /// Its calls that were not seen to return, though they did.
+    pub(crate) missed: MissedCalls,
     /// The same counters on each CPU that has any, if hits were lost: each has a ring of its
     /// own.
     pub(crate) cpus: BTreeMap<u16, Counters>,
@@ -108,7 +130,7 @@ pub(crate) fn probes(
     let mut last = None;
     let mut with_losses = 0;
     for label in labels {
-        let (counters, unfollowed) = label.counters(session)?;
+        let (counters, missed) = label.counters(session)?;
         let mut cpus = BTreeMap::new();
         if counters.lost_full > 0 && with_losses < PROBES_BY_CPU_MAX {
             with_losses += 1;
@@ -116,8 +138,12 @@ pub(crate) fn probes(
         }
         match probes.last_mut().filter(|_| last == Some(label.planned)) {
             Some(probe) => {
+                // Its entry comes before its exits.
+                let ended = counters.hits.saturating_sub(counters.filtered) + missed.left_by_jump;
+                let unreturned = probe.missed.unreturned.saturating_sub(ended);
                 probe.counters += counters;
-                probe.unfollowed += unfollowed;
+                probe.missed += missed;
+                probe.missed.unreturned = unreturned;
                 probe.add_cpus(cpus);
             }
             None => probes.push(ProbeSummary {
@@ -127,7 +153,7 @@ pub(crate) fn probes(
                 label: label.label.clone(),
                 offset: label.offset,
                 counters,
-                unfollowed,
+                missed,
                 cpus,
             }),
         }
@@ -182,18 +208,24 @@ pub(crate) struct ProbeLabel {
 }
 
 impl ProbeLabel {
-    /// What became of its hits, and how many calls could not be followed to their exits.
-    /// A call that begins is no hit of its own: it ends as one, of an exit.
-    fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, u64)> {
-        let counters = session.counters(self.id)?;
-        if self.role != Role::Begin {
-            return Ok((counters, 0));
+    /// What became of its hits, and the calls that were missed: those are no hits.
+    fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, MissedCalls)> {
+        let mut counters = session.counters(self.id)?;
+        let mut missed = MissedCalls::default();
+        match self.role {
+            Role::Whole | Role::Exit => {}
+            Role::Begin => {
+                missed.unfollowed = std::mem::take(&mut counters.turned_away);
+                missed.unreturned = std::mem::take(&mut counters.aggregated);
+                let begun = missed.unfollowed.saturating_add(missed.unreturned);
+                counters.hits = counters.hits.saturating_sub(begun);
+            }
+            Role::Leave => {
+                missed.left_by_jump = counters.aggregated;
+                counters = Counters::default();
+            }
         }
-        let begin = Counters {
-            undecided: counters.undecided,
-            ..Counters::default()
-        };
-        Ok((begin, counters.turned_away))
+        Ok((counters, missed))
     }
 
     /// The labels of all planned probes, in their order.
@@ -225,6 +257,15 @@ impl ProbeLabel {
 }
 
 impl Summary {
+    /// The calls that all probes together have missed.
+    pub(crate) fn missed(&self) -> MissedCalls {
+        let mut missed = MissedCalls::default();
+        for probe in &self.probes {
+            missed += probe.missed;
+        }
+        missed
+    }
+
     /// The counters of all probes together.
     pub(crate) fn total(&self) -> Counters {
         let mut total = Counters::default();
@@ -347,11 +388,15 @@ impl Summary {
                 counted(total.filtered, "hit"),
                 whose.advice()
             )?,
-            (Some(Untraced::ChildrenOfCommand), 0) if total.hits == 0 => writeln!(
-                out,
-                "nsprobe: no calls by the command's first process: {}",
-                Untraced::ChildrenOfCommand.advice()
-            )?,
+            (Some(Untraced::ChildrenOfCommand), 0)
+                if total.hits == 0 && self.missed() == MissedCalls::default() =>
+            {
+                writeln!(
+                    out,
+                    "nsprobe: no calls by the command's first process: {}",
+                    Untraced::ChildrenOfCommand.advice()
+                )?
+            }
             _ => {}
         }
         if self.overwritten > 0 {
@@ -399,13 +444,28 @@ impl Summary {
                 counted(total.too_deep, "return")
             )?;
         }
-        let unfollowed: u64 = self.probes.iter().map(|probe| probe.unfollowed).sum();
-        if unfollowed > 0 {
+        let missed = self.missed();
+        if missed.unfollowed > 0 {
             writeln!(
                 out,
-                "nsprobe: {} without a known entry: too many calls were under way, or had left \
+                "nsprobe: {} not followed to the return: too many were under way, or had left \
                  without a return",
-                counted(unfollowed, "return")
+                counted(missed.unfollowed, "call")
+            )?;
+        }
+        if missed.unreturned > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} without a return: left in another way (by an exception, longjmp, the \
+                 end of the thread), or under way still",
+                counted(missed.unreturned, "call")
+            )?;
+        }
+        if missed.left_by_jump > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} left by a jump to where returns are not seen, and without a value",
+                counted(missed.left_by_jump, "call")
             )?;
         }
         if self.has_stacks && total.stacks_cut > 0 {
@@ -509,7 +569,7 @@ mod tests {
                     lost_full: 2,
                     ..Counters::default()
                 },
-                unfollowed: 0,
+                missed: MissedCalls::default(),
                 cpus: BTreeMap::new(),
             }],
             finished: 0,
@@ -591,7 +651,11 @@ mod tests {
     fn no_kind_of_loss_is_hidden() {
         let mut summary = summary(5, 5);
         summary.has_stacks = true;
-        summary.probes[0].unfollowed = 1;
+        summary.probes[0].missed = MissedCalls {
+            unfollowed: 1,
+            left_by_jump: 2,
+            unreturned: 6,
+        };
         summary.probes[0].counters = Counters {
             turned_away: 3,
             too_deep: 4,
@@ -602,7 +666,9 @@ mod tests {
         for detail in [Detail::Quiet, Detail::Usual, Detail::Verbose] {
             let text = told(&summary, detail);
             for part in [
-                "1 return without a known entry",
+                "1 call not followed to the return",
+                "2 calls left by a jump",
+                "6 calls without a return",
                 "3 hits without a row",
                 "4 returns not seen",
                 "5 stacks cut",

@@ -91,6 +91,7 @@ pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Search, parser: &'a Worke
         exact: options.exact,
         changes: &plan.changes,
         returns: options.returns,
+        force: options.force,
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         exact: options.exact,
         changes: &[],
         returns: options.returns,
+        force: options.force,
     };
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {
@@ -177,8 +178,10 @@ impl PlannedProbe {
     fn breakpoints(&self) -> Vec<FileOffset> {
         match &self.exits {
             Some(exits) => {
-                let entry = exits.begin.iter().map(|_| self.breakpoint);
-                entry.chain(exits.places.iter().copied()).collect()
+                let entry = exits.follows.then_some(self.breakpoint);
+                let left = exits.left.iter().map(|(place, _)| place);
+                let ends = exits.returns.iter().chain(&exits.of_callees).chain(left);
+                entry.into_iter().chain(ends.copied()).collect()
             }
             None => vec![self.breakpoint],
         }

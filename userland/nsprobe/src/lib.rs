@@ -40,7 +40,7 @@ pub use error::{Error, Result};
 pub use fdinfo::{sessions, ProbeStatus, SessionStatus};
 pub use nsprobe_common as common;
 pub use objects::{Objects, Stacks};
-pub use probe::{Limits, Probe, ProgramId, Sink};
+pub use probe::{CallId, Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Ordered, Reader, SETTLE_NS};
 pub use session::{Counters, Filter, ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};

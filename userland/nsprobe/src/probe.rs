@@ -3,10 +3,12 @@
 
 use crate::table::TableId;
 use nsprobe_common::abi::{
-    self, PROBE_AT_ENTRY, PROBE_CALL, PROBE_COPIES, PROBE_ENTRY, PROBE_FREEZES, PROBE_KERNEL_STACK,
-    PROBE_LATE, PROBE_RETURN, PROBE_RETURN_ONLY, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT,
-    SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
+    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_KNOWN_CALLS, PROBE_LATE, PROBE_LEAVE, PROBE_RETURN,
+    PROBE_RETURN_ONLY, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD, SINK_SPAN,
+    SINK_TABLE,
 };
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What becomes of a hit that counts.
@@ -36,6 +38,11 @@ pub struct Limits {
     pub runaway: u32,
 }
 
+/// The number by which the probes of one function's calls know each other: see
+/// [`Probe::begins`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId(pub NonZeroU32);
+
 /// A program of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramId(pub(crate) u32);
@@ -57,6 +64,7 @@ pub struct Probe<'a> {
     return_program: u32,
     max_writes: u32,
     limits: Limits,
+    call: u32,
 }
 
 impl<'a> Probe<'a> {
@@ -86,7 +94,36 @@ impl<'a> Probe<'a> {
             return_program: 0,
             max_writes: 0,
             limits: Limits::default(),
+            call: 0,
         }
+    }
+
+    /// At the function's entry: calls begin here that [`ends`](Probe::ends) and
+    /// [`leaves`](Probe::leaves) of the same number end. Nothing is delivered; the program of
+    /// the entry may keep values, and turn calls away.
+    pub fn begins(mut self, call: CallId) -> Probe<'a> {
+        self.kind = PROBE_BEGIN;
+        self.of(call).with_sink(Sink::Count)
+    }
+
+    /// At an instruction by which the function returns. With `known_only`, where others return
+    /// as well, hits that end no call are not counted.
+    pub fn ends(mut self, call: CallId, known_only: bool) -> Probe<'a> {
+        self.kind = PROBE_END;
+        self.flags |= if known_only { PROBE_KNOWN_CALLS } else { 0 };
+        self.of(call)
+    }
+
+    /// At a jump by which the function goes where its return is not seen, when the program of
+    /// the entry says so: the call ends, and is counted.
+    pub fn leaves(mut self, call: CallId) -> Probe<'a> {
+        self.kind = PROBE_LEAVE;
+        self.of(call).with_sink(Sink::Count)
+    }
+
+    fn of(mut self, call: CallId) -> Probe<'a> {
+        self.call = call.0.get();
+        self
     }
 
     /// Records tell of this place in front of the breakpoint: the function's
@@ -222,7 +259,8 @@ impl<'a> Probe<'a> {
             rate: self.limits.rate,
             burst: self.limits.burst,
             runaway: self.limits.runaway,
-            ..abi::Probe::default()
+            call: self.call,
+            id: 0,
         }
     }
 }

@@ -1,28 +1,102 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a function is left.
+//!
+//! Its code is swept from the first instruction to the last, and so is that of the functions
+//! that it leaves to by a jump (tail calls): they return in its place. Code that was written
+//! by a compiler tells where its pieces are and whether the return address is on top of the
+//! stack; a jump where it is not stays in the function.
 
-use crate::flow::has_notrack;
-use crate::{decode, Function, FUNCTION_BYTES_MAX};
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
+mod budget;
+mod leaving;
+mod piece;
+mod reach;
+mod settle;
+mod table;
+mod unit;
+
+use crate::Function;
+use budget::Budget;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
+use unit::{Branch, Unit};
 
-/// An instruction by which a function is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// Its address, by the function's count.
-    pub address: u64,
-    /// How.
-    pub way: Way,
+/// Most jumps from a function, each to another one, that are followed.
+pub const JUMPS_MAX: usize = 4;
+
+/// The code of a file, as far as exits are followed through it.
+pub trait Code {
+    /// The piece of code (a function, or a part of one that the compiler moved elsewhere) that
+    /// holds an address: where it begins, and its bytes.
+    fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)>;
+
+    /// Whether the return address is on top of the stack before the instruction at an address;
+    /// `None` where that is not known.
+    fn is_at_top(&self, address: u64) -> Option<bool>;
+
+    /// Bytes of data at an address that nobody writes to.
+    fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>>;
 }
 
-/// How a function is left.
+/// All instructions by which a function is left, but for calls that do not return. Addresses
+/// are by the function's count, rising.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exits {
+    /// The `ret` instructions of the function itself, in all of its parts.
+    pub returns: Vec<u64>,
+    /// Those of functions that it leaves to by a jump: others come there, too.
+    pub of_callees: Vec<u64>,
+    /// Where it goes on in what cannot be followed, one for an address.
+    pub left: Vec<Left>,
+}
+
+/// An instruction behind which a function goes on where it cannot be followed: the result is
+/// not known yet. It lies in the function or in one that it leaves to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its address.
+    pub address: u64,
+    /// When the function goes on elsewhere.
+    pub when: When,
+}
+
+/// When an instruction leaves a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Always.
+    Always,
+    /// When the condition is true.
+    Flags(Condition),
+    /// When the target of the jump is in none of some ranges.
+    Outside {
+        /// Where the address is that it goes to.
+        target: Target,
+        /// The addresses of the code that the jump is in.
+        inside: Vec<Range<u64>>,
+    },
+}
+
+/// A condition on the flags: the lower four bits of the instruction's code (Intel SDM, volume
+/// 1, appendix B), such as 4 for "equal" and 5 for "not equal".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// By a `ret`: the result is there, and the return address on top of the stack.
-    Return,
-    /// By a jump to another function, which returns in its place: the result is not
-    /// known yet.
-    Jump,
+pub struct Condition(pub u8);
+
+/// Where a computed jump finds the address that it goes to. Registers are by the numbers of
+/// the instruction set: %rax, %rcx, %rdx, %rbx, %rsp, %rbp, %rsi, %rdi, %r8 and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// In a register.
+    Register(u8),
+    /// In the eight bytes at the sum of a register, another one times a scale, and a number.
+    Memory {
+        /// The register.
+        base: Option<u8>,
+        /// The other one, and the scale: 1, 2, 4 or 8.
+        index: Option<(u8, u8)>,
+        /// The number.
+        displacement: i64,
+    },
 }
 
 /// Why it is not known where a function is left.
@@ -32,11 +106,12 @@ pub enum Unclear {
     NoCode,
     /// It is longer than what is looked through.
     TooLong,
-    /// What is at this address cannot be decoded.
+    /// What is at this address cannot be decoded, or is no instruction's beginning although
+    /// something goes there.
     Undecodable(u64),
-    /// The jump at this address goes to a computed place: in the function, or not.
+    /// The jump at this address goes to a computed place, again and again.
     ComputedJump(u64),
-    /// The branch at this address goes elsewhere, or not.
+    /// The instruction at this address goes elsewhere in a way that has no name here.
     Branch(u64),
     /// It never returns.
     Never,
@@ -52,10 +127,13 @@ impl fmt::Display for Unclear {
             }
             Unclear::ComputedJump(address) => write!(
                 f,
-                "its jump at {address:#x} goes to a computed place, which may be in it or not"
+                "its jump at {address:#x} goes to a computed place, in it or not, in a loop"
             ),
             Unclear::Branch(address) => {
-                write!(f, "its branch at {address:#x} leaves it only sometimes")
+                write!(
+                    f,
+                    "its branch at {address:#x} goes where it cannot be followed"
+                )
             }
             Unclear::Never => f.write_str("it has no instruction by which it returns"),
         }
@@ -63,165 +141,128 @@ impl fmt::Display for Unclear {
 }
 
 /// All instructions by which a function is left, but for calls that do not return.
-pub fn exits(function: &Function<'_>) -> Result<Vec<Exit>, Unclear> {
+pub fn exits(function: &Function<'_>, code: &dyn Code) -> Result<Exits, Unclear> {
     if function.bytes.is_empty() {
         return Err(Unclear::NoCode);
     }
-    let whole = (function.address, function.bytes);
-    let parts: Vec<(u64, &[u8])> = std::iter::once(&whole)
-        .chain(function.elsewhere)
-        .copied()
-        .collect();
-    let own = |address: u64| {
-        parts
-            .iter()
-            .any(|(start, bytes)| address.wrapping_sub(*start) < bytes.len() as u64)
+    let mut budget = Budget::default();
+    let unit = Unit::of(function, code, &mut budget)?;
+    let mut walk = Walk {
+        code,
+        budget,
+        followed: vec![(unit, 0)],
+        refused: BTreeSet::new(),
+        left: Vec::new(),
     };
-    let mut found = Vec::new();
-    let mut landings = Landings::default();
-    for &(start, bytes) in &parts {
-        if bytes.len() > FUNCTION_BYTES_MAX {
-            return Err(Unclear::TooLong);
+    let mut number = 0;
+    while let Some((unit, jumps)) = walk.followed.get(number) {
+        let (leaving, jumps) = (unit.leaving(), *jumps);
+        for branch in leaving {
+            walk.follow(number, jumps, &branch)?;
         }
-        let mut at = 0;
-        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let address = start.wrapping_add(at as u64);
-            let instruction = decode(rest, address).ok_or(Unclear::Undecodable(address))?;
-            landings.look(&instruction, address == function.address);
-            if let Some(way) = way(&instruction, own)? {
-                found.push(Exit { address, way });
+        number += 1;
+    }
+    walk.finish()
+}
+
+/// The walk from a function through those that it leaves to, the nearest first.
+struct Walk<'c> {
+    code: &'c dyn Code,
+    budget: Budget,
+    /// What was understood, and how many jumps from the function it is.
+    followed: Vec<(Unit<'c>, usize)>,
+    /// Where something cannot be followed to.
+    refused: BTreeSet<u64>,
+    left: Vec<Left>,
+}
+
+impl<'c> Walk<'c> {
+    /// Goes where a branch of what was followed goes.
+    fn follow(&mut self, number: usize, jumps: usize, branch: &Branch) -> Result<(), Unclear> {
+        let target = branch.target;
+        let mut followed = self.followed.iter();
+        if let Some((unit, _)) = followed.find(|(unit, _)| unit.holds(target)) {
+            return match unit.is_landing(target) {
+                true => Ok(()),
+                false => self.leave(number, branch),
+            };
+        }
+        if jumps == JUMPS_MAX || self.refused.contains(&target) {
+            return self.leave(number, branch);
+        }
+        match self.unit_at(target) {
+            Some(unit) => self.followed.push((unit, jumps + 1)),
+            None => {
+                self.refused.insert(target);
+                self.leave(number, branch)?;
             }
-            at += instruction.len();
         }
+        Ok(())
     }
-    landings.check()?;
-    match found.is_empty() {
-        true => Err(Unclear::Never),
-        false => Ok(found),
+
+    /// The function that a jump goes to, when all of it is understood.
+    fn unit_at(&mut self, target: u64) -> Option<Unit<'c>> {
+        let piece = self.budget.piece(self.code, target)?;
+        if piece::is_stub(&piece, target) {
+            return None;
+        }
+        let unit = Unit::at(piece, target, self.code, &mut self.budget).ok()?;
+        let mut followed = self.followed.iter();
+        let agrees = followed.all(|(other, _)| unit.agrees(other) && other.agrees(&unit));
+        (agrees && unit.is_landing(target)).then_some(unit)
+    }
+
+    /// A branch goes where nobody can follow.
+    fn leave(&mut self, number: usize, branch: &Branch) -> Result<(), Unclear> {
+        let address = branch.address;
+        // The call is not found by the stack pointer that it has there.
+        let is_found = self.code.is_at_top(address) != Some(false);
+        let unit = self.followed.get(number).map(|(unit, _)| unit);
+        let when = unit.and_then(|unit| unit.when(branch.kind));
+        match when.filter(|_| is_found) {
+            Some(when) => self.left.push(Left { address, when }),
+            None => return Err(Unclear::Branch(address)),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Exits, Unclear> {
+        let mut exits = Exits::default();
+        for (unit, jumps) in &mut self.followed {
+            let returns = match jumps {
+                0 => &mut exits.returns,
+                _ => &mut exits.of_callees,
+            };
+            returns.append(&mut unit.returns);
+            self.left.append(&mut unit.left);
+        }
+        for returns in [&mut exits.returns, &mut exits.of_callees] {
+            returns.sort_unstable();
+            returns.dedup();
+        }
+        let own = &exits.returns;
+        let is_own = |address: &u64| own.binary_search(address).is_ok();
+        exits.of_callees.retain(|address| !is_own(address));
+        exits.left = once_each(self.left);
+        match exits == Exits::default() {
+            true => Err(Unclear::Never),
+            false => Ok(exits),
+        }
     }
 }
 
-/// Where the function's computed jumps may land.
-///
-/// With indirect branch tracking, tables are jumped through untracked, and what is
-/// tracked lands on an `endbr64`: in another function, when this one has none but its
-/// first. One with labels as values has more (and so has one with landing pads).
-#[derive(Default)]
-struct Landings {
-    begins_with_one: bool,
-    has_more: bool,
-    /// The first jump that is computed and tracked.
-    jump: Option<u64>,
-}
-
-impl Landings {
-    fn look(&mut self, instruction: &Instruction, is_first: bool) {
-        if instruction.code() == Code::Endbr64 {
-            self.begins_with_one |= is_first;
-            self.has_more |= !is_first;
+/// By rising address; what leaves in two ways does so always.
+fn once_each(mut left: Vec<Left>) -> Vec<Left> {
+    left.sort_by_key(|left| left.address);
+    left.dedup_by(|next, before| {
+        let is_same = next.address == before.address;
+        if is_same && next.when != before.when {
+            before.when = When::Always;
         }
-        let is_jump = instruction.flow_control() == FlowControl::IndirectBranch;
-        if is_jump && !has_notrack(instruction) {
-            self.jump.get_or_insert(instruction.ip());
-        }
-    }
-
-    fn check(&self) -> Result<(), Unclear> {
-        match self.jump {
-            Some(address) if self.has_more || !self.begins_with_one => {
-                Err(Unclear::ComputedJump(address))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether an instruction leaves the function whose `own` addresses these are, given
-/// that computed jumps that are tracked do.
-fn way(instruction: &Instruction, own: impl Fn(u64) -> bool) -> Result<Option<Way>, Unclear> {
-    let address = instruction.ip();
-    let leaves = || !own(instruction.near_branch_target());
-    Ok(match instruction.flow_control() {
-        FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => Some(Way::Return),
-        FlowControl::Return => return Err(Unclear::Undecodable(address)),
-        FlowControl::UnconditionalBranch if leaves() => Some(Way::Jump),
-        FlowControl::ConditionalBranch if leaves() => return Err(Unclear::Branch(address)),
-        FlowControl::IndirectBranch if !has_notrack(instruction) => Some(Way::Jump),
-        _ => None,
-    })
+        is_same
+    });
+    left
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn of(bytes: &[u8], elsewhere: &[(u64, &[u8])]) -> Result<Vec<(u64, Way)>, Unclear> {
-        let function = Function {
-            address: 0x1000,
-            bytes,
-            elsewhere,
-        };
-        let found = exits(&function)?;
-        Ok(found.iter().map(|exit| (exit.address, exit.way)).collect())
-    }
-
-    #[test]
-    fn every_ret_is_an_exit() {
-        // test %edi,%edi; je +1; ret; rep ret; ret $8
-        let code = [0x85, 0xff, 0x74, 0x01, 0xc3, 0xf3, 0xc3, 0xc2, 0x08, 0x00];
-        let returns = [0x1004, 0x1005, 0x1007].map(|at| (at, Way::Return));
-        assert_eq!(of(&code, &[]), Ok(returns.to_vec()));
-    }
-
-    #[test]
-    fn a_jump_elsewhere_is_one_and_a_jump_within_is_none() {
-        // jmp +0 (to the ret); ret; jmp 0x2000
-        let code = [0xeb, 0x00, 0xc3, 0xe9, 0xf8, 0x0f, 0, 0];
-        assert_eq!(
-            of(&code, &[]),
-            Ok(vec![(0x1002, Way::Return), (0x1003, Way::Jump)])
-        );
-        // Where the compiler moved a part of it, the jump stays in it.
-        let cold = [0x0f, 0x0b];
-        assert_eq!(
-            of(&code, &[(0x2000, &cold)]),
-            Ok(vec![(0x1002, Way::Return)])
-        );
-    }
-
-    #[test]
-    fn what_is_not_known_is_said() {
-        let endbr64 = [0xf3, 0x0f, 0x1e, 0xfa];
-        let jump = [0xff, 0xe0]; // jmp *%rax
-        let table = [0x3e, 0xff, 0xe0]; // notrack jmp *%rax
-        assert_eq!(of(&jump, &[]), Err(Unclear::ComputedJump(0x1000)));
-        let tracked = [&endbr64[..], &jump].concat();
-        assert_eq!(of(&tracked, &[]), Ok(vec![(0x1004, Way::Jump)]));
-        // Labels as values: the jump may land at the second.
-        let labels = [&endbr64[..], &jump, &endbr64, &[0xc3]].concat();
-        assert_eq!(of(&labels, &[]), Err(Unclear::ComputedJump(0x1004)));
-        let switch = [&endbr64[..], &table, &[0xc3]].concat();
-        assert_eq!(of(&switch, &[]), Ok(vec![(0x1007, Way::Return)]));
-        assert_eq!(of(&[0x74, 0x10, 0xc3], &[]), Err(Unclear::Branch(0x1000)));
-        assert_eq!(of(&[0x0f, 0x0b], &[]), Err(Unclear::Never));
-        assert_eq!(of(&[0xc3, 0x06], &[]), Err(Unclear::Undecodable(0x1001)));
-        assert_eq!(of(&[], &[]), Err(Unclear::NoCode));
-        // An interrupt's return is no function's.
-        assert_eq!(of(&[0x48, 0xcf], &[]), Err(Unclear::Undecodable(0x1000)));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_looked_through(
-            bytes in proptest::collection::vec(any::<u8>(), 0..64),
-            part in proptest::collection::vec(any::<u8>(), 0..16),
-            at: u64,
-        ) {
-            let function = Function { address: at, bytes: &bytes, elsewhere: &[(!at, &part)] };
-            if let Ok(found) = exits(&function) {
-                prop_assert!(!found.is_empty());
-            }
-        }
-    }
-}
+mod tests;

@@ -77,6 +77,21 @@ pub struct Code {
 }
 
 impl Code {
+    /// Whether it may turn a hit away.
+    pub fn decides(&self) -> bool {
+        let require = Operation::Require as u8;
+        self.steps.iter().any(|step| step.operation == require)
+    }
+
+    /// Whether it looks at the time of the call, or at what the entry kept.
+    pub fn needs_entry(&self) -> bool {
+        let elapsed = (Operation::Context as u8, Context::Elapsed as u64);
+        let kept = Operation::Kept as u8;
+        self.steps
+            .iter()
+            .any(|step| step.operation == kept || (step.operation, step.large) == elapsed)
+    }
+
     /// Whether it changes registers, memory, or the way of the call.
     pub fn changes(&self) -> bool {
         let changing = [Operation::SetRegister, Operation::Store, Operation::Return];
@@ -161,6 +176,10 @@ impl Compiled {
             let scalar = compiler.resolver.scalar(value)?;
             let steps = &mut compiler.steps;
             steps.effect(Operation::Value, &scalar.value, 0, &value.span)?;
+        } else if matches!(request.sink, Sink::Table { .. }) && at_return && !request.at_return {
+            // Returns are counted, not timed.
+            let (steps, span) = (&mut compiler.steps, &request.spec.place_span);
+            steps.effect(Operation::Value, &Value::Constant(1), 0, span)?;
         }
         for change in request.changes {
             compiler.change(change, request).map_err(|error| {

@@ -10,7 +10,6 @@
 mod compile;
 pub mod debug;
 pub mod decode;
-mod exits;
 mod layout;
 // One definition for all crates that look for similar names.
 #[path = "../../target/src/nearest.rs"]
@@ -25,7 +24,6 @@ mod usdt;
 mod value;
 
 pub use compile::{Code, Compiled, Request, Sink};
-pub use exits::{time_field, AtExits, NotAtExits, Time, SPAN_KEY_WORDS};
 pub use layout::Layout;
 pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};

@@ -89,6 +89,13 @@ impl Scope for Plain<'_> {
             )
             .with_help("its debug information tells where they are; registers are written %rdi"));
         }
+        if self.binary.is_some_and(Binary::is_go) {
+            return Err(ScopeError::new(
+                "Go passes arguments in registers of its own, by their types: without debug \
+                 information it is not known in which",
+            )
+            .with_help("registers are written %rax; the debug information names the arguments"));
+        }
         let index = number
             .checked_sub(1)
             .ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;

@@ -60,14 +60,29 @@ pub struct Probe {
 }
 
 /// Probes on the exits of a function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitProbes {
-    /// Where they are.
-    pub places: Vec<FileOffset>,
-    /// What runs at the entry, to begin the call's span, when one is needed.
-    pub begin: Option<u32>,
-    /// What runs at each exit.
-    pub exit: Option<u32>,
+    /// Where it returns.
+    pub returns: Vec<FileOffset>,
+    /// Where functions return that it leaves to by a jump, and others call as well.
+    pub of_callees: Vec<FileOffset>,
+    /// Jumps by which it goes where its return is not seen, and the program that tells whether
+    /// it does, when it does so only sometimes.
+    pub left: Vec<(FileOffset, Option<u32>)>,
+    /// Whether calls are followed from the entry on.
+    pub follows: bool,
+}
+
+impl ExitProbes {
+    /// Where breakpoints are, besides the entry.
+    pub fn places(&self) -> impl Iterator<Item = FileOffset> + '_ {
+        let left = self.left.iter().map(|(place, _)| place);
+        self.returns
+            .iter()
+            .chain(&self.of_callees)
+            .chain(left)
+            .copied()
+    }
 }
 
 /// Why there are no probes.
@@ -99,12 +114,12 @@ impl Probes {
 
     fn is_sound_probe(&self, probe: &Probe) -> bool {
         let is_program = |number: &u32| self.program(*number).is_some();
-        let exits = probe.exits.iter();
-        let numbers = exits.flat_map(|exits| exits.begin.iter().chain(&exits.exit));
+        let left = probe.exits.iter().flat_map(|exits| &exits.left);
+        let numbers = left.filter_map(|(_, program)| program.as_ref());
         let mut numbers = numbers.chain(&probe.entry).chain(&probe.ret);
         let mut exits = probe.exits.iter();
         numbers.all(is_program)
-            && exits.all(|exits| exits.places.len() <= EXITS_MAX)
+            && exits.all(|exits| exits.places().count() <= EXITS_MAX)
             && self.format(probe.format).is_some()
     }
 

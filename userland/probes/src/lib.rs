@@ -17,7 +17,7 @@ mod wish;
 
 pub use answer::{ExitProbes, Probe, Probes, Refused};
 pub use list::{list, ListedFunction, ListedUsdt, Listing};
-pub use planner::{is_jump_note, plan, DebugFiles};
+pub use planner::{plan, DebugFiles};
 pub use wish::{Returns, Sink, Wish};
 
 use nsprobe_symbolize::demangle::demangle_without_parameters;

@@ -8,10 +8,12 @@ use nsprobe_placement::{Boundary, Needs};
 use nsprobe_plan::debug::{self, DebugInfo};
 use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Runtime, Usdt};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Usdt};
+use nsprobe_unwind::Frames;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 
 /// A place in a file, and the function that it is in.
@@ -86,7 +88,8 @@ pub(crate) struct Searched<'a> {
     /// Parts that the compiler moved out of functions, by the functions' names; read
     /// once, as thousands of functions may be probed.
     cold: OnceCell<HashMap<&'a str, Vec<&'a Function>>>,
-    runtime: OnceCell<Runtime>,
+    /// What the file tells of its frames.
+    frames: OnceCell<Option<Frames>>,
 }
 
 impl<'a> Searched<'a> {
@@ -101,13 +104,41 @@ impl<'a> Searched<'a> {
             named: binary,
             debug,
             cold: OnceCell::new(),
-            runtime: OnceCell::new(),
+            frames: OnceCell::new(),
         }
     }
 
-    /// What the file's functions may do with the stack.
-    pub(crate) fn runtime(&self) -> Runtime {
-        *self.runtime.get_or_init(|| self.binary.runtime())
+    /// What the file tells of its frames, if anything.
+    pub(crate) fn frames(&self) -> Option<&Frames> {
+        let frames = self.frames.get_or_init(|| Frames::of(self.binary).ok());
+        frames.as_ref()
+    }
+
+    /// The function whose symbol, in the file or its debug file, says that it covers an address.
+    fn function_holding(&self, address: u64) -> Option<&'a Function> {
+        let holding = |binary: &'a Binary| {
+            let function = binary.function_holding(Address(address))?;
+            (function.size != 0).then_some(function)
+        };
+        holding(self.named).or_else(|| holding(self.binary))
+    }
+
+    /// The piece of code that covers an address: a function as its symbol has it, else what the
+    /// file's description of its frames has as one, Go's or `.eh_frame`.
+    pub(crate) fn piece(&self, address: u64) -> Option<Range<u64>> {
+        match self.function_holding(address) {
+            Some(function) => Some(function.address.0..function.end()),
+            None => self
+                .binary
+                .go_function(Address(address))
+                .or_else(|| self.frames()?.covering(address)),
+        }
+    }
+
+    /// The code of a piece.
+    pub(crate) fn code(&self, piece: &Range<u64>) -> Vec<u8> {
+        self.binary
+            .code(piece.start, piece.end.saturating_sub(piece.start))
     }
 
     /// The parts of the function that lie elsewhere.
@@ -115,7 +146,7 @@ impl<'a> Searched<'a> {
         let all = self.cold.get_or_init(|| {
             let mut all: HashMap<&str, Vec<&Function>> = HashMap::new();
             for part in self.named.functions() {
-                if let Some(name) = part.name.strip_suffix(".cold") {
+                if let Some(name) = whole_of(&part.name) {
                     all.entry(name).or_default().push(part);
                 }
             }
@@ -217,15 +248,12 @@ impl<'a> Searched<'a> {
 
     /// Where the breakpoint of a probe of a function's beginning goes.
     pub(crate) fn breakpoint(&self, spot: &Spot, compiled: &Compiled) -> FileOffset {
-        let Place::Function(function) = self.binary.code_at(spot.offset) else {
-            return spot.offset;
-        };
         let placement = self.with_code(spot, |whole| {
             nsprobe_placement::place(whole, needs(compiled))
         });
         let placement = placement.ok().flatten();
         let further = placement.map_or(0, |placement| placement.offset as u64);
-        let is_alone = further == 0 || self.is_one_function(function, further);
+        let is_alone = further == 0 || self.is_one_function(spot, further);
         match is_alone {
             true => FileOffset(spot.offset.0.saturating_add(further)),
             false => spot.offset,
@@ -238,21 +266,25 @@ impl<'a> Searched<'a> {
         spot: &Spot,
         look: impl FnOnce(&nsprobe_placement::Function<'_>) -> R,
     ) -> Result<R, String> {
-        let Place::Function(function) = self.binary.code_at(spot.offset) else {
-            return Err("nobody knows where its code ends".to_owned());
-        };
-        let cold: Vec<(u64, Vec<u8>)> = self
-            .cold_parts(&function.name)
-            .iter()
-            .map(|cold| (cold.address.0, self.binary.code_of(cold)))
+        let piece = self.piece(spot.address.0).ok_or(
+            "neither its symbol, nor its debug file, nor .eh_frame tells where its code ends",
+        )?;
+        let name = self.function_holding(spot.address.0);
+        let cold = name.map_or(&[][..], |function| self.cold_parts(&function.name));
+        let cold = cold.iter().map(|cold| cold.address.0..cold.end());
+        // What describes frames may have several functions as one.
+        let before = Some(piece.start..spot.address.0).filter(|before| !before.is_empty());
+        let parts: Vec<(u64, Vec<u8>)> = cold
+            .chain(before)
+            .map(|part| (part.start, self.code(&part)))
             .collect();
-        let elsewhere: Vec<(u64, &[u8])> = cold
+        let elsewhere: Vec<(u64, &[u8])> = parts
             .iter()
             .map(|(address, bytes)| (*address, bytes.as_slice()))
             .collect();
-        let code = self.binary.code_of(function);
+        let code = self.code(&(spot.address.0..piece.end));
         Ok(look(&nsprobe_placement::Function {
-            address: function.address.0,
+            address: spot.address.0,
             bytes: &code,
             elsewhere: &elsewhere,
         }))
@@ -260,13 +292,10 @@ impl<'a> Searched<'a> {
 
     /// Bytes from a function's beginning to a `ret` of it.
     pub(crate) fn ret(&self, spot: &Spot) -> Option<u64> {
-        let Place::Function(function) = self.binary.code_at(spot.offset) else {
-            return None;
-        };
-        let code = self.binary.code_of(function);
+        let piece = self.piece(spot.address.0)?;
         let whole = nsprobe_placement::Function {
-            address: function.address.0,
-            bytes: &code,
+            address: spot.address.0,
+            bytes: &self.code(&(spot.address.0..piece.end)),
             elsewhere: &[],
         };
         let ret = nsprobe_placement::ret(&whole)?;
@@ -274,9 +303,9 @@ impl<'a> Searched<'a> {
     }
 
     /// Whether no other function begins within the first bytes of this.
-    fn is_one_function(&self, function: &Function, bytes: u64) -> bool {
+    fn is_one_function(&self, spot: &Spot, bytes: u64) -> bool {
         (1..=bytes).all(|into| {
-            let inside = FileOffset(function.file_offset.0.saturating_add(into));
+            let inside = FileOffset(spot.offset.0.saturating_add(into));
             !self.binary.is_function_entry(inside)
         })
     }
@@ -284,16 +313,20 @@ impl<'a> Searched<'a> {
     /// Refuses a place within an instruction: a breakpoint there would change what the
     /// instruction does.
     pub(crate) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
-        let Place::Function(function) = self.binary.code_at(spot.offset) else {
-            return Ok(());
+        let Some(piece) = self.piece(spot.address.0) else {
+            bail!(
+                "{}: neither a symbol, nor a debug file, nor .eh_frame tells where the code \
+                 around it begins, so it may be in the middle of an instruction, where a \
+                 breakpoint breaks the program (--force probes it all the same)",
+                spot.function
+            );
         };
-        let code = self.binary.code_of(function);
         let whole = nsprobe_placement::Function {
-            address: function.address.0,
-            bytes: &code,
+            address: piece.start,
+            bytes: &self.code(&piece),
             elsewhere: &[],
         };
-        let into = spot.address.0.saturating_sub(function.address.0) as usize;
+        let into = spot.address.0.saturating_sub(piece.start) as usize;
         match nsprobe_placement::boundary(&whole, into) {
             Boundary::Instruction => Ok(()),
             Boundary::Inside(start) => bail!(
@@ -302,8 +335,9 @@ impl<'a> Searched<'a> {
                 spot.function
             ),
             Boundary::Unknown => bail!(
-                "{}: the code before it cannot be decoded, so nobody knows whether an instruction \
-                 begins there",
+                "{}: the code before it cannot be decoded, so it may be in the middle of an \
+                 instruction, where a breakpoint breaks the program (--force probes it all the \
+                 same)",
                 spot.function
             ),
         }
@@ -366,6 +400,15 @@ impl<'a> Searched<'a> {
             Err(error) => plain(error.to_string().into()),
         }
     }
+}
+
+/// The function that a symbol names a part of, which the compiler moved elsewhere: `f.cold` by
+/// gcc, `f.cold.1` by clang.
+fn whole_of(part: &str) -> Option<&str> {
+    let (name, number) = part.rsplit_once(".cold")?;
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let fits = number.is_empty() || number.strip_prefix('.').is_some_and(is_number);
+    fits.then_some(name)
 }
 
 /// A symbol may lie about where code is; a breakpoint in data corrupts it.

@@ -3,15 +3,14 @@
 //! are seen.
 
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
-use crate::exits;
 use crate::find::{find, is_unnamed};
 use crate::place::{check, spot_at, Searched, Spot};
 use crate::wish::{Returns, Sink, Wish};
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use nsprobe_plan::debug::DebugInfo;
 use nsprobe_plan::decode::FieldFormat;
 use nsprobe_plan::syntax::Place;
-use nsprobe_plan::{Code, Compiled, Request, SpecError, Time};
+use nsprobe_plan::{Code, Compiled, Request, SpecError};
 use nsprobe_symbolize::{counted, Binary, DebugSet};
 use std::collections::HashMap;
 use std::path::Path;
@@ -108,7 +107,8 @@ impl Planner<'_> {
         let mut copies = Vec::new();
         for spot in spots {
             // Where a static probe is, the assembler has put an instruction.
-            if !spot.at_function && !matches!(wish.spec.place, Place::Usdt { .. }) {
+            let is_put = spot.at_function || matches!(wish.spec.place, Place::Usdt { .. });
+            if !is_put && !wish.force {
                 self.place.check_boundary(&spot)?;
             }
             let function = spot.function.clone();
@@ -123,13 +123,10 @@ impl Planner<'_> {
         self.without_copies(copies)?;
         if let Some((function, why)) = left_out.first() {
             if !several || self.found.probes.is_empty() {
-                bail!(
-                    "{function} in {path} cannot be probed at its exits: {why} (a return probe, \
-                     by --return uretprobe, is no danger where nothing unwinds through it)"
-                );
+                bail!("the returns of {function} in {path} cannot be seen: {why}");
             }
             self.found.notes.push(format!(
-                "{} of {path} without a probe, as exits cannot be probed, such as {function}: \
+                "{} of {path} without a probe, as their returns cannot be seen, such as {function}: \
                  {why}",
                 counted(left_out.len(), "function"),
             ));
@@ -243,7 +240,7 @@ impl Planner<'_> {
             true => place.breakpoint(&spot, &compiled),
             false => spot.offset,
         };
-        let exits = match self.ends(&spot, &compiled)? {
+        let exits = match self.exits(&spot, &compiled)? {
             Ok(exits) => exits,
             Err(why) => return Ok(Err(why)),
         };
@@ -262,53 +259,50 @@ impl Planner<'_> {
         }))
     }
 
-    /// How the returns of the function at a spot are seen: by its exits, or by a return
-    /// probe; or why it can be by neither.
-    fn ends(
+    /// The exits of the function at a spot, when its returns are seen there; or why they cannot
+    /// be.
+    fn exits(
         &mut self,
         spot: &Spot,
         compiled: &Compiled,
     ) -> anyhow::Result<Result<Option<ExitProbes>, String>> {
         let (wish, place) = (self.wish, self.place);
-        let runtime = place.runtime();
-        let wanted = exits::wanted(wish.returns, runtime);
-        let shown = place.path.display();
-        if !compiled.at_return || !wanted.map_err(|why| anyhow!("{shown}: {why}"))? {
+        if !compiled.at_return {
             return Ok(Ok(None));
         }
-        if !wish.changes.is_empty() {
-            // --max-writes counts for each probe.
-            return Ok(Err(
-                "changes are limited for one probe, and its exits are several".into(),
-            ));
+        if place.binary.is_go() {
+            bail!(
+                "{} is a Go program: its stacks move and its calls go on in other threads, so \
+                 returns, and with them $retval and times, are not seen yet",
+                place.path.display()
+            );
         }
-        let time = match &wish.sink {
-            Sink::Record => Time::Field,
-            Sink::Table { value: None, .. } if wish.at_return => Time::Value,
-            Sink::Table { .. } | Sink::Count => Time::Nothing,
-        };
-        let (places, at, jumps) = match place.exits(spot, compiled, time) {
+        if wish.returns == Returns::Uretprobe {
+            self.note(format!(
+                "return addresses of {} are replaced while calls are under way: an exception, a \
+                 cancelled thread or a switch of stacks there ends or hangs the program",
+                spot.function
+            ));
+            return Ok(Ok(None));
+        }
+        let found = match place.exits(spot) {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
-        if wish.returns == Returns::Auto {
-            self.note(format!(
-                "returns of functions of {shown} are seen at their exits: {}",
-                exits::reason(runtime)
-            ));
-        }
-        if jumps > 0 && !self.found.notes.iter().any(|note| is_jump_note(note)) {
-            self.found.notes.push(format!(
-                "{} {LEAVES_BY_A_JUMP} to another function at {jumps} of {}: there a call ends \
-                 before that function runs",
-                spot.function,
-                counted(places.len(), "exit")
-            ));
-        }
+        let is_timed = match &wish.sink {
+            Sink::Record => true,
+            Sink::Table { .. } | Sink::Count => wish.at_return,
+        };
+        let needs_entry = compiled.ret.as_ref().is_some_and(Code::needs_entry);
+        let is_shared = !found.of_callees.is_empty() || !found.left.is_empty();
+        let left = found.left.into_iter();
         Ok(Ok(Some(ExitProbes {
-            places,
-            begin: at.begin.map(|code| self.share(code)),
-            exit: at.exit.map(|code| self.share(code)),
+            returns: found.returns,
+            of_callees: found.of_callees,
+            left: left
+                .map(|(place, code)| (place, code.map(|code| self.share(code))))
+                .collect(),
+            follows: is_timed || needs_entry || is_shared || compiled.entry.is_some(),
         })))
     }
 
@@ -336,12 +330,4 @@ impl Planner<'_> {
         }
         formats.len().saturating_sub(1) as u32
     }
-}
-
-const LEAVES_BY_A_JUMP: &str = "leaves by a jump";
-
-/// Whether a note tells of functions that end in a jump: one example is enough, also for
-/// several files.
-pub fn is_jump_note(note: &str) -> bool {
-    note.contains(LEAVES_BY_A_JUMP)
 }

@@ -27,6 +27,8 @@ pub struct Wish {
     pub changes: Vec<Assignment>,
     /// How returns are seen.
     pub returns: Returns,
+    /// Places that may harm the program are probed, too.
+    pub force: bool,
 }
 
 /// What becomes of hits, as far as programs know: [`nsprobe_plan::Sink`] of one's own.
@@ -48,12 +50,10 @@ pub enum Sink {
 /// How the returns of functions are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Returns {
-    /// By a return probe, unless that may break the program.
-    Auto,
-    /// By a return probe of the kernel's.
-    Uretprobe,
     /// By probes on the instructions that leave the function.
-    Ret,
+    Exits,
+    /// By a return probe of the kernel's, which replaces the return address.
+    Uretprobe,
 }
 
 impl Sink {

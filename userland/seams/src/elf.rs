@@ -30,7 +30,7 @@ pub(crate) fn elf(bytes: &[u8]) {
     }
     binary.find_functions("*a*");
     binary.nearest("main", 3);
-    let _ = (binary.find_data("data"), binary.usdt(), binary.runtime());
+    let _ = (binary.find_data("data"), binary.usdt(), binary.is_go());
     let _ = (binary.split_units(), binary.check_debug_file(&binary));
     links(&binary);
 }
@@ -137,5 +137,5 @@ pub(crate) fn go(bytes: &[u8]) {
         ask(&binary, FileOffset(TEXT_OFFSET + into));
     }
     binary.find_functions("main.*");
-    let _ = binary.runtime();
+    let _ = binary.is_go();
 }

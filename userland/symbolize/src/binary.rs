@@ -63,6 +63,8 @@ pub struct Segment {
     pub file_bytes: u64,
     /// Whether it is mapped executable.
     pub executable: bool,
+    /// Whether it is mapped writable.
+    pub writable: bool,
 }
 
 impl Segment {
@@ -333,19 +335,37 @@ impl Binary {
     /// The code of a function, as the file has it; empty when its length is not known
     /// or it is not all in one executable segment.
     pub fn code_of(&self, function: &Function) -> Vec<u8> {
-        let Some(segment) = self.segment_of(function.file_offset) else {
-            return Vec::new();
-        };
-        let into = function.file_offset.0 - segment.file_offset.0;
-        let fits = segment.executable && function.size <= segment.file_bytes - into;
-        if !fits || function.size > CODE_BYTES_MAX {
-            return Vec::new();
+        self.code(function.address.0, function.size)
+    }
+
+    /// The code at an address, as the file has it; empty when it is not all in one executable
+    /// segment.
+    pub fn code(&self, address: u64, bytes: u64) -> Vec<u8> {
+        let code = self.constant(address, bytes, |segment| segment.executable);
+        code.unwrap_or_default()
+    }
+
+    /// Data at an address that no process writes to, as the file has it.
+    pub fn read_only(&self, address: u64, bytes: u64) -> Option<Vec<u8>> {
+        self.constant(address, bytes, |segment| !segment.writable)
+    }
+
+    fn constant(
+        &self,
+        address: u64,
+        bytes: u64,
+        fits: impl Fn(&Segment) -> bool,
+    ) -> Option<Vec<u8>> {
+        let offset = self.offset_of(Address(address))?;
+        let segment = self.segment_of(offset).filter(|segment| fits(segment))?;
+        let into = offset.0.checked_sub(segment.file_offset.0)?;
+        let left = segment.file_bytes.checked_sub(into)?;
+        if bytes > left.min(CODE_BYTES_MAX) {
+            return None;
         }
-        let mut code = vec![0; function.size as usize];
-        match self.elf.read_into(function.file_offset.0, &mut code) {
-            Ok(()) => code,
-            Err(_) => Vec::new(),
-        }
+        let mut data = vec![0; usize::try_from(bytes).ok()?];
+        self.elf.read_into(offset.0, &mut data).ok()?;
+        Some(data)
     }
 
     /// What is at the offset.
@@ -387,7 +407,7 @@ impl Binary {
     }
 
     /// The innermost known function that holds the address.
-    pub(crate) fn function_holding(&self, address: Address) -> Option<&Function> {
+    pub fn function_holding(&self, address: Address) -> Option<&Function> {
         self.functions
             .holding(address, |start| self.code_end(start).unwrap_or(start.0))
     }

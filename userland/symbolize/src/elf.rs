@@ -490,6 +490,7 @@ fn parse_segment(header: &[u8]) -> Option<Segment> {
     }
     Some(Segment {
         executable: u32_at(header, 4)? & elf::PF_X.0 != 0,
+        writable: u32_at(header, 4)? & elf::PF_W.0 != 0,
         file_offset: FileOffset(u64_at(header, 8)?),
         address: Address(u64_at(header, 16)?),
         file_bytes: u64_at(header, 32)?,

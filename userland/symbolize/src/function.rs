@@ -50,7 +50,8 @@ impl Function {
         crate::suffix::suffixed(&self.name).is_some_and(|of| of.changes_arguments)
     }
 
-    fn end(&self) -> u64 {
+    /// The address behind its last instruction.
+    pub fn end(&self) -> u64 {
         self.address.0.saturating_add(self.size)
     }
 }

@@ -7,6 +7,18 @@
 //! The crate that makes unwind rows reads the same table.
 
 use crate::elf::{text_at, u32_at, u64_at};
+use crate::Binary;
+
+/// Sections that Go's linker makes.
+const SECTIONS: [&str; 3] = [".gopclntab", ".go.buildinfo", ".note.go.buildid"];
+
+impl Binary {
+    /// Whether Go's linker made the file: stacks move while functions run, and calls go on in
+    /// other threads.
+    pub fn is_go(&self) -> bool {
+        SECTIONS.iter().any(|name| self.elf.section(name).is_some())
+    }
+}
 
 /// Numbers that the table begins with: of Go 1.18, and since Go 1.20.
 const MAGIC_1_18: u32 = 0xffff_fff0;

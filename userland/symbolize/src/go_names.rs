@@ -13,6 +13,7 @@ use crate::resolve::SourceFrame;
 use crate::{Address, FileOffset};
 use object::elf;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Sections of programs that the dynamic linker moves have this in front of their name.
 const SECTION: &str = ".gopclntab";
@@ -78,6 +79,14 @@ impl GoNames {
     /// The frames at the address, the innermost first; none in padding and elsewhere.
     pub(crate) fn frames(&self, elf: &Elf, address: Address, behind: u64) -> Vec<SourceFrame> {
         self.find(elf, address, behind).unwrap_or_default()
+    }
+
+    /// The addresses of the function that holds one.
+    pub(crate) fn extent(&self, address: Address) -> Option<Range<u64>> {
+        let place = u32::try_from(address.0.checked_sub(self.text)?).ok()?;
+        let function = GoTable::of(&self.table)?.holding(place)?;
+        let at = |place: u32| self.text.checked_add(place.into());
+        Some(at(function.begin)?..at(function.end)?)
     }
 
     fn find(&self, elf: &Elf, address: Address, behind: u64) -> Option<Vec<SourceFrame>> {

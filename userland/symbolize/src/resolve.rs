@@ -8,6 +8,7 @@ use crate::function::Functions;
 use crate::go_names::GoNames;
 use crate::{Address, Binary, DebugSet, FileOffset, Function, NamesFrom, Unresolved};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// How an offset came about.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -145,6 +146,11 @@ impl Binary {
             Some(address) if segment.executable => Ok(Query { address, behind }),
             _ => Err(Unresolved::NotExecutable(offset)),
         }
+    }
+
+    /// The addresses of the function of Go's that holds one, padding included, by Go's own table.
+    pub fn go_function(&self, address: Address) -> Option<Range<u64>> {
+        self.go_names()?.extent(address)
     }
 
     fn go_names(&self) -> Option<&GoNames> {

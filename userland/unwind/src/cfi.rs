@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All rows that a file's sections describe, with the addresses they are for.
 
+use crate::frames::{bases, debug_frame, eh_frame};
 use crate::input::Input;
 use crate::rule::{bare, rule_of, Bytes};
 use crate::sframe::{self, Described};
 use crate::{go, Error, LeftOut};
-use gimli::{
-    BaseAddresses, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, UnwindContext,
-    UnwindOffset, UnwindSection,
-};
+use gimli::{BaseAddresses, CieOrFde, UnwindContext, UnwindOffset, UnwindSection};
 use nsprobe_common::unwind::{Base, Rule};
-use nsprobe_symbolize::{Address, UnwindSections};
+use nsprobe_symbolize::Address;
 use std::collections::HashMap;
 
 /// Most rows of a file: libraries of 130 MB have one million.
@@ -40,10 +38,7 @@ pub(crate) struct Ranges {
 /// counts: it is what exceptions go by. `.sframe` tells the least.
 pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     let sections = &input.sections;
-    let bases = BaseAddresses::default()
-        .set_eh_frame(sections.eh_frame.address.0)
-        .set_text(sections.text.0)
-        .set_got(sections.got.0);
+    let bases = bases(sections);
     let mut ranges = Ranges::default();
     ranges.read(&eh_frame(sections), &bases)?;
     ranges.read(&debug_frame(sections), &bases)?;
@@ -56,18 +51,6 @@ pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
         true => Err(Error::Nothing),
         false => Ok(ranges),
     }
-}
-
-fn eh_frame(sections: &UnwindSections) -> EhFrame<Bytes<'_>> {
-    let mut section = EhFrame::from(EndianSlice::new(&sections.eh_frame.data, LittleEndian));
-    section.set_address_size(8);
-    section
-}
-
-fn debug_frame(sections: &UnwindSections) -> DebugFrame<Bytes<'_>> {
-    let mut section = DebugFrame::from(EndianSlice::new(&sections.debug_frame, LittleEndian));
-    section.set_address_size(8);
-    section
 }
 
 impl Ranges {

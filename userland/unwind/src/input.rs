@@ -136,6 +136,8 @@ impl Hash {
             address,
             file_bytes,
             executable,
+            // No row depends on it.
+            writable: _,
         } = segment;
         for number in [file_offset.0, address.0, file_bytes, executable.into()] {
             self.number(number);

@@ -16,12 +16,14 @@
 mod build;
 mod cache;
 mod cfi;
+mod frames;
 mod go;
 mod input;
 mod rule;
 mod sframe;
 
 pub use cache::{Cache, CacheError};
+pub use frames::Frames;
 pub use input::{Digest, Input};
 
 use nsprobe_common::unwind::{Row, Rule, Table};

@@ -3,4 +3,5 @@
 //! longer than compiling it.
 
 mod agree;
+mod frames;
 mod sframe;

@@ -38,7 +38,8 @@ fn wish(text: &str) -> Wish {
         inlined: false,
         exact: false,
         changes: Vec::new(),
-        returns: Returns::Auto,
+        returns: Returns::Exits,
+        force: false,
     }
 }
 
@@ -99,7 +100,6 @@ fn a_child_finds_what_we_would() {
                 ..plain.clone()
             };
             let at_exits = Wish {
-                returns: Returns::Ret,
                 at_return: true,
                 ..plain.clone()
             };
@@ -249,7 +249,7 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
         let asked = Object::open(&worker, file(&path), &path).and_then(|object| {
             let wish = Wish {
                 inlined: true,
-                returns: Returns::Ret,
+                at_return: true,
                 ..wish(text)
             };
             object.probes(&wish, Some(&[]))?.ok();

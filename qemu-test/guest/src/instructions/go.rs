@@ -47,31 +47,6 @@ pub(crate) fn choose(file: &Path, count: usize, dice: &mut Dice) -> BTreeMap<u64
 
 /// The offset in a file of a function.
 pub(crate) fn function(file: &Path, wanted: &str) -> u64 {
-    extent(file, wanted).0
-}
-
-/// The offset in a file of a function, and its length.
-pub(crate) fn extent(file: &Path, wanted: &str) -> (u64, u64) {
-    find(file, wanted, |elf, address, length| {
-        Some((offset(elf, address)?, length))
-    })
-}
-
-/// The offset in a file of the first instruction that each call of a function comes to once:
-/// it is behind the question for more stack.
-pub(crate) fn body(file: &Path, wanted: &str) -> u64 {
-    find(file, wanted, |elf, address, length| {
-        let (first, _) = *places(address, code(elf, address, length)?)?.first()?;
-        offset(elf, first)
-    })
-}
-
-/// What is found at a function's address, by its length.
-fn find<T>(
-    file: &Path,
-    wanted: &str,
-    found: impl Fn(&object::File<'_>, u64, u64) -> Option<T>,
-) -> T {
     let bytes = read(file);
     let elf = object::File::parse(&*bytes).expect("Debian's files are ELF");
     let section = elf.section_by_name(".gopclntab").expect("it is Go's");
@@ -79,7 +54,7 @@ fn find<T>(
     let name = format!("{wanted}\0");
     let mut functions = (0..table.word(8)).map(|number| table.function(number));
     let function = functions.find(|(_, _, one)| one.starts_with(name.as_bytes()));
-    let found = function.and_then(|(address, length, _)| found(&elf, address, length));
+    let found = function.and_then(|(address, _, _)| offset(&elf, address));
     found.unwrap_or_else(|| panic!("{wanted} is not in {}", file.display()))
 }
 

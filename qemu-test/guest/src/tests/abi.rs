@@ -171,12 +171,9 @@ fn unknown_flags_and_reserved_fields_are_refused() {
     );
     let probe = probe_at(prepared.function.offset, 0);
     for wrong in [
-        Probe {
-            reserved: 1,
-            ..probe
-        },
+        Probe { call: 1, ..probe },
         Probe { kind: 0, ..probe },
-        Probe { kind: 4, ..probe },
+        Probe { kind: 7, ..probe },
         Probe {
             kind: u32::MAX,
             ..probe

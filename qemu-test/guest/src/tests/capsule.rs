@@ -139,7 +139,8 @@ fn a_capsule_prints_what_a_trace_prints() {
     let json = start(&["trace", "--json"]);
     let text = start(&["trace"]);
     let record = start(&["record", "-o", &capsule]);
-    assert!(within(SOON, || watcher.info().probes == 6));
+    // Of each an entry, and another one with its exit.
+    assert!(within(SOON, || watcher.info().probes == 9));
     // Fewer than are copied of a file whose rows come late.
     assert_eq!(victim.call(100), 100);
     std::thread::sleep(Duration::from_millis(500));

@@ -184,47 +184,43 @@ fn calls_in_later_containers_are_timed() {
     let root = Root::with("served", PROGRAM);
     let first = Container::over("timed-1", &root.folder, &[PROGRAM]);
     let spec = format!("{PROGRAM}:real_caller");
-    for how in ["uretprobe", "ret"] {
-        let words = [
-            "hist", "--json", "-c", "timed-*", "--follow", "--return", how,
-        ];
-        let mut hist = Running::start(&[&words[..], &["-i", "0.3", &spec]].concat());
-        hist.wait_for("\"row\"", LIMIT);
-        let before = hits_of(&hist).len();
-        let second = Container::over("timed-2", &copy.folder, &[PROGRAM]);
-        // As many probes again in its file, and each is reached, a second long about.
-        let are_reached = || {
-            let hits = hits_of(&hist);
-            hits.len() == 2 * before && hits.iter().all(|hits| *hits > 50)
-        };
-        assert!(within(LIMIT, are_reached), "{:?}", hits_of(&hist));
-        let (objects, errors) = ended(hist);
-        assert!(
-            errors.contains("container timed-2: 1 function is traced"),
-            "{errors}"
-        );
-        // The function of both files is one row; its count is that of both probes.
-        let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
-        assert_eq!(rows.len(), 1, "{how}: {rows:?}");
-        let summary = objects.last().expect("the last line");
-        let probes = summary["probes"].as_array().expect("an array");
-        let hits: Vec<u64> = probes
-            .iter()
-            .filter_map(|probe| probe["hits"].as_u64())
-            .collect();
-        assert!(
-            hits.len() == 2 && hits.iter().all(|hits| *hits > 50),
-            "{summary}"
-        );
-        // Each has at least half as many returns as entries beside these.
-        let counted = rows[0]["count"].as_u64().expect("a number");
-        assert!(
-            counted > hits.iter().max().expect("two") + 20,
-            "{counted}: {summary}"
-        );
-        assert_eq!(summary["balanced"], true, "{summary}");
-        second.remove().expect("nothing holds it");
-    }
+    let words = ["hist", "--json", "-c", "timed-*", "--follow"];
+    let mut hist = Running::start(&[&words[..], &["-i", "0.3", &spec]].concat());
+    hist.wait_for("\"row\"", LIMIT);
+    let before = hits_of(&hist).len();
+    let second = Container::over("timed-2", &copy.folder, &[PROGRAM]);
+    // As many probes again in its file, and each is reached, a second long about.
+    let are_reached = || {
+        let hits = hits_of(&hist);
+        hits.len() == 2 * before && hits.iter().all(|hits| *hits > 50)
+    };
+    assert!(within(LIMIT, are_reached), "{:?}", hits_of(&hist));
+    let (objects, errors) = ended(hist);
+    assert!(
+        errors.contains("container timed-2: 1 function is traced"),
+        "{errors}"
+    );
+    // The function of both files is one row; its count is that of both probes.
+    let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let summary = objects.last().expect("the last line");
+    let probes = summary["probes"].as_array().expect("an array");
+    let hits: Vec<u64> = probes
+        .iter()
+        .filter_map(|probe| probe["hits"].as_u64())
+        .collect();
+    assert!(
+        hits.len() == 2 && hits.iter().all(|hits| *hits > 50),
+        "{summary}"
+    );
+    // Each has at least half as many returns as entries beside these.
+    let counted = rows[0]["count"].as_u64().expect("a number");
+    assert!(
+        counted > hits.iter().max().expect("two") + 20,
+        "{counted}: {summary}"
+    );
+    assert_eq!(summary["balanced"], true, "{summary}");
+    second.remove().expect("nothing holds it");
     drop(first);
 }
 

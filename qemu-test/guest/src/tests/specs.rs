@@ -531,13 +531,13 @@ fn names_and_children_choose_who_counts() {
     assert_eq!(count(&["--children", "--uid", "12345"]), 0);
     // Who did not ask for them is told of it.
     let leaves = crate::victim::path("leaves").display().to_string();
-    let passed = format!("{leaves}:passed");
+    let passed = format!("{leaves}:via_exec");
     for (words, told) in [
         (
             ["sh", "-c", &*format!("{script}; true")],
             "no calls by the command's first process",
         ),
-        ([&*leaves, "exec", "3"], "of other processes filtered"),
+        ([&*leaves, "exec", "150"], "of other processes filtered"),
     ] {
         let spec = if words[0] == "sh" {
             handle("")

@@ -144,7 +144,7 @@ fn a_file_that_was_replaced_is_told() {
     let mut running = Victim::start_command(command.arg("begins_with_push"), own.as_ref());
     fs::rename(&next, &own).expect("it takes the place");
     let pid = running.pid().to_string();
-    let spec = format!("{own}:passed");
+    let spec = format!("{own}:via_deep");
     for who in [&["-p", &pid][..], &[]] {
         let (told, got) = verified(&[who, &[&*spec][..]].concat());
         assert_eq!(got.code, 1, "{got:#?}");

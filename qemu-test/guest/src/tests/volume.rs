@@ -30,8 +30,8 @@ fn lines_come_in_the_order_of_time() {
     let _module = Module::load();
     let _hogs = [(); 2].map(|()| Kept::start("sh", &["-c", "while :; do :; done"]));
     let program = victim::path("leaves").display().to_string();
-    let spec = format!("{program}:passed");
-    let times = (CALLS / 100).to_string();
+    let spec = format!("{program}:via_threads");
+    let times = CALLS.to_string();
     for first in [None, Some(CALLS / 10)] {
         let count = first.unwrap_or(CALLS).to_string();
         let words = ["trace", "--json", "--ring-size", "4M", "-n", &count, &spec];

@@ -3,7 +3,6 @@
 //! containers as of one, and those of strings that are the same as far as they were asked for
 //! as of one: the module takes whole words.
 
-use crate::run::Role;
 use crate::summary::ProbeLabel;
 use libnsprobe::Rows;
 use nsprobe_plan::decode::{FieldFormat, Shape};
@@ -57,7 +56,7 @@ impl ExitRows {
     pub(super) fn add(&mut self, labels: &[ProbeLabel]) {
         let before = self.known.clone();
         self.note(labels);
-        for label in labels.iter().filter(|label| label.role != Role::Begin) {
+        for label in labels.iter().filter(|label| label.role.counts()) {
             if let Some(known) = before.get(&(label.label.clone(), label.offset)) {
                 self.first.insert(label.id.0.into(), *known);
             }
@@ -66,7 +65,7 @@ impl ExitRows {
 
     fn note(&mut self, labels: &[ProbeLabel]) {
         let mut firsts: HashMap<usize, u64> = HashMap::new();
-        for label in labels.iter().filter(|label| label.role != Role::Begin) {
+        for label in labels.iter().filter(|label| label.role.counts()) {
             let id = u64::from(label.id.0);
             let first = *firsts.entry(label.planned).or_insert(id);
             if first != id {

@@ -27,7 +27,7 @@ pub(super) struct RecordArguments {
     output: PathBuf,
     /// Replace FILE if it exists
     #[arg(long)]
-    force: bool,
+    replace: bool,
     /// Look up no names: `nsprobe symbolize` does it later, from the files
     #[arg(long)]
     no_names: bool,
@@ -137,7 +137,7 @@ impl RecordArguments {
         }
         Ok(RecordPlan {
             output: self.output,
-            force: self.force,
+            replace: self.replace,
             names: !self.no_names,
             // A flight recorder's rings are for hits, and who lives at its end is another matter.
             tasks: if trace.setup.overwrite { 0 } else { tasks },

@@ -115,6 +115,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) limits: Limits,
     /// How returns are seen.
     pub(crate) returns: Returns,
+    /// Whether what may harm the program is done.
+    pub(crate) force: bool,
     /// How the processes that parse files of containers are kept in.
     pub(crate) sandbox: Sandbox,
 }
@@ -122,22 +124,21 @@ pub(crate) struct ProbeOptions {
 /// How the returns of functions are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Returns {
-    /// By a return probe, unless that may break the program
+    /// By probes on the instructions that leave the function
     #[default]
     Auto,
-    /// By a return probe of the kernel's: it follows 64 nested calls, and puts an address of its
-    /// own on the stack
-    Uretprobe,
-    /// By probes on the instructions that leave the function
+    /// The same
     Ret,
+    /// By a return probe of the kernel's, which replaces return addresses: programs that unwind or
+    /// switch their stack end or hang (needs --force)
+    Uretprobe,
 }
 
 impl From<Returns> for nsprobe_probes::Returns {
     fn from(returns: Returns) -> nsprobe_probes::Returns {
         match returns {
-            Returns::Auto => nsprobe_probes::Returns::Auto,
+            Returns::Auto | Returns::Ret => nsprobe_probes::Returns::Exits,
             Returns::Uretprobe => nsprobe_probes::Returns::Uretprobe,
-            Returns::Ret => nsprobe_probes::Returns::Ret,
         }
     }
 }
@@ -175,7 +176,7 @@ pub(crate) struct RecordPlan {
     /// The capsule; `-` for standard output.
     pub(crate) output: PathBuf,
     /// Whether it may take the place of another file.
-    pub(crate) force: bool,
+    pub(crate) replace: bool,
     /// Whether names are looked up.
     pub(crate) names: bool,
     /// What is recorded of tasks: `TASKS_*`; zero for nothing.

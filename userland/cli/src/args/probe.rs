@@ -116,6 +116,10 @@ pub(super) struct RunArguments {
         default_value = "auto"
     )]
     returns: Returns,
+    /// Probe also what may harm the program: places that may be inside of an instruction, and
+    /// returns by --return uretprobe
+    #[arg(long)]
+    force: bool,
     /// Start this command, trace it alone, and end with it; a command that still runs at the end is
     /// terminated
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
@@ -208,6 +212,13 @@ impl RunArguments {
         let probes = probes.iter().map(|text| spec(text));
         let who = self.who.plan(self.command);
         let tasks = self.tasks.plan(&who)?;
+        if self.returns == Returns::Uretprobe && !self.force {
+            return Err(raw(
+                "--return uretprobe replaces return addresses: a program that throws, is cancelled \
+                 or switches its stack in a traced call ends or hangs. Without it, returns are \
+                 seen at the function's exits; --force does it all the same",
+            ));
+        }
         Ok(ProbeOptions {
             who,
             tasks,
@@ -225,6 +236,7 @@ impl RunArguments {
             exact: self.exact,
             limits: Limits::default(),
             returns: self.returns,
+            force: self.force,
             sandbox: self.sandbox.plan(),
             triggers: Vec::new(),
         })

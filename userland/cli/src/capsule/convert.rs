@@ -4,7 +4,7 @@
 use crate::json::{found_in, found_of, source_name, source_of};
 use crate::names::{Line, Named, Placed};
 use crate::run::Role;
-use crate::summary::{ProbeLabel, ProbeSummary, Summary};
+use crate::summary::{MissedCalls, ProbeLabel, ProbeSummary, Summary};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::{Counters, ProbeId};
 use nsprobe_capsule::model::{
@@ -21,10 +21,11 @@ use std::time::Duration;
 /// What a frame says that nobody has named.
 const NOT_NAMED: &str = "its name was not recorded; `nsprobe symbolize` finds it in the file";
 
-const ROLES: [(Role, &str); 3] = [
+const ROLES: [(Role, &str); 4] = [
     (Role::Whole, "whole"),
     (Role::Begin, "begin"),
     (Role::Exit, "exit"),
+    (Role::Leave, "leave"),
 ];
 
 /// A probe.
@@ -213,7 +214,9 @@ pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary
     let total = |probe: &ProbeSummary| model::ProbeTotal {
         id: probe.id,
         counters: counters(&probe.counters),
-        unfollowed: probe.unfollowed,
+        unfollowed: probe.missed.unfollowed,
+        left_by_jump: probe.missed.left_by_jump,
+        unreturned: probe.missed.unreturned,
         cpus: probe
             .cpus
             .iter()
@@ -266,7 +269,11 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
             label: text(|label| &label.label),
             offset: label.map_or(FileOffset(0), |label| label.offset),
             counters: counters_of(&total.counters),
-            unfollowed: total.unfollowed,
+            missed: MissedCalls {
+                unfollowed: total.unfollowed,
+                left_by_jump: total.left_by_jump,
+                unreturned: total.unreturned,
+            },
             cpus: cpus.map(|(cpu, all)| (*cpu, counters_of(all))).collect(),
         }
     };

@@ -2,7 +2,7 @@
 //! The last line of a trace, and of a capsule that is printed.
 
 use super::{line, CountersLine};
-use crate::summary::Summary;
+use crate::summary::{MissedCalls, Summary};
 use libnsprobe::Counters;
 use serde::Serialize;
 use std::io::{Result, Write};
@@ -15,6 +15,8 @@ struct SummaryLine<'a> {
     printed: u64,
     #[serde(flatten)]
     total: CountersLine,
+    #[serde(flatten)]
+    missed: MissedCalls,
     balanced: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<StacksLine>,
@@ -54,6 +56,8 @@ struct ProbeLine<'a> {
     file_offset: String,
     #[serde(flatten)]
     counters: CountersLine,
+    #[serde(flatten)]
+    missed: MissedCalls,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cpus: Vec<CpuLine>,
 }
@@ -82,6 +86,7 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
             ended_by: &summary.ended_by,
             printed: summary.printed,
             total: summary.total().into(),
+            missed: summary.missed(),
             balanced: summary.problem().is_none(),
             stacks: summary.has_stacks.then(|| StacksLine::new(summary)),
             probes: summary
@@ -93,6 +98,7 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> Result<()> {
                     function: &probe.function,
                     file_offset: probe.offset.to_string(),
                     counters: probe.counters.into(),
+                    missed: probe.missed,
                     cpus: probe.cpus.iter().map(cpu_line).collect(),
                 })
                 .collect(),

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::names::Line;
-use crate::summary::{ProbeSummary, Summary};
+use crate::summary::{MissedCalls, ProbeSummary, Summary};
 use libnsprobe::common::record::Hit;
 use nsprobe_symbolize::FileOffset;
 use serde_json::Value;
@@ -79,7 +79,6 @@ fn a_hit() -> Value {
         formats: &[],
         values: &[],
         hit: &record,
-        at_exit: false,
         start_ns: 2_000_000_000,
         label: "x:f",
         binary: "/x",
@@ -107,7 +106,7 @@ fn a_summary() -> Value {
             label: "x:f".into(),
             offset: FileOffset(16),
             counters: Counters::default(),
-            unfollowed: 0,
+            missed: MissedCalls::default(),
             cpus: [(3, Counters::default())].into(),
         }],
         late: 0,

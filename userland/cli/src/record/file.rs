@@ -45,7 +45,7 @@ impl Destination {
         }
         match fs::symlink_metadata(path) {
             Ok(found) if found.is_dir() => bail!("{} is a directory", path.display()),
-            Ok(_) if !plan.force => bail!("{}", exists(path)),
+            Ok(_) if !plan.replace => bail!("{}", exists(path)),
             _ => Ok(()),
         }
     }
@@ -64,7 +64,7 @@ impl Destination {
         let mut options = OpenOptions::new();
         // What programs do is for nobody else to read.
         options.write(true).mode(0o600);
-        match plan.force {
+        match plan.replace {
             true => options.create(true),
             false => options.create_new(true),
         };
@@ -121,7 +121,7 @@ fn is_stdout(path: &Path) -> bool {
 
 fn exists(path: &Path) -> String {
     format!(
-        "{} exists: choose another name, or replace it with --force",
+        "{} exists: choose another name, or replace it with --replace",
         path.display()
     )
 }

@@ -2,12 +2,13 @@
 //! From planned probes to those that the kernel attaches.
 
 use super::Wanted;
-use crate::probes::{Planned, PlannedProbe};
+use crate::probes::{Exits, Planned, PlannedProbe};
 use anyhow::Context;
-use libnsprobe::{Error, Probe, ProbeId, ProgramId, Session, Sink, Table, TableKind, TableSpec};
+use libnsprobe::{CallId, Error, Probe, ProbeId, ProgramId, Session, Sink};
 use nsprobe_plan::Code;
 use std::collections::HashMap;
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 
 /// What the hits of the probes go into.
@@ -37,6 +38,16 @@ pub(crate) enum Role {
     Begin,
     /// One of the function's exits.
     Exit,
+    /// A jump by which calls go where their returns are not seen.
+    Leave,
+}
+
+impl Role {
+    /// Whether its hits are those of the user's probe: calls that begin, or go where their
+    /// return is not seen, are none.
+    pub(crate) fn counts(self) -> bool {
+        matches!(self, Role::Whole | Role::Exit)
+    }
 }
 
 /// A probe that is attached.
@@ -48,73 +59,40 @@ pub(crate) struct Attached {
     pub(crate) role: Role,
 }
 
-/// Calls that may be under way between a function's entry and its exits.
-const SPANS_MAX: u32 = 1 << 14;
-
-/// Attaches all that was planned, or nothing. `spans` is where calls are that are under
-/// way, once it is needed.
+/// Attaches all that was planned, or nothing. `calls` is how many functions have been followed
+/// to their exits before.
 pub(super) fn attach(
     session: &mut Session,
     planned: &Planned,
     wanted: &Wanted<'_>,
     sinks: &Sinks,
-    spans: &mut Option<Table>,
+    calls: &mut u32,
 ) -> anyhow::Result<Vec<Attached>> {
-    let mut programs = HashMap::new();
-    let mut requests = Vec::with_capacity(planned.probes.len());
-    let mut roles = Vec::with_capacity(planned.probes.len());
-    let has_spans = |probe: &PlannedProbe| probe.exits.as_ref().is_some_and(|e| e.begin.is_some());
-    if spans.is_none() && planned.probes.iter().any(has_spans) {
-        *spans = Some(session.table(&TableSpec {
-            kind: TableKind::Spans,
-            key_words: nsprobe_plan::SPAN_KEY_WORDS,
-            max_frames: 0,
-            rows: SPANS_MAX,
-        })?);
-    }
+    let mut requests = Requests {
+        session,
+        wanted,
+        programs: HashMap::new(),
+        probes: Vec::with_capacity(planned.probes.len()),
+        roles: Vec::with_capacity(planned.probes.len()),
+    };
     for (index, probe) in planned.probes.iter().enumerate() {
         let file = planned.files.get(probe.file);
         let file = &file.context("a probe has no file")?.file;
-        let Some(exits) = &probe.exits else {
-            let entry = upload(session, &mut programs, probe.entry.as_ref())?;
-            let ret = upload(session, &mut programs, probe.ret.as_ref())?;
-            let mut request = request(probe, file, wanted).with_programs(entry, ret);
-            if probe.is_trigger {
-                request = request.freezing();
+        let sink = sinks.of(index);
+        match &probe.exits {
+            None => requests.whole(index, probe, file, sink)?,
+            Some(exits) => {
+                *calls = calls.checked_add(1).context("too many functions")?;
+                let call = CallId(NonZeroU32::new(*calls).context("too many functions")?);
+                if exits.follows {
+                    requests.begin(index, probe, file, call)?;
+                }
+                requests.exits(index, probe, exits, file, (call, sink))?;
             }
-            roles.push((index, Role::Whole));
-            requests.push(request.with_sink(sinks.of(index)));
-            continue;
-        };
-        let spans = spans.as_ref().filter(|_| exits.begin.is_some());
-        if let Some(spans) = spans {
-            let begin = upload(session, &mut programs, exits.begin.as_ref())?;
-            let request = Probe::entry(file, probe.breakpoint.0)
-                .reported_at(probe.offset.0)
-                .with_programs(begin, None)
-                .ending_spans_of(spans.id());
-            roles.push((index, Role::Begin));
-            requests.push(request.with_sink(Sink::Span(spans.id())));
-        }
-        let program = upload(session, &mut programs, exits.exit.as_ref())?;
-        for place in &exits.places {
-            // The return address is on top of the stack again.
-            let mut request = Probe::entry(file, place.0);
-            if *place > probe.offset {
-                request = request.reported_at(probe.offset.0);
-            }
-            if let Some(spans) = spans {
-                request = request.ending_spans_of(spans.id());
-            }
-            if probe.is_trigger {
-                request = request.freezing();
-            }
-            let request = common(request, wanted).with_programs(program, None);
-            roles.push((index, Role::Exit));
-            requests.push(request.with_sink(sinks.of(index)));
         }
     }
-    let ids = session.attach(&requests).map_err(|error| {
+    let (roles, probes) = (requests.roles, requests.probes);
+    let ids = session.attach(&probes).map_err(|error| {
         let Error::Attach { index, .. } = &error else {
             return error.into();
         };
@@ -126,6 +104,120 @@ pub(super) fn attach(
     })?;
     let attached = |(id, (planned, role))| Attached { id, planned, role };
     Ok(ids.into_iter().zip(roles).map(attached).collect())
+}
+
+/// What the kernel is asked for.
+struct Requests<'f, 'r> {
+    session: &'r mut Session,
+    wanted: &'r Wanted<'r>,
+    /// Those that were uploaded.
+    programs: HashMap<Rc<Code>, ProgramId>,
+    probes: Vec<Probe<'f>>,
+    /// Of each, which planned probe it belongs to, and as what.
+    roles: Vec<(usize, Role)>,
+}
+
+impl<'f> Requests<'f, '_> {
+    /// A probe that is one for the kernel, too.
+    fn whole(
+        &mut self,
+        index: usize,
+        probe: &PlannedProbe,
+        file: &'f File,
+        sink: Sink,
+    ) -> anyhow::Result<()> {
+        let entry = self.upload(probe.entry.as_ref())?;
+        let ret = self.upload(probe.ret.as_ref())?;
+        let mut request = request(probe, file, self.wanted).with_programs(entry, ret);
+        if probe.is_trigger {
+            request = request.freezing();
+        }
+        self.push(index, Role::Whole, request.with_sink(sink));
+        Ok(())
+    }
+
+    /// The entry of a function whose returns are seen at its exits.
+    fn begin(
+        &mut self,
+        index: usize,
+        probe: &PlannedProbe,
+        file: &'f File,
+        call: CallId,
+    ) -> anyhow::Result<()> {
+        let entry = self.upload(probe.entry.as_ref())?;
+        let request = Probe::entry(file, probe.breakpoint.0)
+            .reported_at(probe.offset.0)
+            .begins(call)
+            .with_programs(entry, None)
+            .with_limits(self.wanted.options.limits);
+        let request = self.with_writes(request, probe.entry.as_ref());
+        self.push(index, Role::Begin, request);
+        Ok(())
+    }
+
+    /// The exits of a function.
+    fn exits(
+        &mut self,
+        index: usize,
+        probe: &PlannedProbe,
+        exits: &Exits,
+        file: &'f File,
+        (call, sink): (CallId, Sink),
+    ) -> anyhow::Result<()> {
+        let ret = self.upload(probe.ret.as_ref())?;
+        // An entry that was turned away has no return.
+        let decides = probe.entry.as_ref().is_some_and(|code| code.decides());
+        let own = exits.returns.iter().map(|place| (place, decides));
+        let of_callees = exits.of_callees.iter().map(|place| (place, true));
+        for (place, known_only) in own.chain(of_callees) {
+            // The return address is on top of the stack again.
+            let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
+            let mut request = common(request, self.wanted)
+                .with_sink(sink)
+                .ends(call, known_only)
+                .with_programs(None, ret);
+            if probe.is_trigger {
+                request = request.freezing();
+            }
+            let request = self.with_writes(request, probe.ret.as_ref());
+            self.push(index, Role::Exit, request);
+        }
+        for (place, decides) in &exits.left {
+            let decides = self.upload(decides.as_ref())?;
+            let request = Probe::instruction(file, place.0)
+                .reported_at(probe.offset.0)
+                .leaves(call)
+                .with_programs(decides, None);
+            self.push(index, Role::Leave, request);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, index: usize, role: Role, request: Probe<'f>) {
+        self.probes.push(request);
+        self.roles.push((index, role));
+    }
+
+    /// The request with leave to write, when its program does.
+    fn with_writes<'p>(&self, request: Probe<'p>, code: Option<&Rc<Code>>) -> Probe<'p> {
+        match code {
+            Some(code) if code.changes() => request.with_max_writes(self.wanted.max_writes),
+            _ => request,
+        }
+    }
+
+    /// The id of a program, which is uploaded once.
+    fn upload(&mut self, code: Option<&Rc<Code>>) -> anyhow::Result<Option<ProgramId>> {
+        let Some(code) = code else {
+            return Ok(None);
+        };
+        if let Some(id) = self.programs.get(code) {
+            return Ok(Some(*id));
+        }
+        let id = self.session.program(&code.steps, &code.data)?;
+        self.programs.insert(Rc::clone(code), id);
+        Ok(Some(id))
+    }
 }
 
 /// The request for a probe, but for its programs and its sink.
@@ -161,21 +253,4 @@ fn common<'f>(mut request: Probe<'f>, wanted: &Wanted<'_>) -> Probe<'f> {
         request = request.with_kernel_stack();
     }
     request.with_limits(wanted.options.limits)
-}
-
-/// The id of a program, which is uploaded once.
-fn upload(
-    session: &mut Session,
-    programs: &mut HashMap<Rc<Code>, ProgramId>,
-    code: Option<&Rc<Code>>,
-) -> anyhow::Result<Option<ProgramId>> {
-    let Some(code) = code else {
-        return Ok(None);
-    };
-    if let Some(id) = programs.get(code) {
-        return Ok(Some(*id));
-    }
-    let id = session.program(&code.steps, &code.data)?;
-    programs.insert(Rc::clone(code), id);
-    Ok(Some(id))
 }

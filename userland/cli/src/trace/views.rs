@@ -5,7 +5,6 @@ use crate::fields;
 use crate::jit::Moment;
 use crate::lookup::{whole_stack, Lookup};
 use crate::render::{FrameView, HitView, KernelFrame};
-use crate::run::Role;
 use crate::summary::ProbeLabel;
 use crate::waiting::Ready;
 use nsprobe_plan::decode;
@@ -72,14 +71,6 @@ impl Views {
         let label = self.labels.get(&hit.probe);
         let text = |part: fn(&ProbeLabel) -> &str| label.map_or("?", part);
         let formats = label.map_or(&[][..], |label| &label.fields);
-        let is_exit = label.is_some_and(|label| label.role == Role::Exit);
-        let at_exit = match is_exit {
-            true => {
-                let count = formats.iter().map(|one| one.shape.field_count()).sum();
-                nsprobe_plan::time_field(details.fields, count)
-            }
-            false => None,
-        };
         let mut values = match formats {
             [] => Vec::new(),
             formats => decode::fields(formats, details.fields),
@@ -94,8 +85,7 @@ impl Views {
             label: text(|label| &label.label),
             binary: text(|label| &label.binary),
             function: text(|label| &label.function),
-            elapsed_ns: details.elapsed_ns.or(at_exit),
-            at_exit: is_exit,
+            elapsed_ns: details.elapsed_ns,
             formats,
             values: &values,
             frames: &self.frames,

@@ -18,7 +18,8 @@ fn wish() -> Wish {
         inlined: false,
         exact: false,
         changes: Vec::new(),
-        returns: Returns::Auto,
+        returns: Returns::Exits,
+        force: false,
     }
 }
 
@@ -43,9 +44,10 @@ fn probes() -> Probes {
             entry: Some(0),
             ret: None,
             exits: Some(ExitProbes {
-                places: vec![FileOffset(32)],
-                begin: None,
-                exit: Some(0),
+                returns: vec![FileOffset(32)],
+                of_callees: vec![FileOffset(64)],
+                left: vec![(FileOffset(8), Some(0))],
+                follows: true,
             }),
             format: 0,
             function: "f".to_owned(),
@@ -111,11 +113,11 @@ fn what_no_wish_brings_is_not_sound() {
     assert!(!is_sound(&|probes| probes.probes[0].format = 1));
     assert!(!is_sound(&|probes| {
         let exits = probes.probes[0].exits.as_mut().unwrap();
-        exits.begin = Some(1);
+        exits.left[0].1 = Some(1);
     }));
     assert!(!is_sound(&|probes| {
         let exits = probes.probes[0].exits.as_mut().unwrap();
-        exits.places = vec![FileOffset(0); EXITS_MAX + 1];
+        exits.returns = vec![FileOffset(0); EXITS_MAX];
     }));
     assert!(!is_sound(&|probes| {
         probes.keys = vec![nested(0); FIELDS_MAX + 1];

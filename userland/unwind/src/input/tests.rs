@@ -61,6 +61,7 @@ fn input(functions: u64) -> Input {
             address: Address(0x1000),
             file_bytes: 0x10_0000,
             executable: true,
+            writable: false,
         }],
         code_bytes: 0x80,
     }

@@ -107,6 +107,7 @@ fn answers_beyond_what_a_child_would_say_are_not_sound() {
         address: Address(0),
         file_bytes: u64::MAX,
         executable: true,
+        writable: false,
     };
     let facts = |segments: usize, id: usize| {
         Reply::Opened(Facts {

@@ -144,12 +144,12 @@ fn what_cannot_be_written_is_refused_before_anything_is_probed() {
         let mut command = nsprobe(&["record", "-o", file]);
         output(command.args(more).args([&spec, "--", "/bin/sleep", "100"]))
     };
-    record(&exists, &[]).refused(&[&exists, "exists", "--force"]);
+    record(&exists, &[]).refused(&[&exists, "exists", "--replace"]);
     assert_eq!(fs::read_to_string(&exists).expect("it is there"), "dear");
     record(&folder.path(""), &[]).refused(&["is a directory"]);
-    record(&folder.path(""), &["--force"]).refused(&["is a directory"]);
+    record(&folder.path(""), &["--replace"]).refused(&["is a directory"]);
     record(&folder.path("no/such/file"), &[]).refused(&["cannot open", "no/such/file"]);
-    record(&fifo, &["--force"]).refused(&[&fifo]);
+    record(&fifo, &["--replace"]).refused(&[&fifo]);
     record("/proc/nsprobe", &[]).refused(&["/proc/nsprobe"]);
     // A spec that cannot be attached leaves no file.
     let new = folder.path("new");
@@ -158,9 +158,16 @@ fn what_cannot_be_written_is_refused_before_anything_is_probed() {
     assert!(!Path::new(&new).exists());
     let session = Session::open().info();
     assert_eq!((session.sessions, session.probes), (1, 0));
-    // And --force replaces.
+    // And --replace does.
     let words = [
-        "record", "--force", "-o", &exists, &spec, "--", &program, "3",
+        "record",
+        "--replace",
+        "-o",
+        &exists,
+        &spec,
+        "--",
+        &program,
+        "3",
     ];
     command::run(&words).succeeded();
     assert_eq!(number(&info(&exists).0["hits"]), 3);

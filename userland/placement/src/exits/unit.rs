@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A function with all of its parts.
+
+use super::budget::{take, Budget};
+use super::leaving::{self, Way};
+use super::piece::{goes_on, is_padding, Piece};
+use super::{Code, Condition, Left, Target, Unclear, When};
+use crate::Function;
+use iced_x86::{Code as Opcode, FlowControl, Instruction};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Behind the end of a function the next one begins at such an address.
+const ALIGNMENT: u64 = 16;
+
+/// An instruction that goes to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Branch {
+    pub(super) address: u64,
+    pub(super) target: u64,
+    pub(super) kind: Kind,
+}
+
+/// How it goes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// And comes back.
+    Call,
+    Always,
+    Flags(Condition),
+    /// On a condition that is not one of flags.
+    Odd,
+    /// By a table, and else to other places.
+    ByTable(Target),
+    /// It is the last of its piece.
+    Falls,
+}
+
+/// A function: what was swept of it.
+pub(super) struct Unit<'c> {
+    pub(super) code: &'c dyn Code,
+    pub(super) pieces: Vec<Piece<'c>>,
+    pub(super) branches: Vec<Branch>,
+    /// Computed jumps that may leave it, and how they find their target.
+    pub(super) computed: Vec<(u64, Target)>,
+    pub(super) returns: Vec<u64>,
+    pub(super) left: Vec<Left>,
+    /// Where its first piece begins, and where others come to it.
+    pub(super) start: u64,
+    pub(super) entry: u64,
+    begins_with_endbr64: bool,
+    has_more_endbr64: bool,
+}
+
+impl<'c> Unit<'c> {
+    /// A function whose parts are known.
+    pub(super) fn of(
+        function: &Function<'c>,
+        code: &'c dyn Code,
+        budget: &mut Budget,
+    ) -> Result<Unit<'c>, Unclear> {
+        let mut unit = Unit::new(function.address, function.address, code);
+        let whole = (function.address, function.bytes);
+        for (start, bytes) in std::iter::once(&whole).chain(function.elsewhere) {
+            unit.add(*start, Cow::Borrowed(bytes), budget)?;
+        }
+        unit.complete(budget)?;
+        Ok(unit)
+    }
+
+    /// The function that others come to at an address in a piece of it.
+    pub(super) fn at(
+        (start, bytes): (u64, Cow<'c, [u8]>),
+        entry: u64,
+        code: &'c dyn Code,
+        budget: &mut Budget,
+    ) -> Result<Unit<'c>, Unclear> {
+        let mut unit = Unit::new(start, entry, code);
+        unit.add(start, bytes, budget)?;
+        unit.complete(budget)?;
+        Ok(unit)
+    }
+
+    fn new(start: u64, entry: u64, code: &'c dyn Code) -> Unit<'c> {
+        Unit {
+            code,
+            pieces: Vec::new(),
+            branches: Vec::new(),
+            computed: Vec::new(),
+            returns: Vec::new(),
+            left: Vec::new(),
+            start,
+            entry,
+            begins_with_endbr64: false,
+            has_more_endbr64: false,
+        }
+    }
+
+    /// Sweeps a piece of it.
+    pub(super) fn add(
+        &mut self,
+        start: u64,
+        bytes: Cow<'c, [u8]>,
+        budget: &mut Budget,
+    ) -> Result<(), Unclear> {
+        take(&mut budget.pieces, 1).ok_or(Unclear::TooLong)?;
+        take(&mut budget.bytes, bytes.len()).ok_or(Unclear::TooLong)?;
+        let mut last = None;
+        let piece = Piece::sweep(start, bytes, |instruction| {
+            if !is_padding(instruction) {
+                let is_call = matches!(
+                    instruction.flow_control(),
+                    FlowControl::Call | FlowControl::IndirectCall
+                );
+                let falls = goes_on(instruction) && !is_call;
+                last = falls.then(|| instruction.ip());
+            }
+            self.look(instruction)
+        })?;
+        if let Some(address) = last {
+            self.falls(address, piece.range().end, budget);
+        }
+        self.pieces.push(piece);
+        Ok(())
+    }
+
+    fn look(&mut self, instruction: &Instruction) -> Result<(), Unclear> {
+        let address = instruction.ip();
+        if instruction.code() == Opcode::Endbr64 {
+            let is_first = address == self.start;
+            self.begins_with_endbr64 |= is_first;
+            self.has_more_endbr64 |= !is_first;
+        }
+        match leaving::way(instruction)? {
+            Way::Inside => {}
+            Way::Return => self.returns.push(address),
+            Way::Branch(branch) => self.branches.push(branch),
+            // Whoever calls in its own place has removed its frame before.
+            Way::Computed(_) | Way::Variable if self.has_frame(address) => {}
+            Way::Computed(target) => self.computed.push((address, target)),
+            Way::Variable => self.left.push(Left {
+                address,
+                when: When::Always,
+            }),
+        }
+        Ok(())
+    }
+
+    /// Behind the last instruction of a piece something else follows.
+    fn falls(&mut self, address: u64, end: u64, budget: &mut Budget) {
+        // Code that is never reached has no end.
+        if self.has_frame(address) {
+            return;
+        }
+        let aligned = end.next_multiple_of(ALIGNMENT);
+        let is_code = |at: &u64| budget.piece(self.code, *at).is_some();
+        if let Some(target) = [end, aligned].into_iter().find(is_code) {
+            self.branches.push(Branch {
+                address,
+                target,
+                kind: Kind::Falls,
+            });
+        }
+    }
+
+    /// Whether it is known that something lies on top of the return address.
+    pub(super) fn has_frame(&self, address: u64) -> bool {
+        self.code.is_at_top(address) == Some(false)
+    }
+
+    /// Whether an address is in it.
+    pub(super) fn holds(&self, address: u64) -> bool {
+        self.pieces.iter().any(|piece| piece.holds(address))
+    }
+
+    /// Whether something can go to an address.
+    pub(super) fn is_landing(&self, address: u64) -> bool {
+        self.pieces.iter().any(|piece| piece.is_landing(address))
+    }
+
+    /// The instruction that begins at an address.
+    pub(super) fn at_address(&self, address: u64) -> Option<Instruction> {
+        let piece = self.pieces.iter().find(|piece| piece.begins(address))?;
+        piece.at(address)
+    }
+
+    /// What goes elsewhere, and does not come back.
+    pub(super) fn leaving(&self) -> Vec<Branch> {
+        let leaves = |branch: &&Branch| branch.kind != Kind::Call && !self.holds(branch.target);
+        self.branches.iter().filter(leaves).copied().collect()
+    }
+
+    /// When a branch leaves it; none when that has no name.
+    pub(super) fn when(&self, kind: Kind) -> Option<When> {
+        match kind {
+            Kind::Call | Kind::Odd => None,
+            Kind::Always | Kind::Falls => Some(When::Always),
+            Kind::Flags(condition) => Some(When::Flags(condition)),
+            Kind::ByTable(target) => Some(self.outside(target)),
+        }
+    }
+
+    pub(super) fn outside(&self, target: Target) -> When {
+        let mut inside: Vec<Range<u64>> = self.pieces.iter().map(Piece::range).collect();
+        inside.sort_by_key(|range| range.start);
+        When::Outside { target, inside }
+    }
+
+    /// Whether the instructions of both begin at the same places, as far as they lie in the
+    /// same code or one goes to the other.
+    pub(super) fn agrees(&self, other: &Unit<'_>) -> bool {
+        let lands = |at: u64| !other.holds(at) || other.is_landing(at);
+        let begins = |at: u64| !other.holds(at) || other.at_address(at).is_some();
+        let mut branches = self.branches.iter();
+        branches.all(|branch| lands(branch.target) && begins(branch.address))
+            && self.returns.iter().all(|at| begins(*at))
+            && self.left.iter().all(|left| begins(left.address))
+    }
+
+    /// Whether computed jumps that are tracked leave it: with indirect branch tracking they
+    /// land on an `endbr64`, and it has none but its first. (One with labels as values has
+    /// more.)
+    pub(super) fn is_tracked(&self) -> bool {
+        self.begins_with_endbr64 && !self.has_more_endbr64
+    }
+}
