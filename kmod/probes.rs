@@ -290,12 +290,12 @@ impl Probes {
         let at_return = self.program(request.return_program)?;
         let sink = self.sink(request)?;
         let spans = self.table(request.span)?;
-        let is_quiet = request.flags & PROBE_RETURN_ONLY != 0 || role == Role::Begin;
-        let entry_delivers = ends != Ends::Return && !is_quiet;
-        for (program, delivers) in [
-            (&at_entry, entry_delivers),
-            (&at_return, ends != Ends::Entry || role == Role::End),
-        ] {
+        let entry_delivers = match role {
+            Role::Whole => ends != Ends::Return && request.flags & PROBE_RETURN_ONLY == 0,
+            Role::Begin | Role::End | Role::Leave => false,
+        };
+        let return_delivers = ends != Ends::Entry || role == Role::End;
+        for (program, delivers) in [(&at_entry, entry_delivers), (&at_return, return_delivers)] {
             let summary = program.as_ref().map(|program| program.summary());
             if !fits(summary, &sink, spans.as_deref(), delivers, request) {
                 return Err(Refused(EINVAL, Refusal::Mismatch));

@@ -9,7 +9,7 @@ TRACEFS=/sys/kernel/tracing
 # The rows of the table of costs; each peer has those that it can do (bench/absent.txt says
 # why it has no others). bcc is the last: what it leaves behind when it dies is in the way of
 # all others.
-PEERS='nsprobe nsprobe-exact perf tracefs bpftrace systemtap lttng bcc'
+PEERS='nsprobe nsprobe-exact nsprobe-uretprobe perf tracefs bpftrace systemtap lttng bcc'
 ROWS='count record stack hist predicate filter'
 
 # Prints the shell command of PEER for ROW; nothing when it cannot do that.
@@ -23,6 +23,7 @@ command_of() { # peer row
     nsprobe-predicate) echo "exec nsprobe count '$UNDER:begins_with_* if arg1 == 1'" ;;
     nsprobe-filter) echo "exec nsprobe count -p \$OTHER $all" ;;
     nsprobe-exact-count) echo "exec nsprobe count --exact $all" ;;
+    nsprobe-uretprobe-hist) echo "exec nsprobe hist --return uretprobe --force $all" ;;
     nsprobe-exact-record) echo "exec nsprobe trace --exact $all" ;;
     bpftrace-*) bpftrace_of "$2" ;;
     bcc-count) bcc funccount "$all" ;;

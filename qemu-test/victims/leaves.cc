@@ -279,7 +279,53 @@ asm(".text\n"
     "function via_table\n"
     "	mov %rdi, %rax; and $1, %eax; je 1f; lea table(%rip), %rdx; jmp *(%rdx,%rax,8)\n"
     "1:	lea 1(%rdi), %rax; ret\n"
-    "end via_table\n");
+    "end via_table\n"
+    /* On each condition there is, to where nobody can follow. */
+    ".altmacro\n"
+    ".macro on_flags number condition\n"
+    "	function via_flags_\\number\n"
+    "	cmp $500, %edi; \\condition far; lea 1(%rdi), %rax; ret\n"
+    "	end via_flags_\\number\n"
+    ".endm\n"
+    "function far; jmp *far_callee_at(%rip); end far\n"
+    "on_flags 0 jo; on_flags 1 jno; on_flags 2 jb; on_flags 3 jae\n"
+    "on_flags 4 je; on_flags 5 jne; on_flags 6 jbe; on_flags 7 ja\n"
+    "on_flags 8 js; on_flags 9 jns; on_flags 10 jp; on_flags 11 jnp\n"
+    "on_flags 12 jl; on_flags 13 jge; on_flags 14 jle; on_flags 15 jg\n"
+    ".noaltmacro\n");
+
+static long far_calls;
+
+FUNCTION far_callee(long number)
+{
+	far_calls++;
+	return number + 1;
+}
+
+extern "C" long (*const far_callee_at)(long) = far_callee;
+
+#define ON_FLAGS(number) extern "C" long via_flags_##number(long);
+#define EACH(what) what(0) what(1) what(2) what(3) what(4) what(5) what(6) what(7) what(8) \
+	what(9) what(10) what(11) what(12) what(13) what(14) what(15)
+EACH(ON_FLAGS)
+
+/* All but the last are of either sign, and overflow or not. */
+static Calls flags(long times)
+{
+#define ADDRESS(number) via_flags_##number,
+	static long (*const all[])(long) = { EACH(ADDRESS) };
+	Calls calls = {};
+
+	far_calls = 0;
+	for (auto function : all)
+		for (long i = 0; i < times / 16; i++, calls.began++) {
+			long number = i % 8 == 7 ? 500 : static_cast<unsigned>(i * 0x0fedcba9);
+			check(function(number), number + 1);
+		}
+	calls.left = far_calls;
+	calls.returned = calls.began - calls.left;
+	return calls;
+}
 
 static Calls times_of(long (*function)(long), long times)
 {
@@ -438,7 +484,7 @@ int main(int argc, char **argv)
 		{ "throw", throws }, { "jump", jumps }, { "cancel", cancels },
 		{ "context", in_contexts }, { "switch", switches }, { "fibre", fibres },
 		{ "tail", tails }, { "tail_if", tails_if }, { "tail_twice", tails_twice },
-		{ "table", tables }, { "deep", deep }, { "threads", in_threads },
+		{ "table", tables }, { "flags", flags }, { "deep", deep }, { "threads", in_threads },
 		{ "clone", clones }, { "exec", execs }, { "exit", exits }, { "vfork", vforks },
 	};
 	int done = 0;

@@ -236,14 +236,26 @@ impl Planner<'_> {
         for note in &compiled.notes {
             self.note(format!("{}: {note}", spot.function));
         }
-        let breakpoint = match spot.at_function && !wish.exact && wish.changes.is_empty() {
-            true => place.breakpoint(&spot, &compiled),
-            false => spot.offset,
-        };
         let exits = match self.exits(&spot, &compiled)? {
             Ok(exits) => exits,
             Err(why) => return Ok(Err(why)),
         };
+        let breakpoint = match spot.at_function && !wish.exact && wish.changes.is_empty() {
+            true => place.breakpoint(&spot, &compiled),
+            false => spot.offset,
+        };
+        // At one instruction it is not known whether a call begins or ends first.
+        let is_exit = |at| {
+            exits
+                .iter()
+                .flat_map(ExitProbes::places)
+                .any(|exit| exit == at)
+        };
+        let breakpoint = Some(breakpoint).filter(|at| !is_exit(*at));
+        let breakpoint = breakpoint.unwrap_or(spot.offset);
+        if exits.as_ref().is_some_and(|exits| exits.follows) && is_exit(breakpoint) {
+            return Ok(Err("it is left by its very first instruction".to_owned()));
+        }
         self.found.keys = compiled.keys;
         Ok(Ok(Probe {
             offset: spot.offset,

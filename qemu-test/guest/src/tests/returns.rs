@@ -24,6 +24,15 @@ fn told(text: &str) -> BTreeMap<String, Calls> {
     text.lines().filter_map(numbers).collect()
 }
 
+/// The way that a function of `leaves` is left by.
+fn way_of(function: &str) -> &str {
+    let way = function.strip_prefix("via_").expect("one of those");
+    match way.starts_with("flags_") {
+        true => "flags",
+        false => way,
+    }
+}
+
 fn objects(got: &Output) -> Vec<Value> {
     let lines = got.lines().filter(|line| line.starts_with('{'));
     lines
@@ -48,7 +57,7 @@ fn every_way_out_of_a_function_is_seen() {
     let path = victim::path("leaves").display().to_string();
     let command = [&*path, "all", "1000"];
     let wanted = untraced(&command);
-    assert_eq!(wanted.len(), 16);
+    assert_eq!(wanted.len(), 17);
     let spec = format!("{path}:via_*(n=arg1, $retval)");
     let words = [
         "trace",
@@ -65,7 +74,7 @@ fn every_way_out_of_a_function_is_seen() {
     let mut seen: BTreeMap<String, Calls> = BTreeMap::new();
     for hit in objects.iter().filter(|line| line["type"] == "hit") {
         let function = hit["function"].as_str().expect("a name");
-        let way = function.strip_prefix("via_").expect("one of those");
+        let way = way_of(function);
         let fields = &hit["fields"];
         let [n, retval] = ["n", "$retval"].map(|name| fields[name].as_u64());
         assert!(n.is_some() && retval == n.map(|n| n + 1), "{hit}");
@@ -77,9 +86,9 @@ fn every_way_out_of_a_function_is_seen() {
     assert_eq!(summary["lost_full"], 0, "{summary}");
     for probe in summary["probes"].as_array().expect("an array") {
         let function = probe["function"].as_str().expect("a name");
-        let way = function.strip_prefix("via_").expect("one of those");
+        let way = way_of(function);
         let left = probe["left_by_jump"].as_u64().expect("a number");
-        seen.entry(way.to_owned()).or_default()[2] = left;
+        seen.entry(way.to_owned()).or_default()[2] += left;
     }
     for (way, [_, returned, left]) in &wanted {
         let [_, seen_to_return, seen_to_leave] = seen.get(way).copied().unwrap_or_default();
@@ -121,4 +130,65 @@ fn what_would_harm_a_program_is_refused() {
         "in the middle of an instruction",
     );
     refused(&["count"], &spec(libc, "0x40"), "not in code");
+}
+
+test! { core, exits_are_one_function_to_the_user, module }
+/// Keys, conditions that the entry decides, several values of the entry, and times, of a function
+/// with several exits that calls itself.
+fn exits_are_one_function_to_the_user() {
+    let _module = Module::load();
+    let path = victim::path("leaves").display().to_string();
+    let spec = format!("{path}:via_deep if arg1 % 100 > 49 && $retval % 4 < 2");
+    let by = "func,odd=$retval & 1,low=entry(arg1) % 2";
+    let words = [
+        "hist", "--json", "--by", by, &spec, "--", &path, "deep", "1000",
+    ];
+    let got = command::run(&words).succeeded();
+    let objects = objects(&got);
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let row = |row: &Value| {
+        let key = &row["key"];
+        [&key["odd"], &key["low"], &row["count"]].map(number)
+    };
+    let rows = objects.iter().filter(|line| line["of"] == "total");
+    let mut rows: Vec<[u64; 3]> = rows.map(row).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [[0, 1, 130], [1, 0, 120]]);
+    let summary = objects.last().expect("the last line");
+    assert_eq!(summary["balanced"], true, "{summary}");
+    assert_eq!(summary["hits"], 1000, "{summary}");
+    assert_eq!(summary["rejected"], 750, "{summary}");
+    assert_eq!(
+        summary["probes"].as_array().map(Vec::len),
+        Some(1),
+        "{summary}"
+    );
+}
+
+test! { core, a_panic_passes_a_traced_function, module }
+fn a_panic_passes_a_traced_function() {
+    let _module = Module::load();
+    let path = victim::path("panics").display().to_string();
+    let spec = format!("{path}:*::passed");
+    let got = command::run(&[
+        "count",
+        "--json",
+        &format!("{spec}%return"),
+        "--",
+        &path,
+        "panic",
+        "50",
+    ]);
+    let got = got.succeeded();
+    let said = |name: &str| {
+        let number = got.lines().find_map(|line| line.strip_prefix(name));
+        number.and_then(|number| number.parse().ok())
+    };
+    assert_eq!((said("called "), said("returned ")), (Some(100), Some(50)));
+    let summary = objects(&got).pop().expect("the last line");
+    assert_eq!(
+        summary["aggregated"].as_u64(),
+        said("returned "),
+        "{summary}"
+    );
 }
