@@ -528,9 +528,12 @@ struct nsprobe_pid_namespace {
 /*
  * nsprobe_probe.kind: a function begins whose ends are seen at its exits, with
  * its return address left alone. The entry program runs (and keeps values). A
- * hit that begins a call is counted as aggregated, and as turned_away when
- * there are too many under way (NSPROBE_CALLS_MAX). A call is known by its
- * address space, by where its return address is, and by nsprobe_probe.call.
+ * hit that begins a call is counted as aggregated. Of more than
+ * NSPROBE_CALLS_MAX calls under way the oldest are forgotten. A call is known
+ * by its address space, by where its return address is, and by
+ * nsprobe_probe.call. Not at an instruction with a NSPROBE_PROBE_END or
+ * NSPROBE_PROBE_LEAVE of the same call: which of them is hit first is not
+ * known.
  */
 #define NSPROBE_PROBE_BEGIN 4
 

@@ -154,7 +154,8 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
         || request.flags & PROBE_KNOWN_CALLS != 0 && role != Role::End
         || (request.call == 0) != (role == Role::Whole)
-        || goes_nowhere && (request.sink != SINK_COUNT || request.flags & PROBE_STACK != 0)
+        || goes_nowhere
+            && (request.sink != SINK_COUNT || request.flags & (PROBE_STACK | PROBE_FREEZES) != 0)
         || request.flags & of_stacks != 0 && request.flags & PROBE_STACK == 0
         || request.flags & of_records != 0 && !is_recorded
         || request.flags & finished_later != 0 && !is_recorded && request.sink != SINK_TABLE
@@ -219,6 +220,9 @@ pub(crate) fn check_writes(
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }
     let is_at_entry = request.flags & PROBE_AT_ENTRY != 0;
+    if request.kind == PROBE_LEAVE {
+        return Err(Refused(EINVAL, Refusal::Mismatch));
+    }
     if at_return.returns || entry.returns && !is_at_entry {
         return Err(Refused(EINVAL, Refusal::NotAtEntry));
     }

@@ -56,6 +56,7 @@ counters! {
     too_deep,
     frozen,
     eligible,
+    passed,
     hits,
 }
 
@@ -148,6 +149,11 @@ impl Here<'_> {
     /// Counts a hit that may be delivered; says how many there were with it.
     pub(crate) fn eligible(&self) -> u64 {
         self.on.eligible.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// Counts what is no hit, as it ends no call; says how often that was.
+    pub(crate) fn passed(&self) -> u64 {
+        self.on.passed.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
     /// Of a call: the kernel does not follow it to its return.

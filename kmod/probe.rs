@@ -27,7 +27,7 @@ use crate::{
         vma::FileKey, //
     },
     table::{Key, Table},
-    under_way::Frame,
+    under_way::{Frame, UnderWay},
     write::Writer,
 };
 use core::sync::atomic::AtomicU32;
@@ -92,11 +92,13 @@ pub(crate) struct Probe {
     /// The table whose spans the programs end.
     pub(crate) spans: Option<Arc<Table>>,
     /// Writes that its programs may still make.
-    pub(crate) writes_left: Arc<AtomicU32>,
+    pub(crate) writes_left: Option<Arc<AtomicU32>>,
     pub(crate) limits: Option<Arc<Limits>>,
     /// Hits a second that turn it off, or zero.
     pub(crate) runaway: u32,
     pub(crate) counters: Arc<Counters>,
+    /// Those by which one in so many is chosen: of several probes of a call the first one's.
+    pub(crate) eligible: Arc<Counters>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -112,6 +114,10 @@ impl Hook for Probe {
         let filter = shared.filter.in_handler(regs);
         let admits = shared.opener.admits_at_once(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
+            if self.role != Role::Whole {
+                let admits = admits.unwrap_or_else(|| shared.opener.admits(filter, &current));
+                return self.hit_of_call(regs, &current, here, call, admits);
+            }
             return self.hit_with_care(regs, &current, here, call);
         };
         let sequence = here.begin();
@@ -211,60 +217,90 @@ impl Probe {
         }
     }
 
-    /// A hit of a probe at which calls begin.
-    fn hit_at_begin(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
-        here.begin();
-        // The exits share its limits, and count.
-        if self.is_off(&here, 0) {
+    /// A hit of a probe at which calls begin or end.
+    #[inline(never)]
+    fn hit_of_call(
+        &self,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        top: &mut u64,
+        admits: bool,
+    ) -> Verdict {
+        let Some(calls) = self.shared.under_way.as_ref() else {
+            return Verdict::Keep;
+        };
+        match (self.role, admits) {
+            (Role::Begin, _) => self.at_begin(calls, regs, current, here, admits),
+            (Role::Leave, true) => self.at_jump(calls, regs, current, here),
+            (_, true) => self.at_exit(calls, regs, current, here, top),
+            (_, false) => {
+                if self.flags & PROBE_KNOWN_CALLS == 0 && self.role == Role::End {
+                    here.begin();
+                    here.end(End::Filtered);
+                }
+                Verdict::Remove
+            }
+        }
+    }
+
+    /// The entry of a function.
+    #[inline(always)]
+    fn at_begin(
+        &self,
+        calls: &UnderWay,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        admits: bool,
+    ) -> Verdict {
+        let sequence = here.begin();
+        if self.is_off(&here, sequence) {
             here.end(End::Off);
             return Verdict::Remove;
         }
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, current) {
-            here.end(End::Filtered);
-            return Verdict::Remove;
+        let rejects = |program: &Arc<Program>| program.rejects(regs, 0);
+        if !admits || self.at_entry.as_ref().is_some_and(rejects) {
+            // What an abandoned call has left in its place is not to be taken for it.
+            calls.end(&Frame::of(regs, current, self.call));
+            here.end(match admits {
+                true => End::Rejected,
+                false => End::Filtered,
+            });
+            return match admits {
+                true => Verdict::Keep,
+                false => Verdict::Remove,
+            };
         }
         let event = self.event(regs, current, here, 0, regs.ip(), None);
         match &self.at_entry {
-            Some(program) if program.rejects(regs, 0) => {
-                self.forget_call(&event);
-                here.end(End::Rejected);
-                Verdict::Keep
-            }
             Some(program) => self.run(program, &event, &mut 0),
             None => self.begin(&event, Values::default()),
         }
     }
 
-    /// A hit of a probe at which calls end.
-    fn hit_at_end(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, current) {
-            if self.role == Role::End && self.flags & PROBE_KNOWN_CALLS == 0 {
-                here.begin();
-                here.end(End::Filtered);
-            }
-            return Verdict::Remove;
-        }
-        match self.role {
-            Role::Leave => self.at_jump(regs, current, here),
-            _ => self.at_exit(regs, current, here),
-        }
-    }
-
     /// An exit of a function whose task is traced.
-    fn at_exit(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
-        let Some(calls) = self.shared.under_way.as_ref() else {
-            return Verdict::Keep;
-        };
-        let ended = calls.end(&Frame::of(regs, current, self.call));
+    fn at_exit(
+        &self,
+        calls: &UnderWay,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        top: &mut u64,
+    ) -> Verdict {
+        let frame = Frame::of(regs, current, self.call);
+        *top = frame.top;
+        let ended = calls.end(&frame);
         if ended.is_none() && self.flags & PROBE_KNOWN_CALLS != 0 {
-            return Verdict::Keep;
+            return self.passed(&here);
         }
         let sequence = here.begin();
-        if self.is_off(&here, sequence) {
+        // A call that was seen to begin was looked at there.
+        let is_off = match ended {
+            Some(_) => self.is_off(&here, 0),
+            None => self.is_off(&here, sequence),
+        };
+        if is_off {
             here.end(End::Off);
             return Verdict::Remove;
         }
@@ -275,10 +311,13 @@ impl Probe {
     /// A jump whose task is traced, to where returns are not seen, or not. Out of line, so that
     /// others do not pay for its fields.
     #[inline(never)]
-    fn at_jump(&self, regs: &Regs<'_>, current: &Current, here: Here<'_>) -> Verdict {
-        let Some(calls) = self.shared.under_way.as_ref() else {
-            return Verdict::Keep;
-        };
+    fn at_jump(
+        &self,
+        calls: &UnderWay,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+    ) -> Verdict {
         let leaves = self.at_entry.as_ref().is_none_or(|program| {
             let event = self.event(regs, current, here, 0, regs.ip(), None);
             !program.rejects(regs, 0)
@@ -289,8 +328,17 @@ impl Probe {
         if leaves && calls.end(&Frame::of(regs, current, self.call)).is_some() {
             here.begin();
             here.end(End::Aggregated);
+            return Verdict::Keep;
         }
-        Verdict::Keep
+        self.passed(&here)
+    }
+
+    /// Others than the function's calls come to an instruction: that is no hit, but it costs.
+    fn passed(&self, here: &Here<'_>) -> Verdict {
+        match self.is_off(here, here.passed()) {
+            true => Verdict::Remove,
+            false => Verdict::Keep,
+        }
     }
 
     /// A call begins that is followed to an exit, with what its entry kept.
@@ -301,7 +349,7 @@ impl Probe {
         };
         let frame = Frame::of(event.regs, event.current, self.call);
         let calls = self.shared.under_way.as_ref();
-        let begins = calls.is_some_and(|calls| calls.begin(&frame, event.ids().tid, &call));
+        let begins = calls.is_some_and(|calls| calls.begin(&frame, &call));
         event.here.end(match begins {
             true => End::Aggregated,
             false => End::TurnedAway,
@@ -311,9 +359,9 @@ impl Probe {
 
     /// A call begins that is turned away: what an abandoned one has left in its place must not
     /// be taken for it at its exit.
-    fn forget_call(&self, event: &Event<'_>) {
+    fn forget_call(&self, regs: &Regs<'_>, current: &Current) {
         if let Some(calls) = self.shared.under_way.as_ref() {
-            calls.end(&Frame::of(event.regs, event.current, self.call));
+            calls.end(&Frame::of(regs, current, self.call));
         }
     }
 
@@ -328,11 +376,6 @@ impl Probe {
         here: Here<'_>,
         call: &mut u64,
     ) -> Verdict {
-        match self.role {
-            Role::Whole => {}
-            Role::Begin => return self.hit_at_begin(regs, current, here),
-            Role::End | Role::Leave => return self.hit_at_end(regs, current, here),
-        }
         let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
         let sequence = match is_quiet {
             true => 0,
@@ -427,7 +470,11 @@ impl Probe {
         if began {
             return None;
         }
-        match limits.leaves_out(event.here.eligible(), event.now_ns)? {
+        let number = match self.eligible.here(event.here.cpu) {
+            Some(here) => here.eligible(),
+            None => 1,
+        };
+        match limits.leaves_out(number, event.now_ns)? {
             LeftOut::Skipped => Some(End::Skipped),
             LeftOut::Limited => Some(End::Limited),
         }
@@ -509,7 +556,7 @@ impl Probe {
                 event.here.undecided();
             }
             if self.role == Role::Begin {
-                self.forget_call(event);
+                self.forget_call(event.regs, event.current);
             }
             match is_quiet {
                 true => self.turn_away(&event.here, End::Rejected),
@@ -535,7 +582,7 @@ impl Probe {
     #[inline(always)]
     fn popped(&self) -> u64 {
         match self.role {
-            Role::End => 8,
+            Role::End => self.returns.unwrap_or(8),
             _ => 0,
         }
     }
@@ -560,7 +607,7 @@ impl Probe {
                 shared: &self.shared,
                 regs: event.regs,
                 current: event.current,
-                left: &self.writes_left,
+                left: self.writes_left.as_deref(),
                 probe: self.id,
                 sequence: event.sequence,
                 cpu: event.here.cpu,

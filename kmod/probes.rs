@@ -122,29 +122,40 @@ impl LastFile {
     }
 }
 
-/// What the probe before was allowed: those of one function's calls share it.
+/// What the probes of one function's calls share, which follow each other in a request.
 #[derive(Default)]
 struct Allowed {
     call: u32,
     writes: Option<Arc<AtomicU32>>,
     limits: Option<Arc<Limits>>,
+    /// Of the first of them, by which one in so many is chosen.
+    counters: Option<Arc<Counters>>,
 }
 
 impl Allowed {
+    /// Makes what a probe is the first to ask for.
     fn set(&mut self, request: &ProbeRequest) -> Result<(), Refused> {
         let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
-        let is_same = request.call != 0 && request.call == self.call;
-        if !is_same || self.writes.is_none() {
-            self.writes = Some(Arc::new(AtomicU32::new(request.max_writes), GFP_REQUEST)?);
-        }
-        if !is_same || self.limits.is_none() {
-            self.limits = match limits {
-                Some(limits) => Some(Arc::new(limits, GFP_REQUEST)?),
-                None => None,
+        if request.call == 0 || request.call != self.call {
+            *self = Allowed {
+                call: request.call,
+                ..Allowed::default()
             };
         }
-        self.call = request.call;
+        if self.writes.is_none() && request.max_writes != 0 {
+            self.writes = Some(Arc::new(AtomicU32::new(request.max_writes), GFP_REQUEST)?);
+        }
+        if let (None, Some(limits)) = (&self.limits, limits) {
+            self.limits = Some(Arc::new(limits, GFP_REQUEST)?);
+        }
         Ok(())
+    }
+
+    /// The counters of a probe, and those by which one in so many is chosen.
+    fn counters(&mut self) -> Result<(Arc<Counters>, Arc<Counters>), Refused> {
+        let own = Arc::new(Counters::new()?, GFP_REQUEST)?;
+        let first = self.counters.get_or_insert_with(|| own.clone()).clone();
+        Ok((own, first))
     }
 }
 
@@ -261,7 +272,9 @@ impl Probes {
             return Err(Refused(ENOSPC, Refusal::TooMany));
         }
         let (mut probe, place) = self.probe(shared, request, id, kind, inode, allowed)?;
-        if probe.role == Role::End {
+        // Where a function may begin, a return probe of somebody else's would be in the way: one
+        // that has just left may still write to where the return address was.
+        if probe.role == Role::End && probe.ahead != 0 {
             probe.returns = returns;
         }
         let known = Known {
@@ -313,6 +326,7 @@ impl Probes {
         prepare_stacks(shared, request.flags)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();
+        let (counters, eligible) = allowed.counters()?;
         let report = match request.report_offset {
             0 => request.offset,
             offset => offset,
@@ -343,13 +357,11 @@ impl Probes {
             at_return,
             sink,
             spans,
-            writes_left: allowed
-                .writes
-                .clone()
-                .ok_or(Refused(ENOMEM, Refusal::NoMemory))?,
+            writes_left: allowed.writes.clone(),
             limits,
             runaway: request.runaway,
-            counters: Arc::new(Counters::new()?, GFP_REQUEST)?,
+            counters,
+            eligible,
             shared: shared.clone(),
         };
         let place = Place {

@@ -53,9 +53,8 @@ bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup);
 void nsprobe_tracepoints_sync(void);
 bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence);
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence);
-bool nsprobe_has_shadow_stack(void);
-u64 nsprobe_mm_number(struct mm_struct *mm);
-bool nsprobe_mm_is_probed(struct mm_struct *mm);
+bool nsprobe_read_word_nofault(u64 *word, const u64 __user *from);
+bool nsprobe_returns_plainly(struct pt_regs *regs);
 typedef void nsprobe_space_ended(void *data, struct mm_struct *mm);
 void nsprobe_space_ended_fits(nsprobe_space_ended *probe);
 void nsprobe_pagefault_disable(void);
@@ -113,17 +112,15 @@ bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup) { r
 void nsprobe_tracepoints_sync(void) { tracepoint_synchronize_unregister(); }
 bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence) { *context = mm->context.ctx_id; return mmap_lock_speculate_try_begin(mm, sequence); }
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence) { return mmap_lock_speculate_retry(mm, sequence); }
-#ifdef CONFIG_X86_USER_SHADOW_STACK
-bool nsprobe_has_shadow_stack(void) { return current->thread.features & ARCH_SHSTK_SHSTK; }
-#else
-bool nsprobe_has_shadow_stack(void) { return false; }
+#ifndef CONFIG_X86_USER_SHADOW_STACK
+#error "is there another shadow stack?"
 #endif
-u64 nsprobe_mm_number(struct mm_struct *mm) { return mm->context.ctx_id; }
-bool nsprobe_mm_is_probed(struct mm_struct *mm) { return mm_flags_test(MMF_HAS_UPROBES, mm); }
+bool nsprobe_returns_plainly(struct pt_regs *regs) { return user_64bit_mode(regs) && !(regs->flags & X86_EFLAGS_TF) && !(current->thread.features & ARCH_SHSTK_SHSTK); }
 void nsprobe_space_ended_fits(nsprobe_space_ended *probe) { check_trace_callback_type_exit_mmap(probe); }
 void nsprobe_pagefault_disable(void) { pagefault_disable(); }
 void nsprobe_pagefault_enable(void) { pagefault_enable(); }
 bool nsprobe_read_word(u64 *word, const u64 __user *from) { if (!user_access_begin(from, sizeof(*from))) return false; unsafe_get_user(*word, from, fault); user_access_end(); return true; fault: user_access_end(); return false; }
+bool nsprobe_read_word_nofault(u64 *word, const u64 __user *from) { bool read; pagefault_disable(); read = nsprobe_read_word(word, from); pagefault_enable(); return read; }
 bool nsprobe_read_pair(u64 *pair, const u64 __user *from) { if (!user_access_begin(from, 2 * sizeof(*from))) return false; unsafe_get_user(pair[0], from, fault); unsafe_get_user(pair[1], from + 1, fault); user_access_end(); return true; fault: user_access_end(); return false; }
 void nsprobe_forked_fits(nsprobe_forked *probe) { check_trace_callback_type_sched_process_fork(probe); }
 bool nsprobe_allows_modify(void) { return allow_modify; }

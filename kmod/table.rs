@@ -152,39 +152,13 @@ impl Table {
 
     /// Ends the span of this key, if one has begun. Runs in handlers.
     pub(crate) fn end(&self, key: &[u64]) -> Option<Span> {
-        self.end_carrying(key, &mut []).map(|(span, _)| span)
-    }
-
-    /// The same, with what the span carries: words, as many as `carried` has room for, and the
-    /// end of what would be its stack.
-    pub(crate) fn end_carrying(&self, key: &[u64], carried: &mut [u64]) -> Option<(Span, u8)> {
         let claimed = self.claim(self.hash(key, &[]), key)?;
-        let place = claimed.place;
         let span = Span {
-            began_ns: place.get(TIME),
-            value: place.get(SUM),
+            began_ns: claimed.place.get(TIME),
+            value: claimed.place.get(SUM),
         };
-        let [_, words, _, end] = unpack(place.get(LENGTHS));
-        let start = KEY.wrapping_add(self.shape.key_words);
-        for (at, word) in carried.iter_mut().take(words.into()).enumerate() {
-            *word = place.get(start.wrapping_add(at));
-        }
         claimed.free();
-        Some((span, end as u8))
-    }
-
-    /// Frees the rows of the keys whose first word `is_gone` says it of.
-    pub(crate) fn free_where(&self, mut is_gone: impl FnMut(u64) -> bool) {
-        for place in (0..self.shape.rows).filter_map(|row| self.place(row)) {
-            let state = place.state();
-            if matches!(state & TAG, FREE | BUSY) || !is_gone(place.get(KEY)) {
-                continue;
-            }
-            // Unless it was given away since, which this notices.
-            if let Some(claimed) = place.claim(state) {
-                claimed.free();
-            }
-        }
+        Some(span)
     }
 
     fn hash(&self, key: &[u64], stack: &[u64]) -> u64 {

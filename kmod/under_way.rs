@@ -7,48 +7,80 @@
 //! slot takes that over; what else comes to an exit with the slot is told from the call by
 //! what a function gives back as it was: its return address, and the registers that are its
 //! caller's. Rows go with their address space.
+//!
+//! A call has a few rows that may be its own. Who turns a row's state to busy owns it until he
+//! publishes it; a busy row is passed over. When all are taken, the oldest call goes.
 
 use crate::{
     call::{Call, Values},
     common::{
-        abi::{self, CALLS_MAX, TABLE_SPANS},
-        program::KEPT_MAX,
-        table::Shape, //
+        abi::CALLS_MAX,
+        program::KEPT_MAX, //
     },
     shared::Shared,
     sys::{
+        self,
         memory,
         returns,
         task::{Current, Mm},
         tracepoint::{Listener, SpaceHook},
         uprobe::Regs,
-        user_mem::NoFaults, //
+        user_mem, //
     },
-    table::{Key, Table},
 };
 use core::sync::atomic::{
     AtomicU64,
-    Ordering::{Relaxed, SeqCst}, //
+    Ordering::{Acquire, Relaxed, Release}, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
-/// Words by which a call is known: its space, its slot and its function.
-const KEY_WORDS: usize = 3;
+/// Rows that may be a call's.
+const WAYS: usize = 4;
+const SETS: usize = CALLS_MAX as usize / WAYS;
+/// Counters of rows, each for the spaces of some numbers.
+const COUNTERS: usize = 1 << 10;
 
-/// Marks of spaces: whether a space of this number may have calls here.
-const MARKS: usize = 1 << 10;
+/// The low bits of a row's state; the others count how often it was published.
+const KIND: u64 = 3;
+const FREE: u64 = 0;
+const BUSY: u64 = 1;
+const TAKEN: u64 = 2;
+
+/// Where a call may be.
+#[derive(Default)]
+struct Row {
+    state: AtomicU64,
+    slot: AtomicU64,
+    space: AtomicU64,
+    /// The function, and above it which values were kept, a bit each.
+    function: AtomicU64,
+    /// What the function is to give back.
+    digest: AtomicU64,
+    time_ns: AtomicU64,
+    values: [AtomicU64; KEPT_MAX],
+}
+
+const PRESENT_SHIFT: u32 = 32;
 
 /// The calls that are under way.
 pub(crate) struct UnderWay {
-    table: Table,
-    marks: KVVec<AtomicU64>,
+    seed: u64,
+    rows: KVVec<Row>,
+    /// How many rows are taken, by their space: most spaces that end have none.
+    taken: KVVec<AtomicU64>,
 }
 
 /// A call, by the registers of its entry or of its exit.
 pub(crate) struct Frame {
-    key: [u64; KEY_WORDS],
-    /// What the function gives back as it was.
-    kept: u64,
+    space: u64,
+    slot: u64,
+    function: u32,
+    digest: u64,
+    /// The word that is the return address, or that of a return probe's trampoline; or zero.
+    pub(crate) top: u64,
 }
 
 impl Frame {
@@ -56,100 +88,184 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn of(regs: &Regs<'_>, current: &Current, function: u32) -> Self {
         let slot = regs.sp();
-        let mut address = NoFaults::new().word(slot).unwrap_or(0);
-        if returns::may_be_trampoline(address) {
-            address = returns::real_address(slot).unwrap_or(address);
-        }
+        let top = user_mem::word(slot).unwrap_or(0);
+        let address = match returns::may_be_trampoline(top) {
+            true => returns::real_address(slot).unwrap_or(top),
+            false => top,
+        };
         Frame {
-            key: [
-                current.mm().map_or(0, |mm| mm.number()),
-                slot,
-                function.into(),
-            ],
-            kept: regs.preserved(address),
+            space: current.space(),
+            slot,
+            function,
+            digest: regs.preserved(address),
+            top,
         }
+    }
+}
+
+impl Row {
+    fn is_of(&self, frame: &Frame) -> bool {
+        self.slot.load(Relaxed) == frame.slot
+            && self.space.load(Relaxed) == frame.space
+            && self.function.load(Relaxed) as u32 == frame.function
+    }
+
+    /// Makes it ours, if its state is still this one: what was read of it is true then.
+    fn claim(&self, state: u64) -> bool {
+        let busy = state & !KIND | BUSY;
+        self.state
+            .compare_exchange(state, busy, Acquire, Relaxed)
+            .is_ok()
+    }
+
+    /// Publishes a call in a row that is ours, in state `state` before.
+    fn fill(&self, state: u64, frame: &Frame, call: &Call) {
+        let (values, present) = call.values.parts();
+        let present = u64::from(present);
+        self.slot.store(frame.slot, Relaxed);
+        self.space.store(frame.space, Relaxed);
+        let function = u64::from(frame.function) | present.wrapping_shl(PRESENT_SHIFT);
+        self.function.store(function, Relaxed);
+        self.digest.store(frame.digest, Relaxed);
+        self.time_ns.store(call.time_ns, Relaxed);
+        if present != 0 {
+            for (to, from) in self.values.iter().zip(values) {
+                to.store(*from, Relaxed);
+            }
+        }
+        let published = (state & !KIND).wrapping_add(KIND.wrapping_add(1)) | TAKEN;
+        self.state.store(published, Release);
+    }
+
+    /// The call in a row that is ours.
+    fn call(&self) -> Call {
+        let present = self.function.load(Relaxed).wrapping_shr(PRESENT_SHIFT) as u8;
+        let mut values = [0; KEPT_MAX];
+        if present != 0 {
+            for (to, from) in values.iter_mut().zip(&self.values) {
+                *to = from.load(Relaxed);
+            }
+        }
+        Call {
+            time_ns: self.time_ns.load(Relaxed),
+            values: Values::of_parts(values, present),
+        }
+    }
+
+    fn free(&self, state: u64) {
+        self.state.store(state & !KIND | FREE, Release);
     }
 }
 
 impl UnderWay {
     /// None.
     pub(crate) fn new() -> Result<Self> {
-        let request = abi::Table {
-            kind: TABLE_SPANS,
-            key_words: KEY_WORDS as u32,
-            rows: CALLS_MAX,
-            ..abi::Table::default()
-        };
-        let shape = Shape {
-            // What a call carries: the values that its entry kept.
-            stack_words: KEPT_MAX,
-            ..Table::shape_of(&request).ok_or(EINVAL)?
-        };
         Ok(UnderWay {
-            table: Table::new(shape)?,
-            marks: memory::zeroed(MARKS)?,
+            seed: sys::random() | 1,
+            rows: memory::made(SETS.wrapping_mul(WAYS), |_| Ok(Row::default()))?,
+            taken: memory::zeroed(COUNTERS)?,
         })
     }
 
-    /// A call begins, in place of one that was abandoned; false when there is no room for it.
-    pub(crate) fn begin(&self, frame: &Frame, tid: u32, call: &Call) -> bool {
-        let (values, present) = call.values.parts();
-        let key = Key {
-            words: &frame.key,
-            stack: match present {
-                0 => &[],
-                _ => values,
-            },
-            stack_end: present,
-        };
-        if !self.table.begin(&key, call.time_ns, tid, frame.kept) {
-            return false;
-        }
-        let [space, ..] = frame.key;
-        if let Some(mark) = self.mark(space) {
-            // Behind the row: see `space_ended`.
-            if mark.load(SeqCst) == 0 {
-                mark.store(1, SeqCst);
+    /// The rows that may be a call's: nobody foresees them who does not know the seed.
+    #[inline(always)]
+    fn set(&self, frame: &Frame) -> &[Row] {
+        let a = u128::from(frame.slot ^ self.seed);
+        let b = u128::from(frame.space.rotate_left(32) ^ u64::from(frame.function) ^ self.seed);
+        let product = a.wrapping_mul(b | 1);
+        let hash = (product as u64) ^ (product >> 64) as u64;
+        let first = (hash % SETS as u64).wrapping_mul(WAYS as u64) as usize;
+        self.rows
+            .get(first..first.wrapping_add(WAYS))
+            .unwrap_or(&[])
+    }
+
+    /// A call begins, in place of one that was abandoned, or else of the oldest one that is in
+    /// the way. False when others begin at its places just now.
+    pub(crate) fn begin(&self, frame: &Frame, call: &Call) -> bool {
+        let set = self.set(frame);
+        let mut free = None;
+        for row in set {
+            let state = row.state.load(Acquire);
+            match state & KIND {
+                TAKEN if row.is_of(frame) && row.claim(state) => {
+                    row.fill(state, frame, call);
+                    return true;
+                }
+                FREE if free.is_none() => free = Some((row, state)),
+                _ => {}
             }
         }
+        match free {
+            Some((row, state)) if row.claim(state) => {
+                row.fill(state, frame, call);
+                self.count(frame.space, 1);
+                true
+            }
+            _ => self.begin_in_the_way(set, frame, call),
+        }
+    }
+
+    #[cold]
+    fn begin_in_the_way(&self, set: &[Row], frame: &Frame, call: &Call) -> bool {
+        let state = |row: &&Row| row.state.load(Acquire);
+        let mut rows = set.iter();
+        let free = rows.find(|row| state(row) & KIND == FREE);
+        let taken = set.iter().filter(|row| state(row) & KIND == TAKEN);
+        let oldest = || taken.min_by_key(|row| row.time_ns.load(Relaxed));
+        let Some(row) = free.or_else(oldest) else {
+            return false;
+        };
+        let state = state(&row);
+        if state & KIND == BUSY || !row.claim(state) {
+            return false;
+        }
+        if state & KIND == TAKEN {
+            self.count(row.space.load(Relaxed), -1);
+        }
+        row.fill(state, frame, call);
+        self.count(frame.space, 1);
         true
     }
 
     /// The call that ends; none when it was not seen to begin. An abandoned one whose place
     /// on the stack is another call's now is dropped.
     pub(crate) fn end(&self, frame: &Frame) -> Option<Call> {
-        let mut values = [0; KEPT_MAX];
-        let (span, present) = self.table.end_carrying(&frame.key, &mut values)?;
-        (span.value == frame.kept).then_some(Call {
-            time_ns: span.began_ns,
-            values: Values::of_parts(values, present),
-        })
+        for row in self.set(frame) {
+            let state = row.state.load(Acquire);
+            if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
+                let is_it = row.digest.load(Relaxed) == frame.digest;
+                let call = row.call();
+                row.free(state);
+                self.count(frame.space, -1);
+                return is_it.then_some(call);
+            }
+        }
+        None
     }
 
-    fn mark(&self, space: u64) -> Option<&AtomicU64> {
-        self.marks.get((space % MARKS as u64) as usize)
+    /// Counts rows of a space.
+    #[inline(always)]
+    fn count(&self, space: u64, more: i64) {
+        if let Some(taken) = self.taken.get((space % COUNTERS as u64) as usize) {
+            taken.fetch_add(more as u64, Relaxed);
+        }
     }
 
-    /// Gives back the rows of a space that has ended. Any context.
-    ///
-    /// A mark that is cleared here is set again for calls of another space of the same mark:
-    /// by this when it sees their rows, else by who begins them, as it sees no mark.
+    /// Gives back the rows of a space that has ended: nobody is in its calls any more. Any
+    /// context.
     fn space_ended(&self, space: u64) {
-        let Some(mark) = self.mark(space) else {
-            return;
-        };
-        if mark.load(Relaxed) == 0 {
+        let taken = self.taken.get((space % COUNTERS as u64) as usize);
+        if taken.is_none_or(|taken| taken.load(Relaxed) == 0) {
             return;
         }
-        mark.store(0, SeqCst);
-        let is_marked = |other: u64| other % MARKS as u64 == space % MARKS as u64;
-        let mut others = false;
-        self.table.free_where(|first| {
-            others |= first != space && is_marked(first);
-            first == space
-        });
-        if others {
-            mark.store(1, SeqCst);
+        for row in &*self.rows {
+            let state = row.state.load(Acquire);
+            let is_its = state & KIND == TAKEN && row.space.load(Relaxed) == space;
+            if is_its && row.claim(state) {
+                row.free(state);
+                self.count(space, -1);
+            }
         }
     }
 }

@@ -27,8 +27,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) regs: &'a Regs<'a>,
     pub(crate) current: &'a Current,
-    /// Writes that the probe may still make.
-    pub(crate) left: &'a AtomicU32,
+    /// Writes that the probe may still make; none for one that makes none.
+    pub(crate) left: Option<&'a AtomicU32>,
     pub(crate) probe: u32,
     pub(crate) sequence: u32,
     pub(crate) cpu: u32,
@@ -113,16 +113,18 @@ impl Writer<'_> {
 
     fn make(&mut self, change: &Change, act: impl FnOnce(&Regs<'_>) -> bool) -> bool {
         let claim = |left: u32| left.checked_sub(1);
-        if self.left.fetch_update(Relaxed, Relaxed, claim).is_err() {
+        let left = self.left;
+        let claimed = left.filter(|left| left.fetch_update(Relaxed, Relaxed, claim).is_ok());
+        let Some(left) = claimed else {
             self.withheld = self.withheld.wrapping_add(1);
             return false;
-        }
+        };
         let done = act(self.regs);
         match done {
             true => self.made = self.made.wrapping_add(1),
             // It was none: the probe may make it up.
             false => {
-                self.left.fetch_add(1, Relaxed);
+                left.fetch_add(1, Relaxed);
             }
         }
         self.record(change, done);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The registers of a traced task.
 
-use super::{shim, user_mem::NoFaults};
+use super::shim;
 use crate::common::program::Register;
 use core::{
     marker::PhantomData,
@@ -157,24 +157,19 @@ impl Regs<'_> {
     }
 
     /// Does what the near return under the breakpoint would do, which takes `popped` bytes off the
-    /// stack: then the kernel need not step it. Not where that is not all: with a shadow stack,
-    /// or a debugger that steps; nor where a fault would have to be told.
-    pub(super) fn return_at_once(&self, popped: u64) {
-        const TRAP_FLAG: u64 = 1 << 8;
+    /// stack, `address` above them: then the kernel need not step it. Not where that is not all,
+    /// nor where a fault would have to be told.
+    pub(super) fn return_at_once(&self, popped: u64, address: u64) {
         const USER_END: u64 = (1 << 47) - 4096;
-        let is_stepped = self.get(Register::Flags).unwrap_or(TRAP_FLAG) & TRAP_FLAG != 0;
-        // SAFETY: No preconditions.
-        if is_stepped || !self.is_64bit() || unsafe { shim::nsprobe_has_shadow_stack() } {
-            return;
-        }
-        let Ok(address) = NoFaults::new().word(self.sp()) else {
-            return;
-        };
         // At the same address the kernel would not see that it is done.
-        if address >= USER_END || address == self.ip() {
+        if address == 0 || address >= USER_END || address == self.ip() {
             return;
         }
         let raw = self.0 .0.get();
+        // SAFETY: The registers are those of the current task.
+        if unsafe { !shim::nsprobe_returns_plainly(raw) } {
+            return;
+        }
         // SAFETY: As in `set`.
         unsafe { (*raw).sp = (*raw).sp.wrapping_add(popped as usize) };
         self.go_to(address);

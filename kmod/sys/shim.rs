@@ -51,12 +51,11 @@ extern "C" {
         context: *mut u64,
         sequence: *mut u32,
     ) -> bool;
-    /// Whether the current task has a shadow stack.
-    pub(super) fn nsprobe_has_shadow_stack() -> bool;
-    /// `mm->context.ctx_id`.
-    pub(super) fn nsprobe_mm_number(mm: *mut mm_struct) -> u64;
-    /// `MMF_HAS_UPROBES`: it has, or has had, breakpoints.
-    pub(super) fn nsprobe_mm_is_probed(mm: *mut mm_struct) -> bool;
+    /// Whether a `ret` of the current task is nothing but a jump and a pop: in 64-bit code, without
+    /// a shadow stack or the trap flag.
+    pub(super) fn nsprobe_returns_plainly(regs: *mut pt_regs) -> bool;
+    /// Reads a word of the user's without sleeping.
+    pub(super) fn nsprobe_read_word_nofault(word: *mut u64, from: *const u64) -> bool;
     /// `mmap_lock_speculate_retry()`.
     pub(super) fn nsprobe_mm_changed(mm: *mut mm_struct, sequence: u32) -> bool;
     /// `pagefault_disable()`.

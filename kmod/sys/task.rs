@@ -294,13 +294,17 @@ impl Current {
         unsafe { NonNull::new_unchecked(self.task) }
     }
 
-    /// Its address space. In user tasks alone, such as handlers run in.
+    /// The number of its address space, which no other one ever has; zero for none.
     #[inline(always)]
-    pub(crate) fn mm(&self) -> Option<Mm> {
-        // SAFETY: The task is valid; a user task keeps its own address space.
-        let mm = unsafe { (*self.task).mm };
-        // SAFETY: The value is used in the task's own handlers, which end before it execs.
-        NonNull::new(mm).map(|mm| unsafe { Mm::from_ptr(mm) })
+    pub(crate) fn space(&self) -> u64 {
+        // SAFETY: The task is the current one, which keeps its own address space, or a new one
+        // that does not run.
+        unsafe {
+            match NonNull::new((*self.task).mm) {
+                Some(mm) => Mm::from_ptr(mm).number(),
+                None => 0,
+            }
+        }
     }
 
     /// Whether it is in `cgroup` or one below, now.
@@ -404,7 +408,7 @@ impl Mm {
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         // SAFETY: The mm is valid; the number is fixed.
-        unsafe { shim::nsprobe_mm_number(self.0.as_ptr()) }
+        unsafe { (*self.0.as_ptr()).__bindgen_anon_1.context.ctx_id }
     }
 
     /// Hands the owning process to `look`, and whether it is in `cgroup` when there is

@@ -59,7 +59,7 @@ impl<H: ForkHook> Listener<H> {
 }
 
 impl<H: SpaceHook> Listener<H> {
-    /// Calls `hook` when address spaces end that have had breakpoints.
+    /// Calls `hook` when address spaces end.
     pub(crate) fn of_spaces(hook: H) -> Result<Self> {
         // SAFETY: `space_ended` takes what the tracepoint gives (`shim.c` lets the compiler
         // check that), and an `H` as its data.
@@ -119,7 +119,7 @@ unsafe extern "C" fn space_ended<H: SpaceHook>(hook: *mut c_void, mm: *mut bindi
     // SAFETY: The hook lives until the probe is unregistered and its calls are over; the
     // address space is freed after the tracepoint.
     unsafe {
-        if let Some(mm) = NonNull::new(mm).filter(|mm| shim::nsprobe_mm_is_probed(mm.as_ptr())) {
+        if let Some(mm) = NonNull::new(mm) {
             let hook = &*hook.cast::<H>();
             hook.ended(&Mm::from_ptr(mm));
         }

@@ -51,7 +51,8 @@ pub(crate) enum Ends {
 /// What runs when a breakpoint is hit. Neither method may sleep, fault or panic.
 pub(crate) trait Hook: Send + Sync + 'static {
     /// The breakpoint was hit by the current task. What is left in `call` comes back
-    /// when the function returns, for [`Ends::Both`].
+    /// when the function returns, for [`Ends::Both`]; of a consumer that [`returns`](Hook::returns)
+    /// it is the return address, or zero.
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict;
 
     /// Of a consumer on an instruction that returns: the bytes that it takes off the stack.
@@ -369,11 +370,13 @@ unsafe extern "C" fn handler<H: Hook>(
     // SAFETY: The uprobe core gives the current task's registers, and does not touch
     // them before this returns.
     let regs = unsafe { Regs::from_ptr(regs) };
-    let verdict = consumer.hook.hit(regs, call);
-    if let Some(popped) = consumer.hook.returns() {
-        if consumer.is_alone() {
-            regs.return_at_once(popped);
-        }
+    let Some(popped) = consumer.hook.returns() else {
+        return consumer.hook.hit(regs, call) as c_int;
+    };
+    let mut address = 0;
+    let verdict = consumer.hook.hit(regs, &mut address);
+    if address != 0 && consumer.is_alone() {
+        regs.return_at_once(popped, address);
     }
     verdict as c_int
 }

@@ -94,6 +94,16 @@ impl Drop for NoFaults {
     }
 }
 
+/// The word at a user address. Any context of a user task.
+#[inline(always)]
+pub(crate) fn word(address: u64) -> Option<u64> {
+    let mut word = 0;
+    // SAFETY: `word` is valid for writes; the address is checked, may be any, and a page that is
+    // not there is an error.
+    let read = unsafe { shim::nsprobe_read_word_nofault(&mut word, address as *const u64) };
+    read.then_some(word)
+}
+
 /// What a step from a frame to its caller has read, and the word of the frame that it led
 /// to: `struct nsprobe_step` of `shim.c`.
 #[derive(Default, FromZeros)]

@@ -15,9 +15,10 @@ pub const PROBE_RETURN: u32 = 2;
 pub const PROBE_CALL: u32 = 3;
 /// [`Probe::kind`]: a function begins whose ends are seen at its exits, with its return
 /// address left alone. The entry program runs (and keeps values). A hit that begins a call is
-/// counted as `aggregated`, and as `turned_away` when there are too many under way
-/// ([`CALLS_MAX`]). A call is known by its address space, by where its return address is, and by
-/// [`Probe::call`].
+/// counted as `aggregated`. Of more than [`CALLS_MAX`] calls under way the oldest are forgotten. A
+/// call is known by its address space, by where its return address is, and by [`Probe::call`].
+/// Not at an instruction with a [`PROBE_END`] or [`PROBE_LEAVE`] of the same call: which of them is
+/// hit first is not known.
 pub const PROBE_BEGIN: u32 = 4;
 /// [`Probe::kind`]: on an instruction that returns (`ret`, with the return address on top of
 /// the stack): a hit is the return of the call that a [`PROBE_BEGIN`] of the same

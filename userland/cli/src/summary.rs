@@ -138,8 +138,8 @@ pub(crate) fn probes(
         }
         match probes.last_mut().filter(|_| last == Some(label.planned)) {
             Some(probe) => {
-                // Its entry comes before its exits.
-                let ended = counters.hits.saturating_sub(counters.filtered) + missed.left_by_jump;
+                // Its entry comes before its exits, which count the calls that it saw begin.
+                let ended = counters.hits.saturating_add(missed.left_by_jump);
                 let unreturned = probe.missed.unreturned.saturating_sub(ended);
                 probe.counters += counters;
                 probe.missed += missed;

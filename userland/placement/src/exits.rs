@@ -35,6 +35,10 @@ pub trait Code {
     /// `None` where that is not known.
     fn is_at_top(&self, address: u64) -> Option<bool>;
 
+    /// The function of this file that the dynamic linker puts the address of into a variable;
+    /// `None` for one of another file, or where that is not known.
+    fn linked(&self, variable: u64) -> Option<u64>;
+
     /// Bytes of data at an address that nobody writes to.
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>>;
 }
@@ -179,7 +183,7 @@ struct Walk<'c> {
 impl<'c> Walk<'c> {
     /// Goes where a branch of what was followed goes.
     fn follow(&mut self, number: usize, jumps: usize, branch: &Branch) -> Result<(), Unclear> {
-        let target = branch.target;
+        let target = self.behind_stub(branch.target).unwrap_or(branch.target);
         let mut followed = self.followed.iter();
         if let Some((unit, _)) = followed.find(|(unit, _)| unit.holds(target)) {
             return match unit.is_landing(target) {
@@ -200,10 +204,16 @@ impl<'c> Walk<'c> {
         Ok(())
     }
 
+    /// Where a stub leads, when there is one at an address.
+    fn behind_stub(&mut self, target: u64) -> Option<u64> {
+        let piece = self.budget.piece(self.code, target)?;
+        self.code.linked(piece::slot_of_stub(&piece, target)?)
+    }
+
     /// The function that a jump goes to, when all of it is understood.
     fn unit_at(&mut self, target: u64) -> Option<Unit<'c>> {
         let piece = self.budget.piece(self.code, target)?;
-        if piece::is_stub(&piece, target) {
+        if piece::slot_of_stub(&piece, target).is_some() {
             return None;
         }
         let unit = Unit::at(piece, target, self.code, &mut self.budget).ok()?;

@@ -77,12 +77,6 @@ pub struct Code {
 }
 
 impl Code {
-    /// Whether it may turn a hit away.
-    pub fn decides(&self) -> bool {
-        let require = Operation::Require as u8;
-        self.steps.iter().any(|step| step.operation == require)
-    }
-
     /// Whether it looks at the time of the call, or at what the entry kept.
     pub fn needs_entry(&self) -> bool {
         let elapsed = (Operation::Context as u8, Context::Elapsed as u64);

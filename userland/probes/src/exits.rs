@@ -27,6 +27,10 @@ impl FileCode for Searched<'_> {
         self.frames()?.is_at_top(address)
     }
 
+    fn linked(&self, variable: u64) -> Option<u64> {
+        self.binary.linked(variable)
+    }
+
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>> {
         self.binary.read_only(address, bytes as u64).map(Cow::from)
     }

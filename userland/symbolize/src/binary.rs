@@ -19,6 +19,7 @@ use crate::{Address, FileOffset, Function, Result};
 use nsprobe_common::elf_note;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -41,6 +42,7 @@ pub struct Binary {
     readable: OnceCell<Vec<Option<Readable>>>,
     pub(crate) plt: OnceCell<Vec<PltEntry>>,
     pub(crate) go: OnceCell<Option<GoNames>>,
+    linked: OnceCell<HashMap<u64, u64>>,
     pub(crate) sections: OnceCell<Loaded>,
     pub(crate) dwarf: OnceCell<Dwarf>,
 }
@@ -153,6 +155,7 @@ impl Binary {
             readable: OnceCell::new(),
             plt: OnceCell::new(),
             go: OnceCell::new(),
+            linked: OnceCell::new(),
             sections: OnceCell::new(),
             dwarf: OnceCell::new(),
         })
@@ -420,6 +423,13 @@ impl Binary {
             let segment = self.elf.code_segment_at(start)?;
             segment.address.0.checked_add(segment.file_bytes)
         })
+    }
+
+    /// The function of this file that the dynamic linker puts the address of into a slot of the
+    /// global offset table, unless another file has one of its name in front.
+    pub fn linked(&self, slot: u64) -> Option<u64> {
+        let linked = self.linked.get_or_init(|| plt::own(&self.elf));
+        linked.get(&slot).copied()
     }
 
     pub(crate) fn plt_entry(&self, address: Address) -> Option<&PltEntry> {

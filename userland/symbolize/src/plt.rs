@@ -45,9 +45,60 @@ pub(crate) fn holding(entries: &[PltEntry], address: Address) -> Option<&PltEntr
     (address.0 < entry.end).then_some(entry)
 }
 
+/// The function of the file itself that is behind a slot of the global offset table, by the slot.
+pub(crate) fn own(elf: &Elf) -> HashMap<u64, u64> {
+    let mut own = HashMap::new();
+    let tables = [elf.section(".got"), elf.section(".got.plt")];
+    let is_slot = |at: u64| {
+        let mut tables = tables.iter().flatten();
+        tables.any(|table| at.wrapping_sub(table.address) < table.bytes)
+    };
+    each_relocation(elf, |relocation, symbols, _| {
+        let slot = u64_at(relocation, 0).filter(|at| is_slot(*at))?;
+        own.insert(slot, own_function(relocation, symbols)?);
+        Some(())
+    });
+    own
+}
+
+/// What a relocation puts into a slot, when that is a function of the file itself.
+fn own_function(relocation: &[u8], symbols: &[u8]) -> Option<u64> {
+    if u32_at(relocation, 8)? == elf::R_X86_64_RELATIVE.0 {
+        return u64_at(relocation, 16);
+    }
+    let symbol = symbols.get(symbol_of(relocation)?..)?;
+    // Elf64_Sym: the name (4 bytes), the kind (1), visibility (1), the section (2), the value.
+    let (kind, section) = (*symbol.get(4)?, symbol.get(6..8)?);
+    let is_function = kind & 0xf == elf::STT_FUNC.0 && section != [0, 0];
+    u64_at(symbol, 8).filter(|_| is_function)
+}
+
+/// Where in the symbols the one is that a relocation of a slot names.
+fn symbol_of(relocation: &[u8]) -> Option<usize> {
+    let kind = u32_at(relocation, 8)?;
+    let is_of_slot = kind == elf::R_X86_64_GLOB_DAT.0 || kind == elf::R_X86_64_JUMP_SLOT.0;
+    let symbol = (u32_at(relocation, 12)? as usize).checked_mul(SYMBOL_BYTES)?;
+    is_of_slot.then_some(symbol)
+}
+
 /// The name behind each slot of the global offset table.
 fn slots(elf: &Elf) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
+    each_relocation(elf, |relocation, symbols, strings| {
+        let name = text_at(
+            strings,
+            u32_at(symbols, symbol_of(relocation)?)?,
+            NAME_BYTES_MAX,
+        )?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        slots.insert(u64_at(relocation, 0)?, name);
+        Some(())
+    });
+    slots
+}
+
+/// Hands each relocation of the dynamic linker's to `look`, with the symbols and their names.
+fn each_relocation(elf: &Elf, mut look: impl FnMut(&[u8], &[u8], &[u8]) -> Option<()>) {
     for table in elf
         .sections
         .iter()
@@ -61,24 +112,10 @@ fn slots(elf: &Elf) -> HashMap<u64, String> {
         let data = |section| elf.data(section).unwrap_or_default();
         let (table, symbols) = (data(table), data(symbols));
         let strings = strings.map(data).unwrap_or_default();
-        let named = table
-            .chunks_exact(RELOCATION_BYTES)
-            .filter_map(|relocation| slot(relocation, &symbols, &strings));
-        slots.extend(named);
+        for relocation in table.chunks_exact(RELOCATION_BYTES) {
+            look(relocation, &symbols, &strings);
+        }
     }
-    slots
-}
-
-fn slot(relocation: &[u8], symbols: &[u8], strings: &[u8]) -> Option<(u64, String)> {
-    let kind = elf::R_X86_64_GLOB_DAT.0 == u32_at(relocation, 8)?
-        || elf::R_X86_64_JUMP_SLOT.0 == u32_at(relocation, 8)?;
-    if !kind {
-        return None;
-    }
-    let symbol = (u32_at(relocation, 12)? as usize).checked_mul(SYMBOL_BYTES)?;
-    let name = text_at(strings, u32_at(symbols, symbol)?, NAME_BYTES_MAX)?;
-    let name = String::from_utf8_lossy(name).into_owned();
-    Some((u64_at(relocation, 0)?, name))
 }
 
 fn stubs(elf: &Elf, section: &Section, slots: &HashMap<u64, String>) -> Vec<PltEntry> {

@@ -165,16 +165,12 @@ impl<'f> Requests<'f, '_> {
         (call, sink): (CallId, Sink),
     ) -> anyhow::Result<()> {
         let ret = self.upload(probe.ret.as_ref())?;
-        // An entry that was turned away has no return.
-        let decides = probe.entry.as_ref().is_some_and(|code| code.decides());
-        let own = exits.returns.iter().map(|place| (place, decides));
-        let of_callees = exits.of_callees.iter().map(|place| (place, true));
-        for (place, known_only) in own.chain(of_callees) {
+        for place in exits.returns.iter().chain(&exits.of_callees) {
             // The return address is on top of the stack again.
             let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
             let mut request = common(request, self.wanted)
                 .with_sink(sink)
-                .ends(call, known_only)
+                .ends(call, exits.follows)
                 .with_programs(None, ret);
             if probe.is_trigger {
                 request = request.freezing();

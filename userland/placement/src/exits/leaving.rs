@@ -18,8 +18,8 @@ pub(super) enum Way {
     Branch(Branch),
     /// To a computed address.
     Computed(Target),
-    /// To where a variable says.
-    Variable,
+    /// To where the variable at an address says.
+    Variable(u64),
 }
 
 pub(super) fn way(instruction: &Instruction) -> Result<Way, Unclear> {
@@ -68,7 +68,7 @@ fn computed(jump: &Instruction) -> Result<Way, Unclear> {
     }
     let (base, index) = (jump.memory_base(), jump.memory_index());
     if index == Register::None && [Register::None, Register::RIP].contains(&base) {
-        return Ok(Way::Variable);
+        return Ok(Way::Variable(jump.memory_displacement64()));
     }
     let is_known = |of: Register| of == Register::None || number(of).is_some();
     let is_plain = !jump.has_segment_prefix();

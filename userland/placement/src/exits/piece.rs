@@ -125,8 +125,8 @@ pub(super) fn target(instruction: &Instruction) -> Option<u64> {
     is_near.then(|| instruction.near_branch_target())
 }
 
-/// Whether a stub of a linkage table is at an address: it jumps to where memory says.
-pub(super) fn is_stub((start, bytes): &(u64, Cow<'_, [u8]>), address: u64) -> bool {
+/// Where a stub of a linkage table at an address, if one is there, finds what it jumps to.
+pub(super) fn slot_of_stub((start, bytes): &(u64, Cow<'_, [u8]>), address: u64) -> Option<u64> {
     let into = address.wrapping_sub(*start) as usize;
     let at = |into: usize| decode(bytes.get(into..)?, start.wrapping_add(into as u64));
     let first = at(into);
@@ -134,7 +134,8 @@ pub(super) fn is_stub((start, bytes): &(u64, Cow<'_, [u8]>), address: u64) -> bo
         Some(first) if first.code() == Code::Endbr64 => at(into + first.len()),
         first => first,
     };
-    next.is_some_and(|next| {
-        next.flow_control() == FlowControl::IndirectBranch && next.is_ip_rel_memory_operand()
-    })
+    let next = next?;
+    let is_stub =
+        next.flow_control() == FlowControl::IndirectBranch && next.is_ip_rel_memory_operand();
+    is_stub.then(|| next.ip_rel_memory_address())
 }

@@ -18,6 +18,7 @@ struct Made {
     /// Where it is known whether the return address is on top; from there on.
     at_top: Vec<(Range<u64>, bool)>,
     data: Vec<(u64, Vec<u8>)>,
+    linked: Vec<(u64, u64)>,
 }
 
 impl Code for Made {
@@ -31,6 +32,11 @@ impl Code for Made {
     fn is_at_top(&self, address: u64) -> Option<bool> {
         let mut known = self.at_top.iter();
         Some(known.find(|(range, _)| range.contains(&address))?.1)
+    }
+
+    fn linked(&self, variable: u64) -> Option<u64> {
+        let mut linked = self.linked.iter();
+        Some(linked.find(|(slot, _)| *slot == variable)?.1)
     }
 
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>> {
@@ -179,6 +185,13 @@ fn where_it_goes_on_unseen_is_said() {
         let code = Made::default().with(0x2000, &[marks, &[0xff, 0x25, 0, 0x10, 0, 0]]);
         let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
         assert_eq!(found.left, left(0x1000, When::Always));
+        // To a function of the file itself; and without the stub.
+        let mut code = code.with(0x3000, &[RET]);
+        code.linked = vec![(0x3006 + marks.len() as u64, 0x3000), (0x1106, 0x3000)];
+        let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
+        assert_eq!((found.of_callees, found.left), (vec![0x3000], vec![]));
+        let found = code.of(&[&[0xff, 0x25, 0, 1, 0, 0]]).unwrap();
+        assert_eq!((found.of_callees, found.left), (vec![0x3000], vec![]));
     }
     // Further away.
     let code = Made::default().with(0x2000, &[RET, &jmp(0x2001, 0x3000)]);
@@ -501,6 +514,7 @@ fn made(pieces: Vec<(u64, Vec<u8>)>, at_top: Vec<(u8, u8, bool)>, data: Vec<u8>)
         pieces,
         at_top: ranges.collect(),
         data: vec![(0x3000, data)],
+        linked: Vec::new(),
     }
 }
 

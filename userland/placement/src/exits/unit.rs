@@ -136,12 +136,19 @@ impl<'c> Unit<'c> {
             Way::Return => self.returns.push(address),
             Way::Branch(branch) => self.branches.push(branch),
             // Whoever calls in its own place has removed its frame before.
-            Way::Computed(_) | Way::Variable if self.has_frame(address) => {}
+            Way::Computed(_) | Way::Variable(_) if self.has_frame(address) => {}
             Way::Computed(target) => self.computed.push((address, target)),
-            Way::Variable => self.left.push(Left {
-                address,
-                when: When::Always,
-            }),
+            Way::Variable(slot) => match self.code.linked(slot) {
+                Some(target) => self.branches.push(Branch {
+                    address,
+                    target,
+                    kind: Kind::Always,
+                }),
+                None => self.left.push(Left {
+                    address,
+                    when: When::Always,
+                }),
+            },
         }
         Ok(())
     }
