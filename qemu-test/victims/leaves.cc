@@ -257,6 +257,30 @@ FUNCTION callee(long number)
 	return number + 1;
 }
 
+/* Every second call is left by an exception, and its place taken by one of another function that
+ * it would have gone on in. */
+extern "C" __attribute__((noipa, optimize("optimize-sibling-calls"))) long via_stale(long number)
+{
+	in_the_middle(number);
+	return callee(number);
+}
+
+static Calls stale(long times)
+{
+	Calls calls = {};
+
+	for (long i = 0; i < times; i++) {
+		middle = i % 2 ? [] { throw std::runtime_error("on purpose"); } : (void (*)())nullptr;
+		calls.began++;
+		try {
+			calls.returned += check(via_stale(i), i + 1);
+		} catch (const std::runtime_error &) {
+		}
+		check(callee(i), i + 1);
+	}
+	return calls;
+}
+
 extern "C" long via_tail(long), via_tail_if(long), via_tail_twice(long), via_table(long);
 extern "C" long (*const table[2])(long) = { callee, callee };
 asm(".text\n"
@@ -483,7 +507,7 @@ int main(int argc, char **argv)
 	} ways[] = {
 		{ "throw", throws }, { "jump", jumps }, { "cancel", cancels },
 		{ "context", in_contexts }, { "switch", switches }, { "fibre", fibres },
-		{ "tail", tails }, { "tail_if", tails_if }, { "tail_twice", tails_twice },
+		{ "stale", stale }, { "tail", tails }, { "tail_if", tails_if }, { "tail_twice", tails_twice },
 		{ "table", tables }, { "flags", flags }, { "deep", deep }, { "threads", in_threads },
 		{ "clone", clones }, { "exec", execs }, { "exit", exits }, { "vfork", vforks },
 	};

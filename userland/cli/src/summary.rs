@@ -393,7 +393,7 @@ impl Summary {
             {
                 writeln!(
                     out,
-                    "nsprobe: no calls by the command's first process: {}",
+                    "nsprobe: no hits in the command's first process: {}",
                     Untraced::ChildrenOfCommand.advice()
                 )?
             }

@@ -44,7 +44,7 @@ pub struct Info {
 pub struct Features(pub u64);
 
 impl Features {
-    const NAMES: [(u64, &'static str); 18] = [
+    const NAMES: [(u64, &'static str); 19] = [
         (abi::FEATURE_ENTRY, "entry"),
         (abi::FEATURE_STACK_FP, "stack-fp"),
         (abi::FEATURE_FILTER_PID, "filter-pid"),
@@ -63,6 +63,7 @@ impl Features {
         (abi::FEATURE_STACKS, "stacks"),
         (abi::FEATURE_DROP, "drop"),
         (abi::FEATURE_TASKS, "tasks"),
+        (abi::FEATURE_EXITS, "exits"),
     ];
 
     /// The names of the bits that this version knows.

@@ -57,8 +57,8 @@ fn every_way_out_of_a_function_is_seen() {
     let path = victim::path("leaves").display().to_string();
     let command = [&*path, "all", "1000"];
     let wanted = untraced(&command);
-    assert_eq!(wanted.len(), 17);
-    let spec = format!("{path}:via_*(n=arg1, $retval)");
+    assert_eq!(wanted.len(), 18);
+    let spec = format!("{path}:via_*(n=arg1, tripled=entry(arg1 * 3), $retval)");
     let words = [
         "trace",
         "--json",
@@ -76,8 +76,9 @@ fn every_way_out_of_a_function_is_seen() {
         let function = hit["function"].as_str().expect("a name");
         let way = way_of(function);
         let fields = &hit["fields"];
-        let [n, retval] = ["n", "$retval"].map(|name| fields[name].as_u64());
-        assert!(n.is_some() && retval == n.map(|n| n + 1), "{hit}");
+        let [n, tripled, retval] = ["n", "tripled", "$retval"].map(|name| fields[name].as_u64());
+        let n = n.expect("a number");
+        assert_eq!((tripled, retval), (Some(n * 3), Some(n + 1)), "{hit}");
         assert!(hit["elapsed_ns"].as_u64() > Some(0), "{hit}");
         seen.entry(way.to_owned()).or_default()[1] += 1;
     }

@@ -535,7 +535,7 @@ fn names_and_children_choose_who_counts() {
     for (words, told) in [
         (
             ["sh", "-c", &*format!("{script}; true")],
-            "no calls by the command's first process",
+            "no hits in the command's first process",
         ),
         ([&*leaves, "exec", "150"], "of other processes filtered"),
     ] {
