@@ -541,7 +541,8 @@ struct nsprobe_pid_namespace {
  * nsprobe_probe.kind: on an instruction that returns (ret, with the return
  * address on top of the stack): a hit is the return of the call that a
  * NSPROBE_PROBE_BEGIN of the same nsprobe_probe.call saw begin, with its time
- * and what its entry kept, if there is one.
+ * and what its entry kept. What comes there and ends no such call is not
+ * counted: others may pass the instruction as well.
  */
 #define NSPROBE_PROBE_END 5
 
@@ -636,12 +637,6 @@ struct nsprobe_pid_namespace {
  * NSPROBE_PROBE_COPIES.
  */
 #define NSPROBE_PROBE_LATE (1U << 7)
-
-/*
- * nsprobe_probe.flags: of a NSPROBE_PROBE_END: a hit that ends no call is not
- * counted. For an instruction that other functions come to as well.
- */
-#define NSPROBE_PROBE_KNOWN_CALLS (1U << 8)
 
 /*
  * Words of all stacks that a session keeps with NSPROBE_PROBE_STACK_IDS, each

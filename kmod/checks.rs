@@ -15,7 +15,6 @@ use crate::{
             PROBE_ENTRY,
             PROBE_FREEZES,
             PROBE_KERNEL_STACK,
-            PROBE_KNOWN_CALLS,
             PROBE_LATE,
             PROBE_LEAVE,
             PROBE_RETURN,
@@ -133,13 +132,8 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
     let finished_later = PROBE_COPIES | PROBE_LATE;
     let of_stacks = finished_later | PROBE_STACK_IDS;
     let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
-    let known_flags = PROBE_STACK
-        | PROBE_AT_ENTRY
-        | PROBE_RETURN_ONLY
-        | PROBE_FREEZES
-        | PROBE_KNOWN_CALLS
-        | of_stacks
-        | of_records;
+    let known_flags =
+        PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_stacks | of_records;
     let is_recorded = request.sink == SINK_RECORD;
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let Some((ends, role)) = kind_of(request) else {
@@ -152,7 +146,6 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
     if runs_never
         || request.flags & !known_flags != 0
         || request.flags & PROBE_RETURN_ONLY != 0 && ends != Ends::Both
-        || request.flags & PROBE_KNOWN_CALLS != 0 && role != Role::End
         || (request.call == 0) != (role == Role::Whole)
         || goes_nowhere
             && (request.sink != SINK_COUNT || request.flags & (PROBE_STACK | PROBE_FREEZES) != 0)

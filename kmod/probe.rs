@@ -9,7 +9,7 @@
 use crate::{
     call::{Call, Values},
     common::{
-        abi::{PROBE_FREEZES, PROBE_KNOWN_CALLS, PROBE_RETURN_ONLY, PROBE_STACK},
+        abi::{PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
         record::{OffRecord, StackEnd, KIND_OFF}, //
     },
     counters::{Counters, End, Here},
@@ -234,13 +234,7 @@ impl Probe {
             (Role::Begin, _) => self.at_begin(calls, regs, current, here, admits),
             (Role::Leave, true) => self.at_jump(calls, regs, current, here),
             (_, true) => self.at_exit(calls, regs, current, here, top),
-            (_, false) => {
-                if self.flags & PROBE_KNOWN_CALLS == 0 && self.role == Role::End {
-                    here.begin();
-                    here.end(End::Filtered);
-                }
-                Verdict::Remove
-            }
+            (_, false) => Verdict::Remove,
         }
     }
 
@@ -291,20 +285,15 @@ impl Probe {
         let frame = Frame::of(regs, current, self.call);
         *top = frame.top;
         let ended = calls.end(&frame);
-        if ended.is_none() && self.flags & PROBE_KNOWN_CALLS != 0 {
+        if ended.is_none() {
             return self.passed(&here);
         }
         let sequence = here.begin();
-        // A call that was seen to begin was looked at there.
-        let is_off = match ended {
-            Some(_) => self.is_off(&here, 0),
-            None => self.is_off(&here, sequence),
-        };
-        if is_off {
+        // How often there are calls was looked at where they begin.
+        if self.is_off(&here, 0) {
             here.end(End::Off);
             return Verdict::Remove;
         }
-        let ended = Some(ended.unwrap_or_default());
         self.ended(&self.event(regs, current, here, sequence, regs.ip(), ended))
     }
 

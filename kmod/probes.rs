@@ -272,7 +272,7 @@ impl Probes {
             return Err(Refused(ENOSPC, Refusal::TooMany));
         }
         let (mut probe, place) = self.probe(shared, request, id, kind, inode, allowed)?;
-        // Where a function may begin, a return probe of somebody else's would be in the way: one
+        // Where the function begins, a return probe of somebody else's would be in the way: one
         // that has just left may still write to where the return address was.
         if probe.role == Role::End && probe.ahead != 0 {
             probe.returns = returns;

@@ -22,7 +22,8 @@ pub const PROBE_CALL: u32 = 3;
 pub const PROBE_BEGIN: u32 = 4;
 /// [`Probe::kind`]: on an instruction that returns (`ret`, with the return address on top of
 /// the stack): a hit is the return of the call that a [`PROBE_BEGIN`] of the same
-/// [`Probe::call`] saw begin, with its time and what its entry kept, if there is one.
+/// [`Probe::call`] saw begin, with its time and what its entry kept. What comes there and ends
+/// no such call is not counted: others may pass the instruction as well.
 pub const PROBE_END: u32 = 5;
 /// [`Probe::kind`]: on a jump to where returns are not seen. A hit that the entry program
 /// lets through ends its call without a return, and is counted as `aggregated`; one that
@@ -81,9 +82,6 @@ pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// userfaultfd serves: there the stack ends with a fault. With [`SINK_TABLE`] as
 /// [`PROBE_COPIES`].
 pub const PROBE_LATE: u32 = 1 << 7;
-/// [`Probe::flags`]: of a [`PROBE_END`]: a hit that ends no call is not counted. For an
-/// instruction that other functions come to as well.
-pub const PROBE_KNOWN_CALLS: u32 = 1 << 8;
 
 /// Words of all stacks that a session keeps with [`PROBE_STACK_IDS`], each with one more.
 pub const STACK_TABLE_WORDS: usize = 1 << 19;

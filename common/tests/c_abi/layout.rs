@@ -372,7 +372,6 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_STACK_IDS,
         PROBE_KERNEL_STACK,
         PROBE_LATE,
-        PROBE_KNOWN_CALLS,
         STACK_TABLE_WORDS,
         LATE_MAX,
         UNWIND_VDSO,

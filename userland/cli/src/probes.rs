@@ -96,8 +96,6 @@ pub(crate) struct Exits {
     pub(crate) of_callees: Vec<FileOffset>,
     /// Jumps by which it goes where its return is not seen, and what tells whether it does.
     pub(crate) left: Vec<(FileOffset, Option<Rc<Code>>)>,
-    /// Whether calls are followed from the entry on.
-    pub(crate) follows: bool,
 }
 
 /// Everything that is to be probed.
@@ -378,7 +376,6 @@ fn planned(
                 .into_iter()
                 .map(|(place, decides)| (place, program(decides)))
                 .collect(),
-            follows: exits.follows,
         }),
         fields: Rc::clone(formats.get(probe.format as usize)?),
         function: probe.function,

@@ -178,7 +178,7 @@ impl PlannedProbe {
     fn breakpoints(&self) -> Vec<FileOffset> {
         match &self.exits {
             Some(exits) => {
-                let entry = exits.follows.then_some(self.breakpoint);
+                let entry = Some(self.breakpoint);
                 let left = exits.left.iter().map(|(place, _)| place);
                 let ends = exits.returns.iter().chain(&exits.of_callees).chain(left);
                 entry.into_iter().chain(ends.copied()).collect()

@@ -4,9 +4,8 @@
 use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
-    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_KNOWN_CALLS, PROBE_LATE, PROBE_LEAVE, PROBE_RETURN,
-    PROBE_RETURN_ONLY, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD, SINK_SPAN,
-    SINK_TABLE,
+    PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_RETURN, PROBE_RETURN_ONLY,
+    PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -106,11 +105,9 @@ impl<'a> Probe<'a> {
         self.of(call).with_sink(Sink::Count)
     }
 
-    /// At an instruction by which the function returns. With `known_only`, where others return
-    /// as well, hits that end no call are not counted.
-    pub fn ends(mut self, call: CallId, known_only: bool) -> Probe<'a> {
+    /// At an instruction by which the function returns: hits that end no call are none.
+    pub fn ends(mut self, call: CallId) -> Probe<'a> {
         self.kind = PROBE_END;
-        self.flags |= if known_only { PROBE_KNOWN_CALLS } else { 0 };
         self.of(call)
     }
 

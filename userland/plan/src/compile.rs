@@ -77,15 +77,6 @@ pub struct Code {
 }
 
 impl Code {
-    /// Whether it looks at the time of the call, or at what the entry kept.
-    pub fn needs_entry(&self) -> bool {
-        let elapsed = (Operation::Context as u8, Context::Elapsed as u64);
-        let kept = Operation::Kept as u8;
-        self.steps
-            .iter()
-            .any(|step| step.operation == kept || (step.operation, step.large) == elapsed)
-    }
-
     /// Whether it changes registers, memory, or the way of the call.
     pub fn changes(&self) -> bool {
         let changing = [Operation::SetRegister, Operation::Store, Operation::Return];

@@ -69,8 +69,6 @@ pub struct ExitProbes {
     /// Jumps by which it goes where its return is not seen, and the program that tells whether
     /// it does, when it does so only sometimes.
     pub left: Vec<(FileOffset, Option<u32>)>,
-    /// Whether calls are followed from the entry on.
-    pub follows: bool,
 }
 
 impl ExitProbes {

@@ -5,7 +5,7 @@
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
 use crate::find::{find, is_unnamed};
 use crate::place::{check, spot_at, Searched, Spot};
-use crate::wish::{Returns, Sink, Wish};
+use crate::wish::{Returns, Wish};
 use anyhow::bail;
 use nsprobe_plan::debug::DebugInfo;
 use nsprobe_plan::decode::FieldFormat;
@@ -253,7 +253,7 @@ impl Planner<'_> {
         };
         let breakpoint = Some(breakpoint).filter(|at| !is_exit(*at));
         let breakpoint = breakpoint.unwrap_or(spot.offset);
-        if exits.as_ref().is_some_and(|exits| exits.follows) && is_exit(breakpoint) {
+        if is_exit(breakpoint) {
             return Ok(Err("it is left by its very first instruction".to_owned()));
         }
         self.found.keys = compiled.keys;
@@ -301,12 +301,6 @@ impl Planner<'_> {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
-        let is_timed = match &wish.sink {
-            Sink::Record => true,
-            Sink::Table { .. } | Sink::Count => wish.at_return,
-        };
-        let needs_entry = compiled.ret.as_ref().is_some_and(Code::needs_entry);
-        let is_shared = !found.of_callees.is_empty() || !found.left.is_empty();
         let left = found.left.into_iter();
         Ok(Ok(Some(ExitProbes {
             returns: found.returns,
@@ -314,7 +308,6 @@ impl Planner<'_> {
             left: left
                 .map(|(place, code)| (place, code.map(|code| self.share(code))))
                 .collect(),
-            follows: is_timed || needs_entry || is_shared || compiled.entry.is_some(),
         })))
     }
 

@@ -84,9 +84,7 @@ pub(super) fn attach(
             Some(exits) => {
                 *calls = calls.checked_add(1).context("too many functions")?;
                 let call = CallId(NonZeroU32::new(*calls).context("too many functions")?);
-                if exits.follows {
-                    requests.begin(index, probe, file, call)?;
-                }
+                requests.begin(index, probe, file, call)?;
                 requests.exits(index, probe, exits, file, (call, sink))?;
             }
         }
@@ -170,7 +168,7 @@ impl<'f> Requests<'f, '_> {
             let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
             let mut request = common(request, self.wanted)
                 .with_sink(sink)
-                .ends(call, exits.follows)
+                .ends(call)
                 .with_programs(None, ret);
             if probe.is_trigger {
                 request = request.freezing();

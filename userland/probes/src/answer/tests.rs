@@ -47,7 +47,6 @@ fn probes() -> Probes {
                 returns: vec![FileOffset(32)],
                 of_callees: vec![FileOffset(64)],
                 left: vec![(FileOffset(8), Some(0))],
-                follows: true,
             }),
             format: 0,
             function: "f".to_owned(),
