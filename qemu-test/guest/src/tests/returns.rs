@@ -97,6 +97,27 @@ fn every_way_out_of_a_function_is_seen() {
     }
 }
 
+test! { full, hundreds_of_processes_end_inside_of_calls, module, cpus = 2, seconds = 170 }
+fn hundreds_of_processes_end_inside_of_calls() {
+    let _module = Module::load();
+    let path = victim::path("leaves").display().to_string();
+    for way in ["exec", "exit", "vfork"] {
+        let spec = format!("{path}:via_{way}%return(n=arg1, $retval)");
+        let command = [&*path, way, "10000"];
+        let words = ["trace", "--json", "--children", &spec, "--"];
+        let got = command::run(&[&words[..], &command].concat()).succeeded();
+        let [began, returned, _] = told(&got.stdout)[way];
+        assert!(began >= 200, "{way}: {began}");
+        let summary = objects(&got).pop().expect("the last line");
+        let seen = ["recorded", "unreturned"].map(|name| summary[name].as_u64());
+        assert_eq!(
+            seen,
+            [Some(returned), Some(began - returned)],
+            "{way}: {summary}"
+        );
+    }
+}
+
 test! { core, what_would_harm_a_program_is_refused, module }
 fn what_would_harm_a_program_is_refused() {
     let _module = Module::load();
