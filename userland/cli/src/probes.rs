@@ -15,7 +15,7 @@ use anyhow::{anyhow, Context};
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_plan::syntax::Assignment;
 use nsprobe_plan::{Code, Sink};
-use nsprobe_probes::{Probe, Probes, Refused, Wish};
+use nsprobe_probes::{ExitProbes, Probe, Probes, Refused, Wish};
 use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
 use nsprobe_worker::{Limits, Worker};
@@ -77,25 +77,13 @@ pub(crate) struct PlannedProbe {
     /// Its hits freeze the record.
     pub(crate) is_trigger: bool,
     /// Probes on its exits, in place of one on its return.
-    pub(crate) exits: Option<Exits>,
+    pub(crate) exits: Option<ExitProbes<Rc<Code>>>,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,
     /// The function's readable name, without parameters.
     pub(crate) function: String,
     /// How output calls it: `redis-server:setCommand`.
     pub(crate) label: String,
-}
-
-/// Probes on the exits of a function: [`ExitProbes`](nsprobe_probes::ExitProbes) with the
-/// programs.
-#[derive(Debug)]
-pub(crate) struct Exits {
-    /// Where it returns.
-    pub(crate) returns: Vec<FileOffset>,
-    /// Where functions return that it leaves to.
-    pub(crate) of_callees: Vec<FileOffset>,
-    /// Jumps by which it goes where its return is not seen, and what tells whether it does.
-    pub(crate) left: Vec<(FileOffset, Option<Rc<Code>>)>,
 }
 
 /// Everything that is to be probed.
@@ -368,15 +356,10 @@ fn planned(
         entry: program(probe.entry),
         ret: program(probe.ret),
         is_trigger: false,
-        exits: probe.exits.map(|exits| Exits {
-            returns: exits.returns,
-            of_callees: exits.of_callees,
-            left: exits
-                .left
-                .into_iter()
-                .map(|(place, decides)| (place, program(decides)))
-                .collect(),
-        }),
+        exits: match probe.exits {
+            Some(exits) => Some(exits.with_programs(|number| program(Some(number)))?),
+            None => None,
+        },
         fields: Rc::clone(formats.get(probe.format as usize)?),
         function: probe.function,
         label,

@@ -178,10 +178,8 @@ impl PlannedProbe {
     fn breakpoints(&self) -> Vec<FileOffset> {
         match &self.exits {
             Some(exits) => {
-                let entry = Some(self.breakpoint);
-                let left = exits.left.iter().map(|(place, _)| place);
-                let ends = exits.returns.iter().chain(&exits.of_callees).chain(left);
-                entry.into_iter().chain(ends.copied()).collect()
+                let entry = std::iter::once(self.breakpoint);
+                entry.chain(exits.places()).collect()
             }
             None => vec![self.breakpoint],
         }

@@ -47,10 +47,9 @@ pub trait Code {
 /// are by the function's count, rising.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exits {
-    /// The `ret` instructions of the function itself, in all of its parts.
+    /// The `ret` instructions of the function, and of those that it leaves to, where others come
+    /// as well.
     pub returns: Vec<u64>,
-    /// Those of functions that it leaves to by a jump: others come there, too.
-    pub of_callees: Vec<u64>,
     /// Where it goes on in what cannot be followed, one for an address.
     pub left: Vec<Left>,
 }
@@ -238,21 +237,12 @@ impl<'c> Walk<'c> {
 
     fn finish(mut self) -> Result<Exits, Unclear> {
         let mut exits = Exits::default();
-        for (unit, jumps) in &mut self.followed {
-            let returns = match jumps {
-                0 => &mut exits.returns,
-                _ => &mut exits.of_callees,
-            };
-            returns.append(&mut unit.returns);
+        for (unit, _) in &mut self.followed {
+            exits.returns.append(&mut unit.returns);
             self.left.append(&mut unit.left);
         }
-        for returns in [&mut exits.returns, &mut exits.of_callees] {
-            returns.sort_unstable();
-            returns.dedup();
-        }
-        let own = &exits.returns;
-        let is_own = |address: &u64| own.binary_search(address).is_ok();
-        exits.of_callees.retain(|address| !is_own(address));
+        exits.returns.sort_unstable();
+        exits.returns.dedup();
         exits.left = once_each(self.left);
         match exits == Exits::default() {
             true => Err(Unclear::Never),

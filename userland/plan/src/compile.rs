@@ -77,6 +77,19 @@ pub struct Code {
 }
 
 impl Code {
+    /// The program that lets a hit through where no condition is zero, of a probe at this
+    /// address by the file's own count; none without conditions.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn requiring(place: u64, conditions: &[Value]) -> Result<Option<Code>> {
+        let mut steps = Steps::new(End::Entry, place);
+        for condition in conditions {
+            steps.effect(Operation::Require, condition, 0, &Span::default())?;
+        }
+        steps.finish()
+    }
+
     /// Whether it changes registers, memory, or the way of the call.
     pub fn changes(&self) -> bool {
         let changing = [Operation::SetRegister, Operation::Store, Operation::Return];
@@ -161,10 +174,6 @@ impl Compiled {
             let scalar = compiler.resolver.scalar(value)?;
             let steps = &mut compiler.steps;
             steps.effect(Operation::Value, &scalar.value, 0, &value.span)?;
-        } else if matches!(request.sink, Sink::Table { .. }) && at_return && !request.at_return {
-            // Returns are counted, not timed.
-            let (steps, span) = (&mut compiler.steps, &request.spec.place_span);
-            steps.effect(Operation::Value, &Value::Constant(1), 0, span)?;
         }
         for change in request.changes {
             compiler.change(change, request).map_err(|error| {

@@ -60,26 +60,35 @@ pub struct Probe {
 }
 
 /// Probes on the exits of a function.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExitProbes {
-    /// Where it returns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitProbes<P = u32> {
+    /// Where it returns, or what it leaves to by a jump does.
     pub returns: Vec<FileOffset>,
-    /// Where functions return that it leaves to by a jump, and others call as well.
-    pub of_callees: Vec<FileOffset>,
-    /// Jumps by which it goes where its return is not seen, and the program that tells whether
-    /// it does, when it does so only sometimes.
-    pub left: Vec<(FileOffset, Option<u32>)>,
+    /// Jumps by which it goes where its return is not seen, and the program that lets those
+    /// through that do, when not all do.
+    pub left: Vec<(FileOffset, Option<P>)>,
 }
 
-impl ExitProbes {
+impl<P> ExitProbes<P> {
     /// Where breakpoints are, besides the entry.
     pub fn places(&self) -> impl Iterator<Item = FileOffset> + '_ {
         let left = self.left.iter().map(|(place, _)| place);
-        self.returns
-            .iter()
-            .chain(&self.of_callees)
-            .chain(left)
-            .copied()
+        self.returns.iter().chain(left).copied()
+    }
+
+    /// The same with other programs; none when there is none for one.
+    pub fn with_programs<Q>(
+        self,
+        mut program: impl FnMut(P) -> Option<Q>,
+    ) -> Option<ExitProbes<Q>> {
+        let left = self.left.into_iter().map(|(place, decides)| match decides {
+            Some(decides) => Some((place, Some(program(decides)?))),
+            None => Some((place, None)),
+        });
+        Some(ExitProbes {
+            left: left.collect::<Option<_>>()?,
+            returns: self.returns,
+        })
     }
 }
 

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the returns of a function are seen: at the instructions that leave it.
 
+use crate::answer::ExitProbes;
 use crate::place::{Searched, Spot};
-use nsprobe_common::program::{Operation, Register, Step, STEPS_MAX};
+use nsprobe_common::program::Register;
 use nsprobe_placement::{exits, Code as FileCode, Condition, Left, Target, When};
-use nsprobe_plan::Code;
+use nsprobe_plan::BinaryOperator::{Add, And, Below, ExclusiveOr, Multiply, Or, Subtract};
+use nsprobe_plan::{Code, Value};
 use nsprobe_symbolize::{Address, FileOffset};
 use std::borrow::Cow;
 use std::ops::Range;
-
-/// Where a function is left.
-pub(crate) struct Exits {
-    pub(crate) returns: Vec<FileOffset>,
-    pub(crate) of_callees: Vec<FileOffset>,
-    /// Jumps to where returns are not seen, and the programs that tell whether they go there.
-    pub(crate) left: Vec<(FileOffset, Option<Code>)>,
-}
 
 impl FileCode for Searched<'_> {
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)> {
@@ -38,23 +32,20 @@ impl FileCode for Searched<'_> {
 
 impl Searched<'_> {
     /// The exits of the function at a spot; or why they are not known.
-    pub(crate) fn exits(&self, spot: &Spot) -> Result<Exits, String> {
+    pub(crate) fn exits(&self, spot: &Spot) -> Result<ExitProbes<Code>, String> {
         let found = self.with_code(spot, |function| exits(function, self))?;
         let found = found.map_err(|unclear| unclear.to_string())?;
-        if let ([], [], [first, ..]) = (&*found.returns, &*found.of_callees, &*found.left) {
+        if let ([], [first, ..]) = (&*found.returns, &*found.left) {
             return Err(format!(
                 "it is left by jumps alone, to where returns are not seen, such as that at {:#x}",
                 first.address
             ));
         }
-        let places = |addresses: &[u64]| -> Result<Vec<FileOffset>, String> {
-            addresses.iter().map(|at| self.place(spot, *at)).collect()
-        };
+        let returns = found.returns.iter().map(|at| self.place(spot, *at));
         let left = found.left.iter();
         let left = left.map(|left| Ok((self.place(spot, left.address)?, decides(spot, left)?)));
-        Ok(Exits {
-            returns: places(&found.returns)?,
-            of_callees: places(&found.of_callees)?,
+        Ok(ExitProbes {
+            returns: returns.collect::<Result<_, String>>()?,
             left: left.collect::<Result<_, String>>()?,
         })
     }
@@ -71,154 +62,85 @@ impl Searched<'_> {
 /// The program that lets a jump through which goes where returns are not seen; none when it
 /// always does.
 fn decides(spot: &Spot, left: &Left) -> Result<Option<Code>, String> {
-    let mut program = Program::default();
-    match &left.when {
-        When::Always => return Ok(None),
-        When::Flags(condition) => program.require_flags(*condition),
+    let conditions = match &left.when {
+        When::Always => Vec::new(),
+        When::Flags(condition) => vec![holds(*condition)],
         When::Outside { target, inside } => {
-            program.target(target);
-            program.require_outside(spot.address.0, inside);
+            let target = place_of(target);
+            inside
+                .iter()
+                .map(|piece| is_outside(&target, piece))
+                .collect()
         }
-    }
-    if program.0.len() > STEPS_MAX {
-        return Err("it is in too many pieces".to_owned());
-    }
-    Ok(Some(Code {
-        steps: program.0,
-        data: Vec::new(),
-    }))
+    };
+    Code::requiring(spot.address.0, &conditions).map_err(|_| "it is in too many pieces".to_owned())
 }
 
-/// Bits of the flags register.
-const CARRY: u64 = 1 << 0;
-const PARITY: u64 = 1 << 2;
-const ZERO: u64 = 1 << 6;
-const SIGN: u64 = 1 << 7;
-const OVERFLOW: u64 = 1 << 11;
-
-/// The registers by their numbers in instructions.
-const NUMBERED: [Register; 16] = [
-    Register::Rax,
-    Register::Rcx,
-    Register::Rdx,
-    Register::Rbx,
-    Register::Rsp,
-    Register::Rbp,
-    Register::Rsi,
-    Register::Rdi,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
-];
-
-#[derive(Default)]
-struct Program(Vec<Step>);
-
-impl Program {
-    fn push(&mut self, operation: Operation, to: u8, [a, b]: [u8; 2], (small, large): (i32, u64)) {
-        self.0.push(Step {
-            operation: operation as u8,
-            to,
-            a,
-            b,
-            small,
-            large,
-        });
+/// Whether a condition of a jump holds (Intel's manual, volume 1, appendix B).
+fn holds(Condition(code): Condition) -> Value {
+    const CARRY: u64 = 1 << 0;
+    const PARITY: u64 = 1 << 2;
+    const ZERO: u64 = 1 << 6;
+    const SIGN: u64 = 1 << 7;
+    const OVERFLOW: u64 = 1 << 11;
+    let differ = || Value::binary(ExclusiveOr, is_set(SIGN), is_set(OVERFLOW));
+    let value = match code >> 1 {
+        0 => is_set(OVERFLOW),
+        1 => is_set(CARRY),
+        2 => is_set(ZERO),
+        3 => is_set(CARRY | ZERO),
+        4 => is_set(SIGN),
+        5 => is_set(PARITY),
+        6 => differ(),
+        _ => Value::binary(Or, differ(), is_set(ZERO)),
+    };
+    match code & 1 {
+        0 => value,
+        _ => Value::IsZero(value.into()),
     }
+}
 
-    fn register(&mut self, to: u8, register: Register) {
-        self.push(Operation::Register, to, [0, 0], (register as i32, 0));
-    }
+/// Whether any of these flags is set: one or zero.
+fn is_set(flags: u64) -> Value {
+    let flags = Value::binary(
+        And,
+        Value::Register(Register::Flags),
+        Value::Constant(flags),
+    );
+    Value::IsZero(Value::IsZero(flags.into()).into())
+}
 
-    fn constant(&mut self, to: u8, value: u64) {
-        self.push(Operation::Constant, to, [0, 0], (0, value));
-    }
+/// Whether an address is not in a piece of the file.
+fn is_outside(address: &Value, piece: &Range<u64>) -> Value {
+    let into = Value::binary(Subtract, address.clone(), Value::Image(piece.start));
+    let length = piece.end.saturating_sub(piece.start);
+    Value::IsZero(Value::binary(Below, into, Value::Constant(length)).into())
+}
 
-    fn compute(&mut self, operation: Operation, to: u8, a: u8, b: u8) {
-        self.push(operation, to, [a, b], (0, 0));
-    }
-
-    /// Slot `to` becomes whether any of these flags is set.
-    fn any_flag(&mut self, to: u8, flags: u64) {
-        const SPARE: u8 = 3;
-        self.register(to, Register::Flags);
-        self.constant(SPARE, flags);
-        self.compute(Operation::And, to, to, SPARE);
-        self.compute(Operation::IsZero, to, to, 0);
-        self.compute(Operation::IsZero, to, to, 0);
-    }
-
-    /// Only where a condition of a jump holds: Intel's manual, volume 1, appendix B.
-    fn require_flags(&mut self, Condition(code): Condition) {
-        match code >> 1 {
-            0 => self.any_flag(0, OVERFLOW),
-            1 => self.any_flag(0, CARRY),
-            2 => self.any_flag(0, ZERO),
-            3 => self.any_flag(0, CARRY | ZERO),
-            4 => self.any_flag(0, SIGN),
-            5 => self.any_flag(0, PARITY),
-            kind => {
-                self.any_flag(0, SIGN);
-                self.any_flag(1, OVERFLOW);
-                self.compute(Operation::ExclusiveOr, 0, 0, 1);
-                if kind == 7 {
-                    self.any_flag(1, ZERO);
-                    self.compute(Operation::Or, 0, 0, 1);
-                }
-            }
-        }
-        if code & 1 != 0 {
-            self.compute(Operation::IsZero, 0, 0, 0);
-        }
-        self.compute(Operation::Require, 0, 0, 0);
-    }
-
-    /// Only where slot 0 is an address in none of these pieces of a function.
-    fn require_outside(&mut self, function: u64, pieces: &[Range<u64>]) {
-        for piece in pieces {
-            let from = piece.start.wrapping_sub(function);
-            self.push(Operation::FromProbe, 1, [0, 0], (0, from));
-            self.compute(Operation::Subtract, 1, 0, 1);
-            self.constant(2, piece.end.saturating_sub(piece.start));
-            self.compute(Operation::Below, 1, 1, 2);
-            self.compute(Operation::IsZero, 1, 1, 0);
-            self.compute(Operation::Require, 0, 1, 0);
+/// Where a computed jump goes.
+fn place_of(target: &Target) -> Value {
+    match *target {
+        Target::Register(number) => register(number),
+        Target::Memory {
+            base,
+            index,
+            displacement,
+        } => {
+            let base = base.map_or(Value::Constant(0), register);
+            let scaled = |(index, scale): (u8, u8)| {
+                Value::binary(Multiply, register(index), Value::Constant(scale.into()))
+            };
+            let index = index.map_or(Value::Constant(0), scaled);
+            let start = Value::binary(Add, base, index);
+            start.plus(displacement as u64).load(8, false)
         }
     }
+}
 
-    /// Slot 0 becomes the place that a jump goes to.
-    fn target(&mut self, target: &Target) {
-        match *target {
-            Target::Register(number) => self.numbered(0, number),
-            Target::Memory {
-                base,
-                index,
-                displacement,
-            } => {
-                self.constant(0, displacement as u64);
-                if let Some(base) = base {
-                    self.numbered(1, base);
-                    self.compute(Operation::Add, 0, 0, 1);
-                }
-                if let Some((index, scale)) = index {
-                    self.numbered(1, index);
-                    self.constant(2, scale.into());
-                    self.compute(Operation::Multiply, 1, 1, 2);
-                    self.compute(Operation::Add, 0, 0, 1);
-                }
-                self.push(Operation::Load, 0, [0, 0], (0, 8));
-            }
-        }
-    }
-
-    /// Slot `to` becomes the register that instructions have under a number.
-    fn numbered(&mut self, to: u8, number: u8) {
-        let register = NUMBERED.get(usize::from(number));
-        self.register(to, *register.unwrap_or(&Register::Rax));
-    }
+/// The register that instructions have under a number: in another order than the psABI, which
+/// counts ours.
+fn register(number: u8) -> Value {
+    const FIRST: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+    let ours = FIRST.get(usize::from(number)).copied().unwrap_or(number);
+    Value::Register(Register::from_u8(ours).unwrap_or(Register::Rax))
 }

@@ -301,14 +301,7 @@ impl Planner<'_> {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
-        let left = found.left.into_iter();
-        Ok(Ok(Some(ExitProbes {
-            returns: found.returns,
-            of_callees: found.of_callees,
-            left: left
-                .map(|(place, code)| (place, code.map(|code| self.share(code))))
-                .collect(),
-        })))
+        Ok(Ok(found.with_programs(|code| Some(self.share(code)))))
     }
 
     fn note(&mut self, note: String) {

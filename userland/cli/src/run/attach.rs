@@ -2,10 +2,11 @@
 //! From planned probes to those that the kernel attaches.
 
 use super::Wanted;
-use crate::probes::{Exits, Planned, PlannedProbe};
+use crate::probes::{Planned, PlannedProbe};
 use anyhow::Context;
 use libnsprobe::{CallId, Error, Probe, ProbeId, ProgramId, Session, Sink};
 use nsprobe_plan::Code;
+use nsprobe_probes::ExitProbes;
 use std::collections::HashMap;
 use std::fs::File;
 use std::num::NonZeroU32;
@@ -158,12 +159,12 @@ impl<'f> Requests<'f, '_> {
         &mut self,
         index: usize,
         probe: &PlannedProbe,
-        exits: &Exits,
+        exits: &ExitProbes<Rc<Code>>,
         file: &'f File,
         (call, sink): (CallId, Sink),
     ) -> anyhow::Result<()> {
         let ret = self.upload(probe.ret.as_ref())?;
-        for place in exits.returns.iter().chain(&exits.of_callees) {
+        for place in &exits.returns {
             // The return address is on top of the stack again.
             let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
             let mut request = common(request, self.wanted)

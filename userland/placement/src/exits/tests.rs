@@ -138,18 +138,14 @@ fn a_part_that_is_known_is_the_function_s_own() {
 fn a_function_that_is_jumped_to_returns_in_its_place() {
     let code = Made::default().with(0x2000, &[&[0x90], RET]);
     let found = code.of(&[&[0xeb, 0x00], RET, &jmp(0x1003, 0x2000)]);
-    let wanted = Exits {
-        of_callees: vec![0x2001],
-        ..returns(&[0x1002])
-    };
-    assert_eq!(found, Ok(wanted));
+    assert_eq!(found, Ok(returns(&[0x1002, 0x2001])));
     // On a condition, too.
     let found = code.of(&[&branch(&[0x0f, 0x84], 0x1000, 0x2000), RET]);
-    assert_eq!(found.unwrap().of_callees, [0x2001]);
+    assert_eq!(found.unwrap().returns, [0x1006, 0x2001]);
     // One that jumps back.
     let code = Made::default().with(0x2000, &[&jmp(0x2000, 0x1000), RET]);
     let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
-    assert_eq!((found.of_callees, found.left), (vec![0x2005], vec![]));
+    assert_eq!((found.returns, found.left), (vec![0x2005], vec![]));
 }
 
 #[test]
@@ -160,7 +156,7 @@ fn jumps_are_followed_so_far() {
         code = code.with(start, &[RET, &jmp(start + 1, start + 0x1000)]);
     }
     let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
-    assert_eq!(found.of_callees, [0x2000, 0x3000, 0x4000, 0x5000]);
+    assert_eq!(found.returns, [0x2000, 0x3000, 0x4000, 0x5000]);
     assert_eq!(found.left, left(0x5001, When::Always));
 }
 
@@ -189,20 +185,20 @@ fn where_it_goes_on_unseen_is_said() {
         let mut code = code.with(0x3000, &[RET]);
         code.linked = vec![(0x3006 + marks.len() as u64, 0x3000), (0x1106, 0x3000)];
         let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
-        assert_eq!((found.of_callees, found.left), (vec![0x3000], vec![]));
+        assert_eq!((found.returns, found.left), (vec![0x3000], vec![]));
         let found = code.of(&[&[0xff, 0x25, 0, 1, 0, 0]]).unwrap();
-        assert_eq!((found.of_callees, found.left), (vec![0x3000], vec![]));
+        assert_eq!((found.returns, found.left), (vec![0x3000], vec![]));
     }
     // Further away.
     let code = Made::default().with(0x2000, &[RET, &jmp(0x2001, 0x3000)]);
     let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
-    assert_eq!(found.of_callees, [0x2000]);
+    assert_eq!(found.returns, [0x2000]);
     assert_eq!(found.left, left(0x2001, When::Always));
     // `jrcxz` has no flags.
     let parts: [&[u8]; 2] = [&[0xe3, 0x10], RET];
     assert_eq!(nobody.of(&parts), Err(Unclear::Branch(0x1000)));
     let code = Made::default().with(0x1010, &[&[0x90; 2], RET]);
-    assert_eq!(code.of(&parts).unwrap().of_callees, [0x1012]);
+    assert_eq!(code.of(&parts).unwrap().returns, [0x1002, 0x1012]);
 }
 
 #[test]
@@ -217,7 +213,7 @@ fn a_jump_with_a_frame_stays_in_the_function() {
     let parts: [&[u8]; 2] = [&[0x55], &jmp(0x1001, 0x2000)];
     assert_eq!(code(false).of(&parts), Ok(returns(&[0x2001])));
     // A function, which returns to what was put there.
-    assert_eq!(code(true).of(&parts).unwrap().of_callees, [0x2001]);
+    assert_eq!(code(true).of(&parts).unwrap().returns, [0x2001]);
     // Where nobody can follow, the call would not be found.
     let nobody = Made::default().at_top(0x1001..0x1006, false);
     assert_eq!(nobody.of(&parts), Err(Unclear::Branch(0x1001)));
@@ -240,7 +236,7 @@ fn data_among_the_code_is_noticed() {
 fn what_does_not_end_falls_into_the_next() {
     let code = Made::default().with(0x1010, &[RET]);
     // xor %eax,%eax; 0x1010 is the next that a function can begin at.
-    assert_eq!(code.of(&[&[0x31, 0xc0]]).unwrap().of_callees, [0x1010]);
+    assert_eq!(code.of(&[&[0x31, 0xc0]]).unwrap().returns, [0x1010]);
     // Calls at the end do not come back, and padding is none.
     let call = branch(&[0xe8], 0x1000, 0x5000);
     assert_eq!(code.of(&[&call]), Err(Unclear::Never));
@@ -385,7 +381,7 @@ fn tables_are_read() {
     let words = distances(&[0x1019, 0x2000, 0x1019]);
     let code = Made::default().with(0x2000, &[RET]).words(0x3000, &words);
     let found = code.of(&[&switch()]).unwrap();
-    assert_eq!((found.of_callees, found.left.len()), (vec![0x2000], 0));
+    assert_eq!((found.returns.last(), found.left.len()), (Some(&0x2000), 0));
 }
 
 /// Whether the table is not read, when something in front of the jump is otherwise.
@@ -431,9 +427,9 @@ fn nothing_may_come_between_a_comparison_and_its_jump() {
         let made = Made::default().with(0x2000, &[RET]).words(0x3000, &words);
         made.of(&[&code])
     };
-    assert_eq!(into(0x1000).unwrap().of_callees, [0x2000]);
+    assert_eq!(into(0x1000).unwrap().returns.last(), Some(&0x2000));
     // It is a switch all the same, but nobody knows its table.
-    assert_eq!(into(0x1009).unwrap().of_callees, []);
+    assert_ne!(into(0x1009).unwrap().returns.last(), Some(&0x2000));
     assert_eq!(into(0x1017), Err(Unclear::ComputedJump(0x1017)));
 }
 
@@ -490,18 +486,14 @@ fn nothing_is_said_twice() {
         RET,
     ]);
     let wanted = Exits {
-        returns: vec![0x1012],
-        of_callees: vec![0x2000],
+        returns: vec![0x1012, 0x2000],
         left: left(0x100c, When::Flags(Condition(4))),
     };
     assert_eq!(found, Ok(wanted));
     // A piece that holds the function, as another source tells its bounds.
     let code = Made::default().with(0x0ff0, &[&[0x90; 16], RET, &jmp(0x1001, 0x1008), UD2, RET]);
     let found = code.of(&[RET, &jmp(0x1001, 0x1008)]).unwrap();
-    assert_eq!(
-        (found.returns, found.of_callees),
-        (vec![0x1000], vec![0x1008])
-    );
+    assert_eq!(found.returns, [0x1000, 0x1008]);
 }
 
 /// All that a hostile file may say.
@@ -538,10 +530,9 @@ proptest! {
         if let Ok(found) = exits(&function, &made(pieces, at_top, data)) {
             prop_assert!(found != Exits::default());
             let addresses: Vec<u64> = found.left.iter().map(|left| left.address).collect();
-            for list in [&found.returns, &found.of_callees, &addresses] {
+            for list in [&found.returns, &addresses] {
                 prop_assert!(list.is_sorted_by(|one, next| one < next));
             }
-            prop_assert!(!found.of_callees.iter().any(|at| found.returns.contains(at)));
         }
     }
 

@@ -45,7 +45,6 @@ fn probes() -> Probes {
             ret: None,
             exits: Some(ExitProbes {
                 returns: vec![FileOffset(32)],
-                of_callees: vec![FileOffset(64)],
                 left: vec![(FileOffset(8), Some(0))],
             }),
             format: 0,
