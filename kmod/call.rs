@@ -32,16 +32,6 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// The values, and which of them were kept, a bit each.
-    pub(crate) fn parts(&self) -> (&[u64; KEPT_MAX], u8) {
-        (&self.values, self.present)
-    }
-
-    /// Of what [`parts`](Self::parts) gave.
-    pub(crate) fn of_parts(values: [u64; KEPT_MAX], present: u8) -> Self {
-        Values { values, present }
-    }
-
     /// The value, when it was kept.
     pub(crate) fn get(&self, index: usize) -> Option<u64> {
         let present = self.present & 1u8.checked_shl(index as u32)? != 0;
@@ -67,13 +57,49 @@ pub(crate) struct Call {
     pub(crate) values: Values,
 }
 
+/// A call, where others look for it: what was read of it counts when its place was the same
+/// one's all the time.
+#[derive(Default)]
+pub(crate) struct SharedCall {
+    pub(crate) time_ns: AtomicU64,
+    values: [AtomicU64; KEPT_MAX],
+    present: AtomicU64,
+}
+
+impl SharedCall {
+    pub(crate) fn store(&self, call: &Call) {
+        self.time_ns.store(call.time_ns, Relaxed);
+        let present = call.values.present;
+        self.present.store(present.into(), Relaxed);
+        if present != 0 {
+            for (to, from) in self.values.iter().zip(call.values.values) {
+                to.store(from, Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn load(&self) -> Call {
+        let mut values = Values {
+            present: self.present.load(Relaxed) as u8,
+            ..Values::default()
+        };
+        if values.present != 0 {
+            for (to, from) in values.values.iter_mut().zip(&self.values) {
+                *to = from.load(Relaxed);
+            }
+        }
+        Call {
+            time_ns: self.time_ns.load(Relaxed),
+            values,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Slot {
     /// The ticket of the call that holds the slot.
     stamp: AtomicU64,
-    time_ns: AtomicU64,
-    values: [AtomicU64; KEPT_MAX],
-    present: AtomicU64,
+    call: SharedCall,
 }
 
 /// The calls under way whose entries kept something.
@@ -102,11 +128,7 @@ impl Calls {
             // A task was preempted here a whole round ago: its call loses.
             return 0;
         }
-        slot.time_ns.store(call.time_ns, Relaxed);
-        for (to, from) in slot.values.iter().zip(call.values.values) {
-            to.store(from, Relaxed);
-        }
-        slot.present.store(call.values.present.into(), Relaxed);
+        slot.call.store(call);
         // Only if nobody took the slot over meanwhile.
         let _ = slot
             .stamp
@@ -120,17 +142,10 @@ impl Calls {
         if slot.stamp.load(Acquire) != ticket {
             return None;
         }
-        let mut values = Values {
-            present: slot.present.load(Relaxed) as u8,
-            ..Values::default()
-        };
-        for (to, from) in values.values.iter_mut().zip(&slot.values) {
-            *to = from.load(Relaxed);
-        }
-        let time_ns = slot.time_ns.load(Relaxed);
+        let call = slot.call.load();
         core::sync::atomic::fence(Acquire);
         // Unchanged behind the values as well: they are this call's.
-        (slot.stamp.load(Relaxed) == ticket).then_some(Call { time_ns, values })
+        (slot.stamp.load(Relaxed) == ticket).then_some(call)
     }
 
     fn slot(&self, ticket: u64) -> Option<&Slot> {

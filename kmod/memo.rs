@@ -16,7 +16,7 @@ use crate::{
     sys::{
         memory::zeroed,
         regs::RegisterFile,
-        user_mem::{NoFaults, Step}, //
+        user_mem::{self, NoFaults, Step}, //
     },
 };
 use core::sync::atomic::{
@@ -57,7 +57,7 @@ impl Start {
     #[inline(always)]
     pub(crate) fn new(regs: &RegisterFile, request: &Request, by_rows: bool) -> Self {
         let top = match request.at_entry {
-            true => NoFaults::new().word(regs.sp()).unwrap_or(0),
+            true => user_mem::word(regs.sp()).unwrap_or(0),
             false => 0,
         };
         let flag = |set: bool, bit: u32| u64::from(set) << bit;

@@ -97,7 +97,7 @@ pub(crate) struct Probe {
     /// Hits a second that turn it off, or zero.
     pub(crate) runaway: u32,
     pub(crate) counters: Arc<Counters>,
-    /// Those by which one in so many is chosen: of several probes of a call the first one's.
+    /// Those that `every` counts by: of several probes of a call the first one's.
     pub(crate) eligible: Arc<Counters>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -231,7 +231,7 @@ impl Probe {
             return Verdict::Keep;
         };
         match (self.role, admits) {
-            (Role::Begin, _) => self.at_begin(calls, regs, current, here, admits),
+            (Role::Begin, _) => self.at_begin(regs, current, here, admits),
             (Role::Leave, true) => self.at_jump(calls, regs, current, here),
             (_, true) => self.at_exit(calls, regs, current, here, top),
             (_, false) => Verdict::Remove,
@@ -242,7 +242,6 @@ impl Probe {
     #[inline(always)]
     fn at_begin(
         &self,
-        calls: &UnderWay,
         regs: &Regs<'_>,
         current: &Current,
         here: Here<'_>,
@@ -256,7 +255,7 @@ impl Probe {
         let rejects = |program: &Arc<Program>| program.rejects(regs, 0);
         if !admits || self.at_entry.as_ref().is_some_and(rejects) {
             // What an abandoned call has left in its place is not to be taken for it.
-            calls.end(&Frame::of(regs, current, self.call));
+            self.forget_call(regs, current);
             here.end(match admits {
                 true => End::Rejected,
                 false => End::Filtered,

@@ -128,7 +128,7 @@ struct Allowed {
     call: u32,
     writes: Option<Arc<AtomicU32>>,
     limits: Option<Arc<Limits>>,
-    /// Of the first of them, by which one in so many is chosen.
+    /// Of the first of them: `every` counts by these.
     counters: Option<Arc<Counters>>,
 }
 
@@ -151,7 +151,7 @@ impl Allowed {
         Ok(())
     }
 
-    /// The counters of a probe, and those by which one in so many is chosen.
+    /// The counters of a probe, and those that `every` counts by.
     fn counters(&mut self) -> Result<(Arc<Counters>, Arc<Counters>), Refused> {
         let own = Arc::new(Counters::new()?, GFP_REQUEST)?;
         let first = self.counters.get_or_insert_with(|| own.clone()).clone();

@@ -51,7 +51,7 @@ struct pid *nsprobe_get_pid(struct pid *pid);
 void nsprobe_cgroup_put(struct cgroup *cgroup);
 bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup);
 void nsprobe_tracepoints_sync(void);
-bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence);
+bool nsprobe_mm_layout(struct mm_struct *mm, unsigned int *sequence);
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence);
 bool nsprobe_read_word_nofault(u64 *word, const u64 __user *from);
 bool nsprobe_returns_plainly(struct pt_regs *regs);
@@ -110,12 +110,14 @@ struct pid *nsprobe_get_pid(struct pid *pid) { return get_pid(pid); }
 void nsprobe_cgroup_put(struct cgroup *cgroup) { cgroup_put(cgroup); }
 bool nsprobe_task_in_cgroup(struct task_struct *task, struct cgroup *cgroup) { return task_under_cgroup_hierarchy(task, cgroup); }
 void nsprobe_tracepoints_sync(void) { tracepoint_synchronize_unregister(); }
-bool nsprobe_mm_layout(struct mm_struct *mm, u64 *context, unsigned int *sequence) { *context = mm->context.ctx_id; return mmap_lock_speculate_try_begin(mm, sequence); }
+bool nsprobe_mm_layout(struct mm_struct *mm, unsigned int *sequence) { return mmap_lock_speculate_try_begin(mm, sequence); }
 bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence) { return mmap_lock_speculate_retry(mm, sequence); }
-#ifndef CONFIG_X86_USER_SHADOW_STACK
-#error "is there another shadow stack?"
+#ifdef CONFIG_X86_USER_SHADOW_STACK
+#define HAS_SHADOW_STACK (current->thread.features & ARCH_SHSTK_SHSTK)
+#else
+#define HAS_SHADOW_STACK false
 #endif
-bool nsprobe_returns_plainly(struct pt_regs *regs) { return user_64bit_mode(regs) && !(regs->flags & X86_EFLAGS_TF) && !(current->thread.features & ARCH_SHSTK_SHSTK); }
+bool nsprobe_returns_plainly(struct pt_regs *regs) { return user_64bit_mode(regs) && !(regs->flags & X86_EFLAGS_TF) && !HAS_SHADOW_STACK; }
 void nsprobe_space_ended_fits(nsprobe_space_ended *probe) { check_trace_callback_type_exit_mmap(probe); }
 void nsprobe_pagefault_disable(void) { pagefault_disable(); }
 void nsprobe_pagefault_enable(void) { pagefault_enable(); }

@@ -4,19 +4,16 @@
 //! A call is known by its address space, the slot that holds its return address, and the
 //! function: not by its thread, as a fibre may go on in another one. A call may be abandoned
 //! (by an exception, `longjmp`, a thread's end) and leave its row behind. The next entry at the
-//! slot takes that over; what else comes to an exit with the slot is told from the call by
+//! slot takes that over. Another function's call that comes to an exit with the slot differs in
 //! what a function gives back as it was: its return address, and the registers that are its
-//! caller's. Rows go with their address space.
+//! caller's. Rows are freed when their address space ends.
 //!
-//! A call has a few rows that may be its own. Who turns a row's state to busy owns it until he
-//! publishes it; a busy row is passed over. When all are taken, the oldest call goes.
+//! A call may be in one of a few rows. Who turns a row's state to busy owns it until he
+//! publishes it; a busy row is passed over. When all are taken, the oldest call is forgotten.
 
 use crate::{
-    call::{Call, Values},
-    common::{
-        abi::CALLS_MAX,
-        program::KEPT_MAX, //
-    },
+    call::{Call, SharedCall},
+    common::abi::CALLS_MAX,
     shared::Shared,
     sys::{
         self,
@@ -55,15 +52,11 @@ struct Row {
     state: AtomicU64,
     slot: AtomicU64,
     space: AtomicU64,
-    /// The function, and above it which values were kept, a bit each.
     function: AtomicU64,
     /// What the function is to give back.
     digest: AtomicU64,
-    time_ns: AtomicU64,
-    values: [AtomicU64; KEPT_MAX],
+    call: SharedCall,
 }
-
-const PRESENT_SHIFT: u32 = 32;
 
 /// The calls that are under way.
 pub(crate) struct UnderWay {
@@ -107,7 +100,7 @@ impl Row {
     fn is_of(&self, frame: &Frame) -> bool {
         self.slot.load(Relaxed) == frame.slot
             && self.space.load(Relaxed) == frame.space
-            && self.function.load(Relaxed) as u32 == frame.function
+            && self.function.load(Relaxed) == u64::from(frame.function)
     }
 
     /// Makes it ours, if its state is still this one: what was read of it is true then.
@@ -120,36 +113,13 @@ impl Row {
 
     /// Publishes a call in a row that is ours, in state `state` before.
     fn fill(&self, state: u64, frame: &Frame, call: &Call) {
-        let (values, present) = call.values.parts();
-        let present = u64::from(present);
         self.slot.store(frame.slot, Relaxed);
         self.space.store(frame.space, Relaxed);
-        let function = u64::from(frame.function) | present.wrapping_shl(PRESENT_SHIFT);
-        self.function.store(function, Relaxed);
+        self.function.store(frame.function.into(), Relaxed);
         self.digest.store(frame.digest, Relaxed);
-        self.time_ns.store(call.time_ns, Relaxed);
-        if present != 0 {
-            for (to, from) in self.values.iter().zip(values) {
-                to.store(*from, Relaxed);
-            }
-        }
+        self.call.store(call);
         let published = (state & !KIND).wrapping_add(KIND.wrapping_add(1)) | TAKEN;
         self.state.store(published, Release);
-    }
-
-    /// The call in a row that is ours.
-    fn call(&self) -> Call {
-        let present = self.function.load(Relaxed).wrapping_shr(PRESENT_SHIFT) as u8;
-        let mut values = [0; KEPT_MAX];
-        if present != 0 {
-            for (to, from) in values.iter_mut().zip(&self.values) {
-                *to = from.load(Relaxed);
-            }
-        }
-        Call {
-            time_ns: self.time_ns.load(Relaxed),
-            values: Values::of_parts(values, present),
-        }
     }
 
     fn free(&self, state: u64) {
@@ -212,7 +182,7 @@ impl UnderWay {
         let mut rows = set.iter();
         let free = rows.find(|row| state(row) & KIND == FREE);
         let taken = set.iter().filter(|row| state(row) & KIND == TAKEN);
-        let oldest = || taken.min_by_key(|row| row.time_ns.load(Relaxed));
+        let oldest = || taken.min_by_key(|row| row.call.time_ns.load(Relaxed));
         let Some(row) = free.or_else(oldest) else {
             return false;
         };
@@ -235,7 +205,7 @@ impl UnderWay {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {
                 let is_it = row.digest.load(Relaxed) == frame.digest;
-                let call = row.call();
+                let call = row.call.load();
                 row.free(state);
                 self.count(frame.space, -1);
                 return is_it.then_some(call);

@@ -44,13 +44,8 @@ extern "C" {
     pub(super) fn nsprobe_task_in_cgroup(task: *mut task_struct, cgroup: *mut cgroup) -> bool;
     /// `tracepoint_synchronize_unregister()`: sleeps.
     pub(super) fn nsprobe_tracepoints_sync();
-    /// `mm->context.ctx_id`, which no other address space ever has, and
-    /// `mmap_lock_speculate_try_begin()`: false while its mappings are being changed.
-    pub(super) fn nsprobe_mm_layout(
-        mm: *mut mm_struct,
-        context: *mut u64,
-        sequence: *mut u32,
-    ) -> bool;
+    /// `mmap_lock_speculate_try_begin()`: false while the mappings are being changed.
+    pub(super) fn nsprobe_mm_layout(mm: *mut mm_struct, sequence: *mut u32) -> bool;
     /// Whether a `ret` of the current task is nothing but a jump and a pop: in 64-bit code, without
     /// a shadow stack or the trap flag.
     pub(super) fn nsprobe_returns_plainly(regs: *mut pt_regs) -> bool;

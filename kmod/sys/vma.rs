@@ -4,7 +4,7 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::{held::HeldFile, shim};
+use super::{held::HeldFile, shim, task::Mm};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,
@@ -193,10 +193,13 @@ impl Layout {
     /// That of the current task. `None` while it is being changed.
     pub(crate) fn current() -> Option<Layout> {
         let current = kernel::current!();
-        let mm = current.mm()?.as_raw();
-        let (mut context, mut sequence) = (0, 0);
-        // SAFETY: The current task keeps its address space; the numbers are ours.
-        let is_stable = unsafe { shim::nsprobe_mm_layout(mm, &mut context, &mut sequence) };
+        let mm = NonNull::new(current.mm()?.as_raw())?;
+        let mut sequence = 0;
+        // SAFETY: The current task keeps its address space; the number is ours.
+        let (context, is_stable) = unsafe {
+            let is_stable = shim::nsprobe_mm_layout(mm.as_ptr(), &mut sequence);
+            (Mm::from_ptr(mm).number(), is_stable)
+        };
         is_stable.then_some(Layout { context, sequence })
     }
 

@@ -304,13 +304,11 @@ pub struct ProbeTotal {
     pub id: u32,
     /// Its counters, by their names in docs/json.md.
     pub counters: BTreeMap<String, u64>,
-    /// Calls for which there was no room among those under way.
-    pub unfollowed: u64,
     /// Calls that left by a jump to where returns are not seen.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_by_jump: u64,
-    /// Calls that were left in another way, or were under way at the end: at least so many.
-    #[serde(skip_serializing_if = "is_zero")]
+    /// Calls that were left in another way, were under way at the end, or were not followed.
+    #[serde(alias = "unfollowed", skip_serializing_if = "is_zero")]
     pub unreturned: u64,
     /// The counters on each CPU that has any, if hits were lost.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -124,7 +124,7 @@ pub(crate) struct How<'a> {
     pub(crate) changes: &'a [Assignment],
     /// How returns are seen.
     pub(crate) returns: Returns,
-    /// Whether what may harm the program is done.
+    /// Whether places are probed that may be in the middle of an instruction.
     pub(crate) force: bool,
 }
 
@@ -141,7 +141,7 @@ impl How<'_> {
             inlined: self.inlined,
             exact: self.exact,
             changes: self.changes.to_vec(),
-            returns: self.returns.into(),
+            return_probes: self.returns == Returns::Uretprobe,
             force: self.force,
         }
     }

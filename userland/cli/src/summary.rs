@@ -82,18 +82,15 @@ impl Untraced {
 /// Calls that are followed to the function's exits, and not seen to end there as themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct MissedCalls {
-    /// There was no room for them among those under way.
-    pub(crate) unfollowed: u64,
     /// They went by a jump where their return is not seen.
     pub(crate) left_by_jump: u64,
-    /// They were left in another way (by an exception, `longjmp`, the end of their thread), or
-    /// are under way: at least so many.
+    /// They were left in another way (by an exception, `longjmp`, the end of their thread), are
+    /// under way, or were not followed as there were too many.
     pub(crate) unreturned: u64,
 }
 
 impl AddAssign for MissedCalls {
     fn add_assign(&mut self, other: MissedCalls) {
-        self.unfollowed += other.unfollowed;
         self.left_by_jump += other.left_by_jump;
         self.unreturned += other.unreturned;
     }
@@ -215,10 +212,10 @@ impl ProbeLabel {
         match self.role {
             Role::Whole | Role::Exit => {}
             Role::Begin => {
-                missed.unfollowed = std::mem::take(&mut counters.turned_away);
-                missed.unreturned = std::mem::take(&mut counters.aggregated);
-                let begun = missed.unfollowed.saturating_add(missed.unreturned);
-                counters.hits = counters.hits.saturating_sub(begun);
+                let begun = std::mem::take(&mut counters.aggregated);
+                let others = std::mem::take(&mut counters.turned_away);
+                missed.unreturned = begun.saturating_add(others);
+                counters.hits = counters.hits.saturating_sub(missed.unreturned);
             }
             Role::Leave => {
                 missed.left_by_jump = counters.aggregated;
@@ -439,20 +436,12 @@ impl Summary {
         if total.too_deep > 0 {
             writeln!(
                 out,
-                "nsprobe: {} not seen: the kernel follows 64 nested calls; --return \
-                 ret sees all",
+                "nsprobe: {} not seen: the kernel follows 64 nested calls; without --return \
+                 uretprobe all are seen",
                 counted(total.too_deep, "return")
             )?;
         }
         let missed = self.missed();
-        if missed.unfollowed > 0 {
-            writeln!(
-                out,
-                "nsprobe: {} not followed to the return: too many were under way, or had left \
-                 without a return",
-                counted(missed.unfollowed, "call")
-            )?;
-        }
         if missed.unreturned > 0 {
             writeln!(
                 out,
@@ -652,7 +641,6 @@ mod tests {
         let mut summary = summary(5, 5);
         summary.has_stacks = true;
         summary.probes[0].missed = MissedCalls {
-            unfollowed: 1,
             left_by_jump: 2,
             unreturned: 6,
         };
@@ -666,7 +654,6 @@ mod tests {
         for detail in [Detail::Quiet, Detail::Usual, Detail::Verbose] {
             let text = told(&summary, detail);
             for part in [
-                "1 call not followed to the return",
                 "2 calls left by a jump",
                 "6 calls without a return",
                 "3 hits without a row",

@@ -18,7 +18,7 @@ mod wish;
 pub use answer::{ExitProbes, Probe, Probes, Refused};
 pub use list::{list, ListedFunction, ListedUsdt, Listing};
 pub use planner::{plan, DebugFiles};
-pub use wish::{Returns, Sink, Wish};
+pub use wish::{Sink, Wish};
 
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, Place};

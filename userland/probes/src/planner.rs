@@ -5,7 +5,7 @@
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
 use crate::find::{find, is_unnamed};
 use crate::place::{check, spot_at, Searched, Spot};
-use crate::wish::{Returns, Wish};
+use crate::wish::Wish;
 use anyhow::bail;
 use nsprobe_plan::debug::DebugInfo;
 use nsprobe_plan::decode::FieldFormat;
@@ -289,7 +289,7 @@ impl Planner<'_> {
                 place.path.display()
             );
         }
-        if wish.returns == Returns::Uretprobe {
+        if wish.return_probes {
             self.note(format!(
                 "return addresses of {} are replaced while calls are under way: an exception, a \
                  cancelled thread or a switch of stacks there ends or hangs the program",

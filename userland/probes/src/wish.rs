@@ -25,9 +25,10 @@ pub struct Wish {
     pub exact: bool,
     /// What is changed at each hit.
     pub changes: Vec<Assignment>,
-    /// How returns are seen.
-    pub returns: Returns,
-    /// Places that may harm the program are probed, too.
+    /// Returns are seen by return probes of the kernel's, which replace return addresses, and not
+    /// at the function's exits.
+    pub return_probes: bool,
+    /// Places are probed, too, of which it is not known whether an instruction begins there.
     pub force: bool,
 }
 
@@ -45,15 +46,6 @@ pub enum Sink {
         /// What is added up.
         value: Option<Expression>,
     },
-}
-
-/// How the returns of functions are seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Returns {
-    /// By probes on the instructions that leave the function.
-    Exits,
-    /// By a return probe of the kernel's, which replaces the return address.
-    Uretprobe,
 }
 
 impl Sink {

@@ -7,7 +7,7 @@ use crate::support::elf::{compressed, program, section, symbols, zstd, TEXT};
 use crate::support::trial::{with, PATIENCE};
 use crate::support::{file, options, Folder, CHILD};
 use nsprobe_plan::Spec;
-use nsprobe_probes::{DebugFiles, Probes, Refused, Returns, Sink, Wish};
+use nsprobe_probes::{DebugFiles, Probes, Refused, Sink, Wish};
 use nsprobe_symbolize::{Binary, DebugSet};
 use nsprobe_worker::{Error, Limits, Object, Worker};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn wish(text: &str) -> Wish {
         inlined: false,
         exact: false,
         changes: Vec::new(),
-        returns: Returns::Exits,
+        return_probes: false,
         force: false,
     }
 }

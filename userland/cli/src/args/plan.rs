@@ -115,7 +115,7 @@ pub(crate) struct ProbeOptions {
     pub(crate) limits: Limits,
     /// How returns are seen.
     pub(crate) returns: Returns,
-    /// Whether what may harm the program is done.
+    /// Whether what may harm the program is not refused.
     pub(crate) force: bool,
     /// How the processes that parse files of containers are kept in.
     pub(crate) sandbox: Sandbox,
@@ -124,23 +124,12 @@ pub(crate) struct ProbeOptions {
 /// How the returns of functions are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Returns {
-    /// By probes on the instructions that leave the function
+    /// By breakpoints on the instructions that leave the function
     #[default]
     Auto,
-    /// The same
-    Ret,
     /// By a return probe of the kernel's, which replaces return addresses: programs that unwind or
     /// switch their stack end or hang (needs --force)
     Uretprobe,
-}
-
-impl From<Returns> for nsprobe_probes::Returns {
-    fn from(returns: Returns) -> nsprobe_probes::Returns {
-        match returns {
-            Returns::Auto | Returns::Ret => nsprobe_probes::Returns::Exits,
-            Returns::Uretprobe => nsprobe_probes::Returns::Uretprobe,
-        }
-    }
 }
 
 /// Which tasks of the target count.

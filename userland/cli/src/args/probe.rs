@@ -116,7 +116,7 @@ pub(super) struct RunArguments {
         default_value = "auto"
     )]
     returns: Returns,
-    /// Probe also what may harm the program: places that may be inside of an instruction, and
+    /// Do what may harm the program: probe places that may be in the middle of an instruction, and
     /// returns by --return uretprobe
     #[arg(long)]
     force: bool,

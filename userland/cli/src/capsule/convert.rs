@@ -214,7 +214,6 @@ pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary
     let total = |probe: &ProbeSummary| model::ProbeTotal {
         id: probe.id,
         counters: counters(&probe.counters),
-        unfollowed: probe.missed.unfollowed,
         left_by_jump: probe.missed.left_by_jump,
         unreturned: probe.missed.unreturned,
         cpus: probe
@@ -270,7 +269,6 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
             offset: label.map_or(FileOffset(0), |label| label.offset),
             counters: counters_of(&total.counters),
             missed: MissedCalls {
-                unfollowed: total.unfollowed,
                 left_by_jump: total.left_by_jump,
                 unreturned: total.unreturned,
             },

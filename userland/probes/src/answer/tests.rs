@@ -2,7 +2,7 @@
 //! What is sent is what comes, unless it is more than a wish can bring.
 
 use super::*;
-use crate::{Returns, Sink};
+use crate::Sink;
 use nsprobe_common::program::{Operation, Step};
 use nsprobe_plan::decode::Shape;
 use nsprobe_plan::{Layout, Spec};
@@ -18,7 +18,7 @@ fn wish() -> Wish {
         inlined: false,
         exact: false,
         changes: Vec::new(),
-        returns: Returns::Exits,
+        return_probes: false,
         force: false,
     }
 }
