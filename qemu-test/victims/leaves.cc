@@ -67,22 +67,6 @@ ORDINARY(exit)
 ORDINARY(vfork)
 ORDINARY(clone)
 
-/* Every second call is left by an exception; the next one comes to its place. */
-static Calls throws(long times)
-{
-	Calls calls = {};
-
-	for (long i = 0; i < times; i++) {
-		middle = i % 2 ? [] { throw std::runtime_error("on purpose"); } : (void (*)())nullptr;
-		calls.began++;
-		try {
-			calls.returned += check(via_throw(i), i + 1);
-		} catch (const std::runtime_error &) {
-		}
-	}
-	return calls;
-}
-
 static Calls jumps(long times)
 {
 	static Calls calls;
@@ -265,7 +249,7 @@ extern "C" __attribute__((noipa, optimize("optimize-sibling-calls"))) long via_s
 	return callee(number);
 }
 
-static Calls stale(long times)
+static Calls thrown(long (*function)(long), long times)
 {
 	Calls calls = {};
 
@@ -273,12 +257,23 @@ static Calls stale(long times)
 		middle = i % 2 ? [] { throw std::runtime_error("on purpose"); } : (void (*)())nullptr;
 		calls.began++;
 		try {
-			calls.returned += check(via_stale(i), i + 1);
+			calls.returned += check(function(i), i + 1);
 		} catch (const std::runtime_error &) {
 		}
 		check(callee(i), i + 1);
 	}
 	return calls;
+}
+
+/* Every second call is left by an exception; the next one comes to its place. */
+static Calls throws(long times)
+{
+	return thrown(via_throw, times);
+}
+
+static Calls stale(long times)
+{
+	return thrown(via_stale, times);
 }
 
 extern "C" long via_tail(long), via_tail_if(long), via_tail_twice(long), via_table(long);
@@ -396,6 +391,65 @@ static Calls deep(long times)
 	return { times, times, 0 };
 }
 
+static void wait_for(pid_t child)
+{
+	int status;
+
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+		std::abort();
+}
+
+/* Calls go on while processes end with more calls under way, in all, than are followed. */
+FUNCTION via_churn(long depth)
+{
+	if (depth == 0)
+		in_the_middle(depth);
+	else
+		check(via_churn(depth - 1), depth);
+	return depth + 1;
+}
+
+static Calls churn(long times)
+{
+	static long children;
+
+	children = times / 6;
+	middle = [] {
+		middle = [] { _exit(0); };
+		for (long i = 0; i < children; i++) {
+			pid_t child = fork();
+			if (child == 0)
+				via_churn(199);
+			wait_for(child);
+		}
+	};
+	check(via_churn(19), 20);
+	return { 20 + 200 * children, 20, 0 };
+}
+
+/* More calls than are followed are left by longjmp, and others come after them. */
+FUNCTION via_flood_left(long depth)
+{
+	if (depth == 0)
+		in_the_middle(depth);
+	else
+		check(via_flood_left(depth - 1), depth);
+	return depth + 1;
+}
+
+ORDINARY(flood)
+
+static Calls flood(long times)
+{
+	middle = [] { std::longjmp(back, 1); };
+	if (setjmp(back) == 0)
+		via_flood_left(20 * times);
+	middle = nullptr;
+	for (long i = 0; i < times; i++)
+		check(via_flood(i), i + 1);
+	return { 21 * times + 1, times, 0 };
+}
+
 static void *in_thread(void *)
 {
 	for (long i = 0; i < other_times; i++)
@@ -415,14 +469,6 @@ static Calls in_threads(long times)
 	for (pthread_t &thread : all)
 		pthread_join(thread, nullptr);
 	return { 4 * other_times, 4 * other_times, 0 };
-}
-
-static void wait_for(pid_t child)
-{
-	int status;
-
-	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
-		std::abort();
 }
 
 static int in_clone(void *)
@@ -510,6 +556,7 @@ int main(int argc, char **argv)
 		{ "stale", stale }, { "tail", tails }, { "tail_if", tails_if }, { "tail_twice", tails_twice },
 		{ "table", tables }, { "flags", flags }, { "deep", deep }, { "threads", in_threads },
 		{ "clone", clones }, { "exec", execs }, { "exit", exits }, { "vfork", vforks },
+		{ "churn", churn }, { "flood", flood },
 	};
 	int done = 0;
 
