@@ -266,9 +266,9 @@ impl<'a> Searched<'a> {
         spot: &Spot,
         look: impl FnOnce(&nsprobe_placement::Function<'_>) -> R,
     ) -> Result<R, String> {
-        let piece = self.piece(spot.address.0).ok_or(
-            "neither its symbol, nor its debug file, nor .eh_frame tells where its code ends",
-        )?;
+        let piece = self
+            .piece(spot.address.0)
+            .ok_or("no symbol, debug file or .eh_frame shows where its code ends")?;
         let name = self.function_holding(spot.address.0);
         let cold = name.map_or(&[][..], |function| self.cold_parts(&function.name));
         let cold = cold.iter().map(|cold| cold.address.0..cold.end());
@@ -315,9 +315,9 @@ impl<'a> Searched<'a> {
     pub(crate) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
         let Some(piece) = self.piece(spot.address.0) else {
             bail!(
-                "{}: neither a symbol, nor a debug file, nor .eh_frame tells where the code \
-                 around it begins, so it may be in the middle of an instruction, where a \
-                 breakpoint breaks the program (--force probes it all the same)",
+                "{}: no symbol, debug file or .eh_frame shows where the code around it begins, so \
+                 it may be in the middle of an instruction, where a breakpoint breaks the program \
+                 (--force probes it anyway)",
                 spot.function
             );
         };
@@ -336,8 +336,8 @@ impl<'a> Searched<'a> {
             ),
             Boundary::Unknown => bail!(
                 "{}: the code before it cannot be decoded, so it may be in the middle of an \
-                 instruction, where a breakpoint breaks the program (--force probes it all the \
-                 same)",
+                 instruction, where a breakpoint breaks the program (--force probes it \
+                 anyway)",
                 spot.function
             ),
         }

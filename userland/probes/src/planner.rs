@@ -284,15 +284,15 @@ impl Planner<'_> {
         }
         if place.binary.is_go() {
             bail!(
-                "{} is a Go program: its stacks move and its calls go on in other threads, so \
-                 returns, and with them $retval and times, are not seen yet",
+                "{} is a Go program, whose stacks move and whose calls change threads: $retval and \
+                 times are not supported yet",
                 place.path.display()
             );
         }
         if wish.return_probes {
             self.note(format!(
-                "return addresses of {} are replaced while calls are under way: an exception, a \
-                 cancelled thread or a switch of stacks there ends or hangs the program",
+                "{}: its return address is replaced during a call: an exception, a cancelled thread \
+                 or a stack switch there kills or hangs the program",
                 spot.function
             ));
             return Ok(Ok(None));

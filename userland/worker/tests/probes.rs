@@ -114,6 +114,49 @@ fn a_child_finds_what_we_would() {
 }
 
 #[test]
+fn a_stripped_file_has_bounds_by_its_frames_alone() {
+    const SOURCE: &str = "
+        __asm__(\".text\\n.globl sizeless\\n.type sizeless, @function\\n\"
+            \"sizeless: .cfi_startproc; test %edi, %edi; je 1f; ret\\n1: jmp inner; .cfi_endproc\\n\"
+            \".type bare, @function\\nbare: mov %rdi, %rax; ret\\n\");
+        __attribute__((noipa, used)) static int inner(int *at) __asm__(\"inner\");
+        static int inner(int *at) { return *at * 3; }
+    ";
+    let folder = Folder::new("probes-stripped");
+    let program = |name, more: &[&str]| {
+        let flags = [&["-O1", "-shared", "-fPIC"], more].concat();
+        folder.program(name, SOURCE, &flags)
+    };
+    let (Some(named), Some(stripped)) = (program("named", &[]), program("stripped", &["-s"]))
+    else {
+        return;
+    };
+    let symbols = Binary::open(file(&named), &named).unwrap();
+    let at = |name: &str| symbols.find_functions(name)[0].file_offset.0;
+    let probes = |text: &str, force| {
+        let wish = Wish {
+            force,
+            ..wish(text)
+        };
+        here(&stripped, &wish)
+    };
+    let exits = |found: Probes| found.probes[0].exits.clone().expect("exits");
+    let found = exits(probes("sizeless%return", false).unwrap());
+    assert_eq!(found.returns[0].0, at("sizeless") + 4);
+    assert!(found.returns[1].0 > at("inner") && found.left.is_empty());
+    // `.eh_frame` covers this one, and nothing covers the other.
+    let inside = |name: &str, force| probes(&format!("{:#x}", at(name) + 1), force);
+    assert!(probes(&format!("{:#x}", at("inner")), false).is_ok());
+    for (name, part) in [("inner", "in the middle of"), ("bare", "no symbol")] {
+        let Err(Refused::Because(why)) = inside(name, false) else {
+            panic!("{name}: not refused");
+        };
+        assert!(why[0].contains(part), "{why:?}");
+        assert!(inside(name, true).is_ok());
+    }
+}
+
+#[test]
 fn debug_files_are_asked_for_where_they_are_needed() {
     let folder = Folder::new("probes-need");
     let worker = Worker::new(options());

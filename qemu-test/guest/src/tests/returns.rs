@@ -132,7 +132,7 @@ fn what_would_harm_a_program_is_refused() {
     refused(
         &["hist", "--return", "uretprobe"],
         &deep,
-        "--force does it all the same",
+        "--force allows return probes",
     );
     refused(&["hist"], &spec(&go, "main.work"), "is a Go program");
     refused(

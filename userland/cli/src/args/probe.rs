@@ -215,8 +215,8 @@ impl RunArguments {
         if self.returns == Returns::Uretprobe && !self.force {
             return Err(raw(
                 "--return uretprobe replaces return addresses: a program that throws, is cancelled \
-                 or switches its stack in a traced call ends or hangs. Without it, returns are \
-                 seen at the function's exits; --force does it all the same",
+                 or switches its stack in a traced call dies or hangs. The default probes the \
+                 function's exits instead; --force allows return probes",
             ));
         }
         Ok(ProbeOptions {

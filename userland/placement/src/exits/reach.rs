@@ -31,7 +31,7 @@ pub(super) fn reached(unit: &Unit<'_>, tables: &Tables, mut from: Vec<u64>) -> B
 }
 
 /// What is not reached although it is there: only computed jumps go there, or exceptions.
-/// It is told by its first instructions.
+/// Gives the first instructions of each such part.
 pub(super) fn orphans(unit: &Unit<'_>, reached: &BTreeSet<u64>) -> Vec<u64> {
     let mut orphans = Vec::new();
     for piece in &unit.pieces {

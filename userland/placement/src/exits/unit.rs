@@ -135,7 +135,7 @@ impl<'c> Unit<'c> {
             Way::Inside => {}
             Way::Return => self.returns.push(address),
             Way::Branch(branch) => self.branches.push(branch),
-            // Whoever calls in its own place has removed its frame before.
+            // A tail call has removed its frame before.
             Way::Computed(_) | Way::Variable(_) if self.has_frame(address) => {}
             Way::Computed(target) => self.computed.push((address, target)),
             Way::Variable(slot) => match self.code.linked(slot) {
