@@ -271,7 +271,7 @@ fn is_immediate(kind: OpKind) -> bool {
 }
 
 /// What a register holds behind an instruction that writes to it: another register's value,
-/// or at least fewer than so many values.
+/// or a bound on its values.
 fn moved(instruction: &Instruction) -> Option<(Option<Register>, Option<u64>)> {
     let is_register = instruction.op1_kind() == OpKind::Register;
     let source = is_register.then(|| instruction.op1_register());
