@@ -27,12 +27,25 @@ struct Kind {
     order: &'static str,
     /// How many places the kind has there.
     places: usize,
-    /// Which of the kernel's probes counts the same.
-    witness: fn(&Path, u64) -> Witness,
+    /// The kernel's probes that count the same, of the places that have breakpoints.
+    witnesses: fn(&Path, &[u64]) -> Vec<Witness>,
 }
 
-fn at_point(file: &Path, offset: u64) -> Witness {
-    Witness::of_point(file, offset, binary::section(file, ".probes"))
+fn at_places(file: &Path, places: &[u64]) -> Vec<Witness> {
+    let at = |&place: &u64| Witness::new(file, place);
+    places.iter().map(at).collect()
+}
+
+fn at_points(file: &Path, places: &[u64]) -> Vec<Witness> {
+    let semaphores = binary::section(file, ".probes");
+    let at = |&place: &u64| Witness::of_point(file, place, semaphores);
+    places.iter().map(at).collect()
+}
+
+/// The return probe of a function that begins at the first place.
+fn at_returns(file: &Path, places: &[u64]) -> Vec<Witness> {
+    let at = |&begin: &u64| Witness::of_return(file, begin);
+    places.first().map(at).into_iter().collect()
 }
 
 /// Where the marked line is: the victim's source tells in a comment.
@@ -42,21 +55,22 @@ const KINDS: &[Kind] = &[
         words: &[":begins_with_push"],
         order: "",
         places: 1,
-        witness: Witness::new,
+        witnesses: at_places,
     },
     Kind {
         victim: &["call_in_loop", "begins_with_endbr64"],
         words: &[":begins_with_endbr64"],
         order: "",
         places: 1,
-        witness: Witness::new,
+        witnesses: at_places,
     },
     Kind {
         victim: &["call_in_loop", "begins_with_push"],
         words: &[":begins_with_push%return"],
         order: "",
-        places: 1,
-        witness: Witness::of_return,
+        // Where it begins, and its ret.
+        places: 2,
+        witnesses: at_returns,
     },
     // The lea behind push and mov.
     Kind {
@@ -64,28 +78,28 @@ const KINDS: &[Kind] = &[
         words: &[":begins_with_push+0x4"],
         order: "",
         places: 1,
-        witness: Witness::new,
+        witnesses: at_places,
     },
     Kind {
         victim: &["kinds"],
         words: &[":kinds.c:28"],
         order: " line",
         places: 1,
-        witness: Witness::new,
+        witnesses: at_places,
     },
     Kind {
         victim: &["kinds"],
         words: &[":doubled", "--inlined"],
         order: " inlined",
         places: 2,
-        witness: Witness::new,
+        witnesses: at_places,
     },
     Kind {
         victim: &["with_semaphore"],
         words: &[":demo:step"],
         order: "",
         places: 1,
-        witness: at_point,
+        witnesses: at_points,
     },
 ];
 
@@ -117,8 +131,7 @@ fn each_kind_of_place_is_counted_as_the_kernel_counts() {
         let attached = within(SECONDS_20, || probed(&victim).len() == kind.places);
         let places = probed(&victim);
         assert!(attached, "{spec}: breakpoints at {places:x?}");
-        let watch = |&place: &u64| (kind.witness)(victim.file(), place);
-        let witnesses: Vec<Witness> = places.iter().map(watch).collect();
+        let witnesses = (kind.witnesses)(victim.file(), &places);
         let told = victim.order(&format!("{ROUNDS}{}", kind.order));
         // Of the point the victim tells the semaphore; it passes while that is not 0.
         let wanted = match *name {
