@@ -2,7 +2,9 @@
 // flags: -O2 -static -Wall -Wextra -fno-omit-frame-pointer -fno-optimize-sibling-calls
 //
 // What a container serves at a path where the host has served_on_host.c: the same code
-// at the same offsets, other names.
+// at the same offsets, other names. With a number it makes so many calls and ends; with 0 it
+// only waits.
+#include <stdlib.h>
 #include <unistd.h>
 
 static volatile long sum;
@@ -17,10 +19,16 @@ __attribute__((noinline)) long real_caller(long n)
 	return real_function(n) + 1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	for (long i = 0;; i++) {
+	long calls = argc > 1 ? atol(argv[1]) : -1;
+
+	for (long i = 0; i != calls; i++) {
 		sum = real_caller(i) + 1;
-		usleep(10000);
+		if (calls < 0)
+			usleep(10000);
 	}
+	if (calls == 0)
+		pause();
+	return 0;
 }

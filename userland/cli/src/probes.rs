@@ -12,6 +12,8 @@ use crate::search::Search;
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, Context};
+use libnsprobe::common::abi::ObjectIdentity;
+use libnsprobe::Device;
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_plan::syntax::Assignment;
 use nsprobe_plan::{Code, Sink};
@@ -39,18 +41,39 @@ pub(crate) struct ProbedFile {
     pub(crate) functions: Option<Rc<dyn FunctionNames>>,
     /// Its path, as the target sees it.
     pub(crate) path: PathBuf,
-    key: (u64, u64),
+    /// Device and inode as the target's file system shows them.
+    stat: (u64, u64),
+    id: FileId,
+}
+
+/// A file as the kernel distinguishes it, below overlays: each container has a device of its own
+/// for a file of an image that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    dev: u64,
+    ino: u64,
+    generation: u32,
+}
+
+impl From<ObjectIdentity> for FileId {
+    fn from(identity: ObjectIdentity) -> FileId {
+        FileId {
+            dev: identity.dev,
+            ino: identity.ino,
+            generation: identity.generation,
+        }
+    }
 }
 
 impl ProbedFile {
     /// Whether it is the file of these numbers.
     pub(crate) fn is_at(&self, dev: u64, ino: u64) -> bool {
-        self.key == (dev, ino)
+        self.stat == (dev, ino)
     }
 
     /// Whether its inode has this number.
     pub(crate) fn has_inode(&self, ino: u64) -> bool {
-        self.key.1 == ino
+        self.stat.1 == ino
     }
 }
 
@@ -148,9 +171,10 @@ impl How<'_> {
 }
 
 impl Planned {
-    /// Finds what `specs` mean in `target`.
+    /// Finds what `specs` mean in `target`. The device says which files are one.
     pub(crate) fn new(
         target: &Target,
+        device: &Device,
         specs: &[ProbeSpec],
         triggers: &[ProbeSpec],
         how: &How<'_>,
@@ -162,7 +186,7 @@ impl Planned {
                 // A place may be probed for its hits, and as a trigger.
                 planner.places.clear();
             }
-            for file in planner.open(&spec.binary)? {
+            for file in planner.open(device, &spec.binary)? {
                 let before = planner.planned.probes.len();
                 planner.add(file, spec)?;
                 let new = planner.planned.probes.iter_mut().skip(before);
@@ -175,12 +199,12 @@ impl Planned {
     /// Finds what specs mean in files that are open; `target` has the debug information.
     pub(crate) fn in_files(
         target: &Target,
-        files: Vec<(&ProbeSpec, OpenedFile)>,
+        files: Vec<(&ProbeSpec, OpenedFile, FileId)>,
         how: &How<'_>,
     ) -> anyhow::Result<Planned> {
         let mut planner = Planner::new(target, *how);
-        for (spec, file) in files {
-            let index = planner.add_file(file)?;
+        for (spec, file, id) in files {
+            let index = planner.add_file(file, id)?;
             planner.planned.opened.push((spec.binary.clone(), index));
             planner.add(index, spec)?;
         }
@@ -213,7 +237,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Opens the files of a binary, unless they are open, and gives their indices.
-    fn open(&mut self, name: &BinaryName) -> anyhow::Result<Vec<usize>> {
+    fn open(&mut self, device: &Device, name: &BinaryName) -> anyhow::Result<Vec<usize>> {
         let known = self.planned.opened.iter();
         let known = known.filter(|(known, _)| known == name);
         let known: Vec<usize> = known.map(|(_, index)| *index).collect();
@@ -234,7 +258,8 @@ impl<'a> Planner<'a> {
                 let replaced = self.target.replaced(&file);
                 self.planned.notes.extend(replaced);
             }
-            let index = self.add_file(file)?;
+            let id = device.identify(&file.file)?.into();
+            let index = self.add_file(file, id)?;
             if !indices.contains(&index) {
                 indices.push(index);
                 self.planned.opened.push((name.clone(), index));
@@ -243,10 +268,9 @@ impl<'a> Planner<'a> {
         Ok(indices)
     }
 
-    fn add_file(&mut self, opened: OpenedFile) -> anyhow::Result<usize> {
-        let key = (opened.dev, opened.ino);
+    fn add_file(&mut self, opened: OpenedFile, id: FileId) -> anyhow::Result<usize> {
         let files = &mut self.planned.files;
-        if let Some(known) = files.iter().position(|file| file.key == key) {
+        if let Some(known) = files.iter().position(|file| file.id == id) {
             return Ok(known);
         }
         // A second handle, for the kernel.
@@ -258,7 +282,8 @@ impl<'a> Planner<'a> {
             build_id: parsed.build_id().map(<[u8]>::to_vec),
             functions: None,
             path: opened.path,
-            key,
+            stat: (opened.dev, opened.ino),
+            id,
         });
         self.parsed.push(parsed);
         Ok(self.planned.files.len() - 1)

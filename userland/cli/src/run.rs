@@ -122,8 +122,10 @@ pub(crate) fn plan(
     options: &ProbeOptions,
     how: &How<'_>,
 ) -> anyhow::Result<Planned> {
+    let device = Device::open()?;
     target.within(Planned::new(
         target,
+        &device,
         &options.probes,
         &options.triggers,
         how,

@@ -3,10 +3,10 @@
 
 use crate::error::{Error, Result};
 use crate::reader::Reader;
-use crate::session::Session;
+use crate::session::{failed, Session};
 use crate::sys;
 use nix::errno::Errno;
-use nsprobe_common::abi::{self, DEVICE, RING_BYTES_MAX, RING_BYTES_MIN};
+use nsprobe_common::abi::{self, ObjectIdentity, DEVICE, RING_BYTES_MAX, RING_BYTES_MIN};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -175,6 +175,11 @@ impl Device {
     /// What the module says of itself.
     pub fn info(&self) -> &Info {
         &self.info
+    }
+
+    /// Which file a probe by this descriptor goes into: on overlayfs the one beneath.
+    pub fn identify(&self, file: &File) -> Result<ObjectIdentity> {
+        sys::identify(self.file.as_fd(), file.as_fd()).map_err(failed("FILE"))
     }
 
     /// Makes the rings: the open file becomes a session.

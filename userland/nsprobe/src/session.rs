@@ -231,7 +231,7 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
-fn failed(request: &'static str) -> impl Fn(Errno) -> Error {
+pub(crate) fn failed(request: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::Request { request, errno }
 }
 

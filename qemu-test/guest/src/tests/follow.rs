@@ -106,8 +106,9 @@ impl Drop for Notes {
     }
 }
 
-test! { core, later_containers_of_a_name_are_counted_and_no_others, seconds = 170 }
-fn later_containers_of_a_name_are_counted_and_no_others() {
+test! { core, containers_of_a_name_are_counted_each_and_no_others, seconds = 170 }
+fn containers_of_a_name_are_counted_each_and_no_others() {
+    const CALLS: &str = "1000";
     let _module = Module::load();
     let root = Root::with("served", PROGRAM);
     let copy = Root::called("copy", "served", PROGRAM);
@@ -122,29 +123,31 @@ fn later_containers_of_a_name_are_counted_and_no_others() {
     let space = |container: &Container| pid_namespace(container.pid()).to_string();
     count.wait_for(&space(&first), LIMIT);
     // One that shares the file, and one with a file of its own.
-    let second = Container::over("web-2", &root.folder, &[PROGRAM]);
-    count.wait_for(&space(&second), LIMIT);
+    let second = Container::over("web-2", &root.folder, &[PROGRAM, "0"]);
     let third = Container::over("web-3", &copy.folder, &[PROGRAM]);
     count.wait_for(&space(&third), LIMIT);
+    // Those who are there at the start share a file as well, and each call is one.
+    let words = ["count", "--json", "-c", "web-?", "--follow"];
+    let members = Running::start(&[&words[..], &by].concat());
+    assert!(within(LIMIT, || !hits_of(&members).is_empty()));
+    second.exec(&[PROGRAM, CALLS]).expect("it makes its calls");
     let wanted = [&first, &second, &third].map(|one| pid_namespace(one.pid()));
-    // The first goes, and the others are counted on: by rows that are of a time behind that,
-    // as the second of those that come now.
-    first.remove().expect("nothing holds it");
-    while count.next_line(Duration::ZERO).is_some() {}
-    for namespace in [wanted[2], wanted[1], wanted[2], wanted[1]] {
-        count.wait_for(&namespace.to_string(), LIMIT);
+    for running in [members, count] {
+        let (objects, _) = ended(running);
+        let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
+        let mut spaces: Vec<u32> = rows.iter().filter_map(|row| container_of(row)).collect();
+        spaces.sort_unstable();
+        let mut wanted = wanted;
+        wanted.sort_unstable();
+        let other_space = pid_namespace(other.pid());
+        assert_eq!(spaces, wanted, "not {other_space}: {rows:?}");
+        let second_row = rows.iter().find(|row| container_of(row) == Some(wanted[1]));
+        let counted = &second_row.expect("it is there")["count"];
+        assert_eq!(counted.to_string(), CALLS, "{rows:?}");
+        let summary = objects.last().expect("the last line");
+        assert_eq!(summary["balanced"], true, "{summary}");
     }
-    let other_space = pid_namespace(other.pid());
-    let (objects, _) = ended(count);
-    let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
-    let mut spaces: Vec<u32> = rows.iter().filter_map(|row| container_of(row)).collect();
-    spaces.sort_unstable();
-    let mut wanted = wanted;
-    wanted.sort_unstable();
-    assert_eq!(spaces, wanted, "not {other_space}: {rows:?}");
-    let summary = objects.last().expect("the last line");
-    assert_eq!(summary["balanced"], true, "{summary}");
-    drop((other, second, third));
+    drop((other, first, second, third));
 }
 
 /// The rest of its output, once it was interrupted.

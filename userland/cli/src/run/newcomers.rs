@@ -10,7 +10,7 @@
 use super::Wanted;
 use crate::args::{ProbeOptions, Who};
 use crate::build_id;
-use crate::probes::{How, Planned};
+use crate::probes::{FileId, How, Planned};
 use crate::spec::BinaryName;
 use crate::target::{may_join, open_library_of, open_somewhere, Target};
 use anyhow::Context;
@@ -43,9 +43,6 @@ const PATIENCE: Limits = Limits {
     query: Duration::from_secs(5),
     probes: Duration::from_secs(10),
 };
-
-/// A file, as the kernel tells it from others: device, inode, generation.
-type FileId = (u64, u64, u32);
 
 /// The containers that come.
 pub(super) struct Newcomers<'a> {
@@ -130,7 +127,7 @@ impl<'a> Newcomers<'a> {
             let Some(file) = planned.files.get(*index) else {
                 continue;
             };
-            let id = file_id(session, &file.file)?;
+            let id = session.identify(&file.file)?.into();
             for spec in all.specs_of(binary) {
                 all.probed.insert((spec, id));
                 all.known_build_id(spec, file.build_id.as_deref());
@@ -324,9 +321,9 @@ impl<'a> Newcomers<'a> {
         let mut new = Vec::new();
         for (spec, opened) in files {
             // It was opened by us, and is a regular file.
-            let id = file_id(session, &opened.file).ok()?;
+            let id = session.identify(&opened.file).ok()?.into();
             if self.probed.insert((spec, id)) {
-                new.push((self.options.probes.get(spec)?, opened));
+                new.push((self.options.probes.get(spec)?, opened, id));
             }
         }
         if new.is_empty() {
@@ -384,12 +381,6 @@ impl<'a> Newcomers<'a> {
             self.build_ids.insert((spec, id.to_vec()));
         }
     }
-}
-
-/// The file that a probe by this one goes into.
-fn file_id(session: &Session, file: &File) -> anyhow::Result<FileId> {
-    let identity = session.identify(file)?;
-    Ok((identity.dev, identity.ino, identity.generation))
 }
 
 fn opened(file: File, path: &std::path::Path) -> Option<OpenedFile> {
