@@ -73,6 +73,11 @@ enum nsprobe_version {
 	NSPROBE_VERSION_V4 = 4,
 	/* Events of tasks, the tasks that live, and CPU times. */
 	NSPROBE_VERSION_V5 = 5,
+	/*
+	 * Ids of pid namespaces in hits, tasks, CPU times, filters and
+	 * programs. The oldest that is served: records have another layout.
+	 */
+	NSPROBE_VERSION_V6 = 6,
 };
 
 /* The path of the device. */
@@ -438,8 +443,8 @@ struct nsprobe_setup {
  * one wants it.
  *
  * Errors: ESRCH no such process; ESTALE the process is not in the pid namespace
- * that pidns_inum names; EBADF, ENOENT no such control group; ENOMEM. The
- * filter is then the one before.
+ * that pidns_id names; EBADF, ENOENT no such control group; ENOMEM. The filter
+ * is then the one before.
  */
 struct nsprobe_filter {
 	/* Bytes of this struct. */
@@ -457,12 +462,10 @@ struct nsprobe_filter {
 	/* With NSPROBE_FILTER_PIDNS: a process in the wanted pid namespace. */
 	__u32 pidns_pid;
 	/*
-	 * With NSPROBE_FILTER_PIDNS: the inode number of that namespace,
-	 * checked against the process's.
+	 * With NSPROBE_FILTER_PIDNS: the id of that namespace, checked against
+	 * the process's.
 	 */
-	__u32 pidns_inum;
-	/* Zero. */
-	__u32 reserved;
+	__u64 pidns_id;
 	/*
 	 * With NSPROBE_FILTER_TIDS: address of tid_count thread ids (u32),
 	 * otherwise as pids.
@@ -501,8 +504,10 @@ struct nsprobe_filter {
 struct nsprobe_pid_namespace {
 	/* A process in it, as the caller's pid namespace numbers it. */
 	__u32 pid;
-	/* Its inode number, checked against the process's. */
-	__u32 inum;
+	/* Zero. */
+	__u32 reserved;
+	/* Its id (NSPROBE_NS_GET_ID), checked against the process's. */
+	__u64 id;
 };
 
 /* Bytes of struct nsprobe_filter in NSPROBE_VERSION_V1. */
@@ -754,10 +759,11 @@ struct nsprobe_probe {
  *
  * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes), ENOEXEC
  * (the offset is not in the file or not at a decodable instruction), ENOSPC
- * (too many probes), ENXIO (struct nsprobe_setup is missing); failed and reason
- * tell which probe and why. All are checked before the first breakpoint is put
- * in. A breakpoint may be hit before the call returns, and also when it fails
- * in the end: ids under which there may be records are not used again.
+ * (too many probes), NSPROBE_EEXIST (the session has the same one), ENXIO
+ * (struct nsprobe_setup is missing); failed and reason tell which probe and
+ * why. All are checked before the first breakpoint is put in. A breakpoint may
+ * be hit before the call returns, and also when it fails in the end: ids under
+ * which there may be records are not used again.
  */
 struct nsprobe_attach {
 	/* Bytes of this struct. */
@@ -847,6 +853,11 @@ enum nsprobe_refusal {
 	 * a wrong address.
 	 */
 	NSPROBE_REFUSAL_SYSTEM_CALL = 18,
+	/*
+	 * The session has a probe that does the same there: of the same file,
+	 * offset, kind, flags, programs and tables. Each hit would count twice.
+	 */
+	NSPROBE_REFUSAL_TWICE = 19,
 };
 
 /*
@@ -1475,7 +1486,9 @@ struct nsprobe_cpu_times {
 struct nsprobe_cpu_time {
 	/* Id of the control group. */
 	__u64 cgroup;
-	/* Inode number of the pid namespace. */
+	/* Id of the pid namespace, which no other ever gets. */
+	__u64 pidns_id;
+	/* Its inode number, which the kernel gives again. */
 	__u32 pidns_inum;
 	/* The CPU. */
 	__u32 cpu;
@@ -1787,7 +1800,10 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_NS_PID = 2,
 	/* Thread id in the task's own namespace. */
 	NSPROBE_CONTEXT_NS_TID = 3,
-	/* Inode number of the task's pid namespace. */
+	/*
+	 * Inode number of the task's pid namespace, which the kernel gives
+	 * again.
+	 */
 	NSPROBE_CONTEXT_PID_NAMESPACE = 4,
 	/* CPU. */
 	NSPROBE_CONTEXT_CPU = 5,
@@ -1805,6 +1821,8 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_COMM_HIGH = 10,
 	/* The probe's id. */
 	NSPROBE_CONTEXT_PROBE = 11,
+	/* Id of the task's pid namespace, which no other ever gets. */
+	NSPROBE_CONTEXT_PID_NAMESPACE_ID = 12,
 };
 
 /* Values that an entry can keep for its return. */
@@ -2030,7 +2048,12 @@ struct nsprobe_hit {
 	__u32 ns_pid;
 	/* Thread id in the task's own pid namespace. */
 	__u32 ns_tid;
-	/* Inode number of the task's pid namespace. */
+	/* Id of the task's pid namespace, which no other ever gets. */
+	__u64 pidns_id;
+	/*
+	 * Its inode number, which the kernel gives again: to be shown, not to
+	 * be compared.
+	 */
 	__u32 pidns_inum;
 	/*
 	 * With NSPROBE_PROBE_STACK_IDS: the id of the stack, whose frames
@@ -2421,7 +2444,9 @@ struct nsprobe_task_record {
 
 /* A task as one pid namespace numbers it. */
 struct nsprobe_task_level {
-	/* Inode number of the namespace. */
+	/* Id of the namespace, which no other ever gets. */
+	__u64 id;
+	/* Its inode number, which the kernel gives again. */
 	__u32 inum;
 	/* The thread. */
 	__u32 tid;

@@ -146,6 +146,7 @@ impl CpuTable {
             if row.home.cgroup != 0 {
                 take(CpuTime {
                     cgroup: row.home.cgroup,
+                    pidns_id: row.home.pidns_id,
                     pidns_inum: row.home.pidns_inum,
                     cpu: cpu as u32,
                     runtime_ns: row.runtime_ns,

@@ -149,7 +149,7 @@ fn info(arg: UserPtr) -> Result {
         size: request.value.size,
         flags: 0,
         version: Version::CURRENT as u32,
-        version_min: Version::V1 as u32,
+        version_min: Version::V6 as u32,
         features: abi::FEATURE_ENTRY
             | abi::FEATURE_STACK_FP
             | abi::FEATURE_FILTER_PID

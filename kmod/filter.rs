@@ -95,7 +95,9 @@ pub(crate) struct Ids {
     pub(crate) ns_pid: u32,
     /// Thread, as its own namespace numbers it.
     pub(crate) ns_tid: u32,
-    /// Inode number of its own pid namespace.
+    /// Id of its own pid namespace.
+    pub(crate) pidns_id: u64,
+    /// The namespace's inode number.
     pub(crate) pidns_inum: u32,
 }
 
@@ -198,14 +200,15 @@ impl Opener {
         let (Some(process), Some(thread)) = (current.process(), current.thread()) else {
             return Ids::default();
         };
-        let (ns_pid, pidns_inum) = process.own_number();
-        let (ns_tid, _) = thread.own_number();
+        let (ns_pid, ns_tid) = (process.own_number(), thread.own_number());
+        let (pidns_id, pidns_inum) = process.home().unwrap_or_default();
         if self.namespace.is_own_of(process) {
             return Ids {
                 pid: ns_pid,
                 tid: ns_tid,
                 ns_pid,
                 ns_tid,
+                pidns_id,
                 pidns_inum,
             };
         }
@@ -214,6 +217,7 @@ impl Opener {
             tid: self.namespace.number_of(thread).unwrap_or(0),
             ns_pid,
             ns_tid,
+            pidns_id,
             pidns_inum,
         }
     }

@@ -335,6 +335,7 @@ impl Probe {
             tid: ids.tid,
             ns_pid: ids.ns_pid,
             ns_tid: ids.ns_tid,
+            pidns_id: ids.pidns_id,
             pidns_inum: ids.pidns_inum,
             stack: frames.id,
             comm: event.current.comm(),

@@ -102,6 +102,35 @@ pub(crate) struct Probe {
     pub(crate) shared: Arc<Shared>,
 }
 
+impl Probe {
+    /// Whether both do the same at one place: each hit would count twice.
+    pub(crate) fn does_as(&self, other: &Probe) -> bool {
+        let same_program = |one: &Option<Arc<Program>>, other: &Option<Arc<Program>>| {
+            one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
+        };
+        self.offset == other.offset
+            && self.file.is_inode_of(&other.file)
+            && (self.role, self.call, self.flags) == (other.role, other.call, other.flags)
+            && self.ends == other.ends
+            && same_program(&self.at_entry, &other.at_entry)
+            && same_program(&self.at_return, &other.at_return)
+            && self.sink == other.sink
+            && self.spans.as_ref().map(Arc::as_ptr) == other.spans.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl PartialEq for Sink {
+    fn eq(&self, other: &Sink) -> bool {
+        match (self, other) {
+            (Sink::Record, Sink::Record) | (Sink::Count, Sink::Count) => true,
+            (Sink::Table(one), Sink::Table(other)) | (Sink::Span(one), Sink::Span(other)) => {
+                Arc::ptr_eq(one, other)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Hook for Probe {
     /// What most hits need first, without a call: who is traced, and a count.
     #[inline(always)]

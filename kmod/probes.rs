@@ -226,6 +226,23 @@ impl Probes {
             }
             cond_resched();
         }
+        match self.find_twice(requests.len()) {
+            Ok(None) => {}
+            found => {
+                self.batch.drop_prepared();
+                self.known.truncate(known_before);
+                return Err(match found {
+                    Ok(index) => RefusedAt {
+                        index: index.unwrap_or(0) as u32,
+                        refused: Refused(EEXIST, Refusal::Twice),
+                    },
+                    Err(error) => RefusedAt {
+                        index: 0,
+                        refused: Refused(error, Refusal::NoMemory),
+                    },
+                });
+            }
+        }
         let result = self.batch.register_prepared();
         // Ids under which something may have been recorded are not used again.
         let (used, after) = match &result {
@@ -253,6 +270,40 @@ impl Probes {
                 refused: refused_by_kernel(failed.error),
             }),
         }
+    }
+
+    /// Which of the `new` prepared probes does the same at the same place as another.
+    fn find_twice(&self, new: usize) -> Result<Option<usize>> {
+        let before = self.batch.len();
+        let all = before.saturating_add(new);
+        // Numbers from 1 on, each behind the place that its hash tells: at most half are taken.
+        let mut numbers = memory::zeroed::<u32>(all.saturating_mul(2).next_power_of_two())?;
+        let mask = numbers.len().wrapping_sub(1);
+        for number in 0..all {
+            let Some(probe) = self.batch.hook(number) else {
+                break;
+            };
+            let mixed = (probe.file.ino ^ probe.offset.rotate_left(32))
+                .wrapping_add(probe.call.into())
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut at = (mixed >> 32) as usize;
+            while let Some(taken) = numbers.get_mut(at & mask) {
+                let Some(other) = (*taken as usize).checked_sub(1) else {
+                    *taken = (number as u32).wrapping_add(1);
+                    break;
+                };
+                if self
+                    .batch
+                    .hook(other)
+                    .is_some_and(|other| other.does_as(probe))
+                {
+                    return Ok(Some(number.saturating_sub(before)));
+                }
+                at = at.wrapping_add(1);
+            }
+            cond_resched();
+        }
+        Ok(None)
     }
 
     /// Checks a request and makes its probe, without a breakpoint yet.

@@ -157,6 +157,7 @@ impl Machine for Task<'_> {
             Context::NsPid => self.ids().ns_pid.into(),
             Context::NsTid => self.ids().ns_tid.into(),
             Context::PidNamespace => self.ids().pidns_inum.into(),
+            Context::PidNamespaceId => self.ids().pidns_id,
             Context::Cpu => self.cpu.into(),
             Context::Time => self.now_ns,
             Context::Elapsed => self.elapsed_ns?,

@@ -15,10 +15,10 @@ set -eu
 # Bytes, and from where: requests, right above the system call; hits, right above the trap;
 # stacks that are taken before a task goes on; tracepoints of tasks, with much of the kernel
 # below them; those of the scheduler, in any task.
-bounds='6144 3sys4fops
+bounds='6400 3sys4fops
 5632 3sys6uprobe(7|11ret_)handler
 3712 3sys5later8run_left
-2304 8TaskHook
+2560 8TaskHook
 512 8TaskHook(8switched|5woken)'
 
 # Each function with its frame, and each that it refers to: "F function bytes", "C caller

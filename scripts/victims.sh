@@ -4,7 +4,7 @@
 #
 # Inputs:  FOLDER; qemu-test/victims/*.c, *.cc and *.go. In C and C++ a line "flags: …" in a
 #          file's first comment is given to the compiler after the defaults.
-# Outputs: FOLDER/NAME for each source. Only what is older than its source, or than the
+# Outputs: FOLDER/NAME for each source. Only what is older than its source, or than a
 #          header, is made again.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,7 +18,8 @@ commands() {
         name=$(basename "$file")
         program=$folder/${name%.*}
         # shellcheck disable=SC3013 # dash has it, and POSIX since 2024
-        [ "$program" -nt "$file" ] && [ "$program" -nt "$sources/orders.h" ] && continue
+        [ "$program" -nt "$file" ] && [ "$program" -nt "$sources/orders.h" ] &&
+            [ "$program" -nt "$PROJECT/include/nsprobe.h" ] && continue
         case $name in
         *.go) echo "go build -o $program $file" ;;
         *)

@@ -36,11 +36,14 @@ pub enum Version {
     V4 = 4,
     /// Events of tasks, the tasks that live, and CPU times.
     V5 = 5,
+    /// Ids of pid namespaces in hits, tasks, CPU times, filters and programs. The oldest that
+    /// is served: records have another layout.
+    V6 = 6,
 }
 
 impl Version {
     /// The version that this source implements.
-    pub const CURRENT: Version = Version::V5;
+    pub const CURRENT: Version = Version::V6;
 }
 
 /// The path of the device.
@@ -310,7 +313,7 @@ pub const FILTER_CHILDREN_MAX: u32 = 1 << 14;
 /// judged by that any more, and processes carry breakpoints as the new one wants it.
 ///
 /// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid namespace
-/// that `pidns_inum` names; `EBADF`, `ENOENT` no such control group; `ENOMEM`. The
+/// that `pidns_id` names; `EBADF`, `ENOENT` no such control group; `ENOMEM`. The
 /// filter is then the one before.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -327,11 +330,9 @@ pub struct Filter {
     pub pid_count: u32,
     /// With [`FILTER_PIDNS`]: a process in the wanted pid namespace.
     pub pidns_pid: u32,
-    /// With [`FILTER_PIDNS`]: the inode number of that namespace, checked
-    /// against the process's.
-    pub pidns_inum: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// With [`FILTER_PIDNS`]: the id of that namespace, checked against the
+    /// process's.
+    pub pidns_id: u64,
     /// With [`FILTER_TIDS`]: address of `tid_count` thread ids (u32), otherwise as
     /// `pids`.
     pub tids: u64,
@@ -364,10 +365,12 @@ const _: () = assert!(size_of::<Filter>() == 96);
 pub struct PidNamespace {
     /// A process in it, as the caller's pid namespace numbers it.
     pub pid: u32,
-    /// Its inode number, checked against the process's.
-    pub inum: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Its id (`NS_GET_ID`), checked against the process's.
+    pub id: u64,
 }
-const _: () = assert!(size_of::<PidNamespace>() == 8);
+const _: () = assert!(size_of::<PidNamespace>() == 16);
 
 /// Bytes of [`Filter`] in [`Version::V1`].
 pub const FILTER_BYTES_V1: usize = 32;

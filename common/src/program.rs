@@ -231,7 +231,7 @@ numbered! {
         NsPid = 2,
         /// Thread id in the task's own namespace.
         NsTid = 3,
-        /// Inode number of the task's pid namespace.
+        /// Inode number of the task's pid namespace, which the kernel gives again.
         PidNamespace = 4,
         /// CPU.
         Cpu = 5,
@@ -247,6 +247,8 @@ numbered! {
         CommHigh = 10,
         /// The probe's id.
         Probe = 11,
+        /// Id of the task's pid namespace, which no other ever gets.
+        PidNamespaceId = 12,
     }
 }
 

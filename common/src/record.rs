@@ -114,7 +114,9 @@ pub struct Hit {
     pub ns_pid: u32,
     /// Thread id in the task's own pid namespace.
     pub ns_tid: u32,
-    /// Inode number of the task's pid namespace.
+    /// Id of the task's pid namespace, which no other ever gets.
+    pub pidns_id: u64,
+    /// Its inode number, which the kernel gives again: to be shown, not to be compared.
     pub pidns_inum: u32,
     /// With [`PROBE_STACK_IDS`](super::abi::PROBE_STACK_IDS): the id of the stack, whose
     /// frames [`Stack`](super::abi::Stack) gives; `words` is then zero. Zero: the frames, if
@@ -123,7 +125,7 @@ pub struct Hit {
     /// Name of the thread, NUL-padded.
     pub comm: [u8; 16],
 }
-const _: () = assert!(size_of::<Hit>() == 72);
+const _: () = assert!(size_of::<Hit>() == 80);
 
 /// [`Hit::flags`]: the task runs 32-bit code.
 pub const HIT_COMPAT: u8 = 1 << 0;

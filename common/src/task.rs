@@ -135,7 +135,9 @@ const _: () = assert!(size_of::<TaskRecord>() == 144);
 )]
 #[repr(C)]
 pub struct TaskLevel {
-    /// Inode number of the namespace.
+    /// Id of the namespace, which no other ever gets.
+    pub id: u64,
+    /// Its inode number, which the kernel gives again.
     pub inum: u32,
     /// The thread.
     pub tid: u32,
@@ -144,7 +146,7 @@ pub struct TaskLevel {
     /// The process's parent; zero when this namespace does not see it, or there is none.
     pub ppid: u32,
 }
-const _: () = assert!(size_of::<TaskLevel>() == 16);
+const _: () = assert!(size_of::<TaskLevel>() == 24);
 
 /// What follows a [`TaskRecord`].
 #[derive(Clone, Copy, Debug)]

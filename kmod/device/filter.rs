@@ -34,8 +34,8 @@ const KNOWN: u32 = abi::FILTER_PIDS
 pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
     let wanted = Request::<abi::Filter>::read(arg)?.value;
-    let reserved = [wanted.reserved, wanted.reserved2, wanted.reserved3];
-    if wanted.flags & !KNOWN != 0 || reserved != [0; 3] {
+    let reserved = [wanted.reserved2, wanted.reserved3];
+    if wanted.flags & !KNOWN != 0 || reserved != [0; 2] {
         return Err(EINVAL);
     }
     let filter = Filter {
@@ -98,7 +98,7 @@ fn followed(wanted: &abi::Filter) -> Result<Option<Followed>> {
 }
 
 fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
-    let no_one = wanted.pidns_pid == 0 && wanted.pidns_inum == 0;
+    let no_one = wanted.pidns_pid == 0 && wanted.pidns_id == 0;
     let no_list = wanted.pidns_list == 0 && wanted.pidns_count == 0;
     let one = with(wanted, abi::FILTER_PIDNS, no_one)?;
     let list = with(wanted, abi::FILTER_PIDNS_LIST, no_list)?;
@@ -106,14 +106,17 @@ fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
     match (one, list) {
         (None, None) => (),
         (Some(()), None) => {
-            let one = namespace(wanted.pidns_pid, wanted.pidns_inum)?;
+            let one = namespace(wanted.pidns_pid, wanted.pidns_id)?;
             all.push(one, GFP_REQUEST)?;
         }
         (None, Some(())) => {
             let (bytes, max) = (size_of::<abi::PidNamespace>(), abi::FILTER_PIDNS_MAX);
             let at = Array::new(wanted.pidns_list, bytes as u32, wanted.pidns_count, max)?;
             for one in at.read_all::<abi::PidNamespace>()? {
-                all.push(namespace(one.pid, one.inum)?, GFP_REQUEST)?;
+                if one.reserved != 0 {
+                    return Err(EINVAL);
+                }
+                all.push(namespace(one.pid, one.id)?, GFP_REQUEST)?;
             }
         }
         (Some(()), Some(())) => return Err(EINVAL),
@@ -121,10 +124,10 @@ fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
     Ok(all)
 }
 
-/// The pid namespace of a process, when it is that of this inode number.
-fn namespace(pid: u32, inum: u32) -> Result<Namespace> {
+/// The pid namespace of a process, when it is that of this id.
+fn namespace(pid: u32, id: u64) -> Result<Namespace> {
     let namespace = Process::find(pid)?.namespace().ok_or(ESRCH)?;
-    match namespace.inum() == inum {
+    match namespace.id() == id {
         true => Ok(namespace),
         false => Err(estale()),
     }

@@ -51,8 +51,7 @@ pub(crate) struct Namespaces {
 pub(crate) struct Home {
     /// Id of the control group.
     pub(crate) cgroup: u64,
-    /// Number of the pid namespace that no other one ever gets; zero when the task has been
-    /// reaped.
+    /// Id of the pid namespace, which no other ever gets; zero when the task has been reaped.
     pub(crate) pidns_id: u64,
     /// Its inode number.
     pub(crate) pidns_inum: u32,
@@ -316,6 +315,7 @@ impl<'a> AnyTask<'a> {
         let parent = self.parent();
         outer.each_level_of(thread, |level| {
             each(TaskLevel {
+                id: level.id(),
                 inum: level.inum(),
                 tid: level.number_of(thread),
                 pid: level.number_of(process),

@@ -55,19 +55,14 @@ impl Pid {
         self.at(0).map_or(0, |(number, _)| number)
     }
 
-    /// The number in the pid's own namespace, and that namespace's inode number.
-    pub(crate) fn own_number(&self) -> (u32, u32) {
-        match self.at(self.level()) {
-            // SAFETY: A pid holds its namespace; the inode number is fixed.
-            Some((number, ns)) if !ns.is_null() => (number, unsafe { (*ns).ns.inum }),
-            _ => (0, 0),
-        }
+    /// The number in the pid's own namespace.
+    pub(crate) fn own_number(&self) -> u32 {
+        self.at(self.level()).map_or(0, |(number, _)| number)
     }
 
-    /// The number of the pid's own namespace that no other one ever gets, and its inode
-    /// number.
+    /// The id of the pid's own namespace, which no other ever gets, and its inode number.
     #[inline]
-    pub(super) fn home(&self) -> Option<(u64, u32)> {
+    pub(crate) fn home(&self) -> Option<(u64, u32)> {
         let (_, ns) = self.at(self.level())?;
         // SAFETY: A pid holds its namespace; both numbers are fixed.
         (!ns.is_null()).then(|| unsafe { (super::shim::nsprobe_pidns_id(ns), (*ns).ns.inum) })
@@ -197,6 +192,12 @@ impl Namespace {
         unsafe { (*self.ns.as_ptr()).ns.inum }
     }
 
+    /// The id that no other ever gets.
+    pub(crate) fn id(&self) -> u64 {
+        // SAFETY: The namespace is held; its id is fixed.
+        unsafe { super::shim::nsprobe_pidns_id(self.ns.as_ptr()) }
+    }
+
     /// Hands each pid namespace that `pid` is in to `each`, from this one to its own; false
     /// when it lives outside of this one.
     pub(super) fn each_level_of(&self, pid: &Pid, mut each: impl FnMut(Level)) -> bool {
@@ -223,6 +224,12 @@ pub(super) struct Level {
 }
 
 impl Level {
+    /// The id that no other namespace ever gets.
+    pub(super) fn id(&self) -> u64 {
+        // SAFETY: The pid that this is of holds its namespaces; the id is fixed.
+        unsafe { super::shim::nsprobe_pidns_id(self.ns) }
+    }
+
     /// Inode number.
     pub(super) fn inum(&self) -> u32 {
         // SAFETY: The pid that this is of holds its namespaces; the number is fixed.

@@ -234,6 +234,11 @@ impl<H: Hook> Batch<H> {
         self.registered
     }
 
+    /// The hook of this number: those that are registered come first, then the prepared ones.
+    pub(crate) fn hook(&self, number: usize) -> Option<&H> {
+        self.members.get(number).map(|member| &member.consumer.hook)
+    }
+
     /// Makes a consumer for [`register_prepared`](Self::register_prepared).
     pub(crate) fn prepare(&mut self, place: Place, ends: Ends, hook: H) -> Result {
         let consumer = KBox::new(

@@ -33,6 +33,11 @@ pub(crate) struct FileKey {
 const CTIME_QUERIED: u32 = 1 << 31;
 
 impl FileKey {
+    /// Whether both are keys of one inode, which is pinned.
+    pub(crate) fn is_inode_of(&self, other: &FileKey) -> bool {
+        self.address == other.address
+    }
+
     /// The key of `inode`.
     ///
     /// # Safety

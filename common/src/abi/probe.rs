@@ -158,7 +158,8 @@ pub const PROBE_BYTES_V1: usize = 48;
 ///
 /// Errors: `EINVAL`, `EBADF`, `EIO` (the file system cannot carry probes),
 /// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
-/// `ENOSPC` (too many probes), `ENXIO` ([`Setup`] is missing); `failed` and
+/// `ENOSPC` (too many probes), `EEXIST` (the session has the same one), `ENXIO` ([`Setup`]
+/// is missing); `failed` and
 /// `reason` tell which probe and why. All are checked before the first breakpoint is
 /// put in. A breakpoint may be hit before the call returns, and also when it fails in
 /// the end: ids under which there may be records are not used again.
@@ -229,6 +230,9 @@ pub enum Refusal {
     MayNotSeeKernel = 17,
     /// The instruction is a system call, behind which the kernel goes on at a wrong address.
     SystemCall = 18,
+    /// The session has a probe that does the same there: of the same file, offset, kind, flags,
+    /// programs and tables. Each hit would count twice.
+    Twice = 19,
 }
 
 impl Refusal {
@@ -254,6 +258,7 @@ impl Refusal {
             16 => Refusal::BadLimit,
             17 => Refusal::MayNotSeeKernel,
             18 => Refusal::SystemCall,
+            19 => Refusal::Twice,
             _ => return None,
         })
     }

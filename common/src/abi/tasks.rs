@@ -124,7 +124,9 @@ const _: () = assert!(size_of::<CpuTimes>() == 48);
 pub struct CpuTime {
     /// Id of the control group.
     pub cgroup: u64,
-    /// Inode number of the pid namespace.
+    /// Id of the pid namespace, which no other ever gets.
+    pub pidns_id: u64,
+    /// Its inode number, which the kernel gives again.
     pub pidns_inum: u32,
     /// The CPU.
     pub cpu: u32,
@@ -133,7 +135,7 @@ pub struct CpuTime {
     /// How often a thread of theirs gave up the CPU or lost it.
     pub switches: u64,
 }
-const _: () = assert!(size_of::<CpuTime>() == 32);
+const _: () = assert!(size_of::<CpuTime>() == 40);
 
 /// Kinds of events in [`TaskCounters::kinds`], by their index.
 pub const TASK_KINDS: usize = 8;

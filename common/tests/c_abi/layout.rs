@@ -81,7 +81,7 @@ pub(crate) fn structs() -> Vec<Layout> {
         Info { size, flags, version, version_min, features, sessions, probes, rings, page_size,
             release }
         Setup { size, flags, ring_bytes, watermark_bytes, rings, reserved, mmap_stride }
-        Filter { size, flags, pids, pid_count, pidns_pid, pidns_inum, reserved, tids, tid_count,
+        Filter { size, flags, pids, pid_count, pidns_pid, pidns_id, tids, tid_count,
             uid, comm, cgroup_id, cgroup_fd, reserved2, pidns_list, pidns_count,
             reserved3 }
         Probe { fd, kind, flags, max_frames, offset, report_offset, semaphore, id, sink,
@@ -94,7 +94,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             write_withheld, skipped, limited, off, too_deep, frozen }
         Freeze { size, flags, frozen, reserved }
         File { size, flags, fd, reserved, identity }
-        PidNamespace { pid, inum }
+        PidNamespace { pid, reserved, id }
         Unwind { size, flags, fd, block_count, first, blocks, rows, rules, row_count, rule_count,
             object, defect, bytes }
         StackCopy { header, time_ns, probe, tid, rip, rsp, rbp, flags, mappings, words, reserved }
@@ -114,7 +114,7 @@ pub(crate) fn structs() -> Vec<Layout> {
             reserved }
         Header { word, kind, reserved }
         Hit { header, time_ns, probe, sequence, cpu, words, stack_end, flags, field_words, pid, tid,
-            ns_pid, ns_tid, pidns_inum, stack, comm }
+            ns_pid, ns_tid, pidns_id, pidns_inum, stack, comm }
         ObjectRecord { header, time_ns, id, reserved, identity }
         Lost { header, time_ns, count, first_ns }
         WriteRecord { header, time_ns, probe, sequence, pid, tid, what, done, bytes, reserved, cpu,
@@ -124,13 +124,13 @@ pub(crate) fn structs() -> Vec<Layout> {
         TaskDump { size, flags, next, count, buffer, buffer_bytes, written }
         CpuTimes { size, flags, next, count, buffer, buffer_bytes, reserved, time_ns,
             turned_away_ns }
-        CpuTime { cgroup, pidns_inum, cpu, runtime_ns, switches }
+        CpuTime { cgroup, pidns_id, pidns_inum, cpu, runtime_ns, switches }
         TaskCount { seen, recorded, filtered, lost }
         TaskCounters { size, flags, cpu, reserved, kinds }
         TaskRecord { header, time_ns, start_ns, cpu_ns, user_ns, system_ns, cgroup, what, levels,
             parent_levels, flags, cpu, state, value, object, uid, priority, namespaces, comm,
             args_bytes, reserved }
-        TaskLevel { inum, tid, pid, ppid }
+        TaskLevel { id, inum, tid, pid, ppid }
         SwitchRecord { header, time_ns, prev_tid, next_tid, prev_state, cpu, prev_priority,
             next_priority, flags }
         WakeRecord { header, time_ns, tid, by_tid, cpu, target_cpu, what, priority, reserved }
@@ -148,6 +148,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Version::V3,
         Version::V4,
         Version::V5,
+        Version::V6,
         TASK_LEVELS_MAX,
         TASK_ARGS_MAX,
         TASK_BYTES_MAX,
@@ -330,6 +331,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::BadLimit,
         Refusal::MayNotSeeKernel,
         Refusal::SystemCall,
+        Refusal::Twice,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,
@@ -476,6 +478,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Context::CommLow,
         Context::CommHigh,
         Context::Probe,
+        Context::PidNamespaceId,
         KEPT_MAX,
         KEY_WORDS_MAX,
         LOG_BITS_MAX,

@@ -4,6 +4,8 @@
 use crate::oracle::{within, SOON};
 use crate::podman::{self, ask};
 use crate::victim;
+use nsprobe_common::abi::PidNamespace;
+use nsprobe_target::{PidSpace, Process};
 use serde_json::{json, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -203,10 +205,22 @@ impl Drop for Image {
 
 /// Inode number of a process's pid namespace.
 pub(crate) fn pid_namespace(pid: u32) -> u32 {
-    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).expect("the process lives");
-    let link = link.to_string_lossy();
-    let number = link.trim_start_matches("pid:[").trim_end_matches(']');
-    number.parse().expect("a number")
+    pid_space(pid).inum
+}
+
+/// The pid namespace of a process as a filter names it.
+pub(crate) fn in_filter(pid: u32) -> PidNamespace {
+    PidNamespace {
+        pid,
+        id: pid_space(pid).id,
+        ..PidNamespace::default()
+    }
+}
+
+/// The pid namespace of a process.
+pub(crate) fn pid_space(pid: u32) -> PidSpace {
+    let process = Process::open(pid).expect("the process lives");
+    process.pid_namespace().expect("the process lives")
 }
 
 /// A folder with one program in it, for [`Container::over`].

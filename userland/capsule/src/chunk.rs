@@ -12,9 +12,9 @@ pub(crate) const FILE_MAGIC: [u8; 8] = *b"\x89nspcap\n";
 pub(crate) const CHUNK_MAGIC: [u8; 8] = *b"\x8anschunk";
 
 /// The format that is written: readers of another major version cannot read it.
-pub const MAJOR: u16 = 1;
+pub const MAJOR: u16 = 2;
 /// Raised when something is added that older readers may skip, or ask for.
-pub const MINOR: u16 = 1;
+pub const MINOR: u16 = 0;
 
 /// Most bytes of a chunk's body.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;

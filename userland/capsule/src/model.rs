@@ -248,7 +248,9 @@ pub struct SymbolName {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct Container {
-    /// Inode number of its pid namespace, as in hits; zero when it has none of its own.
+    /// Id of its pid namespace, as in hits; zero when it has none of its own.
+    pub pid_namespace_id: u64,
+    /// The namespace's inode number, which the kernel gives again.
     pub pid_namespace: u32,
     /// Its name; none when it was told by its number alone.
     pub name: Option<String>,

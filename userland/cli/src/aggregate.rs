@@ -15,22 +15,26 @@ use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::search::Search;
 use crate::summary::{self, ProbeLabel, Summary};
 use crate::target::Target;
+use crate::tasks::HitNames;
 use exits::ExitRows;
 use finished::Finished;
 use libnsprobe::common::record::Record;
 use libnsprobe::{
     ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
+use nsprobe_plan::decode::FieldValue;
 use nsprobe_plan::syntax::{Expression, Field, Kind};
 use nsprobe_worker::Limits;
 use print::{Printer, Style};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often we look whether something ended.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often containers in keys are looked for, so that those that end soon have a name.
+const NAMES_PAUSE: Duration = Duration::from_secs(1);
 /// Most probes that get a table of their own.
 const OWN_TABLES_MAX: usize = 32;
 /// Bytes of a ring: announcements of files go there, ...
@@ -125,6 +129,11 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
     let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let style = Style::of(plan);
+    let containers = match style.by_container {
+        true => Some(HitNames::start()?),
+        false => None,
+    };
     let mut counting = Counting {
         tables,
         one_each,
@@ -132,13 +141,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         before: HashMap::new(),
         live: Live::new(names, false),
         finished: Finished::default(),
-        printer: Printer::new(
-            Style::of(plan),
-            &run.planned.keys,
-            one_each,
-            run.labels.clone(),
-        )
-        .to(out),
+        containers,
+        printer: Printer::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
     };
     counting.follow(plan, run)
 }
@@ -166,12 +170,15 @@ struct Counting {
     before: HashMap<(Vec<u64>, Vec<u64>), TableRow>,
     live: Live,
     finished: Finished,
+    /// With `--by container`.
+    containers: Option<HitNames>,
     printer: Printer,
 }
 
 impl Counting {
     fn follow(&mut self, plan: &AggregatePlan, mut run: Run<'_>) -> anyhow::Result<ExitCode> {
         let mut next = plan.interval.map(|interval| run.begun + interval);
+        let mut named = Instant::now();
         let ended = run.follow(PAUSE, |run| {
             if let Some(added) = run.take_added() {
                 self.exits.add(&added.labels);
@@ -182,10 +189,16 @@ impl Counting {
             }
             self.records(run, Reader::settled())?;
             self.finished.go_on(&mut self.live.of(&run.session));
+            if self.containers.is_some() && named.elapsed() >= NAMES_PAUSE {
+                named = Instant::now();
+                let rows = self.rows(&run.session, &run.labels)?;
+                self.name_containers(&rows, false);
+            }
             if let (Some(at), Some(interval)) = (next, plan.interval) {
-                if std::time::Instant::now() >= at {
+                if Instant::now() >= at {
                     next = Some(at + interval);
                     let rows = self.rows(&run.session, &run.labels)?;
+                    self.name_containers(&rows, false);
                     let since = self.since(&rows);
                     let mut names = self.live.of(&run.session);
                     self.printer
@@ -244,6 +257,21 @@ impl Counting {
         }
     }
 
+    /// Names the containers in keys, or has their names looked for.
+    fn name_containers(&mut self, rows: &Rows, is_end: bool) {
+        let Some(containers) = &mut self.containers else {
+            return;
+        };
+        let ids = self.printer.containers_in(&rows.rows);
+        let names = match is_end {
+            true => containers.all_names(&ids),
+            false => containers.names(&ids),
+        };
+        let value = |(id, name)| (id, FieldValue::Named(name, 0));
+        self.printer
+            .name_containers(names.into_iter().map(value).collect());
+    }
+
     /// What was added since the last time.
     fn since(&mut self, rows: &Rows) -> Vec<TableRow> {
         let mut since = Vec::new();
@@ -277,6 +305,7 @@ impl Counting {
         self.records(&mut run, u64::MAX)?;
         self.finished.end(&mut self.live.of(&run.session));
         let rows = self.rows(&run.session, &run.labels)?;
+        self.name_containers(&rows, true);
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
         let mut names = self.live.of(&run.session);

@@ -43,6 +43,7 @@ struct ContainerLine<'a> {
     start_ticks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid_namespace: Option<u32>,
+    pid_namespace_id: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owns_pid_namespace: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,7 +197,7 @@ fn row(container: &Container) -> Vec<String> {
         text(container.short_id().unwrap_or_default()),
         text(&pod),
         number(init.map(|init| init.pid.into())),
-        number(init.map(|init| init.pid_namespace.into())),
+        number(init.map(|init| init.pid_namespace.inum.into())),
         number(processes),
         container.state.name().to_owned(),
         age(container).unwrap_or_default(),
@@ -286,7 +287,8 @@ fn container_line(container: &Container) -> ContainerLine<'_> {
         user: container.user,
         pid: init.map(|init| init.pid),
         start_ticks: init.map(|init| init.start_time),
-        pid_namespace: init.map(|init| init.pid_namespace),
+        pid_namespace: init.map(|init| init.pid_namespace.inum),
+        pid_namespace_id: init.map(|init| init.pid_namespace.id),
         owns_pid_namespace: init.map(|init| init.owns_namespace),
         mount_namespace: init.map(|init| init.mount_namespace),
         cgroup: container.cgroup.as_ref().map(|cgroup| cgroup.path.as_str()),

@@ -180,7 +180,7 @@ fn chunks(contents: &Contents) -> Vec<ChunkLine> {
 /// The tree of all tasks that the capsule knows, those that ended included.
 fn tree<'a>(contents: &'a Contents, places: &CapsulePlaces) -> TreeView<'a> {
     let tasks = &contents.tasks;
-    TreeView::new(tasks, tasks.all(), &places.at(u64::MAX))
+    TreeView::new(tasks, tasks.all(), places)
 }
 
 fn shown(text: &Text) -> String {
@@ -330,7 +330,7 @@ fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
 fn containers(all: &[Container]) -> Vec<&Container> {
     let mut shown: Vec<&Container> = Vec::new();
     for container in all {
-        let key = |one: &Container| (one.pid_namespace, one.name.clone());
+        let key = |one: &Container| (one.pid_namespace_id, one.name.clone());
         match shown.iter_mut().find(|one| key(one) == key(container)) {
             Some(known) if container.runtime.is_some() => *known = container,
             Some(_) => {}

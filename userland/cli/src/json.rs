@@ -67,6 +67,7 @@ struct HitLine<'a> {
     container_pid: u32,
     container_tid: u32,
     pid_namespace: u32,
+    pid_namespace_id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     container: Option<&'a str>,
     cpu: u16,
@@ -171,6 +172,7 @@ pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
             container_pid: view.hit.ns_pid,
             container_tid: view.hit.ns_tid,
             pid_namespace: view.hit.pidns_inum,
+            pid_namespace_id: view.hit.pidns_id,
             container: view.container,
             cpu: view.hit.cpu,
             sequence: view.hit.sequence,

@@ -239,6 +239,6 @@ impl Lookup for LiveOf<'_> {
 
     fn container(&mut self, hit: &Hit) -> Option<String> {
         let names = self.live.containers.as_mut()?;
-        names.name(hit.pidns_inum)
+        names.name(hit.pidns_id)
     }
 }

@@ -55,6 +55,17 @@ pub(crate) struct FileId {
     generation: u32,
 }
 
+impl FileId {
+    /// As its file system shows it.
+    fn seen(file: &OpenedFile) -> FileId {
+        FileId {
+            dev: file.dev,
+            ino: file.ino,
+            generation: 0,
+        }
+    }
+}
+
 impl From<ObjectIdentity> for FileId {
     fn from(identity: ObjectIdentity) -> FileId {
         FileId {
@@ -171,10 +182,11 @@ impl How<'_> {
 }
 
 impl Planned {
-    /// Finds what `specs` mean in `target`. The device says which files are one.
+    /// Finds what `specs` mean in `target`. The device tells which files are one; without it,
+    /// where nothing is probed, only what is wrong with them is told.
     pub(crate) fn new(
         target: &Target,
-        device: &Device,
+        device: Option<&Device>,
         specs: &[ProbeSpec],
         triggers: &[ProbeSpec],
         how: &How<'_>,
@@ -237,7 +249,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Opens the files of a binary, unless they are open, and gives their indices.
-    fn open(&mut self, device: &Device, name: &BinaryName) -> anyhow::Result<Vec<usize>> {
+    fn open(&mut self, device: Option<&Device>, name: &BinaryName) -> anyhow::Result<Vec<usize>> {
         let known = self.planned.opened.iter();
         let known = known.filter(|(known, _)| known == name);
         let known: Vec<usize> = known.map(|(_, index)| *index).collect();
@@ -258,7 +270,10 @@ impl<'a> Planner<'a> {
                 let replaced = self.target.replaced(&file);
                 self.planned.notes.extend(replaced);
             }
-            let id = device.identify(&file.file)?.into();
+            let id = match device {
+                Some(device) => device.identify(&file.file)?.into(),
+                None => FileId::seen(&file),
+            };
             let index = self.add_file(file, id)?;
             if !indices.contains(&index) {
                 indices.push(index);

@@ -39,6 +39,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
         timed: false,
         summed: None,
         top: plan.top,
+        by_container: false,
     };
     let formats: Vec<FieldFormat> = counts.by.iter().map(format).collect();
     let mut printer = Printer::new(style, &formats, false, labels);
@@ -198,16 +199,19 @@ impl Counts {
 /// Containers, and the numbers that stand for them in keys.
 #[derive(Default)]
 struct ContainerNames {
-    /// By what people call it, its id, and, without a name, its pid namespace.
-    numbers: BTreeMap<(String, Option<String>, u32), u64>,
+    /// By what people call it, and its id, or without one that of its pid namespace.
+    numbers: BTreeMap<(String, Option<String>, u64), u64>,
 }
 
 impl ContainerNames {
-    /// What stands for the container that a hit was in: by its name when there is one.
+    /// What stands for the container that a hit was in.
     fn number(&mut self, offline: &Offline<'_>, hit: &Hit) -> u64 {
         let key = match offline.place(hit) {
-            Some(Place::Container(known)) => (known.name.clone(), known.id.clone(), 0),
-            _ => (String::new(), None, hit.pidns_inum),
+            Some(Place::Container(known)) if known.id.is_some() => {
+                (known.name.clone(), known.id.clone(), 0)
+            }
+            Some(place) => (place.name(), None, hit.pidns_id),
+            None => (format!("pid:[{}]", hit.pidns_inum), None, hit.pidns_id),
         };
         let next = self.numbers.len() as u64;
         *self.numbers.entry(key).or_insert(next)
@@ -215,12 +219,8 @@ impl ContainerNames {
 
     /// What each number is.
     fn names(&self) -> HashMap<u64, FieldValue> {
-        let value = |((name, _, inum), number): (&(String, Option<String>, u32), &u64)| {
-            let value = match inum {
-                0 => FieldValue::Named(name.clone(), 0),
-                inum => FieldValue::Unsigned((*inum).into()),
-            };
-            (*number, value)
+        let value = |((name, ..), number): (&(String, _, _), &u64)| {
+            (*number, FieldValue::Named(name.clone(), 0))
         };
         self.numbers.iter().map(value).collect()
     }

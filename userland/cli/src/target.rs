@@ -158,7 +158,7 @@ impl Group {
     fn filter(&self) -> anyhow::Result<Filter> {
         let mut all = Vec::new();
         for container in &self.members {
-            all.push((container.init.pid(), container.pid_namespace()?));
+            all.push((container.init.pid(), container.pid_namespace()?.id));
         }
         Ok(Filter::any_pid_namespace(all))
     }
@@ -279,7 +279,7 @@ impl Target {
             Target::Process(process) => Some(Filter::pids([process.pid()])),
             Target::Command(_) => started.map(|pid| Filter::pids([pid])),
             Target::Container(container) => Some(match container.scope()? {
-                Scope::PidNamespace(inum) => Filter::pid_namespace(container.init.pid(), inum),
+                Scope::PidNamespace(space) => Filter::pid_namespace(container.init.pid(), space.id),
                 Scope::Cgroup(id) => Filter::default().with_cgroup(id),
                 Scope::Processes => filter_by_processes(container, notes)?,
             }),

@@ -16,6 +16,6 @@ pub(crate) use describe::{command_line, is_there, state_letter, PlaceLine, TaskL
 pub(crate) use hit_names::HitNames;
 pub(crate) use live::LivePlaces;
 pub(crate) use namer::{Found, Key, Namer};
-pub(crate) use place::{Known, Place, Places};
+pub(crate) use place::{space_of, Known, Place, Places};
 pub(crate) use scope::Scope;
 pub(crate) use source::{CpuReading, CpuRow, Dump, Source};

@@ -53,7 +53,7 @@ pub(crate) struct Detail {
 pub(crate) struct TreeView<'a> {
     tasks: &'a Tasks,
     tree: Tree,
-    nodes: BTreeMap<u32, Node<'a>>,
+    nodes: BTreeMap<u64, Node<'a>>,
 }
 
 /// The tasks of a namespace, by where they are.
@@ -79,9 +79,9 @@ impl<'a> TreeView<'a> {
     ) -> TreeView<'a> {
         let some: Vec<&Task> = some.collect();
         let tree = Tree::of(some.iter().copied());
-        let mut nodes: BTreeMap<u32, Node<'_>> = BTreeMap::new();
+        let mut nodes: BTreeMap<u64, Node<'_>> = BTreeMap::new();
         for task in some {
-            let node = nodes.entry(task.own().inum).or_default();
+            let node = nodes.entry(task.own().id).or_default();
             let part = node.parts.entry(Place::of(task, places)).or_default();
             part.tasks.push(task);
             part.processes.insert(task.pid());
@@ -106,7 +106,7 @@ impl<'a> TreeView<'a> {
             let indent = "  ".repeat(namespace.depth);
             let place = self.place(namespace);
             let place = place.map_or(String::new(), |place| {
-                format!(" {}", called(place, namespace.inum))
+                format!(" {}", called(place, namespace.id))
             });
             let line = format!(
                 "{indent}pid:[{}]{place}: {}{}",
@@ -132,7 +132,7 @@ impl<'a> TreeView<'a> {
         detail: Detail,
         width: Option<usize>,
     ) -> io::Result<()> {
-        let Some(node) = self.nodes.get(&namespace.inum) else {
+        let Some(node) = self.nodes.get(&namespace.id) else {
             return Ok(());
         };
         let has_parts = node.parts.len() > 1;
@@ -141,7 +141,7 @@ impl<'a> TreeView<'a> {
             if has_parts {
                 let line = format!(
                     "{indent}. {}: {}",
-                    called(place, namespace.inum),
+                    called(place, namespace.id),
                     amounts(part.processes.len(), part.tasks.len(), part.cpu_ns)
                 );
                 writeln!(out, "{}", columns::cut(&line, width))?;
@@ -181,7 +181,7 @@ impl<'a> TreeView<'a> {
         detail: Detail,
         clocks: Option<Clocks>,
     ) -> NamespaceLine {
-        let node = self.nodes.get(&namespace.inum);
+        let node = self.nodes.get(&namespace.id);
         let parts = || node.into_iter().flat_map(|node| &node.parts);
         let shown = |task: &&&Task| detail.threads || task.is_first();
         let tasks = parts().flat_map(|(place, part)| {
@@ -189,10 +189,14 @@ impl<'a> TreeView<'a> {
             shown.map(move |task| TaskLine::new(task, place, clocks))
         });
         let init = namespace.init.and_then(|id| self.tasks.get(id));
+        let around = namespace.parent;
+        let around = around.and_then(|id| self.tree.namespaces.get(&id));
         NamespaceLine {
             r#type: "pid_namespace",
             pid_namespace: namespace.inum,
-            parent: namespace.parent,
+            pid_namespace_id: namespace.id,
+            parent: around.map(|around| around.inum),
+            parent_id: namespace.parent,
             depth: namespace.depth,
             init: init.map(InitLine::new),
             place: self.place(namespace).map(PlaceLine::new),
@@ -206,7 +210,7 @@ impl<'a> TreeView<'a> {
 
     /// What a namespace is: that of its first process, else that of all that are in it.
     fn place(&self, namespace: &PidNamespace) -> Option<&Place> {
-        let node = self.nodes.get(&namespace.inum)?;
+        let node = self.nodes.get(&namespace.id)?;
         let has_init = |part: &Part<'_>| {
             let mut tasks = part.tasks.iter();
             tasks.any(|task| Some(task.id) == namespace.init)
@@ -229,8 +233,11 @@ impl<'a> TreeView<'a> {
 pub(crate) struct NamespaceLine {
     r#type: &'static str,
     pid_namespace: u32,
+    pid_namespace_id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<u64>,
     depth: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     init: Option<InitLine>,
@@ -282,12 +289,12 @@ impl PartLine {
 }
 
 /// A place as people call it, with what runs it; nothing when its number was told already.
-fn called(place: &Place, inum: u32) -> String {
+fn called(place: &Place, id: u64) -> String {
     match place {
         Place::Container(known) => {
             format!("{} ({})", escaped(&known.name), escaped(&known.runtime))
         }
-        Place::Namespace(own) if *own == inum => "(no container)".to_owned(),
+        Place::Namespace(own) if own.id == id => "(no container)".to_owned(),
         place => escaped(&place.name()).to_string(),
     }
 }

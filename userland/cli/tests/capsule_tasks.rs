@@ -18,9 +18,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
-const HOST: u32 = 4026531836;
-const REUSED: u32 = 4026532001;
-const UNNAMED: u32 = 4026532002;
+/// A pid namespace: its id and its inode number.
+type Space = (u64, u32);
+
+const HOST: Space = (4, 4026531836);
+/// The kernel gives the number of one that is gone to the next.
+const OLD: Space = (58, 4026532001);
+const NEW: Space = (59, OLD.1);
+const UNNAMED: Space = (60, 4026532002);
 const MS: u64 = 1_000_000;
 
 fn header(kind: u16, bytes: usize) -> RecordHeader {
@@ -32,10 +37,11 @@ fn header(kind: u16, bytes: usize) -> RecordHeader {
 }
 
 /// A task at so many milliseconds: its levels, the outer first, and its control group.
-fn task(what: u16, ms: u64, start: u64, levels: &[(u32, u32)], cgroup: u64) -> Vec<u8> {
+fn task(what: u16, ms: u64, start: u64, levels: &[(Space, u32)], cgroup: u64) -> Vec<u8> {
     let levels: Vec<TaskLevel> = levels
         .iter()
-        .map(|&(inum, tid)| TaskLevel {
+        .map(|&((id, inum), tid)| TaskLevel {
+            id,
             inum,
             tid,
             pid: tid,
@@ -58,7 +64,7 @@ fn task(what: u16, ms: u64, start: u64, levels: &[(u32, u32)], cgroup: u64) -> V
     [record.as_bytes(), levels.as_bytes()].concat()
 }
 
-fn hit(ms: u64, pid: u32, ns_pid: u32, pidns_inum: u32) -> Vec<u8> {
+fn hit(ms: u64, pid: u32, ns_pid: u32, (pidns_id, pidns_inum): Space) -> Vec<u8> {
     let hit = Hit {
         header: header(KIND_HIT, size_of::<Hit>()),
         time_ns: ms * MS,
@@ -67,6 +73,7 @@ fn hit(ms: u64, pid: u32, ns_pid: u32, pidns_inum: u32) -> Vec<u8> {
         tid: pid,
         ns_pid,
         ns_tid: ns_pid,
+        pidns_id,
         pidns_inum,
         stack_end: StackEnd::None as u8,
         ..Hit::default()
@@ -74,9 +81,10 @@ fn hit(ms: u64, pid: u32, ns_pid: u32, pidns_inum: u32) -> Vec<u8> {
     hit.as_bytes().to_vec()
 }
 
-fn container(name: &str, cgroup: u64, pid_namespace: u32, known_ms: u64) -> Container {
+fn container(name: &str, cgroup: u64, space: Space, known_ms: u64) -> Container {
     Container {
-        pid_namespace,
+        pid_namespace_id: space.0,
+        pid_namespace: space.1,
         name: Some(name.into()),
         cgroup,
         runtime: Some("podman".into()),
@@ -108,12 +116,12 @@ fn write_sample(path: &Path, with_tasks: bool) {
         hit(10, 50, 50, HOST),
         task(TASK_CGROUP, 15, 0, &[(HOST, 50)], 7),
         hit(20, 50, 50, HOST),
-        task(TASK_FORK, 30, 30, &[(HOST, 60), (REUSED, 1)], 8),
-        hit(40, 60, 1, REUSED),
-        task(TASK_EXIT, 45, 30, &[(HOST, 60), (REUSED, 1)], 8),
-        task(TASK_FORK, 50, 50, &[(HOST, 60), (REUSED, 1)], 9),
-        hit(60, 60, 1, REUSED),
-        hit(61, 60, 1, REUSED),
+        task(TASK_FORK, 30, 30, &[(HOST, 60), (OLD, 1)], 8),
+        hit(40, 60, 1, OLD),
+        task(TASK_EXIT, 45, 30, &[(HOST, 60), (OLD, 1)], 8),
+        task(TASK_FORK, 50, 50, &[(HOST, 60), (NEW, 1)], 9),
+        hit(60, 60, 1, NEW),
+        hit(61, 60, 1, NEW),
         task(TASK_FORK, 70, 70, &[(HOST, 70), (UNNAMED, 1)], 1),
         hit(80, 70, 1, UNNAMED),
     ];
@@ -127,11 +135,12 @@ fn write_sample(path: &Path, with_tasks: bool) {
     }
     writer.chunk(Kind::Records, 6, &records).unwrap();
     let mut containers = vec![
-        container("old", 0, REUSED, 41),
-        container("new", 0, REUSED, 55),
+        // Its name is found when the next has its number.
+        container("old", 0, OLD, 60),
+        container("new", 0, NEW, 55),
     ];
     if with_tasks {
-        containers.push(container("w\u{1b}b", 7, 0, 16));
+        containers.push(container("w\u{1b}b", 7, (0, 0), 16));
     }
     writer
         .json(Kind::Containers, containers.len(), &containers)
@@ -222,14 +231,17 @@ fn hits_are_counted_by_container() {
     assert_eq!(find("new".into()), 2);
     assert_eq!(find("old".into()), 1);
     assert_eq!(find("w\u{1b}b".into()), 1);
-    assert_eq!(find(UNNAMED.into()), 1);
-    assert_eq!(find(HOST.into()), 1);
+    assert_eq!(find("pid:[4026532002]".into()), 1);
+    assert_eq!(find("(host)".into()), 1);
 }
 
 #[test]
 fn the_tree_has_those_that_ended() {
     let text = printed(true, &["info"]);
-    assert!(text.contains(&format!("tree:      pid:[{HOST}]")), "{text}");
+    assert!(
+        text.contains(&format!("tree:      pid:[{}]", HOST.1)),
+        "{text}"
+    );
     assert!(
         text.contains("container: old pid:[4026532001] (podman)\n"),
         "{text}"
@@ -242,7 +254,7 @@ fn the_tree_has_those_that_ended() {
         .iter()
         .map(|namespace| namespace["tasks"].as_array().unwrap().len())
         .sum();
-    assert_eq!((tree.len(), tasks), (3, 5));
+    assert_eq!((tree.len(), tasks), (4, 5));
     let exit = &tree[1]["tasks"][0]["ended"];
     assert_eq!(
         (&exit["how"], &exit["time_ns"]),

@@ -24,6 +24,7 @@ const HOST: u32 = 4026531836;
 
 fn level(inum: u32, tid: u32, pid: u32, ppid: u32) -> TaskLevel {
     TaskLevel {
+        id: inum.into(),
         inum,
         tid,
         pid,
@@ -186,6 +187,7 @@ fn write_capsule(path: &Path) {
         ..Object::default()
     };
     let container = Container {
+        pid_namespace_id: 502,
         pid_namespace: 502,
         name: Some("web".into()),
         ..Container::default()

@@ -224,6 +224,7 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
         Refusal::SystemCall => {
             "it is a system call, which the kernel cannot probe: the program would crash"
         }
+        Refusal::Twice => "the session has the same probe there already",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

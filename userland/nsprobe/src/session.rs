@@ -51,19 +51,21 @@ impl Filter {
         }
     }
 
-    /// Only the pid namespace `inum`, found through its member `pid`, and those
+    /// Only the pid namespace of this id, found through its member `pid`, and those
     /// below it.
-    pub fn pid_namespace(pid: u32, inum: u32) -> Filter {
-        Filter::any_pid_namespace([(pid, inum)])
+    pub fn pid_namespace(pid: u32, id: u64) -> Filter {
+        Filter::any_pid_namespace([(pid, id)])
     }
 
-    /// The same for several: each is a member's pid, and the inode number.
-    pub fn any_pid_namespace(all: impl IntoIterator<Item = (u32, u32)>) -> Filter {
-        let all = all.into_iter();
+    /// The same for several: each is a member's pid, and the id.
+    pub fn any_pid_namespace(all: impl IntoIterator<Item = (u32, u64)>) -> Filter {
+        let named = |(pid, id)| abi::PidNamespace {
+            pid,
+            id,
+            ..abi::PidNamespace::default()
+        };
         Filter {
-            pid_namespaces: all
-                .map(|(pid, inum)| abi::PidNamespace { pid, inum })
-                .collect(),
+            pid_namespaces: all.into_iter().map(named).collect(),
             ..Filter::default()
         }
     }
@@ -131,7 +133,7 @@ impl Filter {
         let flag = |set, flag| if set { flag } else { 0 };
         Ok(abi::Filter {
             flags: flag(!self.pids.is_empty(), FILTER_PIDS)
-                | flag(one.inum != 0, FILTER_PIDNS)
+                | flag(one.id != 0, FILTER_PIDNS)
                 | flag(is_list, FILTER_PIDNS_LIST)
                 | flag(!self.tids.is_empty(), FILTER_TIDS)
                 | flag(self.children, FILTER_CHILDREN)
@@ -140,7 +142,7 @@ impl Filter {
                 | flag(self.comm.is_some(), FILTER_COMM)
                 | flag(self.own_process, FILTER_SELF),
             pidns_pid: one.pid,
-            pidns_inum: one.inum,
+            pidns_id: one.id,
             cgroup_id: self.cgroup_id.unwrap_or_default(),
             uid: self.uid.unwrap_or_default(),
             comm: self.comm.unwrap_or_default(),
@@ -428,12 +430,12 @@ mod tests {
         assert_eq!(Filter::pids([7]).request().unwrap().flags, FILTER_PIDS);
         let request = Filter::pid_namespace(9, 4026532111).request().unwrap();
         assert_eq!(request.flags, FILTER_PIDNS);
-        assert_eq!((request.pidns_pid, request.pidns_inum), (9, 4026532111));
+        assert_eq!((request.pidns_pid, request.pidns_id), (9, 4026532111));
         assert!(Filter::pids(0..65).request().is_err());
-        let several = |count| Filter::any_pid_namespace((1..=count).map(|pid| (pid, pid)));
+        let several = |count| Filter::any_pid_namespace((1..=count).map(|pid| (pid, pid.into())));
         let request = several(2).request().unwrap();
         assert_eq!(request.flags, FILTER_PIDNS_LIST);
-        assert_eq!((request.pidns_pid, request.pidns_inum), (0, 0));
+        assert_eq!((request.pidns_pid, request.pidns_id), (0, 0));
         assert!(several(257).request().is_err());
     }
 

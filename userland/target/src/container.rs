@@ -35,7 +35,7 @@ pub use running::{Running, Scope};
 pub use runtime::{Pod, Runtime, UnknownRuntime};
 pub use snapshot::Containers;
 
-use crate::{Process, Result};
+use crate::{PidSpace, Result};
 use cgroup_path::{is_hex, Place};
 use known::Known;
 
@@ -87,8 +87,8 @@ pub struct Init {
     pub pid: u32,
     /// When it started, in clock ticks since boot: with the pid, it tells it from others.
     pub start_time: u64,
-    /// The inode number of its pid namespace.
-    pub pid_namespace: u32,
+    /// Its pid namespace.
+    pub pid_namespace: PidSpace,
     /// The inode number of its mount namespace.
     pub mount_namespace: u64,
     /// Whether the pid namespace began with it, and is not ours.
@@ -143,15 +143,6 @@ impl Container {
         matches!(self.state, State::Running | State::Paused)
     }
 
-    /// Whether its first process lives now.
-    fn still_lives(&self) -> bool {
-        let is_it = |init: Init| {
-            let process = Process::open(init.pid);
-            process.is_ok_and(|process| process.start_time() == init.start_time)
-        };
-        self.init.is_some_and(is_it)
-    }
-
     /// The id as people are shown it.
     pub fn short_id(&self) -> Option<&str> {
         self.id.as_deref().map(short)
@@ -164,7 +155,7 @@ impl Container {
         fits(&self.name)
             || self.aliases.iter().any(|alias| fits(alias))
             || self.id.as_deref().is_some_and(&fits)
-            || inum.is_some_and(|init| fits(&init.pid_namespace.to_string()))
+            || inum.is_some_and(|init| fits(&init.pid_namespace.inum.to_string()))
             || fits(&format!("{}:{}", self.runtime, self.name))
             || self.pod_paths().iter().any(|path| fits(path))
     }

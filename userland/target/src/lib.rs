@@ -8,7 +8,6 @@
 //!
 //! Everything that comes from a container is hostile: paths, names and the
 //! kinds of files. Whoever prints them escapes them first.
-#![forbid(unsafe_code)]
 
 pub mod container;
 mod copy;
@@ -27,7 +26,7 @@ pub use error::{Error, FileKind};
 pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
 pub use namespace::{open_here, open_in, OpenedFile, Opener, Stamp};
-pub use process::{all_processes, processes_in_pid_namespace, Process, RootId};
+pub use process::{all_processes, processes_in_pid_namespace, PidSpace, Process, RootId};
 pub use sight::Sight;
 
 /// The result of everything here that can fail.

@@ -4,14 +4,51 @@
 use crate::{mappings, Error, Library, Mapping, Result};
 use nix::errno::Errno;
 use nix::fcntl::{open, openat, AtFlags, OFlag};
-use nix::sys::stat::{fstatat, FileStat, Mode};
+use nix::sys::stat::{fstat, fstatat, FileStat, Mode};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Largest file below `/proc/PID` that is read, in bytes: the mappings of a
 /// process at the default limit of 65,530, each with a path of 1 KiB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A pid namespace: two are the same when their ids are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PidSpace {
+    /// The id, which no other namespace ever gets.
+    pub id: u64,
+    /// The inode number, which the kernel gives again.
+    pub inum: u32,
+}
+
+impl PidSpace {
+    /// That of a file below `/proc/PID/ns`.
+    fn of(file: &impl AsFd) -> nix::Result<PidSpace> {
+        let inum = fstat(file)?.st_ino as u32;
+        let mut id = 0;
+        // SAFETY: NS_GET_ID writes 64 bits, for which there is room.
+        #[expect(unsafe_code, reason = "no crate has NS_GET_ID")]
+        let got = unsafe { ns_get_id(file.as_fd().as_raw_fd(), &mut id) };
+        match got {
+            Ok(_) => Ok(PidSpace { id, inum }),
+            // A kernel before 6.18, to which the module does not belong: nothing has ids there.
+            Err(Errno::ENOTTY) => Ok(PidSpace {
+                id: inum.into(),
+                inum,
+            }),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+nix::ioctl_read!(
+    /// NS_GET_ID of linux/nsfs.h: the id of a namespace, from 6.18 on.
+    ns_get_id,
+    0xb7,
+    13,
+    u64
+);
 
 /// A process: every read goes through a directory handle of `/proc/PID`, which
 /// dies with the process even when its number is used again.
@@ -80,9 +117,10 @@ impl Process {
         Ok(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
     }
 
-    /// The inode number of its pid namespace.
-    pub fn pid_namespace(&self) -> Result<u32> {
-        self.stat_of("ns/pid").map(|stat| stat.st_ino as u32)
+    /// Its pid namespace.
+    pub fn pid_namespace(&self) -> Result<PidSpace> {
+        let file = self.open_at("ns/pid", OFlag::O_RDONLY)?;
+        PidSpace::of(&file).map_err(|errno| self.failed("ns/pid", errno.into()))
     }
 
     /// The inode number of its mount namespace.
@@ -271,11 +309,10 @@ pub fn all_processes() -> Result<Vec<u32>> {
 
 /// The pids of all processes that are in this very pid namespace (not in one
 /// below it), rising. Empty when there is none.
-pub fn processes_in_pid_namespace(inum: u32) -> Result<Vec<u32>> {
-    use std::os::unix::fs::MetadataExt;
+pub fn processes_in_pid_namespace(space: PidSpace) -> Result<Vec<u32>> {
     let inside = |pid: &u32| {
-        std::fs::metadata(format!("/proc/{pid}/ns/pid"))
-            .is_ok_and(|metadata| metadata.ino() == u64::from(inum))
+        let file = File::open(format!("/proc/{pid}/ns/pid"));
+        file.is_ok_and(|file| PidSpace::of(&file) == Ok(space))
     };
     Ok(all_processes()?.into_iter().filter(inside).collect())
 }
@@ -309,7 +346,9 @@ mod tests {
         assert_eq!(me.namespace_pids().unwrap().first(), Some(&me.pid()));
         let mine = processes_in_pid_namespace(me.pid_namespace().unwrap()).unwrap();
         assert!(mine.contains(&me.pid()));
-        assert!(processes_in_pid_namespace(1).unwrap().is_empty());
+        assert!(processes_in_pid_namespace(PidSpace::default())
+            .unwrap()
+            .is_empty());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use crate::history::History;
 use nsprobe_common::task::{
-    TaskDetails, TaskLevel, TaskRecord, NAMESPACES, NAMESPACE_PID_CHILDREN, TASK_ARGS_ABSENT,
-    TASK_ARGS_CUT, TASK_BARE, TASK_ENDING, TASK_EXEC, TASK_FORK, TASK_KERNEL,
+    TaskDetails, TaskLevel, TaskRecord, NAMESPACES, TASK_ARGS_ABSENT, TASK_ARGS_CUT, TASK_BARE,
+    TASK_ENDING, TASK_EXEC, TASK_FORK, TASK_KERNEL,
 };
 
 /// Which thread.
@@ -239,12 +239,6 @@ impl Task {
     /// Its name, without what pads it; none when there is no record of it.
     pub fn comm(&self) -> &[u8] {
         self.names.last().map_or(&[], comm_of)
-    }
-
-    /// The pid namespace that its children will be in.
-    pub fn pid_namespace_of_children(&self) -> Option<u32> {
-        let all = self.namespaces.last()?;
-        all.get(NAMESPACE_PID_CHILDREN).copied()
     }
 }
 

@@ -27,6 +27,7 @@ impl Made {
             ..TaskRecord::default()
         };
         let level = TaskLevel {
+            id: u64::from(OUTER),
             inum: OUTER,
             tid,
             pid: tid,
@@ -51,6 +52,7 @@ impl Made {
 
     pub(crate) fn made_by(mut self, tid: u32) -> Made {
         self.parent = vec![TaskLevel {
+            id: u64::from(OUTER),
             inum: OUTER,
             tid,
             pid: tid,

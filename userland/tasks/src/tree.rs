@@ -7,16 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A pid namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PidNamespace {
+    /// Its id, which no other ever gets.
+    pub id: u64,
     /// Its inode number.
     pub inum: u32,
-    /// That of the one around it; none for the opener's.
-    pub parent: Option<u32>,
+    /// The id of the one around it; none for the opener's.
+    pub parent: Option<u64>,
     /// How deep below the opener's, which is 0.
     pub depth: usize,
-    /// Those directly inside, by their inode numbers.
-    pub children: BTreeSet<u32>,
-    /// Its first thread, the one that it calls 1; none when that is gone, or not known. Of
-    /// several, as inode numbers come back, the last.
+    /// The ids of those directly inside.
+    pub children: BTreeSet<u64>,
+    /// Its first thread, the one that it calls 1; none when that is gone, or not known.
     pub init: Option<TaskId>,
     /// Its own processes, by the opener's numbers; those of namespaces inside are not
     /// among them.
@@ -33,15 +34,13 @@ pub struct PidNamespace {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// The opener's; none when there is no thread.
-    pub root: Option<u32>,
-    /// All, by their inode numbers.
-    pub namespaces: BTreeMap<u32, PidNamespace>,
+    pub root: Option<u64>,
+    /// All, by their ids.
+    pub namespaces: BTreeMap<u64, PidNamespace>,
 }
 
 impl Tree {
-    /// The tree of these threads. Those that live are in namespaces of different numbers; of
-    /// those that have ended, namespaces that had the same number one after the other are
-    /// told as one.
+    /// The tree of these threads.
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a Task>) -> Tree {
         let mut tasks: Vec<&Task> = tasks.into_iter().collect();
         // What does not fit together is told by the first, whatever order they come in.
@@ -56,8 +55,8 @@ impl Tree {
     /// From the outermost to the innermost, each followed by those inside.
     pub fn walk(&self) -> Vec<&PidNamespace> {
         let mut order = Vec::new();
-        let mut left: Vec<u32> = self.root.into_iter().collect();
-        while let Some(namespace) = left.pop().and_then(|inum| self.namespaces.get(&inum)) {
+        let mut left: Vec<u64> = self.root.into_iter().collect();
+        while let Some(namespace) = left.pop().and_then(|id| self.namespaces.get(&id)) {
             left.extend(namespace.children.iter().rev());
             order.push(namespace);
         }
@@ -68,21 +67,22 @@ impl Tree {
         let Some(levels) = task.levels.last() else {
             return;
         };
-        let mut parent: Option<u32> = None;
+        let mut parent: Option<u64> = None;
         for (depth, level) in levels.iter().enumerate() {
             // Records that name a namespace inside of itself, or in two places, are not the
             // kernel's; a walk must end nevertheless.
-            let known = self.namespaces.get(&level.inum);
+            let known = self.namespaces.get(&level.id);
             if known.is_some_and(|known| known.depth != depth || known.parent != parent) {
                 return;
             }
-            if depth == 0 && *self.root.get_or_insert(level.inum) != level.inum {
+            if depth == 0 && *self.root.get_or_insert(level.id) != level.id {
                 return;
             }
             let node = self
                 .namespaces
-                .entry(level.inum)
+                .entry(level.id)
                 .or_insert_with(|| PidNamespace {
+                    id: level.id,
                     inum: level.inum,
                     parent,
                     depth,
@@ -96,12 +96,12 @@ impl Tree {
                     node.init = Some(task.id);
                 }
             }
-            if let Some(outside) = parent.and_then(|inum| self.namespaces.get_mut(&inum)) {
-                outside.children.insert(level.inum);
+            if let Some(outside) = parent.and_then(|id| self.namespaces.get_mut(&id)) {
+                outside.children.insert(level.id);
             }
-            parent = Some(level.inum);
+            parent = Some(level.id);
         }
-        if let Some(own) = parent.and_then(|inum| self.namespaces.get_mut(&inum)) {
+        if let Some(own) = parent.and_then(|id| self.namespaces.get_mut(&id)) {
             own.processes.insert(task.pid());
             own.tasks.push(task.id);
             own.cpu_ns = own.cpu_ns.saturating_add(task.times.cpu_ns);

@@ -239,6 +239,7 @@ fn apply(tasks: &mut Tasks, event: &Event) {
         ..TaskRecord::default()
     };
     let level = TaskLevel {
+        id: 1,
         inum: 1,
         tid: event.id.tid,
         pid: event.pid,

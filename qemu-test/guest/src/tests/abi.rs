@@ -162,7 +162,7 @@ fn unknown_flags_and_reserved_fields_are_refused() {
     let none = Session::open();
     let at = offset_of!(Setup, reserved);
     assert_eq!(changed(&none, abi::SETUP, &setup, at, 1), libc::EINVAL);
-    let at = offset_of!(Filter, reserved);
+    let at = offset_of!(Filter, reserved2);
     assert_eq!(changed(&none, abi::FILTER, &filter, at, 1), libc::EINVAL);
     let at = offset_of!(Detach, reserved);
     assert_eq!(
@@ -290,7 +290,7 @@ fn requests_out_of_order_are_refused() {
         size: size::<Filter>(),
         flags: abi::FILTER_PIDNS,
         pidns_pid: std::process::id(),
-        pidns_inum: 1,
+        pidns_id: 1,
         ..Filter::default()
     };
     let got = errno(fresh.filter(&mut filter), "another namespace");

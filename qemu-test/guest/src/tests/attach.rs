@@ -324,6 +324,20 @@ fn a_failed_attach_leaves_nothing() {
     }
     victim.call(10);
     let id = session.probe(victim.file(), &function, 0);
+    // The same again would count each hit twice.
+    let other = Probe {
+        flags: abi::PROBE_STACK,
+        ..good
+    };
+    for (mut probes, failed) in [(vec![good], 0), (vec![other, good], 1), (vec![other; 2], 1)] {
+        let (error, reply) = session
+            .attach_all(&mut probes)
+            .expect_err("one is twice there");
+        assert_eq!(error.raw_os_error(), Some(libc::EEXIST));
+        let reason = Refusal::from_u32(reply.reason);
+        assert_eq!((reply.failed, reason), (failed, Some(Refusal::Twice)));
+        assert_eq!(session.info().probes, 1);
+    }
     victim.call(10);
     assert_eq!(session.counters(id).hits, 10);
 }
@@ -335,7 +349,7 @@ fn detach_knows_its_probes() {
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(RING_BYTES);
     let first = session.probe(victim.file(), &function, 0);
-    let second = session.probe(victim.file(), &function, 0);
+    let second = session.probe(victim.file(), &function, abi::PROBE_STACK);
     assert_ne!(first, second);
     assert_eq!(
         errno(session.detach(&[first, 99]), "an unknown id"),

@@ -4,7 +4,7 @@
 
 use crate::binary;
 use crate::command::{self, nsprobe, output, Output, Running};
-use crate::container::{pid_namespace, Container, Root};
+use crate::container::{pid_namespace, pid_space, Container, Root};
 use crate::lab::Lab;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
@@ -225,7 +225,7 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let (first_pid, second_pid) = (first.pid(), second.pid());
     wait_for_code(first_pid, PROGRAM);
     wait_for_code(second_pid, PROGRAM);
-    let inum = pid_namespace(first_pid);
+    let space = pid_space(first_pid);
     let file = PathBuf::from(format!("/proc/{first_pid}/root{PROGRAM}"));
     let lower = root.folder.join(PROGRAM.trim_start_matches('/'));
     let function = binary::function(&lower, "real_function");
@@ -236,7 +236,7 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
         size: size::<Filter>(),
         flags: abi::FILTER_PIDNS,
         pidns_pid: first_pid,
-        pidns_inum: inum,
+        pidns_id: space.id,
         ..Filter::default()
     };
     session.filter(&mut filter).expect("its namespace");
@@ -254,7 +254,7 @@ fn a_filter_on_one_of_two_containers_of_one_file_records_only_that_one() {
     let counters = session.counters(id);
     println!("{counters:?}, the kernel {}", witness.hits());
     for (hit, _) in &records.hits {
-        assert_eq!(hit.pidns_inum, inum);
+        assert_eq!((hit.pidns_id, hit.pidns_inum), (space.id, space.inum));
         assert_eq!((hit.pid, hit.ns_pid), (first_pid, 1));
     }
     assert!(witness.hits() > counters.recorded, "it does not count both");

@@ -5,7 +5,7 @@
 
 mod faults;
 
-use crate::container::pid_namespace;
+use crate::container::in_filter;
 use crate::growth::assert_no_growth;
 use crate::module::Module;
 use crate::records::Records;
@@ -428,10 +428,7 @@ fn probes_are_attached_or_not() {
     let detach = |(state, ids): &mut (Attached, [u32; 2])| state.session.detach(&ids[..]);
     watch.each("DETACH", 2, both, detach, drop);
     let pid = watch.victim.borrow().pid();
-    let namespace = PidNamespace {
-        pid,
-        inum: pid_namespace(pid),
-    };
+    let namespace = in_filter(pid);
     let wanted = watch.filter(&pid, &namespace);
     let other = RefCell::new(Victim::caller(FUNCTION));
     let of_other = || {
@@ -518,10 +515,7 @@ fn with_all(watch: &Watch) -> Session {
     let mut state = Attached::none_yet(watch);
     state.attach(watch).expect("nothing fails");
     let pid = watch.victim.borrow().pid();
-    let namespace = PidNamespace {
-        pid,
-        inum: pid_namespace(pid),
-    };
+    let namespace = in_filter(pid);
     let filtered = state.session.filter(&mut watch.filter(&pid, &namespace));
     filtered.expect("nothing fails");
     ask(&state.session, abi::TASKS, TASKS).expect("nothing fails");

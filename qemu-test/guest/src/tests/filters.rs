@@ -3,7 +3,7 @@
 //! returns; who is left out carries no breakpoint where that can be known.
 
 use crate::command::Running;
-use crate::container::pid_namespace;
+use crate::container::in_filter;
 use crate::group::Group;
 use crate::module::Module;
 use crate::session::{errno, probe_at, size, Session, RING_BYTES};
@@ -409,10 +409,19 @@ fn wrong_filters_change_nothing() {
             ..filter(abi::FILTER_COMM)
         }
     };
-    let inum = pid_namespace(std::process::id());
-    let member = |pid, inum| abi::PidNamespace { pid, inum };
-    let here = member(std::process::id(), inum);
-    let (elsewhere, gone) = (member(here.pid, inum + 1), member(dead[0], inum));
+    let here = in_filter(std::process::id());
+    let elsewhere = abi::PidNamespace {
+        id: here.id + 1,
+        ..here
+    };
+    let gone = abi::PidNamespace {
+        pid: dead[0],
+        ..here
+    };
+    let reserved = abi::PidNamespace {
+        reserved: 1,
+        ..here
+    };
     let namespaces = |all: &[abi::PidNamespace]| Filter {
         pidns_list: all.as_ptr() as u64,
         pidns_count: all.len() as u32,
@@ -468,11 +477,12 @@ fn wrong_filters_change_nothing() {
         (namespaces(&[]), libc::EINVAL),
         (namespaces(&[here, elsewhere]), libc::ESTALE),
         (namespaces(&[here, gone]), libc::ESRCH),
+        (namespaces(&[here, reserved]), libc::EINVAL),
         (namespaces(&[here; 257]), libc::EINVAL),
         (
             Filter {
                 pidns_pid: here.pid,
-                pidns_inum: here.inum,
+                pidns_id: here.id,
                 flags: abi::FILTER_PIDNS | abi::FILTER_PIDNS_LIST,
                 ..namespaces(&[here])
             },

@@ -3,7 +3,7 @@
 //! that ran before, and no others.
 
 use crate::command::{self, Running, FILE};
-use crate::container::{pid_namespace, Container, Root};
+use crate::container::{pid_namespace, pid_space, Container, Root};
 use crate::module::Module;
 use crate::oracle::within;
 use crate::victim;
@@ -120,33 +120,34 @@ fn containers_of_a_name_are_counted_each_and_no_others() {
     notes.wait_for("no container web-? runs: waiting");
     let other = Container::over("other", &root.folder, &[PROGRAM]);
     let first = Container::over("web-1", &root.folder, &[PROGRAM]);
-    let space = |container: &Container| pid_namespace(container.pid()).to_string();
-    count.wait_for(&space(&first), LIMIT);
+    count.wait_for("\"web-1\"", LIMIT);
     // One that shares the file, and one with a file of its own.
     let second = Container::over("web-2", &root.folder, &[PROGRAM, "0"]);
     let third = Container::over("web-3", &copy.folder, &[PROGRAM]);
-    count.wait_for(&space(&third), LIMIT);
-    // Those who are there at the start share a file as well, and each call is one.
+    count.wait_for("\"web-3\"", LIMIT);
+    // Those that run at the start share a file as well, and each call is one hit.
     let words = ["count", "--json", "-c", "web-?", "--follow"];
     let members = Running::start(&[&words[..], &by].concat());
     assert!(within(LIMIT, || !hits_of(&members).is_empty()));
+    let text = Running::start(&["count", "--by", "container", "-c", "web-2", &spec]);
+    assert!(within(LIMIT, || !hits_of(&text).is_empty()));
     second.exec(&[PROGRAM, CALLS]).expect("it makes its calls");
-    let wanted = [&first, &second, &third].map(|one| pid_namespace(one.pid()));
+    let wanted = [&first, &second, &third].map(|one| (one.name.as_str(), pid_space(one.pid()).id));
     for running in [members, count] {
         let (objects, _) = ended(running);
         let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
-        let mut spaces: Vec<u32> = rows.iter().filter_map(|row| container_of(row)).collect();
-        spaces.sort_unstable();
-        let mut wanted = wanted;
-        wanted.sort_unstable();
-        let other_space = pid_namespace(other.pid());
-        assert_eq!(spaces, wanted, "not {other_space}: {rows:?}");
-        let second_row = rows.iter().find(|row| container_of(row) == Some(wanted[1]));
+        let mut named: Vec<(&str, u64)> = rows.iter().filter_map(|row| container_of(row)).collect();
+        named.sort_unstable();
+        assert_eq!(named, wanted, "not {}: {rows:?}", other.name);
+        let second_row = rows.iter().find(|row| row["key"]["container"] == "web-2");
         let counted = &second_row.expect("it is there")["count"];
         assert_eq!(counted.to_string(), CALLS, "{rows:?}");
         let summary = objects.last().expect("the last line");
         assert_eq!(summary["balanced"], true, "{summary}");
     }
+    let (_, lines, _) = text.finish();
+    let row = lines.last().map(|line| line.split_whitespace().collect());
+    assert_eq!(row, Some(vec![CALLS, "web-2"]), "{lines:?}");
     drop((other, first, second, third));
 }
 
@@ -161,12 +162,13 @@ fn ended(running: Running) -> (Vec<Value>, String) {
     (objects.collect(), errors)
 }
 
-/// The pid namespace in a row's key.
-fn container_of(row: &Value) -> Option<u32> {
-    let number = &row["key"]["container"];
-    number
-        .as_u64()
-        .and_then(|number| u32::try_from(number).ok())
+/// The container in a row's key: its name, and the id of its pid namespace.
+fn container_of(row: &Value) -> Option<(&str, u64)> {
+    let key = &row["key"];
+    Some((
+        key["container"].as_str()?,
+        key["pid_namespace_id"].as_u64()?,
+    ))
 }
 
 /// How often each probe of the program was hit so far.

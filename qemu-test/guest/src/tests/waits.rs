@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Promise: what the kernel still calls, or a task still reads, stays until that is over.
 
-use crate::container::pid_namespace;
+use crate::container::in_filter;
 use crate::held::{Place, Stage};
 use crate::module::Module;
 use crate::oracle::within;
@@ -12,7 +12,7 @@ use crate::victim::Victim;
 use nix::libc;
 use nix::sys::prctl::set_name;
 use nsprobe_common::abi::{
-    self, Filter, PidNamespace, TaskCounters, Tasks, TASKS_LIFE, TASKS_NAMES, TASK_KIND_NAME,
+    self, Filter, TaskCounters, Tasks, TASKS_LIFE, TASKS_NAMES, TASK_KIND_NAME,
 };
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -114,12 +114,8 @@ fn a_filter_goes_when_no_handler_reads_it() {
     let _module = Module::load();
     // The last one of the list lets in all tasks, and those before it none that runs here.
     let other = Kept::start("unshare", &["-pf", "--kill-child", "sleep", "1000"]);
-    let of = |pid| PidNamespace {
-        pid,
-        inum: pid_namespace(pid),
-    };
-    let mut all = [of(child_of(other.pid())); abi::FILTER_PIDNS_MAX as usize];
-    all[all.len() - 1] = of(std::process::id());
+    let mut all = [in_filter(child_of(other.pid())); abi::FILTER_PIDNS_MAX as usize];
+    all[all.len() - 1] = in_filter(std::process::id());
     let mut wanted = Filter {
         size: size::<Filter>(),
         flags: abi::FILTER_PIDNS_LIST | abi::FILTER_SELF,

@@ -10,14 +10,18 @@ use crate::lookup::NameFrames;
 use crate::render::{self, FrameView};
 use crate::summary::{ProbeLabel, Summary};
 use libnsprobe::common::histogram::Scale;
+use libnsprobe::common::program::Context;
 use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_plan::syntax::{Field, Kind};
 use nsprobe_symbolize::{counted, escaped};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
 
+/// What the key is called that is a container.
+const CONTAINER: &str = "container";
 /// Characters of the longest bar of a histogram.
 const BAR: usize = 50;
 
@@ -31,6 +35,8 @@ pub(crate) struct Style {
     pub(crate) summed: Option<String>,
     /// Most rows.
     pub(crate) top: usize,
+    /// Keys have the ids of pid namespaces, which stand for containers.
+    pub(crate) by_container: bool,
 }
 
 impl Style {
@@ -41,6 +47,7 @@ impl Style {
             timed: plan.value.is_none(),
             summed: plan.value.as_ref().map(|value| value.name.clone()),
             top: plan.top,
+            by_container: plan.by.iter().any(is_container),
         }
     }
 }
@@ -86,6 +93,20 @@ impl Printer {
     /// The same, but that it goes elsewhere.
     pub(super) fn to(self, out: Output) -> Printer {
         Printer { out, ..self }
+    }
+
+    /// The ids of pid namespaces in these rows that stand for containers.
+    pub(super) fn containers_in(&self, rows: &[TableRow]) -> BTreeSet<u64> {
+        let mut places = self.keys.iter().enumerate();
+        let place = places.find(|(_, field)| field.name == CONTAINER);
+        let Some((place, _)) = place.filter(|_| self.style.by_container) else {
+            return BTreeSet::new();
+        };
+        let number = |row: &TableRow| match decode::key(&self.keys, &row.key).get(place) {
+            Some(FieldValue::Unsigned(id)) => Some(*id),
+            _ => None,
+        };
+        rows.iter().filter_map(number).collect()
     }
 
     /// What the numbers of containers in keys stand for.
@@ -187,7 +208,7 @@ impl Printer {
                     let label = self.labels.get(&probe_id(number).0);
                     label.map(|label| FieldValue::Named(label.label.clone(), number as i64))
                 }
-                "container" => self.containers.get(&number).cloned(),
+                CONTAINER => self.containers.get(&number).cloned(),
                 name => self
                     .values
                     .get(name)
@@ -317,7 +338,14 @@ impl Printer {
         at: Duration,
         of: &'static str,
     ) -> io::Result<()> {
-        let values = self.key(row);
+        let mut values = self.key(row);
+        let mut formats = self.keys.clone();
+        if self.style.by_container {
+            // Names come again, ids do not.
+            let ids = self.containers_in(std::slice::from_ref(row));
+            values.extend(ids.into_iter().map(FieldValue::Unsigned));
+            formats.push(FieldFormat::new("pid_namespace_id", Shape::Word));
+        }
         let scale = match self.style.what {
             Aggregate::Histogram(scale) => Some(scale),
             _ => None,
@@ -327,7 +355,7 @@ impl Printer {
             _ => None,
         };
         let key = fields::Json {
-            formats: &self.keys,
+            formats: &formats,
             values: &values,
         };
         let has_values = self.style.summed.is_some() || scale.is_some();
@@ -350,6 +378,11 @@ impl Printer {
         }
         self.out.flush()
     }
+}
+
+/// Whether a key is the container, as `--by container` means it.
+fn is_container(field: &Field) -> bool {
+    field.name == CONTAINER && field.value.kind == Kind::Context(Context::PidNamespaceId)
 }
 
 /// A line of a histogram.

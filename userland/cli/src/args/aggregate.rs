@@ -178,7 +178,7 @@ fn fields(text: &str, option: &str) -> Result<Vec<Field>, clap::Error> {
         ("uid", "uid=$uid"),
         ("cpu", "cpu=$cpu"),
         ("comm", "comm=$comm"),
-        ("container", "container=$pidns"),
+        ("container", "container=$pidnsid"),
         ("elapsed", "elapsed=$elapsed"),
     ];
     let words = text.split(',').map(|word| {

@@ -3,12 +3,12 @@
 //! hits turn out to be in.
 
 use crate::target::Target;
-use crate::tasks::{Found, Key, Namer};
+use crate::tasks::{space_of, Found, Key, Namer};
 use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TaskDetails;
 use libnsprobe::Copied;
 use nsprobe_capsule::model::Container;
-use nsprobe_target::{Process, Running};
+use nsprobe_target::{PidSpace, Process, Running};
 
 /// The containers that are known by now.
 pub(super) fn of_target(target: &Target) -> Vec<Container> {
@@ -23,8 +23,10 @@ pub(super) fn of_target(target: &Target) -> Vec<Container> {
 fn of_running(running: &Running) -> Container {
     let one = &running.container;
     let init = one.init.filter(|init| init.owns_namespace);
+    let space = init.map_or(PidSpace::default(), |init| init.pid_namespace);
     Container {
-        pid_namespace: init.map_or(0, |init| init.pid_namespace),
+        pid_namespace_id: space.id,
+        pid_namespace: space.inum,
         name: Some(one.name.clone()),
         pid: running.init.pid(),
         cgroup: one
@@ -43,7 +45,7 @@ fn of_running(running: &Running) -> Container {
 pub(super) struct Containers {
     namer: Namer,
     /// Our own pid namespace, which is no container's.
-    own: u32,
+    own: PidSpace,
 }
 
 impl Containers {
@@ -66,9 +68,12 @@ impl Containers {
     pub(super) fn note_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Task(task, details) => self.note_task(task.cgroup, details),
-            Record::Hit(hit, _) if hit.pidns_inum != self.own => self.namer.want(Key {
+            Record::Hit(hit, _) if hit.pidns_id != self.own.id => self.namer.want(Key {
                 cgroup: 0,
-                pid_namespace: hit.pidns_inum,
+                pid_namespace: PidSpace {
+                    id: hit.pidns_id,
+                    inum: hit.pidns_inum,
+                },
             }),
             _ => {}
         }
@@ -78,8 +83,8 @@ impl Containers {
         // The first level is our own.
         let inner = details.levels.get(1..).unwrap_or_default();
         let (last, outer) = match inner.split_last() {
-            Some((last, outer)) => (last.inum, outer),
-            None => (0, inner),
+            Some((last, outer)) => (space_of(last), outer),
+            None => (PidSpace::default(), inner),
         };
         self.namer.want(Key {
             cgroup,
@@ -88,7 +93,7 @@ impl Containers {
         for level in outer {
             self.namer.want(Key {
                 cgroup: 0,
-                pid_namespace: level.inum,
+                pid_namespace: space_of(level),
             });
         }
     }
@@ -111,7 +116,8 @@ fn model(found: Found) -> Container {
         time_ns,
     } = found;
     Container {
-        pid_namespace: key.pid_namespace,
+        pid_namespace_id: key.pid_namespace.id,
+        pid_namespace: key.pid_namespace.inum,
         name: Some(known.name),
         pid: 0,
         cgroup: key.cgroup,

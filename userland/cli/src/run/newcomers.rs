@@ -18,7 +18,9 @@ use libnsprobe::common::abi::FILTER_PIDNS_MAX;
 use libnsprobe::{Filter, Session};
 use nsprobe_plan::decode::FieldFormat;
 use nsprobe_symbolize::glob_fits;
-use nsprobe_target::{all_processes, open_in, Containers, Execs, OpenedFile, Process, RootId};
+use nsprobe_target::{
+    all_processes, open_in, Containers, Execs, OpenedFile, PidSpace, Process, RootId,
+};
 use nsprobe_worker::Limits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -64,7 +66,7 @@ pub(super) struct Newcomers<'a> {
     /// Mapped files that were looked at, by device and inode.
     mapped: HashSet<(u64, u64)>,
     /// The pid namespaces that are let through, each with one of its processes.
-    namespaces: Vec<(Process, u32)>,
+    namespaces: Vec<(Process, PidSpace)>,
     waiting: VecDeque<u32>,
     later: VecDeque<(Instant, u32)>,
     /// Somebody may have been missed.
@@ -194,7 +196,8 @@ impl<'a> Newcomers<'a> {
             self.namespaces.truncate(FILTER_PIDNS_MAX as usize);
         }
         let all = self.namespaces.iter();
-        let filter = Filter::any_pid_namespace(all.map(|(process, inum)| (process.pid(), *inum)));
+        let filter =
+            Filter::any_pid_namespace(all.map(|(process, space)| (process.pid(), space.id)));
         let narrowed = self.options.tasks.narrow(Some(filter))?;
         narrowed.context("a filter of containers is one")
     }
@@ -244,12 +247,12 @@ impl<'a> Newcomers<'a> {
         if !container.is_some_and(|container| may_join(container, fits)) {
             return false;
         }
-        let (Ok(inum), Ok(process)) = (process.pid_namespace(), Process::open(process.pid()))
+        let (Ok(space), Ok(process)) = (process.pid_namespace(), Process::open(process.pid()))
         else {
             return false;
         };
-        if self.namespaces.iter().all(|(_, known)| *known != inum) {
-            self.namespaces.push((process, inum));
+        if self.namespaces.iter().all(|(_, known)| *known != space) {
+            self.namespaces.push((process, space));
         }
         true
     }

@@ -126,6 +126,7 @@ pub(crate) struct PlaceLine {
 #[derive(Serialize)]
 struct LevelLine {
     pid_namespace: u32,
+    pid_namespace_id: u64,
     pid: u32,
     tid: u32,
     ppid: u32,
@@ -217,6 +218,7 @@ impl LevelLine {
     fn new(level: &TaskLevel) -> LevelLine {
         LevelLine {
             pid_namespace: level.inum,
+            pid_namespace_id: level.id,
             pid: level.pid,
             tid: level.tid,
             ppid: level.ppid,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names of the containers that hits come from, while a trace runs.
 
-use super::{Key, LivePlaces, Namer};
-use nsprobe_target::Process;
-use std::collections::HashMap;
+use super::{Key, LivePlaces, Namer, Place};
+use nsprobe_target::{PidSpace, Process};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Knows containers by the pid namespaces of hits. Those that start later are looked for by a
-/// thread of their own: their first hits may be printed before there is a name.
+/// Knows containers by the ids of their pid namespaces. Those that start later are looked for
+/// by a thread of their own: their first hits may be printed before there is a name.
 pub(crate) struct HitNames {
     /// Our own pid namespace, which is no container's.
-    own: u32,
-    names: HashMap<u32, String>,
+    own: u64,
+    names: HashMap<u64, String>,
     namer: Namer,
 }
 
@@ -20,26 +20,56 @@ impl HitNames {
         let mut places = LivePlaces::default();
         places.refresh()?;
         Ok(HitNames {
-            own: Process::open(std::process::id())?.pid_namespace()?,
+            own: Process::open(std::process::id())?.pid_namespace()?.id,
             names: places.namespaces(),
             namer: Namer::start()?,
         })
     }
 
-    /// The name of the container of a pid namespace. Not escaped.
-    pub(crate) fn name(&mut self, pid_namespace: u32) -> Option<String> {
-        if pid_namespace == self.own || pid_namespace == 0 {
+    /// What to call the containers of pid namespaces: each has a name of its own.
+    pub(crate) fn names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
+        let mut names = BTreeMap::new();
+        let mut users: HashMap<String, usize> = HashMap::new();
+        for id in ids {
+            let name = match self.name(*id) {
+                Some(name) => name,
+                None if *id == self.own => Place::Host.name(),
+                None => format!("(pid namespace {id})"),
+            };
+            *users.entry(name.clone()).or_default() += 1;
+            names.insert(*id, name);
+        }
+        for (id, name) in &mut names {
+            if users.get(name).is_some_and(|users| *users > 1) {
+                name.push_str(&format!(" (pid namespace {id})"));
+            }
+        }
+        names
+    }
+
+    /// The same, and what is looked for is waited for: nothing is found later.
+    pub(crate) fn all_names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
+        self.names(ids);
+        let found = self.namer.finish().into_iter();
+        self.names
+            .extend(found.map(|found| (found.key.pid_namespace.id, found.known.name)));
+        self.names(ids)
+    }
+
+    /// The name of the container of a pid namespace's id. Not escaped.
+    pub(crate) fn name(&mut self, id: u64) -> Option<String> {
+        if id == self.own || id == 0 {
             return None;
         }
-        if !self.names.contains_key(&pid_namespace) {
+        if !self.names.contains_key(&id) {
             self.namer.want(Key {
                 cgroup: 0,
-                pid_namespace,
+                pid_namespace: PidSpace { id, inum: 0 },
             });
             let found = self.namer.found().into_iter();
-            let found = found.map(|found| (found.key.pid_namespace, found.known.name));
+            let found = found.map(|found| (found.key.pid_namespace.id, found.known.name));
             self.names.extend(found);
         }
-        self.names.get(&pid_namespace).cloned()
+        self.names.get(&id).cloned()
     }
 }

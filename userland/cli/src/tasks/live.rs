@@ -19,19 +19,19 @@ impl LivePlaces {
         Ok(self.all.refresh()?)
     }
 
-    /// The names of those that have a pid namespace of their own, by its inode number.
-    pub(crate) fn namespaces(&self) -> HashMap<u32, String> {
+    /// The names of those that have a pid namespace of their own, by its id.
+    pub(crate) fn namespaces(&self) -> HashMap<u64, String> {
         let named = self.all.iter().filter(|one| is_container(one));
         let name = |one: &Container| {
             let init = one.init.filter(|init| init.owns_namespace)?;
-            Some((init.pid_namespace, one.name.clone()))
+            Some((init.pid_namespace.id, one.name.clone()))
         };
         named.filter_map(name).collect()
     }
 }
 
 impl Places for LivePlaces {
-    fn container(&self, cgroup: u64, pid_namespace: u32) -> Option<Rc<Known>> {
+    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>> {
         let found = self.all.of(cgroup, pid_namespace);
         found
             .filter(|one| is_container(one))

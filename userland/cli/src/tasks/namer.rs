@@ -6,6 +6,7 @@ use super::{Known, LivePlaces, Places};
 use anyhow::Context;
 use libnsprobe::Reader;
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nsprobe_target::PidSpace;
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -28,8 +29,8 @@ const KEYS_MAX: usize = 1 << 16;
 pub(crate) struct Key {
     /// The control group; zero for one that is not known.
     pub(crate) cgroup: u64,
-    /// The pid namespace; zero for our own.
-    pub(crate) pid_namespace: u32,
+    /// The pid namespace; none for our own.
+    pub(crate) pid_namespace: PidSpace,
 }
 
 /// A container that was found.
@@ -70,7 +71,7 @@ impl Namer {
 
     /// A task was seen there.
     pub(crate) fn want(&mut self, key: Key) {
-        let is_nowhere = key.cgroup == 0 && key.pid_namespace == 0;
+        let is_nowhere = key.cgroup == 0 && key.pid_namespace.id == 0;
         if is_nowhere || self.asked.len() >= KEYS_MAX || !self.asked.insert(key) {
             return;
         }
@@ -136,7 +137,7 @@ impl Search {
             if !all && *due > now {
                 return true;
             }
-            if let Some(known) = places.container(key.cgroup, key.pid_namespace) {
+            if let Some(known) = places.container(key.cgroup, key.pid_namespace.id) {
                 let found = Found {
                     key: *key,
                     known: (*known).clone(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a task is: in which container, on the host, or in the kernel.
 
+use libnsprobe::common::task::TaskLevel;
+use nsprobe_target::PidSpace;
 use nsprobe_tasks::Task;
 use std::rc::Rc;
 
@@ -17,10 +19,19 @@ pub(crate) struct Known {
     pub(crate) pod: Option<String>,
 }
 
+/// The pid namespace of a level.
+pub(crate) fn space_of(level: &TaskLevel) -> PidSpace {
+    PidSpace {
+        id: level.id,
+        inum: level.inum,
+    }
+}
+
 /// Who knows containers by what the kernel tells of a task.
 pub(crate) trait Places {
-    /// The container of a control group (0 for one that is not known) and a pid namespace.
-    fn container(&self, cgroup: u64, pid_namespace: u32) -> Option<Rc<Known>>;
+    /// The container of a control group (0 for one that is not known) and of the id of a pid
+    /// namespace.
+    fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>>;
 }
 
 /// Where a task is.
@@ -29,7 +40,7 @@ pub(crate) enum Place {
     /// In a container that has a name.
     Container(Rc<Known>),
     /// In a pid namespace of which nothing else is known.
-    Namespace(u32),
+    Namespace(PidSpace),
     /// In no container.
     Host,
     /// It is one of the kernel's own threads.
@@ -49,34 +60,33 @@ impl Place {
         }
         let levels = task.levels.at(time_ns).map_or(&[][..], |levels| levels);
         let cgroup = task.cgroups.at(time_ns).copied().unwrap_or(0);
-        let inums = levels.iter().map(|level| level.inum);
-        Place::found(cgroup, inums, places)
+        Place::found(cgroup, levels.iter().map(space_of), places)
     }
 
     /// That of a control group in these pid namespaces, the opener's first.
     pub(crate) fn found(
         cgroup: u64,
-        inums: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator,
+        spaces: impl DoubleEndedIterator<Item = PidSpace> + ExactSizeIterator,
         places: &impl Places,
     ) -> Place {
-        let depth = inums.len();
+        let depth = spaces.len();
         let mut own = None;
         // A namespace within a container's is a part of that container.
-        for (above, inum) in inums.rev().enumerate() {
+        for (above, space) in spaces.rev().enumerate() {
             let is_outermost = above + 1 == depth;
             // The opener's own namespace is nobody's: there, only the control group tells.
             let asked = match (above, is_outermost) {
                 (0, true) => Some((cgroup, 0)),
-                (0, false) => Some((cgroup, inum)),
-                (_, false) => Some((0, inum)),
+                (0, false) => Some((cgroup, space.id)),
+                (_, false) => Some((0, space.id)),
                 (_, true) => None,
             };
-            let known = asked.and_then(|(group, inum)| places.container(group, inum));
+            let known = asked.and_then(|(group, id)| places.container(group, id));
             if let Some(known) = known {
                 return Place::Container(known);
             }
             if !is_outermost {
-                own = own.or(Some(inum));
+                own = own.or(Some(space));
             }
         }
         own.map_or(Place::Host, Place::Namespace)
@@ -86,7 +96,7 @@ impl Place {
     pub(crate) fn name(&self) -> String {
         match self {
             Place::Container(known) => known.name.clone(),
-            Place::Namespace(inum) => format!("pid:[{inum}]"),
+            Place::Namespace(space) => format!("pid:[{}]", space.inum),
             Place::Host => "(host)".to_owned(),
             Place::Kernel => "(kernel)".to_owned(),
         }
@@ -123,7 +133,7 @@ mod tests {
     struct Two;
 
     impl Places for Two {
-        fn container(&self, cgroup: u64, pid_namespace: u32) -> Option<Rc<Known>> {
+        fn container(&self, cgroup: u64, pid_namespace: u64) -> Option<Rc<Known>> {
             let name = match (cgroup, pid_namespace) {
                 (7, _) => "by group",
                 (_, 200) => "by namespace",
@@ -140,7 +150,12 @@ mod tests {
 
     #[test]
     fn a_task_is_where_its_group_or_its_namespaces_say() {
-        let name = |cgroup, inums: &[u32]| Place::found(cgroup, inums.iter().copied(), &Two).name();
+        let space = |inum: &u32| PidSpace {
+            id: u64::from(*inum),
+            inum: *inum,
+        };
+        let name =
+            |cgroup, inums: &[u32]| Place::found(cgroup, inums.iter().map(space), &Two).name();
         assert_eq!(name(1, &[100]), "(host)");
         assert_eq!(name(7, &[100]), "by group");
         assert_eq!(name(1, &[100, 200]), "by namespace");

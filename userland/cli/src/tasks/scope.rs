@@ -3,7 +3,7 @@
 
 use super::{Place, Places};
 use crate::args::Who;
-use nsprobe_target::{Running, Scope as TargetScope};
+use nsprobe_target::{PidSpace, Running, Scope as TargetScope};
 use nsprobe_tasks::Task;
 use std::collections::HashSet;
 use std::fs;
@@ -25,7 +25,8 @@ pub(crate) struct Scope {
 #[derive(Debug, Default)]
 struct Wanted {
     id: Option<String>,
-    pid_namespace: Option<u32>,
+    /// The id of its pid namespace.
+    pid_namespace: Option<u64>,
     /// Ids of its control group and of those below, when it shares its pid namespace.
     cgroups: HashSet<u64>,
     processes: HashSet<u32>,
@@ -43,7 +44,7 @@ impl Scope {
             ..Wanted::default()
         };
         match found.scope()? {
-            TargetScope::PidNamespace(inum) => wanted.pid_namespace = Some(inum),
+            TargetScope::PidNamespace(space) => wanted.pid_namespace = Some(space.id),
             TargetScope::Cgroup(id) => {
                 wanted.cgroups.insert(id);
                 let path = found.container.cgroup.as_ref().map(|cgroup| &cgroup.path);
@@ -63,10 +64,10 @@ impl Scope {
             return true;
         };
         let levels = task.levels.last().map_or(&[][..], |levels| levels);
-        let mut inums = levels.iter().map(|level| level.inum);
+        let mut ids = levels.iter().map(|level| level.id);
         let is_inside = wanted
             .pid_namespace
-            .is_some_and(|wanted| inums.any(|inum| inum == wanted));
+            .is_some_and(|wanted| ids.any(|id| id == wanted));
         let cgroup = task.cgroups.last().copied().unwrap_or(0);
         is_inside
             || wanted.cgroups.contains(&cgroup)
@@ -74,14 +75,14 @@ impl Scope {
             || wanted.is(&Place::of(task, places))
     }
 
-    /// Whether a place, in these pid namespaces, is one of theirs.
-    pub(crate) fn has_place(&self, place: &Place, cgroup: u64, inums: &[u32]) -> bool {
+    /// Whether a place, in pid namespaces of these ids, is one of theirs.
+    pub(crate) fn has_place(&self, place: &Place, cgroup: u64, spaces: &[PidSpace]) -> bool {
         let Some(wanted) = &self.container else {
             return true;
         };
         let is_inside = wanted
             .pid_namespace
-            .is_some_and(|inum| inums.contains(&inum));
+            .is_some_and(|id| spaces.iter().any(|space| space.id == id));
         is_inside || wanted.cgroups.contains(&cgroup) || wanted.is(place)
     }
 }

@@ -4,6 +4,7 @@
 use libnsprobe::common::abi::{TASKS_CPU, TASKS_LIFE, TASKS_NAMES, TASKS_UNFILTERED};
 use libnsprobe::common::record::Record;
 use libnsprobe::{Device, DumpOptions, Reader, Session, SetupOptions, TaskOptions};
+use nsprobe_target::PidSpace;
 use nsprobe_tasks::Tasks;
 use std::collections::HashMap;
 
@@ -11,15 +12,15 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuRow {
     pub(crate) cgroup: u64,
-    pub(crate) pid_namespace: u32,
+    pub(crate) pid_namespace: PidSpace,
     pub(crate) cpu_ns: u64,
     pub(crate) switches: u64,
 }
 
 impl CpuRow {
     /// Whose it is.
-    pub(crate) fn key(&self) -> (u64, u32) {
-        (self.cgroup, self.pid_namespace)
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.cgroup, self.pid_namespace.id)
     }
 }
 
@@ -92,15 +93,16 @@ impl Source {
     /// Who has run how long by now.
     pub(crate) fn cpu(&mut self) -> anyhow::Result<CpuReading> {
         let times = self.session.cpu_times()?;
-        let mut rows: HashMap<(u64, u32), CpuRow> = HashMap::new();
+        let mut rows: HashMap<(u64, u64), CpuRow> = HashMap::new();
         for time in &times.rows {
-            let row = rows
-                .entry((time.cgroup, time.pidns_inum))
-                .or_insert(CpuRow {
-                    cgroup: time.cgroup,
-                    pid_namespace: time.pidns_inum,
-                    ..CpuRow::default()
-                });
+            let row = rows.entry((time.cgroup, time.pidns_id)).or_insert(CpuRow {
+                cgroup: time.cgroup,
+                pid_namespace: PidSpace {
+                    id: time.pidns_id,
+                    inum: time.pidns_inum,
+                },
+                ..CpuRow::default()
+            });
             row.cpu_ns += time.runtime_ns;
             row.switches += time.switches;
         }

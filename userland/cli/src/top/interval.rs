@@ -5,7 +5,8 @@
 //! threads ran is told by two dumps, and by the records of those that ended in between; what
 //! these leave over is a row of its own.
 
-use crate::tasks::{CpuReading, Place, Places, Scope};
+use crate::tasks::{space_of, CpuReading, Place, Places, Scope};
+use nsprobe_target::PidSpace;
 use nsprobe_tasks::{Origin, Task, TaskId, Tasks};
 use std::collections::{BTreeMap, HashMap};
 
@@ -104,7 +105,7 @@ pub(super) struct Meter {
     boot_ns: u64,
     threads: HashMap<TaskId, u64>,
     /// The pid namespaces around each, the opener's first, and itself.
-    paths: HashMap<u32, Vec<u32>>,
+    paths: HashMap<u64, Vec<PidSpace>>,
 }
 
 impl Meter {
@@ -242,19 +243,17 @@ impl Meter {
 
     fn note_paths(&mut self, tasks: &Tasks) {
         for levels in tasks.all().filter_map(|task| task.levels.last()) {
-            let inums = levels.iter().map(|level| level.inum);
+            let spaces = levels.iter().map(space_of);
             if let Some(own) = levels.last() {
-                self.paths
-                    .entry(own.inum)
-                    .or_insert_with(|| inums.collect());
+                self.paths.entry(own.id).or_insert_with(|| spaces.collect());
             }
         }
     }
 
     /// The pid namespaces around one, and itself.
-    fn path(&self, pid_namespace: u32) -> Vec<u32> {
-        let known = self.paths.get(&pid_namespace).cloned();
-        known.unwrap_or_else(|| vec![0, pid_namespace])
+    fn path(&self, own: PidSpace) -> Vec<PidSpace> {
+        let known = self.paths.get(&own.id).cloned();
+        known.unwrap_or_else(|| vec![PidSpace::default(), own])
     }
 }
 

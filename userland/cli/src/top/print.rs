@@ -6,7 +6,7 @@ use super::interval::{GroupUse, Interval, ProcessUse};
 use super::rows::{rows, Choice, Row};
 use crate::columns::{self, Head};
 use crate::json;
-use crate::tasks::PlaceLine;
+use crate::tasks::{Place, PlaceLine};
 use nsprobe_symbolize::counted;
 use serde::Serialize;
 use std::io::{Result, Write};
@@ -81,6 +81,8 @@ struct GroupLine {
     place: PlaceLine,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid_namespace: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid_namespace_id: Option<u64>,
     cpu_ns: u64,
     percent: f64,
     switches: u64,
@@ -138,12 +140,14 @@ pub(super) fn line(
 
 impl GroupLine {
     fn new(group: &GroupUse, interval: &Interval, processes: bool) -> GroupLine {
+        let space = match group.place {
+            Place::Namespace(space) => Some(space),
+            _ => None,
+        };
         GroupLine {
             place: PlaceLine::new(&group.place),
-            pid_namespace: match group.place {
-                crate::tasks::Place::Namespace(inum) => Some(inum),
-                _ => None,
-            },
+            pid_namespace: space.map(|space| space.inum),
+            pid_namespace_id: space.map(|space| space.id),
             cpu_ns: group.cpu_ns,
             percent: interval.percent(group.cpu_ns),
             switches: group.switches,

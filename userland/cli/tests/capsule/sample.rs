@@ -55,6 +55,7 @@ fn hit(us: u64, tid: u32, change: impl FnOnce(&mut Hit)) -> Hit {
         tid,
         ns_pid: 1,
         ns_tid: tid - 99,
+        pidns_id: 58,
         pidns_inum: 4026532000,
         stack: 9,
         stack_end: StackEnd::Outermost as u8,
@@ -245,6 +246,7 @@ pub(crate) fn write_sample(path: &Path) {
         ..Object::default()
     };
     let container = Container {
+        pid_namespace_id: 58,
         pid_namespace: 4026532000,
         name: Some("web".into()),
         pid: 100,

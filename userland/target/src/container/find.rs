@@ -8,7 +8,7 @@ use super::running::cgroup;
 use super::NAMESPACE_INODE_MIN;
 use super::{bare_name, cgroups, Container, Containers, Init, Running, Runtime, State};
 use crate::nearest::nearest;
-use crate::{processes_in_pid_namespace, Error, Process, Result};
+use crate::{all_processes, processes_in_pid_namespace, Error, Process, Result};
 
 /// Most names that an error lists.
 const NAMES_MAX: usize = 5;
@@ -102,16 +102,22 @@ impl Containers {
         let made = self.iter().find(|one| {
             let owns = one
                 .init
-                .is_some_and(|init| init.owns_namespace && init.pid_namespace == inum);
+                .is_some_and(|init| init.owns_namespace && init.pid_namespace.inum == inum);
             owns && one.is_running()
         });
         if let Some(found) = made {
             return Running::hold(found.clone());
         }
-        let processes = processes_in_pid_namespace(inum)?.into_iter();
+        let space = |pid: &u32| Process::open(*pid)?.pid_namespace();
+        let mut spaces = all_processes()?
+            .into_iter()
+            .filter_map(|pid| space(&pid).ok());
+        let space = spaces.find(|space| space.inum == inum);
+        let space = space.ok_or(Error::EmptyNamespace { inum })?;
+        let processes = processes_in_pid_namespace(space)?.into_iter();
         let mut members: Vec<Process> = processes
             .filter_map(|pid| Process::open(pid).ok())
-            .filter(|process| process.pid_namespace().is_ok_and(|found| found == inum))
+            .filter(|process| process.pid_namespace().is_ok_and(|found| found == space))
             .collect();
         // Its first process may be a zombie or of nobody we can see.
         let is_later = |process: &Process| {

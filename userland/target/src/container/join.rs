@@ -13,7 +13,7 @@ use super::known::Known;
 use super::monitor::Monitor;
 use super::processes::{Details, Processes, Task};
 use super::{Container, Runtime};
-use crate::{Error, Result};
+use crate::{Error, PidSpace, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 enum Key {
     /// The path of a control group.
     Cgroup(String),
-    /// The inode number of a pid namespace.
-    Namespace(u32),
+    /// A pid namespace.
+    Namespace(PidSpace),
     /// Nothing: only the first is known.
     Process(u32),
 }
@@ -54,7 +54,7 @@ pub(super) fn join(
     processes: &impl Processes,
     known: &[Known],
     problems: &[Error],
-    ours: u32,
+    ours: PidSpace,
 ) -> Result<Vec<Container>> {
     let tasks = processes.all()?;
     let by_pid = tasks
@@ -88,7 +88,7 @@ struct Join<'a, P> {
     known: &'a [Known],
     problems: &'a [Error],
     /// Our own pid namespace.
-    ours: u32,
+    ours: PidSpace,
     tasks: Vec<Task>,
     by_pid: HashMap<u32, usize>,
     details: RefCell<HashMap<u32, Option<Details>>>,
@@ -280,7 +280,7 @@ impl<P: Processes> Join<'_, P> {
     /// what joined a container's namespace from elsewhere to the container.
     fn split_namespaces(&mut self) {
         let mut moved: Vec<(Key, usize)> = Vec::new();
-        let mut owners: Vec<(u32, Key)> = Vec::new();
+        let mut owners: Vec<(PidSpace, Key)> = Vec::new();
         for (key, group) in &self.groups {
             let Some(init) = group.init.and_then(|pid| self.task(pid)) else {
                 continue;

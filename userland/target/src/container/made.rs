@@ -4,11 +4,19 @@
 use super::monitor::Monitor;
 use super::processes::{Details, Processes, Task};
 use super::Runtime;
-use crate::Result;
+use crate::{PidSpace, Result};
 use std::collections::HashMap;
 
 /// Our own pid namespace.
 pub(super) const OURS: u32 = 0xf000_0000;
+
+/// A pid namespace that never had another's number.
+pub(super) fn space(inum: u32) -> PidSpace {
+    PidSpace {
+        id: inum.into(),
+        inum,
+    }
+}
 /// Users that are all the machine's.
 const EVERYBODY: [(u32, u32); 1] = [(0, u32::MAX)];
 /// Those of a user namespace that user 1000 may make.
@@ -34,7 +42,7 @@ impl Machine {
         let task = Task {
             pid,
             cgroup: cgroup.to_owned(),
-            pid_namespace,
+            pid_namespace: space(pid_namespace),
         };
         let details = Details {
             start_time: pid.into(),

@@ -3,7 +3,7 @@
 
 use super::monitor::Monitor;
 use crate::process::all_processes;
-use crate::{Process, Result};
+use crate::{PidSpace, Process, Result};
 
 /// A process at first sight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,8 +11,7 @@ pub(super) struct Task {
     pub(super) pid: u32,
     /// Its control group, from the root that we see on; `/..` is above it.
     pub(super) cgroup: String,
-    /// The inode number of its pid namespace.
-    pub(super) pid_namespace: u32,
+    pub(super) pid_namespace: PidSpace,
 }
 
 /// What is asked of some processes only.

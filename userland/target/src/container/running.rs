@@ -5,7 +5,7 @@ use super::join::is_below;
 use super::processes::Living;
 use super::{cgroups, Container, Containers, Runtime};
 use crate::process::all_processes;
-use crate::{mappings, processes_in_pid_namespace, Error, Library, Process, Result};
+use crate::{mappings, processes_in_pid_namespace, Error, Library, PidSpace, Process, Result};
 use std::collections::HashSet;
 
 /// A running container. It is the one that was found as long as its first process lives.
@@ -20,8 +20,8 @@ pub struct Running {
 /// What tells the tasks of a container from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// They are in this pid namespace (its inode number), or in one below.
-    PidNamespace(u32),
+    /// They are in this pid namespace, or in one below.
+    PidNamespace(PidSpace),
     /// They are in the control group of this id, or in one below.
     Cgroup(u64),
     /// Nothing but a list of them, which is [`Running::processes`].
@@ -76,8 +76,8 @@ impl Running {
         &self.container.name
     }
 
-    /// The inode number of the first process's pid namespace.
-    pub fn pid_namespace(&self) -> Result<u32> {
+    /// The first process's pid namespace.
+    pub fn pid_namespace(&self) -> Result<PidSpace> {
         self.init.pid_namespace()
     }
 

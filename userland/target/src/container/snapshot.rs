@@ -6,7 +6,7 @@ use super::join::{self, is_below};
 use super::known::Findings;
 use super::processes::{Living, Processes};
 use super::{cgroups, Container, Pod, Runtime, State};
-use crate::{Error, Process, Result};
+use crate::{Error, PidSpace, Process, Result};
 use std::collections::HashMap;
 
 /// Most containers that have ended and are kept in mind.
@@ -20,10 +20,10 @@ pub struct Containers {
     all: Vec<Container>,
     /// Which of them has the control group of an id.
     by_cgroup: HashMap<u64, usize>,
-    /// Which of them has made the pid namespace of an inode number.
-    by_namespace: HashMap<u32, usize>,
+    /// Which of them has made the pid namespace of an id.
+    by_namespace: HashMap<u64, usize>,
     /// Our own pid namespace.
-    ours: u32,
+    ours: PidSpace,
     problems: Vec<Error>,
 }
 
@@ -50,7 +50,7 @@ impl Containers {
         &mut self,
         processes: &impl Processes,
         findings: Findings,
-        ours: u32,
+        ours: PidSpace,
     ) -> Result<()> {
         let mut new = join::join(processes, &findings.known, &findings.problems, ours)?;
         own_namespaces(&mut new);
@@ -75,10 +75,8 @@ impl Containers {
     }
 
     /// The container of a task, as the kernel tells of it: the id of its control group (that
-    /// of the directory) and the inode number of its pid namespace. Ids of groups are never
-    /// used again, numbers of namespaces are: look again ([`Containers::refresh`]) when a
-    /// namespace begins.
-    pub fn of(&self, cgroup_id: u64, pid_namespace: u32) -> Option<&Container> {
+    /// of the directory) and the id of its pid namespace; neither is ever used again.
+    pub fn of(&self, cgroup_id: u64, pid_namespace: u64) -> Option<&Container> {
         let by = |at: &usize| self.all.get(*at);
         let space = self.by_namespace.get(&pid_namespace).and_then(by);
         let Some(group) = self.by_cgroup.get(&cgroup_id).and_then(by) else {
@@ -96,14 +94,13 @@ impl Containers {
         let id = cgroups::id_of(&task.cgroup).unwrap_or(0);
         let may_be =
             task.pid_namespace != self.ours || !super::cgroup_path::places(&task.cgroup).is_empty();
-        // Numbers of namespaces are used again, as soon as nobody is in them.
-        let known = self.of(id, task.pid_namespace);
-        if may_be && !known.is_some_and(Container::still_lives) {
+        let space = task.pid_namespace.id;
+        if may_be && self.of(id, space).is_none() {
             // What was known is still there when it cannot be looked again.
             let _ = self.refresh();
         }
-        if self.of(id, task.pid_namespace).is_some() {
-            return self.of(id, task.pid_namespace);
+        if self.of(id, space).is_some() {
+            return self.of(id, space);
         }
         // A control group that has no id here.
         let has = |one: &&Container| {
@@ -154,11 +151,10 @@ impl Containers {
                 self.by_cgroup.extend(ids.map(|id| (id, at)));
             }
         }
-        // Inode numbers are used again: who lives comes last.
         for (at, container) in self.all.iter().enumerate() {
             let made = container.init.filter(|init| init.is_first);
             self.by_namespace
-                .extend(made.map(|init| (init.pid_namespace, at)));
+                .extend(made.map(|init| (init.pid_namespace.id, at)));
         }
     }
 }
@@ -189,7 +185,7 @@ fn name_pods(all: &mut [Container], pods: &HashMap<String, Pod>) {
 
 /// Notes which of them share their pid namespace with nobody.
 fn own_namespaces(all: &mut [Container]) {
-    let mut users: HashMap<u32, usize> = HashMap::new();
+    let mut users: HashMap<PidSpace, usize> = HashMap::new();
     for init in all.iter().filter_map(|one| one.init) {
         *users.entry(init.pid_namespace).or_default() += 1;
     }

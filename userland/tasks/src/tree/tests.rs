@@ -7,6 +7,7 @@ use nsprobe_common::task::{TaskLevel, TASK_ALIVE, TASK_FORK};
 
 fn level(inum: u32, tid: u32) -> TaskLevel {
     TaskLevel {
+        id: inum.into(),
         inum,
         tid,
         pid: tid,
@@ -58,6 +59,19 @@ fn a_namespace_is_there_although_only_those_inside_have_tasks() {
     let tree = Tree::of(tasks(&[&[(100, 51), (200, 2), (300, 1)]]).living());
     assert_eq!(tree.walk().len(), 3);
     assert_eq!(tree.namespaces[&200].init, None);
+}
+
+#[test]
+fn a_number_that_comes_again_is_another_namespace() {
+    let mut tasks = tasks(&[&[(100, 50), (200, 1)]]);
+    let mut later = Made::of(TASK_FORK, 60, 60, 60);
+    later.levels.push(level(200, 1));
+    later.levels[1].id = 201;
+    apply(&mut tasks, &later);
+    let tree = Tree::of(tasks.living());
+    let walked = tree.walk();
+    let walked: Vec<_> = walked.iter().map(|one| (one.id, one.inum)).collect();
+    assert_eq!(walked, [(100, 100), (200, 200), (201, 200)]);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use crate::sys::{self, Mapping};
 use crate::victim;
 use nix::libc::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use nsprobe_common::abi::{
-    self, Attach, Counters, CpuTimes, Detach, Filter, Freeze, Info, Object, PidNamespace, Probe,
-    Program, Rows, Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
+    self, Attach, Counters, CpuTimes, Detach, Filter, Freeze, Info, Object, Probe, Program, Rows,
+    Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
 };
 use nsprobe_common::unwind::{Base, Rule};
 use std::fs::File;
@@ -352,11 +352,7 @@ fn each_request_takes_the_sizes_of_the_past_and_the_future() {
 fn reserved(nr: u32) -> Vec<usize> {
     match nr {
         abi::NR_SETUP => vec![offset_of!(Setup, reserved)],
-        abi::NR_FILTER => vec![
-            offset_of!(Filter, reserved),
-            offset_of!(Filter, reserved2),
-            offset_of!(Filter, reserved3),
-        ],
+        abi::NR_FILTER => vec![offset_of!(Filter, reserved2), offset_of!(Filter, reserved3)],
         abi::NR_DETACH => vec![offset_of!(Detach, reserved)],
         abi::NR_PROGRAM => vec![offset_of!(Program, reserved)],
         abi::NR_FREEZE => vec![offset_of!(Freeze, reserved)],
@@ -398,7 +394,6 @@ fn filters_with_lists() -> Vec<Example> {
         flags,
         ..Filter::default()
     };
-    let inum = crate::container::pid_namespace(own);
     let filters = [
         (
             Filter {
@@ -418,7 +413,7 @@ fn filters_with_lists() -> Vec<Example> {
         ),
         (
             Filter {
-                pidns_list: stays(vec![PidNamespace { pid: own, inum }]),
+                pidns_list: stays(vec![crate::container::in_filter(own)]),
                 pidns_count: 1,
                 ..list(abi::FILTER_PIDNS_LIST)
             },

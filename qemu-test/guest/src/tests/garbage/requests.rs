@@ -2,7 +2,7 @@
 //! Requests of every kind that are right, and have a word or two spoiled.
 
 use super::Random;
-use crate::container::pid_namespace;
+use crate::container::in_filter;
 use crate::session::PAGE;
 use crate::steps::{constant, field, key, register, step, value};
 use crate::sys::Mapping;
@@ -44,7 +44,7 @@ pub(super) struct Garbage {
     group: File,
     pub(super) place: u64,
     pid: u32,
-    pid_namespace: u32,
+    pid_namespace: PidNamespace,
 }
 
 impl Garbage {
@@ -66,7 +66,7 @@ impl Garbage {
             group: File::open("/sys/fs/cgroup").expect("cgroup2 is mounted"),
             place: victim.function("begins_with_push").offset,
             pid: victim.pid(),
-            pid_namespace: pid_namespace(victim.pid()),
+            pid_namespace: in_filter(victim.pid()),
         }
     }
 
@@ -138,7 +138,7 @@ impl Garbage {
         match self.random.next() % 4 {
             0 => {
                 filter.flags |= abi::FILTER_PIDNS;
-                (filter.pidns_pid, filter.pidns_inum) = (self.pid, self.pid_namespace);
+                (filter.pidns_pid, filter.pidns_id) = (self.pid, self.pid_namespace.id);
             }
             1 => {
                 filter.flags |= abi::FILTER_PIDNS_LIST;
@@ -251,9 +251,8 @@ impl Garbage {
             self.put(PROBES + index * probe_bytes, &[probe]);
         }
         self.put(IDS, &[id, id + 1]);
-        let (pid, inum) = (self.pid, self.pid_namespace);
-        self.put(LISTS, &[pid, pid]);
-        self.put(LISTS + 64, &[PidNamespace { pid, inum }; 2]);
+        self.put(LISTS, &[self.pid; 2]);
+        self.put(LISTS + 64, &[self.pid_namespace; 2]);
         let steps = self.steps();
         self.put(STEPS, &steps);
         let rule = Rule {
@@ -396,7 +395,7 @@ impl Garbage {
             }),
             abi::NR_TASK_DUMP => self.plain(TaskDump {
                 flags: id % 4,
-                next: [0, pid, 1 << 15, 0][few as usize - 1],
+                next: [0, self.pid, 1 << 15, 0][few as usize - 1],
                 buffer: self.address(ROOM),
                 buffer_bytes: abi::DUMP_BYTES_MIN as u32 * few,
                 ..TaskDump::default()

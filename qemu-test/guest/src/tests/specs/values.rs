@@ -4,7 +4,7 @@
 
 use super::{handle, program, trace, Both};
 use crate::command::{self, Running};
-use crate::container::pid_namespace;
+use crate::container::{pid_namespace, pid_space};
 use crate::debug_files::tool;
 use crate::module::Module;
 use crate::sys;
@@ -46,7 +46,7 @@ fn built_ins_are_those_of_the_task() {
 
     let file = file.display();
     let names = [
-        "pid", "tid", "nspid", "nstid", "pidns", "uid", "cpu", "time", "probe",
+        "pid", "tid", "nspid", "nstid", "pidns", "uid", "cpu", "time", "probe", "pidnsid",
     ];
     let fields: Vec<String> = names.iter().map(|name| format!("{name}=${name}")).collect();
     let fields = fields.join(", ");
@@ -108,6 +108,8 @@ fn built_ins_are_those_of_the_task() {
         assert!(times.contains(&number("time")), "{times:?}: {hit}");
         assert_eq!(fields["time"], hit["time_ns"]);
         assert_eq!(fields["probe"], hit["probe"]);
+        assert_eq!(number("pidnsid"), pid_space(pid).id, "{hit}");
+        assert_eq!(fields["pidnsid"], hit["pid_namespace_id"]);
     }
 }
 

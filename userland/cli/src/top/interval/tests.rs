@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 struct Web;
 
 impl Places for Web {
-    fn container(&self, _: u64, pid_namespace: u32) -> Option<Rc<Known>> {
+    fn container(&self, _: u64, pid_namespace: u64) -> Option<Rc<Known>> {
         (pid_namespace == 200).then(|| {
             Rc::new(Known {
                 name: "web".to_owned(),
@@ -25,10 +25,17 @@ impl Places for Web {
     }
 }
 
+fn space(inum: u32) -> PidSpace {
+    PidSpace {
+        id: inum.into(),
+        inum,
+    }
+}
+
 fn row(cgroup: u64, pid_namespace: u32, cpu_ms: u64) -> CpuRow {
     CpuRow {
         cgroup,
-        pid_namespace,
+        pid_namespace: space(pid_namespace),
         cpu_ns: cpu_ms * MS,
         switches: cpu_ms,
     }
@@ -46,6 +53,7 @@ fn task(
     let levels: Vec<TaskLevel> = levels
         .iter()
         .map(|(inum, tid)| TaskLevel {
+            id: (*inum).into(),
             inum: *inum,
             tid: *tid,
             pid: *tid,

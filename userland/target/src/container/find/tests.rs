@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::container::known::{Findings, Known};
-use crate::container::made::{Machine, MINE, OURS};
+use crate::container::made::{space, Machine, MINE, OURS};
 use crate::container::{Pod, Scope};
 
 const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
@@ -23,7 +23,7 @@ fn of(machine: &Machine, known: Vec<Known>) -> Containers {
         ..Findings::default()
     };
     let mut containers = Containers::default();
-    containers.update(machine, findings, OURS).unwrap();
+    containers.update(machine, findings, space(OURS)).unwrap();
     containers
 }
 
@@ -137,7 +137,7 @@ fn what_is_not_there_is_told_with_names_and_with_what_could_not_be_read() {
         ..Findings::default()
     };
     let mut containers = Containers::default();
-    containers.update(&machine, findings, OURS).unwrap();
+    containers.update(&machine, findings, space(OURS)).unwrap();
     let error = containers.find("wob").unwrap_err();
     let text = error.to_string();
     assert!(
@@ -179,9 +179,9 @@ fn a_bare_namespace_is_found_by_its_inode() {
         .pid_namespace()
         .unwrap();
     for text in [
-        ours.to_string(),
-        format!("pid:[{ours}]"),
-        format!("namespace:{ours}"),
+        ours.inum.to_string(),
+        format!("pid:[{}]", ours.inum),
+        format!("namespace:{}", ours.inum),
     ] {
         let found = Containers::default().find(&text).unwrap();
         assert_eq!(found.pid_namespace().unwrap(), ours);

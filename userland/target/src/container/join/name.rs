@@ -85,7 +85,9 @@ impl<P: Processes> Join<'_, P> {
         }
         match self.processes.monitor(init.pid) {
             Some(monitor) => Self::watched(container, monitor),
-            None if container.name.is_empty() => container.name = bare_name(init.pid_namespace),
+            None if container.name.is_empty() => {
+                container.name = bare_name(init.pid_namespace.inum)
+            }
             None => (),
         }
     }

@@ -4,13 +4,13 @@
 
 use super::*;
 use crate::container::known::{Claim, Findings};
-use crate::container::made::{Machine, MINE, OURS};
+use crate::container::made::{space, Machine, MINE, OURS};
 use crate::container::{Containers, State};
 
 const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
 const DATABASE: &str = "deadbeef00000000000000000000000000000000000000000000000000000002";
 fn join_of(machine: &Machine, known: &[Known]) -> Vec<Container> {
-    join(machine, known, &[], OURS).unwrap()
+    join(machine, known, &[], space(OURS)).unwrap()
 }
 
 fn known(runtime: Runtime, id: &str, name: &str, claim: Claim) -> Known {
@@ -79,7 +79,7 @@ fn a_state_file_names_what_the_control_group_tells() {
     let init = web.init.unwrap();
     assert_eq!(
         (init.pid, init.start_time, init.pid_namespace),
-        (10, 10, 10)
+        (10, 10, space(10))
     );
     assert!(init.is_first && web.problems.is_empty());
 }
@@ -92,7 +92,7 @@ fn without_a_state_file_the_id_is_the_name_and_the_reason_is_told() {
         path: "/var/lib/docker/containers".into(),
         source: std::io::Error::from_raw_os_error(13),
     };
-    let all = join(&machine, &[], &[unreadable], OURS).unwrap();
+    let all = join(&machine, &[], &[unreadable], space(OURS)).unwrap();
     assert_eq!(
         told(&all),
         [("deadbeef0000", Runtime::Docker, &[10][..], None)]
@@ -180,7 +180,7 @@ fn containers_that_share_a_namespace_are_told_by_their_groups() {
         known: states.to_vec(),
         ..Findings::default()
     };
-    containers.update(&machine, findings, OURS).unwrap();
+    containers.update(&machine, findings, space(OURS)).unwrap();
     let of = |name: &str| containers.iter().find(|one| one.name == name).unwrap();
     assert_eq!(of("cart").processes, [10]);
     assert_eq!(of("basket").processes, [11]);
@@ -192,7 +192,7 @@ fn containers_that_share_a_namespace_are_told_by_their_groups() {
     assert_eq!(containers.of(7, 10).unwrap().name, "cart");
     let group = podman(DATABASE).len() as u64;
     assert_eq!(containers.of(group, 10).unwrap().name, "basket");
-    assert!(containers.of(7, OURS).is_none());
+    assert!(containers.of(7, OURS.into()).is_none());
 }
 
 #[test]
@@ -399,20 +399,28 @@ fn what_has_ended_is_kept_and_what_comes_is_found() {
         ..Findings::default()
     };
     let mut containers = Containers::default();
-    containers.update(&machine, findings(), OURS).unwrap();
+    containers
+        .update(&machine, findings(), space(OURS))
+        .unwrap();
     let group = podman(WEB).len() as u64;
     assert_eq!(containers.of(group, 10).unwrap().name, "web");
     assert!(containers.of(1, 20).is_none());
     // The one ends, the other starts; its pid namespace has the number of the first.
     machine.tasks.clear();
     machine.add("/docker", 10, &[20, 1]).parent = 1;
+    machine.tasks[0].0.pid_namespace.id = 11;
     machine.watch(20, Runtime::Podman, DATABASE, None);
-    containers.update(&machine, findings(), OURS).unwrap();
-    assert_eq!(containers.of(1, 10).unwrap().name, "db");
+    containers
+        .update(&machine, findings(), space(OURS))
+        .unwrap();
+    assert_eq!(containers.of(1, 11).unwrap().name, "db");
+    assert_eq!(containers.of(1, 10).unwrap().name, "web");
     let web = containers.of(group, 99).unwrap();
     assert_eq!((web.name.as_str(), web.state), ("web", State::Gone));
     // It is known as stopped, too, but not twice.
-    containers.update(&machine, findings(), OURS).unwrap();
+    containers
+        .update(&machine, findings(), space(OURS))
+        .unwrap();
     let webs: Vec<State> = containers
         .iter()
         .filter(|one| one.name == "web")

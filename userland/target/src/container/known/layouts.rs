@@ -4,7 +4,7 @@
 //! process alone; who else is there is made up here.
 
 use super::*;
-use crate::container::made::{Machine, MINE, OURS};
+use crate::container::made::{space, Machine, MINE, OURS};
 use crate::container::{Container, Containers, State};
 use std::path::Path;
 
@@ -89,7 +89,9 @@ fn containers() -> Containers {
     let findings = findings();
     let problems: Vec<String> = findings.problems.iter().map(ToString::to_string).collect();
     assert!(problems.is_empty(), "{problems:?}");
-    containers.update(&machine(), findings, OURS).unwrap();
+    containers
+        .update(&machine(), findings, space(OURS))
+        .unwrap();
     containers
 }
 
