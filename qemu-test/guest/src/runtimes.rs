@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Real containers of other runtimes than podman; each ends with its value.
 
+use crate::group::Group;
 use crate::oracle::within;
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
@@ -95,18 +96,22 @@ impl Drop for Bundle {
     }
 }
 
-/// A machine of systemd-nspawn.
-pub(crate) struct Machine(Child);
+/// A machine of systemd-nspawn, in the control group that machined gives to one of its name.
+pub(crate) struct Machine {
+    nspawn: Child,
+    group: Group,
+}
 
 impl Machine {
-    /// Runs a program in a root directory; without a name the machine has that of the directory.
-    pub(crate) fn start(root: &Path, name: Option<&str>, program: &str) -> Machine {
+    /// Runs a program in a root directory.
+    pub(crate) fn start(root: &Path, name: &str, program: &str) -> Machine {
         // What nspawn takes for an operating system, and asks for by name.
         let etc = root.join("etc");
         fs::create_dir_all(&etc).expect("ours");
         fs::write(etc.join("os-release"), "ID=test\n").expect("ours");
         fs::create_dir_all(root.join("usr")).expect("ours");
-        let mut nspawn = Command::new("systemd-nspawn");
+        let group = Group::new(&format!("machine.slice/machine-{name}.scope"));
+        let mut nspawn = group.command(Path::new("systemd-nspawn"));
         nspawn.args([
             "--quiet",
             "--private-users=no",
@@ -115,27 +120,27 @@ impl Machine {
         ]);
         nspawn.args(["--resolv-conf=off", "--timezone=off", "--link-journal=no"]);
         nspawn.args(["--console=pipe", "--as-pid2"]);
-        nspawn.args(name.map(|name| format!("--machine={name}")));
+        nspawn.arg(format!("--machine={name}"));
         nspawn.arg("-D").arg(root).arg(program).stdin(Stdio::null());
-        Machine(nspawn.spawn().expect("systemd-nspawn is installed"))
-    }
-
-    /// nspawn itself.
-    pub(crate) fn nspawn(&self) -> u32 {
-        self.0.id()
+        Machine {
+            nspawn: nspawn.spawn().expect("systemd-nspawn is installed"),
+            group,
+        }
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
         // nspawn ends its machine when it is asked to end.
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let ended = within(Duration::from_secs(5), || {
-            matches!(self.0.try_wait(), Ok(Some(_)))
+        let _ = kill(Pid::from_raw(self.nspawn.id() as i32), Signal::SIGTERM);
+        within(Duration::from_secs(5), || {
+            matches!(self.nspawn.try_wait(), Ok(Some(_)))
         });
-        if !ended {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
+        let _ = self.nspawn.kill();
+        let _ = self.nspawn.wait();
+        // Those that it has made for itself and its machine.
+        for part in ["supervisor", "payload"] {
+            let _ = fs::remove_dir(self.group.folder.join(part));
         }
     }
 }

@@ -20,7 +20,6 @@ mod lxc;
 mod machined;
 #[cfg(test)]
 mod made;
-mod monitor;
 mod oci;
 mod podman;
 mod processes;

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: whatever files, functions and threads are called, they forge no line, no frame and
-//! no count of what is printed, and are found by their names.
+//! Promise: whatever files, functions and threads are called, they forge no line, no frame, no
+//! count and no container of what is printed, and are found by their names.
 
 use super::capsule::{lines, Folder};
 use crate::binary;
 use crate::command::{self, Output};
 use crate::debug_files::tool;
 use crate::module::Module;
+use crate::oracle::{within, SOON};
+use crate::processes::Killed;
 use crate::tasks::Kept;
 use crate::victim;
 use serde_json::Value;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 /// Of a file, and so of its threads: like a line of /proc/PID/maps, and what a terminal obeys.
 const FILE: &str = "e\n7f00-8000 r-xp 0 00 1 (deleted)\u{1b}[2J\u{202e};main 9";
@@ -78,10 +83,35 @@ fn folded(got: &Output, frames: usize) -> u32 {
     counts.sum()
 }
 
+/// Asserts that a namespace is listed as that alone whose maker calls itself, by a link and by
+/// arguments, what watches over containers.
+fn monitors_are_not_believed(folder: &Folder) {
+    let forged = [
+        ("su", "[lxc monitor] /var/lib/lxc", " victim"),
+        ("conmon", "conmon", "--cid=victim"),
+    ];
+    let _forged = forged.map(|(name, arguments, last)| {
+        let link = folder.path(name);
+        symlink("/usr/bin/unshare", &link).expect("ours");
+        let mut unshare = Command::new(link);
+        unshare.arg0(arguments).args(["-Upf", "--kill-child"]);
+        unshare.args(["sh", "-ec", "sleep 1000; :", last]);
+        Killed(unshare.spawn().expect("it is in the guest"))
+    });
+    let mut got = String::new();
+    let are_bare = within(SOON, || {
+        got = run(&["containers", "--all"]).stdout;
+        let bare = got.lines().filter(|line| line.starts_with("pid:["));
+        bare.count() == forged.len()
+    });
+    assert!(are_bare && !got.contains("victim"), "{got}");
+}
+
 test! { core, hostile_names_forge_nothing_that_is_printed, seconds = 150 }
 fn hostile_names_forge_nothing_that_is_printed() {
     let _module = Module::load();
     let folder = Folder::new("hostile-names");
+    monitors_are_not_believed(&folder);
     let path = program(&folder);
     let offset = binary::function(Path::new(&path), FUNCTION).offset;
     let started = Kept::start(&path, &[]);

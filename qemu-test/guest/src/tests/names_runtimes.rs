@@ -66,7 +66,7 @@ test! { core, names_come_from_a_machine_of_systemd_nspawn, seconds = 120 }
 fn names_come_from_a_machine_of_systemd_nspawn() {
     let _module = Module::load();
     let scene = Scene::new();
-    let _machine = Machine::start(&scene.root.folder, Some("named"), PROGRAM);
+    let _machine = Machine::start(&scene.root.folder, "named", PROGRAM);
     let runs = || process_elsewhere("named").is_some();
     assert!(within(Duration::from_secs(30), runs), "it does not start");
     scene.is_named("named");

@@ -107,14 +107,14 @@ fn containers_of_six_runtimes_are_listed_as_their_runtimes_do() {
         lxc.pid(),
     ]);
     let machine = Root::called("mach", "served_on_host", PROGRAM);
-    let nspawn = Machine::start(&machine.folder, Some("deb13"), PROGRAM);
+    let _nspawn = Machine::start(&machine.folder, "deb13", PROGRAM);
     let mut found = None;
     let comm = "served";
     let runs = within(Duration::from_secs(20), || {
         let last = processes_called(comm)
             .into_iter()
             .find(|pid| !others.contains(pid));
-        found = last.filter(|pid| pid_namespace(*pid) != pid_namespace(nspawn.nspawn()));
+        found = last.filter(|pid| pid_namespace(*pid) != pid_namespace(std::process::id()));
         found.is_some()
     });
     assert!(runs, "the machine does not start");
@@ -151,10 +151,9 @@ fn containers_of_six_runtimes_are_listed_as_their_runtimes_do() {
     }
     let machine = called(all, "nspawn", "deb13");
     let space = pid_namespace(in_machine);
-    assert_eq!(
-        (machine["pid_namespace"].as_u64(), pids(machine)),
-        (Some(space.into()), members(space))
-    );
+    assert_eq!(machine["pid_namespace"], space);
+    // A helper of nspawn's is in the machine's control group, too.
+    assert!(members(space).is_subset(&pids(machine)), "{machine:#}");
     // As podman and lxc list them.
     let format = "{{.Names}} {{.ID}} {{.Image}}";
     let podman = tool(&["podman", "ps", "--no-trunc", "--format", format]);

@@ -107,7 +107,7 @@ fn the_tree_is_as_proc_has_it() {
     let executed = Kept::start("podman", &["exec", "web", PROGRAM]);
     let in_web = another_served(&[web.pid()]);
     let machine = Root::called("mach", "served", PROGRAM);
-    let _nspawn = Machine::start(&machine.folder, Some("deb13"), PROGRAM);
+    let _nspawn = Machine::start(&machine.folder, "deb13", PROGRAM);
     let in_machine = another_served(&[web.pid(), in_web]);
     let deep = Shell::start(&format!("{THREE_DEEP} 'echo up; sleep 1000; true'"));
     // Somebody who comes into the container from outside, as `podman exec` does.

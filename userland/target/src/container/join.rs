@@ -5,12 +5,11 @@
 //! Processes are told by their control group, as far as it is named by a runtime or by a
 //! state file, else by a pid namespace that is not ours. State files name what was found so.
 //! They may be old, or a user's who writes what he wants: a pid in them counts only when its
-//! start time, its control group or its monitor agrees, and, for a user's, when the process
-//! can be one of his.
+//! start time or its control group agrees, and, for a user's, when the process can be one of
+//! his. Names and arguments of processes tell nothing: any user chooses those.
 
 use super::cgroup_path::{self, Place};
 use super::known::Known;
-use super::monitor::Monitor;
 use super::processes::{Details, Processes, Task};
 use super::{Container, Runtime};
 use crate::{Error, PidSpace, Result};
@@ -137,28 +136,13 @@ impl<P: Processes> Join<'_, P> {
         };
         let agrees = match claim.start_time {
             Some(time) => details.start_time == time,
-            None => self.is_confirmed(known, task),
+            None => is_confirmed(known, task),
         };
         let may_be = known.user.is_none_or(|user| details.is_of(user));
         match agrees && may_be {
             true => Ok(pid),
             false => Err(Some(format!("{pid} is another process by now"))),
         }
-    }
-
-    /// Whether something that its runtime did says that the process is its first.
-    fn is_confirmed(&self, known: &Known, task: &Task) -> bool {
-        let is_called = |name: &str| name == known.id || known.names.iter().any(|n| n == name);
-        let cgroup = known.claim.cgroup.as_deref();
-        let is_in = cgroup.is_some_and(|path| path.len() > 1 && is_below(&task.cgroup, path));
-        let places = cgroup_path::places(&task.cgroup);
-        let is_named = places.first().is_some_and(|place| is_called(&place.name));
-        is_in
-            || is_named
-            || self
-                .processes
-                .monitor(task.pid)
-                .is_some_and(|monitor| is_called(&monitor.name) && monitor.user == known.user)
     }
 
     /// Puts each process into the group of its innermost container.
@@ -197,8 +181,7 @@ impl<P: Processes> Join<'_, P> {
         for (key, group) in &mut groups {
             if let Key::Cgroup(path) = key {
                 let oldest = self.oldest(&group.members);
-                let watched = || self.known_by_monitor(path, oldest);
-                group.known = self.known_of(path, oldest).or_else(watched);
+                group.known = self.known_of(path, oldest);
                 let claimed = group.known.and_then(|at| self.claimed_in(at, path));
                 group.init = claimed.or(oldest);
             }
@@ -243,12 +226,8 @@ impl<P: Processes> Join<'_, P> {
         let fits = |(at, known): &(usize, &Known)| {
             let is_it = is_of_place(known, place);
             let is_claimed = self.claimed_in(*at, path).is_some();
-            let owner = match known.user {
-                _ if is_claimed => true,
-                Some(user) => details.is_of(user) && place.user.is_none_or(|other| other == user),
-                None => place.user.is_none(),
-            };
-            is_it && owner
+            let can_be = || known.user.is_none_or(|user| details.is_of(user));
+            is_it && (is_claimed || (can_be() && may_be_in(known, place)))
         };
         let all = self.known.iter().enumerate().filter(fits);
         // One that names a process of it comes first, then root's.
@@ -257,23 +236,6 @@ impl<P: Processes> Join<'_, P> {
             (!is_claimed, known.user.is_some())
         });
         ranked.map(|(at, _)| at)
-    }
-
-    /// What the state files say of a container that its monitor names, as lxc's does when
-    /// another had its control group's name before.
-    fn known_by_monitor(&self, path: &str, init: Option<u32>) -> Option<usize> {
-        if cgroup_path::places(path).len() != 1 {
-            return None;
-        }
-        let Monitor {
-            runtime,
-            name,
-            user,
-            ..
-        } = self.processes.monitor(init?)?;
-        let is_it =
-            |known: &Known| known.runtime == runtime && known.user == user && known.id == name;
-        self.known.iter().position(is_it)
     }
 
     /// Gives pid namespaces of their own that were made within a container to themselves, and
@@ -394,6 +356,22 @@ fn may_declare(known: &Known, path: &str) -> bool {
     path.contains(&format!("/user@{user}.service/"))
 }
 
+/// Whether the control group says that the process is the container's.
+fn is_confirmed(known: &Known, task: &Task) -> bool {
+    let is_called = |name: &str| name == known.id || known.names.iter().any(|n| n == name);
+    let cgroup = known.claim.cgroup.as_deref();
+    let is_in = cgroup.is_some_and(|path| path.len() > 1 && is_below(&task.cgroup, path));
+    let places = cgroup_path::places(&task.cgroup);
+    let named = places.first().filter(|place| is_called(&place.name));
+    is_in || named.is_some_and(|place| may_be_in(known, place))
+}
+
+/// Whether the owner of a state file can have made a place: users make theirs, of any name,
+/// below what systemd gave to them.
+fn may_be_in(known: &Known, place: &Place) -> bool {
+    place.user == known.user || place.user.is_none()
+}
+
 /// Whether a place in a path can be that of the container.
 fn is_of_place(known: &Known, place: &Place) -> bool {
     let is_id = place.name.len() >= 12 && cgroup_path::is_hex(&place.name);
@@ -405,7 +383,9 @@ fn is_of_place(known: &Known, place: &Place) -> bool {
         Runtime::Nspawn => matches!(known.runtime, Runtime::Nspawn | Runtime::Machine),
         runtime => runtime == known.runtime,
     };
-    is_kin && (known.id == place.name || known.names.contains(&place.name))
+    // lxc's groups have the id, of which other names are a part.
+    let is_named = || place.runtime != Runtime::Lxc && known.names.contains(&place.name);
+    is_kin && (known.id == place.name || is_named())
 }
 
 mod name;

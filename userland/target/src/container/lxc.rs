@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! lxc's containers: a directory with a `config` each, below `/var/lib/lxc` or what
-//! `lxc.conf(5)` says (`lxc.system.conf(5)`), of users below `~/.local/share/lxc`. Which
-//! process is the first is told by its control group, or its parent, the monitor (see
-//! `monitor`); so it is for LXD and Incus, which keep their state in a database.
+//! `lxc.conf(5)` says (`lxc.system.conf(5)`), of users below `~/.local/share/lxc`. LXD and
+//! Incus run lxc and keep their state in a database, but have an entry for each container
+//! below `containers` (`InstancePath`). The control group alone tells the processes.
 
 use super::host::Host;
 use super::known::{Findings, Known};
@@ -11,6 +11,13 @@ use super::Runtime;
 use crate::Result;
 use std::path::{Path, PathBuf};
 
+/// Where LXD and Incus have an entry for each container; root alone writes there.
+const MANAGED: [(Runtime, &str); 3] = [
+    (Runtime::Incus, "/var/lib/incus/containers"),
+    (Runtime::Lxd, "/var/lib/lxd/containers"),
+    (Runtime::Lxd, "/var/snap/lxd/common/lxd/containers"),
+];
+
 /// What lxc says of all users.
 pub(super) fn find(host: &Host, findings: &mut Findings) {
     let etc = findings.note(host.folder("/etc/lxc"));
@@ -18,6 +25,13 @@ pub(super) fn find(host: &Host, findings: &mut Findings) {
     let path = setting(&text.unwrap_or_default()).unwrap_or("/var/lib/lxc".into());
     if let Some(folder) = findings.note(host.folder(path)) {
         containers(&folder, None, findings);
+    }
+    for (runtime, path) in MANAGED {
+        if let Some(folder) = findings.note(host.folder(path)) {
+            let names = findings.note(folder.names().map(Some)).unwrap_or_default();
+            let known = names.into_iter().map(|name| managed(runtime, name));
+            findings.known.extend(known);
+        }
     }
     for user in &host.users {
         let Some(home) = &user.home else { continue };
@@ -48,6 +62,14 @@ fn container(folder: &Folder, name: String, user: Option<u32>) -> Result<Option<
         known.image = value(&config, "lxc.rootfs.path").map(str::to_owned);
         known
     }))
+}
+
+/// Its name is PROJECT_NAME, unless the project is the default one; no name has a `_`.
+fn managed(runtime: Runtime, name: String) -> Known {
+    let short = name.rsplit_once('_').map(|(_, short)| short.to_owned());
+    let mut known = Known::new(runtime, name.clone(), None);
+    known.names.extend(short.into_iter().chain([name]));
+    known
 }
 
 /// Where an lxc.conf has containers.

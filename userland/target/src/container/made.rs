@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Machines made by hand, for tests.
 
-use super::monitor::Monitor;
 use super::processes::{Details, Processes, Task};
-use super::Runtime;
 use crate::{PidSpace, Result};
-use std::collections::HashMap;
 
 /// Our own pid namespace.
 pub(super) const OURS: u32 = 0xf000_0000;
@@ -26,7 +23,6 @@ pub(super) const MINE: [(u32, u32); 2] = [(1000, 1), (100_000, 65_536)];
 #[derive(Default)]
 pub(super) struct Machine {
     pub(super) tasks: Vec<(Task, Details)>,
-    pub(super) monitors: HashMap<u32, Monitor>,
     pub(super) frozen: Vec<String>,
 }
 
@@ -55,16 +51,6 @@ impl Machine {
         self.tasks.push((task, details));
         &mut self.tasks.last_mut().unwrap().1
     }
-
-    pub(super) fn watch(&mut self, pid: u32, runtime: Runtime, name: &str, user: Option<u32>) {
-        let monitor = Monitor {
-            runtime,
-            name: name.to_owned(),
-            aliases: Vec::new(),
-            user,
-        };
-        self.monitors.insert(pid, monitor);
-    }
 }
 
 impl Processes for Machine {
@@ -75,10 +61,6 @@ impl Processes for Machine {
     fn details(&self, pid: u32) -> Option<Details> {
         let found = self.tasks.iter().find(|(task, _)| task.pid == pid);
         found.map(|(_, details)| details.clone())
-    }
-
-    fn monitor(&self, pid: u32) -> Option<Monitor> {
-        self.monitors.get(&pid).cloned()
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The living processes, as far as they tell containers apart.
 
-use super::monitor::Monitor;
 use crate::process::all_processes;
 use crate::{PidSpace, Process, Result};
 
@@ -50,8 +49,6 @@ pub(super) trait Processes {
     fn all(&self) -> Result<Vec<Task>>;
     /// `None` when it has ended, or is nothing that we may see.
     fn details(&self, pid: u32) -> Option<Details>;
-    /// What watches over a container whose first process this is.
-    fn monitor(&self, pid: u32) -> Option<Monitor>;
     /// The inode number of a control group's directory, which is its id.
     fn cgroup_id(&self, path: &str) -> Option<u64>;
     /// Whether the processes of a control group are frozen.
@@ -79,10 +76,6 @@ impl Processes for Living {
             effective_uid: process.effective_uid().ok()?,
             users: users(&String::from_utf8_lossy(&map)),
         })
-    }
-
-    fn monitor(&self, pid: u32) -> Option<Monitor> {
-        Monitor::of(&Process::open(pid).ok()?)
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

@@ -75,7 +75,7 @@ impl Runtime {
             Runtime::Docker => &["docker"],
             Runtime::Containerd => &["containerd", "nerdctl"],
             Runtime::Nspawn | Runtime::Machine => &["systemd/machines"],
-            Runtime::Lxc | Runtime::Lxd | Runtime::Incus => &["lxc"],
+            Runtime::Lxc | Runtime::Lxd | Runtime::Incus => &["lxc", "lxd", "incus"],
             _ => &[],
         }
     }

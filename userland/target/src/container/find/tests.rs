@@ -5,7 +5,12 @@
 use super::*;
 use crate::container::known::{Findings, Known};
 use crate::container::made::{space, Machine, MINE, OURS};
+use crate::container::scratch::Scratch;
 use crate::container::{Pod, Scope};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
 
 const WEB: &str = "deadbeef00000000000000000000000000000000000000000000000000000001";
 const DATABASE: &str = "deadbeef00000000000000000000000000000000000000000000000000000002";
@@ -192,4 +197,61 @@ fn a_bare_namespace_is_found_by_its_inode() {
         assert!(matches!(error, Error::NoSuchLibrary { .. }), "{error}");
     }
     assert!(Containers::default().find("docker:4294967295").is_err());
+}
+
+/// A program of other arguments and, by a link, of another name; it ends with the value.
+struct Named(Child);
+
+impl Named {
+    /// It starts a shell as the first of a pid namespace, with one argument more.
+    fn start(program: &Path, arguments: &str, last: &str) -> Named {
+        let mut unshare = Command::new(program);
+        unshare.arg0(arguments).args(["-pf", "--kill-child"]);
+        unshare.args(["sh", "-ec", "sleep 60; :", last]);
+        Named(unshare.spawn().unwrap())
+    }
+
+    /// The shell.
+    fn child(&self) -> u32 {
+        let file = format!("/proc/{0}/task/{0}/children", self.0.id());
+        loop {
+            let children = std::fs::read_to_string(&file).unwrap();
+            if let Some(pid) = children.split_whitespace().next() {
+                return pid.parse().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// Any user may start a program by a link and with arguments of his choice, `su` among them.
+#[test]
+fn what_a_parent_is_called_and_its_arguments_name_no_container() {
+    if !nsprobe_needs::root("making pid namespaces") {
+        return;
+    }
+    let scratch = Scratch::new("named");
+    for (name, arguments, last) in [
+        ("su", "[lxc monitor] /var/lib/lxc", " victim"),
+        ("conmon", "conmon", "--cid=victim"),
+        ("systemd-nspawn", "nspawn", "--machine=victim"),
+        ("containerd-shim", "shim", "--id=victim"),
+    ] {
+        let program = scratch.path().join(name);
+        std::os::unix::fs::symlink("/usr/bin/unshare", &program).unwrap();
+        let named = Named::start(&program, arguments, last);
+        let first = named.child();
+        let all = Container::all().unwrap();
+        let found = all.iter().find(|one| one.processes.contains(&first));
+        let found = found.unwrap_or_else(|| panic!("{name}: {all:?}"));
+        let bare = bare_name(found.init.unwrap().pid_namespace.inum);
+        assert_eq!((&found.name, found.runtime), (&bare, Runtime::Bare));
+        assert_eq!(found.aliases, [""; 0]);
+    }
 }

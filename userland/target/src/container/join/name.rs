@@ -3,8 +3,7 @@
 
 use super::{is_below, Group, Join, Key};
 use crate::container::cgroup_path;
-use crate::container::monitor::Monitor;
-use crate::container::processes::{Processes, Task};
+use crate::container::processes::Processes;
 use crate::container::{bare_name, Cgroup, Container, Init, Runtime, State};
 use crate::Error;
 
@@ -39,7 +38,14 @@ impl<P: Processes> Join<'_, P> {
             Some(known) => Container::known(known),
             None => Container::nameless(),
         };
-        self.call(&mut container, key, task, group.known.is_some());
+        let places = key.path().map(cgroup_path::places).unwrap_or_default();
+        let is_unknown = container.name.is_empty() || container.runtime == Runtime::Engine;
+        if let Some(place) = places.last() {
+            container.called_by(place, is_unknown);
+        }
+        if container.name.is_empty() {
+            container.name = bare_name(task.pid_namespace.inum);
+        }
         container.init = Some(Init {
             pid,
             start_time: details.start_time,
@@ -65,44 +71,6 @@ impl<P: Processes> Join<'_, P> {
         container.processes = members.map(|task| task.pid).collect();
         container.processes.sort_unstable();
         Some(container)
-    }
-
-    /// Gives it the name that its monitor, its control group or its namespace tells, when no
-    /// state file does.
-    fn call(&self, container: &mut Container, key: &Key, init: &Task, is_known: bool) {
-        let places = key.path().map(cgroup_path::places).unwrap_or_default();
-        let place = places.last();
-        let is_engine = container.runtime == Runtime::Engine;
-        if let Some(place) = place {
-            container.called_by(place, container.name.is_empty() || is_engine);
-        }
-        // LXD and Incus run lxc; only the monitor tells.
-        let is_lxc = container.runtime == Runtime::Lxc && !is_known;
-        let is_named = !container.name.is_empty() && !is_lxc;
-        // Within a container, who watches is a process of it.
-        if is_named || places.len() > 1 {
-            return;
-        }
-        match self.processes.monitor(init.pid) {
-            Some(monitor) => Self::watched(container, monitor),
-            None if container.name.is_empty() => {
-                container.name = bare_name(init.pid_namespace.inum)
-            }
-            None => (),
-        }
-    }
-
-    /// What no state file tells: the place among those of the runtimes, and the user.
-    fn watched(container: &mut Container, monitor: Monitor) {
-        let cgroup_name = std::mem::take(&mut container.name);
-        container.runtime = monitor.runtime;
-        container.user = monitor.user;
-        container.called(&monitor.name);
-        for other in monitor.aliases.into_iter().chain([cgroup_name]) {
-            let is_new = other != container.name && !container.aliases.contains(&other);
-            let other = Some(other).filter(|other| is_new && !other.is_empty());
-            container.aliases.extend(other);
-        }
     }
 
     /// Says of each which other it is within.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Machines made by hand: processes, what watches over them, and state files that tell the
-//! truth or not.
+//! Machines made by hand: processes, and state files that tell the truth or not.
 
 use super::*;
 use crate::container::known::{Claim, Findings};
@@ -244,51 +243,6 @@ fn what_runs_alone_is_told_by_start_time_and_declared_group() {
     assert_eq!(told(&all), [("bare", Runtime::Crun, &[30][..], None)]);
 }
 
-#[test]
-fn monitors_name_what_has_no_state() {
-    let mut machine = Machine::default();
-    machine.add("/payload", 10, &[10, 1]);
-    machine.watch(10, Runtime::Nspawn, "mach", None);
-    machine.add("/lxc.payload.shop_web", 20, &[20, 1]);
-    let mut incus = Monitor {
-        runtime: Runtime::Incus,
-        name: "web".to_owned(),
-        aliases: vec!["shop_web".to_owned()],
-        user: None,
-    };
-    machine.monitors.insert(20, incus.clone());
-    machine.add("/lxc.payload.nest", 30, &[30, 1]);
-    incus = Monitor {
-        runtime: Runtime::Lxc,
-        name: "nest".to_owned(),
-        aliases: Vec::new(),
-        user: None,
-    };
-    machine.monitors.insert(30, incus);
-    machine.add("/", 40, &[40, 1]);
-    machine.watch(40, Runtime::Podman, WEB, None);
-    let mut nest = Known::new(Runtime::Lxc, "nest".to_owned(), None);
-    nest.image = Some("dir:/srv/nest".to_owned());
-    let mut states = vec![nest];
-    // podman's container without a control group.
-    states.push(known(Runtime::Podman, WEB, "nocg", pid(40, None)));
-    let all = join_of(&machine, &states);
-    let find = |name: &str| all.iter().find(|one| one.name == name).unwrap();
-    assert_eq!(all.len(), 4, "{:?}", told(&all));
-    assert_eq!(find("mach").runtime, Runtime::Nspawn);
-    let web = find("web");
-    assert_eq!(
-        (web.runtime, web.aliases.as_slice()),
-        (Runtime::Incus, &["shop_web".to_owned()][..])
-    );
-    assert_eq!(find("nest").image.as_deref(), Some("dir:/srv/nest"));
-    assert_eq!(find("nest").runtime, Runtime::Lxc);
-    assert_eq!(
-        (find("nocg").processes.as_slice(), find("nocg").state),
-        (&[40][..], State::Running)
-    );
-}
-
 /// Each user writes his own state: he names what is his, and nothing else.
 #[test]
 fn a_users_state_names_only_what_can_be_his() {
@@ -319,16 +273,19 @@ fn a_users_state_names_only_what_can_be_his() {
     // He cannot take root's name for his own either, by a group of his that is called so.
     let forged = rootless.replace(WEB, DATABASE);
     machine.add(&forged, 30, &[30, 1]).users = MINE.to_vec();
-    let all = join_of(
-        &machine,
-        &[known(Runtime::Podman, DATABASE, "root's", Claim::default())],
-    );
-    let find = |pid: u32| all.iter().find(|one| one.processes == [pid]).unwrap();
-    assert_eq!(find(20).name, "root's");
-    assert_eq!(
-        (find(30).name.as_str(), find(30).user),
-        ("deadbeef0000", Some(1000))
-    );
+    // Nor when it has the pid that root's had.
+    for claim in [Claim::default(), pid(30, None)] {
+        let all = join_of(
+            &machine,
+            &[known(Runtime::Podman, DATABASE, "root's", claim)],
+        );
+        let find = |pid: u32| all.iter().find(|one| one.processes == [pid]).unwrap();
+        assert_eq!(find(20).name, "root's");
+        assert_eq!(
+            (find(30).name.as_str(), find(30).user),
+            ("deadbeef0000", Some(1000))
+        );
+    }
 }
 
 /// Root runs a container as that user, who says that it is his.
@@ -337,7 +294,6 @@ fn each_process_is_in_one_container() {
     let mut machine = Machine::default();
     machine.add(&podman(WEB), 10, &[10, 1]).effective_uid = 1000;
     machine.add("/", 20, &[20, 1]).effective_uid = 1000;
-    machine.watch(20, Runtime::Podman, DATABASE, None);
     let of_user = |name: &str, number: u32| Known {
         user: Some(1000),
         ..known(Runtime::Crun, name, name, pid(number, Some(number.into())))
@@ -346,7 +302,7 @@ fn each_process_is_in_one_container() {
         of_user("stolen", 10),
         of_user("taken", 20),
         known(Runtime::Podman, WEB, "web", pid(10, None)),
-        known(Runtime::Podman, DATABASE, "db", pid(20, None)),
+        known(Runtime::Podman, DATABASE, "db", pid(20, Some(20))),
     ];
     let all = join_of(&machine, &states);
     assert_eq!(
@@ -394,7 +350,7 @@ fn what_has_ended_is_kept_and_what_comes_is_found() {
     let findings = || Findings {
         known: vec![
             known(Runtime::Podman, WEB, "web", pid(10, None)),
-            known(Runtime::Podman, DATABASE, "db", pid(20, None)),
+            known(Runtime::Podman, DATABASE, "db", pid(20, Some(20))),
         ],
         ..Findings::default()
     };
@@ -409,7 +365,6 @@ fn what_has_ended_is_kept_and_what_comes_is_found() {
     machine.tasks.clear();
     machine.add("/docker", 10, &[20, 1]).parent = 1;
     machine.tasks[0].0.pid_namespace.id = 11;
-    machine.watch(20, Runtime::Podman, DATABASE, None);
     containers
         .update(&machine, findings(), space(OURS))
         .unwrap();

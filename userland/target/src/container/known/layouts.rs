@@ -81,6 +81,9 @@ fn machine() -> Machine {
     add(1504, 9, &format!("{user}/crun-box3.scope"), &MINE);
     add(1601, 1, "/machine.slice/machine-deb13.scope/payload", &[]);
     add(1701, 1, "/lxc.payload.nest/init.scope", &[]);
+    add(1702, 1, "/lxc.payload.app_front", &[]);
+    add(1703, 1, "/lxc.payload.store/init.scope", &[]);
+    add(1704, 1, "/lxc.payload.front", &[]);
     machine
 }
 
@@ -122,6 +125,9 @@ fn every_runtime_names_its_containers() {
         (1504, "crun:box3"),
         (1601, "nspawn:deb13"),
         (1701, "lxc:nest"),
+        (1702, "incus:front"),
+        (1703, "lxd:store"),
+        (1704, "incus:front"),
     ] {
         let one = with_pid(&containers, pid);
         assert_eq!(format!("{}:{}", one.runtime, one.name), called);
@@ -129,7 +135,7 @@ fn every_runtime_names_its_containers() {
         assert!(one.problems.is_empty(), "{called}: {:?}", one.problems);
     }
     let running = containers.iter().filter(|one| one.is_running()).count();
-    assert_eq!(running, 15, "nobody is there twice");
+    assert_eq!(running, 18, "nobody is there twice");
 }
 
 #[test]
@@ -157,7 +163,9 @@ fn images_owners_and_times_are_those_of_the_files() {
         [1501, 1601].map(|pid| one(pid).created),
         [Some(1_795_280_890); 2]
     );
-    assert_eq!(one(1201).id.as_deref(), Some(WEB));
+    let ids = [1201, 1702, 1704].map(|pid| one(pid).id);
+    let ids = ids.each_ref().map(Option::as_deref);
+    assert_eq!(ids, [Some(WEB), Some("app_front"), None]);
 }
 
 #[test]
