@@ -8,7 +8,7 @@ pub(crate) use parsed::{open, told};
 
 use crate::args::Returns;
 use crate::fields::FunctionNames;
-use crate::search::Search;
+use crate::search::{Reach, Search};
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
 use anyhow::{anyhow, Context};
@@ -191,7 +191,7 @@ impl Planned {
         triggers: &[ProbeSpec],
         how: &How<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, *how);
+        let mut planner = Planner::new(target, target.reach(), *how);
         let all = specs.iter().map(|spec| (spec, false));
         for (spec, is_trigger) in all.chain(triggers.iter().map(|spec| (spec, true))) {
             if is_trigger {
@@ -208,13 +208,14 @@ impl Planned {
         Ok(planner.finish())
     }
 
-    /// Finds what specs mean in files that are open; `target` has the debug information.
+    /// Finds what specs mean in files that are open, beside others that are traced; `target` has
+    /// the debug information.
     pub(crate) fn in_files(
         target: &Target,
         files: Vec<(&ProbeSpec, OpenedFile, FileId)>,
         how: &How<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, *how);
+        let mut planner = Planner::new(target, Reach::Several, *how);
         for (spec, file, id) in files {
             let index = planner.add_file(file, id)?;
             planner.planned.opened.push((spec.binary.clone(), index));
@@ -227,6 +228,7 @@ impl Planned {
 /// Puts together what is to be probed.
 struct Planner<'a> {
     target: &'a Target,
+    reach: Reach,
     how: How<'a>,
     planned: Planned,
     /// The files, in the hands of those who parse them.
@@ -237,9 +239,10 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(target: &'a Target, how: How<'a>) -> Planner<'a> {
+    fn new(target: &'a Target, reach: Reach, how: How<'a>) -> Planner<'a> {
         Planner {
             target,
+            reach,
             how,
             planned: Planned::default(),
             parsed: Vec::new(),
@@ -315,7 +318,7 @@ impl<'a> Planner<'a> {
             return Ok(());
         };
         let wish = self.how.wish(spec, file.path.display().to_string());
-        let found = parsed.probes(&wish, self.how.search, self.target)?;
+        let found = parsed.probes(&wish, self.how.search, self.target, self.reach)?;
         let words = self.target.words();
         let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
         let name = file.path.file_name().unwrap_or(file.path.as_os_str());

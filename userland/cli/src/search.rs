@@ -30,6 +30,15 @@ pub(crate) struct Search {
     mute: Mutex<HashSet<RootId>>,
 }
 
+/// Whom probes reach that debug files help to place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// A process or a container alone, which may have its own way.
+    One,
+    /// Others as well: none of them may decide where the others get breakpoints.
+    Several,
+}
+
 /// What was found for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -38,6 +47,8 @@ pub(crate) struct Found {
     pub(crate) notes: Vec<String>,
     /// Where it was looked for, when there is none.
     pub(crate) looked_for: Option<String>,
+    /// The container's file that was not used, and why.
+    pub(crate) unused: Option<String>,
 }
 
 /// Who has a program, besides the target.
@@ -102,7 +113,18 @@ impl Search {
     /// The debug files of `program`, which lies at `path` as one of `owners`, or
     /// else of the target, sees it.
     pub(crate) fn find(&self, program: &Object, path: &Path, owners: Owners<'_>) -> Found {
-        Hunt::new(self, program, path, owners).run()
+        Hunt::new(self, program, path, owners, Reach::One).run()
+    }
+
+    /// The same as `viewers` see it, for probes of this reach.
+    pub(crate) fn find_for_probes(
+        &self,
+        program: &Object,
+        path: &Path,
+        viewers: &[Process],
+        reach: Reach,
+    ) -> Found {
+        Hunt::new(self, program, path, Owners::Processes(viewers), reach).run()
     }
 
     /// Those of an object of this owner, if there is one left.

@@ -3,6 +3,7 @@
 
 use crate::args::Who;
 use crate::command::{find_in_path, Program};
+use crate::search::Reach;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::FILTER_PIDS_MAX;
@@ -335,6 +336,27 @@ impl Target {
             (opened.start_time() == process.start_time()).then_some(opened)
         };
         seen_by.into_iter().filter_map(again).collect()
+    }
+
+    /// Whom probes reach. Several containers may be in a control group, in a pid namespace that
+    /// no container owns, and in a group, which others may join.
+    pub(crate) fn reach(&self) -> Reach {
+        let is_one = match self {
+            Target::Host | Target::Command(_) | Target::Group(_) => false,
+            Target::Process(_) => true,
+            Target::Container(one) => {
+                let owns = || one.container.init.is_some_and(|init| init.owns_namespace);
+                match one.container.runtime {
+                    Runtime::Service | Runtime::Cgroup => false,
+                    Runtime::Bare => owns(),
+                    _ => true,
+                }
+            }
+        };
+        match is_one {
+            true => Reach::One,
+            false => Reach::Several,
+        }
     }
 
     /// The process whose end is the end of the trace.

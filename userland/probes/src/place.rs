@@ -116,17 +116,21 @@ impl<'a> Searched<'a> {
 
     /// The function whose symbol, in the file or its debug file, says that it covers an address.
     fn function_holding(&self, address: u64) -> Option<&'a Function> {
-        let holding = |binary: &'a Binary| {
-            let function = binary.function_holding(Address(address))?;
-            (function.size != 0).then_some(function)
-        };
-        holding(self.named).or_else(|| holding(self.binary))
+        holding(self.named, address).or_else(|| holding(self.binary, address))
     }
 
     /// The piece of code that covers an address: a function as its symbol has it, else what the
     /// file's description of its frames has as one, Go's or `.eh_frame`.
     pub(crate) fn piece(&self, address: u64) -> Option<Range<u64>> {
-        match self.function_holding(address) {
+        match holding(self.named, address) {
+            Some(function) => Some(function.address.0..function.end()),
+            None => self.own_piece(address),
+        }
+    }
+
+    /// The same as the file itself tells, without its debug file.
+    fn own_piece(&self, address: u64) -> Option<Range<u64>> {
+        match holding(self.binary, address) {
             Some(function) => Some(function.address.0..function.end()),
             None => self
                 .binary
@@ -311,16 +315,22 @@ impl<'a> Searched<'a> {
     }
 
     /// Refuses a place within an instruction: a breakpoint there would change what the
-    /// instruction does.
+    /// instruction does. What a debug file says is not believed, as others may have made it.
     pub(crate) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
-        let Some(piece) = self.piece(spot.address.0) else {
+        if self.binary.is_function_entry(spot.offset) {
+            return Ok(());
+        }
+        let Some(piece) = self.own_piece(spot.address.0) else {
             bail!(
-                "{}: no symbol, debug file or .eh_frame shows where the code around it begins, so \
-                 it may be in the middle of an instruction, where a breakpoint breaks the program \
-                 (--force probes it anyway)",
+                "{}: no symbol of the file and no .eh_frame shows where the code around it begins, \
+                 so it may be in the middle of an instruction, where a breakpoint breaks the \
+                 program (--force probes it anyway)",
                 spot.function
             );
         };
+        if piece.start == spot.address.0 {
+            return Ok(());
+        }
         let whole = nsprobe_placement::Function {
             address: piece.start,
             bytes: &self.code(&piece),
@@ -400,6 +410,12 @@ impl<'a> Searched<'a> {
             Err(error) => plain(error.to_string().into()),
         }
     }
+}
+
+/// The function whose symbol in a file says that it covers an address.
+fn holding(binary: &Binary, address: u64) -> Option<&Function> {
+    let function = binary.function_holding(Address(address))?;
+    (function.size != 0).then_some(function)
 }
 
 /// The function that a symbol names a part of, which the compiler moved elsewhere: `f.cold` by

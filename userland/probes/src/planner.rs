@@ -107,7 +107,7 @@ impl Planner<'_> {
         let mut copies = Vec::new();
         for spot in spots {
             // Where a static probe is, the assembler has put an instruction.
-            let is_put = spot.at_function || matches!(wish.spec.place, Place::Usdt { .. });
+            let is_put = matches!(wish.spec.place, Place::Usdt { .. });
             if !is_put && !wish.force {
                 self.place.check_boundary(&spot)?;
             }

@@ -8,9 +8,11 @@ use crate::support::trial::{with, PATIENCE};
 use crate::support::{file, options, Folder, CHILD};
 use nsprobe_plan::Spec;
 use nsprobe_probes::{DebugFiles, Probes, Refused, Sink, Wish};
-use nsprobe_symbolize::{Binary, DebugSet};
+use nsprobe_symbolize::{Binary, DebugSet, FoundIn, OpenFile, OpenFiles};
 use nsprobe_worker::{Error, Limits, Object, Worker};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 const SOURCE: &str = "
@@ -56,10 +58,13 @@ fn open(worker: &Worker, path: &Path) -> Object {
 }
 
 fn here(path: &Path, wish: &Wish) -> Result<Probes, Refused> {
+    with_debug_files(path, &DebugSet::default(), wish)
+}
+
+fn with_debug_files(path: &Path, set: &DebugSet, wish: &Wish) -> Result<Probes, Refused> {
     let binary = Binary::open(file(path), path).unwrap();
-    let set = DebugSet::default();
     let files = DebugFiles {
-        set: &set,
+        set,
         notes: &["a note".to_owned()],
     };
     nsprobe_probes::plan(&binary, Some(files), wish)
@@ -118,19 +123,20 @@ fn a_stripped_file_has_bounds_by_its_frames_alone() {
     const SOURCE: &str = "
         __asm__(\".text\\n.globl sizeless\\n.type sizeless, @function\\n\"
             \"sizeless: .cfi_startproc; test %edi, %edi; je 1f; ret\\n1: jmp inner; .cfi_endproc\\n\"
-            \".type bare, @function\\nbare: mov %rdi, %rax; ret\\n\");
+            \".type bare, @function\\nbare: mov %rdi, %rax; ret\\n\"
+            \".type shifted, @function\\n.set shifted, inner + 1\\n\");
         __attribute__((noipa, used)) static int inner(int *at) __asm__(\"inner\");
         static int inner(int *at) { return *at * 3; }
     ";
     let folder = Folder::new("probes-stripped");
-    let program = |name, more: &[&str]| {
-        let flags = [&["-O1", "-shared", "-fPIC"], more].concat();
-        folder.program(name, SOURCE, &flags)
-    };
-    let (Some(named), Some(stripped)) = (program("named", &[]), program("stripped", &["-s"]))
-    else {
+    let flags = ["-O1", "-shared", "-fPIC", "-Wl,--build-id"];
+    let Some(named) = folder.program("named", SOURCE, &flags) else {
         return;
     };
+    let stripped = folder.0.join("stripped");
+    let mut objcopy = Command::new("objcopy");
+    objcopy.arg("--strip-all").args([&named, &stripped]);
+    assert!(objcopy.status().unwrap().success());
     let symbols = Binary::open(file(&named), &named).unwrap();
     let at = |name: &str| symbols.find_functions(name)[0].file_offset.0;
     let probes = |text: &str, force| {
@@ -153,6 +159,34 @@ fn a_stripped_file_has_bounds_by_its_frames_alone() {
         };
         assert!(why[0].contains(part), "{why:?}");
         assert!(inside(name, true).is_ok());
+    }
+    // A debug file gives names, and the file itself has to show that an instruction begins there.
+    let set = DebugSet::new(OpenFiles {
+        separate: Some(OpenFile {
+            file: file(&named),
+            path: Arc::new(named.clone()),
+            found_in: FoundIn::Container,
+        }),
+        ..OpenFiles::default()
+    });
+    let probes = |name: &str, force| {
+        let wish = Wish {
+            force,
+            ..wish(name)
+        };
+        with_debug_files(&stripped, &set, &wish)
+    };
+    assert!(probes("inner", false).is_ok());
+    for (name, part) in [
+        ("shifted", "in the middle of"),
+        ("bare", "no symbol"),
+        ("bare+3", "no symbol"),
+    ] {
+        let Err(Refused::Because(why)) = probes(name, false) else {
+            panic!("{name}: not refused");
+        };
+        assert!(why[0].contains(part), "{why:?}");
+        assert!(probes(name, true).is_ok());
     }
 }
 

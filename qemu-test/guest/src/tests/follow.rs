@@ -2,14 +2,16 @@
 //! Promise: with --follow, containers that start while a trace runs are traced as those
 //! that ran before, and no others.
 
+use crate::binary;
 use crate::command::{self, Running, FILE};
 use crate::container::{pid_namespace, pid_space, Container, Root};
+use crate::debug_files::{build_id, by_build_id, debug_of, strip, text, tool, OnHost};
 use crate::module::Module;
 use crate::oracle::within;
 use crate::victim;
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,20 +19,10 @@ const PROGRAM: &str = "/usr/local/bin/served";
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A copy of a victim at the path that is probed, on the host.
-struct OnHost;
-
-impl OnHost {
-    fn new() -> OnHost {
-        fs::create_dir_all("/usr/local/bin").expect("the root is writable");
-        fs::copy(victim::path("served"), PROGRAM).expect("the victim is there");
-        OnHost
-    }
-}
-
-impl Drop for OnHost {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(PROGRAM);
-    }
+fn on_host() -> OnHost {
+    fs::create_dir_all("/usr/local/bin").expect("the root is writable");
+    fs::copy(victim::path("served"), PROGRAM).expect("the victim is there");
+    OnHost(PROGRAM.into())
 }
 
 /// The text by which a hit in the container is known.
@@ -41,7 +33,7 @@ fn of(container: &Container) -> String {
 test! { full, files_of_later_containers_are_found_by_path_and_build_id, seconds = 170 }
 fn files_of_later_containers_are_found_by_path_and_build_id() {
     let _module = Module::load();
-    let _on_host = OnHost::new();
+    let _on_host = on_host();
     let spec = format!("{PROGRAM}:real_function");
     let mut trace = Running::start(&["trace", "--json", "--stack", "--follow", &spec]);
     // Nobody calls it on the host: what comes is of the containers.
@@ -49,12 +41,17 @@ fn files_of_later_containers_are_found_by_path_and_build_id() {
     let root = Root::called("same", "served", PROGRAM);
     let other_path = Root::called("elsewhere", "served", elsewhere);
     let other_program = Root::called("other", "served_on_host", PROGRAM);
+    let stripped = Root::called("stripped", "served", PROGRAM);
+    let whole = victim::path("served");
+    strip(&whole, &stripped.folder.join(&PROGRAM[1..]));
+    debug_of(&whole, &by_build_id(&stripped.folder, &build_id(&whole)));
     let first = Container::over("first", &root.folder, &[PROGRAM]);
     let line = trace.wait_for(&of(&first), LIMIT);
     assert!(line.contains("real_caller"), "{line}");
     let second = Container::over("second", &other_path.folder, &[elsewhere]);
     trace.wait_for(&of(&second), LIMIT);
     let third = Container::over("third", &other_program.folder, &[PROGRAM]);
+    let fourth = Container::over("fourth", &stripped.folder, &[PROGRAM]);
     let again = Container::over("again", &root.folder, &[PROGRAM]);
     trace.wait_for(&of(&again), LIMIT);
     let (code, errors) = trace.interrupt();
@@ -64,12 +61,15 @@ fn files_of_later_containers_are_found_by_path_and_build_id() {
         "container first: 1 function is traced there, too",
         "container second: 1 function is",
         "container third is not probed: no function real_function",
+        "container fourth is not probed",
+        // Its debug file does not place probes beside others'.
+        &format!("in the container of process {} is not used", fourth.pid()),
     ] {
         assert!(errors.contains(part), "no {part:?}: {errors}");
     }
     // Its image is probed already, in the file that it shares with the first.
     assert!(!errors.contains("container again"), "{errors}");
-    drop((first, second, third, again));
+    drop((first, second, third, fourth, again));
 }
 
 /// What a running program says on stderr: a file, printed and removed with the value.
@@ -149,6 +149,42 @@ fn containers_of_a_name_are_counted_each_and_no_others() {
     let row = lines.last().map(|line| line.split_whitespace().collect());
     assert_eq!(row, Some(vec![CALLS, "web-2"]), "{lines:?}");
     drop((other, first, second, third));
+}
+
+test! { core, a_debug_file_of_one_container_places_no_probe_in_others, seconds = 120 }
+/// Tenants of one image run one file, which each may describe as it likes.
+fn a_debug_file_of_one_container_places_no_probe_in_others() {
+    let _module = Module::load();
+    let whole = victim::path("named");
+    let root = Root::with("named", PROGRAM);
+    strip(&whole, &root.folder.join(&PROGRAM[1..]));
+    let start = |name| Container::over(name, &root.folder, &[PROGRAM]);
+    let tenants = ["tenant-1", "tenant-2"].map(start);
+    let debug = by_build_id(Path::new("/"), &build_id(&whole));
+    let host = OnHost(debug.clone());
+    debug_of(&whole, &debug);
+    // The first says that `forged` begins at the second byte of a function.
+    let first = tenants[0].pid();
+    let own = format!("/proc/{first}/root{}", debug.display());
+    fs::create_dir_all(Path::new(&own).parent().expect("a folder")).expect("root may");
+    let into = binary::function(&whole, "charge").offset - binary::section(&whole, ".text") + 1;
+    let symbol = format!("forged=.text:{into:#x},function");
+    tool("objcopy", &["--add-symbol", &symbol, text(&debug), &own]);
+    let words = ["trace", "--json", "-n", "20", "-t", "30", "-c"];
+    let trace = |who: &[&str], function| {
+        let spec = format!("{PROGRAM}:{function}");
+        command::run(&[&words[..], who, &[&spec]].concat())
+    };
+    let hits = trace(&["tenant-?", "--follow"], "charge").succeeded();
+    for tenant in &tenants {
+        let its = hits.lines().filter(|line| line.contains(&of(tenant)));
+        assert!(its.count() > 5, "{hits:#?}");
+    }
+    drop(host);
+    let unused = format!("in the container of process {first} is not used");
+    let got = trace(&["tenant-?", "--follow"], "forged");
+    got.refused(&[text(&debug), &unused, "-c CONTAINER", "--debuginfod"]);
+    trace(&["tenant-1"], "forged").refused(&["in the middle of an instruction"]);
 }
 
 /// The rest of its output, once it was interrupted.

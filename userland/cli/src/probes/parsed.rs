@@ -6,7 +6,7 @@
 
 use super::How;
 use crate::fields::FunctionNames;
-use crate::search::{Owners, Search};
+use crate::search::{Reach, Search};
 use crate::target::Target;
 use nsprobe_probes::{Probes, Refused, Wish};
 use nsprobe_target::Opener;
@@ -26,6 +26,8 @@ pub(crate) struct Parsed {
     path: PathBuf,
     /// None as long as it was not looked for them.
     notes: Option<Vec<String>>,
+    /// The container's debug file that was not used, and why.
+    unused: Option<String>,
 }
 
 impl Parsed {
@@ -35,6 +37,7 @@ impl Parsed {
             object: open(how.parser, how.limits, file, path)?,
             path: path.to_owned(),
             notes: None,
+            unused: None,
         })
     }
 
@@ -49,6 +52,7 @@ impl Parsed {
         wish: &Wish,
         search: &Search,
         target: &Target,
+        reach: Reach,
     ) -> anyhow::Result<Result<Probes, Refused>> {
         // Whether they were of use to another spec is of no matter to this one.
         let found = self.ask(wish, None)?;
@@ -56,9 +60,15 @@ impl Parsed {
             return Ok(found);
         }
         if self.notes.is_none() {
-            self.notes = Some(self.find_debug_files(search, target)?);
+            self.notes = Some(self.find_debug_files(search, target, reach)?);
         }
-        self.ask(wish, self.notes.as_deref())
+        let mut found = self.ask(wish, self.notes.as_deref())?;
+        if let (Err(Refused::Because(causes)), Some(unused)) = (&mut found, &self.unused) {
+            if !causes.iter().any(|cause| cause.contains(unused)) {
+                causes.push(unused.clone());
+            }
+        }
+        Ok(found)
     }
 
     fn ask(
@@ -71,13 +81,21 @@ impl Parsed {
     }
 
     /// Hands debug files to the parser; what there is to say where they are missed.
-    fn find_debug_files(&self, search: &Search, target: &Target) -> anyhow::Result<Vec<String>> {
+    fn find_debug_files(
+        &mut self,
+        search: &Search,
+        target: &Target,
+        reach: Reach,
+    ) -> anyhow::Result<Vec<String>> {
         let viewers = target.viewers();
-        let mut found = search.find(&self.object, &self.path, Owners::Processes(&viewers));
+        let mut found = search.find_for_probes(&self.object, &self.path, &viewers, reach);
         search.fetch(&self.object, &mut found);
+        let is_missed = found.files.separate.is_none();
+        self.unused = found.unused.filter(|_| is_missed);
         let attached = self.object.attach(found.files);
         attached.map_err(|error| told(error, &self.path))?;
         found.notes.extend(found.looked_for);
+        found.notes.extend(self.unused.clone());
         Ok(found.notes)
     }
 

@@ -2,7 +2,7 @@
 //! The search for one program's debug files: the file with what was stripped, then what
 //! that shares with others (dwz), then split DWARF.
 
-use super::{place, Found, Owners, Search, View, Viewer};
+use super::{place, Found, Owners, Reach, Search, View, Viewer};
 use crate::debuginfod::Debuginfod;
 use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
 use nsprobe_target::{OpenedFile, Process, Stamp};
@@ -25,6 +25,7 @@ pub(super) struct Hunt<'a> {
     path: PathBuf,
     is_deleted: bool,
     views: Vec<View<'a>>,
+    reach: Reach,
     found: Found,
 }
 
@@ -34,6 +35,7 @@ impl<'a> Hunt<'a> {
         program: &'a Object,
         path: &Path,
         owners: Owners<'a>,
+        reach: Reach,
     ) -> Hunt<'a> {
         let bytes = path.as_os_str().as_bytes();
         let (bytes, is_deleted) = match bytes.strip_suffix(DELETED) {
@@ -46,6 +48,7 @@ impl<'a> Hunt<'a> {
             path: OsString::from_vec(bytes.to_owned()).into(),
             is_deleted,
             views: search.views(owners),
+            reach,
             found: Found::default(),
         }
     }
@@ -89,7 +92,14 @@ impl<'a> Hunt<'a> {
         let Some(view) = self.views.get(at) else {
             return Vec::new();
         };
-        self.search.open(view, names, &mut self.found.notes)
+        let opened = self.search.open(view, names, &mut self.found.notes);
+        match (self.reach, opened.first()) {
+            (Reach::Several, Some(first)) if !is_ours(view) => {
+                self.found.unused.get_or_insert_with(|| unused(view, first));
+                Vec::new()
+            }
+            _ => opened,
+        }
     }
 
     /// Whether the view has the program itself at its path.
@@ -270,6 +280,20 @@ impl<'a> Hunt<'a> {
             }
         }
     }
+}
+
+/// That a container's file is not used for probes that reach others, and what to do.
+fn unused(view: &View<'_>, opened: &OpenedFile) -> String {
+    let of = match view.viewer {
+        Viewer::Process(process) => format!(" of process {}", process.pid()),
+        _ => String::new(),
+    };
+    format!(
+        "{} in the container{of} is not used, since it would decide where processes of other \
+         containers get breakpoints: trace that container alone (-c CONTAINER, without --follow), \
+         install the debug symbols on this machine, or use --debuginfod",
+        opened.path.display()
+    )
 }
 
 /// Where the `.dwo` files of units may be: where the compiler wrote them, and beside the
