@@ -294,6 +294,9 @@ pub struct Summary {
     /// What became of events of tasks, by kind; none when they were not recorded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tasks: BTreeMap<String, TaskTotal>,
+    /// Recorded events of tasks that are not in the capsule, as there was no room for them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unwritten_tasks: u64,
     /// What there was of unwind rows, as its recorder tells it.
     pub rows: Option<serde_json::Value>,
 }

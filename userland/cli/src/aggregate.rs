@@ -26,7 +26,7 @@ use nsprobe_plan::decode::FieldValue;
 use nsprobe_plan::syntax::{Expression, Field, Kind};
 use nsprobe_worker::Limits;
 use print::{Printer, Style};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -319,6 +319,7 @@ impl Counting {
             untraced: plan.options.untraced(),
             has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
             probes: summary::probes(&run.session, &run.labels)?,
+            tasks: BTreeMap::new(),
             names: self.live.names.sources(),
             finished: self.live.of(&run.session).finished(),
             late: self.finished.late(),

@@ -23,7 +23,7 @@ use aggregate::{CountArguments, HistArguments, StacksArguments};
 use capsule::{
     InfoArguments, RecordArguments, ReportArguments, ScriptArguments, SymbolizeArguments,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use export::ExportArguments;
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
@@ -59,7 +59,7 @@ enum Verb {
     Hist(HistArguments),
     /// Count calls by their stacks
     Stacks(StacksArguments),
-    /// Record calls into a file, a capsule, that can be printed anywhere
+    /// Record calls, or tasks alone, into a file, a capsule, that can be printed anywhere
     Record(RecordArguments),
     /// Print what a capsule has, as `trace` would have
     Script(ScriptArguments),
@@ -183,7 +183,7 @@ struct ExecArguments {
 /// The plan of this process's command line; an exit code when there is none to
 /// be run: help was printed, or an error.
 pub(crate) fn plan() -> Result<Plan, ExitCode> {
-    Arguments::try_parse().and_then(Plan::new).map_err(|error| {
+    Plan::of_words(std::env::args_os()).map_err(|error| {
         if !error.use_stderr() {
             // Nothing is left to be said when even this cannot be printed.
             let _ = error.print();
@@ -201,6 +201,19 @@ pub(crate) fn plan() -> Result<Plan, ExitCode> {
 }
 
 impl Plan {
+    fn of_words<W>(words: impl IntoIterator<Item = W>) -> Result<Plan, clap::Error>
+    where
+        W: Into<OsString> + Clone,
+    {
+        let mut command = Arguments::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        if let Some(("record", given)) = matches.subcommand() {
+            capsule::check_options(&command, given)?;
+        }
+        let arguments = Arguments::from_arg_matches(&matches);
+        Plan::new(arguments.map_err(|error| error.format(&mut command))?)
+    }
+
     fn new(arguments: Arguments) -> Result<Plan, clap::Error> {
         Ok(match arguments.verb {
             Verb::Trace(arguments) => Plan::Trace(arguments.plan()?),
@@ -259,7 +272,6 @@ fn raw(message: &str) -> clap::Error {
 mod tests {
     use super::value::{ring_bytes, seconds};
     use super::*;
-    use clap::CommandFactory;
     use std::process::Command;
     use std::time::Duration;
 
@@ -305,7 +317,7 @@ mod tests {
 
     fn trace(words: &[&str]) -> Result<TracePlan, clap::Error> {
         let words = ["nsprobe", "trace"].iter().chain(words);
-        match Arguments::try_parse_from(words).and_then(Plan::new)? {
+        match Plan::of_words(words)? {
             Plan::Trace(plan) => Ok(plan),
             other => panic!("{other:?}"),
         }
@@ -332,7 +344,7 @@ mod tests {
             let there = text.lines().filter(begins).count();
             assert!(there >= 8 && lines.len() == there, "{lines:#?} of {text}");
             for words in lines {
-                let plan = Arguments::try_parse_from(&words).and_then(Plan::new);
+                let plan = Plan::of_words(&words);
                 assert!(plan.is_ok(), "{words:?}: {}", plan.unwrap_err());
             }
         }

@@ -61,6 +61,24 @@ impl Capsule {
         self.contents.damages.is_empty() && self.contents.end.is_some()
     }
 
+    /// Whether it was recorded without a PROBE: there are no hits, but tasks.
+    pub(crate) fn is_of_tasks(&self) -> bool {
+        let contents = &self.contents;
+        contents.header.is_some() && contents.probes.is_empty() && contents.hits == 0
+    }
+
+    /// Fails when it was recorded without a PROBE.
+    pub(crate) fn require_hits(&self, path: &Path) -> anyhow::Result<()> {
+        if self.is_of_tasks() {
+            bail!(
+                "{} has no hits: it was recorded without a PROBE; `nsprobe info` shows its tasks, \
+                 `nsprobe export ctf` all that they did",
+                path.display()
+            );
+        }
+        Ok(())
+    }
+
     /// Whether stacks were taken.
     pub(crate) fn has_stacks(&self) -> bool {
         self.contents
@@ -105,18 +123,27 @@ impl Capsule {
     pub(crate) fn tell_missing(&self) -> bool {
         let contents = &self.contents;
         let Some(summary) = &contents.summary else {
+            let (what, has) = match self.is_of_tasks() {
+                true => ("events", String::new()),
+                false => (
+                    "hits",
+                    format!("; it has {}", counted(contents.hits, "hit")),
+                ),
+            };
             say(&format!(
-                "the recording did not end orderly: its last hits may be missing, and how many \
-                 is not known; it has {}",
-                counted(contents.hits, "hit")
+                "the recording did not end orderly: its last {what} may be missing, and how many \
+                 is not known{has}"
             ));
             return false;
         };
-        if summary.unwritten > 0 {
-            say(&format!(
-                "{} not in the capsule: there was no room",
-                counted(summary.unwritten, "hit")
-            ));
+        for (count, what) in [
+            (summary.unwritten, "hit"),
+            (summary.unwritten_tasks, "task event"),
+        ] {
+            if count > 0 {
+                let count = counted(count, what);
+                say(&format!("{count} not in the capsule: there was no room"));
+            }
         }
         let there = summary.received.saturating_sub(summary.unwritten);
         if contents.hits != there {

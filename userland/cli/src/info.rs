@@ -150,6 +150,14 @@ fn lost(contents: &Contents) -> u64 {
         .sum()
 }
 
+/// Events of tasks that found no room in the rings: as counted at the end, or as told by then.
+fn lost_tasks(contents: &Contents) -> u64 {
+    match &contents.summary {
+        Some(summary) => summary.tasks.values().map(|total| total.lost).sum(),
+        None => contents.lost,
+    }
+}
+
 /// Places that have a name.
 fn named(contents: &Contents) -> usize {
     let has_name = |place: &&(u32, u64, bool)| {
@@ -226,16 +234,20 @@ fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
         (None, _) => "NOT orderly: what came last may be missing".to_owned(),
     };
     writeln!(out, "ended:     {ended}")?;
-    let (hits, bytes) = (contents.hits, contents.record_bytes);
-    writeln!(
-        out,
-        "hits:      {hits} in {} of records",
-        counted(bytes, "byte")
-    )?;
-    let unwritten = contents
-        .summary
-        .as_ref()
-        .map_or(0, |summary| summary.unwritten);
+    let (hits, bytes) = (contents.hits, counted(contents.record_bytes, "byte"));
+    let summary = contents.summary.as_ref();
+    if capsule.is_of_tasks() {
+        let unwritten = summary.map_or(0, |summary| summary.unwritten_tasks);
+        writeln!(out, "hits:      none: it was recorded without a PROBE")?;
+        writeln!(out, "events:    of tasks, in {bytes} of records")?;
+        return writeln!(
+            out,
+            "losses:    {} (ring full), {unwritten} (no room in the file)",
+            lost_tasks(contents)
+        );
+    }
+    writeln!(out, "hits:      {hits} in {bytes} of records")?;
+    let unwritten = summary.map_or(0, |summary| summary.unwritten);
     let lost = lost(contents);
     writeln!(
         out,

@@ -79,6 +79,10 @@ fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow
     if let Some(added) = run.take_added() {
         recorder.live.names.add(added.files);
         recorder.add(&added.labels)?;
+        if added.containers && plan.tasks != 0 {
+            // Of their tasks nothing was recorded yet.
+            recorder.dump(&tasks::dump(&run.session)?)?;
+        }
     }
     if plan.trace.setup.overwrite {
         return Ok(match run.session.is_frozen()? {
@@ -127,42 +131,47 @@ fn end(
         untraced: plan.trace.options.untraced(),
         has_stacks: plan.trace.stack,
         probes: summary::probes(&run.session, &run.labels)?,
+        tasks: match plan.tasks {
+            0 => BTreeMap::new(),
+            _ => tasks::totals(&run.session.task_counters()?),
+        },
         names: recorder.live.names.sources(),
         finished: recorder.live.of(&run.session).finished(),
         late: recorder.late(),
         rows,
     };
-    let tasks = match plan.tasks {
-        0 => BTreeMap::new(),
-        _ => tasks::totals(&run.session.task_counters()?),
-    };
-    let done = recorder.end(&summary, tasks)?;
+    let done = recorder.end(&summary)?;
     let code = summary.tell(plan.trace.options.detail(), failure)?;
-    Ok(match tell(plan, received, &done) {
+    Ok(match tell(plan, &summary, &done) {
         true => code,
         false => ExitCode::FAILURE,
     })
 }
 
 /// Tells what the capsule has; whether that is all.
-fn tell(plan: &RecordPlan, received: u64, done: &Done) -> bool {
+fn tell(plan: &RecordPlan, summary: &Summary, done: &Done) -> bool {
     let path = plan.output.display();
-    let Done { bytes, unwritten } = done;
-    let written = received - unwritten;
     let options = &plan.trace.options;
+    let written = match options.probes.is_empty() {
+        true => {
+            let recorded = summary.task_total().recorded;
+            counted(recorded.saturating_sub(done.unwritten_tasks), "task event")
+        }
+        false => counted(summary.received - done.unwritten, "hit"),
+    };
     options.note(&format!(
-        "{path}: {}, {}",
-        counted(written, "hit"),
-        counted(*bytes, "byte")
+        "{path}: {written}, {}",
+        counted(done.bytes, "byte")
     ));
-    if *unwritten > 0 {
-        let text = format!(
-            "{} not written to {path}: no room",
-            counted(*unwritten, "hit")
-        );
+    let unwritten = [
+        (done.unwritten, "hit"),
+        (done.unwritten_tasks, "task event"),
+    ];
+    for (count, what) in unwritten.iter().filter(|(count, _)| *count > 0) {
+        let text = format!("{} not written to {path}: no room", counted(*count, what));
         eprintln!("nsprobe: {}", escaped(&text));
     }
-    *unwritten == 0
+    unwritten.iter().all(|(count, _)| *count == 0)
 }
 
 /// What is recorded, when and where.

@@ -22,6 +22,7 @@ use std::time::Duration;
 /// Reports.
 pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
+    capsule.require_hits(&plan.file)?;
     let has_stacks = capsule.has_stacks();
     let labels = capsule.labels();
     let mut offline = Offline::new(&capsule.contents);

@@ -86,13 +86,15 @@ pub(crate) struct Run<'a> {
     pub(crate) begun: Instant,
 }
 
-/// Probes that were added while a run goes on.
+/// What was added while a run goes on.
 #[derive(Default)]
 pub(crate) struct Added {
     /// What they are called.
     pub(crate) labels: Vec<ProbeLabel>,
     /// Their files.
     pub(crate) files: Vec<ProbedFile>,
+    /// Whether more containers are traced.
+    pub(crate) containers: bool,
 }
 
 /// Why a flight ends when one of its triggers is hit.
@@ -273,6 +275,7 @@ impl<'a> Run<'a> {
                 let again = newcomers.filter()?;
                 self.session.filter(&again).map_err(|_| error)?;
             }
+            self.added.get_or_insert_default().containers = true;
         }
         for planned in found.planned {
             if let Some(rows) = &self.rows {
@@ -358,12 +361,7 @@ impl<'a> Run<'a> {
 impl Tasks {
     /// The filter of the target, as far as these tasks go.
     fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
-        let asks = !self.tids.is_empty()
-            || self.children
-            || self.comm.is_some()
-            || self.uid.is_some()
-            || self.cgroup.is_some();
-        if !asks {
+        if self.are_all() {
             return Ok(filter);
         }
         let mut filter = filter.unwrap_or_default();
@@ -433,14 +431,8 @@ impl ProbeOptions {
 
     /// Whose children are not traced, though nothing but being another process keeps them out.
     pub(crate) fn untraced(&self) -> Option<Untraced> {
-        let tasks = &self.tasks;
-        let is_narrowed = tasks.children
-            || !tasks.tids.is_empty()
-            || tasks.comm.is_some()
-            || tasks.uid.is_some()
-            || tasks.cgroup.is_some();
         match self.who {
-            _ if is_narrowed => None,
+            _ if !self.tasks.are_all() => None,
             Who::Command(_) => Some(Untraced::ChildrenOfCommand),
             Who::Process(_) => Some(Untraced::ChildrenOfProcess),
             Who::Host | Who::Container(_) | Who::Group(_) => None,
@@ -459,6 +451,7 @@ impl ProbeOptions {
 fn announcement(planned: &Planned, target: &Target) -> String {
     let target = target.describe();
     match planned.probes.as_slice() {
+        [] => format!("recording tasks of {target}"),
         [probe] => format!("tracing {} of {target}", probe.label),
         probes => format!("tracing {} functions of {target}", probes.len()),
     }

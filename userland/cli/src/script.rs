@@ -10,6 +10,7 @@ use std::process::ExitCode;
 /// Prints.
 pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
+    capsule.require_hits(&plan.file)?;
     let header = capsule.contents.header.as_ref();
     let count = header.and_then(|header| header.count);
     let mut printer = Printer::new(plan.json, count, capsule.labels(), capsule.start_ns());

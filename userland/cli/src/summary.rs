@@ -8,6 +8,7 @@ use crate::probes::Planned;
 use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
+use nsprobe_capsule::model::TaskTotal;
 use nsprobe_plan::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
 use serde::Serialize;
@@ -48,6 +49,8 @@ pub(crate) struct Summary {
     pub(crate) has_stacks: bool,
     /// Each probe.
     pub(crate) probes: Vec<ProbeSummary>,
+    /// What became of events of tasks, by kind.
+    pub(crate) tasks: BTreeMap<String, TaskTotal>,
     /// Where names came from, a line for each file.
     pub(crate) names: Vec<Line>,
     /// Stacks that were finished from copies.
@@ -272,6 +275,18 @@ impl Summary {
         total
     }
 
+    /// Events of tasks of all kinds together.
+    pub(crate) fn task_total(&self) -> TaskTotal {
+        let mut total = TaskTotal::default();
+        for kind in self.tasks.values() {
+            total.seen = total.seen.saturating_add(kind.seen);
+            total.recorded = total.recorded.saturating_add(kind.recorded);
+            total.filtered = total.filtered.saturating_add(kind.filtered);
+            total.lost = total.lost.saturating_add(kind.lost);
+        }
+        total
+    }
+
     /// On which CPUs how many of how many hits were lost, those with the most first; empty
     /// when that is not known.
     fn losses(&self) -> String {
@@ -371,13 +386,20 @@ impl Summary {
     /// Writes what became of all hits, and what the user asked for beside them.
     fn write_total(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
+        let is_of_tasks = self.probes.is_empty();
         writeln!(
             out,
             "nsprobe: {}; {:.3} s: {}",
             escaped(&self.ended_by),
             self.elapsed.as_secs_f64(),
-            sentence(&total)
+            match is_of_tasks {
+                true => task_sentence(&self.task_total()),
+                false => sentence(&total),
+            }
         )?;
+        if is_of_tasks {
+            return Ok(());
+        }
         match (self.untraced, total.filtered) {
             (Some(whose), 1..) => writeln!(
                 out,
@@ -424,6 +446,14 @@ impl Summary {
                 "nsprobe: {} lost, as the rings were full{}: try a larger --ring-size",
                 counted(total.lost_full, "hit"),
                 self.losses()
+            )?;
+        }
+        let tasks = self.task_total();
+        if tasks.lost > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} lost, as the rings were full: try a larger --ring-size",
+                counted(tasks.lost, "task event")
             )?;
         }
         if total.turned_away > 0 {
@@ -502,6 +532,17 @@ impl Summary {
     }
 }
 
+/// What became of events of tasks.
+fn task_sentence(total: &TaskTotal) -> String {
+    format!(
+        "{} = {} recorded + {} filtered + {} lost (ring full)",
+        counted(total.seen, "task event"),
+        total.recorded,
+        total.filtered,
+        total.lost
+    )
+}
+
 /// What became of hits; parts that are nothing are said only of plain records.
 fn sentence(counters: &Counters) -> String {
     let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
@@ -561,6 +602,7 @@ mod tests {
                 missed: MissedCalls::default(),
                 cpus: BTreeMap::new(),
             }],
+            tasks: BTreeMap::new(),
             finished: 0,
             late: 0,
             rows: None,
@@ -608,6 +650,28 @@ mod tests {
         }
         summary.probes[0].counters.lost_full = 2;
         let lost = "nsprobe: 2 hits lost, as the rings were full: try a larger --ring-size\n";
+        assert_eq!(told(&summary, Detail::Quiet), lost);
+        assert!(told(&summary, Detail::Usual).ends_with(lost));
+    }
+
+    #[test]
+    fn a_recording_of_tasks_alone_tells_of_their_events() {
+        let mut summary = summary(0, 0);
+        summary.probes.clear();
+        let total = |seen, lost| TaskTotal {
+            seen,
+            recorded: seen - lost - 1,
+            filtered: 1,
+            lost,
+        };
+        summary.tasks = [("fork".to_owned(), total(3, 0))].into();
+        let sentence = "nsprobe: interrupted; 1.500 s: 3 task events = 2 recorded + 1 filtered + \
+                        0 lost (ring full)\n";
+        assert_eq!(told(&summary, Detail::Usual), sentence);
+        assert_eq!(summary.problem(), None);
+        summary.tasks.insert("switch".to_owned(), total(9, 4));
+        let lost =
+            "nsprobe: 4 task events lost, as the rings were full: try a larger --ring-size\n";
         assert_eq!(told(&summary, Detail::Quiet), lost);
         assert!(told(&summary, Detail::Usual).ends_with(lost));
     }

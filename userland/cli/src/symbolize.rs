@@ -185,6 +185,7 @@ fn offset<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::E
 fn name_capsule(path: &Path, files: &mut Files) -> anyhow::Result<ExitCode> {
     let file = open_regular(path, OpenOptions::new().read(true).write(true))?;
     let capsule = Capsule::read(file.try_clone()?, path)?;
+    capsule.require_hits(path)?;
     let contents = &capsule.contents;
     let unnamed = contents.places.iter().filter(|place| {
         let known = contents.names.get(place);

@@ -20,6 +20,7 @@ use libnsprobe::{Session, Sink};
 use nsprobe_symbolize::counted;
 use nsprobe_worker::{Limits, Worker};
 use printer::Printer;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,6 +138,7 @@ fn end(
         untraced: plan.options.untraced(),
         has_stacks: plan.stack,
         probes: summary::probes(&run.session, &run.labels)?,
+        tasks: BTreeMap::new(),
         names: live.names.sources(),
         finished: live.of(&run.session).finished(),
         late: printer.late(),

@@ -255,6 +255,9 @@ impl Session {
 
     /// Attaches all of `probes` or none. Ids are in the order of `probes`.
     pub fn attach(&mut self, probes: &[Probe<'_>]) -> Result<Vec<ProbeId>> {
+        if probes.is_empty() {
+            return Ok(Vec::new());
+        }
         if probes.len() > ATTACH_MAX as usize {
             return Err(Error::Attach {
                 index: ATTACH_MAX as usize,

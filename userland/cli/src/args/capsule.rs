@@ -1,25 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe record`, and what is done with its capsules.
 
-use super::plan::{Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan};
+use super::plan::{
+    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan, Who,
+};
 use super::raw;
 use super::trace::RecordsArguments;
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command};
 use libnsprobe::common::abi::{
     TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_WAKEUPS,
 };
+use libnsprobe::SetupOptions;
 use std::path::PathBuf;
+
+/// Bytes of each CPU's ring without a PROBE: every context switch is an event.
+const TASK_RING_BYTES: u64 = 2 << 20;
+/// Options of `record` that do not need a PROBE.
+const WITHOUT_PROBE: [&str; 19] = [
+    "output",
+    "replace",
+    "switches",
+    "wakeups",
+    "all",
+    "container",
+    "pid",
+    "tid",
+    "children",
+    "comm",
+    "uid",
+    "cgroup",
+    "timeout",
+    "json",
+    "quiet",
+    "verbose",
+    "follow",
+    "ring_size",
+    "command",
+];
 
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nsprobe record -o FILE [OPTIONS] [-c CONTAINER | -p PID] PROBE...\n       \
-                      nsprobe record -o FILE [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...",
-    after_help = "What is recorded can be printed on any machine: `nsprobe script`, `report`, `info`.\n\n\
+                      nsprobe record -o FILE [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...\n       \
+                      nsprobe record -o FILE [OPTIONS] -c CONTAINER | -p PID | --all\n       \
+                      nsprobe record -o FILE [OPTIONS] -- COMMAND [ARGUMENT]...",
+    after_help = "Without a PROBE, tasks are recorded: their forks, programs, names and ends, context switches \
+                  and wake-ups.\n\n\
+                  What is recorded can be printed on any machine: `nsprobe script`, `report`, `info`, \
+                  `export`.\n\n\
                   Examples:\n  \
+                  nsprobe record -o tasks.nsprobe --all -t 10\n  \
                   nsprobe record -o web.nsprobe -c web /usr/bin/redis-server:setCommand --stack -t 10\n  \
                   nsprobe record -o - libc.so.6:malloc --stack -n 1000 | ssh host 'cat > m.nsprobe'",
-    // It is one of trace's, and refused with what to do instead.
-    mut_arg("json", |json| json.hide(true))
+    mut_args(unlike_trace)
 )]
 pub(super) struct RecordArguments {
     /// The capsule to write; `-` for standard output, to a pipe
@@ -34,10 +68,13 @@ pub(super) struct RecordArguments {
     /// Record no tasks. Without this, the capsule has who lived, came and went, in which container
     #[arg(long, conflicts_with_all = ["switches", "wakeups"])]
     no_tasks: bool,
-    /// Record context switches, too: there may be many
+    /// Record tasks of the whole machine, without a PROBE
+    #[arg(long, conflicts_with_all = ["container", "pid", "tid", "comm", "uid", "cgroup", "command"])]
+    all: bool,
+    /// Record context switches, too, as without a PROBE: there may be many
     #[arg(long, conflicts_with = "flight")]
     switches: bool,
-    /// Record wake-ups, too: there may be many
+    /// Record wake-ups, too, as without a PROBE: there may be many
     #[arg(long, conflicts_with = "flight")]
     wakeups: bool,
     #[command(flatten)]
@@ -128,8 +165,30 @@ pub(super) struct SymbolizeArguments {
 
 impl RecordArguments {
     pub(super) fn plan(self) -> Result<RecordPlan, clap::Error> {
-        let tasks = self.tasks();
-        let trace = self.records.plan()?;
+        let mut tasks = self.tasks();
+        let mut trace = self.records.plan()?;
+        if trace.options.probes.is_empty() {
+            tasks |= TASKS_SWITCHES | TASKS_WAKEUPS;
+            if trace.setup.ring_bytes == 0 {
+                trace.setup = SetupOptions::with_ring_bytes(TASK_RING_BYTES);
+            }
+            let options = &mut trace.options;
+            let all_of_host = options.who == Who::Host && options.tasks.are_all();
+            if all_of_host && !self.all {
+                return Err(raw(
+                    "no PROBE, and no target whose tasks are recorded: give a PROBE to record its \
+                     calls; or -c CONTAINER, -p PID or -- COMMAND to record tasks of these, or --all \
+                     to record those of the whole machine",
+                ));
+            }
+            if options.follow && options.who == Who::Host {
+                return Err(raw(
+                    "--follow without a PROBE goes with -c CONTAINER; --all has tasks of all containers",
+                ));
+            }
+            // Most of what a command does, its children do.
+            options.tasks.children |= matches!(options.who, Who::Command(_));
+        }
         if trace.options.json {
             return Err(raw(
                 "--json: it is `nsprobe script --json` that prints a capsule so",
@@ -156,6 +215,48 @@ impl RecordArguments {
             | TASKS_MOVES
             | flag(self.switches, TASKS_SWITCHES)
             | flag(self.wakeups, TASKS_WAKEUPS)
+    }
+}
+
+/// The options that `record` has in common with `trace`, where they are not the same.
+fn unlike_trace(option: Arg) -> Arg {
+    match option.get_id().as_str() {
+        // Refused with what to do instead.
+        "json" => option.hide(true),
+        "probes" => option.required(false),
+        "ring_size" => option.help(
+            "Bytes of each CPU's ring: a power of two; K and M are understood. Without it all rings \
+             together take 4M, each 256K to 2M; without a PROBE each takes 2M",
+        ),
+        "follow" => option.help(
+            "Also in containers that start later: where they have a file at the same path, or with \
+             the same build-id. With -c, which then may be a glob, only in containers of that name, \
+             and when there is none, wait for the first. Without a PROBE it goes with -c",
+        ),
+        "command" => option.help(
+            "Start this command, trace it alone, without a PROBE with what it starts, and end with \
+             it; a command that still runs at the end is terminated",
+        ),
+        _ => option,
+    }
+}
+
+/// Refuses options of `record` that say something of probes where there is none.
+pub(super) fn check_options(command: &Command, given: &ArgMatches) -> Result<(), clap::Error> {
+    let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+    if is_given("probes") {
+        return Ok(());
+    }
+    let record = command.find_subcommand("record").into_iter();
+    let mut useless = record.flat_map(Command::get_arguments).filter(|option| {
+        let id = option.get_id().as_str();
+        !WITHOUT_PROBE.contains(&id) && given.ids().any(|known| known == id) && is_given(id)
+    });
+    match useless.next().and_then(|option| option.get_long()) {
+        Some(name) => Err(raw(&format!(
+            "--{name} goes with a PROBE, and none is given"
+        ))),
+        None => Ok(()),
     }
 }
 

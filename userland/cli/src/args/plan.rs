@@ -142,6 +142,17 @@ pub(crate) struct Tasks {
     pub(crate) cgroup: Option<PathBuf>,
 }
 
+impl Tasks {
+    /// Whether all tasks of the target count.
+    pub(crate) fn are_all(&self) -> bool {
+        self.tids.is_empty()
+            && !self.children
+            && self.comm.is_none()
+            && self.uid.is_none()
+            && self.cgroup.is_none()
+    }
+}
+
 /// How to trace.
 #[derive(Debug)]
 pub(crate) struct TracePlan {

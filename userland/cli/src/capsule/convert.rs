@@ -234,7 +234,8 @@ pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary
             .iter()
             .map(|line| line.whole.clone())
             .collect(),
-        tasks: BTreeMap::new(),
+        tasks: summary.tasks.clone(),
+        unwritten_tasks: 0,
         rows: summary.rows.as_ref().map(|rows| serde_json::json!(rows)),
     }
 }
@@ -285,6 +286,7 @@ pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks:
         untraced: None,
         has_stacks,
         probes: model.probes.iter().map(probe).collect(),
+        tasks: model.tasks.clone(),
         names: model.names.iter().cloned().map(Line::plain).collect(),
         finished: 0,
         late: 0,

@@ -187,7 +187,8 @@ fn untold(summary: &Summary, told: u64) -> u64 {
     let full = probes.filter_map(|probe| probe.counters.get("lost_full").copied());
     let tasks = summary.tasks.values().map(|total| total.lost);
     let full = full.chain(tasks).fold(0, u64::saturating_add);
-    full.saturating_sub(told).saturating_add(summary.unwritten)
+    let unwritten = summary.unwritten.saturating_add(summary.unwritten_tasks);
+    full.saturating_sub(told).saturating_add(unwritten)
 }
 
 /// Losses that were told of by records, which do not say on which CPU: they are told of at the

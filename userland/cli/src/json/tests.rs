@@ -109,6 +109,7 @@ fn a_summary() -> Value {
             missed: MissedCalls::default(),
             cpus: [(3, Counters::default())].into(),
         }],
+        tasks: [].into(),
         late: 0,
         finished: 0,
         rows: None,

@@ -20,10 +20,10 @@ use anyhow::Context;
 use libnsprobe::common::record::{Frame, Frames, Record, StackEnd};
 use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Copied, Session, TaskDump};
-use nsprobe_capsule::model::{Container, End, Header, Object, TaskTotal};
+use nsprobe_capsule::model::{Container, End, Header, Object};
 use nsprobe_capsule::{each_body, Kind, Rest, Stack, Written};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// How long the end waits to know where files are.
@@ -65,6 +65,8 @@ pub(super) struct Recorder {
     taken: u64,
     /// Hits of these that are in the file.
     written: u64,
+    /// Events of tasks that came and are not in the file.
+    unwritten_tasks: u64,
     /// There is no room for more records: only for their names.
     is_full: bool,
 }
@@ -75,6 +77,8 @@ pub(super) struct Done {
     pub(super) bytes: u64,
     /// Hits that it has no room for.
     pub(super) unwritten: u64,
+    /// Events of tasks that it has no room for.
+    pub(super) unwritten_tasks: u64,
 }
 
 impl Recorder {
@@ -97,6 +101,7 @@ impl Recorder {
             backlog: VecDeque::new(),
             taken: 0,
             written: 0,
+            unwritten_tasks: 0,
             is_full: false,
         }
     }
@@ -120,13 +125,20 @@ impl Recorder {
     ) -> anyhow::Result<()> {
         self.json(Kind::Header, 1, header)?;
         self.list(Kind::Containers, all)?;
+        self.containers = Some(Containers::new()?);
+        self.dump(dump)
+    }
+
+    /// Writes who lives now.
+    pub(super) fn dump(&mut self, dump: &TaskDump) -> anyhow::Result<()> {
         each_body(dump.as_bytes(), BODY_BYTES, |body, _| {
-            self.chunk(Kind::Tasks, records_in(body), body).map(drop)
+            self.chunk(Kind::Tasks, task_events_in(body), body)
+                .map(drop)
         })?;
-        let mut containers = Containers::new()?;
-        dump.records()
-            .for_each(|record| containers.note_record(&record));
-        self.containers = Some(containers);
+        if let Some(containers) = &mut self.containers {
+            let records = dump.records();
+            records.for_each(|record| containers.note_record(&record));
+        }
         Ok(())
     }
 
@@ -352,8 +364,9 @@ impl Recorder {
     fn write_records(&mut self, copied: &Copied) -> anyhow::Result<()> {
         each_body(copied.as_bytes(), BODY_BYTES, |body, hits| {
             self.taken += u64::from(hits);
-            if self.chunk(Kind::Records, hits, body)? == Written::Whole {
-                self.written += u64::from(hits);
+            match self.chunk(Kind::Records, hits, body)? {
+                Written::Whole => self.written += u64::from(hits),
+                Written::NoRoom => self.unwritten_tasks += u64::from(task_events_in(body)),
             }
             Ok(())
         })
@@ -412,16 +425,12 @@ impl Recorder {
     }
 
     /// Writes the end. The room for it was kept back.
-    pub(super) fn end(
-        mut self,
-        summary: &Summary,
-        tasks: BTreeMap<String, TaskTotal>,
-    ) -> anyhow::Result<Done> {
+    pub(super) fn end(mut self, summary: &Summary) -> anyhow::Result<Done> {
         let unwritten = self.taken - self.written;
         self.writer.keep_back(0);
         self.is_full = false;
         let mut model = convert::summary_model(summary, unwritten);
-        model.tasks = tasks;
+        model.unwritten_tasks = self.unwritten_tasks;
         let count = model.probes.len();
         if self.writer.json(Kind::Summary, count, &model)? == Written::NoRoom {
             model.names.clear();
@@ -432,6 +441,7 @@ impl Recorder {
         Ok(Done {
             bytes: self.writer.finish()?,
             unwritten,
+            unwritten_tasks: model.unwritten_tasks,
         })
     }
 
@@ -463,11 +473,13 @@ impl Recorder {
     }
 }
 
-/// How many records there are.
-fn records_in(mut bytes: &[u8]) -> u32 {
+/// How many of these records are events of tasks.
+fn task_events_in(mut bytes: &[u8]) -> u32 {
     let mut count = 0;
-    while let Ok(Some((_, length))) = Record::parse(bytes) {
-        count += 1;
+    while let Ok(Some((record, length))) = Record::parse(bytes) {
+        if let Some(Record::Task(..) | Record::Switch(_) | Record::Wake(_)) = record {
+            count += 1;
+        }
         bytes = bytes.get(length..).unwrap_or_default();
     }
     count

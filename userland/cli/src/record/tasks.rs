@@ -47,10 +47,15 @@ pub(super) fn begin(session: &mut Session, plan: &RecordPlan) -> anyhow::Result<
         }
         result => result?,
     }
-    Ok(session.dump_tasks(DumpOptions {
+    Ok(dump(session)?)
+}
+
+/// Who lives now, of those whose events are recorded.
+pub(super) fn dump(session: &Session) -> Result<TaskDump, Error> {
+    session.dump_tasks(DumpOptions {
         args: true,
         mappings: false,
-    })?)
+    })
 }
 
 /// What became of events, by what they are called; kinds without any are left out.

@@ -218,7 +218,7 @@ impl<'a> Newcomers<'a> {
             let is_wanted = self.is_wanted(&process);
             self.roots.insert(root, is_wanted);
         }
-        if self.roots.get(&root) != Some(&true) {
+        if self.roots.get(&root) != Some(&true) || self.options.probes.is_empty() {
             return None;
         }
         if !are_there && self.later.len() < WAITING_MAX {
@@ -252,6 +252,11 @@ impl<'a> Newcomers<'a> {
             return false;
         };
         if self.namespaces.iter().all(|(_, known)| *known != space) {
+            if self.options.probes.is_empty() {
+                let name = container.map_or("?", |container| &container.name);
+                let text = format!("container {name}: its tasks are recorded, too");
+                self.options.note(&text);
+            }
             self.namespaces.push((process, space));
         }
         true
