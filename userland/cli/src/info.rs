@@ -2,7 +2,7 @@
 //! `nsprobe info`: what a capsule is.
 
 use crate::args::InfoPlan;
-use crate::capsule::{convert, Capsule, CapsulePlaces};
+use crate::capsule::{convert, Capsule};
 use crate::json;
 use crate::tree::{Detail, NamespaceLine, TreeView};
 use nsprobe_capsule::model::{Container, Header, Object, Probe, Summary, Text};
@@ -104,7 +104,7 @@ impl<'a> InfoLine<'a> {
             objects: contents.objects.values().collect(),
             containers: &contents.containers,
             task_records: contents.task_records,
-            tree: tree(contents, &CapsulePlaces::new(&contents.containers)).lines(
+            tree: TreeView::of_capsule(contents).lines(
                 Detail {
                     tasks: true,
                     threads: true,
@@ -183,12 +183,6 @@ fn chunks(contents: &Contents) -> Vec<ChunkLine> {
         items: tally.items,
     };
     tallies.map(line).collect()
-}
-
-/// The tree of all tasks that the capsule knows, those that ended included.
-fn tree<'a>(contents: &'a Contents, places: &CapsulePlaces) -> TreeView<'a> {
-    let tasks = &contents.tasks;
-    TreeView::new(tasks, tasks.all(), places)
 }
 
 fn shown(text: &Text) -> String {
@@ -366,11 +360,7 @@ fn write_tasks(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
         )?;
     }
     let mut text = Vec::new();
-    tree(contents, &CapsulePlaces::new(&contents.containers)).text(
-        &mut text,
-        Detail::default(),
-        None,
-    )?;
+    TreeView::of_capsule(contents).text(&mut text, Detail::default(), None)?;
     // Each of its lines is escaped.
     for line in String::from_utf8_lossy(&text).lines() {
         writeln!(out, "tree:      {line}")?;

@@ -20,7 +20,7 @@ pub(crate) use sources::Line;
 pub(crate) use threads::Threads;
 
 use crate::jit::{CodeName, Jit, Moment};
-use crate::origin::{self, Secured};
+use crate::origin::{self, Origin, Secured};
 use crate::probes::ProbedFile;
 use crate::rows::Wishes;
 use crate::search::Search;
@@ -374,8 +374,16 @@ impl Names {
                 file.secured = Some(Arc::clone(&secured));
                 Some(secured)
             }
-            (Ok(_), None) => {
-                file.state = State::Unusable("no stacks are taken".to_owned());
+            (Ok(secured), None) => {
+                let placed = |path| Placed {
+                    path,
+                    origin: Origin::Kernel,
+                    build_id: Vec::new(),
+                };
+                file.state = match secured.path() {
+                    Some(path) => State::Closed(Some(Box::new(placed(path)))),
+                    None => State::Unusable("no stacks are taken".to_owned()),
+                };
                 None
             }
             (Err(why), _) => {

@@ -73,6 +73,14 @@ impl Secured {
             None => Process::open(pid).ok().map(Owner::Process),
         }
     }
+
+    /// The path of a file that the kernel held, which need not be read for that.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        match &self.holder {
+            Holder::Claimed(file) => Some(path_of(file)),
+            Holder::Vdso | Holder::Probed { .. } | Holder::Process => None,
+        }
+    }
 }
 
 /// Who has an object's file.

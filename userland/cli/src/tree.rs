@@ -2,12 +2,14 @@
 //! `nsprobe tree`: the pid namespaces, which is in which, and what containers they are.
 
 use crate::args::TreePlan;
+use crate::capsule::{Capsule, CapsulePlaces};
 use crate::columns::{self, cpu_time};
 use crate::json;
 use crate::tasks::{
     command_line, is_there, Clocks, Dump, LivePlaces, Place, PlaceLine, Places, Scope, Source,
     TaskLine,
 };
+use nsprobe_capsule::Contents;
 use nsprobe_symbolize::escaped;
 use nsprobe_tasks::{PidNamespace, Task, Tasks, Tree};
 use serde::Serialize;
@@ -17,6 +19,11 @@ use std::process::ExitCode;
 
 /// Shows.
 pub(crate) fn run(plan: &TreePlan) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &plan.file {
+        let capsule = Capsule::open(file)?;
+        TreeView::of_capsule(&capsule.contents).print(plan, None)?;
+        return Ok(ExitCode::from(u8::from(!capsule.is_whole())));
+    }
     let scope = Scope::find(&plan.who)?;
     let mut source = Source::open(false)?;
     let mut tasks = Tasks::default();
@@ -26,17 +33,7 @@ pub(crate) fn run(plan: &TreePlan) -> anyhow::Result<ExitCode> {
     places.refresh()?;
     let wanted = tasks.all();
     let wanted = wanted.filter(|task| is_there(task) && scope.has(task, &places));
-    let view = TreeView::new(&tasks, wanted, &places);
-    let mut out = BufWriter::new(io::stdout().lock());
-    let detail = Detail {
-        tasks: plan.tasks,
-        threads: plan.threads,
-    };
-    match plan.json {
-        true => view.json(&mut out, detail, Some(clocks))?,
-        false => view.text(&mut out, detail, columns::output_width())?,
-    }
-    out.flush()?;
+    TreeView::new(&tasks, wanted, &places).print(plan, Some(clocks))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,6 +90,25 @@ impl<'a> TreeView<'a> {
                 .sort_unstable_by_key(|task| (task.pid(), task.id))
         });
         TreeView { tasks, tree, nodes }
+    }
+
+    /// The tree of all tasks that a capsule knows, those that ended included.
+    pub(crate) fn of_capsule(contents: &'a Contents) -> TreeView<'a> {
+        let (tasks, places) = (&contents.tasks, CapsulePlaces::new(&contents.containers));
+        TreeView::new(tasks, tasks.all(), &places)
+    }
+
+    fn print(&self, plan: &TreePlan, clocks: Option<Clocks>) -> io::Result<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let detail = Detail {
+            tasks: plan.tasks,
+            threads: plan.threads,
+        };
+        match plan.json {
+            true => self.json(&mut out, detail, clocks)?,
+            false => self.text(&mut out, detail, columns::output_width())?,
+        }
+        out.flush()
     }
 
     /// Writes it for people.

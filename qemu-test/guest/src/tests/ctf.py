@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Reads a trace with babeltrace2 and prints what it tells, as one JSON object: how many
 events there are and how many were discarded, the numbers of each task in its pid namespaces
-from the outermost on with the innermost's inode number, how many tasks were dumped, and the
-tree of these namespaces."""
+from the outermost on with the innermost's inode number, how many tasks were dumped, the states
+of these, the tree of these namespaces, and what containers they are."""
 import collections
 import json
 import sys
@@ -15,7 +15,9 @@ tasks = set()
 dumped = {}
 dumped_count = 0
 parents = {}
-hits = []
+states = []
+containers = set()
+programs = set()
 
 
 def close_dump():
@@ -45,9 +47,15 @@ for message in bt2.TraceCollectionMessageIterator(sys.argv[1]):
         tasks.add((int(fields["child_ns_inum"]), numbers))
     elif event.name == "nsprobe_pid_namespace":
         parents[int(fields["ns_inum"])] = int(fields["parent_ns_inum"])
-    elif event.name.startswith("nsprobe:"):
-        context = event.common_context_field
-        hits.append([int(context["tid"]), int(context["vtid"]), str(context["procname"])])
+    elif event.name == "lttng_statedump_process_state":
+        inner = ["vtid", "vpid", "vppid", "ns_level", "ns_inum"]
+        numbers = [int(fields[name]) for name in inner if name in fields]
+        states.append([*(int(fields[name]) for name in ["tid", "pid", "ppid"]),
+                       str(fields["name"]), numbers])
+    elif event.name == "sched_process_exec":
+        programs.add(str(fields["filename"]))
+    elif event.name == "nsprobe_container":
+        containers.add((int(fields["ns_inum"]), str(fields["name"])))
 
 print(json.dumps({
     "counts": counts,
@@ -56,5 +64,7 @@ print(json.dumps({
     "dumped": dumped_count,
     "tasks": sorted([inum, *numbers] for inum, numbers in tasks),
     "parents": sorted(parents.items()),
-    "hits": hits,
+    "states": states,
+    "containers": sorted(containers),
+    "programs": sorted(programs),
 }))

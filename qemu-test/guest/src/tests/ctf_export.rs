@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: an exported trace has all that its capsule has, as babeltrace2 reads it; the tree
-//! of containers is built from it alone.
+//! Promise: a recording of all tasks has who lived in which container, as /proc has it, and so
+//! has the trace that is exported of it, as babeltrace2 reads it: in the shape of LTTng's.
 
-use super::capsule::{info, number, path, Folder};
+use super::capsule::{info, lines, number, Folder};
+use super::task_views::LIMIT;
 use crate::command::{self, output, Running};
+use crate::container::Container;
 use crate::module::Module;
-use crate::tasks::Kept;
-use crate::victim::Victim;
-use serde_json::Value;
+use crate::oracle::within;
+use crate::tasks::{InProc, Kept};
+use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
 /// What babeltrace2's Python bindings make of a trace.
 const READER: &str = include_str!("ctf.py");
-/// Calls of the traced function.
-const CALLS: u64 = 50;
+/// More than the preamble: the recording has begun, and dumped the tasks.
+const BEGUN_BYTES: u64 = 4096;
 
 /// Processes three pid namespaces deep, which say what they are called in each.
 const NESTED: &str = "unshare -fp unshare -fp unshare -fp sh -c \
@@ -39,30 +41,19 @@ fn run_nested() -> Vec<Vec<u64>> {
     told
 }
 
-/// Records calls of a victim, and all tasks meanwhile, with what they do; the numbers of tasks
-/// that lived for a moment.
-fn record(capsule: &str) -> (u64, Vec<Vec<u64>>) {
-    let mut victim = Victim::start("chain", &[]);
+/// Records all tasks, with what they do; the numbers of some that lived for a moment, and what
+/// was said in the end.
+fn record(capsule: &str) -> (Vec<Vec<u64>>, String) {
     // It is there before, in two namespaces.
     let nested = ["-fp", "--kill-child", "sleep", "1000"];
     let _nested = Kept::start("unshare", &nested);
-    let spec = path("chain") + ":bottom(n=arg1)";
-    let words = [
-        "record",
-        "-o",
-        capsule,
-        "--switches",
-        "--wakeups",
-        "--stack",
-    ];
-    let words = [&words[..], &["--ring-size", "8M", &spec]].concat();
-    let mut record = Running::start(&words);
-    record.attached(1);
-    assert_eq!(victim.call(CALLS), CALLS);
+    let record = Running::start(&["record", "--all", "-o", capsule, "--ring-size", "8M"]);
+    let bytes = || fs::metadata(capsule).map_or(0, |file| file.len());
+    assert!(within(LIMIT, || bytes() > BEGUN_BYTES), "{}", bytes());
     let told = run_nested();
     let (code, errors) = record.interrupt();
     assert_eq!(code, Some(0), "{errors}");
-    (victim.pid().into(), told)
+    (told, errors)
 }
 
 /// Exports, and reads the trace: by babeltrace2, which must not warn but of losses, and by
@@ -104,10 +95,28 @@ fn the_tree_of_containers_is_built_from_a_trace() {
     let module = Module::load();
     let folder = Folder::new("ctf");
     let capsule = folder.path("x.nsprobe");
-    let (victim, told) = record(&capsule);
-    drop(module);
+    let names = ["one", "two", "three"];
+    let containers = names.map(|name| Container::run(name, &["sleep", "1000"]));
+    let in_proc = containers.each_ref().map(|one| {
+        let proc = InProc::of(one.pid(), one.pid());
+        proc.expect("it lives")
+    });
+    let (told, said) = record(&capsule);
+    assert!(said.contains("recording tasks of all processes"), "{said}");
+    assert!(said.contains(" task events = "), "{said}");
+    drop((module, containers));
+    command::run(&["script", &capsule]).refused(&["no hits", "without a PROBE"]);
     let (info, code) = info(&capsule);
     assert_eq!(code, 0);
+    let tree = command::run(&["tree", "--json", "--threads", &capsule]).succeeded();
+    assert_eq!(Value::from(lines(&tree.stdout)), info["tree"]);
+    for (name, proc) in names.iter().zip(&in_proc) {
+        let mut tree = info["tree"].as_array().expect("a tree").iter();
+        let its = tree.find(|namespace| namespace["pid_namespace"] == proc.pidns);
+        let its = its.expect("it is in the tree");
+        assert_eq!(its["container"], *name, "{its}");
+        assert_eq!(its["init"]["pid"], proc.pids[0], "{its}");
+    }
     for shape in ["old", "new"] {
         let (read, said) = exported(&capsule, &folder.path(shape), shape);
         let (events, discarded) = (number(&read["events"]), number(&read["discarded"]));
@@ -127,12 +136,11 @@ fn the_tree_of_containers_is_built_from_a_trace() {
             .map(|total| number(&total["lost"]))
             .sum();
         assert_eq!(discarded, lost + number(&info["lost_full"]));
-        let hits = read["hits"].as_array().expect("hits");
-        assert_eq!(hits.len() as u64, CALLS);
-        assert!(
-            hits.iter().all(|hit| hit[0] == victim && hit[2] == "chain"),
-            "{hits:?}"
-        );
+        let programs = read["programs"].as_array().expect("programs");
+        assert!(programs.contains(&"/usr/bin/grep".into()), "{programs:?}");
+        for (name, proc) in names.iter().zip(&in_proc) {
+            check_container(&read, shape, name, proc);
+        }
         for (kind, event) in [("switch", "sched_switch"), ("exit", "sched_process_exit")] {
             let recorded = number(&info["summary"]["tasks"][kind]["recorded"]);
             assert_eq!(number(&read["counts"][event]), recorded, "{event}");
@@ -164,6 +172,24 @@ fn the_tree_of_containers_is_built_from_a_trace() {
             assert_eq!(depth(&read, fits[0][0]), 4, "{levels:?}");
         }
     }
+}
+
+/// The trace has of a container's first process what /proc has, as LTTng would tell it.
+fn check_container(read: &Value, shape: &str, name: &str, proc: &InProc) {
+    let named = read["containers"].as_array().expect("containers");
+    assert!(named.contains(&json!([proc.pidns, name])), "{named:?}");
+    assert_eq!(depth(read, proc.pidns.into()), 2);
+    let states = read["states"].as_array().expect("states").iter();
+    let states: Vec<_> = states.filter(|one| one[0] == proc.tids[0]).collect();
+    let state = |inner| json!([proc.tids[0], proc.pids[0], proc.ppid, proc.comm, inner]);
+    if shape == "new" {
+        return assert_eq!(states, [&state(json!([]))]);
+    }
+    // Of the two namespaces the inner one first: number, process, parent, level, inode.
+    let inner = json!([proc.tids[1], proc.pids[1], 0, 1, proc.pidns]);
+    let own = InProc::of(std::process::id(), std::process::id()).expect("we live");
+    let outer = json!([proc.tids[0], proc.pids[0], proc.ppid, 0, own.pidns]);
+    assert_eq!(states, [&state(inner), &state(outer)]);
 }
 
 /// How many pid namespaces there are from that one outwards.

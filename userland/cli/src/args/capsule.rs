@@ -9,7 +9,7 @@ use super::trace::RecordsArguments;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use libnsprobe::common::abi::{
-    TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_WAKEUPS,
+    TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_UNFILTERED, TASKS_WAKEUPS,
 };
 use libnsprobe::SetupOptions;
 use std::path::PathBuf;
@@ -185,6 +185,10 @@ impl RecordArguments {
                 return Err(raw(
                     "--follow without a PROBE goes with -c CONTAINER; --all has tasks of all containers",
                 ));
+            }
+            if self.all {
+                // The time that nsprobe takes itself is no idle time.
+                tasks |= TASKS_UNFILTERED;
             }
             // Most of what a command does, its children do.
             options.tasks.children |= matches!(options.who, Who::Command(_));

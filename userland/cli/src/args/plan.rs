@@ -420,6 +420,8 @@ impl PsPlan {
 /// How to show the tree.
 #[derive(Debug)]
 pub(crate) struct TreePlan {
+    /// A capsule; without it the tasks of this machine are shown.
+    pub(crate) file: Option<PathBuf>,
     pub(crate) who: Who,
     /// Whether processes are shown.
     pub(crate) tasks: bool,

@@ -4,6 +4,7 @@
 use super::plan::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan, Who};
 use super::value::seconds;
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -37,6 +38,9 @@ pub(super) struct PsArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct TreeArguments {
+    /// All tasks of this capsule, those that ended included, not those of this machine now
+    #[arg(value_name = "FILE", conflicts_with = "container")]
+    file: Option<PathBuf>,
     /// Only this container
     #[arg(short, long, value_name = "CONTAINER")]
     container: Option<String>,
@@ -108,6 +112,7 @@ impl PsArguments {
 impl TreeArguments {
     pub(super) fn plan(self) -> TreePlan {
         TreePlan {
+            file: self.file,
             who: who(self.container),
             tasks: self.tasks || self.threads,
             threads: self.threads,
