@@ -71,7 +71,7 @@ pub struct Container {
     pub created: Option<i64>,
     /// Whether it runs.
     pub state: State,
-    /// The name of the container that it is within.
+    /// The name of the container that it is within, behind those around that.
     pub inside: Option<String>,
     /// Its processes as we number them, rising; not those of containers within.
     pub processes: Vec<u32>,
@@ -157,6 +157,25 @@ impl Container {
             || inum.is_some_and(|init| fits(&init.pid_namespace.inum.to_string()))
             || fits(&format!("{}:{}", self.runtime, self.name))
             || self.pod_paths().iter().any(|path| fits(path))
+    }
+
+    /// Puts the container that it is within in front of its names, and of its id, which is none
+    /// of this machine's.
+    fn name_within(&mut self) {
+        let Some(outer) = self
+            .inside
+            .as_ref()
+            .filter(|_| self.runtime != Runtime::Bare)
+        else {
+            return;
+        };
+        let within = |name: &str| format!("{outer}/{name}");
+        let mut aliases = self.pod_paths();
+        aliases.append(&mut self.aliases);
+        aliases.extend(self.id.take());
+        self.aliases = aliases.iter().map(|name| within(name)).collect();
+        self.name = within(&self.name);
+        self.pod = None;
     }
 
     /// `POD/CONTAINER` and `NAMESPACE/POD/CONTAINER`.

@@ -106,96 +106,73 @@ impl Drop for Notes {
     }
 }
 
-test! { core, containers_of_a_name_are_counted_each_and_no_others, seconds = 170 }
-fn containers_of_a_name_are_counted_each_and_no_others() {
+test! { core, containers_of_one_image_are_kept_apart, seconds = 170 }
+/// They run one file, which each may describe as it likes.
+fn containers_of_one_image_are_kept_apart() {
     const CALLS: &str = "1000";
     let _module = Module::load();
-    let root = Root::with("served", PROGRAM);
-    let copy = Root::called("copy", "served", PROGRAM);
-    let spec = format!("{PROGRAM}:real_function");
-    let words = ["count", "--json", "-c", "web-?", "--follow", "-i", "0.3"];
-    let by = [spec.as_str(), "--by", "container,func"];
-    let (mut count, notes) = Notes::of(&[&words[..], &by].concat());
-    // It looks before there is one.
-    notes.wait_for("no container web-? runs: waiting");
-    let other = Container::over("other", &root.folder, &[PROGRAM]);
-    let first = Container::over("web-1", &root.folder, &[PROGRAM]);
-    count.wait_for("\"web-1\"", LIMIT);
-    // One that shares the file, and one with a file of its own.
-    let second = Container::over("web-2", &root.folder, &[PROGRAM, "0"]);
-    let third = Container::over("web-3", &copy.folder, &[PROGRAM]);
-    count.wait_for("\"web-3\"", LIMIT);
-    // Those that run at the start share a file as well, and each call is one hit.
-    let words = ["count", "--json", "-c", "web-?", "--follow"];
-    let members = Running::start(&[&words[..], &by].concat());
-    assert!(within(LIMIT, || !hits_of(&members).is_empty()));
-    let text = Running::start(&["count", "--by", "container", "-c", "web-2", &spec]);
-    assert!(within(LIMIT, || !hits_of(&text).is_empty()));
-    second.exec(&[PROGRAM, CALLS]).expect("it makes its calls");
-    let wanted = [&first, &second, &third].map(|one| (one.name.as_str(), pid_space(one.pid()).id));
-    for running in [members, count] {
-        let (objects, _) = ended(running);
-        let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
-        let mut named: Vec<(&str, u64)> = rows.iter().filter_map(|row| container_of(row)).collect();
-        named.sort_unstable();
-        assert_eq!(named, wanted, "not {}: {rows:?}", other.name);
-        let second_row = rows.iter().find(|row| row["key"]["container"] == "web-2");
-        let counted = &second_row.expect("it is there")["count"];
-        assert_eq!(counted.to_string(), CALLS, "{rows:?}");
-        let summary = objects.last().expect("the last line");
-        assert_eq!(summary["balanced"], true, "{summary}");
+    let whole = victim::path("served");
+    let [root, copy] = ["served", "copy"].map(|name| Root::called(name, "served", PROGRAM));
+    for root in [&root, &copy] {
+        strip(&whole, &root.folder.join(&PROGRAM[1..]));
     }
-    let (_, lines, _) = text.finish();
-    let row = lines.last().map(|line| line.split_whitespace().collect());
-    assert_eq!(row, Some(vec![CALLS, "web-2"]), "{lines:?}");
-    drop((other, first, second, third));
-}
-
-test! { core, a_debug_file_of_one_container_places_no_probe_in_others, seconds = 120 }
-/// Tenants of one image run one file, which each may describe as it likes.
-fn a_debug_file_of_one_container_places_no_probe_in_others() {
-    let _module = Module::load();
-    let whole = victim::path("named");
-    let root = Root::with("named", PROGRAM);
-    strip(&whole, &root.folder.join(&PROGRAM[1..]));
-    let start = |name| Container::over(name, &root.folder, &[PROGRAM]);
-    let tenants = ["tenant-1", "tenant-2"].map(start);
     let debug = by_build_id(Path::new("/"), &build_id(&whole));
     let host = OnHost(debug.clone());
     debug_of(&whole, &debug);
-    // The first says that `forged` begins at the second byte of a function.
-    let first = tenants[0].pid();
-    let own = format!("/proc/{first}/root{}", debug.display());
+    let first = Container::over("web-1", &root.folder, &[PROGRAM]);
+    let second = Container::over("web-2", &root.folder, &[PROGRAM, "0"]);
+    // One says that `forged` begins at the second byte of a function.
+    let own = format!("/proc/{}/root{}", first.pid(), debug.display());
     fs::create_dir_all(Path::new(&own).parent().expect("a folder")).expect("root may");
-    let into = binary::function(&whole, "charge").offset - binary::section(&whole, ".text") + 1;
+    let function = binary::function(&whole, "real_function");
+    let into = function.offset - binary::section(&whole, ".text") + 1;
     let symbol = format!("forged=.text:{into:#x},function");
     tool("objcopy", &["--add-symbol", &symbol, text(&debug), &own]);
-    let words = ["trace", "--json", "-n", "20", "-t", "30", "-c"];
-    let trace = |who: &[&str], function| {
-        let spec = format!("{PROGRAM}:{function}");
-        command::run(&[&words[..], who, &[&spec]].concat())
-    };
-    let hits = trace(&["tenant-?", "--follow"], "charge").succeeded();
-    for tenant in &tenants {
-        let its = hits.lines().filter(|line| line.contains(&of(tenant)));
-        assert!(its.count() > 5, "{hits:#?}");
-    }
+
+    let all = ["-c", "web-?", "--follow"];
+    let spec = format!("{PROGRAM}:real_function");
+    let words = ["count", "--json", "-i", "0.3", "--by", "container,func"];
+    let mut count = Running::start(&[&words[..], &all, &[&spec]].concat());
+    count.wait_for("\"web-1\"", LIMIT);
+    let printed = Running::start(&["count", "--by", "container", "-c", "web-2", &spec]);
+    assert!(within(LIMIT, || !hits_of(&printed).is_empty()));
+    // One of another name, and one with a file of its own.
+    let other = Container::over("other", &root.folder, &[PROGRAM]);
+    let third = Container::over("web-3", &copy.folder, &[PROGRAM]);
+    count.wait_for("\"web-3\"", LIMIT);
+    second.exec(&[PROGRAM, CALLS]).expect("it makes its calls");
+    let wanted = [&first, &second, &third].map(|one| (one.name.as_str(), pid_space(one.pid()).id));
+    let objects = ended(count);
+    let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
+    let mut named: Vec<(&str, u64)> = rows.iter().filter_map(|row| container_of(row)).collect();
+    named.sort_unstable();
+    assert_eq!(named, wanted, "not {}: {rows:?}", other.name);
+    let row = rows.iter().find(|row| row["key"]["container"] == "web-2");
+    assert_eq!(row.expect("it is there")["count"].to_string(), CALLS);
+    let summary = objects.last().expect("the last line");
+    assert_eq!(summary["balanced"], true, "{summary}");
+    let (_, lines, _) = printed.finish();
+    let row = lines.last().map(|line| line.split_whitespace().collect());
+    assert_eq!(row, Some(vec![CALLS, "web-2"]), "{lines:?}");
+
     drop(host);
-    let unused = format!("in the container of process {first} is not used");
-    let got = trace(&["tenant-?", "--follow"], "forged");
+    let forged = format!("{PROGRAM}:forged");
+    let unused = format!("in the container of process {} is not used", first.pid());
+    let got = command::run(&[&["count"][..], &all, &[&forged]].concat());
     got.refused(&[text(&debug), &unused, "-c CONTAINER", "--debuginfod"]);
-    trace(&["tenant-1"], "forged").refused(&["in the middle of an instruction"]);
+    let got = command::run(&["count", "-c", "web-1", &forged]);
+    got.refused(&["in the middle of an instruction"]);
+    drop((other, first, second, third));
 }
 
 /// The rest of its output, once it was interrupted.
-fn ended(running: Running) -> (Vec<Value>, String) {
+fn ended(running: Running) -> Vec<Value> {
     let (code, lines, errors) = running.finish();
-    println!("{errors}");
     assert_eq!(code, Some(0), "{errors}");
-    let objects = lines
-        .iter()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    (objects.collect(), errors)
+    let objects = lines.iter();
+    objects
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 /// The container in a row's key: its name, and the id of its pid namespace.
@@ -223,10 +200,12 @@ fn calls_in_later_containers_are_timed() {
     let _module = Module::load();
     let copy = Root::called("copy", "served", PROGRAM);
     let root = Root::with("served", PROGRAM);
-    let first = Container::over("timed-1", &root.folder, &[PROGRAM]);
     let spec = format!("{PROGRAM}:real_caller");
     let words = ["hist", "--json", "-c", "timed-*", "--follow"];
-    let mut hist = Running::start(&[&words[..], &["-i", "0.3", &spec]].concat());
+    let (mut hist, notes) = Notes::of(&[&words[..], &["-i", "0.3", &spec]].concat());
+    // It looks before there is one.
+    notes.wait_for("no container timed-* runs: waiting");
+    let first = Container::over("timed-1", &root.folder, &[PROGRAM]);
     hist.wait_for("\"row\"", LIMIT);
     let before = hits_of(&hist).len();
     let second = Container::over("timed-2", &copy.folder, &[PROGRAM]);
@@ -236,11 +215,8 @@ fn calls_in_later_containers_are_timed() {
         hits.len() == 2 * before && hits.iter().all(|hits| *hits > 50)
     };
     assert!(within(LIMIT, are_reached), "{:?}", hits_of(&hist));
-    let (objects, errors) = ended(hist);
-    assert!(
-        errors.contains("container timed-2: 1 function is traced"),
-        "{errors}"
-    );
+    let objects = ended(hist);
+    notes.wait_for("container timed-2: 1 function is traced");
     // The function of both files is one row; its count is that of both probes.
     let rows: Vec<&Value> = objects.iter().filter(|row| row["of"] == "total").collect();
     assert_eq!(rows.len(), 1, "{rows:?}");

@@ -11,7 +11,7 @@ use crate::oracle::within;
 use crate::processes::Killed;
 use crate::runtimes::{tool, Bundle, Containerd, Lxc, Machine, Rootless, HOME, RUN, USER};
 use crate::tasks::processes_called;
-use serde_json::Value;
+use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -364,12 +364,11 @@ fn a_container_in_a_container_has_an_id_and_says_where_it_is() {
         .expect("podman in podman");
     let id = id.lines().last().expect("an id").to_owned();
     let all = listed(&[]);
-    let inner = called(&all, "podman", &id[..12]);
+    let name = format!("outer/{}", &id[..12]);
+    let inner = called(&all, "podman", &name);
     println!("{inner}");
-    assert_eq!(
-        (&inner["id"], &inner["inside"]),
-        (&id.as_str().into(), &"outer".into())
-    );
+    assert_eq!(inner["aliases"], json!([format!("outer/{id}")]));
+    assert_eq!(inner["inside"], "outer");
     let why = inner["problems"][0].as_str().expect("why it has no name");
     assert!(why.contains("within container outer"), "{why}");
     // Until it is executed it has its runtime's name.
@@ -381,7 +380,7 @@ fn a_container_in_a_container_has_an_id_and_says_where_it_is() {
     assert!(within(Duration::from_secs(20), runs));
     let pid = pid.expect("it runs");
     assert_eq!(pids(inner), BTreeSet::from([pid]));
-    assert_eq!(traced(&id[..12]), BTreeSet::from([pid]));
+    assert_eq!(traced(&name), BTreeSet::from([pid]));
     // What runs in the outer one runs in it, too, unless it has its own.
     assert!(!pids(called(&all, "podman", "outer")).contains(&pid));
 }

@@ -84,7 +84,7 @@ impl Containers {
                 || one.id.as_deref() == Some(text)
                 || one.aliases.iter().any(|alias| alias == text)
                 || one.pod_paths().iter().any(|path| path == text)
-                || unit_of(one) == Some(text)
+                || one.inside.is_none() && unit_of(one) == Some(text)
         };
         let is_prefix = text.len() >= ID_PREFIX_MIN && is_hex(text);
         let begins = |one: &&Container| {

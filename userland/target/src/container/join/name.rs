@@ -14,8 +14,12 @@ impl<P: Processes> Join<'_, P> {
         let (running, mut all): (Vec<(&Key, &Group)>, Vec<Container>) =
             self.groups.iter().filter_map(made).unzip();
         self.tell_outer(&running, &mut all);
-        for container in &mut all {
+        for (container, (_, group)) in all.iter_mut().zip(&running) {
             self.tell_why(container);
+            // Whoever is in a container makes control groups there, and calls them as he likes.
+            if group.known.is_none() {
+                container.name_within();
+            }
         }
         let joined: Vec<usize> = running
             .iter()
@@ -75,10 +79,18 @@ impl<P: Processes> Join<'_, P> {
 
     /// Says of each which other it is within.
     fn tell_outer(&self, groups: &[(&Key, &Group)], all: &mut [Container]) {
+        let outer: Vec<Option<usize>> =
+            (0..all.len()).map(|at| self.outer_of(groups, at)).collect();
         let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
+        let around = |at: usize| outer.get(at).copied().flatten();
         for (at, container) in all.iter_mut().enumerate() {
-            let outer = self.outer_of(groups, at);
-            container.inside = outer.and_then(|outer| names.get(outer).cloned());
+            // Parents of parents end, also where processes come and go meanwhile.
+            let outwards = std::iter::successors(around(at), |at| around(*at)).take(names.len());
+            let mut path: Vec<&str> = outwards
+                .filter_map(|at| names.get(at).map(String::as_str))
+                .collect();
+            path.reverse();
+            container.inside = Some(path.join("/")).filter(|path| !path.is_empty());
         }
     }
 

@@ -132,7 +132,7 @@ fn a_container_within_is_told_from_the_one_around() {
         told(&all),
         [
             ("web", Runtime::Podman, &[10][..], None),
-            ("deadbeef0000", Runtime::Podman, &[20], Some("web")),
+            ("web/deadbeef0000", Runtime::Podman, &[20], Some("web")),
             ("pid:[30]", Runtime::Bare, &[30, 31], Some("web")),
             ("db", Runtime::Podman, &[], None),
         ]
@@ -143,6 +143,12 @@ fn a_container_within_is_told_from_the_one_around() {
         all[1].problems
     );
     assert_eq!(all[3].state, State::Stopped);
+    // It has made its control group itself, and would be found by any name otherwise.
+    for name in ["deadbeef0000", DATABASE] {
+        assert!(!all[1].is_called(|other| other == name), "{name}");
+        let within = format!("web/{name}");
+        assert!(all[1].is_called(|other| other == within), "{within}");
+    }
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn one_that_was_made_within_is_told_by_its_parent_too() {
     let inner = all.iter().find(|one| one.processes == [20]).unwrap();
     assert_eq!(
         (inner.name.as_str(), inner.inside.as_deref()),
-        ("deadbeef0000", Some("web"))
+        ("web/deadbeef0000", Some("web"))
     );
 }
 
