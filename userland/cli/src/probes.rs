@@ -260,13 +260,6 @@ impl<'a> Planner<'a> {
             return Ok(known);
         }
         let files = self.target.open(name)?;
-        if files.len() > 1 {
-            self.planned.notes.push(format!(
-                "{name} stands for {} of {}: all are probed",
-                counted(files.len(), "file"),
-                self.target.describe()
-            ));
-        }
         let mut indices = Vec::new();
         for file in files {
             if let BinaryName::Path(_) = name {
@@ -282,6 +275,13 @@ impl<'a> Planner<'a> {
                 indices.push(index);
                 self.planned.opened.push((name.clone(), index));
             }
+        }
+        if indices.len() > 1 {
+            self.planned.notes.push(format!(
+                "{name} stands for {} of {}: all are probed",
+                counted(indices.len(), "file"),
+                self.target.describe()
+            ));
         }
         Ok(indices)
     }

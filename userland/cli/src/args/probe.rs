@@ -200,6 +200,9 @@ impl ProbeArguments {
             follow: self.follow,
             who: match options.who {
                 Who::Container(pattern) if self.follow => Who::Group(pattern),
+                Who::Container(pattern) if pattern.contains(['*', '?']) => {
+                    return Err(raw(&format!("-c {pattern}: a glob needs --follow")));
+                }
                 who => who,
             },
             ..options
