@@ -182,8 +182,8 @@ impl How<'_> {
 }
 
 impl Planned {
-    /// Finds what `specs` mean in `target`. The device tells which files are one; without it,
-    /// where nothing is probed, only what is wrong with them is told.
+    /// Finds what `specs` mean in `target`. The device knows which files are one. Without it
+    /// nothing is probed, but an error in a spec is reported first.
     pub(crate) fn new(
         target: &Target,
         device: Option<&Device>,

@@ -257,12 +257,16 @@ fn endless_program(scratch: &Scratch) -> String {
     program
 }
 
-/// The process that parses for another.
+/// The process that parses for another, when it has parsed for a while: what is killed before
+/// has not begun.
 fn parser(of: u32) -> Option<i32> {
     let wanted = format!("__parse\0{of}\0");
     let is_parser = |pid: &i32| {
-        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&words).contains(&wanted)
+        let read = |name| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&read("stat")).into_owned();
+        let behind_name = stat.rsplit(") ").next();
+        let ticks = behind_name.and_then(|fields| fields.split(' ').nth(11)?.parse().ok());
+        String::from_utf8_lossy(&read("cmdline")).contains(&wanted) && ticks > Some(20u64)
     };
     let processes = fs::read_dir("/proc").unwrap();
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();

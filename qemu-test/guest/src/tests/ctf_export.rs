@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: a recording of all tasks has who lived in which container, as /proc has it, and so
+//! Promise: a recording of all tasks has each task in its container, as /proc has it, and so
 //! has the trace that is exported of it, as babeltrace2 reads it: in the shape of LTTng's.
 
 use super::capsule::{info, lines, number, Folder};

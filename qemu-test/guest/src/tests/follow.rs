@@ -121,14 +121,6 @@ fn containers_of_one_image_are_kept_apart() {
     debug_of(&whole, &debug);
     let first = Container::over("web-1", &root.folder, &[PROGRAM]);
     let second = Container::over("web-2", &root.folder, &[PROGRAM, "0"]);
-    // One says that `forged` begins at the second byte of a function.
-    let own = format!("/proc/{}/root{}", first.pid(), debug.display());
-    fs::create_dir_all(Path::new(&own).parent().expect("a folder")).expect("root may");
-    let function = binary::function(&whole, "real_function");
-    let into = function.offset - binary::section(&whole, ".text") + 1;
-    let symbol = format!("forged=.text:{into:#x},function");
-    tool("objcopy", &["--add-symbol", &symbol, text(&debug), &own]);
-
     let all = ["-c", "web-?", "--follow"];
     let spec = format!("{PROGRAM}:real_function");
     let words = ["count", "--json", "-i", "0.3", "--by", "container,func"];
@@ -155,11 +147,23 @@ fn containers_of_one_image_are_kept_apart() {
     let row = lines.last().map(|line| line.split_whitespace().collect());
     assert_eq!(row, Some(vec![CALLS, "web-2"]), "{lines:?}");
 
+    // They say that `forged` begins at the second byte of a function.
+    let function = binary::function(&whole, "real_function");
+    let into = function.offset - binary::section(&whole, ".text") + 1;
+    let symbol = format!("forged=.text:{into:#x},function");
+    for container in [&first, &second, &third] {
+        let own = format!("/proc/{}/root{}", container.pid(), debug.display());
+        fs::create_dir_all(Path::new(&own).parent().expect("a folder")).expect("root may");
+        tool("objcopy", &["--add-symbol", &symbol, text(&debug), &own]);
+    }
     drop(host);
     let forged = format!("{PROGRAM}:forged");
-    let unused = format!("in the container of process {} is not used", first.pid());
-    let got = command::run(&[&["count"][..], &all, &[&forged]].concat());
-    got.refused(&[text(&debug), &unused, "-c CONTAINER", "--debuginfod"]);
+    command::run(&[&["count"][..], &all, &[&forged]].concat()).refused(&[
+        text(&debug),
+        "is not used",
+        "-c CONTAINER",
+        "--debuginfod",
+    ]);
     let got = command::run(&["count", "-c", "web-1", &forged]);
     got.refused(&["in the middle of an instruction"]);
     drop((other, first, second, third));

@@ -514,9 +514,9 @@ fn attach_and_detach_under_fire() {
     let mut rounds = 0;
     let mut hits = 0;
     while rounds < enough || hits <= 1000 {
-        let ids: Vec<u32> = (0..4)
-            .map(|_| session.probe(threads.file(), &function, abi::PROBE_STACK))
-            .collect();
+        let flags = [0, abi::PROBE_AT_ENTRY, abi::PROBE_COPIES, abi::PROBE_LATE];
+        let probe = |more| session.probe(threads.file(), &function, abi::PROBE_STACK | more);
+        let ids = flags.map(probe);
         std::thread::sleep(Duration::from_millis(2));
         session.detach(&ids).expect("they are attached");
         let counters: Vec<_> = ids.iter().map(|&id| session.counters(id)).collect();

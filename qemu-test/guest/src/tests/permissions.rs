@@ -195,7 +195,8 @@ fn a_kernel_that_is_locked_down_lets_nothing_be_traced() {
     let function = victim.function("begins_with_push");
     let session = Session::with_rings(abi::RING_BYTES_MIN);
     let id = session.probe(victim.file(), &function, 0);
-    let attach = || session.attach(victim.file(), probe_at(function.offset, 0));
+    let another = probe_at(function.offset, abi::PROBE_STACK);
+    let attach = || session.attach(victim.file(), another);
     let mut bare = Session::open();
     let lockdown = Lockdown::begin();
     assert_eq!(errno(open_device(), "to open the device"), libc::EPERM);

@@ -15,6 +15,7 @@ use nix::libc;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nsprobe_common::abi;
+use nsprobe_common::record::Hit;
 use nsprobe_common::text::LINE_BYTES_MAX;
 use std::fs;
 use std::io::Read;
@@ -335,7 +336,7 @@ fn poll_wakes_at_the_watermark() {
     let mut setup = abi::Setup {
         size: crate::session::size::<abi::Setup>(),
         ring_bytes: 1 << 16,
-        watermark_bytes: 72 * 100,
+        watermark_bytes: size_of::<Hit>() as u64 * 100,
         ..abi::Setup::default()
     };
     sys::ioctl(&session, abi::SETUP, &mut setup).expect("rings");

@@ -129,7 +129,7 @@ impl Recorder {
         self.dump(dump)
     }
 
-    /// Writes who lives now.
+    /// Writes the tasks that live now.
     pub(super) fn dump(&mut self, dump: &TaskDump) -> anyhow::Result<()> {
         each_body(dump.as_bytes(), BODY_BYTES, |body, _| {
             self.chunk(Kind::Tasks, task_events_in(body), body)

@@ -50,7 +50,7 @@ pub(super) fn begin(session: &mut Session, plan: &RecordPlan) -> anyhow::Result<
     Ok(dump(session)?)
 }
 
-/// Who lives now, of those whose events are recorded.
+/// The tasks that live now, of those whose events are recorded.
 pub(super) fn dump(session: &Session) -> Result<TaskDump, Error> {
     session.dump_tasks(DumpOptions {
         args: true,

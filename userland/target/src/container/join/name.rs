@@ -16,7 +16,7 @@ impl<P: Processes> Join<'_, P> {
         self.tell_outer(&running, &mut all);
         for (container, (_, group)) in all.iter_mut().zip(&running) {
             self.tell_why(container);
-            // Whoever is in a container makes control groups there, and calls them as he likes.
+            // A container makes control groups of its own, and calls them as it likes.
             if group.known.is_none() {
                 container.name_within();
             }
