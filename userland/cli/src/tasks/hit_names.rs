@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names of the containers that hits come from, while a trace runs.
 
-use super::{Key, LivePlaces, Namer, Place};
+use super::{Key, LivePlaces, Namer};
 use nsprobe_target::{PidSpace, Process};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -33,7 +33,8 @@ impl HitNames {
         for id in ids {
             let name = match self.name(*id) {
                 Some(name) => name,
-                None if *id == self.own => Place::Host.name(),
+                // Also of containers that share it, as with --pid=host.
+                None if *id == self.own => "(nsprobe's pid namespace)".to_owned(),
                 None => format!("(pid namespace {id})"),
             };
             *users.entry(name.clone()).or_default() += 1;
