@@ -104,18 +104,18 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Whether both do the same at one place: each hit would count twice.
-    pub(crate) fn does_as(&self, other: &Probe) -> bool {
-        let same_program = |one: &Option<Arc<Program>>, other: &Option<Arc<Program>>| {
-            one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
-        };
+    pub(crate) fn repeats(&self, other: &Probe) -> bool {
+        fn address<T>(shared: &Option<Arc<T>>) -> Option<*const T> {
+            shared.as_ref().map(Arc::as_ptr)
+        }
         self.offset == other.offset
             && self.file.is_inode_of(&other.file)
             && (self.role, self.call, self.flags) == (other.role, other.call, other.flags)
             && self.ends == other.ends
-            && same_program(&self.at_entry, &other.at_entry)
-            && same_program(&self.at_return, &other.at_return)
+            && address(&self.at_entry) == address(&other.at_entry)
+            && address(&self.at_return) == address(&other.at_return)
             && self.sink == other.sink
-            && self.spans.as_ref().map(Arc::as_ptr) == other.spans.as_ref().map(Arc::as_ptr)
+            && address(&self.spans) == address(&other.spans)
     }
 }
 

@@ -215,33 +215,10 @@ impl Probes {
         requests: &mut [ProbeRequest],
     ) -> Result<(), RefusedAt> {
         let known_before = self.known.len();
-        let mut last = LastFile::default();
-        let mut allowed = Allowed::default();
-        for (index, request) in requests.iter_mut().enumerate() {
-            if let Err(refused) = self.prepare(shared, request, &mut last, &mut allowed) {
-                self.batch.drop_prepared();
-                self.known.truncate(known_before);
-                let index = index as u32;
-                return Err(RefusedAt { index, refused });
-            }
-            cond_resched();
-        }
-        match self.find_twice(requests.len()) {
-            Ok(None) => {}
-            found => {
-                self.batch.drop_prepared();
-                self.known.truncate(known_before);
-                return Err(match found {
-                    Ok(index) => RefusedAt {
-                        index: index.unwrap_or(0) as u32,
-                        refused: Refused(EEXIST, Refusal::Twice),
-                    },
-                    Err(error) => RefusedAt {
-                        index: 0,
-                        refused: Refused(error, Refusal::NoMemory),
-                    },
-                });
-            }
+        if let Err(refused) = self.prepare_all(shared, requests) {
+            self.batch.drop_prepared();
+            self.known.truncate(known_before);
+            return Err(refused);
         }
         let result = self.batch.register_prepared();
         // Ids under which something may have been recorded are not used again.
@@ -272,12 +249,36 @@ impl Probes {
         }
     }
 
-    /// Which of the `new` prepared probes does the same at the same place as another.
-    fn find_twice(&self, new: usize) -> Result<Option<usize>> {
+    /// Checks `requests` and makes their probes, without breakpoints yet. On failure some are
+    /// prepared.
+    fn prepare_all(
+        &mut self,
+        shared: &Arc<Shared>,
+        requests: &mut [ProbeRequest],
+    ) -> Result<(), RefusedAt> {
+        let mut last = LastFile::default();
+        let mut allowed = Allowed::default();
+        for (index, request) in requests.iter_mut().enumerate() {
+            let prepared = self.prepare(shared, request, &mut last, &mut allowed);
+            prepared.map_err(|refused| RefusedAt {
+                index: index as u32,
+                refused,
+            })?;
+            cond_resched();
+        }
+        self.check_repeated(requests.len())
+    }
+
+    /// Checks that none of the `new` prepared probes repeats another of the session.
+    fn check_repeated(&self, new: usize) -> Result<(), RefusedAt> {
         let before = self.batch.len();
         let all = before.saturating_add(new);
-        // Numbers from 1 on, each behind the place that its hash tells: at most half are taken.
-        let mut numbers = memory::zeroed::<u32>(all.saturating_mul(2).next_power_of_two())?;
+        // A hash table of numbers from 1 on, at most half full.
+        let numbers = memory::zeroed::<u32>(all.saturating_mul(2).next_power_of_two());
+        let mut numbers = numbers.map_err(|error| RefusedAt {
+            index: 0,
+            refused: Refused(error, Refusal::NoMemory),
+        })?;
         let mask = numbers.len().wrapping_sub(1);
         for number in 0..all {
             let Some(probe) = self.batch.hook(number) else {
@@ -295,15 +296,18 @@ impl Probes {
                 if self
                     .batch
                     .hook(other)
-                    .is_some_and(|other| other.does_as(probe))
+                    .is_some_and(|other| probe.repeats(other))
                 {
-                    return Ok(Some(number.saturating_sub(before)));
+                    return Err(RefusedAt {
+                        index: number.saturating_sub(before) as u32,
+                        refused: Refused(EEXIST, Refusal::Twice),
+                    });
                 }
                 at = at.wrapping_add(1);
             }
             cond_resched();
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Checks a request and makes its probe, without a breakpoint yet.

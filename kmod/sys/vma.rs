@@ -33,7 +33,7 @@ pub(crate) struct FileKey {
 const CTIME_QUERIED: u32 = 1 << 31;
 
 impl FileKey {
-    /// Whether both are keys of one inode, which is pinned.
+    /// Whether both are keys of one inode; both must be pinned.
     pub(crate) fn is_inode_of(&self, other: &FileKey) -> bool {
         self.address == other.address
     }
