@@ -30,12 +30,12 @@ pub(crate) struct Search {
     mute: Mutex<HashSet<RootId>>,
 }
 
-/// Whom probes reach that debug files help to place.
+/// Which processes get the probes that a debug file places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// A process or a container alone, which may have its own way.
+    /// Those of one container, which may describe its own programs.
     One,
-    /// Others as well: none of them may decide where the others get breakpoints.
+    /// Others as well: no container may decide where others get breakpoints.
     Several,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Summary {
     pub(crate) has_stacks: bool,
     /// Each probe.
     pub(crate) probes: Vec<ProbeSummary>,
-    /// What became of events of tasks, by kind.
+    /// How events of tasks were counted, by kind.
     pub(crate) tasks: BTreeMap<String, TaskTotal>,
     /// Where names came from, a line for each file.
     pub(crate) names: Vec<Line>,
@@ -440,21 +440,17 @@ impl Summary {
     /// Writes what is missing in the output, which nobody can do without.
     fn write_losses(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
-        if total.lost_full > 0 {
-            writeln!(
-                out,
-                "nsprobe: {} lost, as the rings were full{}: try a larger --ring-size",
-                counted(total.lost_full, "hit"),
-                self.losses()
-            )?;
-        }
-        let tasks = self.task_total();
-        if tasks.lost > 0 {
-            writeln!(
-                out,
-                "nsprobe: {} lost, as the rings were full: try a larger --ring-size",
-                counted(tasks.lost, "task event")
-            )?;
+        for (lost, what, on) in [
+            (total.lost_full, "hit", self.losses()),
+            (self.task_total().lost, "task event", String::new()),
+        ] {
+            if lost > 0 {
+                writeln!(
+                    out,
+                    "nsprobe: {} lost, as the rings were full{on}: try a larger --ring-size",
+                    counted(lost, what)
+                )?;
+            }
         }
         if total.turned_away > 0 {
             writeln!(
@@ -532,7 +528,7 @@ impl Summary {
     }
 }
 
-/// What became of events of tasks.
+/// The balance of task events.
 fn task_sentence(total: &TaskTotal) -> String {
     format!(
         "{} = {} recorded + {} filtered + {} lost (ring full)",

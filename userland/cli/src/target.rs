@@ -338,7 +338,7 @@ impl Target {
         seen_by.into_iter().filter_map(again).collect()
     }
 
-    /// Whom probes reach. Several containers may be in a control group, in a pid namespace that
+    /// Which processes get the probes. Several containers may be in a control group, in a pid namespace that
     /// no container owns, and in a group, which others may join.
     pub(crate) fn reach(&self) -> Reach {
         let is_one = match self {

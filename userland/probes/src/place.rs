@@ -315,7 +315,7 @@ impl<'a> Searched<'a> {
     }
 
     /// Refuses a place within an instruction: a breakpoint there would change what the
-    /// instruction does. What a debug file says is not believed, as others may have made it.
+    /// instruction does. A debug file proves nothing: it may come from a container.
     pub(crate) fn check_boundary(&self, spot: &Spot) -> anyhow::Result<()> {
         if self.binary.is_function_entry(spot.offset) {
             return Ok(());

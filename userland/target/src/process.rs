@@ -32,7 +32,7 @@ impl PidSpace {
         let got = unsafe { ns_get_id(file.as_fd().as_raw_fd(), &mut id) };
         match got {
             Ok(_) => Ok(PidSpace { id, inum }),
-            // A kernel before 6.18, to which the module does not belong: nothing has ids there.
+            // Before 6.18 namespaces have no ids; the module does not load there.
             Err(Errno::ENOTTY) => Ok(PidSpace {
                 id: inum.into(),
                 inum,

@@ -16,6 +16,7 @@ use libnsprobe::{Rows, TableRow};
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use nsprobe_plan::syntax::{Field, Kind};
 use nsprobe_symbolize::{counted, escaped};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -338,13 +339,12 @@ impl Printer {
         at: Duration,
         of: &'static str,
     ) -> io::Result<()> {
-        let mut values = self.key(row);
-        let mut formats = self.keys.clone();
-        if self.style.by_container {
-            // Names come again, ids do not.
-            let ids = self.containers_in(std::slice::from_ref(row));
-            values.extend(ids.into_iter().map(FieldValue::Unsigned));
-            formats.push(FieldFormat::new("pid_namespace_id", Shape::Word));
+        let (mut formats, mut values) = (Cow::Borrowed(&self.keys[..]), self.key(row));
+        // Names come again, ids do not.
+        for id in self.containers_in(std::slice::from_ref(row)) {
+            let format = FieldFormat::new("pid_namespace_id", Shape::Word);
+            formats.to_mut().push(format);
+            values.push(FieldValue::Unsigned(id));
         }
         let scale = match self.style.what {
             Aggregate::Histogram(scale) => Some(scale),

@@ -63,10 +63,8 @@ impl Parsed {
             self.notes = Some(self.find_debug_files(search, target, reach)?);
         }
         let mut found = self.ask(wish, self.notes.as_deref())?;
-        if let (Err(Refused::Because(causes)), Some(unused)) = (&mut found, &self.unused) {
-            if !causes.iter().any(|cause| cause.contains(unused)) {
-                causes.push(unused.clone());
-            }
+        if let Err(Refused::Because(causes)) = &mut found {
+            causes.extend(self.unused.clone());
         }
         Ok(found)
     }
@@ -95,7 +93,6 @@ impl Parsed {
         let attached = self.object.attach(found.files);
         attached.map_err(|error| told(error, &self.path))?;
         found.notes.extend(found.looked_for);
-        found.notes.extend(self.unused.clone());
         Ok(found.notes)
     }
 

@@ -8,7 +8,7 @@ use super::running::cgroup;
 use super::NAMESPACE_INODE_MIN;
 use super::{bare_name, cgroups, Container, Containers, Init, Running, Runtime, State};
 use crate::nearest::nearest;
-use crate::{all_processes, processes_in_pid_namespace, Error, Process, Result};
+use crate::{all_processes, Error, Process, Result};
 
 /// Most names that an error lists.
 const NAMES_MAX: usize = 5;
@@ -108,17 +108,18 @@ impl Containers {
         if let Some(found) = made {
             return Running::hold(found.clone());
         }
-        let space = |pid: &u32| Process::open(*pid)?.pid_namespace();
-        let mut spaces = all_processes()?
+        let member = |pid: u32| {
+            let process = Process::open(pid).ok()?;
+            let space = process.pid_namespace().ok()?;
+            (space.inum == inum).then_some((space, process))
+        };
+        let found: Vec<_> = all_processes()?.into_iter().filter_map(member).collect();
+        // The number may go to another namespace meanwhile.
+        let newest = found.iter().map(|(space, _)| *space).max();
+        let of_newest = found
             .into_iter()
-            .filter_map(|pid| space(&pid).ok());
-        let space = spaces.find(|space| space.inum == inum);
-        let space = space.ok_or(Error::EmptyNamespace { inum })?;
-        let processes = processes_in_pid_namespace(space)?.into_iter();
-        let mut members: Vec<Process> = processes
-            .filter_map(|pid| Process::open(pid).ok())
-            .filter(|process| process.pid_namespace().is_ok_and(|found| found == space))
-            .collect();
+            .filter(|(space, _)| Some(*space) == newest);
+        let mut members: Vec<Process> = of_newest.map(|(_, process)| process).collect();
         // Its first process may be a zombie or of nobody we can see.
         let is_later = |process: &Process| {
             let numbers = process.namespace_pids();

@@ -14,6 +14,7 @@ pub(super) fn space(inum: u32) -> PidSpace {
         inum,
     }
 }
+
 /// Users that are all the machine's.
 const EVERYBODY: [(u32, u32); 1] = [(0, u32::MAX)];
 /// Those of a user namespace that user 1000 may make.

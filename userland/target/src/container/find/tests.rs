@@ -214,13 +214,14 @@ impl Named {
     /// The shell.
     fn child(&self) -> u32 {
         let file = format!("/proc/{0}/task/{0}/children", self.0.id());
-        loop {
+        for _ in 0..10_000 {
             let children = std::fs::read_to_string(&file).unwrap();
             if let Some(pid) = children.split_whitespace().next() {
                 return pid.parse().unwrap();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        panic!("it has started nothing");
     }
 }
 

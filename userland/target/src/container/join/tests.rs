@@ -122,12 +122,17 @@ fn a_container_within_is_told_from_the_one_around() {
     // A namespace that a program in the container has made.
     machine.add(&podman(WEB), 30, &[30, 6, 1]);
     machine.add(&podman(WEB), 30, &[31, 7, 2]);
+    let inner = format!("{}/libpod_parent/libpod-{DATABASE}", podman(WEB));
+    machine.add(&format!("{inner}/lxc.payload.deep"), 40, &[40, 8, 2, 1]);
     // The state of this machine knows the inner one's id as another's.
     let states = [
         known(Runtime::Podman, WEB, "web", pid(10, None)),
         known(Runtime::Podman, DATABASE, "db", Claim::default()),
     ];
-    let all = join_of(&machine, &states);
+    let mut all = join_of(&machine, &states);
+    let deep = all.iter().position(|one| one.processes == [40]);
+    let deep = all.remove(deep.expect("it is there"));
+    assert_eq!(deep.name, "web/deadbeef0000/deep");
     assert_eq!(
         told(&all),
         [
