@@ -371,6 +371,30 @@ mod tests {
         assert!(trace(&["-p", "1", "a:f", "--", "true"]).is_err());
         assert!(trace(&["-p", "0", "a:f"]).is_err());
         assert!(trace(&[]).is_err());
+        let glob = trace(&["-c", "web-*", "a:f"]).unwrap_err().to_string();
+        assert!(glob.contains("-c web-*: a glob needs --follow"), "{glob}");
+        assert!(trace(&["-c", "web-*", "--follow", "a:f"]).is_ok());
+    }
+
+    #[test]
+    fn a_record_without_a_probe_takes_what_concerns_tasks() {
+        let record = |words: &[&str]| {
+            let given = ["nsprobe", "record", "-o", "x"].iter().chain(words);
+            Plan::of_words(given).map_err(|error| error.to_string())
+        };
+        for words in [&["--all"][..], &["-c", "web", "-t", "1"], &["--", "true"]] {
+            assert!(record(words).is_ok(), "{words:?}");
+        }
+        for (words, why) in [
+            (&[][..], "no PROBE, and no target"),
+            (&["--all", "--every", "3"], "--every goes with a PROBE"),
+            (&["--all", "--stack"], "--stack goes with a PROBE"),
+            (&["--all", "--no-tasks"], "--no-tasks goes with a PROBE"),
+            (&["--all", "--follow"], "--follow without a PROBE"),
+        ] {
+            let error = record(words).unwrap_err();
+            assert!(error.contains(why), "{words:?}: {error}");
+        }
     }
 
     #[test]

@@ -28,24 +28,13 @@ impl HitNames {
 
     /// What to call the containers of pid namespaces: each has a name of its own.
     pub(crate) fn names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
-        let mut names = BTreeMap::new();
-        let mut users: HashMap<String, usize> = HashMap::new();
-        for id in ids {
-            let name = match self.name(*id) {
-                Some(name) => name,
-                // Also of containers that share it, as with --pid=host.
-                None if *id == self.own => "(nsprobe's pid namespace)".to_owned(),
-                None => format!("(pid namespace {id})"),
-            };
-            *users.entry(name.clone()).or_default() += 1;
-            names.insert(*id, name);
-        }
-        for (id, name) in &mut names {
-            if users.get(name).is_some_and(|users| *users > 1) {
-                name.push_str(&format!(" (pid namespace {id})"));
-            }
-        }
-        names
+        let mut name = |id: u64| match self.name(id) {
+            Some(name) => name,
+            // Also of containers that share it, as with --pid=host.
+            None if id == self.own => "(nsprobe's pid namespace)".to_owned(),
+            None => format!("(pid namespace {id})"),
+        };
+        distinct(ids.iter().map(|id| (*id, name(*id))).collect())
     }
 
     /// The same, and what is looked for is waited for: nothing is found later.
@@ -72,5 +61,35 @@ impl HitNames {
             self.names.extend(found);
         }
         self.names.get(&id).cloned()
+    }
+}
+
+/// The same names; those of several have the id behind them.
+fn distinct(mut names: BTreeMap<u64, String>) -> BTreeMap<u64, String> {
+    let mut users: HashMap<String, usize> = HashMap::new();
+    for name in names.values() {
+        *users.entry(name.clone()).or_default() += 1;
+    }
+    for (id, name) in &mut names {
+        if users.get(name).is_some_and(|users| *users > 1) {
+            name.push_str(&format!(" (pid namespace {id})"));
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_of_one_name_are_not_one() {
+        let names = [(7, "web"), (8, "db"), (9, "web")].map(|(id, name)| (id, name.to_owned()));
+        let distinct = distinct(names.into());
+        let distinct: Vec<&str> = distinct.values().map(String::as_str).collect();
+        assert_eq!(
+            distinct,
+            ["web (pid namespace 7)", "db", "web (pid namespace 9)"]
+        );
     }
 }
