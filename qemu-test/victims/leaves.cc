@@ -399,15 +399,19 @@ static void wait_for(pid_t child)
 		std::abort();
 }
 
+/* Many calls of a function at a time. */
+#define DEEP(name)                                     \
+	FUNCTION name(long depth)                      \
+	{                                              \
+		if (depth == 0)                        \
+			in_the_middle(depth);          \
+		else                                   \
+			check(name(depth - 1), depth); \
+		return depth + 1;                      \
+	}
+
 /* Calls go on while processes end with more calls under way, in all, than are followed. */
-FUNCTION via_churn(long depth)
-{
-	if (depth == 0)
-		in_the_middle(depth);
-	else
-		check(via_churn(depth - 1), depth);
-	return depth + 1;
-}
+DEEP(via_churn)
 
 static Calls churn(long times)
 {
@@ -428,14 +432,7 @@ static Calls churn(long times)
 }
 
 /* More calls than are followed are left by longjmp, and others come after them. */
-FUNCTION via_flood_left(long depth)
-{
-	if (depth == 0)
-		in_the_middle(depth);
-	else
-		check(via_flood_left(depth - 1), depth);
-	return depth + 1;
-}
+DEEP(via_flood_left)
 
 ORDINARY(flood)
 

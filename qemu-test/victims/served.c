@@ -2,8 +2,8 @@
 // flags: -O2 -static -Wall -Wextra -fno-omit-frame-pointer -fno-optimize-sibling-calls
 //
 // What a container serves at a path where the host has served_on_host.c: the same code
-// at the same offsets, other names. With a number it makes so many calls and ends; with 0 it
-// only waits.
+// at the same offsets, other names. With a number it makes that many calls and ends; with 0
+// it only waits.
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -205,7 +205,10 @@ impl Drop for Image {
 
 /// Inode number of a process's pid namespace.
 pub(crate) fn pid_namespace(pid: u32) -> u32 {
-    pid_space(pid).inum
+    let link = fs::read_link(format!("/proc/{pid}/ns/pid")).expect("the process lives");
+    let link = link.to_string_lossy();
+    let number = link.trim_start_matches("pid:[").trim_end_matches(']');
+    number.parse().expect("a number")
 }
 
 /// The pid namespace of a process as a filter names it.

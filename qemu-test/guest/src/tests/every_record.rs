@@ -5,7 +5,7 @@
 //! The victim passes its thread, the number of the call and a hash of both; a program
 //! fetches the three. What a record must be like follows from these, byte by byte.
 
-use crate::container::pid_space;
+use crate::container::{pid_namespace, pid_space};
 use crate::figures;
 use crate::lab::{Lab, Traced, Watched};
 use crate::oracle::{within, SOON};
@@ -177,7 +177,7 @@ impl Checker {
                 pid,
                 ns_pid: pid,
                 pidns_id: pid_space(pid).id,
-                pidns_inum: pid_space(pid).inum,
+                pidns_inum: pid_namespace(pid),
                 comm,
                 ..Hit::default()
             },
