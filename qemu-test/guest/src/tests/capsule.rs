@@ -237,10 +237,10 @@ fn a_real_program_is_reported_on_another_machine() {
     let module = Module::load();
     let container = Container::redis("web");
     let spec = "/usr/bin/redis-server:setCommand";
-    let words = [
-        "record", "-o", &capsule, "-c", "web", "--stack", "-t", "300", spec,
-    ];
-    let mut record = Running::start(&words);
+    // Room for all hits with a copy of each stack, however late the recorder comes to run.
+    let size = ["--ring-size", "16M"];
+    let words = ["record", "-o", &capsule, "-c", "web", "--stack", spec];
+    let mut record = Running::start(&[&words[..], &size].concat());
     record.attached(1);
     container.set(500);
     let (code, errors) = record.interrupt();
