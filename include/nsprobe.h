@@ -275,6 +275,9 @@ enum nsprobe_version {
  */
 #define NSPROBE_FEATURE_EXITS (1ULL << 18)
 
+/* nsprobe_info.features: NSPROBE_PROBE_SAMPLE. */
+#define NSPROBE_FEATURE_SAMPLES (1ULL << 19)
+
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
 
@@ -559,6 +562,24 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_LEAVE 6
 
 /*
+ * nsprobe_probe.kind: no place in a file: each CPU that is online is sampled,
+ * nsprobe_probe.offset times a second, by its cycles where the machine counts
+ * them, else by the CPU clock. A hit is a sample of a task, with its user stack
+ * and user registers; in the kernel they are those with which the task entered
+ * it. Samples of idle CPUs and of kernel threads are counted apart. The one
+ * probe of its struct nsprobe_attach and the one sampler of its session, with
+ * fd -1, a program that does not write, and without NSPROBE_PROBE_AT_ENTRY and
+ * limits.
+ */
+#define NSPROBE_PROBE_SAMPLE 7
+
+/*
+ * Most samples a second of each CPU: beyond, taking them is most of what a CPU
+ * does.
+ */
+#define NSPROBE_SAMPLE_HZ_MAX 10000
+
+/*
  * Calls between their NSPROBE_PROBE_BEGIN and their end that a session follows
  * at a time.
  */
@@ -664,12 +685,13 @@ struct nsprobe_pid_namespace {
 struct nsprobe_probe {
 	/*
 	 * A file descriptor open for reading: the file to probe. On overlayfs
-	 * the probe goes to the real file beneath.
+	 * the probe goes to the real file beneath. -1 for NSPROBE_PROBE_SAMPLE.
 	 */
 	__s32 fd;
 	/*
 	 * NSPROBE_PROBE_ENTRY, NSPROBE_PROBE_RETURN, NSPROBE_PROBE_CALL,
-	 * NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END or NSPROBE_PROBE_LEAVE.
+	 * NSPROBE_PROBE_BEGIN, NSPROBE_PROBE_END, NSPROBE_PROBE_LEAVE or
+	 * NSPROBE_PROBE_SAMPLE.
 	 */
 	__u32 kind;
 	/* NSPROBE_PROBE_* bits. */
@@ -678,7 +700,10 @@ struct nsprobe_probe {
 	 * Most frames of a stack, up to NSPROBE_FRAMES_MAX; 0 means the most.
 	 */
 	__u32 max_frames;
-	/* File offset of the instruction that gets the breakpoint. */
+	/*
+	 * File offset of the instruction that gets the breakpoint. Of
+	 * NSPROBE_PROBE_SAMPLE: how many times a second.
+	 */
 	__u64 offset;
 	/*
 	 * File offset that records give as frame 0: the function's entry when
@@ -856,8 +881,14 @@ enum nsprobe_refusal {
 	/*
 	 * The session has a probe that does the same there: of the same file,
 	 * offset, kind, flags, programs and tables. Each hit would count twice.
+	 * Or it has a NSPROBE_PROBE_SAMPLE already.
 	 */
 	NSPROBE_REFUSAL_TWICE = 19,
+	/*
+	 * NSPROBE_PROBE_SAMPLE: fewer than 1 or more than NSPROBE_SAMPLE_HZ_MAX
+	 * times a second.
+	 */
+	NSPROBE_REFUSAL_BAD_FREQUENCY = 20,
 };
 
 /*
@@ -886,9 +917,10 @@ struct nsprobe_detach {
 /*
  * The counters of one probe. A hit is counted in hits when its handler begins,
  * and in one of recorded, aggregated, filtered, rejected, skipped, limited,
- * off, frozen, lost_full and turned_away when it is done: the difference is the
- * number of hits being handled at the moment, zero when no traced task is in a
- * handler, and for good after struct nsprobe_detach, which waits for them.
+ * off, frozen, lost_full, turned_away and missed when it is done: the
+ * difference is the number of hits being handled at the moment, zero when no
+ * traced task is in a handler, and for good after struct nsprobe_detach, which
+ * waits for them.
  */
 struct nsprobe_counters {
 	/* Bytes of this struct. */
@@ -955,6 +987,24 @@ struct nsprobe_counters {
 	__u64 too_deep;
 	/* Out: hits while the rings were frozen. */
 	__u64 frozen;
+	/*
+	 * Out: samples of tasks of which nothing can be read: they end, start
+	 * another program, or have left the CPU.
+	 */
+	__u64 missed;
+	/*
+	 * Out: samples that were taken in the kernel. They are among the hits.
+	 */
+	__u64 in_kernel;
+	/* Out: samples of CPUs that were idle. They are no hits. */
+	__u64 idle;
+	/* Out: samples of kernel threads. They are no hits. */
+	__u64 kernel_threads;
+	/*
+	 * Out: of all samples those by the CPU clock, as the machine counts no
+	 * cycles.
+	 */
+	__u64 by_clock;
 };
 
 /* Most programs in one session. */
@@ -2070,6 +2120,9 @@ struct nsprobe_hit {
 
 /* nsprobe_hit.flags: the function returned; without it, it was entered. */
 #define NSPROBE_HIT_RETURN (1U << 1)
+
+/* nsprobe_hit.flags: a sample that was taken in the kernel. */
+#define NSPROBE_HIT_KERNEL (1U << 2)
 
 /* The word behind a return's struct nsprobe_hit when its entry was not seen. */
 #define NSPROBE_ELAPSED_UNKNOWN 0xffffffffffffffffULL

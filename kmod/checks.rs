@@ -19,10 +19,13 @@ use crate::{
             PROBE_LEAVE,
             PROBE_RETURN,
             PROBE_RETURN_ONLY,
+            PROBE_SAMPLE,
             PROBE_STACK,
             PROBE_STACK_IDS,
+            SAMPLE_HZ_MAX,
             SINK_COUNT,
             SINK_RECORD,
+            SINK_SPAN,
             SINK_TABLE, //
         },
         instruction::{is_system_call, popped_by_return, INSTRUCTION_BYTES_MAX},
@@ -117,7 +120,7 @@ pub(crate) fn fits(
 /// What a probe of this kind is hit at, and what it is to a call.
 fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
     Some(match request.kind {
-        PROBE_ENTRY => (Ends::Entry, Role::Whole),
+        PROBE_ENTRY | PROBE_SAMPLE => (Ends::Entry, Role::Whole),
         PROBE_RETURN => (Ends::Return, Role::Whole),
         PROBE_CALL => (Ends::Both, Role::Whole),
         PROBE_BEGIN => (Ends::Entry, Role::Begin),
@@ -161,6 +164,24 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
         return Err(Refused(EPERM, Refusal::MayNotSeeKernel));
     }
     Ok((ends, role))
+}
+
+/// Checks what a request for samples says by itself, besides what all say.
+pub(crate) fn check_sampler(request: &ProbeRequest) -> Result<(), Refused> {
+    let has_place = request.fd != -1 || request.report_offset != 0 || request.semaphore != 0;
+    let has_limits = request.every != 0 || request.rate != 0 || request.runaway != 0;
+    if has_place
+        || has_limits
+        || request.flags & (PROBE_AT_ENTRY | PROBE_FREEZES) != 0
+        || request.sink == SINK_SPAN
+        || request.span != 0
+    {
+        return Err(Refused(EINVAL, Refusal::UnknownValue));
+    }
+    match request.offset {
+        1..=SAMPLE_HZ_MAX => Ok(()),
+        _ => Err(Refused(EINVAL, Refusal::BadFrequency)),
+    }
 }
 
 /// Checks where in its file of `file_bytes` a probe goes.
@@ -213,7 +234,7 @@ pub(crate) fn check_writes(
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }
     let is_at_entry = request.flags & PROBE_AT_ENTRY != 0;
-    if request.kind == PROBE_LEAVE {
+    if matches!(request.kind, PROBE_LEAVE | PROBE_SAMPLE) {
         return Err(Refused(EINVAL, Refusal::Mismatch));
     }
     if at_return.returns || entry.returns && !is_at_entry {

@@ -55,6 +55,11 @@ counters! {
     off,
     too_deep,
     frozen,
+    missed,
+    in_kernel,
+    idle,
+    kernel_threads,
+    by_clock,
     eligible,
     passed,
     hits,
@@ -83,6 +88,8 @@ pub(crate) enum End {
     Off,
     /// The rings are frozen.
     Frozen,
+    /// A sample of a task of which nothing can be read.
+    Missed,
 }
 
 /// The counters of one probe.
@@ -142,6 +149,7 @@ impl Here<'_> {
             End::Limited => &self.on.limited,
             End::Off => &self.on.off,
             End::Frozen => &self.on.frozen,
+            End::Missed => &self.on.missed,
         };
         counter.fetch_add(1, Relaxed);
     }
@@ -154,6 +162,26 @@ impl Here<'_> {
     /// Counts what is no hit, as it ends no call; says how often that was.
     pub(crate) fn passed(&self) -> u64 {
         self.on.passed.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// Of a sample: it was taken in the kernel.
+    pub(crate) fn in_kernel(&self) {
+        self.on.in_kernel.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a sample of an idle CPU.
+    pub(crate) fn idle(&self) {
+        self.on.idle.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a sample of a kernel thread.
+    pub(crate) fn kernel_thread(&self) {
+        self.on.kernel_threads.fetch_add(1, Relaxed);
+    }
+
+    /// Of any sample: it is by the CPU clock.
+    pub(crate) fn by_clock(&self) {
+        self.on.by_clock.fetch_add(1, Relaxed);
     }
 
     /// Of a call: the kernel does not follow it to its return.

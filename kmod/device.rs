@@ -168,7 +168,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_STACKS
             | abi::FEATURE_DROP
             | abi::FEATURE_TASKS
-            | abi::FEATURE_EXITS,
+            | abi::FEATURE_EXITS
+            | abi::FEATURE_SAMPLES,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),
@@ -281,6 +282,11 @@ fn counters(session: &Session, arg: UserPtr) -> Result {
     counters.off = counts.off;
     counters.too_deep = counts.too_deep;
     counters.frozen = counts.frozen;
+    counters.missed = counts.missed;
+    counters.in_kernel = counts.in_kernel;
+    counters.idle = counts.idle;
+    counters.kernel_threads = counts.kernel_threads;
+    counters.by_clock = counts.by_clock;
     request.write_back()
 }
 

@@ -11,6 +11,17 @@ use crate::{
     },
 };
 
+/// What led to a hit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A breakpoint.
+    Breakpoint,
+    /// A sample of user space.
+    User,
+    /// A sample of the kernel, where its instruction pointer was this.
+    Kernel(u64),
+}
+
 /// A hit of a task that is traced.
 pub(crate) struct Event<'a> {
     pub(crate) regs: &'a Regs<'a>,
@@ -22,6 +33,7 @@ pub(crate) struct Event<'a> {
     pub(crate) now_ns: u64,
     /// The address of the reported place.
     pub(crate) address: u64,
+    pub(crate) origin: Origin,
     /// The call that ends here, for a return; its time is zero when its entry was
     /// not seen.
     pub(crate) ended: Option<Call>,

@@ -18,6 +18,7 @@ use crate::{
             StackEnd,
             ELAPSED_UNKNOWN,
             HIT_COMPAT,
+            HIT_KERNEL,
             HIT_RETURN,
             KERNEL_WORDS_MAX,
             KIND_HIT,
@@ -26,7 +27,7 @@ use crate::{
         unwind::Registers,
     },
     copy::Subject,
-    event::Event,
+    event::{Event, Origin},
     late::{may_be_fetched, LateJob},
     probe::{Probe, Role},
     shared::{body_of, Shared},
@@ -211,7 +212,11 @@ impl Probe {
     #[inline(never)]
     fn record_with_kernel_stack(&self, event: &Event<'_>, fields: &[u64]) -> bool {
         let mut words = Words::<{ KERNEL_WORDS_MAX + OUTPUT_WORDS_MAX }>::new();
-        kernel_stack::append(&mut words);
+        match event.origin {
+            Origin::Breakpoint => kernel_stack::append(&mut words, None),
+            Origin::Kernel(ip) => kernel_stack::append(&mut words, Some(ip)),
+            Origin::User => {}
+        }
         words.extend(fields);
         let tail = Tail {
             words: words.as_slice(),
@@ -242,7 +247,11 @@ impl Probe {
         end: StackEnd,
         (value, key): (u64, &[u64]),
     ) -> bool {
-        if stack.rest().is_none() && !stack.missed().is_some_and(|at| self.may_wait_for(at)) {
+        if stack.rest().is_none()
+            && !stack
+                .missed()
+                .is_some_and(|at| self.may_wait_for(event, at))
+        {
             return false;
         }
         let mut fields = Words::<{ KEY_WORDS_MAX + 1 }>::new();
@@ -263,7 +272,7 @@ impl Probe {
             .shared
             .copy_if_left(stack, end, &self.of(event), event.now_ns);
         let ticket = match stack.missed() {
-            Some(address) => self.ticket(address),
+            Some(address) => self.ticket(event, address),
             None => None,
         };
         if ticket.is_some() {
@@ -302,21 +311,28 @@ impl Probe {
     /// The right to take a stack late, as nothing can be read at `address`, when waiting may
     /// help and can do no harm.
     #[cold]
-    fn ticket(&self, address: u64) -> Option<Ticket<'_, Shared>> {
-        if !self.may_wait_for(address) {
+    fn ticket(&self, event: &Event<'_>, address: u64) -> Option<Ticket<'_, Shared>> {
+        if !self.may_wait_for(event, address) {
             return None;
         }
         self.shared.late.as_ref()?.take()
     }
 
-    fn may_wait_for(&self, address: u64) -> bool {
-        self.flags & PROBE_LATE != 0 && may_be_fetched(address)
+    /// Not in the kernel: the task may go to sleep there, and would keep what is left to it.
+    fn may_wait_for(&self, event: &Event<'_>, address: u64) -> bool {
+        self.flags & PROBE_LATE != 0
+            && !matches!(event.origin, Origin::Kernel(_))
+            && may_be_fetched(address)
     }
 
     /// Appends the record of the hit and what follows it.
     fn append(&self, event: &Event<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
         let (ids, cpu) = (event.ids(), event.here.cpu);
         let compat = if event.regs.is_64bit() { 0 } else { HIT_COMPAT };
+        let in_kernel = match event.origin {
+            Origin::Kernel(_) => HIT_KERNEL,
+            Origin::Breakpoint | Origin::User => 0,
+        };
         let elapsed = [event.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
         let (returned, elapsed): (u8, &[u64]) = match event.ended {
             Some(_) => (HIT_RETURN, &elapsed),
@@ -329,7 +345,7 @@ impl Probe {
             cpu: cpu as u16,
             words: frames.words.len() as u16,
             stack_end: frames.end as u8,
-            flags: compat | returned,
+            flags: compat | returned | in_kernel,
             field_words: tail.field_words as u16,
             pid: ids.pid,
             tid: ids.tid,

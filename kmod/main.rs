@@ -53,6 +53,8 @@ mod request;
 #[forbid(unsafe_code)]
 mod ring;
 #[forbid(unsafe_code)]
+mod sample;
+#[forbid(unsafe_code)]
 mod session;
 #[forbid(unsafe_code)]
 mod shared;
@@ -94,6 +96,7 @@ module! {
 /// The loaded module: the device, as long as it lives; then what its jobs leave behind.
 struct Nsprobe {
     _device: sys::fops::Registration<device::Device>,
+    _samplers: sys::sampler::Ready,
     _task_points: sys::task_points::Ready,
     _tails: sys::later::Tails,
 }
@@ -102,8 +105,10 @@ impl kernel::Module for Nsprobe {
     fn init(module: &'static ThisModule) -> Result<Self> {
         // Before there is a device.
         let task_points = sys::task_points::Ready::new();
+        let samplers = sys::sampler::Ready::new()?;
         Ok(Nsprobe {
             _device: sys::fops::Registration::new(module, c"nsprobe")?,
+            _samplers: samplers,
             _task_points: task_points,
             _tails: sys::later::Tails::new(),
         })

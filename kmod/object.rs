@@ -78,6 +78,8 @@ struct Slot {
     file: RawLock<Option<HeldFile>>,
     /// Whether `root` is held, or is about to be.
     has_root: AtomicBool,
+    /// Whether `root` is to be held by who comes next and may.
+    owes_root: AtomicBool,
     /// The root directory of who was first seen with the file.
     root: RawLock<Option<HeldRoot>>,
 }
@@ -94,6 +96,7 @@ impl Slot {
             copies: AtomicU32::new(0),
             file: raw_lock!(None),
             has_root: AtomicBool::new(false),
+            owes_root: AtomicBool::new(false),
             root: raw_lock!(None),
         }
     }
@@ -139,7 +142,8 @@ impl Objects {
         let key = mapping.key().ok_or(Unmapped::Anonymous)?;
         match self.find(&key) {
             Found::Known(id) if self.is_in_use(id) && self.was_seen(id) => {
-                Ok(Identified { id, is_new: false })
+                let is_new = self.slot(id).is_some_and(Slot::hold_owed_root);
+                Ok(Identified { id, is_new })
             }
             Found::Full => Err(Unmapped::TableFull),
             _ => self.see(mapping, key, pid()),
@@ -395,10 +399,25 @@ impl Objects {
 impl Slot {
     /// Holds the root directory of the current task, unless one is held.
     fn hold_root(&self) {
+        if sys::in_interrupt() {
+            // What was interrupted may hold the locks that this takes.
+            return self.owes_root.store(true, Relaxed);
+        }
         // Nobody drops a root here: that could sleep.
         if !self.has_root.swap(true, Relaxed) {
             *self.root.lock() = HeldRoot::of_current();
         }
+    }
+
+    /// Holds the root directory that could not be held in an interrupt; whether there was such.
+    fn hold_owed_root(&self) -> bool {
+        let owed = self.owes_root.load(Relaxed)
+            && !sys::in_interrupt()
+            && self.owes_root.swap(false, Relaxed);
+        if owed {
+            self.hold_root();
+        }
+        owed
     }
 
     fn use_now(&self) {

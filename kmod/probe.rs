@@ -4,7 +4,7 @@
 //! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
 //! not allocate and cannot panic; whatever happens to the hit is counted, so that
 //! `hits = recorded + aggregated + filtered + rejected + skipped + limited + off +
-//! frozen + lost_full + turned_away` holds for each probe and CPU.
+//! frozen + lost_full + turned_away + missed` holds for each probe and CPU.
 
 use crate::{
     call::{Call, Values},
@@ -13,7 +13,7 @@ use crate::{
         record::{OffRecord, StackEnd, KIND_OFF}, //
     },
     counters::{Counters, End, Here},
-    event::Event,
+    event::{Event, Origin},
     limits::{LeftOut, Limits},
     program::{Fields, Program, Task},
     shared::{body_of, Shared},
@@ -230,8 +230,25 @@ impl Probe {
             sequence: sequence as u32,
             now_ns: sys::now_ns(),
             address: at.wrapping_sub(self.ahead),
+            origin: Origin::Breakpoint,
             ended,
         }
+    }
+
+    /// A sample of the current task, which is traced, with its user registers.
+    pub(crate) fn sampled(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u64, origin: Origin) {
+        let current = Current::get();
+        let event = Event {
+            origin,
+            ..self.event(regs, &current, here, sequence, regs.ip(), None)
+        };
+        if let Origin::Kernel(_) = origin {
+            here.in_kernel();
+        }
+        match &self.at_entry {
+            Some(program) => self.run(program, &event, &mut 0),
+            None => self.deliver(&event, &Found::default()),
+        };
     }
 
     /// What is left to do at a return whose task is traced.

@@ -10,6 +10,7 @@ use crate::{
         check,
         check_instruction,
         check_offsets,
+        check_sampler,
         check_writes,
         fits,
         refused_by_kernel,
@@ -26,6 +27,7 @@ use crate::{
             PROBE_FREEZES,
             PROBE_LATE,
             PROBE_RETURN_ONLY,
+            PROBE_SAMPLE,
             PROBE_STACK,
             PROBE_STACK_IDS,
             SINK_COUNT,
@@ -43,6 +45,7 @@ use crate::{
     probe::{Probe, Role, Sink},
     program::Program,
     ring::Rings,
+    sample::Samples,
     session::PROBES,
     shared::{Follower, Shared},
     stacks::Stacks,
@@ -51,6 +54,7 @@ use crate::{
         inode::{PinnedInode, ReadableFile},
         later::Slots,
         memory::{self, GFP_REQUEST},
+        sampler::Sampler,
         tracepoint::Listener,
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
@@ -84,6 +88,19 @@ pub(crate) struct Known {
     pub(crate) counters: Arc<Counters>,
 }
 
+impl Known {
+    /// That of a probe that is not attached yet.
+    fn prepared(probe: &Probe) -> Self {
+        Known {
+            id: probe.id,
+            file: probe.file,
+            offset: probe.offset,
+            state: State::Prepared,
+            counters: probe.counters.clone(),
+        }
+    }
+}
+
 /// The probes of a session, its programs and its tables.
 pub(crate) struct Probes {
     /// While a filter follows children. Goes first: it knows no probe.
@@ -91,10 +108,27 @@ pub(crate) struct Probes {
     /// While calls are followed to exits.
     endings: Option<Endings>,
     batch: Batch<Probe>,
+    sampling: Option<Sampling>,
     known: KVVec<Known>,
     pub(crate) programs: KVec<Arc<Program>>,
     pub(crate) tables: KVec<Arc<Table>>,
     pub(crate) table_bytes: u64,
+}
+
+/// The probe whose hits are samples.
+struct Sampling {
+    id: u32,
+    samples: Arc<Samples>,
+    sampler: Sampler<Samples>,
+}
+
+impl Sampling {
+    /// Ends it: all that was taken is counted.
+    fn end(self) {
+        drop(self.sampler);
+        self.samples.end();
+        PROBES.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Why probes were refused, and which one.
@@ -166,6 +200,7 @@ impl Probes {
             forks: None,
             endings: None,
             batch: Batch::new(),
+            sampling: None,
             known: KVVec::new(),
             programs: KVec::new(),
             tables: KVec::new(),
@@ -175,7 +210,8 @@ impl Probes {
 
     /// How many are attached.
     pub(crate) fn attached_count(&self) -> usize {
-        self.batch.len()
+        let samplers: usize = self.sampling.is_some().into();
+        self.batch.len().saturating_add(samplers)
     }
 
     /// Those that are attached.
@@ -214,6 +250,12 @@ impl Probes {
         shared: &Arc<Shared>,
         requests: &mut [ProbeRequest],
     ) -> Result<(), RefusedAt> {
+        if let [request] = &mut *requests {
+            if request.kind == PROBE_SAMPLE {
+                let started = self.start_sampling(shared, request);
+                return started.map_err(|refused| RefusedAt { index: 0, refused });
+            }
+        }
         let known_before = self.known.len();
         if let Err(refused) = self.prepare_all(shared, requests) {
             self.batch.drop_prepared();
@@ -310,6 +352,58 @@ impl Probes {
         Ok(())
     }
 
+    /// Checks a request for samples, and begins to take them. Out of line, as `attach` has
+    /// enough on its stack.
+    #[inline(never)]
+    fn start_sampling(
+        &mut self,
+        shared: &Arc<Shared>,
+        request: &mut ProbeRequest,
+    ) -> Result<(), Refused> {
+        let kind = check(request)?;
+        check_sampler(request)?;
+        if self.sampling.is_some() {
+            return Err(Refused(EEXIST, Refusal::Twice));
+        }
+        let id = self.next_id()?;
+        let probe = self.probe(
+            shared,
+            request,
+            id,
+            kind,
+            FileKey::NONE,
+            &mut Allowed::default(),
+        )?;
+        memory::push(&mut self.known, Known::prepared(&probe))?;
+        let samples = Arc::new(Samples::new(probe), GFP_REQUEST);
+        let sampling = samples.map_err(Error::from).and_then(|samples| {
+            Ok(Sampling {
+                id,
+                sampler: Sampler::start(request.offset, samples.clone())?,
+                samples,
+            })
+        });
+        let state = match &sampling {
+            Ok(_) => State::Attached,
+            Err(_) => State::Detached,
+        };
+        if let Some(known) = self.known.last_mut() {
+            known.state = state;
+        }
+        self.sampling = Some(sampling.map_err(refused_by_kernel)?);
+        PROBES.fetch_add(1, Relaxed);
+        request.id = id;
+        Ok(())
+    }
+
+    /// The id of the next probe.
+    fn next_id(&self) -> Result<u32, Refused> {
+        match (self.known.len() as u32).wrapping_add(1) {
+            id @ ..=PROBES_MAX => Ok(id),
+            _ => Err(Refused(ENOSPC, Refusal::TooMany)),
+        }
+    }
+
     /// Checks a request and makes its probe, without a breakpoint yet.
     fn prepare(
         &mut self,
@@ -319,27 +413,26 @@ impl Probes {
         allowed: &mut Allowed,
     ) -> Result<(), Refused> {
         let kind = check(request)?;
+        if request.kind == PROBE_SAMPLE {
+            // It has an `Attach` of its own.
+            return Err(Refused(EINVAL, Refusal::UnknownValue));
+        }
         let (file, inode) = last.get(request.fd)?;
         check_offsets(request, inode.size())?;
         let returns = check_instruction(file, request.offset)?;
-        let id = (self.known.len() as u32).wrapping_add(1);
-        if id > PROBES_MAX {
-            return Err(Refused(ENOSPC, Refusal::TooMany));
-        }
-        let (mut probe, place) = self.probe(shared, request, id, kind, inode, allowed)?;
+        let id = self.next_id()?;
+        let mut probe = self.probe(shared, request, id, kind, inode.key(), allowed)?;
         // Where the function begins, a return probe of somebody else's would be in the way: one
         // that has just left may still write to where the return address was.
         if probe.role == Role::End && probe.ahead != 0 {
             probe.returns = returns;
         }
-        let known = Known {
-            id,
-            file: probe.file,
-            offset: probe.offset,
-            state: State::Prepared,
-            counters: probe.counters.clone(),
+        memory::push(&mut self.known, Known::prepared(&probe))?;
+        let place = Place {
+            inode,
+            offset: request.offset,
+            semaphore: request.semaphore,
         };
-        memory::push(&mut self.known, known)?;
         self.batch.prepare(place, kind.0, probe)?;
         request.id = id;
         Ok(())
@@ -351,9 +444,9 @@ impl Probes {
         request: &ProbeRequest,
         id: u32,
         (ends, role): (Ends, Role),
-        inode: Arc<PinnedInode>,
+        file: FileKey,
         allowed: &mut Allowed,
-    ) -> Result<(Probe, Place), Refused> {
+    ) -> Result<Probe, Refused> {
         let at_entry = self.program(request.entry_program)?;
         let at_return = self.program(request.return_program)?;
         let sink = self.sink(request)?;
@@ -386,7 +479,7 @@ impl Probes {
             0 => request.offset,
             offset => offset,
         };
-        let probe = Probe {
+        Ok(Probe {
             id,
             flags: request.flags,
             role,
@@ -397,7 +490,7 @@ impl Probes {
                 frames => frames,
             },
             ahead: request.offset.wrapping_sub(report),
-            file: inode.key(),
+            file,
             offset: request.offset,
             ends,
             is_plain: limits.is_none()
@@ -418,13 +511,7 @@ impl Probes {
             counters,
             eligible,
             shared: shared.clone(),
-        };
-        let place = Place {
-            inode,
-            offset: request.offset,
-            semaphore: request.semaphore,
-        };
-        Ok((probe, place))
+        })
     }
 
     /// Makes room for calls that are followed to exits.
@@ -452,6 +539,8 @@ impl Probes {
             });
             let gone = before.saturating_sub(self.batch.len());
             PROBES.fetch_sub(gone as u32, Relaxed);
+            let sampling = self.sampling.take_if(|sampling| ids.contains(&sampling.id));
+            sampling.into_iter().for_each(Sampling::end);
         }
         let after = match marked {
             Ok(()) => State::Detached,
@@ -506,6 +595,7 @@ impl Drop for Probes {
     fn drop(&mut self) {
         drop(self.forks.take());
         drop(self.endings.take());
+        self.sampling.take().into_iter().for_each(Sampling::end);
         let attached = self.batch.len() as u32;
         // Waits for its handlers; they hold what they use.
         self.batch.unregister_if(|_| true);

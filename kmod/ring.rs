@@ -423,7 +423,11 @@ impl Waiter {
     /// under the run queue's lock.
     pub(crate) fn wake(&self) {
         if self.disarm() {
-            self.queue.notify_all();
+            match sys::in_interrupt() {
+                // PREEMPT_RT takes no lock of a queue there.
+                true => self.queue.wake_soon(),
+                false => self.queue.notify_all(),
+            }
         }
     }
 

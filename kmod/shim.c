@@ -17,6 +17,7 @@
 #include <linux/moduleparam.h>
 #include <linux/nsproxy.h>
 #include <linux/oom.h>
+#include <linux/perf_event.h>
 #include <linux/pid_namespace.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
@@ -90,6 +91,13 @@ typedef void nsprobe_moved(void *data, struct cgroup *to, const char *path, stru
 typedef void nsprobe_switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state);
 typedef void nsprobe_woken(void *data, struct task_struct *task);
 void nsprobe_task_points_fit(nsprobe_made *made, nsprobe_executed *executed, nsprobe_exited *exited, nsprobe_renamed *renamed, nsprobe_moved *moved, nsprobe_switched *switched, nsprobe_woken *woken);
+struct perf_event *nsprobe_sampling(int cpu, u64 hz, bool by_clock, perf_overflow_handler_t call, void *context);
+void *nsprobe_sampler(struct perf_event *event);
+bool nsprobe_is_by_clock(struct perf_event *event);
+bool nsprobe_in_user(struct pt_regs *regs);
+bool nsprobe_in_nmi(void);
+bool nsprobe_in_hardirq(void);
+struct pt_regs *nsprobe_user_regs(void);
 
 static bool allow_modify;
 module_param(allow_modify, bool, 0444);
@@ -168,3 +176,10 @@ int nsprobe_namespaces_probe(kprobe_pre_handler_t call) { namespaces_probe = (st
 void nsprobe_namespaces_unprobe(void) { unregister_kprobe(&namespaces_probe); }
 struct task_struct *nsprobe_probed_task(struct pt_regs *regs) { return (struct task_struct *)regs_get_kernel_argument(regs, 0); }
 void nsprobe_task_points_fit(nsprobe_made *made, nsprobe_executed *executed, nsprobe_exited *exited, nsprobe_renamed *renamed, nsprobe_moved *moved, nsprobe_switched *switched, nsprobe_woken *woken) { check_trace_callback_type_task_newtask(made); check_trace_callback_type_sched_process_exec(executed); check_trace_callback_type_sched_process_exit(exited); check_trace_callback_type_task_rename(renamed); check_trace_callback_type_cgroup_attach_task(moved); check_trace_callback_type_sched_switch(switched); check_trace_callback_type_sched_waking(woken); check_trace_callback_type_sched_wakeup(woken); check_trace_callback_type_sched_wakeup_new(woken); }
+struct perf_event *nsprobe_sampling(int cpu, u64 hz, bool by_clock, perf_overflow_handler_t call, void *context) { struct perf_event_attr attr = { .type = by_clock ? PERF_TYPE_SOFTWARE : PERF_TYPE_HARDWARE, .config = by_clock ? PERF_COUNT_SW_CPU_CLOCK : PERF_COUNT_HW_CPU_CYCLES, .size = sizeof(attr), .freq = 1, .sample_freq = hz, .exclude_guest = !by_clock }; return perf_event_create_kernel_counter(&attr, cpu, NULL, call, context); }
+void *nsprobe_sampler(struct perf_event *event) { return event->overflow_handler_context; }
+bool nsprobe_is_by_clock(struct perf_event *event) { return event->attr.type != PERF_TYPE_HARDWARE; }
+bool nsprobe_in_user(struct pt_regs *regs) { return user_mode(regs); }
+bool nsprobe_in_nmi(void) { return in_nmi(); }
+bool nsprobe_in_hardirq(void) { return in_hardirq(); }
+struct pt_regs *nsprobe_user_regs(void) { return task_pt_regs(current); }

@@ -16,6 +16,7 @@
 //! - [`program_start`]: the program that a task starts, and its arguments;
 //! - [`regs`]: the registers of a traced task;
 //! - [`remote_mm`]: the memory of another process;
+//! - [`sampler`]: interrupts that sample tasks;
 //! - [`scratch`]: words on the stack that need not be zeroed;
 //! - [`shim`]: what `shim.c` adds;
 //! - [`swap`]: a value that handlers read while it is replaced;
@@ -51,6 +52,7 @@ pub(crate) mod program_start;
 pub(crate) mod regs;
 pub(crate) mod remote_mm;
 pub(crate) mod returns;
+pub(crate) mod sampler;
 pub(crate) mod scratch;
 mod shim;
 pub(crate) mod swap;
@@ -77,6 +79,12 @@ pub(crate) fn estale() -> Error {
 /// `EOPNOTSUPP`, which it does not name either.
 pub(crate) fn eopnotsupp() -> Error {
     Error::from_errno(-(bindings::EOPNOTSUPP as i32))
+}
+
+/// Whether this is an interrupt.
+pub(crate) fn in_interrupt() -> bool {
+    // SAFETY: No preconditions.
+    unsafe { shim::nsprobe_in_hardirq() }
 }
 
 /// CLOCK_MONOTONIC in nanoseconds. Any context.

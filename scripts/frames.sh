@@ -13,11 +13,12 @@
 set -eu
 
 # Bytes, and from where: requests, right above the system call; hits, right above the trap;
-# stacks that are taken before a task goes on; tracepoints of tasks, with much of the kernel
-# below them; those of the scheduler, in any task.
-bounds='6400 3sys4fops
+# samples and stacks that are taken before a task goes on; samples in interrupts; tracepoints of
+# tasks, with much of the kernel below them; those of the scheduler, in any task.
+bounds='7680 3sys4fops
 5632 3sys6uprobe(7|11ret_)handler
-3712 3sys5later8run_left
+5632 3sys5later8run_left
+5632 3sys7sampler(11interrupted|9take_left)
 2560 8TaskHook
 512 8TaskHook(8switched|5woken)'
 

@@ -184,6 +184,8 @@ pub const FEATURE_DROP: u64 = 1 << 16;
 pub const FEATURE_TASKS: u64 = 1 << 17;
 /// [`Info::features`]: [`PROBE_BEGIN`], [`PROBE_END`] and [`PROBE_LEAVE`].
 pub const FEATURE_EXITS: u64 = 1 << 18;
+/// [`Info::features`]: [`PROBE_SAMPLE`].
+pub const FEATURE_SAMPLES: u64 = 1 << 19;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

@@ -131,6 +131,8 @@ const _: () = assert!(size_of::<Hit>() == 80);
 pub const HIT_COMPAT: u8 = 1 << 0;
 /// [`Hit::flags`]: the function returned; without it, it was entered.
 pub const HIT_RETURN: u8 = 1 << 1;
+/// [`Hit::flags`]: a sample that was taken in the kernel.
+pub const HIT_KERNEL: u8 = 1 << 2;
 
 /// The word behind a return's [`Hit`] when its entry was not seen.
 pub const ELAPSED_UNKNOWN: u64 = u64::MAX;

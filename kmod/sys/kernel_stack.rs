@@ -11,13 +11,25 @@ extern "C" {
     fn stack_trace_save(store: *mut c_ulong, size: c_uint, skip: c_uint) -> c_uint;
 }
 
-/// Appends its addresses, innermost first. Any context.
-pub(crate) fn append<const N: usize>(words: &mut Words<N>) {
+/// Appends its addresses, innermost first; in an interrupt those from `interrupted` on, where the
+/// task was. Any context.
+pub(crate) fn append<const N: usize>(words: &mut Words<N>, interrupted: Option<u64>) {
     let mut all = [0u64; KERNEL_WORDS_MAX];
     // SAFETY: There is room for so many; an unsigned long is a u64 on the machines that
     // this is for.
     let count = unsafe { stack_trace_save(all.as_mut_ptr().cast(), KERNEL_WORDS_MAX as c_uint, 0) };
     let taken = all.get(..count as usize).unwrap_or(&[]);
+    let of_task = match interrupted {
+        None => Some(taken),
+        Some(ip) => {
+            let first = taken.iter().position(|address| *address == ip);
+            first.and_then(|first| taken.get(first..))
+        }
+    };
     // Without room for it, there is none.
-    let _ = words.extend(taken);
+    let _ = match (of_task, interrupted) {
+        (Some(of_task), _) => words.extend(of_task),
+        (None, Some(ip)) => words.push(ip),
+        (None, None) => false,
+    };
 }

@@ -86,11 +86,16 @@ impl<O: Later> Slots<O> {
         let slot = self.0.iter().find(|slot| !slot.taken.swap(true, Acquire))?;
         Some(Ticket { slots: self, slot })
     }
+
+    /// Whether no job is left in any.
+    pub(crate) fn are_free(&self) -> bool {
+        self.0.iter().all(|slot| !slot.taken.load(Acquire))
+    }
 }
 
 impl<O: Later> Ticket<'_, O> {
-    /// Has `owner` do the job in the current task, before that goes on. False when the task
-    /// is at its end. In a handler of ours.
+    /// Has `owner` do the job in the current task, before that goes on in user space. False when
+    /// the task is at its end. In a handler of ours, in any context.
     pub(crate) fn leave(self, owner: Arc<O>, job: O::Job) -> bool {
         let left = Left {
             slots: self.slots.clone(),
@@ -106,7 +111,10 @@ impl<O: Later> Ticket<'_, O> {
             shim::nsprobe_module_get();
             let head = self.slot.head.get();
             (*head).func = Some(run_left::<O>);
-            let how = bindings::task_work_notify_mode_TWA_RESUME;
+            let how = match shim::nsprobe_in_nmi() {
+                true => bindings::task_work_notify_mode_TWA_NMI_CURRENT,
+                false => bindings::task_work_notify_mode_TWA_RESUME,
+            };
             if bindings::task_work_add(kernel::current!().as_ptr(), head, how) == 0 {
                 // The slot is the work's from here on.
                 core::mem::forget(self);

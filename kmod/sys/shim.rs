@@ -105,4 +105,25 @@ extern "C" {
     pub(super) fn nsprobe_probed_task(regs: *mut pt_regs) -> *mut task_struct;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
+    /// `perf_event_create_kernel_counter()`: has `call` run on a CPU that is online, `hz` times a
+    /// second of its clock, or of its cycles. An error pointer when that cannot be. Sleeps.
+    pub(super) fn nsprobe_sampling(
+        cpu: c_int,
+        hz: u64,
+        by_clock: bool,
+        call: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut pt_regs),
+        context: *mut c_void,
+    ) -> *mut c_void;
+    /// The `context` of such an event.
+    pub(super) fn nsprobe_sampler(event: *mut c_void) -> *mut c_void;
+    /// Whether such an event counts its CPU's clock.
+    pub(super) fn nsprobe_is_by_clock(event: *mut c_void) -> bool;
+    /// `user_mode()`.
+    pub(super) fn nsprobe_in_user(regs: *mut pt_regs) -> bool;
+    /// `in_nmi()`.
+    pub(super) fn nsprobe_in_nmi() -> bool;
+    /// `in_hardirq()`.
+    pub(super) fn nsprobe_in_hardirq() -> bool;
+    /// `task_pt_regs()` of the current task, which must not be a kernel thread.
+    pub(super) fn nsprobe_user_regs() -> *mut pt_regs;
 }

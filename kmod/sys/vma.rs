@@ -33,6 +33,16 @@ pub(crate) struct FileKey {
 const CTIME_QUERIED: u32 = 1 << 31;
 
 impl FileKey {
+    /// Of no file.
+    pub(crate) const NONE: FileKey = FileKey {
+        address: 0,
+        dev: 0,
+        ino: 0,
+        generation: 0,
+        bytes: 0,
+        ctime_ns: 0,
+    };
+
     /// Whether both are keys of one inode; both must be pinned.
     pub(crate) fn is_inode_of(&self, other: &FileKey) -> bool {
         self.address == other.address

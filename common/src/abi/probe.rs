@@ -29,6 +29,16 @@ pub const PROBE_END: u32 = 5;
 /// lets through ends its call without a return, and is counted as `aggregated`; one that
 /// ends no call is not counted.
 pub const PROBE_LEAVE: u32 = 6;
+/// [`Probe::kind`]: no place in a file: each CPU that is online is sampled, [`Probe::offset`] times
+/// a second, by its cycles where the machine counts them, else by the CPU clock. A hit is a sample
+/// of a task, with its user stack and user registers; in the kernel they are those with which the
+/// task entered it. Samples of idle CPUs and of kernel threads are counted apart. The one probe of
+/// its [`Attach`] and the one sampler of its session, with `fd` -1, a program that does not write,
+/// and without [`PROBE_AT_ENTRY`] and limits.
+pub const PROBE_SAMPLE: u32 = 7;
+
+/// Most samples a second of each CPU: beyond, taking them is most of what a CPU does.
+pub const SAMPLE_HZ_MAX: u64 = 10000;
 
 /// Calls between their [`PROBE_BEGIN`] and their end that a session follows at a time.
 pub const CALLS_MAX: u32 = 1 << 14;
@@ -98,16 +108,17 @@ pub const CODE_MAPPINGS_MAX: usize = 128;
 #[repr(C)]
 pub struct Probe {
     /// A file descriptor open for reading: the file to probe. On overlayfs the
-    /// probe goes to the real file beneath.
+    /// probe goes to the real file beneath. -1 for [`PROBE_SAMPLE`].
     pub fd: i32,
-    /// `PROBE_ENTRY`, `PROBE_RETURN`, `PROBE_CALL`, `PROBE_BEGIN`, `PROBE_END` or
-    /// `PROBE_LEAVE`.
+    /// `PROBE_ENTRY`, `PROBE_RETURN`, `PROBE_CALL`, `PROBE_BEGIN`, `PROBE_END`,
+    /// `PROBE_LEAVE` or `PROBE_SAMPLE`.
     pub kind: u32,
     /// `PROBE_*` bits.
     pub flags: u32,
     /// Most frames of a stack, up to [`FRAMES_MAX`]; 0 means the most.
     pub max_frames: u32,
-    /// File offset of the instruction that gets the breakpoint.
+    /// File offset of the instruction that gets the breakpoint. Of [`PROBE_SAMPLE`]: how many
+    /// times a second.
     pub offset: u64,
     /// File offset that records give as frame 0: the function's entry when the
     /// breakpoint sits behind it. Zero: `offset`. In front of `offset`, but for
@@ -231,8 +242,10 @@ pub enum Refusal {
     /// The instruction is a system call, behind which the kernel goes on at a wrong address.
     SystemCall = 18,
     /// The session has a probe that does the same there: of the same file, offset, kind, flags,
-    /// programs and tables. Each hit would count twice.
+    /// programs and tables. Each hit would count twice. Or it has a [`PROBE_SAMPLE`] already.
     Twice = 19,
+    /// [`PROBE_SAMPLE`]: fewer than 1 or more than [`SAMPLE_HZ_MAX`] times a second.
+    BadFrequency = 20,
 }
 
 impl Refusal {
@@ -259,6 +272,7 @@ impl Refusal {
             17 => Refusal::MayNotSeeKernel,
             18 => Refusal::SystemCall,
             19 => Refusal::Twice,
+            20 => Refusal::BadFrequency,
             _ => return None,
         })
     }
@@ -291,7 +305,7 @@ pub const CPU_ALL: u32 = u32::MAX;
 
 /// The counters of one probe. A hit is counted in `hits` when its handler begins,
 /// and in one of `recorded`, `aggregated`, `filtered`, `rejected`, `skipped`, `limited`,
-/// `off`, `frozen`, `lost_full` and `turned_away` when it is done: the difference is the
+/// `off`, `frozen`, `lost_full`, `turned_away` and `missed` when it is done: the difference is the
 /// number of hits being handled at the moment, zero when no traced task is in a handler, and
 /// for good after [`Detach`], which waits for them.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -343,13 +357,24 @@ pub struct Counters {
     pub too_deep: u64,
     /// Out: hits while the rings were frozen.
     pub frozen: u64,
+    /// Out: samples of tasks of which nothing can be read: they end, start another program, or
+    /// have left the CPU.
+    pub missed: u64,
+    /// Out: samples that were taken in the kernel. They are among the hits.
+    pub in_kernel: u64,
+    /// Out: samples of CPUs that were idle. They are no hits.
+    pub idle: u64,
+    /// Out: samples of kernel threads. They are no hits.
+    pub kernel_threads: u64,
+    /// Out: of all samples those by the CPU clock, as the machine counts no cycles.
+    pub by_clock: u64,
 }
-const _: () = assert!(size_of::<Counters>() == 152);
+const _: () = assert!(size_of::<Counters>() == 192);
 
 impl Counters {
     /// What hits end as, each as one of these, by the fields' names. The conservation law is
     /// that they add up to `hits`, but for those that are being handled at the moment.
-    pub fn ends(&self) -> [(&'static str, u64); 10] {
+    pub fn ends(&self) -> [(&'static str, u64); 11] {
         [
             ("recorded", self.recorded),
             ("aggregated", self.aggregated),
@@ -361,6 +386,7 @@ impl Counters {
             ("frozen", self.frozen),
             ("lost_full", self.lost_full),
             ("turned_away", self.turned_away),
+            ("missed", self.missed),
         ]
     }
 }

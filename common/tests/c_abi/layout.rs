@@ -91,7 +91,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         Detach { size, flags, ids, count, reserved }
         Counters { size, flags, probe, cpu, hits, recorded, filtered, lost_full, rejected,
             stacks_cut, undecided, aggregated, turned_away, written, write_failed,
-            write_withheld, skipped, limited, off, too_deep, frozen }
+            write_withheld, skipped, limited, off, too_deep, frozen,
+            missed, in_kernel, idle, kernel_threads, by_clock }
         Freeze { size, flags, frozen, reserved }
         File { size, flags, fd, reserved, identity }
         PidNamespace { pid, reserved, id }
@@ -211,6 +212,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         TASK_COUNTERS,
         FEATURE_TASKS,
         FEATURE_EXITS,
+        FEATURE_SAMPLES,
         KIND_TASK,
         KIND_SWITCH,
         KIND_WAKE,
@@ -293,6 +295,8 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         PROBE_BEGIN,
         PROBE_END,
         PROBE_LEAVE,
+        PROBE_SAMPLE,
+        SAMPLE_HZ_MAX,
         CALLS_MAX,
         PROBE_STACK,
         PROBE_AT_ENTRY,
@@ -332,6 +336,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Refusal::MayNotSeeKernel,
         Refusal::SystemCall,
         Refusal::Twice,
+        Refusal::BadFrequency,
         COUNTERS_BYTES_V1,
         FILTER_BYTES_V1,
         CPU_ALL,
@@ -352,6 +357,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         RECORD_BYTES_MAX,
         HIT_COMPAT,
         HIT_RETURN,
+        HIT_KERNEL,
         ELAPSED_UNKNOWN,
         StackEnd::None,
         StackEnd::Outermost,

@@ -10,7 +10,7 @@ use crate::args::{Aggregate, AggregatePlan};
 use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
-use crate::probes::How;
+use crate::probes::{How, Planned};
 use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::search::Search;
 use crate::summary::{self, ProbeLabel, Summary};
@@ -68,8 +68,11 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         returns: options.returns,
         force: options.force,
     };
-    let mut planned = run::plan(&target, options, &how_by(&plan.by))?;
     let mut how = how_by(&plan.by);
+    let mut planned = match plan.samples_hz {
+        Some(hz) => Planned::samples(hz, &plan.by)?,
+        None => run::plan(&target, options, &how)?,
+    };
     let tells_functions =
         plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
     // A table of its own for each probe needs no key, but more memory on many CPUs.

@@ -8,6 +8,7 @@ mod export;
 mod limits;
 mod plan;
 mod probe;
+mod profile;
 mod tasks;
 mod trace;
 mod value;
@@ -28,6 +29,7 @@ use export::ExportArguments;
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
 use probe::{SandboxArguments, WhoArguments};
+use profile::ProfileArguments;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -59,6 +61,8 @@ enum Verb {
     Hist(HistArguments),
     /// Count calls by their stacks
     Stacks(StacksArguments),
+    /// Sample what runs on the CPUs: which functions take the time
+    Profile(ProfileArguments),
     /// Record calls, or tasks alone, into a file, a capsule, that can be printed anywhere
     Record(RecordArguments),
     /// Print what a capsule has, as `trace` would have
@@ -221,6 +225,7 @@ impl Plan {
             Verb::Count(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
+            Verb::Profile(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Record(arguments) => Plan::Record(arguments.plan()?),
             Verb::Script(arguments) => Plan::Script(arguments.plan()),
             Verb::Report(arguments) => Plan::Report(arguments.plan()),

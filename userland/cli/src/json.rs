@@ -431,8 +431,34 @@ pub(crate) struct CountersLine {
     off: u64,
     too_deep: u64,
     frozen: u64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    samples: Option<SamplesLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_cut: Option<u64>,
+}
+
+/// What only samples have.
+#[derive(Debug, Serialize)]
+struct SamplesLine {
+    missed: u64,
+    in_kernel: u64,
+    idle: u64,
+    kernel_threads: u64,
+    by_clock: u64,
+}
+
+impl SamplesLine {
+    /// None of a probe that is hit at a place.
+    fn of(counters: &Counters) -> Option<SamplesLine> {
+        let line = SamplesLine {
+            missed: counters.missed,
+            in_kernel: counters.in_kernel,
+            idle: counters.idle,
+            kernel_threads: counters.kernel_threads,
+            by_clock: counters.by_clock,
+        };
+        counters.has_samples().then_some(line)
+    }
 }
 
 impl From<Counters> for CountersLine {
@@ -454,6 +480,7 @@ impl From<Counters> for CountersLine {
             off: counters.off,
             too_deep: counters.too_deep,
             frozen: counters.frozen,
+            samples: SamplesLine::of(&counters),
             stacks_cut: Some(counters.stacks_cut),
         }
     }

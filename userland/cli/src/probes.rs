@@ -15,8 +15,8 @@ use anyhow::{anyhow, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Device;
 use nsprobe_plan::decode::{FieldFormat, Shape};
-use nsprobe_plan::syntax::Assignment;
-use nsprobe_plan::{Code, Sink};
+use nsprobe_plan::syntax::{Assignment, Field};
+use nsprobe_plan::{Code, Compiled, Sink, SpecError};
 use nsprobe_probes::{ExitProbes, Probe, Probes, Refused, Wish};
 use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
@@ -26,6 +26,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
+
+/// What samples are called where others have a function.
+pub(crate) const SAMPLES: &str = "cpu-samples";
 
 /// A file that is probed.
 ///
@@ -91,9 +94,9 @@ impl ProbedFile {
 /// A place to be probed.
 #[derive(Debug)]
 pub(crate) struct PlannedProbe {
-    /// Index of its file.
-    pub(crate) file: usize,
-    /// Where in the file.
+    /// Index of its file; none of samples.
+    pub(crate) file: Option<usize>,
+    /// Where in the file. Of samples, how many a second.
     pub(crate) offset: FileOffset,
     /// Where the breakpoint is put: there, or at a cheaper instruction behind it that
     /// means the same.
@@ -206,6 +209,31 @@ impl Planned {
             }
         }
         Ok(planner.finish())
+    }
+
+    /// Samples, `hz` times a second, by these keys.
+    pub(crate) fn samples(hz: u32, keys: &[Field]) -> Result<Planned, SpecError> {
+        let sampled = Compiled::of_samples(keys)?;
+        let probe = PlannedProbe {
+            file: None,
+            offset: FileOffset(hz.into()),
+            breakpoint: FileOffset(0),
+            semaphore: None,
+            at_function: false,
+            at_return: false,
+            entry: sampled.entry.map(Rc::new),
+            ret: None,
+            is_trigger: false,
+            exits: None,
+            fields: Rc::from([]),
+            function: SAMPLES.to_owned(),
+            label: SAMPLES.to_owned(),
+        };
+        Ok(Planned {
+            probes: vec![probe],
+            keys: sampled.keys,
+            ..Planned::default()
+        })
     }
 
     /// Finds what specs mean in files that are open, beside others that are traced; `target` has
@@ -365,7 +393,7 @@ impl<'a> Planner<'a> {
     fn finish(mut self) -> Planned {
         for (index, parsed) in self.parsed.into_iter().enumerate() {
             let probes = self.planned.probes.iter();
-            let mut own = probes.filter(|probe| probe.file == index);
+            let mut own = probes.filter(|probe| probe.file == Some(index));
             let names = |probe: &PlannedProbe| {
                 let mut fields = probe.fields.iter();
                 fields.any(|field| field.shape == Shape::Symbol)
@@ -390,7 +418,7 @@ fn planned(
 ) -> Option<PlannedProbe> {
     let program = |number: Option<u32>| programs.get(number? as usize).map(Rc::clone);
     Some(PlannedProbe {
-        file,
+        file: Some(file),
         offset: probe.offset,
         breakpoint: probe.breakpoint,
         semaphore: probe.semaphore,

@@ -37,6 +37,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
             },
             false => Aggregate::Count,
         },
+        unit: "call",
         timed: false,
         summed: None,
         top: plan.top,

@@ -452,6 +452,9 @@ fn announcement(planned: &Planned, target: &Target) -> String {
     let target = target.describe();
     match planned.probes.as_slice() {
         [] => format!("recording tasks of {target}"),
+        [samples] if samples.file.is_none() => {
+            format!("sampling {target}, {} times a second", samples.offset.0)
+        }
         [probe] => format!("tracing {} of {target}", probe.label),
         probes => format!("tracing {} functions of {target}", probes.len()),
     }

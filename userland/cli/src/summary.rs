@@ -232,7 +232,7 @@ impl ProbeLabel {
     pub(crate) fn all(planned: &Planned, attached: &[Attached]) -> Vec<ProbeLabel> {
         let label = |of: &Attached| {
             let probe = planned.probes.get(of.planned)?;
-            let file = planned.files.get(probe.file);
+            let file = probe.file.and_then(|file| planned.files.get(file));
             Some(ProbeLabel {
                 id: of.id,
                 planned: of.planned,

@@ -116,7 +116,7 @@ impl Report {
                 reasons.entry(why.text()).or_default().push(one);
             }
         }
-        let file = planned.files.get(probe.file);
+        let file = probe.file.and_then(|file| planned.files.get(file));
         Report {
             r#type: "verify",
             binary: file.map_or_else(String::new, |file| file.path.display().to_string()),

@@ -225,6 +225,7 @@ fn refusal(reason: Refusal, errno: Errno) -> String {
             "it is a system call, which the kernel cannot probe: the program would crash"
         }
         Refusal::Twice => "the session has the same probe there already",
+        Refusal::BadFrequency => "CPUs are sampled from 1 to 10000 times a second",
         Refusal::Kernel => return kernel(errno),
         Refusal::None => return format!("the kernel refused the probe: {errno}"),
     };

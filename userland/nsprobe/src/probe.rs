@@ -5,7 +5,7 @@ use crate::table::TableId;
 use nsprobe_common::abi::{
     self, PROBE_AT_ENTRY, PROBE_BEGIN, PROBE_CALL, PROBE_COPIES, PROBE_END, PROBE_ENTRY,
     PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_LATE, PROBE_LEAVE, PROBE_RETURN, PROBE_RETURN_ONLY,
-    PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
+    PROBE_SAMPLE, PROBE_STACK, PROBE_STACK_IDS, SINK_COUNT, SINK_RECORD, SINK_SPAN, SINK_TABLE,
 };
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -49,7 +49,8 @@ pub struct ProgramId(pub(crate) u32);
 /// A probe to be attached: a file, an offset, and what a hit takes along.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
-    file: BorrowedFd<'a>,
+    /// None of samples.
+    file: Option<BorrowedFd<'a>>,
     offset: u64,
     report_offset: u64,
     semaphore: u64,
@@ -79,11 +80,21 @@ impl<'a> Probe<'a> {
     /// A probe at any instruction.
     pub fn instruction(file: &'a impl AsFd, offset: u64) -> Probe<'a> {
         Probe {
-            file: file.as_fd(),
+            file: Some(file.as_fd()),
             offset,
+            ..Probe::samples(0)
+        }
+        .of_kind(PROBE_ENTRY)
+    }
+
+    /// Samples of tasks, so many times a second on each CPU. Such a one is attached alone.
+    pub fn samples(hz: u32) -> Probe<'a> {
+        Probe {
+            file: None,
+            offset: hz.into(),
             report_offset: 0,
             semaphore: 0,
-            kind: PROBE_ENTRY,
+            kind: PROBE_SAMPLE,
             flags: 0,
             max_frames: 0,
             sink: SINK_RECORD,
@@ -95,6 +106,11 @@ impl<'a> Probe<'a> {
             limits: Limits::default(),
             call: 0,
         }
+    }
+
+    fn of_kind(mut self, kind: u32) -> Probe<'a> {
+        self.kind = kind;
+        self
     }
 
     /// At the function's entry: calls begin here that [`ends`](Probe::ends) and
@@ -239,7 +255,7 @@ impl<'a> Probe<'a> {
 
     pub(crate) fn request(&self) -> abi::Probe {
         abi::Probe {
-            fd: self.file.as_raw_fd(),
+            fd: self.file.map_or(-1, |file| file.as_raw_fd()),
             kind: self.kind,
             flags: self.flags,
             max_frames: self.max_frames,

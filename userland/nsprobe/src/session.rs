@@ -189,9 +189,24 @@ pub struct Counters {
     pub too_deep: u64,
     /// Hits while the rings were frozen.
     pub frozen: u64,
+    /// Samples of tasks of which nothing can be read.
+    pub missed: u64,
+    /// Samples that were taken in the kernel, of the hits.
+    pub in_kernel: u64,
+    /// Samples of idle CPUs, which are no hits.
+    pub idle: u64,
+    /// Samples of kernel threads, which are no hits.
+    pub kernel_threads: u64,
+    /// Of all samples, those by the CPU clock.
+    pub by_clock: u64,
 }
 
 impl Counters {
+    /// Whether they are of samples, of which there are some.
+    pub fn has_samples(&self) -> bool {
+        self.by_clock + self.idle + self.kernel_threads + self.in_kernel + self.missed > 0
+    }
+
     /// Whether every hit is accounted for: the conservation law.
     pub fn balance(&self) -> bool {
         let parts = [
@@ -205,6 +220,7 @@ impl Counters {
             self.limited,
             self.off,
             self.frozen,
+            self.missed,
         ];
         let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
         u128::from(self.hits) == sum
@@ -230,6 +246,11 @@ impl std::ops::AddAssign for Counters {
         self.off += other.off;
         self.too_deep += other.too_deep;
         self.frozen += other.frozen;
+        self.missed += other.missed;
+        self.in_kernel += other.in_kernel;
+        self.idle += other.idle;
+        self.kernel_threads += other.kernel_threads;
+        self.by_clock += other.by_clock;
     }
 }
 
@@ -350,6 +371,11 @@ impl Session {
             off: answer.off,
             too_deep: answer.too_deep,
             frozen: answer.frozen,
+            missed: answer.missed,
+            in_kernel: answer.in_kernel,
+            idle: answer.idle,
+            kernel_threads: answer.kernel_threads,
+            by_clock: answer.by_clock,
         })
     }
 

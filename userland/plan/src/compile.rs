@@ -2,11 +2,13 @@
 //! A spec into the programs of a probe, and how their fields are read.
 
 use crate::decode::{FieldFormat, Shape};
+use crate::plain::Plain;
 use crate::resolve::{Of, Resolver, Thing};
 use crate::scope::{Place, Scope};
 use crate::steps::{End, Steps};
 use crate::syntax::{
-    Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError, TEXT_BYTES,
+    self, Assignment, Binary, Changed, Expression, Field, Format, Kind, Span, Spec, SpecError,
+    TEXT_BYTES,
 };
 use crate::value::BinaryOperator;
 use crate::{types, Value};
@@ -138,6 +140,42 @@ impl Spec {
 }
 
 impl Compiled {
+    /// Compiles the program of samples, by these keys: a sample is of a task at any place of its.
+    ///
+    /// # Errors
+    /// A key wants what only a function has.
+    pub fn of_samples(keys: &[Field]) -> Result<Compiled> {
+        let spec = Spec {
+            place: syntax::Place::Functions {
+                name: String::new(),
+                offset: 0,
+            },
+            place_span: 0..0,
+            at_return: false,
+            fields: Vec::new(),
+            condition: None,
+        };
+        let of_call = |key: &&Field| spec.is_at_return([&key.value]);
+        if let Some(key) = keys.iter().find(of_call) {
+            let message = "a sample is of no call: it has no result and no time";
+            return Err(SpecError::new(key.span.clone(), message));
+        }
+        Compiled::new(&Request {
+            spec: &spec,
+            scope: &Plain {
+                address: 0,
+                at_function: false,
+                changes_arguments: false,
+                binary: None,
+                why: "a sample has no arguments and variables".into(),
+            },
+            sink: Sink::Table { keys, value: None },
+            at_return: false,
+            changes: &[],
+            ret: None,
+        })
+    }
+
     /// Compiles the programs of a probe.
     pub fn new(request: &Request<'_>) -> Result<Compiled> {
         let (keys, value): (&[Field], _) = match request.sink {

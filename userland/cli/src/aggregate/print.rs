@@ -30,6 +30,8 @@ const BAR: usize = 50;
 pub(crate) struct Style {
     pub(crate) json: bool,
     pub(crate) what: Aggregate,
+    /// What is counted, in the singular.
+    pub(crate) unit: &'static str,
     /// Values are times.
     pub(crate) timed: bool,
     /// What was added up.
@@ -45,6 +47,10 @@ impl Style {
         Style {
             json: plan.options.json,
             what: plan.what,
+            unit: match plan.samples_hz {
+                Some(_) => "sample",
+                None => "call",
+            },
             timed: plan.value.is_none(),
             summed: plan.value.as_ref().map(|value| value.name.clone()),
             top: plan.top,
@@ -303,7 +309,7 @@ impl Printer {
     }
 
     fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
-        write!(self.out, "{}", counted(row.count, "call"))?;
+        write!(self.out, "{}", counted(row.count, self.style.unit))?;
         if let Some(summed) = &self.style.summed {
             write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe count`, `hist` and `stacks`.
 
-use super::plan::{Aggregate, AggregatePlan};
+use super::plan::{Aggregate, AggregatePlan, ProbeOptions};
 use super::probe::{ProbeArguments, RowsArguments};
 use super::value::{linear, seconds};
 use super::{pointing, raw};
@@ -95,11 +95,10 @@ pub(super) struct StacksArguments {
 impl TableArguments {
     pub(super) fn plan(
         self,
-        common: ProbeArguments,
+        options: ProbeOptions,
         what: Aggregate,
         value: Option<&str>,
     ) -> Result<AggregatePlan, clap::Error> {
-        let options = common.plan()?;
         if let Some(spec) = options
             .probes
             .iter()
@@ -135,6 +134,7 @@ impl TableArguments {
             interval: self.interval,
             top: self.top as usize,
             rows: self.rows,
+            samples_hz: None,
         })
     }
 }
@@ -142,15 +142,18 @@ impl TableArguments {
 impl CountArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
         self.table
-            .plan(self.common, Aggregate::Count, self.sum.as_deref())
+            .plan(self.common.plan()?, Aggregate::Count, self.sum.as_deref())
     }
 }
 
 impl HistArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
         let scale = self.linear.unwrap_or(Scale::Log { bits: 2 });
-        self.table
-            .plan(self.common, Aggregate::Histogram(scale), self.of.as_deref())
+        self.table.plan(
+            self.common.plan()?,
+            Aggregate::Histogram(scale),
+            self.of.as_deref(),
+        )
     }
 }
 
@@ -160,10 +163,9 @@ impl StacksArguments {
             max_frames: self.max_frames,
             folded: self.folded,
         };
-        let rows = self.rows.plan();
-        let mut plan = self.table.plan(self.common, what, self.sum.as_deref())?;
-        plan.options.rows = rows;
-        Ok(plan)
+        let mut options = self.common.plan()?;
+        options.rows = self.rows.plan();
+        self.table.plan(options, what, self.sum.as_deref())
     }
 }
 

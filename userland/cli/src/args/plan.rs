@@ -294,6 +294,8 @@ pub(crate) struct AggregatePlan {
     pub(crate) interval: Option<Duration>,
     pub(crate) top: usize,
     pub(crate) rows: u32,
+    /// CPUs are sampled so many times a second, in place of probes.
+    pub(crate) samples_hz: Option<u32>,
 }
 
 /// What is counted.

@@ -75,9 +75,9 @@ impl SandboxArguments {
     }
 }
 
-/// What all verbs that probe have in common, but for the probes.
+/// What all verbs that trace have in common.
 #[derive(Debug, Args)]
-pub(super) struct RunArguments {
+pub(super) struct TargetArguments {
     #[command(flatten)]
     who: WhoArguments,
     #[command(flatten)]
@@ -97,6 +97,17 @@ pub(super) struct RunArguments {
     /// from
     #[arg(short, long)]
     verbose: bool,
+    /// Start this command, trace it alone, and end with it; a command that still runs at the end is
+    /// terminated
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
+    command: Vec<OsString>,
+}
+
+/// What all verbs that probe have in common, but for the probes.
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    #[command(flatten)]
+    target: TargetArguments,
     /// Most places that one PROBE may stand for
     #[arg(long, value_name = "N", default_value = "1000",
           value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -120,10 +131,20 @@ pub(super) struct RunArguments {
     /// returns by --return uretprobe
     #[arg(long)]
     force: bool,
-    /// Start this command, trace it alone, and end with it; a command that still runs at the end is
-    /// terminated
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
-    command: Vec<OsString>,
+}
+
+/// How stacks are followed, and where names are found.
+#[derive(Debug, Args)]
+pub(super) struct StackArguments {
+    /// Follow frame pointers in stacks, and do not look into the files for how their functions are
+    /// left
+    #[arg(long)]
+    frame_pointers: bool,
+    /// Ask the servers of DEBUGINFOD_URLS for debug information that is neither in the target nor
+    /// on this machine; what comes is kept where elfutils keeps it (DEBUGINFOD_CACHE_PATH). The
+    /// servers learn which programs run here
+    #[arg(long)]
+    debuginfod: bool,
 }
 
 /// Probes, and what goes with them.
@@ -136,15 +157,8 @@ pub(super) struct ProbeArguments {
     probes: Vec<String>,
     #[command(flatten)]
     limits: LimitArguments,
-    /// Follow frame pointers in stacks, and do not look into the files for how their functions are
-    /// left
-    #[arg(long)]
-    frame_pointers: bool,
-    /// Ask the servers of DEBUGINFOD_URLS for debug information that is neither in the target nor
-    /// on this machine; what comes is kept where elfutils keeps it (DEBUGINFOD_CACHE_PATH). The
-    /// servers learn which programs run here
-    #[arg(long)]
-    debuginfod: bool,
+    #[command(flatten)]
+    stacks: StackArguments,
     /// Also in containers that start later: where they have a file at the same path, or with the
     /// same build-id. With -c, which then may be a glob, only in containers of that name, and when
     /// there is none, wait for the first
@@ -189,32 +203,43 @@ impl WhoArguments {
 impl ProbeArguments {
     pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
         let limits = self.limits.plan();
+        let options = self.stacks.plan(self.run.plan(&self.probes)?)?;
+        following(self.follow, ProbeOptions { limits, ..options })
+    }
+}
+
+impl StackArguments {
+    /// The options with these.
+    pub(super) fn plan(self, options: ProbeOptions) -> Result<ProbeOptions, clap::Error> {
         if self.debuginfod {
             crate::debuginfod::urls().map_err(|why| raw(&why))?;
         }
-        let options = self.run.plan(&self.probes)?;
         Ok(ProbeOptions {
-            limits,
             frame_pointers: self.frame_pointers,
             debuginfod: self.debuginfod,
-            follow: self.follow,
-            who: match options.who {
-                Who::Container(pattern) if self.follow => Who::Group(pattern),
-                Who::Container(pattern) if pattern.contains(['*', '?']) => {
-                    return Err(raw(&format!("-c {pattern}: a glob needs --follow")));
-                }
-                who => who,
-            },
             ..options
         })
     }
 }
 
+/// The options, of containers that start later, too, if it is to `follow` them.
+pub(super) fn following(follow: bool, options: ProbeOptions) -> Result<ProbeOptions, clap::Error> {
+    Ok(ProbeOptions {
+        follow,
+        who: match options.who {
+            Who::Container(pattern) if follow => Who::Group(pattern),
+            Who::Container(pattern) if pattern.contains(['*', '?']) => {
+                return Err(raw(&format!("-c {pattern}: a glob needs --follow")));
+            }
+            who => who,
+        },
+        ..options
+    })
+}
+
 impl RunArguments {
     pub(super) fn plan(self, probes: &[String]) -> Result<ProbeOptions, clap::Error> {
         let probes = probes.iter().map(|text| spec(text));
-        let who = self.who.plan(self.command);
-        let tasks = self.tasks.plan(&who)?;
         if self.returns == Returns::Uretprobe && !self.force {
             return Err(raw(
                 "--return uretprobe replaces return addresses: a program that throws, is cancelled \
@@ -223,9 +248,25 @@ impl RunArguments {
             ));
         }
         Ok(ProbeOptions {
+            probes: probes.collect::<Result<_, _>>()?,
+            max_probes: self.max_probes as usize,
+            inlined: self.inlined,
+            exact: self.exact,
+            returns: self.returns,
+            force: self.force,
+            ..self.target.plan()?
+        })
+    }
+}
+
+impl TargetArguments {
+    pub(super) fn plan(self) -> Result<ProbeOptions, clap::Error> {
+        let who = self.who.plan(self.command);
+        let tasks = self.tasks.plan(&who)?;
+        Ok(ProbeOptions {
             who,
             tasks,
-            probes: probes.collect::<Result<_, _>>()?,
+            probes: Vec::new(),
             timeout: self.timeout,
             json: self.json,
             quiet: self.quiet,
@@ -234,12 +275,12 @@ impl RunArguments {
             debuginfod: false,
             rows: RowsOptions::default(),
             follow: false,
-            max_probes: self.max_probes as usize,
-            inlined: self.inlined,
-            exact: self.exact,
+            max_probes: 0,
+            inlined: false,
+            exact: false,
             limits: Limits::default(),
-            returns: self.returns,
-            force: self.force,
+            returns: Returns::default(),
+            force: false,
             sandbox: self.sandbox.plan(),
             triggers: Vec::new(),
         })

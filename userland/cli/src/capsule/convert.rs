@@ -49,7 +49,10 @@ pub(crate) fn label(probe: &Probe) -> ProbeLabel {
     let file = Path::new(&probe.binary)
         .file_name()
         .unwrap_or(OsStr::new("?"));
-    let shown = format!("{}:{}", file.to_string_lossy(), probe.function);
+    let shown = match probe.binary.is_empty() {
+        true => probe.function.clone(),
+        false => format!("{}:{}", file.to_string_lossy(), probe.function),
+    };
     ProbeLabel {
         id: ProbeId(probe.id),
         label: escaped(&shown).to_string(),

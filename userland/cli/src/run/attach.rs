@@ -77,9 +77,13 @@ pub(super) fn attach(
         roles: Vec::with_capacity(planned.probes.len()),
     };
     for (index, probe) in planned.probes.iter().enumerate() {
-        let file = planned.files.get(probe.file);
-        let file = &file.context("a probe has no file")?.file;
         let sink = sinks.of(index);
+        let Some(file) = probe.file else {
+            requests.samples(index, probe, sink)?;
+            continue;
+        };
+        let file = planned.files.get(file);
+        let file = &file.context("a probe has no file")?.file;
         match &probe.exits {
             None => requests.whole(index, probe, file, sink)?,
             Some(exits) => {
@@ -99,7 +103,11 @@ pub(super) fn attach(
             .get(*index)
             .and_then(|(at, _)| planned.probes.get(*at));
         let label = probe.map_or_else(|| "the functions".to_owned(), |probe| probe.label.clone());
-        anyhow::Error::new(error).context(format!("cannot probe {label}"))
+        let what = match probe {
+            Some(probe) if probe.file.is_none() => "cannot sample CPUs".to_owned(),
+            _ => format!("cannot probe {label}"),
+        };
+        anyhow::Error::new(error).context(what)
     })?;
     let attached = |(id, (planned, role))| Attached { id, planned, role };
     Ok(ids.into_iter().zip(roles).map(attached).collect())
@@ -132,6 +140,15 @@ impl<'f> Requests<'f, '_> {
             request = request.freezing();
         }
         self.push(index, Role::Whole, request.with_sink(sink));
+        Ok(())
+    }
+
+    /// Samples.
+    fn samples(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
+        let entry = self.upload(probe.entry.as_ref())?;
+        let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
+        let request = common(request, self.wanted).with_sink(sink);
+        self.push(index, Role::Whole, request);
         Ok(())
     }
 

@@ -151,7 +151,7 @@ impl Looked<'_> {
         mapping: &Mapping,
         all: &mut Vec<Seen>,
     ) {
-        let own = |probe: &&PlannedProbe| probe.file == index;
+        let own = |probe: &&PlannedProbe| probe.file == Some(index);
         let places = planned.probes.iter().enumerate();
         let places = places
             .filter(|(_, probe)| own(probe))

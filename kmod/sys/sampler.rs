@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Samples of tasks: an event of perf's on each CPU that is online interrupts it many times a
+//! second.
+//!
+//! An event of the CPU clock comes in an interrupt, one of cycles in an NMI. A task that was in
+//! user space is sampled by itself on its way back there, where it may wait for pages
+//! ([`later`](super::later)). One that was in the kernel may go to sleep and keep such a job, so
+//! it is sampled in the interrupt; out of an NMI, in one that the CPU sends to itself.
+
+use super::{
+    later::{Later, Slots},
+    memory::{self, GFP_REQUEST},
+    regs::Regs,
+    shim,
+    task::Current, //
+};
+use core::{
+    cell::UnsafeCell,
+    ffi::{c_int, c_uint, c_void},
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicBool,
+        AtomicI32,
+        AtomicPtr,
+        Ordering::{AcqRel, Acquire, Relaxed, Release}, //
+    },
+};
+use kernel::{
+    bindings,
+    container_of,
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::{rcu, Arc},
+    types::Opaque, //
+};
+
+/// Most tasks that are on their way to user space with a sample to take.
+const SAMPLES_MAX: usize = 256;
+/// How often, a millisecond each, the end waits for these.
+const WAITS_MAX: usize = 100;
+
+/// What an interrupt has stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Nothing: the CPU is idle.
+    Idle,
+    /// A kernel thread, or a worker that the kernel made of a process's thread.
+    KernelThread,
+    /// A task.
+    Task,
+}
+
+/// Takes samples: [`Later::run`] does so in task context.
+pub(crate) trait Sampled: Later<Job: Copy> {
+    /// The current CPU was interrupted. The job to take a sample, unless none is to be. In any
+    /// context.
+    fn interrupted(&self, stopped: Stopped, by_clock: bool) -> Option<Self::Job>;
+
+    /// Takes the sample of a task that was interrupted at `ip` in the kernel, with its user
+    /// registers. In an interrupt.
+    fn sample_in_kernel(&self, job: &Self::Job, regs: &Regs<'_>, ip: u64);
+
+    /// The sample cannot be taken. In any context.
+    fn miss(&self, job: &Self::Job);
+}
+
+/// Takes samples as long as it lives.
+pub(crate) struct Sampler<H: Sampled> {
+    /// First, so that they end first.
+    events: Pin<KBox<Events>>,
+    taker: KBox<Taker<H>>,
+}
+
+impl<H: Sampled> Sampler<H> {
+    /// Samples each CPU `hz` times a second. Task context, sleeps.
+    pub(crate) fn start(hz: u64, hook: Arc<H>) -> Result<Self> {
+        let taker = KBox::new(
+            Taker {
+                slots: Slots::new(SAMPLES_MAX)?,
+                by_interrupt: memory::made_for_each_cpu(|| Ok(ByInterrupt::new(hook.clone())))?,
+                hook,
+            },
+            GFP_REQUEST,
+        )?;
+        let context = core::ptr::from_ref(&*taker).cast_mut().cast();
+        // SAFETY: The taker stays where it is until the events have ended: see `drop`.
+        let events = unsafe { Events::start(hz, interrupted::<H>, context)? };
+        Ok(Sampler { events, taker })
+    }
+}
+
+impl<H: Sampled> Drop for Sampler<H> {
+    fn drop(&mut self) {
+        self.events.as_ref().get_ref().stop();
+        for on in &self.taker.by_interrupt {
+            // SAFETY: Task context; nobody queues it any more.
+            unsafe { bindings::irq_work_sync(on.work.get()) };
+        }
+        for _ in 0..WAITS_MAX {
+            if self.taker.slots.are_free() {
+                break;
+            }
+            // SAFETY: Task context.
+            unsafe { bindings::msleep(1) };
+        }
+    }
+}
+
+/// What the events call.
+struct Taker<H: Sampled> {
+    slots: Arc<Slots<H>>,
+    /// For each CPU, of samples that begin in an NMI.
+    by_interrupt: KVVec<ByInterrupt<H>>,
+    hook: Arc<H>,
+}
+
+impl<H: Sampled> Taker<H> {
+    /// # Safety
+    ///
+    /// `regs` must be those that the current CPU was interrupted with.
+    unsafe fn interrupted(&self, regs: *mut bindings::pt_regs, by_clock: bool) {
+        let Some(job) = self.hook.interrupted(stopped(), by_clock) else {
+            return;
+        };
+        // SAFETY: The registers are valid, as the caller says.
+        let (in_user, ip) = unsafe { (shim::nsprobe_in_user(regs), (*regs).ip as u64) };
+        // SAFETY: No preconditions.
+        let in_nmi = unsafe { shim::nsprobe_in_nmi() };
+        let left = match (in_user, in_nmi) {
+            _ if !is_readable() => false,
+            (true, _) => match self.slots.take() {
+                Some(ticket) => ticket.leave(self.hook.clone(), job),
+                None => false,
+            },
+            (false, true) => self.leave_to_interrupt(ip, job),
+            (false, false) => with_user_regs(|regs| self.hook.sample_in_kernel(&job, regs, ip)),
+        };
+        if !left {
+            self.hook.miss(&job);
+        }
+    }
+
+    fn leave_to_interrupt(&self, ip: u64, job: H::Job) -> bool {
+        let cpu = Current::get().cpu_hint() as usize;
+        self.by_interrupt.get(cpu).is_some_and(|on| {
+            on.leave(Left {
+                task: task(),
+                ip,
+                job,
+            })
+        })
+    }
+}
+
+/// A sample that is to be taken of a task in the kernel.
+struct Left<J> {
+    /// To be compared.
+    task: usize,
+    ip: u64,
+    job: J,
+}
+
+/// Takes samples in an interrupt that the CPU sends to itself.
+///
+/// # Invariants
+///
+/// `work` is a work whose function is [`take_left`]. Who has set `taken` has `left` to himself:
+/// an NMI, then the work.
+#[repr(C)]
+struct ByInterrupt<H: Sampled> {
+    work: Opaque<bindings::irq_work>,
+    taken: AtomicBool,
+    left: UnsafeCell<Option<Left<H::Job>>>,
+    hook: Arc<H>,
+}
+
+// SAFETY: By the invariant one context at a time uses what is in it.
+unsafe impl<H: Sampled> Sync for ByInterrupt<H> {}
+// SAFETY: As above; the work belongs to no task while it is not queued.
+unsafe impl<H: Sampled> Send for ByInterrupt<H> {}
+
+impl<H: Sampled> ByInterrupt<H> {
+    fn new(hook: Arc<H>) -> Self {
+        let mut work = bindings::irq_work {
+            func: Some(take_left::<H>),
+            ..Default::default()
+        };
+        work.node.__bindgen_anon_1.u_flags = bindings::IRQ_WORK_HARD_IRQ;
+        // INVARIANT: The function is `take_left`; it is not taken.
+        ByInterrupt {
+            work: Opaque::new(work),
+            taken: AtomicBool::new(false),
+            left: UnsafeCell::new(None),
+            hook,
+        }
+    }
+
+    /// False when the one before was not taken yet.
+    fn leave(&self, left: Left<H::Job>) -> bool {
+        if self.taken.swap(true, Acquire) {
+            return false;
+        }
+        // INVARIANT: We have set `taken`; from here on the work has it.
+        // SAFETY: By the invariant `left` is ours. The work stays until it is done: see
+        // `Sampler::drop`.
+        unsafe {
+            *self.left.get() = Some(left);
+            bindings::irq_work_queue(self.work.get());
+        }
+        true
+    }
+}
+
+/// # Safety
+///
+/// `work` is that of a [`ByInterrupt<H>`] in which something was left.
+unsafe extern "C" fn take_left<H: Sampled>(work: *mut bindings::irq_work) {
+    // SAFETY: The work is the first field (`repr(C)`), and stays until this is done.
+    let on = unsafe { &*work.cast::<ByInterrupt<H>>() };
+    // SAFETY: By the invariant it is ours until `taken` is given back.
+    let left = unsafe { (*on.left.get()).take() };
+    on.taken.store(false, Release);
+    let Some(Left { task: of, ip, job }) = left else {
+        return;
+    };
+    // The CPU may have switched to another task first.
+    let is_same = of == task();
+    if !is_same || !with_user_regs(|regs| on.hook.sample_in_kernel(&job, regs, ip)) {
+        on.hook.miss(&job);
+    }
+}
+
+/// # Safety
+///
+/// Called by perf only, for an event of [`Events`] whose context is a [`Taker<H>`].
+unsafe extern "C" fn interrupted<H: Sampled>(
+    event: *mut c_void,
+    _data: *mut c_void,
+    regs: *mut bindings::pt_regs,
+) {
+    // SAFETY: The event is valid; its context is a taker that outlives it; perf gives the
+    // registers that the CPU was interrupted with.
+    unsafe {
+        let taker = &*shim::nsprobe_sampler(event).cast::<Taker<H>>();
+        taker.interrupted(regs, shim::nsprobe_is_by_clock(event));
+    }
+}
+
+/// The current task's address, to be compared.
+fn task() -> usize {
+    Current::get().as_non_null().as_ptr() as usize
+}
+
+fn stopped() -> Stopped {
+    // SAFETY: The current task is valid; these of its flags are fixed.
+    let flags = unsafe { (*Current::get().as_non_null().as_ptr()).flags };
+    if flags & bindings::PF_IDLE != 0 {
+        Stopped::Idle
+    } else if flags & (bindings::PF_KTHREAD | bindings::PF_USER_WORKER) != 0 {
+        Stopped::KernelThread
+    } else {
+        Stopped::Task
+    }
+}
+
+/// Whether the current task has memory that its user registers belong to: not at its end, nor
+/// while it starts another program.
+fn is_readable() -> bool {
+    let task = Current::get().as_non_null().as_ptr();
+    // SAFETY: The current task is valid; it alone changes both, not while it runs this code.
+    unsafe { !(*task).mm.is_null() && (*task).in_execve() == 0 }
+}
+
+/// Hands the user registers of the current task to `look`, which must not sleep; false when they
+/// tell nothing. Any context of a task that is no kernel thread.
+pub(crate) fn with_user_regs(look: impl FnOnce(&Regs<'_>)) -> bool {
+    if !is_readable() {
+        return false;
+    }
+    let _guard = rcu::read_lock();
+    // SAFETY: The task is no kernel thread.
+    let Some(regs) = NonNull::new(unsafe { shim::nsprobe_user_regs() }) else {
+        return false;
+    };
+    // SAFETY: They are the current task's, which does not run in user space meanwhile.
+    look(unsafe { Regs::from_ptr(regs) });
+    true
+}
+
+/// What perf calls.
+type Interrupted = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut bindings::pt_regs);
+
+/// An event on each CPU that is online.
+///
+/// # Invariants
+///
+/// While `node` is in the list of [`STATE`], `online` and `offline` are called with it, which
+/// keep in `on` what runs. It stays where it is.
+struct Events {
+    node: Opaque<bindings::hlist_node>,
+    hz: u64,
+    interrupted: Interrupted,
+    context: *mut c_void,
+    /// The events that run, by CPU.
+    on: KVVec<AtomicPtr<c_void>>,
+    /// From here on a CPU without an event comes online all the same.
+    has_started: AtomicBool,
+    has_stopped: AtomicBool,
+}
+
+// SAFETY: The events belong to no task; the context is only handed on.
+unsafe impl Send for Events {}
+// SAFETY: As above; the list's lock protects the node.
+unsafe impl Sync for Events {}
+
+impl Events {
+    /// # Safety
+    ///
+    /// `interrupted` may be called with `context` by perf, until [`stop`](Self::stop) is over.
+    unsafe fn start(
+        hz: u64,
+        interrupted: Interrupted,
+        context: *mut c_void,
+    ) -> Result<Pin<KBox<Self>>> {
+        let events = KBox::pin(
+            Events {
+                node: Opaque::zeroed(),
+                hz,
+                interrupted,
+                context,
+                on: memory::made_for_each_cpu(|| Ok(AtomicPtr::new(core::ptr::null_mut())))?,
+                has_started: AtomicBool::new(false),
+                has_stopped: AtomicBool::new(true),
+            },
+            GFP_REQUEST,
+        )?;
+        let state = STATE.load(Relaxed);
+        // SAFETY: The state was set up with `online` and `offline` for nodes of `Events`; this
+        // one stays where it is until it is taken out. Task context.
+        to_result(unsafe { bindings::__cpuhp_state_add_instance(state, events.node.get(), true) })?;
+        events.has_stopped.store(false, Relaxed);
+        events.has_started.store(true, Relaxed);
+        Ok(events)
+    }
+
+    /// Ends all: no call is under way afterwards. Task context, sleeps.
+    fn stop(&self) {
+        if self.has_stopped.swap(true, Relaxed) {
+            return;
+        }
+        let state = STATE.load(Relaxed);
+        // SAFETY: It is in the state's list, and `offline` is called for each CPU.
+        unsafe { bindings::__cpuhp_state_remove_instance(state, self.node.get(), true) };
+    }
+
+    /// Makes the event of a CPU: of its cycles, else of its clock.
+    fn begin(&self, cpu: u32) -> Result {
+        let Some(on) = self.on.get(cpu as usize) else {
+            return Ok(());
+        };
+        let begin = |by_clock| {
+            // SAFETY: As `start`'s caller says. Task context.
+            from_err_ptr(unsafe {
+                shim::nsprobe_sampling(
+                    cpu as c_int,
+                    self.hz,
+                    by_clock,
+                    self.interrupted,
+                    self.context,
+                )
+            })
+        };
+        let event = begin(false).or_else(|_| begin(true))?;
+        on.store(event, Release);
+        Ok(())
+    }
+
+    fn end(&self, cpu: u32) {
+        extern "C" {
+            /// `include/linux/perf_event.h`: ends an event, and waits for its handler. Sleeps.
+            fn perf_event_release_kernel(event: *mut c_void) -> c_int;
+        }
+        let on = self.on.get(cpu as usize);
+        let event = on.map(|on| on.swap(core::ptr::null_mut(), AcqRel));
+        if let Some(event) = event.and_then(NonNull::new) {
+            // SAFETY: `begin` made it, and nobody else has it any more. Task context.
+            unsafe { perf_event_release_kernel(event.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The state of CPUs, of their way up and down, that events follow.
+static STATE: AtomicI32 = AtomicI32::new(0);
+
+/// The module's part in the way of CPUs.
+pub(crate) struct Ready(());
+
+impl Ready {
+    /// For the module, once.
+    pub(crate) fn new() -> Result<Self> {
+        type OfCpu = unsafe extern "C" fn(c_uint) -> c_int;
+        type OfInstance = unsafe extern "C" fn(c_uint, *mut bindings::hlist_node) -> c_int;
+        // SAFETY: Of a state with instances the kernel calls both with the node, too
+        // (`cpuhp_setup_state_multi` of include/linux/cpuhotplug.h casts so).
+        let call = |of: OfInstance| unsafe { core::mem::transmute::<OfInstance, OfCpu>(of) };
+        // SAFETY: The functions take any node of `Events`, and no other ones are added.
+        let state = unsafe {
+            bindings::__cpuhp_setup_state(
+                bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
+                c"nsprobe:online".as_char_ptr(),
+                false,
+                Some(call(online)),
+                Some(call(offline)),
+                true,
+            )
+        };
+        to_result(state.min(0))?;
+        STATE.store(state, Relaxed);
+        Ok(Ready(()))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // SAFETY: `new` has set it up; no instance is left, as no session is.
+        unsafe { bindings::__cpuhp_remove_state(STATE.load(Relaxed), false) };
+    }
+}
+
+/// # Safety
+///
+/// `node` is that of an [`Events`] in the state's list.
+unsafe fn events_of<'a>(node: *mut bindings::hlist_node) -> &'a Events {
+    let node = node.cast::<Opaque<bindings::hlist_node>>();
+    // SAFETY: The caller says so; `Opaque` has the layout of what is in it.
+    unsafe { &*container_of!(node, Events, node) }
+}
+
+/// # Safety
+///
+/// As for [`events_of`]. On the CPU, in task context.
+unsafe extern "C" fn online(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
+    // SAFETY: The caller says so.
+    let events = unsafe { events_of(node) };
+    match events.begin(cpu) {
+        // It is not ours to keep a CPU offline.
+        Err(error) if !events.has_started.load(Relaxed) => error.to_errno(),
+        _ => 0,
+    }
+}
+
+/// # Safety
+///
+/// As for [`online`].
+unsafe extern "C" fn offline(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
+    // SAFETY: The caller says so.
+    unsafe { events_of(node) }.end(cpu);
+    0
+}
