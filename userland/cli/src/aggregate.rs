@@ -10,6 +10,7 @@ use crate::args::{Aggregate, AggregatePlan};
 use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
+use crate::pictures::{About, PictureFile};
 use crate::probes::{How, Planned};
 use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::search::Search;
@@ -24,6 +25,7 @@ use libnsprobe::{
 };
 use nsprobe_plan::decode::FieldValue;
 use nsprobe_plan::syntax::{Expression, Field, Kind};
+use nsprobe_profile::Format;
 use nsprobe_worker::Limits;
 use print::{Printer, Style};
 use std::collections::{BTreeMap, HashMap};
@@ -45,7 +47,7 @@ const STACKS_RING_BYTES: u64 = 256 << 10;
 /// Counts.
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
-    let out = Output::to_file(plan.output.as_deref())?;
+    let (out, picture) = outputs(plan)?;
     let target = Target::find(&options.who, options.timeout)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
@@ -146,8 +148,23 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         finished: Finished::default(),
         containers,
         printer: Printer::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
+        picture,
     };
     counting.follow(plan, run)
+}
+
+/// Where rows are printed to, and where stacks are written to as a profile.
+fn outputs(plan: &AggregatePlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
+    let output = plan.output.as_deref();
+    let is_of_stacks = matches!(plan.what, Aggregate::Stacks { .. });
+    let path = output.filter(|_| is_of_stacks);
+    match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
+        Some((path, format)) => {
+            let picture = PictureFile::create(format, path, true)?;
+            Ok((Output::to_stdout(), Some(picture)))
+        }
+        None => Ok((Output::to_file(output)?, None)),
+    }
 }
 
 /// The key of a table that tells functions apart.
@@ -176,6 +193,7 @@ struct Counting {
     /// With `--by container`.
     containers: Option<HitNames>,
     printer: Printer,
+    picture: Option<PictureFile>,
 }
 
 impl Counting {
@@ -212,6 +230,10 @@ impl Counting {
         })?;
         match ended {
             Ended::Because(why) => self.end(plan, run, why),
+            // Only what is printed has lost its reader.
+            Ended::ReaderGone if self.picture.is_some() => {
+                self.end(plan, run, "nobody reads what is printed".to_owned())
+            }
             Ended::ReaderGone => Ok(ExitCode::SUCCESS),
         }
     }
@@ -311,6 +333,7 @@ impl Counting {
         self.name_containers(&rows, true);
         let failure = run.end_command();
         let unwind_rows = run.end_rows();
+        let drawn = self.draw(plan, &run.session, &rows, elapsed);
         let mut names = self.live.of(&run.session);
         self.printer.total(&mut names, &rows, elapsed)?;
         let summary = Summary {
@@ -329,7 +352,25 @@ impl Counting {
             rows: unwind_rows,
         };
         self.printer.summary(&summary)?;
-        summary.tell(plan.options.detail(), failure)
+        let code = summary.tell(plan.options.detail(), failure)?;
+        drawn.map(|()| code)
+    }
+
+    /// Writes all stacks as a profile, where that was asked for.
+    fn draw(
+        &mut self,
+        plan: &AggregatePlan,
+        session: &Session,
+        rows: &Rows,
+        elapsed: Duration,
+    ) -> anyhow::Result<()> {
+        let Some(picture) = self.picture.take() else {
+            return Ok(());
+        };
+        let about = About::this_command(elapsed);
+        let mut names = self.live.of(session);
+        let profile = self.printer.profile(&mut names, &rows.rows, &about);
+        picture.write(&profile, plan.options.quiet)
     }
 }
 

@@ -15,9 +15,9 @@ mod value;
 
 pub(crate) use plan::{
     Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
-    ListPlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan, Returns,
-    RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort, TracePlan,
-    TreePlan, Who,
+    ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
+    Returns, RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort,
+    TracePlan, TreePlan, Who,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};
@@ -230,7 +230,7 @@ impl Plan {
             Verb::Script(arguments) => Plan::Script(arguments.plan()),
             Verb::Report(arguments) => Plan::Report(arguments.plan()),
             Verb::Info(arguments) => Plan::Info(arguments.plan()),
-            Verb::Export(arguments) => Plan::Export(arguments.plan()),
+            Verb::Export(arguments) => Plan::Export(arguments.plan()?),
             Verb::Symbolize(arguments) => Plan::Symbolize(arguments.plan()),
             Verb::List(arguments) => Plan::List(ListPlan {
                 who: arguments.who.plan(Vec::new()),

@@ -35,6 +35,14 @@ pub(crate) fn text(value: &FieldValue) -> String {
     }
 }
 
+/// The same without quotes around text, where its place says what it is.
+pub(crate) fn bare(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Text { bytes, cut: false } => escaped(bytes).to_string(),
+        value => text(value),
+    }
+}
+
 fn list(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }

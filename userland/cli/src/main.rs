@@ -28,6 +28,7 @@ mod list;
 mod lookup;
 mod names;
 mod origin;
+mod pictures;
 mod probes;
 mod ps;
 mod record;

@@ -213,19 +213,27 @@ pub(crate) fn frames(out: &mut impl Write, frames: &[FrameView]) -> Result<()> {
 /// The functions of a stack as flame graphs have them, from the outermost on; `[FILE+OFFSET]`
 /// for one without a name, and a `?` in front of what is doubtful.
 pub(crate) fn functions(frames: &[FrameView]) -> Vec<String> {
-    let mut names = Vec::new();
-    for (number, view) in frames.iter().enumerate() {
-        let doubt = doubt(is_doubtful(frames, number));
-        match view.named.functions.as_slice() {
-            [] => names.push(format!("{doubt}{}", bracketed(view))),
-            functions => names.extend(functions.iter().map(|function| {
-                let name = shortened(&function.function);
-                format!("{doubt}{}", escaped(name.as_bytes()))
-            })),
-        }
+    let of_frame = |(number, view)| names(view, is_doubtful(frames, number));
+    let all = frames.iter().enumerate().flat_map(of_frame);
+    let mut all: Vec<String> = all.map(|(name, _)| name).collect();
+    all.reverse();
+    all
+}
+
+/// What the functions of a frame are called there, the innermost first, with what is known of
+/// each.
+pub(crate) fn names(view: &FrameView, is_doubtful: bool) -> Vec<(String, Option<&SourceFrame>)> {
+    let doubt = doubt(is_doubtful);
+    let functions = view.named.functions.iter();
+    let names = functions.map(|function| {
+        let name = shortened(&function.function);
+        let name = format!("{doubt}{}", escaped(name.as_bytes()));
+        (name, Some(function))
+    });
+    match view.named.functions.is_empty() {
+        true => vec![(format!("{doubt}{}", bracketed(view)), None)],
+        false => names.collect(),
     }
-    names.reverse();
-    names
 }
 
 /// What stands in front of a doubtful frame.

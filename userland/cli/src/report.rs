@@ -2,11 +2,11 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::aggregate::print::{Printer, Style};
-use crate::args::{Aggregate, HitKey, ReportKey, ReportPlan};
+use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan};
 use crate::capsule::{Capsule, Offline};
 use crate::fields;
 use crate::lookup::{whole_stack, words_of};
-use crate::summary::ProbeLabel;
+use crate::summary::{ProbeLabel, Summary};
 use crate::tasks::Place;
 use crate::waiting::{Ready, WaitingHits};
 use anyhow::bail;
@@ -16,6 +16,7 @@ use nsprobe_capsule::Reader;
 use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,52 +24,110 @@ use std::time::Duration;
 pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
     capsule.require_hits(&plan.file)?;
-    let has_stacks = capsule.has_stacks();
-    let labels = capsule.labels();
-    let mut offline = Offline::new(&capsule.contents);
-    let mut counts = Counts::new(&labels, &plan.by, has_stacks)?;
-    counts.take_all(&mut offline, &mut capsule.reader)?;
+    let summary = summary(&capsule);
     let style = Style {
         json: plan.json,
+        top: plan.top,
+        ..style(capsule.has_stacks(), plan.folded)
+    };
+    let mut counted = Counted::read(&mut capsule, &plan.by, style)?;
+    let elapsed = summary.as_ref().map_or(Duration::ZERO, |s| s.elapsed);
+    let Counted {
+        offline,
+        printer,
+        rows,
+    } = &mut counted;
+    printer.total(offline, rows, elapsed)?;
+    if let Some(summary) = &summary {
+        printer.summary(summary)?;
+    }
+    tell(&capsule, &plan.file, summary, plan.detail)
+}
+
+/// How rows of a capsule are printed.
+pub(crate) fn style(has_stacks: bool, folded: bool) -> Style {
+    Style {
+        json: false,
         what: match has_stacks {
             true => Aggregate::Stacks {
                 max_frames: 0,
-                folded: plan.folded,
+                folded,
             },
             false => Aggregate::Count,
         },
         unit: "call",
         timed: false,
         summed: None,
-        top: plan.top,
+        period_ns: None,
+        top: usize::MAX,
         by_container: false,
-    };
-    let formats: Vec<FieldFormat> = counts.by.iter().map(format).collect();
-    let mut printer = Printer::new(style, &formats, false, labels);
-    printer.name_containers(counts.containers.names());
-    for (name, values) in &counts.values {
-        printer.name_values(name, values.names());
     }
-    let rows = Rows {
-        rows: counts.rows(),
-        ..Rows::default()
+}
+
+/// What the recording came to; none when it was cut off.
+pub(crate) fn summary(capsule: &Capsule) -> Option<Summary> {
+    let mut summary = capsule.summary()?;
+    summary.printed = capsule.contents.hits;
+    Some(summary)
+}
+
+/// Tells what a recording came to and what of it is missing.
+pub(crate) fn tell(
+    capsule: &Capsule,
+    path: &Path,
+    summary: Option<Summary>,
+    detail: Detail,
+) -> anyhow::Result<ExitCode> {
+    let code = match summary {
+        Some(summary) => summary.tell(detail, None)?,
+        None => ExitCode::SUCCESS,
     };
-    let summary = capsule.summary();
-    let elapsed = summary.as_ref().map_or(Duration::ZERO, |s| s.elapsed);
-    printer.total(&mut offline, &rows, elapsed)?;
-    let mut code = ExitCode::SUCCESS;
-    if let Some(mut summary) = summary {
-        summary.printed = capsule.contents.hits;
-        printer.summary(&summary)?;
-        code = summary.tell(plan.detail, None)?;
-    }
-    if has_stacks {
-        capsule.tell_unrecorded(&plan.file, plan.detail);
+    if capsule.has_stacks() {
+        capsule.tell_unrecorded(path, detail);
     }
     Ok(match capsule.tell_missing() {
         true => code,
         false => ExitCode::FAILURE,
     })
+}
+
+/// The hits of a capsule, counted.
+pub(crate) struct Counted<'a> {
+    /// Who knows the names of their frames.
+    pub(crate) offline: Offline<'a>,
+    /// Who knows their keys.
+    pub(crate) printer: Printer,
+    pub(crate) rows: Rows,
+}
+
+impl Counted<'_> {
+    /// Counts all.
+    pub(crate) fn read<'a>(
+        capsule: &'a mut Capsule,
+        by: &[ReportKey],
+        style: Style,
+    ) -> anyhow::Result<Counted<'a>> {
+        let (labels, has_stacks) = (capsule.labels(), capsule.has_stacks());
+        let Capsule { reader, contents } = capsule;
+        let mut offline = Offline::new(contents);
+        let mut counts = Counts::new(&labels, by, has_stacks)?;
+        counts.take_all(&mut offline, reader)?;
+        let formats: Vec<FieldFormat> = counts.by.iter().map(format).collect();
+        let mut printer = Printer::new(style, &formats, false, labels);
+        printer.name_containers(counts.containers.names());
+        for (name, values) in &counts.values {
+            printer.name_values(name, values.names());
+        }
+        let rows = Rows {
+            rows: counts.rows(),
+            ..Rows::default()
+        };
+        Ok(Counted {
+            offline,
+            printer,
+            rows,
+        })
+    }
 }
 
 /// Hits by what they are counted by.

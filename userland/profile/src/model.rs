@@ -40,7 +40,7 @@ pub struct Measure {
 }
 
 /// A file with code.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mapping {
     /// Its path.
     pub path: String,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables as text and as JSON.
 
+mod picture;
+
 use super::probe_id;
 use crate::args::{Aggregate, AggregatePlan};
 use crate::fields::{self, duration};
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 /// What the key is called that is a container.
 const CONTAINER: &str = "container";
+const SECOND_NS: u64 = 1_000_000_000;
 /// Characters of the longest bar of a histogram.
 const BAR: usize = 50;
 
@@ -36,6 +39,8 @@ pub(crate) struct Style {
     pub(crate) timed: bool,
     /// What was added up.
     pub(crate) summed: Option<String>,
+    /// CPUs are sampled, each once in so many nanoseconds.
+    pub(crate) period_ns: Option<u64>,
     /// Most rows.
     pub(crate) top: usize,
     /// Keys have the ids of pid namespaces, which stand for containers.
@@ -53,6 +58,7 @@ impl Style {
             },
             timed: plan.value.is_none(),
             summed: plan.value.as_ref().map(|value| value.name.clone()),
+            period_ns: plan.samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
             top: plan.top,
             by_container: plan.by.iter().any(is_container),
         }

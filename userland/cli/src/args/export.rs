@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe export`.
 
-use super::plan::{CtfPlan, ExportPlan};
+use super::plan::{CtfPlan, Detail, ExportPlan, PicturePlan, ReportKey};
+use super::raw;
 use clap::{Args, Subcommand, ValueEnum};
 use nsprobe_ctf::kernel::StatedumpShape;
+use nsprobe_profile::Format as Picture;
+use nsprobe_symbolize::escaped;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -16,6 +19,41 @@ pub(super) struct ExportArguments {
 enum Format {
     /// A trace in the Common Trace Format, for babeltrace2 and Trace Compass
     Ctf(CtfArguments),
+    /// A flame graph of its stacks, for browsers
+    Flamegraph(PictureArguments),
+    /// A line for each stack, for tools that fold stacks
+    Folded(PictureArguments),
+    /// Its stacks as a profile for pprof (`go tool pprof`)
+    Pprof(PictureArguments),
+    /// Its stacks as a profile for speedscope (https://www.speedscope.app)
+    Speedscope(PictureArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The name of the file ends in .svg for flamegraph, .folded, .pb.gz for pprof, \
+                  and .speedscope.json. docs/profiles.md says what is in it.\n\n\
+                  Examples:\n  \
+                  nsprobe export flamegraph web.nsprobe -o web.svg\n  \
+                  nsprobe export pprof web.nsprobe --by container -o web.pb.gz"
+)]
+struct PictureArguments {
+    /// A capsule, as `nsprobe record --stack` writes them
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace it if it exists
+    #[arg(long)]
+    replace: bool,
+    /// Count by these, too, separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container,
+    /// or the name of a field that was recorded, such as arg1 or path
+    #[arg(short, long, value_name = "KEYS", value_delimiter = ',')]
+    by: Vec<ReportKey>,
+    /// Print nothing on standard error but errors and losses
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -46,16 +84,50 @@ enum Shape {
 }
 
 impl ExportArguments {
-    pub(super) fn plan(self) -> ExportPlan {
-        let Format::Ctf(arguments) = self.format;
-        ExportPlan::Ctf(CtfPlan {
-            file: arguments.file,
-            directory: arguments.directory,
-            shape: match arguments.statedump_shape {
+    pub(super) fn plan(self) -> Result<ExportPlan, clap::Error> {
+        match self.format {
+            Format::Ctf(arguments) => Ok(ExportPlan::Ctf(arguments.plan())),
+            Format::Flamegraph(arguments) => arguments.plan(Picture::Flamegraph),
+            Format::Folded(arguments) => arguments.plan(Picture::Folded),
+            Format::Pprof(arguments) => arguments.plan(Picture::Pprof),
+            Format::Speedscope(arguments) => arguments.plan(Picture::Speedscope),
+        }
+    }
+}
+
+impl CtfArguments {
+    fn plan(self) -> CtfPlan {
+        CtfPlan {
+            file: self.file,
+            directory: self.directory,
+            shape: match self.statedump_shape {
                 Shape::Old => StatedumpShape::Old,
                 Shape::New => StatedumpShape::New,
             },
-            quiet: arguments.quiet,
-        })
+            quiet: self.quiet,
+        }
+    }
+}
+
+impl PictureArguments {
+    /// The format and the ending of the name have to say the same: those that open the file go by
+    /// its name.
+    fn plan(self, format: Picture) -> Result<ExportPlan, clap::Error> {
+        let of_name = Picture::of(&self.output).map_err(|error| raw(&error.to_string()))?;
+        if of_name != format {
+            return Err(raw(&format!(
+                "-o {}: names of this format end in {}",
+                escaped(&self.output.display().to_string()),
+                format.ending()
+            )));
+        }
+        Ok(ExportPlan::Picture(PicturePlan {
+            file: self.file,
+            output: self.output,
+            format,
+            replace: self.replace,
+            by: self.by,
+            detail: Detail::new(self.quiet, false),
+        }))
     }
 }

@@ -257,6 +257,20 @@ pub(crate) struct InfoPlan {
 pub(crate) enum ExportPlan {
     /// A trace in the Common Trace Format.
     Ctf(CtfPlan),
+    /// Its stacks as a profile.
+    Picture(PicturePlan),
+}
+
+/// How to write stacks as a profile.
+#[derive(Debug)]
+pub(crate) struct PicturePlan {
+    pub(crate) file: PathBuf,
+    pub(crate) output: PathBuf,
+    pub(crate) format: nsprobe_profile::Format,
+    /// Whether it may take the place of another file.
+    pub(crate) replace: bool,
+    pub(crate) by: Vec<ReportKey>,
+    pub(crate) detail: Detail,
 }
 
 /// How to write a trace in the Common Trace Format.
@@ -285,7 +299,8 @@ pub(crate) struct SymbolizePlan {
 #[derive(Debug)]
 pub(crate) struct AggregatePlan {
     pub(crate) options: ProbeOptions,
-    /// Where rows are printed to; standard output without one.
+    /// Where rows are printed to; standard output without one. Stacks go there as a profile when
+    /// its name ends as one.
     pub(crate) output: Option<PathBuf>,
     pub(crate) what: Aggregate,
     pub(crate) by: Vec<Field>,

@@ -2,7 +2,7 @@
 //! Where a capsule goes: a file that is not there yet, or standard output.
 
 use crate::args::{RecordPlan, Who};
-use crate::capsule::open_regular;
+use crate::capsule::{exists, open_regular};
 use anyhow::{bail, Context};
 use nsprobe_capsule::{FileOutput, Output, Writer};
 use std::fs::{self, OpenOptions};
@@ -117,11 +117,4 @@ impl Drop for Unused {
 /// Whether that means standard output.
 fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
-}
-
-fn exists(path: &Path) -> String {
-    format!(
-        "{} exists: choose another name, or replace it with --replace",
-        path.display()
-    )
 }

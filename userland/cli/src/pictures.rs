@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counted stacks as profiles that others open: the same of a run and of a capsule.
+
+mod file;
+
+pub(crate) use file::PictureFile;
+
+use crate::columns::shortened;
+use crate::render::{self, FrameView};
+use libnsprobe::common::record::{Frame, StackEnd};
+use libnsprobe::TableRow;
+use nsprobe_profile::{Line, Location, Mapping, Measure, Profile, Sample};
+use nsprobe_symbolize::escaped;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Most characters of a title.
+const TITLE: usize = 100;
+
+/// What stacks were counted by, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    /// The words of the command that has counted them.
+    pub(crate) command: Vec<String>,
+    /// In nanoseconds since 1970.
+    pub(crate) start_unix_ns: u64,
+    pub(crate) elapsed: Duration,
+}
+
+impl About {
+    /// This command, which began so long ago.
+    pub(crate) fn this_command(elapsed: Duration) -> About {
+        let words = std::env::args_os();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let start = now.unwrap_or_default().saturating_sub(elapsed);
+        About {
+            command: words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            start_unix_ns: start.as_nanos() as u64,
+            elapsed,
+        }
+    }
+}
+
+/// What the numbers of rows are.
+#[derive(Clone, Debug)]
+pub(crate) enum Numbers {
+    /// How many calls there were.
+    Calls,
+    /// That, and the sum of this.
+    Sum(String),
+    /// How often a CPU was found there, once in so many nanoseconds.
+    Cpu { period_ns: u64 },
+}
+
+impl Numbers {
+    fn measures(&self) -> Vec<Measure> {
+        let measure = |kind: &str, unit: &str| Measure {
+            kind: kind.to_owned(),
+            unit: unit.to_owned(),
+        };
+        match self {
+            Numbers::Calls => vec![measure("calls", "count")],
+            Numbers::Sum(name) => vec![measure("calls", "count"), measure(name, "count")],
+            Numbers::Cpu { .. } => {
+                vec![measure("samples", "count"), measure("cpu", "nanoseconds")]
+            }
+        }
+    }
+
+    fn values(&self, row: &TableRow) -> Vec<i64> {
+        let count = i64::try_from(row.count).unwrap_or(i64::MAX);
+        match self {
+            Numbers::Calls => vec![count],
+            Numbers::Sum(_) => vec![count, row.sum],
+            Numbers::Cpu { period_ns } => {
+                let period = i64::try_from(*period_ns).unwrap_or(i64::MAX);
+                vec![count, count.saturating_mul(period)]
+            }
+        }
+    }
+}
+
+/// A profile that is made of rows, one after the other.
+pub(crate) struct Rows {
+    profile: Profile,
+    numbers: Numbers,
+    mappings: HashMap<Mapping, usize>,
+    locations: HashMap<Location, usize>,
+}
+
+impl Rows {
+    /// None yet.
+    pub(crate) fn new(about: &About, numbers: Numbers) -> Rows {
+        let profile = Profile {
+            title: shortened(&escaped(&about.command.join(" ")).to_string(), TITLE),
+            measures: numbers.measures(),
+            period_ns: match numbers {
+                Numbers::Cpu { period_ns } => Some(period_ns),
+                _ => None,
+            },
+            start_unix_ns: about.start_unix_ns,
+            duration_ns: about.elapsed.as_nanos() as u64,
+            ..Profile::default()
+        };
+        Rows {
+            profile,
+            numbers,
+            mappings: HashMap::new(),
+            locations: HashMap::new(),
+        }
+    }
+
+    /// A row with the parts of its key and its frames, the innermost first.
+    pub(crate) fn add(
+        &mut self,
+        keys: Vec<(String, String)>,
+        frames: &[FrameView],
+        row: &TableRow,
+    ) {
+        let numbered = frames.iter().enumerate();
+        let stack = numbered
+            .map(|(number, view)| self.location(view, render::is_doubtful(frames, number)))
+            .collect();
+        self.profile.samples.push(Sample {
+            keys,
+            stack,
+            truncated: render::cut(StackEnd::from_u8(row.stack_end)).is_some(),
+            values: self.numbers.values(row),
+        });
+    }
+
+    /// All of them.
+    pub(crate) fn finish(self) -> Profile {
+        self.profile
+    }
+
+    fn location(&mut self, view: &FrameView, is_doubtful: bool) -> usize {
+        let (mapping, offset) = match view.frame {
+            Frame::Object { offset, .. } => (Some(self.mapping(view)), offset),
+            Frame::Address { address, .. } => (None, address),
+        };
+        let location = Location {
+            mapping,
+            offset,
+            lines: lines(view, is_doubtful),
+        };
+        let all = &mut self.profile.locations;
+        *self.locations.entry(location).or_insert_with_key(|new| {
+            all.push(new.clone());
+            all.len() - 1
+        })
+    }
+
+    fn mapping(&mut self, view: &FrameView) -> usize {
+        let path = view.named.path.as_ref();
+        let mapping = Mapping {
+            path: path.map_or("?".to_owned(), |path| {
+                escaped(path.as_os_str().as_encoded_bytes()).to_string()
+            }),
+            build_id: view.named.build_id.clone(),
+        };
+        let all = &mut self.profile.mappings;
+        *self.mappings.entry(mapping).or_insert_with_key(|new| {
+            all.push(new.clone());
+            all.len() - 1
+        })
+    }
+}
+
+/// The functions of a frame, the innermost first.
+fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
+    let names = render::names(view, is_doubtful);
+    names
+        .into_iter()
+        .map(|(name, function)| Line {
+            system_name: match function {
+                Some(function) => escaped(&function.function).to_string(),
+                None => name.clone(),
+            },
+            name,
+            file: function
+                .and_then(|function| function.file.as_ref())
+                .map(|file| escaped(file).to_string()),
+            line: function.and_then(|function| function.line),
+        })
+        .collect()
+}
