@@ -342,7 +342,8 @@ mod tests {
         };
         for text in [
             shell_code(include_str!("../../../README.md")),
-            shell_code(include_str!("../../../docs/spec.md")),
+            shell_code(include_str!("../../../docs/spec.md"))
+                + &shell_code(include_str!("../../../docs/profiles.md")),
             examples.join("\n"),
         ] {
             let lines = command_lines(&text);

@@ -187,3 +187,113 @@ fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Named;
+    use nsprobe_symbolize::SourceFrame;
+    use std::path::PathBuf;
+    use std::rc::Rc;
+
+    fn function(name: &str) -> SourceFrame {
+        SourceFrame {
+            function: name.to_owned(),
+            function_offset: None,
+            file: Some("/src/\u{1b}a.cc".to_owned()),
+            line: Some(7),
+            inlined: false,
+        }
+    }
+
+    fn view(offset: u64, functions: Vec<SourceFrame>, doubtful: bool) -> FrameView {
+        FrameView {
+            frame: Frame::Object {
+                id: 1,
+                offset,
+                method: 1,
+            },
+            named: Rc::new(Named {
+                functions,
+                doubtful,
+                path: Some(PathBuf::from("/usr/bin/app")),
+                build_id: "c0ffee".to_owned(),
+                ..Named::default()
+            }),
+        }
+    }
+
+    fn about() -> About {
+        About {
+            command: vec!["nsprobe".to_owned(), "x".repeat(200) + "\n"],
+            start_unix_ns: 5,
+            elapsed: Duration::from_secs(2),
+        }
+    }
+
+    #[test]
+    fn rows_become_samples_that_share_their_places() {
+        let long = "std::vector<int, std::allocator<int> >::size()";
+        let frames = [
+            view(0x10, vec![function(long), function("outer")], false),
+            view(0x20, vec![], false),
+            view(0x20, vec![], true),
+        ];
+        let mut rows = Rows::new(&about(), Numbers::Sum("arg1".to_owned()));
+        let row = TableRow {
+            count: 3,
+            sum: -5,
+            stack_end: StackEnd::Outermost as u8,
+            ..TableRow::default()
+        };
+        rows.add(vec![], &frames, &row);
+        let cut = TableRow {
+            stack_end: StackEnd::Limit as u8,
+            ..row
+        };
+        rows.add(vec![], &frames[..2], &cut);
+        let profile = rows.finish();
+        assert_eq!(profile.title.chars().count(), TITLE);
+        assert_eq!(profile.mappings.len(), 1);
+        let names: Vec<Vec<&str>> = profile
+            .locations
+            .iter()
+            .map(|at| at.lines.iter().map(|line| &*line.name).collect())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                &["std::vector<int>::size()", "outer"][..],
+                &["[app+0x20]"],
+                &["? [app+0x20]"]
+            ]
+        );
+        let line = &profile.locations[0].lines[0];
+        assert_eq!(line.system_name, long);
+        assert_eq!(line.file.as_deref(), Some("/src/\\x1ba.cc"));
+        let [first, second] = &profile.samples[..] else {
+            panic!("{:?}", profile.samples)
+        };
+        assert_eq!((&first.stack[..], first.truncated), (&[0, 1, 2][..], false));
+        assert_eq!((&second.stack[..], second.truncated), (&[0, 1][..], true));
+        assert_eq!(first.values, [3, -5]);
+        assert_eq!(profile.measures[1].kind, "arg1");
+    }
+
+    #[test]
+    fn samples_of_the_cpu_are_times() {
+        let numbers = Numbers::Cpu {
+            period_ns: 10_000_000,
+        };
+        let mut rows = Rows::new(&about(), numbers);
+        let row = TableRow {
+            count: 4,
+            ..TableRow::default()
+        };
+        rows.add(vec![], &[], &row);
+        let profile = rows.finish();
+        assert_eq!(profile.samples[0].values, [4, 40_000_000]);
+        assert_eq!(profile.period_ns, Some(10_000_000));
+        assert_eq!(profile.measures[1].unit, "nanoseconds");
+    }
+}

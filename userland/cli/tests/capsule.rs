@@ -3,7 +3,7 @@
 //! and what is none, or is damaged, is told. The golden text lies in `tests/golden`; after a
 //! wanted change, `UPDATE_GOLDEN=1 cargo test -p nsprobe` writes it anew.
 
-mod sample;
+pub(crate) mod sample;
 
 use crate::support::{check_golden, Scratch};
 use sample::write_sample;

@@ -69,7 +69,9 @@ fn help_is_as_written() {
     for verb in &verbs {
         text.push_str(&transcript(&[verb, "--help"]));
     }
-    text.push_str(&transcript(&["export", "ctf", "--help"]));
+    for format in ["ctf", "flamegraph"] {
+        text.push_str(&transcript(&["export", format, "--help"]));
+    }
     check_golden("help.txt", &text);
 }
 

@@ -8,4 +8,5 @@ mod capsule;
 mod capsule_tasks;
 mod cli;
 mod export;
+mod pictures;
 mod support;

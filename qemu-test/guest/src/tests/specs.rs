@@ -4,6 +4,7 @@
 
 mod values;
 
+use super::capsule::Folder;
 use crate::command::{self, Output, Running};
 use crate::container::Container;
 use crate::module::Module;
@@ -12,6 +13,7 @@ use crate::session::Session;
 use crate::victim::{self, Victim};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
 fn program() -> String {
@@ -344,9 +346,13 @@ test! { core, stacks_are_counted_and_folded }
 fn stacks_are_counted_and_folded() {
     let _module = Module::load();
     let program = program();
+    let folder = Folder::new("stacks");
+    let file = folder.path("handle.folded");
     let words = [
         "stacks",
         "--folded",
+        "-o",
+        &file,
         "-q",
         &handle(""),
         "--",
@@ -354,12 +360,15 @@ fn stacks_are_counted_and_folded() {
         "30",
     ];
     let got = command::run(&words).succeeded();
-    // The compiler may have made several calls of the one.
-    let counts = got
-        .lines()
-        .filter_map(|line| line.split_once(";main;handle "));
-    let counts = counts.map(|(_, count)| count.parse::<u32>().expect("a number"));
-    assert_eq!(counts.sum::<u32>(), 30, "{}", got.stdout);
+    let written = fs::read_to_string(&file).expect("it is written");
+    for text in [&got.stdout, &written] {
+        // The compiler may have made several calls of the one.
+        let counts = text
+            .lines()
+            .filter_map(|line| line.split_once(";main;handle "));
+        let counts = counts.map(|(_, count)| count.parse::<u32>().expect("a number"));
+        assert_eq!(counts.sum::<u32>(), 30, "{text}");
+    }
     let (both, _) = trace("stacks", &[&handle(""), "--sum", "number"], 30);
     let totals = both.totals();
     let sum = |key: &str| -> i64 {

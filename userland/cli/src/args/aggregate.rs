@@ -70,8 +70,16 @@ pub(super) struct HistArguments {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  \
-                  nsprobe stacks -c web libc.so.6:malloc --sum arg1 -t 10")]
+#[command(
+    after_help = "Examples:\n  \
+                  nsprobe stacks -c web libc.so.6:malloc --sum arg1 -t 10\n  \
+                  nsprobe stacks -c web libc.so.6:malloc -t 10 -o malloc.svg",
+    mut_arg("output", |output| output.help(
+        "Print to this file; what is in it already is lost. When its name ends in .svg (a flame \
+         graph), .folded, .pb.gz (pprof) or .speedscope.json, all stacks are written there in that \
+         format, and the table goes to standard output"
+    ))
+)]
 pub(super) struct StacksArguments {
     #[command(flatten)]
     common: ProbeArguments,
