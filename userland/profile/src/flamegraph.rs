@@ -32,6 +32,8 @@ fn count_name<'a>(kind: &'a str, unit: &'a str) -> &'a str {
 mod tests {
     use super::*;
     use crate::sample;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn svg(profile: &Profile) -> String {
         let mut out = Vec::new();
@@ -52,6 +54,28 @@ mod tests {
             "a &lt;title&gt;",
         ] {
             assert!(picture.contains(part), "{part}: {picture}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_names_give_a_picture_of_all_stacks(
+            names in vec("[ab#; 1.]{0,4}|.{0,9}", 4),
+            stacks in vec((vec(0usize..4, 0..5), 1..9i64), 1..20),
+        ) {
+            let mut profile = sample::profile();
+            for (location, name) in profile.locations.iter_mut().zip(names) {
+                location.lines.truncate(1);
+                location.lines[0].name = name;
+            }
+            profile.samples = stacks
+                .iter()
+                .map(|(stack, count)| sample::of_stack(stack, *count))
+                .collect();
+            let total: i64 = stacks.iter().map(|(_, count)| count).sum();
+            let picture = svg(&profile);
+            sample::check_well_formed(&picture);
+            prop_assert!(picture.contains(&format!("total_samples=\"{total}\"")), "{picture}");
         }
     }
 

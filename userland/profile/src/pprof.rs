@@ -126,7 +126,11 @@ impl Tables {
 
     fn line(&mut self, line: &Line) -> proto::Line {
         let name = self.strings.number(&line.name);
-        let system_name = self.strings.number(&line.system_name);
+        // pprof takes one that is the same for mangled, and cuts what is in brackets off the name.
+        let system_name = match line.system_name == line.name {
+            true => 0,
+            false => self.strings.number(&line.system_name),
+        };
         let filename = self.strings.number(line.file.as_deref().unwrap_or(""));
         let next = self.functions.len() as u64 + 1;
         let known = self.known.entry([name, system_name, filename]);
@@ -284,6 +288,8 @@ mod tests {
         assert_eq!(functions(&got, 5), ["[truncated] :0"]);
         assert_eq!(functions(&got, 6), ["[unknown] :0"]);
         assert_eq!(text(&got, got.function[0].system_name), "long parse 7");
+        let truncated = got.location[4].line[0].function_id;
+        assert_eq!(got.function[truncated as usize - 1].system_name, 0);
         assert_eq!(
             (got.time_nanos, got.duration_nanos),
             (1_800_000_000_000_000_000, 2_500_000_000)

@@ -36,6 +36,14 @@ fn sample(stack: &[usize], truncated: bool, value: i64) -> Sample {
     }
 }
 
+/// A sample without a key.
+pub(crate) fn of_stack(stack: &[usize], value: i64) -> Sample {
+    Sample {
+        keys: Vec::new(),
+        ..sample(stack, false, value)
+    }
+}
+
 /// A sample of one frame.
 pub(crate) fn of_value(value: i64) -> Sample {
     sample(&[0], false, value)

@@ -27,20 +27,21 @@ fn is_harmful(character: char) -> bool {
 }
 
 /// A plain name as a frame of a folded stack: `;` is a colon, as it ends frames. Readers take a
-/// number at a line's end for the count, and `# ` at its beginning for a comment: such a name has
-/// underscores for its spaces.
+/// number behind a space for the count, and `# ` at a line's beginning for a comment: the one has
+/// underscores for its spaces, the other one in front.
 pub(crate) fn folded(name: &str) -> String {
     let name = match name.trim() {
         "" => UNKNOWN.to_owned(),
         name => name.replace(';', ":"),
     };
-    let last = name.rsplit(' ').next().unwrap_or_default();
-    let is_number = last
-        .chars()
-        .all(|digit| digit.is_ascii_digit() || digit == '.');
-    match is_number || name.starts_with('#') {
-        true => name.replace(char::is_whitespace, "_"),
-        false => name,
+    let is_digit = |digit: char| digit.is_ascii_digit() || digit == '.';
+    let last = name.rsplit_once(char::is_whitespace).map(|(_, last)| last);
+    if last.is_some_and(|last| last.chars().all(is_digit)) {
+        return name.replace(char::is_whitespace, "_");
+    }
+    match name.split(char::is_whitespace).next() {
+        Some("#") => format!("_{name}"),
+        _ => name,
     }
 }
 
@@ -63,7 +64,9 @@ mod tests {
             ("[u8; 4]", "[u8: 4]"),
             ("worker 12", "worker_12"),
             ("of 1.5 2.5", "of_1.5_2.5"),
-            ("# no comment", "#_no_comment"),
+            ("7", "7"),
+            ("#", "_#"),
+            ("# no comment", "_# no comment"),
             (" a ", "a"),
             (" ", "[unknown]"),
             ("f32", "f32"),
