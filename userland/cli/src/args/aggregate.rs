@@ -5,7 +5,7 @@ use super::plan::{Aggregate, AggregatePlan, ProbeOptions};
 use super::probe::{ProbeArguments, RowsArguments};
 use super::value::{linear, seconds};
 use super::{pointing, raw};
-use clap::Args;
+use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
 use libnsprobe::common::histogram::Scale;
 use nsprobe_plan::syntax::Field;
@@ -74,11 +74,7 @@ pub(super) struct HistArguments {
     after_help = "Examples:\n  \
                   nsprobe stacks -c web libc.so.6:malloc --sum arg1 -t 10\n  \
                   nsprobe stacks -c web libc.so.6:malloc -t 10 -o malloc.svg",
-    mut_arg("output", |output| output.help(
-        "Print to this file; what is in it already is lost. When its name ends in .svg (a flame \
-         graph), .folded, .pb.gz (pprof) or .speedscope.json, all stacks are written there in that \
-         format, and the table goes to standard output"
-    ))
+    mut_arg("output", of_stacks)
 )]
 pub(super) struct StacksArguments {
     #[command(flatten)]
@@ -98,6 +94,15 @@ pub(super) struct StacksArguments {
     folded: bool,
     #[command(flatten)]
     rows: RowsArguments,
+}
+
+/// Where stacks go.
+pub(super) fn of_stacks(output: Arg) -> Arg {
+    output.help(
+        "Print to this file; what is in it already is lost. When its name ends in .svg (a flame \
+         graph), .folded, .pb.gz (pprof) or .speedscope.json, all stacks are written there in that \
+         format, and the table goes to standard output",
+    )
 }
 
 impl TableArguments {

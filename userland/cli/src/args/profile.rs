@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe profile`.
 
-use super::aggregate::TableArguments;
+use super::aggregate::{of_stacks, TableArguments};
 use super::plan::{Aggregate, AggregatePlan, Who};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
@@ -15,7 +15,9 @@ use nsprobe_plan::Compiled;
                   for the stack that called it.\n\n\
                   Examples:\n  \
                   nsprobe profile -c web -t 10\n  \
-                  nsprobe profile -t 5 --by container"
+                  nsprobe profile -t 5 --by container\n  \
+                  nsprobe profile -c web -t 10 -o web.svg",
+    mut_arg("output", of_stacks)
 )]
 pub(super) struct ProfileArguments {
     /// Samples a second of each CPU
