@@ -1237,11 +1237,8 @@ struct nsprobe_file {
  */
 #define NSPROBE_UNWIND_DROP (1U << 2)
 
-/*
- * Copies of stacks that are made for one object; then it counts as one without
- * rows.
- */
-#define NSPROBE_OBJECT_COPIES_MAX 256
+/* Bytes of stacks that a session copies in a second, and at once. */
+#define NSPROBE_COPY_BYTES_PER_SECOND (32U << 20)
 
 /* Most bytes of all rows of a session. */
 #define NSPROBE_UNWIND_BYTES_MAX (512ULL << 20)
@@ -1953,6 +1950,8 @@ enum nsprobe_stack_end {
 	 * record says so: it is what a reader finds who goes on with a copy.
 	 */
 	NSPROBE_STACK_END_COPY_END = 11,
+	/* The unwind rows of the next frame's file were not there yet. */
+	NSPROBE_STACK_END_ROWS_NOT_READY = 12,
 };
 
 /* How a frame's address was found. */

@@ -4,15 +4,23 @@
 //! A file's rows come from user space, so the first stack through a file that nobody had
 //! mapped before finds none. Then the record is preceded by one with the registers, the
 //! code that is mapped, and the stack's memory up to a bound: all that is needed to go on
-//! with the same rows later. It costs thousands of instructions, once or a few times for
-//! each file.
+//! with the same rows later. It costs thousands of instructions, so there is a budget of bytes
+//! a second.
 
 use crate::{
     common::{
-        abi::{CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX},
-        record::{CodeMapping, StackCopy, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT, COPY_WITHOUT_RBP},
+        abi::{CODE_MAPPINGS_MAX, COPY_BYTES_PER_SECOND, STACK_COPY_WORDS_MAX},
+        limit::Bucket,
+        record::{
+            CodeMapping,
+            StackCopy,
+            COPY_BEHIND_CALL,
+            COPY_MAPPINGS_CUT,
+            COPY_WITHOUT_RBP, //
+        },
         unwind::{At, Registers}, //
     },
+    limits::SharedBucket,
     object::{Identified, Objects},
     sys::{
         memory,
@@ -31,8 +39,14 @@ const COPY_WORDS: usize = size_of::<StackCopy>() / 8;
 const MAPPING_WORDS: usize = size_of::<CodeMapping>() / 8;
 const MAPPINGS_WORDS: usize = MAPPING_WORDS * CODE_MAPPINGS_MAX;
 
-/// Room for one copy on each CPU.
-pub(crate) struct Copies(KVVec<Desk>);
+/// Kilobytes that a session copies in a second, and at once.
+const BUDGET: u32 = COPY_BYTES_PER_SECOND >> 10;
+
+/// Room for one copy on each CPU, and what may be copied.
+pub(crate) struct Copies {
+    desks: KVVec<Desk>,
+    budget: SharedBucket,
+}
 
 /// Who is copied, and for whom.
 pub(crate) struct Subject<'a> {
@@ -47,7 +61,10 @@ impl Copies {
     /// Nothing copied.
     pub(crate) fn new() -> Result<Self> {
         let words = MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX);
-        Ok(Copies(memory::made_for_each_cpu(|| Desk::new(words))?))
+        Ok(Copies {
+            desks: memory::made_for_each_cpu(|| Desk::new(words))?,
+            budget: SharedBucket::new(Bucket::new(BUDGET, BUDGET).ok_or(EINVAL)?),
+        })
     }
 
     /// Copies the current task's stack, and hands the record's parts to `put`; false
@@ -59,7 +76,9 @@ impl Copies {
         subject: &Subject<'_>,
         put: impl FnOnce(&[&[u64]; 4]) -> bool,
     ) -> bool {
-        let Some(mut desk) = self.0.get(cpu as usize).and_then(Desk::take) else {
+        let may = || self.budget.take(subject.head.time_ns, 1) == Some(true);
+        let desk = self.desks.get(cpu as usize).and_then(Desk::take);
+        let Some(mut desk) = desk.filter(|_| may()) else {
             return false;
         };
         let Some((mappings, stack)) = desk.words().split_at_mut_checked(MAPPINGS_WORDS) else {
@@ -80,7 +99,11 @@ impl Copies {
             ..subject.head
         };
         let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
-        let mappings = mappings.get(..code.count.wrapping_mul(MAPPING_WORDS));
+        let mapping_words = code.count.wrapping_mul(MAPPING_WORDS);
+        // How long it is was not known before.
+        self.budget
+            .owe((mapping_words.wrapping_add(stack_words) >> 7) as u32);
+        let mappings = mappings.get(..mapping_words);
         put(&[
             crate::shared::body_of(head),
             mappings.unwrap_or(&[]),

@@ -16,21 +16,22 @@ pub(crate) const LOOK_EVERY: u32 = 256;
 const ATTEMPTS: usize = 8;
 
 /// A bucket that all CPUs take from.
-struct Shared {
+pub(crate) struct SharedBucket {
     bucket: Bucket,
     state: AtomicU64,
 }
 
-impl Shared {
-    fn new(bucket: Bucket) -> Self {
-        Shared {
+impl SharedBucket {
+    /// A full one.
+    pub(crate) fn new(bucket: Bucket) -> Self {
+        SharedBucket {
             bucket,
             state: AtomicU64::new(0),
         }
     }
 
     /// Whether there were so many tokens. None when too many others take some.
-    fn take(&self, now_ns: u64, tokens: u32) -> Option<bool> {
+    pub(crate) fn take(&self, now_ns: u64, tokens: u32) -> Option<bool> {
         let mut state = self.state.load(Relaxed);
         for _ in 0..ATTEMPTS {
             let Some(after) = self.bucket.take(state, now_ns, tokens) else {
@@ -42,6 +43,12 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// Takes tokens that need not be there.
+    pub(crate) fn owe(&self, tokens: u32) {
+        let more = |state| Some(self.bucket.owe(state, tokens));
+        let _ = self.state.fetch_update(Relaxed, Relaxed, more);
     }
 }
 
@@ -56,8 +63,8 @@ pub(crate) enum LeftOut {
 /// The limits of one probe.
 pub(crate) struct Limits {
     every: u32,
-    rate: Option<Shared>,
-    runaway: Option<Shared>,
+    rate: Option<SharedBucket>,
+    runaway: Option<SharedBucket>,
     off: AtomicBool,
 }
 
@@ -120,9 +127,9 @@ impl Limits {
     }
 }
 
-fn bucket(rate: u32, burst: u32) -> Result<Option<Shared>, ()> {
+fn bucket(rate: u32, burst: u32) -> Result<Option<SharedBucket>, ()> {
     match rate {
         0 => Ok(None),
-        rate => Ok(Some(Shared::new(Bucket::new(rate, burst).ok_or(())?))),
+        rate => Ok(Some(SharedBucket::new(Bucket::new(rate, burst).ok_or(())?))),
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::{
     common::{
-        abi::{ObjectIdentity, OBJECTS_MAX, OBJECT_COPIES_MAX, UNWIND_BYTES_MAX},
+        abi::{ObjectIdentity, OBJECTS_MAX, UNWIND_BYTES_MAX},
         elf_note::{self, BuildId},
         record::Unmapped,
         unwind::Table, //
@@ -73,8 +73,6 @@ struct Slot {
     rows: Swap<Rows>,
     /// When a stack last went through it, to some tenths of a second, or its rows were given.
     used_ns: AtomicU64,
-    /// Copies of stacks that ended here.
-    copies: AtomicU32,
     file: RawLock<Option<HeldFile>>,
     /// Whether `root` is held, or is about to be.
     has_root: AtomicBool,
@@ -93,7 +91,6 @@ impl Slot {
             told: AtomicBool::new(false),
             rows: Swap::new(),
             used_ns: AtomicU64::new(0),
-            copies: AtomicU32::new(0),
             file: raw_lock!(None),
             has_root: AtomicBool::new(false),
             owes_root: AtomicBool::new(false),
@@ -307,7 +304,6 @@ impl Objects {
             dropped = dropped.saturating_add(rows.bytes());
             self.row_bytes.fetch_sub(rows.bytes(), Relaxed);
             // Only now: who is told gives rows when there are none.
-            slot.copies.store(0, Relaxed);
             slot.told.store(false, Relaxed);
             Some(rows)
         }));
@@ -334,14 +330,6 @@ impl Objects {
     #[inline(always)]
     pub(crate) fn has_rows(&self) -> bool {
         self.row_bytes() != 0
-    }
-
-    /// Whether a stack that ends in an object without rows may be copied; counts it.
-    pub(crate) fn may_copy(&self, id: u32) -> bool {
-        self.slot(id).is_some_and(|slot| {
-            slot.copies.load(Relaxed) < OBJECT_COPIES_MAX
-                && slot.copies.fetch_add(1, Relaxed) < OBJECT_COPIES_MAX
-        })
     }
 
     /// The rows of an object.

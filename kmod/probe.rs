@@ -111,7 +111,7 @@ impl Probe {
         self.offset == other.offset
             && self.file.is_inode_of(&other.file)
             && (self.role, self.call, self.flags) == (other.role, other.call, other.flags)
-            && self.ends == other.ends
+            && (self.ends, self.max_frames) == (other.ends, other.max_frames)
             && address(&self.at_entry) == address(&other.at_entry)
             && address(&self.at_return) == address(&other.at_return)
             && self.sink == other.sink

@@ -336,8 +336,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                     if self.request.copies
                         && !at_entry
                         && table.is_none()
-                        && known.holds(inside)
-                        && self.resolver.objects().may_copy(known.object) =>
+                        && known.holds(inside) =>
                 {
                     self.stack.rest = Some(*at);
                     return Err(StackEnd::Copied);
@@ -351,10 +350,13 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                         (None, Some(table)) => !table.is_empty(),
                         (None, None) => known.holds(inside) && objects.has_rows(),
                     };
-                    if guesses && at.at != At::Innermost {
+                    if guesses && !at_entry {
                         // A table never changes; where there is none yet, one may come.
                         self.ends_for_good = table.is_some();
-                        return Err(StackEnd::NoRow);
+                        return Err(match table {
+                            Some(_) => StackEnd::NoRow,
+                            None => StackEnd::RowsNotReady,
+                        });
                     }
                     self.without_row(at, at_entry)?
                 }

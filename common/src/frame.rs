@@ -36,6 +36,8 @@ pub enum StackEnd {
     /// What was copied of the stack ends ([`STACK_COPY_WORDS_MAX`](super::abi::STACK_COPY_WORDS_MAX)).
     /// No record says so: it is what a reader finds who goes on with a copy.
     CopyEnd = 11,
+    /// The unwind rows of the next frame's file were not there yet.
+    RowsNotReady = 12,
 }
 
 impl StackEnd {
@@ -54,6 +56,7 @@ impl StackEnd {
             9 => StackEnd::Copied,
             10 => StackEnd::Late,
             11 => StackEnd::CopyEnd,
+            12 => StackEnd::RowsNotReady,
             _ => return None,
         })
     }
@@ -61,7 +64,7 @@ impl StackEnd {
     /// The reason when nobody goes on with the stack.
     pub const fn if_left(self) -> StackEnd {
         match self {
-            StackEnd::Copied => StackEnd::NoRow,
+            StackEnd::Copied => StackEnd::RowsNotReady,
             StackEnd::Late => StackEnd::Fault,
             end => end,
         }
@@ -77,6 +80,7 @@ impl StackEnd {
                 | StackEnd::Unsupported
                 | StackEnd::BadRow
                 | StackEnd::NoRow
+                | StackEnd::RowsNotReady
                 | StackEnd::CopyEnd
         )
     }
@@ -177,6 +181,34 @@ impl Frame {
                 [(method as u64 & 0xf) << OFFSET_BITS | why as u64, address],
                 2,
             ),
+        }
+    }
+
+    /// The same, but found by an unwind row where it was found on top of the stack: both are
+    /// certain.
+    pub const fn by_row(self) -> Frame {
+        const fn by_row(method: u8) -> u8 {
+            if method == Method::StackTop as u8 {
+                Method::Row as u8
+            } else {
+                method
+            }
+        }
+        match self {
+            Frame::Object { id, offset, method } => Frame::Object {
+                id,
+                offset,
+                method: by_row(method),
+            },
+            Frame::Address {
+                address,
+                why,
+                method,
+            } => Frame::Address {
+                address,
+                why,
+                method: by_row(method),
+            },
         }
     }
 

@@ -44,6 +44,12 @@ impl Bucket {
         }
         Some(after)
     }
+
+    /// The word of a bucket from which `tokens` were taken that need not have been in it: those
+    /// who come later wait for as many.
+    pub const fn owe(self, state: u64, tokens: u32) -> u64 {
+        state.saturating_add(self.interval_ns.saturating_mul(tokens as u64))
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +79,16 @@ mod tests {
             }
         }
         assert_eq!(taken, [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn what_is_owed_is_waited_for() {
+        let bucket = Bucket::new(1000, 3).unwrap();
+        let now = 5_000_000_000;
+        let state = bucket.owe(bucket.take(0, now, 1).unwrap(), 9);
+        // Ten were taken of three.
+        let later = |ms: u64| bucket.take(state, now + ms * 1_000_000, 1);
+        assert_eq!((later(7), later(8).is_some()), (None, true));
     }
 
     proptest! {

@@ -209,6 +209,7 @@ fn write_stack(out: &mut impl Write, id: u32, frames: Frames<'_>, end: u8) -> Re
         Some(StackEnd::Copied) => out.write_str(" (copied from there on)"),
         Some(StackEnd::Late) => out.write_str(" (the stack follows)"),
         Some(StackEnd::NoRow) => out.write_str(" (cut: no unwind row)"),
+        Some(StackEnd::RowsNotReady) => out.write_str(" (cut: unwind rows not ready)"),
         Some(StackEnd::BadRow) => out.write_str(" (cut: the unwind row is wrong)"),
         Some(StackEnd::CopyEnd) => out.write_str(" (cut: the copy ends)"),
         Some(StackEnd::NotCode) => out.write_str(" (cut: not a return address)"),

@@ -108,7 +108,7 @@ impl Desk {
     /// The right to use it, unless somebody has it. Any context.
     pub(crate) fn take(&self) -> Option<AtDesk<'_>> {
         // INVARIANT: We have set it.
-        (!self.taken.swap(true, Acquire)).then_some(AtDesk(self))
+        (!self.taken.swap(true, Acquire)).then(|| AtDesk(self))
     }
 }
 

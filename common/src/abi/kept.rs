@@ -207,8 +207,8 @@ pub const UNWIND_VDSO: u32 = 1 << 1;
 /// through for `first` nanoseconds (nor were they given later). When a stack goes through
 /// such a file again, that is announced anew. All else is zero.
 pub const UNWIND_DROP: u32 = 1 << 2;
-/// Copies of stacks that are made for one object; then it counts as one without rows.
-pub const OBJECT_COPIES_MAX: u32 = 256;
+/// Bytes of stacks that a session copies in a second, and at once.
+pub const COPY_BYTES_PER_SECOND: u32 = 32 << 20;
 /// Most bytes of all rows of a session.
 pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 

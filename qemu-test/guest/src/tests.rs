@@ -72,6 +72,7 @@ mod names_split;
 mod naming;
 mod opened_files;
 mod permissions;
+mod profile;
 mod program;
 mod readers;
 mod readme;

@@ -11,7 +11,7 @@ use crate::lines::Output;
 use crate::lookup::{Live, Lookup};
 use crate::names::Names;
 use crate::pictures::{About, PictureFile};
-use crate::probes::{How, Planned};
+use crate::probes::How;
 use crate::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::search::Search;
 use crate::summary::{self, ProbeLabel, Summary};
@@ -39,10 +39,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const NAMES_PAUSE: Duration = Duration::from_secs(1);
 /// Most probes that get a table of their own.
 const OWN_TABLES_MAX: usize = 32;
-/// Bytes of a ring: announcements of files go there, ...
+/// Bytes of a ring where no stacks are taken.
 const RING_BYTES: u64 = 64 << 10;
-/// ... and the stacks that the module leaves to us.
-const STACKS_RING_BYTES: u64 = 256 << 10;
 
 /// Counts.
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
@@ -71,10 +69,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         force: options.force,
     };
     let mut how = how_by(&plan.by);
-    let mut planned = match plan.samples_hz {
-        Some(hz) => Planned::samples(hz, &plan.by)?,
-        None => run::plan(&target, options, &how)?,
-    };
+    let mut planned = run::plan(&target, options, &how)?;
     let tells_functions =
         plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
     // A table of its own for each probe needs no key, but more memory on many CPUs.
@@ -93,10 +88,11 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let wanted = Wanted {
         options,
         how,
-        setup: SetupOptions::with_ring_bytes(match max_frames {
-            0 => RING_BYTES,
-            _ => STACKS_RING_BYTES,
-        }),
+        setup: match max_frames {
+            0 => SetupOptions::with_ring_bytes(RING_BYTES),
+            // The stacks that the module leaves to us, which are many where rows are missing.
+            _ => SetupOptions::usual(),
+        },
         stack: max_frames != 0,
         records: false,
         kernel_stack: false,

@@ -16,7 +16,7 @@ mod value;
 pub(crate) use plan::{
     Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
     ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
-    Returns, RowsOptions, ScriptPlan, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort,
+    Returns, RowsOptions, ScriptPlan, Shown, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort,
     TracePlan, TreePlan, Who,
 };
 
@@ -140,6 +140,7 @@ impl VerifyArguments {
             who: self.who.plan(Vec::new()),
             tasks: Tasks::default(),
             probes: probes.collect::<Result<_, _>>()?,
+            samples_hz: None,
             timeout: None,
             json: self.json,
             quiet: false,

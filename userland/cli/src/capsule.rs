@@ -79,6 +79,14 @@ impl Capsule {
         Ok(())
     }
 
+    /// How many times a second CPUs were sampled, where it has nothing else.
+    pub(crate) fn samples_hz(&self) -> Option<u32> {
+        let labels = self.labels();
+        let mut all = labels.iter().map(ProbeLabel::samples_hz);
+        let first = all.next()??;
+        all.all(|hz| hz.is_some()).then_some(first)
+    }
+
     /// Whether stacks were taken.
     pub(crate) fn has_stacks(&self) -> bool {
         self.contents

@@ -204,6 +204,7 @@ pub(crate) fn end_name(end: Option<StackEnd>) -> &'static str {
         Some(StackEnd::BadRow) => "bad-row",
         Some(StackEnd::CopyEnd) => "copy-end",
         Some(StackEnd::NoRow) => "no-row",
+        Some(StackEnd::RowsNotReady) => "rows-not-ready",
         Some(StackEnd::Copied) => "copied",
         Some(StackEnd::Late) => "late",
         None => "unknown",

@@ -28,7 +28,7 @@ use cache::Cache;
 use libnsprobe::common::record::{Frame, ObjectRecord};
 use libnsprobe::{Objects, Session};
 use nsprobe_unwind::UnwindTable;
-use progress::Progress;
+pub(crate) use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -292,7 +292,8 @@ impl Names {
         }
         self.patience = patience;
         if let Some((id, since)) = awaited.first() {
-            self.progress.show(*since, self.busy(*id));
+            let busy = self.busy(*id);
+            self.progress.show(*since, || progress::text(busy));
         }
         awaited.iter().for_each(|(id, _)| self.move_if_stuck(*id));
         awaited.is_empty()

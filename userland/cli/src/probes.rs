@@ -15,7 +15,7 @@ use anyhow::{anyhow, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Device;
 use nsprobe_plan::decode::{FieldFormat, Shape};
-use nsprobe_plan::syntax::{Assignment, Field};
+use nsprobe_plan::syntax::Assignment;
 use nsprobe_plan::{Code, Compiled, Sink, SpecError};
 use nsprobe_probes::{ExitProbes, Probe, Probes, Refused, Wish};
 use nsprobe_symbolize::{counted, FileOffset};
@@ -211,10 +211,14 @@ impl Planned {
         Ok(planner.finish())
     }
 
-    /// Samples, `hz` times a second, by these keys.
-    pub(crate) fn samples(hz: u32, keys: &[Field]) -> Result<Planned, SpecError> {
+    /// Adds samples, `hz` times a second.
+    pub(crate) fn add_samples(&mut self, hz: u32, sink: &Sink<'_>) -> Result<(), SpecError> {
+        let keys = match sink {
+            Sink::Table { keys, .. } => *keys,
+            Sink::Record | Sink::Count => &[],
+        };
         let sampled = Compiled::of_samples(keys)?;
-        let probe = PlannedProbe {
+        self.probes.push(PlannedProbe {
             file: None,
             offset: FileOffset(hz.into()),
             breakpoint: FileOffset(0),
@@ -228,12 +232,9 @@ impl Planned {
             fields: Rc::from([]),
             function: SAMPLES.to_owned(),
             label: SAMPLES.to_owned(),
-        };
-        Ok(Planned {
-            probes: vec![probe],
-            keys: sampled.keys,
-            ..Planned::default()
-        })
+        });
+        self.keys = sampled.keys;
+        Ok(())
     }
 
     /// Finds what specs mean in files that are open, beside others that are traced; `target` has

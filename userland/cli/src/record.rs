@@ -152,7 +152,7 @@ fn end(
 fn tell(plan: &RecordPlan, summary: &Summary, done: &Done) -> bool {
     let path = plan.output.display();
     let options = &plan.trace.options;
-    let written = match options.probes.is_empty() {
+    let written = match summary.probes.is_empty() {
         true => {
             let recorded = summary.task_total().recorded;
             counted(recorded.saturating_sub(done.unwritten_tasks), "task event")

@@ -111,6 +111,7 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
         Some(StackEnd::Copied) => Some("the copy of its memory is gone"),
         Some(StackEnd::Late) => Some("the next frame's memory did not come back in time"),
         Some(StackEnd::NoRow) => Some("nothing in its file says how the last function is left"),
+        Some(StackEnd::RowsNotReady) => Some("the unwind rows of its file were not ready yet"),
         None => Some("its frames are not known, or why there are no more"),
     }
 }

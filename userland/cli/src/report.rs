@@ -2,7 +2,7 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::aggregate::print::{Printer, Style};
-use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan};
+use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
 use crate::capsule::{Capsule, Offline};
 use crate::fields;
 use crate::lookup::{whole_stack, words_of};
@@ -28,7 +28,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     let style = Style {
         json: plan.json,
         top: plan.top,
-        ..style(capsule.has_stacks(), plan.folded)
+        ..style(&capsule, plan.shown)
     };
     let mut counted = Counted::read(&mut capsule, &plan.by, style)?;
     let elapsed = summary.as_ref().map_or(Duration::ZERO, |s| s.elapsed);
@@ -45,22 +45,21 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
 }
 
 /// How rows of a capsule are printed.
-pub(crate) fn style(has_stacks: bool, folded: bool) -> Style {
+pub(crate) fn style(capsule: &Capsule, shown: Option<Shown>) -> Style {
+    let samples_hz = capsule.samples_hz();
+    let usual = match samples_hz {
+        Some(_) => Shown::Functions { callers: false },
+        None => Shown::Frames,
+    };
     Style {
-        json: false,
-        what: match has_stacks {
+        what: match capsule.has_stacks() {
             true => Aggregate::Stacks {
                 max_frames: 0,
-                folded,
+                shown: shown.unwrap_or(usual),
             },
             false => Aggregate::Count,
         },
-        unit: "call",
-        timed: false,
-        summed: None,
-        period_ns: None,
-        top: usize::MAX,
-        by_container: false,
+        ..Style::counting(samples_hz)
     }
 }
 
@@ -121,7 +120,8 @@ impl Counted<'_> {
         let rows = Rows {
             rows: counts.rows(),
             ..Rows::default()
-        };
+        }
+        .added_up();
         Ok(Counted {
             offline,
             printer,

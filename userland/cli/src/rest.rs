@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Most copies that wait for their hits; each has at most 20 KB.
-const COPIES_MAX: usize = 1024;
+const COPIES_MAX: usize = 4096;
 /// Most that were followed: who asks again does so before others are.
 const FOLLOWED_MAX: usize = 64;
 /// More copies shall not be taken before some of these were followed.

@@ -24,9 +24,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long a trace waits for the first rows before it begins without the rest.
-const WAIT: Duration = Duration::from_secs(1);
-/// The same when nothing happens before it begins.
-const WAIT_STOPPED: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(30);
+/// The same of the whole machine.
+const WAIT_HOST: Duration = Duration::from_secs(1);
+/// How often it looks meanwhile whether it is to go on.
+const LOOK: Duration = Duration::from_millis(50);
 /// How often rows are looked for that are of no use: as often as they may be dropped, but
 /// within these.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -129,8 +131,15 @@ impl Loader {
     }
 
     /// Asks for what stacks will go through first: the probed files, and what those who
-    /// run them have mapped. Returns when that is there, or takes too long.
-    pub(crate) fn first(&self, planned: &Planned, target: &Target) {
+    /// run them have mapped. Returns when that is there, takes too long, or `goes_on` says no,
+    /// which is asked again and again with how many files are missing.
+    pub(crate) fn first(
+        &self,
+        planned: &Planned,
+        target: &Target,
+        limit: Duration,
+        goes_on: impl FnMut(usize) -> bool,
+    ) {
         let wishes = &self.wishes;
         wishes.give_all(planned);
         for path in target.will_map() {
@@ -141,10 +150,17 @@ impl Loader {
         for (file, path) in mapped(planned, target) {
             wishes.give(file, &path);
         }
-        wishes.left.wait(match target {
-            Target::Command(_) => WAIT_STOPPED,
+        wishes.left.wait(limit, goes_on);
+    }
+
+    /// How long a trace of this target waits for its first rows. Those of all programs of the
+    /// machine take too long.
+    pub(crate) fn patience(target: &Target, options: &ProbeOptions) -> Duration {
+        match target {
+            _ if !options.rows.wait => Duration::ZERO,
+            Target::Host => WAIT_HOST,
             _ => WAIT,
-        });
+        }
     }
 
     /// Ends the thread once it has done what was asked for so far; what it has done.
@@ -192,15 +208,15 @@ impl Left {
         }
     }
 
-    fn wait(&self, limit: Duration) {
+    fn wait(&self, limit: Duration, mut goes_on: impl FnMut(usize) -> bool) {
         let until = Instant::now() + limit;
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count > 0 {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || !goes_on(*count) {
                 return;
             }
-            let waited = self.is_done.wait_timeout(count, left);
+            let waited = self.is_done.wait_timeout(count, left.min(LOOK));
             count = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

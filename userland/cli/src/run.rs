@@ -10,7 +10,7 @@ pub(crate) use attach::{Attached, Role, Sinks};
 
 use crate::args::{Detail, ProbeOptions, Tasks, Who};
 use crate::command::{self, Started, Stopped};
-use crate::names::Threads;
+use crate::names::{Progress, Threads};
 use crate::probes::{How, Planned, ProbedFile};
 use crate::rows::{Loader, Report as RowsReport, Wishes};
 use crate::summary::{ProbeLabel, Untraced};
@@ -22,7 +22,7 @@ use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions};
 use newcomers::Newcomers;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
-use nsprobe_symbolize::escaped;
+use nsprobe_symbolize::{counted, escaped};
 use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
 use std::os::unix::fs::MetadataExt;
@@ -125,13 +125,17 @@ pub(crate) fn plan(
     how: &How<'_>,
 ) -> anyhow::Result<Planned> {
     let device = Device::open().ok();
-    target.within(Planned::new(
+    let mut planned = target.within(Planned::new(
         target,
         device.as_ref(),
         &options.probes,
         &options.triggers,
         how,
-    ))
+    ))?;
+    if let Some(hz) = options.samples_hz {
+        planned.add_samples(hz, &how.sink)?;
+    }
+    Ok(planned)
 }
 
 /// Each object that stacks name is an open file for a while. Not for the
@@ -178,7 +182,14 @@ impl<'a> Run<'a> {
             false => None,
         };
         if let Some(rows) = &rows {
-            rows.first(&planned, target);
+            let limit = Loader::patience(target, wanted.options);
+            let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
+            rows.first(&planned, target, limit, |left| {
+                let left = counted(left, "file");
+                progress.show(since, || format!("compiling unwind rows of {left}…"));
+                !events.is_interrupted()
+            });
+            progress.hide();
         }
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();

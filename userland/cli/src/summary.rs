@@ -4,7 +4,7 @@
 use crate::args::Detail;
 use crate::fields::FunctionNames;
 use crate::names::Line;
-use crate::probes::Planned;
+use crate::probes::{Planned, SAMPLES};
 use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
@@ -228,6 +228,12 @@ impl ProbeLabel {
         Ok((counters, missed))
     }
 
+    /// Of samples: how many times a second.
+    pub(crate) fn samples_hz(&self) -> Option<u32> {
+        let is_samples = self.binary.is_empty() && self.function == SAMPLES;
+        u32::try_from(self.offset.0).ok().filter(|_| is_samples)
+    }
+
     /// The labels of all planned probes, in their order.
     pub(crate) fn all(planned: &Planned, attached: &[Attached]) -> Vec<ProbeLabel> {
         let label = |of: &Attached| {
@@ -400,8 +406,9 @@ impl Summary {
         if is_of_tasks {
             return Ok(());
         }
+        write_samples(out, &total)?;
         match (self.untraced, total.filtered) {
-            (Some(whose), 1..) => writeln!(
+            (Some(whose), 1..) if !total.has_samples() => writeln!(
                 out,
                 "nsprobe: {} of other processes filtered, each of which may call more often: {}",
                 counted(total.filtered, "hit"),
@@ -539,6 +546,24 @@ fn task_sentence(total: &TaskTotal) -> String {
     )
 }
 
+/// Writes what there was beside samples of tasks.
+fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
+    if !total.has_samples() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "nsprobe: {} in the kernel; besides, {} of idle CPUs and {} of kernel threads{}",
+        total.in_kernel,
+        counted(total.idle, "sample"),
+        total.kernel_threads,
+        match total.by_clock {
+            0 => "",
+            _ => "; by the CPU clock, as this machine counts no cycles",
+        }
+    )
+}
+
 /// What became of hits; parts that are nothing are said only of plain records.
 fn sentence(counters: &Counters) -> String {
     let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
@@ -553,13 +578,22 @@ fn sentence(counters: &Counters) -> String {
         (counters.frozen, "after the record was frozen", false),
         (counters.turned_away, "without a row (table full)", false),
         (counters.lost_full, "lost (ring full)", !aggregates),
+        (
+            counters.missed,
+            "of tasks that end or start a program",
+            false,
+        ),
     ];
     let parts: Vec<String> = parts
         .iter()
         .filter(|(count, _, always)| *count > 0 || *always)
         .map(|(count, name, _)| format!("{count} {name}"))
         .collect();
-    let mut text = format!("{} = {}", counted(counters.hits, "hit"), parts.join(" + "));
+    let what = match counters.has_samples() {
+        true => "sample",
+        false => "hit",
+    };
+    let mut text = format!("{} = {}", counted(counters.hits, what), parts.join(" + "));
     if counters.undecided > 0 {
         text.push_str(&format!(
             " ({} of those not matching, since a value could not be read)",

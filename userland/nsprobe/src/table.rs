@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nsprobe_common::abi::{
     self, Row, SCALE_LINEAR, SCALE_LOG, TABLE_HISTOGRAM, TABLE_SPANS, TABLE_SUMS,
 };
+use nsprobe_common::frame::Frames;
 use nsprobe_common::histogram::Scale;
 use nsprobe_common::table::ROW_WORDS;
 use std::collections::hash_map::Entry;
@@ -195,9 +196,14 @@ struct Merged {
 }
 
 impl Merged {
-    /// Adds a row to that of its key.
+    /// Adds a row to that of its key. Where a caller was found by its place on top of the stack
+    /// it is the same as by a row, which was not there yet: the first one's words stay.
     fn add(&mut self, row: TableRow) {
-        let key = (row.key.clone(), row.stack.clone(), row.stack_end);
+        let stack = Frames(&row.stack).flat_map(|frame| {
+            let (words, count) = frame.by_row().encode();
+            words.into_iter().take(count)
+        });
+        let key = (row.key.clone(), stack.collect(), row.stack_end);
         match self.places.entry(key) {
             Entry::Occupied(place) => {
                 if let Some(known) = self.rows.get_mut(*place.get()) {

@@ -4,13 +4,14 @@
 //!
 //! [`Profile`] is the same for all of them, and so is what each shows: a sample's keys and
 //! `[truncated]` are frames around its stack, and inlined functions are frames of their own; but
-//! pprof, which has labels, has keys there. Names come from traced programs: what a format or a
+//! pprof, which has labels, has keys there. [`Profile::functions`] adds up what each function takes. Names come from traced programs: what a format or a
 //! terminal would take for more than a name is escaped here.
 #![forbid(unsafe_code)]
 
 mod flamegraph;
 mod folded;
 mod format;
+mod functions;
 mod model;
 mod pprof;
 #[cfg(test)]
@@ -19,4 +20,5 @@ mod speedscope;
 mod text;
 
 pub use format::{write, Error, Format, UnknownEnding};
+pub use functions::{Function, Functions};
 pub use model::{Line, Location, Mapping, Measure, Profile, Sample};

@@ -197,7 +197,10 @@ mod tests {
         };
         let sums = (first.count, first.sum, first.least, first.greatest);
         assert_eq!((&first.stack, sums), (&whole.stack, (7, 88, -2, 40)));
-        assert_eq!((cut.stack_end, cut.count), (StackEnd::NoRow as u8, 1));
+        assert_eq!(
+            (cut.stack_end, cut.count),
+            (StackEnd::RowsNotReady as u8, 1)
+        );
         // A second time they are not added twice.
         assert_eq!(finished.join(Rows::default()).rows.len(), 2);
     }

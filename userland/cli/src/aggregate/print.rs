@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables as text and as JSON.
 
+mod functions;
 mod picture;
 
 use super::probe_id;
-use crate::args::{Aggregate, AggregatePlan};
+use crate::args::{Aggregate, AggregatePlan, Shown};
 use crate::fields::{self, duration};
 use crate::json;
 use crate::lines::Output;
@@ -52,15 +53,28 @@ impl Style {
         Style {
             json: plan.options.json,
             what: plan.what,
-            unit: match plan.samples_hz {
+            timed: plan.value.is_none(),
+            summed: plan.value.as_ref().map(|value| value.name.clone()),
+            top: plan.top,
+            by_container: plan.by.iter().any(is_container),
+            ..Style::counting(plan.options.samples_hz)
+        }
+    }
+
+    /// Of calls, or of samples, so many a second.
+    pub(crate) fn counting(samples_hz: Option<u32>) -> Style {
+        Style {
+            json: false,
+            what: Aggregate::Count,
+            unit: match samples_hz {
                 Some(_) => "sample",
                 None => "call",
             },
-            timed: plan.value.is_none(),
-            summed: plan.value.as_ref().map(|value| value.name.clone()),
-            period_ns: plan.samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
-            top: plan.top,
-            by_container: plan.by.iter().any(is_container),
+            timed: false,
+            summed: None,
+            period_ns: samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
+            top: usize::MAX,
+            by_container: false,
         }
     }
 }
@@ -172,6 +186,16 @@ impl Printer {
         at: Duration,
         of: &'static str,
     ) -> io::Result<()> {
+        if let (
+            false,
+            Aggregate::Stacks {
+                shown: Shown::Functions { callers },
+                ..
+            },
+        ) = (self.style.json, self.style.what)
+        {
+            return self.functions(names, rows, callers);
+        }
         let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.key.clone()));
         let left = rows.len().saturating_sub(self.style.top);
@@ -186,9 +210,13 @@ impl Printer {
                 (true, _) => self.json(names, row, at, of)?,
                 (false, Aggregate::Count) => self.count(row)?,
                 (false, Aggregate::Histogram(scale)) => self.histogram(row, scale)?,
-                (false, Aggregate::Stacks { folded: true, .. }) => {
-                    self.folded(names, row)?;
-                }
+                (
+                    false,
+                    Aggregate::Stacks {
+                        shown: Shown::Folded,
+                        ..
+                    },
+                ) => self.folded(names, row)?,
                 (false, Aggregate::Stacks { .. }) => self.stack(names, row)?,
             }
         }

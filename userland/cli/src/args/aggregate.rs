@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe count`, `hist` and `stacks`.
 
-use super::plan::{Aggregate, AggregatePlan, ProbeOptions};
+use super::plan::{Aggregate, AggregatePlan, ProbeOptions, Shown};
 use super::probe::{ProbeArguments, RowsArguments};
 use super::value::{linear, seconds};
 use super::{pointing, raw};
@@ -147,7 +147,6 @@ impl TableArguments {
             interval: self.interval,
             top: self.top as usize,
             rows: self.rows,
-            samples_hz: None,
         })
     }
 }
@@ -174,7 +173,10 @@ impl StacksArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
         let what = Aggregate::Stacks {
             max_frames: self.max_frames,
-            folded: self.folded,
+            shown: match self.folded {
+                true => Shown::Folded,
+                false => Shown::Frames,
+            },
         };
         let mut options = self.common.plan()?;
         options.rows = self.rows.plan();

@@ -2,8 +2,9 @@
 //! `nsprobe record`, and what is done with its capsules.
 
 use super::plan::{
-    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, SymbolizePlan, Who,
+    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Shown, SymbolizePlan, Who,
 };
+use super::profile::frequency;
 use super::raw;
 use super::trace::RecordsArguments;
 use clap::parser::ValueSource;
@@ -68,6 +69,13 @@ pub(super) struct RecordArguments {
     /// Record no tasks. Without this, the capsule has who lived, came and went, in which container
     #[arg(long, conflicts_with_all = ["switches", "wakeups"])]
     no_tasks: bool,
+    /// Record samples of what runs on the CPUs, with stacks, as `nsprobe profile` counts them
+    #[arg(long, conflicts_with_all = ["flight", "count"])]
+    profile: bool,
+    /// With --profile: samples a second of each CPU
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = frequency,
+          allow_negative_numbers = true, requires = "profile")]
+    frequency: u32,
     /// Record tasks of the whole machine, without a PROBE
     #[arg(long, conflicts_with_all = ["container", "pid", "tid", "comm", "uid", "cgroup", "command"])]
     all: bool,
@@ -117,6 +125,16 @@ pub(super) struct ReportArguments {
     /// graphs are made of; all of them
     #[arg(long, conflicts_with_all = ["json", "top"])]
     folded: bool,
+    /// Print stacks, also of a recording of CPU samples
+    #[arg(long, conflicts_with_all = ["json", "folded", "functions", "callers"])]
+    stacks: bool,
+    /// Print how many hits are in each function itself, and with what it calls; without it that is
+    /// printed of CPU samples
+    #[arg(long, conflicts_with_all = ["json", "folded"])]
+    functions: bool,
+    /// The same, and who calls each function
+    #[arg(long, conflicts_with_all = ["json", "folded"])]
+    callers: bool,
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     json: bool,
@@ -167,7 +185,12 @@ impl RecordArguments {
     pub(super) fn plan(self) -> Result<RecordPlan, clap::Error> {
         let mut tasks = self.tasks();
         let mut trace = self.records.plan()?;
-        if trace.options.probes.is_empty() {
+        if self.profile {
+            trace.options.samples_hz = Some(self.frequency);
+            trace.stack = true;
+            // Most of what a command does, its children do.
+            trace.options.tasks.children |= matches!(trace.options.who, Who::Command(_));
+        } else if trace.options.probes.is_empty() {
             tasks |= TASKS_SWITCHES | TASKS_WAKEUPS;
             if trace.setup.ring_bytes == 0 {
                 trace.setup = SetupOptions::with_ring_bytes(TASK_RING_BYTES);
@@ -248,7 +271,7 @@ fn unlike_trace(option: Arg) -> Arg {
 /// Refuses options of `record` that say something of probes where there is none.
 pub(super) fn check_options(command: &Command, given: &ArgMatches) -> Result<(), clap::Error> {
     let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
-    if is_given("probes") {
+    if is_given("probes") || is_given("profile") {
         return Ok(());
     }
     let record = command.find_subcommand("record").into_iter();
@@ -284,7 +307,14 @@ impl ReportArguments {
             } else {
                 self.top as usize
             },
-            folded: self.folded,
+            shown: match (self.folded, self.stacks, self.functions || self.callers) {
+                (true, ..) => Some(Shown::Folded),
+                (_, true, _) => Some(Shown::Frames),
+                (.., true) => Some(Shown::Functions {
+                    callers: self.callers,
+                }),
+                _ => None,
+            },
             json: self.json,
             detail: Detail::new(self.quiet, self.verbose),
         }

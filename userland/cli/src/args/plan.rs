@@ -94,6 +94,8 @@ pub(crate) struct ProbeOptions {
     pub(crate) who: Who,
     pub(crate) tasks: Tasks,
     pub(crate) probes: Vec<ProbeSpec>,
+    /// CPUs are sampled so many times a second.
+    pub(crate) samples_hz: Option<u32>,
     /// Whose hits freeze the record.
     pub(crate) triggers: Vec<ProbeSpec>,
     pub(crate) timeout: Option<Duration>,
@@ -197,7 +199,8 @@ pub(crate) struct ReportPlan {
     pub(crate) file: PathBuf,
     pub(crate) by: Vec<ReportKey>,
     pub(crate) top: usize,
-    pub(crate) folded: bool,
+    /// What is printed of stacks: what suits the recording when nothing is said.
+    pub(crate) shown: Option<Shown>,
     pub(crate) json: bool,
     pub(crate) detail: Detail,
 }
@@ -309,8 +312,6 @@ pub(crate) struct AggregatePlan {
     pub(crate) interval: Option<Duration>,
     pub(crate) top: usize,
     pub(crate) rows: u32,
-    /// CPUs are sampled so many times a second, in place of probes.
-    pub(crate) samples_hz: Option<u32>,
 }
 
 /// What is counted.
@@ -324,8 +325,21 @@ pub(crate) enum Aggregate {
     Stacks {
         /// Most frames.
         max_frames: u32,
-        /// As flame graphs want it.
-        folded: bool,
+        shown: Shown,
+    },
+}
+
+/// What is printed of stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Their frames.
+    Frames,
+    /// A line for each, as flame graphs want it.
+    Folded,
+    /// The functions in them, with what each takes.
+    Functions {
+        /// And who calls them.
+        callers: bool,
     },
 }
 
@@ -358,6 +372,8 @@ pub(crate) struct StatusPlan {
 pub(crate) struct RowsOptions {
     /// They are kept for later runs.
     pub(crate) cache: bool,
+    /// The start waits for those of files that the target has mapped.
+    pub(crate) wait: bool,
     /// How long the module keeps those that no stack goes through.
     pub(crate) keep: Duration,
     /// Memory for names and for the files that they come from, in bytes.

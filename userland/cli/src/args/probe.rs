@@ -32,6 +32,11 @@ pub(super) struct RowsArguments {
     /// in the directory that NSPROBE_CACHE names, else, for root, in /var/cache/nsprobe/rows
     #[arg(long)]
     no_cache: bool,
+    /// Begin at once, also when that is not known yet of files that the target has mapped: the first
+    /// stacks may be cut. Without it the start waits, for at most 30 seconds; of the whole machine
+    /// for 1
+    #[arg(long)]
+    no_wait: bool,
     /// Drop what the module has of a file for this when no stack has gone through it for S
     /// seconds; it comes again when one does
     #[arg(
@@ -52,6 +57,7 @@ impl RowsArguments {
     pub(super) fn plan(&self) -> RowsOptions {
         RowsOptions {
             cache: !self.no_cache,
+            wait: !self.no_wait,
             keep: self.keep_rows,
             names_bytes: self.names_memory << 20,
         }
@@ -267,6 +273,7 @@ impl TargetArguments {
             who,
             tasks,
             probes: Vec::new(),
+            samples_hz: None,
             timeout: self.timeout,
             json: self.json,
             quiet: self.quiet,

@@ -2,7 +2,7 @@
 //! `nsprobe profile`.
 
 use super::aggregate::{of_stacks, TableArguments};
-use super::plan::{Aggregate, AggregatePlan, Who};
+use super::plan::{Aggregate, AggregatePlan, Shown, Who};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
 use clap::Args;
@@ -27,7 +27,7 @@ pub(super) struct ProfileArguments {
     #[command(flatten)]
     target: TargetArguments,
     #[command(flatten)]
-    stacks: StackArguments,
+    stack: StackArguments,
     /// Also in containers that start later. With -c, which then may be a glob, only in containers
     /// of that name, and when there is none, wait for the first
     #[arg(long, conflicts_with_all = ["pid", "tid", "command"])]
@@ -38,6 +38,12 @@ pub(super) struct ProfileArguments {
     #[arg(long, value_name = "N", default_value = "127",
           value_parser = clap::value_parser!(u32).range(1..=127))]
     max_frames: u32,
+    /// Print stacks, not functions
+    #[arg(long, conflicts_with_all = ["json", "folded", "callers"])]
+    stacks: bool,
+    /// Print who calls each function, too
+    #[arg(long, conflicts_with_all = ["json", "folded"])]
+    callers: bool,
     /// Print one line for each stack, its functions from the outermost on and its count, as flame
     /// graphs are made of
     #[arg(long, conflicts_with = "json")]
@@ -48,25 +54,29 @@ pub(super) struct ProfileArguments {
 
 impl ProfileArguments {
     pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
-        let mut options = following(self.follow, self.stacks.plan(self.target.plan()?)?)?;
+        let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?)?;
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, Who::Command(_));
         options.rows = self.rows.plan();
+        options.samples_hz = Some(self.frequency);
         let what = Aggregate::Stacks {
             max_frames: self.max_frames,
-            folded: self.folded,
+            shown: match (self.folded, self.stacks) {
+                (true, _) => Shown::Folded,
+                (_, true) => Shown::Frames,
+                _ => Shown::Functions {
+                    callers: self.callers,
+                },
+            },
         };
         let plan = self.table.plan(options, what, None)?;
         Compiled::of_samples(&plan.by).map_err(|error| raw(&format!("--by: {error}")))?;
-        Ok(AggregatePlan {
-            samples_hz: Some(self.frequency),
-            ..plan
-        })
+        Ok(plan)
     }
 }
 
 /// How many samples a second.
-fn frequency(text: &str) -> Result<u32, String> {
+pub(super) fn frequency(text: &str) -> Result<u32, String> {
     let hz: f64 = text.parse().map_err(|_| "no number of samples a second")?;
     match hz {
         1.0.. if hz > SAMPLE_HZ_MAX as f64 => Err(format!(

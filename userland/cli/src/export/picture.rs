@@ -24,7 +24,8 @@ pub(crate) fn run(plan: &PicturePlan) -> anyhow::Result<ExitCode> {
     let picture = PictureFile::create(plan.format, &plan.output, plan.replace)?;
     let summary = report::summary(&capsule);
     let about = about(&capsule, summary.as_ref().map(|summary| summary.elapsed));
-    let mut counted = Counted::read(&mut capsule, &plan.by, report::style(true, false))?;
+    let style = report::style(&capsule, None);
+    let mut counted = Counted::read(&mut capsule, &plan.by, style)?;
     let rows = &counted.rows.rows;
     let profile = counted.printer.profile(&mut counted.offline, rows, &about);
     picture.write(&profile, plan.detail == Detail::Quiet)?;

@@ -14,7 +14,7 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// A line that is there while output waits.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     /// There is nobody to see it.
     is_quiet: bool,
     shown: Option<(ProgressBar, String)>,
@@ -22,19 +22,19 @@ pub(super) struct Progress {
 
 impl Progress {
     /// None yet.
-    pub(super) fn new(is_quiet: bool) -> Progress {
+    pub(crate) fn new(is_quiet: bool) -> Progress {
         Progress {
             is_quiet: is_quiet || !io::stderr().is_terminal(),
             shown: None,
         }
     }
 
-    /// Output has waited since then, for a thread that does this.
-    pub(super) fn show(&mut self, since: Instant, busy: Option<Busy>) {
+    /// Something has waited since then, for what the text says.
+    pub(crate) fn show(&mut self, since: Instant, text: impl FnOnce() -> String) {
         if self.is_quiet || since.elapsed() < SHORT {
             return;
         }
-        let text = busy.map_or_else(|| "reading debug information…".to_owned(), |it| text(&it));
+        let text = text();
         match &mut self.shown {
             Some((bar, shown)) if *shown != text => {
                 bar.set_message(text.clone());
@@ -53,16 +53,19 @@ impl Progress {
         }
     }
 
-    /// Output goes on.
-    pub(super) fn hide(&mut self) {
+    /// It goes on.
+    pub(crate) fn hide(&mut self) {
         if let Some((bar, _)) = self.shown.take() {
             bar.finish_and_clear();
         }
     }
 }
 
-/// What a thread does, for people.
-fn text(busy: &Busy) -> String {
+/// What a thread does that output waits for, for people.
+pub(super) fn text(busy: Option<Busy>) -> String {
+    let Some(busy) = busy else {
+        return "reading debug information…".to_owned();
+    };
     let path = escaped(&busy.path.display().to_string()).to_string();
     match busy.bytes.div_ceil(1 << 20) {
         0 | 1 => format!("reading the debug information of {path}…"),
@@ -82,13 +85,13 @@ mod tests {
             path: "/usr/bin/a\u{1b}b".into(),
             bytes: 512 << 20,
         };
-        let told = text(&busy);
+        let told = text(Some(busy.clone()));
         assert!(told.starts_with("reading the debug information of /usr/bin/a"));
         assert!(
             told.ends_with("b (512 MB)…") && !told.contains('\u{1b}'),
             "{told}"
         );
         busy.bytes = 4096;
-        assert!(text(&busy).ends_with("b…"));
+        assert!(text(Some(busy)).ends_with("b…"));
     }
 }

@@ -4,7 +4,7 @@
 use super::Wanted;
 use crate::probes::{Planned, PlannedProbe};
 use anyhow::Context;
-use libnsprobe::{CallId, Error, Probe, ProbeId, ProgramId, Session, Sink};
+use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink};
 use nsprobe_plan::Code;
 use nsprobe_probes::ExitProbes;
 use std::collections::HashMap;
@@ -75,6 +75,7 @@ pub(super) fn attach(
         programs: HashMap::new(),
         probes: Vec::with_capacity(planned.probes.len()),
         roles: Vec::with_capacity(planned.probes.len()),
+        sampler: None,
     };
     for (index, probe) in planned.probes.iter().enumerate() {
         let sink = sinks.of(index);
@@ -94,23 +95,32 @@ pub(super) fn attach(
             }
         }
     }
-    let (roles, probes) = (requests.roles, requests.probes);
-    let ids = session.attach(&probes).map_err(|error| {
-        let Error::Attach { index, .. } = &error else {
-            return error.into();
-        };
-        let probe = roles
-            .get(*index)
-            .and_then(|(at, _)| planned.probes.get(*at));
-        let label = probe.map_or_else(|| "the functions".to_owned(), |probe| probe.label.clone());
-        let what = match probe {
-            Some(probe) if probe.file.is_none() => "cannot sample CPUs".to_owned(),
-            _ => format!("cannot probe {label}"),
-        };
-        anyhow::Error::new(error).context(what)
-    })?;
+    let Requests {
+        mut roles,
+        probes,
+        sampler,
+        ..
+    } = requests;
+    let ids = session.attach(&probes);
+    let mut ids = ids.map_err(|error| cannot(error, planned, &roles))?;
+    if let Some((index, sampler)) = sampler {
+        ids.extend(session.attach(&[sampler]).context("cannot sample CPUs")?);
+        roles.push((index, Role::Whole));
+    }
     let attached = |(id, (planned, role))| Attached { id, planned, role };
     Ok(ids.into_iter().zip(roles).map(attached).collect())
+}
+
+/// The error with what cannot be probed.
+fn cannot(error: Error, planned: &Planned, roles: &[(usize, Role)]) -> anyhow::Error {
+    let Error::Attach { index, .. } = &error else {
+        return error.into();
+    };
+    let probe = roles
+        .get(*index)
+        .and_then(|(at, _)| planned.probes.get(*at));
+    let label = probe.map_or_else(|| "the functions".to_owned(), |probe| probe.label.clone());
+    anyhow::Error::new(error).context(format!("cannot probe {label}"))
 }
 
 /// What the kernel is asked for.
@@ -122,6 +132,8 @@ struct Requests<'f, 'r> {
     probes: Vec<Probe<'f>>,
     /// Of each, which planned probe it belongs to, and as what.
     roles: Vec<(usize, Role)>,
+    /// Samples are attached by themselves.
+    sampler: Option<(usize, Probe<'f>)>,
 }
 
 impl<'f> Requests<'f, '_> {
@@ -148,7 +160,7 @@ impl<'f> Requests<'f, '_> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
         let request = common(request, self.wanted).with_sink(sink);
-        self.push(index, Role::Whole, request);
+        self.sampler = Some((index, request.with_limits(Limits::default())));
         Ok(())
     }
 

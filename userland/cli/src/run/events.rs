@@ -91,6 +91,16 @@ impl Events {
         )
     }
 
+    /// Whether a signal is there that asks us to end.
+    pub(super) fn is_interrupted(&self) -> bool {
+        let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let [signals] = match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(_) => fds,
+            Err(_) => return false,
+        };
+        signals.any() == Some(true)
+    }
+
     fn signal(&self) -> anyhow::Result<Option<Event>> {
         let Some(info) = self.signals.read_signal()? else {
             return Ok(None);

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: a profile has the shares of the CPU that a program's functions take, as perf sees them,
+//! with whole stacks; and no sample is lost without a word.
+
+use crate::command::{self, Output, Running};
+use crate::container::Container;
+use crate::module::Module;
+use crate::processes::Killed;
+use crate::session::{probe_at, Session};
+use crate::{sys, victim};
+use nsprobe_common::abi::{self, Probe, Refusal};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const PERF_DATA: &str = "/tmp/shares.perf";
+/// The victims, with what stands around the number of a function that takes a part.
+const VICTIMS: [(&str, &str, &str); 3] = [
+    ("shares", "share_", ""),
+    ("shares_inlined", "share<", ">"),
+    ("shares_go", "main.share", ""),
+];
+
+/// The rows of a total, and the summary.
+fn parsed(output: &Output) -> (Vec<Value>, Value) {
+    let lines = output.lines().map(serde_json::from_str::<Value>);
+    let mut rows: Vec<Value> = lines.map(|line| line.expect("JSON")).collect();
+    let summary = rows.pop().expect("a summary");
+    assert_eq!(summary["type"], "summary");
+    (rows, summary)
+}
+
+/// The names of a row's functions, the innermost first; those of the victim's file have one.
+fn functions<'a>(row: &'a Value, victim: &str) -> Vec<&'a str> {
+    let mut all = Vec::new();
+    for frame in row["stack"].as_array().expect("a stack") {
+        let functions = frame["functions"].as_array().expect("a list");
+        let path = frame["path"].as_str().unwrap_or_default();
+        assert!(!path.ends_with(victim) || !functions.is_empty(), "{row:#}");
+        all.extend(functions.iter().filter_map(|one| one["name"].as_str()));
+    }
+    all
+}
+
+/// A name without result and parameters.
+fn plain(name: &str) -> &str {
+    let name = name.strip_prefix("void ").unwrap_or(name);
+    name.strip_suffix("()").unwrap_or(name)
+}
+
+/// What perf gives each symbol of a thread, in percent.
+fn by_perf(comm: &str) -> BTreeMap<String, f64> {
+    let mut perf = Command::new("perf");
+    perf.args(["report", "-i", PERF_DATA, "--no-children", "--stdio", "-q"]);
+    perf.args([
+        "--comm",
+        comm,
+        "--percentage",
+        "relative",
+        "-F",
+        "overhead,sym",
+    ]);
+    let report = command::output(&mut perf).succeeded();
+    let line = |line: &str| {
+        let (percent, symbol) = line.trim().split_once('%')?;
+        let symbol = symbol.trim().strip_prefix("[.] ")?;
+        Some((symbol.to_owned(), percent.parse().ok()?))
+    };
+    report.lines().filter_map(line).collect()
+}
+
+test! { core, a_profile_has_the_shares_that_functions_take, cpus = 2, seconds = 180 }
+fn a_profile_has_the_shares_that_functions_take() {
+    let _module = Module::load();
+    let script = "until test -e /go; do sleep 0.1; done; \
+                  for name in shares shares_inlined shares_go; do /usr/local/bin/$name & done; sleep 8";
+    let container = Container::run("shares", &["sh", "-c", script]);
+    for (name, ..) in VICTIMS {
+        let at = format!("/usr/local/bin/{name}");
+        container.copy(&victim::path(name), &at);
+        fs::copy(victim::path(name), at).expect("for perf");
+    }
+    let words = ["profile", "-c", "shares", "-F", "999", "--by", "comm"];
+    let mut running = Running::start(&[&words[..], &["--json", "--top", "100000"]].concat());
+    running.attached(1);
+    let mut perf = Command::new("perf");
+    perf.args([
+        "record",
+        "-a",
+        "-e",
+        "cpu-clock",
+        "-F",
+        "999",
+        "-o",
+        PERF_DATA,
+        "sleep",
+        "6",
+    ]);
+    let perf = Running::start_command(&mut perf);
+    container.copy(Path::new("/etc/hostname"), "/go");
+    // The container ends, and nsprobe with it.
+    let profile = running.ended().succeeded();
+    println!("{}", profile.stderr);
+    perf.ended().succeeded();
+    let (rows, summary) = parsed(&profile);
+    assert_eq!(summary["balanced"], true, "{summary}");
+    for (comm, before, behind) in VICTIMS {
+        let name = |part: u32| format!("{before}{part}{behind}");
+        let own = rows.iter().filter(|row| row["key"]["comm"] == comm);
+        let mut all = 0;
+        let mut parts: HashMap<u32, u64> = HashMap::new();
+        for row in own {
+            let (names, count) = (functions(row, comm), row["count"].as_u64().expect("one"));
+            all += count;
+            let is_part = |n: &u32| names.iter().any(|at| plain(at) == name(*n));
+            if let Some(part) = (1..=10).find(is_part) {
+                *parts.entry(part).or_default() += count;
+            }
+        }
+        assert!(all > 500, "{comm}: {all}");
+        let perf = by_perf(comm);
+        for part in 1..=10 {
+            let share = 100.0 * parts.get(&part).copied().unwrap_or(0) as f64 / all as f64;
+            let truth = 100.0 * f64::from(part) / 55.0;
+            println!("{comm} {part}: {share:.1} of {truth:.1}");
+            assert!(
+                (share - truth).abs() <= 3.0,
+                "{comm} {part}: {share} of {truth}"
+            );
+            // Inlined or not, the symbol is the same.
+            let symbol = perf.iter().find(|(symbol, _)| plain(symbol) == name(part));
+            if part > 5 {
+                let (_, by_perf) = symbol.unwrap_or_else(|| panic!("{comm} {part}: {perf:?}"));
+                assert!(
+                    (share - by_perf).abs() <= 4.0,
+                    "{comm} {part}: {share}, {by_perf}"
+                );
+            }
+        }
+    }
+    let _ = fs::remove_file(PERF_DATA);
+}
+
+test! { core, every_sample_is_accounted_for, module, cpus = 2, seconds = 120 }
+fn every_sample_is_accounted_for() {
+    const CPU: &str = "/sys/devices/system/cpu/cpu1/online";
+    let module = Module::load();
+    let session = Session::with_rings(1 << 20);
+    let flags = abi::PROBE_STACK | abi::PROBE_STACK_IDS | abi::PROBE_COPIES | abi::PROBE_LATE;
+    let sampler = Probe {
+        fd: -1,
+        kind: abi::PROBE_SAMPLE,
+        ..probe_at(2000, flags)
+    };
+    for (wrong, reason) in [
+        (
+            Probe {
+                offset: 0,
+                ..sampler
+            },
+            Refusal::BadFrequency,
+        ),
+        (
+            Probe {
+                offset: abi::SAMPLE_HZ_MAX + 1,
+                ..sampler
+            },
+            Refusal::BadFrequency,
+        ),
+        (Probe { fd: 0, ..sampler }, Refusal::UnknownValue),
+        (Probe { rate: 5, ..sampler }, Refusal::UnknownValue),
+    ] {
+        let (_, reply) = session.attach_all(&mut [wrong]).expect_err("it is wrong");
+        assert_eq!(reply.reason, reason as u32, "{wrong:?}");
+    }
+    let mut attached = [sampler];
+    session.attach_all(&mut attached).expect("CPUs are sampled");
+    let (_, reply) = session
+        .attach_all(&mut [sampler])
+        .expect_err("one is enough");
+    assert_eq!(reply.reason, Refusal::Twice as u32);
+    // Programs that are started again and again, and a CPU that goes and comes.
+    let storm = "while :; do for i in 1 2 3 4 5 6 7 8; do /bin/true & done; wait; done";
+    let storm = Killed(
+        Command::new("sh")
+            .args(["-c", storm])
+            .spawn()
+            .expect("a shell"),
+    );
+    for _ in 0..3 {
+        for state in ["0", "1"] {
+            fs::write(CPU, state).expect("CPUs can be taken away");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+    let [Probe { id, .. }] = attached;
+    session.detach(&[id]).expect("it is attached");
+    let counters = session
+        .counters_on(id, abi::CPU_ALL)
+        .expect("they are kept");
+    println!("{counters:?}");
+    let ends: u64 = counters.ends().iter().map(|(_, count)| count).sum();
+    assert_eq!(counters.hits, ends);
+    assert!(counters.recorded > 100 && counters.in_kernel > 100);
+    // Nothing can be read of a task within execve, or at its end.
+    assert!(counters.missed > 0);
+    let other = session.counters_on(id, 1).expect("it is a CPU");
+    assert!(other.hits + other.idle + other.kernel_threads > 100);
+    // With all that begins and ends meanwhile, nothing of the module is in use.
+    drop(session);
+    sys::unload_module("nsprobe").expect("it is not in use");
+    std::mem::forget(module);
+    drop(storm);
+}
