@@ -3,7 +3,7 @@
 # Builds what is measured with: the programs that are probed, the bare consumers.
 #
 # Inputs:  TARGET: where the results go.
-# Outputs: TARGET with under, tasks, stacks and cost (these two with frame pointers, -fp, and
+# Outputs: TARGET with under, tasks, stacks, samples and cost (these three with frame pointers, -fp, and
 #          without, -rows, beside which its unwind rows lie), bare.ko and the guest's scripts.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -34,6 +34,7 @@ both() { # suffix options...
     suffix=$1
     shift
     compile "stacks-$suffix" "$@" bench/stacks.c bench/deep.c bench/libraries.c bench/tool.c bench/used.c
+    compile "samples-$suffix" "$@" bench/samples.c
     compile "cost-$suffix" "$@" bench/cost.c bench/deep.c bench/tool.c bench/used.c
 }
 both fp -fno-omit-frame-pointer -DFRAME_POINTERS

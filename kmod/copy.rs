@@ -26,14 +26,15 @@ use crate::{
         memory,
         returns,
         scratch::Desk,
-        user_mem::NoFaults,
+        user_mem,
         vma::{each_code, Mapping}, //
     },
 };
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*, //
 };
-use zerocopy::transmute_ref;
+use zerocopy::{transmute_ref, IntoBytes};
 
 const COPY_WORDS: usize = size_of::<StackCopy>() / 8;
 const MAPPING_WORDS: usize = size_of::<CodeMapping>() / 8;
@@ -170,16 +171,17 @@ fn told(mapping: &Mapping<'_>, subject: &Subject<'_>) -> CodeMapping {
 /// Copies memory from `rsp` up, as far as it is there; how many words. Return addresses
 /// that some tracer has replaced are put right.
 fn memory(out: &mut [u64], rsp: u64) -> usize {
-    let memory = NoFaults::new();
     let mut count = 0usize;
-    let mut address = rsp;
-    for place in out.iter_mut() {
-        let Ok(word) = memory.word(address) else {
+    while count < out.len() {
+        let address = rsp.wrapping_add((count as u64).wrapping_mul(8));
+        // A page is there or not; a word that lies in two of them is the end of what is copied.
+        let in_page = PAGE_SIZE.wrapping_sub(address as usize % PAGE_SIZE) / 8;
+        let end = count.saturating_add(in_page).min(out.len());
+        let part = out.get_mut(count..end).unwrap_or(&mut []);
+        if part.is_empty() || user_mem::read(address, part.as_mut_bytes()).is_err() {
             break;
-        };
-        *place = word;
-        count = count.wrapping_add(1);
-        address = address.wrapping_add(8);
+        }
+        count = end;
     }
     returns::each(|slot, real| {
         let index = slot.wrapping_sub(rsp) / 8;

@@ -126,7 +126,7 @@ fn run(cli: &Cli) -> Result<u8> {
     let kept = guest.payload.clone();
     let status = match &cli.verb {
         Verb::Test(selection) => test(&guest, selection),
-        Verb::Demo => exec(&guest, "exec /payload/demo"),
+        Verb::Demo => demo(&guest),
         Verb::Shell => shell(guest),
         Verb::Exec { command } => {
             let words: Vec<_> = command.iter().map(|word| quote(word)).collect();
@@ -236,6 +236,17 @@ fn test(guest: &Guest, selection: &Selection) -> Result<u8> {
 
 /// Wrong usage, such as a test that is not there.
 const USAGE: u8 = 2;
+
+fn demo(guest: &Guest) -> Result<u8> {
+    let status = exec(guest, "exec /payload/demo")?;
+    if status == 0 {
+        let picture = Path::new("build/demo/redis.svg");
+        fs::create_dir_all("build/demo")?;
+        fs::copy(guest.folder.join("out/redis.svg"), picture)?;
+        println!("Its picture: {}", picture.display());
+    }
+    Ok(status)
+}
 
 fn exec(guest: &Guest, command: &str) -> Result<u8> {
     let mut outcome = guest.run(command, Terminal::Pipe(&mut show))?;
