@@ -647,9 +647,10 @@ struct nsprobe_pid_namespace {
 #define NSPROBE_PROBE_STACK_IDS (1U << 5)
 
 /*
- * nsprobe_probe.flags: with NSPROBE_SINK_RECORD: take the kernel's stack, too.
- * Needs CAP_SYSLOG in the initial user namespace
- * (NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL).
+ * nsprobe_probe.flags: with NSPROBE_SINK_RECORD, or for NSPROBE_PROBE_SAMPLE
+ * and NSPROBE_SINK_TABLE: take the kernel's stack, too, in a table up to
+ * NSPROBE_KERNEL_FRAMES_MAX frames of it. Needs CAP_SYSLOG in the initial user
+ * namespace (NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL).
  */
 #define NSPROBE_PROBE_KERNEL_STACK (1U << 6)
 
@@ -663,6 +664,12 @@ struct nsprobe_pid_namespace {
  * NSPROBE_PROBE_COPIES.
  */
 #define NSPROBE_PROBE_LATE (1U << 7)
+
+/*
+ * Most frames of the kernel in the stack of a table's row: each takes two words
+ * of it.
+ */
+#define NSPROBE_KERNEL_FRAMES_MAX 32
 
 /*
  * Words of all stacks that a session keeps with NSPROBE_PROBE_STACK_IDS, each
@@ -1978,6 +1985,11 @@ enum nsprobe_unmapped {
 	NSPROBE_UNMAPPED_NO_MAPPING = 3,
 	/* The file offset does not fit into NSPROBE_OFFSET_BITS. */
 	NSPROBE_UNMAPPED_HUGE_OFFSET = 4,
+	/*
+	 * It is the kernel's: the stacks of samples in a table have its frames
+	 * in front.
+	 */
+	NSPROBE_UNMAPPED_KERNEL = 5,
 };
 
 /* Bits of a frame's word that hold the file offset. */

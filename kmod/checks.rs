@@ -138,6 +138,10 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
     let known_flags =
         PROBE_STACK | PROBE_AT_ENTRY | PROBE_RETURN_ONLY | PROBE_FREEZES | of_stacks | of_records;
     let is_recorded = request.sink == SINK_RECORD;
+    let of_records = match (request.kind, request.sink) {
+        (PROBE_SAMPLE, SINK_TABLE) => PROBE_STACK_IDS,
+        _ => of_records,
+    };
     let unknown = Refused(EINVAL, Refusal::UnknownValue);
     let Some((ends, role)) = kind_of(request) else {
         return Err(unknown);

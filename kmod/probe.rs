@@ -9,8 +9,16 @@
 use crate::{
     call::{Call, Values},
     common::{
-        abi::{PROBE_FREEZES, PROBE_RETURN_ONLY, PROBE_STACK},
-        record::{OffRecord, StackEnd, KIND_OFF}, //
+        abi::{
+            KERNEL_FRAMES_MAX,
+            PROBE_FREEZES,
+            PROBE_KERNEL_STACK,
+            PROBE_RETURN_ONLY,
+            PROBE_STACK, //
+        },
+        record::{
+            Frame as StackFrame, Method, OffRecord, StackEnd, Unmapped, KERNEL_WORDS_MAX, KIND_OFF,
+        }, //
     },
     counters::{Counters, End, Here},
     event::{Event, Origin},
@@ -20,6 +28,7 @@ use crate::{
     stack::Stack,
     sys::{
         self,
+        kernel_stack,
         returns,
         scratch::Words,
         task::{Current, Mm},
@@ -735,6 +744,9 @@ impl Probe {
         value: u64,
     ) -> End {
         let mut stack = Stack::new();
+        if let (Origin::Kernel(ip), true) = (event.origin, self.flags & PROBE_KERNEL_STACK != 0) {
+            push_kernel_frames(&mut stack, ip);
+        }
         let mut end = self.capture(&mut stack, event);
         if matches!(end, StackEnd::Copied | StackEnd::Fault) {
             if self.record_for_row(event, &stack, end, (value, words)) {
@@ -752,5 +764,25 @@ impl Probe {
             event.here.stack_cut();
         }
         put
+    }
+}
+
+/// Begins a stack with the frames of the kernel, which was interrupted at `ip`. Out of line, as
+/// few stacks have some.
+#[cold]
+#[inline(never)]
+fn push_kernel_frames(stack: &mut Stack, ip: u64) {
+    let mut words = Words::<KERNEL_WORDS_MAX>::new();
+    kernel_stack::append(&mut words, Some(ip));
+    for (number, address) in words.as_slice().iter().enumerate().take(KERNEL_FRAMES_MAX) {
+        let method = match number {
+            0 => Method::Registers,
+            _ => Method::Row,
+        };
+        stack.push(StackFrame::Address {
+            address: *address,
+            why: Unmapped::Kernel as u8,
+            method: method as u8,
+        });
     }
 }

@@ -9,7 +9,7 @@
 cd "$PROJECT"
 
 # Prose, generated files and data cannot or need not say it.
-EXEMPT='^LICENSES/|\.md$|^(fuzz/)?Cargo\.lock$|^fuzz/corpus/|(^|/)\.gitignore$|/(testdata|golden|proptest-regressions)/'
+EXEMPT='^LICENSES/|\.(md|png)$|^(fuzz/)?Cargo\.lock$|^fuzz/corpus/|(^|/)\.gitignore$|/(testdata|golden|proptest-regressions)/'
 
 # Those that are there: what is removed stays tracked until the commit.
 files=$(git ls-files --cached --others --exclude-standard | grep -vE "$EXEMPT" | while read -r file; do

@@ -4,7 +4,7 @@
 # included. Lines "sample PEER HZ ROUND-NANOSECONDS", and "stack PEER DEPTH" of what they saw.
 #
 # Inputs:  ROUNDS, MILLIONS (environment).
-HZ=999
+HZ=4999
 PATH=/payload:$PATH
 export HOME=/root NSPROBE_CACHE=/tmp/rows
 mkdir -p "$NSPROBE_CACHE"

@@ -122,6 +122,8 @@ pub enum Unmapped {
     NoMapping = 3,
     /// The file offset does not fit into [`OFFSET_BITS`].
     HugeOffset = 4,
+    /// It is the kernel's: the stacks of samples in a table have its frames in front.
+    Kernel = 5,
 }
 
 /// Bits of a frame's word that hold the file offset.

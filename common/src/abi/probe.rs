@@ -81,7 +81,8 @@ pub const PROBE_COPIES: u32 = 1 << 4;
 /// and records name them by an id ([`Hit::stack`](super::record::Hit::stack)). When there is
 /// no room for more, the frames are in the record, as without this.
 pub const PROBE_STACK_IDS: u32 = 1 << 5;
-/// [`Probe::flags`]: with [`SINK_RECORD`]: take the kernel's stack, too. Needs CAP_SYSLOG in
+/// [`Probe::flags`]: with [`SINK_RECORD`], or for [`PROBE_SAMPLE`] and [`SINK_TABLE`]: take the
+/// kernel's stack, too, in a table up to [`KERNEL_FRAMES_MAX`] frames of it. Needs CAP_SYSLOG in
 /// the initial user namespace ([`Refusal::MayNotSeeKernel`]).
 pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: where a page of a stack in
@@ -92,6 +93,9 @@ pub const PROBE_KERNEL_STACK: u32 = 1 << 6;
 /// userfaultfd serves: there the stack ends with a fault. With [`SINK_TABLE`] as
 /// [`PROBE_COPIES`].
 pub const PROBE_LATE: u32 = 1 << 7;
+
+/// Most frames of the kernel in the stack of a table's row: each takes two words of it.
+pub const KERNEL_FRAMES_MAX: usize = 32;
 
 /// Words of all stacks that a session keeps with [`PROBE_STACK_IDS`], each with one more.
 pub const STACK_TABLE_WORDS: usize = 1 << 19;

@@ -97,11 +97,3 @@ pub(crate) fn distance(file: &Path, from: &str, to: &str) -> u64 {
     };
     address(to).wrapping_sub(address(from))
 }
-
-/// The build-id of a file, in hexadecimal.
-pub(crate) fn build_id(file: &Path) -> String {
-    let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let parsed = object::File::parse(&*bytes).expect("ELF");
-    let id = parsed.build_id().expect("sound notes").expect("it has one");
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
-}

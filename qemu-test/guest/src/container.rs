@@ -177,32 +177,6 @@ fn remove(name: &str) -> Result<(), String> {
     ask("DELETE", &path, None).map(drop)
 }
 
-/// An image with what is in a folder; removed with the value.
-pub(crate) struct Image {
-    id: String,
-}
-
-impl Image {
-    /// Makes it, and gives it the name, which an earlier one then has no longer.
-    pub(crate) fn of(name: &str, folder: &Path) -> Image {
-        let _ = fs::write(USED, "");
-        let archive = folder.with_extension("tar");
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(folder).arg("-cf").arg(&archive).arg(".");
-        assert!(tar.status().expect("tar is in the guest").success());
-        let path = archive.to_str().expect("a plain name");
-        let id = podman::run(&["import", "-q", path, name]).expect("there is room");
-        fs::remove_file(&archive).expect("it was written");
-        Image { id }
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        let _ = podman::run(&["rmi", "-f", &self.id]);
-    }
-}
-
 /// Inode number of a process's pid namespace.
 pub(crate) fn pid_namespace(pid: u32) -> u32 {
     let link = fs::read_link(format!("/proc/{pid}/ns/pid")).expect("the process lives");

@@ -95,7 +95,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         },
         stack: max_frames != 0,
         records: false,
-        kernel_stack: false,
+        kernel_stack: plan.kernel_stack,
         max_frames,
         max_writes: 0,
     };
@@ -140,7 +140,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         one_each,
         exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
         before: HashMap::new(),
-        live: Live::new(names, false),
+        live: Live::new(names, plan.kernel_stack),
         finished: Finished::default(),
         containers,
         printer: Printer::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),

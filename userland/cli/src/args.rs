@@ -226,7 +226,7 @@ impl Plan {
             Verb::Count(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
-            Verb::Profile(arguments) => Plan::Aggregate(arguments.plan()?),
+            Verb::Profile(arguments) => arguments.plan()?,
             Verb::Record(arguments) => Plan::Record(arguments.plan()?),
             Verb::Script(arguments) => Plan::Script(arguments.plan()),
             Verb::Report(arguments) => Plan::Report(arguments.plan()),

@@ -303,6 +303,10 @@ fn write_lists(out: &mut impl Write, contents: &Contents) -> io::Result<()> {
         }
     }
     for probe in contents.probes.iter().take(SHOWN) {
+        if let Some(hz) = convert::label(probe).samples_hz() {
+            writeln!(out, "samples:   {} a second of each CPU", hz)?;
+            continue;
+        }
         writeln!(
             out,
             "probe:     {} {}:{} at {:#x}",

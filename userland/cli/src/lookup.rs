@@ -2,14 +2,17 @@
 //! What output asks of whoever knows what frames are: a session, or a capsule.
 
 use crate::jit::{CodeName, Moment};
-use crate::names::{Named, Names};
+use crate::names::{without_object, Named, Names};
 use crate::render::FrameView;
 use crate::rest::Rests;
 use crate::tasks::HitNames;
-use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, StackCopy, StackEnd};
+use libnsprobe::common::record::{
+    CodeMapping, Details, Frame, Frames, Hit, Method, StackCopy, StackEnd, Unmapped,
+};
 use libnsprobe::{Session, Stacks};
-use nsprobe_symbolize::{KernelSymbol, KernelSymbols};
+use nsprobe_symbolize::{KernelSymbol, KernelSymbols, SourceFrame};
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Who knows the names of frames.
@@ -198,7 +201,18 @@ impl LiveOf<'_> {
 
 impl NameFrames for LiveOf<'_> {
     fn name(&mut self, frame: Frame) -> Rc<Named> {
-        self.live.names.name(self.session, frame)
+        match frame {
+            Frame::Address {
+                address,
+                why,
+                method,
+            } if why == Unmapped::Kernel as u8 => {
+                let behind = u64::from(Method::is_exact(method));
+                let symbol = self.kernel(address.wrapping_add(behind));
+                Rc::new(symbol.map_or_else(|| without_object(why), |it| in_kernel(it, address)))
+            }
+            frame => self.live.names.name(self.session, frame),
+        }
     }
 
     fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
@@ -211,6 +225,22 @@ impl NameFrames for LiveOf<'_> {
 
     fn wait(&mut self) {
         self.live.names.wait();
+    }
+}
+
+/// A place in a function of the kernel.
+fn in_kernel(symbol: &KernelSymbol, address: u64) -> Named {
+    let file = symbol.module.as_deref().unwrap_or("kernel");
+    Named {
+        functions: vec![SourceFrame {
+            function: symbol.name.clone(),
+            function_offset: Some(address.wrapping_sub(symbol.address)),
+            file: None,
+            line: None,
+            inlined: false,
+        }],
+        path: Some(PathBuf::from(format!("[{file}]"))),
+        ..Named::default()
     }
 }
 

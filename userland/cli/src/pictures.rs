@@ -139,7 +139,11 @@ impl Rows {
     fn location(&mut self, view: &FrameView, is_doubtful: bool) -> usize {
         let (mapping, offset) = match view.frame {
             Frame::Object { offset, .. } => (Some(self.mapping(view)), offset),
-            Frame::Address { address, .. } => (None, address),
+            // The kernel's have a path, as it were.
+            Frame::Address { address, .. } => {
+                let has_path = view.named.path.is_some();
+                (has_path.then(|| self.mapping(view)), address)
+            }
         };
         let location = Location {
             mapping,

@@ -147,6 +147,7 @@ impl TableArguments {
             interval: self.interval,
             top: self.top as usize,
             rows: self.rows,
+            kernel_stack: false,
         })
     }
 }

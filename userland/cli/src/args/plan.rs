@@ -312,6 +312,8 @@ pub(crate) struct AggregatePlan {
     pub(crate) interval: Option<Duration>,
     pub(crate) top: usize,
     pub(crate) rows: u32,
+    /// Whether stacks have the kernel's frames.
+    pub(crate) kernel_stack: bool,
 }
 
 /// What is counted.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe profile`.
 
-use super::aggregate::{of_stacks, TableArguments};
-use super::plan::{Aggregate, AggregatePlan, Shown, Who};
+use super::aggregate::TableArguments;
+use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TracePlan, Who};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
-use clap::Args;
-use libnsprobe::common::abi::SAMPLE_HZ_MAX;
+use clap::{Arg, Args};
+use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
+use libnsprobe::SetupOptions;
 use nsprobe_plan::Compiled;
+use nsprobe_profile::Format;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(
@@ -17,7 +20,7 @@ use nsprobe_plan::Compiled;
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
                   nsprobe profile -c web -t 10 -o web.svg",
-    mut_arg("output", of_stacks)
+    mut_arg("output", of_profile)
 )]
 pub(super) struct ProfileArguments {
     /// Samples a second of each CPU
@@ -38,6 +41,9 @@ pub(super) struct ProfileArguments {
     #[arg(long, value_name = "N", default_value = "127",
           value_parser = clap::value_parser!(u32).range(1..=127))]
     max_frames: u32,
+    /// Take the kernel's stacks, too: where it was when a sample came
+    #[arg(long)]
+    kernel_stack: bool,
     /// Print stacks, not functions
     #[arg(long, conflicts_with_all = ["json", "folded", "callers"])]
     stacks: bool,
@@ -53,7 +59,7 @@ pub(super) struct ProfileArguments {
 }
 
 impl ProfileArguments {
-    pub(super) fn plan(self) -> Result<AggregatePlan, clap::Error> {
+    pub(super) fn plan(self) -> Result<Plan, clap::Error> {
         let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?)?;
         // Most of what a command does, its children do.
         options.tasks.children |= matches!(options.who, Who::Command(_));
@@ -69,10 +75,58 @@ impl ProfileArguments {
                 },
             },
         };
-        let plan = self.table.plan(options, what, None)?;
+        let mut plan = self.table.plan(options, what, None)?;
+        plan.kernel_stack = self.kernel_stack;
         Compiled::of_samples(&plan.by).map_err(|error| raw(&format!("--by: {error}")))?;
-        Ok(plan)
+        let output = plan.output.as_deref().filter(|path| {
+            let extension = path.extension();
+            extension.is_some_and(|extension| extension == "nsprobe")
+        });
+        match output.map(Path::to_owned) {
+            Some(output) => recording(plan, output, self.folded || self.stacks || self.callers),
+            None => {
+                if let Some(Err(why)) = plan.output.as_deref().map(Format::of) {
+                    return Err(raw(&format!("-o: {why}, .nsprobe")));
+                }
+                Ok(Plan::Aggregate(plan))
+            }
+        }
     }
+}
+
+/// Where a profile goes.
+fn of_profile(output: Arg) -> Arg {
+    output.help(
+        "Write all stacks to this file, in the format that its name says: .svg (a flame graph), \
+         .folded, .pb.gz (pprof) or .speedscope.json, with the table on standard output; or record \
+         the samples in FILE.nsprobe. What is in it already is lost",
+    )
+}
+
+/// What is to be counted, recorded instead.
+fn recording(plan: AggregatePlan, output: PathBuf, is_shown: bool) -> Result<Plan, clap::Error> {
+    if is_shown || plan.options.json || plan.interval.is_some() || !plan.by.is_empty() {
+        return Err(raw(
+            "-o: a recording has all samples, and nothing is printed: it is `nsprobe report` that \
+             counts them by keys, and shows functions, callers and stacks",
+        ));
+    }
+    Ok(Plan::Record(RecordPlan {
+        output,
+        replace: true,
+        names: true,
+        tasks: TASKS_LIFE | TASKS_NAMES | TASKS_MOVES,
+        trace: TracePlan {
+            options: plan.options,
+            output: None,
+            stack: true,
+            kernel_stack: plan.kernel_stack,
+            count: None,
+            setup: SetupOptions::usual(),
+            changes: Vec::new(),
+            max_writes: 0,
+        },
+    }))
 }
 
 /// How many samples a second.

@@ -386,6 +386,7 @@ pub(crate) fn without_object(why: u8) -> Named {
         (Unmapped::TableFull, "the session has too many files"),
         (Unmapped::NoMapping, "the mapping could not be looked up"),
         (Unmapped::HugeOffset, "too far into its file"),
+        (Unmapped::Kernel, "the kernel hides its addresses"),
     ];
     let reason = reasons.iter().find(|(known, _)| *known as u8 == why);
     Named {
