@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Spends its time in ten functions, in share_N N of 55 parts, for good.
+// Spends its time in ten functions, in share_N N of 55 parts, as often as it is told.
+//
+//	shares ROUNDS
+//
 // flags: -O2 -fomit-frame-pointer
 #include <stdint.h>
+#include <stdlib.h>
 
 static volatile uint64_t sink;
 
@@ -21,9 +25,9 @@ __attribute__((noinline)) static void first_five(void)
 	sink++;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	for (;;) {
+	for (int rounds = argc > 1 ? atoi(argv[1]) : 0; rounds > 0; rounds--) {
 		first_five();
 		share_6(), share_7(), share_8(), share_9(), share_10();
 	}

@@ -3,6 +3,11 @@
 // As shares.c; one loop serves all, as QEMU takes longer for one that lies in two pages.
 package main
 
+import (
+	"os"
+	"strconv"
+)
+
 var sink uint64
 
 //go:noinline
@@ -45,7 +50,8 @@ func share9() { mix(9) }
 func share10() { mix(10) }
 
 func main() {
-	for {
+	rounds, _ := strconv.Atoi(os.Args[1])
+	for ; rounds > 0; rounds-- {
 		share1()
 		share2()
 		share3()

@@ -2,6 +2,7 @@
 // As shares.c: what takes the time is inlined into share<N>().
 // flags: -O2 -g -fomit-frame-pointer
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 
 static volatile uint64_t sink;
@@ -27,8 +28,8 @@ template <int... N> void all(std::integer_sequence<int, N...>)
 	(share<N + 1>(), ...);
 }
 
-int main()
+int main(int argc, char **argv)
 {
-	for (;;)
+	for (int rounds = argc > 1 ? std::atoi(argv[1]) : 0; rounds > 0; rounds--)
 		all(std::make_integer_sequence<int, 10>());
 }

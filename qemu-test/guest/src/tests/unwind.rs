@@ -163,7 +163,7 @@ fn callers_by_rbp_are_told_apart_and_numbers_in_it_do_no_harm() {
     }
 }
 
-test! { core, first_stacks_of_fresh_containers_are_whole, seconds = 480 }
+test! { full, first_stacks_of_fresh_containers_are_whole, seconds = 480 }
 /// Containers, two hundred in the long run, each with a file system and a program of its own, which
 /// makes one call and ends at once; then all of it is gone. The C library is known, as
 /// it is that of the image; the program is not.
