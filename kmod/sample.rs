@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Samples of tasks, as hits of a probe that has no place.
 //!
-//! A sample is a hit when its interrupt comes, and ends as what a hit ends as. Those that wait
-//! for their task when the probe goes are off.
+//! A sample is a hit when it is taken. Those that wait for their task when the probe goes are not
+//! taken, and no hits.
 
 use crate::{
     counters::{End, Here},
     event::Origin,
     probe::Probe,
     sys::{
+        self,
         later::Later,
         sampler::{with_user_regs, Sampled, Stopped},
         swap::Reading,
@@ -18,7 +19,7 @@ use crate::{
 };
 use core::sync::atomic::{
     AtomicBool,
-    Ordering::Relaxed, //
+    Ordering::{Acquire, Release}, //
 };
 use kernel::sync::rcu;
 
@@ -33,7 +34,6 @@ pub(crate) struct Samples {
 pub(crate) struct Due {
     /// The CPU that was interrupted.
     cpu: u32,
-    sequence: u64,
 }
 
 impl Samples {
@@ -45,37 +45,29 @@ impl Samples {
         }
     }
 
-    /// No sample is taken any more.
+    /// No sample is taken any more, and those that were are counted. Task context, sleeps.
     pub(crate) fn end(&self) {
-        self.is_over.store(true, Relaxed);
+        self.is_over.store(true, Release);
+        sys::wait_for_rcu();
     }
 
+    /// Takes a sample; RCU is locked, as registers are had under it.
     fn take(&self, due: &Due, regs: &Regs<'_>, origin: Origin) {
-        let Some(here) = self.probe.counters.here(due.cpu) else {
-            return;
-        };
-        match self.is_over.load(Relaxed) {
-            true => here.end(End::Off),
-            false => self.probe.sampled(regs, here, due.sequence, origin),
+        let here = self.probe.counters.here(due.cpu);
+        if let (Some(here), false) = (here, self.is_over.load(Acquire)) {
+            self.probe.sampled(regs, here, here.begin(), origin);
         }
     }
 
-    fn end_as(&self, due: &Due, end: End) {
-        if let Some(here) = self.probe.counters.here(due.cpu) {
-            here.end(end);
-        }
-    }
-
-    /// Counts a sample of a task; none when the filter leaves it out.
-    fn begin(&self, current: &Current, here: Here<'_>) -> Option<Due> {
-        let sequence = here.begin();
+    /// What there is to be done for a sample of a task; nothing when the filter leaves it out.
+    fn due(&self, current: &Current, here: Here<'_>) -> Option<Due> {
         let shared = &*self.probe.shared;
         let guard = rcu::read_lock();
         let filter = shared.filter.get(Reading::under_rcu(&guard));
         if shared.opener.admits(filter, current) {
-            let cpu = here.cpu;
-            return Some(Due { cpu, sequence });
+            return Some(Due { cpu: here.cpu });
         }
+        here.begin();
         here.end(End::Filtered);
         None
     }
@@ -91,7 +83,7 @@ impl Sampled for Samples {
         match stopped {
             Stopped::Idle => here.idle(),
             Stopped::KernelThread => here.kernel_thread(),
-            Stopped::Task => return self.begin(&current, here),
+            Stopped::Task => return self.due(&current, here),
         }
         None
     }
@@ -101,7 +93,12 @@ impl Sampled for Samples {
     }
 
     fn miss(&self, due: &Due) {
-        self.end_as(due, End::Missed);
+        let _guard = rcu::read_lock();
+        let here = self.probe.counters.here(due.cpu);
+        if let (Some(here), false) = (here, self.is_over.load(Acquire)) {
+            here.begin();
+            here.end(End::Missed);
+        }
     }
 }
 

@@ -81,6 +81,12 @@ pub(crate) fn eopnotsupp() -> Error {
     Error::from_errno(-(bindings::EOPNOTSUPP as i32))
 }
 
+/// Waits until those who have locked RCU by now have given it free. Task context, sleeps.
+pub(crate) fn wait_for_rcu() {
+    // SAFETY: Task context, and RCU is not locked here.
+    unsafe { bindings::synchronize_rcu() };
+}
+
 /// Whether this is an interrupt.
 pub(crate) fn in_interrupt() -> bool {
     // SAFETY: No preconditions.
