@@ -31,8 +31,26 @@ pub(crate) fn text(value: &FieldValue) -> String {
                 .map(|(name, value)| format!("{}={}", escaped(name.as_bytes()), text(value)));
             format!("{{{}}}", list(shown))
         }
+        FieldValue::Variant(name, value) => {
+            let name = escaped(name.as_bytes());
+            match (value.as_ref(), unnamed(value)) {
+                (FieldValue::Struct(members), _) if members.is_empty() => name.to_string(),
+                (_, Some(members)) => format!("{name}({})", list(members.map(text))),
+                (value, None) => format!("{name}{}", text(value)),
+            }
+        }
         FieldValue::List(elements) => format!("[{}]", list(elements.iter().map(text))),
     }
+}
+
+/// The members of a tuple of Rust, whose names are numbers.
+fn unnamed(value: &FieldValue) -> Option<impl Iterator<Item = &FieldValue>> {
+    let FieldValue::Struct(members) = value else {
+        return None;
+    };
+    let mut numbered = members.iter().enumerate();
+    let is_tuple = numbered.all(|(at, (name, _))| **name == *format!("__{at}"));
+    is_tuple.then(|| members.iter().map(|(_, value)| value))
 }
 
 /// The same without quotes around text, where its place says what it is.
@@ -123,6 +141,19 @@ impl Serialize for JsonValue<'_> {
             FieldValue::Bits(number) => serializer.serialize_str(&format!("{number:#b}")),
             FieldValue::Char(byte) => serializer.serialize_char(char::from(*byte)),
             FieldValue::Bytes(bytes) => serializer.serialize_str(&hex(bytes)),
+            FieldValue::Variant(name, value) => match (value.as_ref(), unnamed(value)) {
+                (FieldValue::Struct(members), _) if members.is_empty() => {
+                    serializer.serialize_str(name)
+                }
+                (_, Some(members)) => {
+                    let members: Vec<_> = members.map(JsonValue).collect();
+                    match members.as_slice() {
+                        [one] => serializer.collect_map([(name, one)]),
+                        all => serializer.collect_map([(name, all)]),
+                    }
+                }
+                (value, None) => serializer.collect_map([(name, JsonValue(value))]),
+            },
             FieldValue::List(elements) => serializer.collect_seq(elements.iter().map(JsonValue)),
             FieldValue::Struct(members) => {
                 let members = members

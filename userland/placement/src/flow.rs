@@ -50,7 +50,7 @@ impl Flow {
 }
 
 /// Where a branch or a call goes, when the instruction says it.
-fn target(instruction: &Instruction) -> Option<u64> {
+pub(crate) fn target(instruction: &Instruction) -> Option<u64> {
     let direct = instruction.is_jcc_short_or_near()
         || instruction.is_jmp_short_or_near()
         || instruction.is_call_near()

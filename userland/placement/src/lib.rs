@@ -20,6 +20,7 @@ use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     Mnemonic, OpAccess, Register, RflagsBits,
 };
+use std::collections::BTreeMap;
 
 /// Most instructions in front of the place.
 const SKIPPED_MAX: usize = 16;
@@ -148,6 +149,85 @@ pub fn boundary(function: &Function<'_>, offset: usize) -> Boundary {
         Some(_) => Boundary::Instruction,
         None => Boundary::Unknown,
     }
+}
+
+/// Of addresses where code of one source line begins, those at which the line is come to: not
+/// where it goes on by a branch from the line itself, nor, where code `is_mixed` with that of
+/// other lines, behind another of them in straight code.
+pub fn beginnings(
+    function: &Function<'_>,
+    at: &[u64],
+    is_of_line: impl Fn(u64) -> bool,
+    is_mixed: bool,
+) -> Vec<u64> {
+    let mut known: Vec<u64> = at.to_vec();
+    let whole = (function.address, function.bytes);
+    let pieces = || std::iter::once(&whole).chain(function.elsewhere);
+    let mut branches: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (from, to) in pieces().flat_map(|(at, code)| self::branches(*at, code)) {
+        branches.entry(to).or_default().push(from);
+    }
+    let mut straight = Vec::new();
+    for (address, bytes) in pieces().filter(|(_, bytes)| bytes.len() <= FUNCTION_BYTES_MAX) {
+        // The last of them, from which straight code has gone on to here.
+        let mut last = None;
+        // Whether the instruction before comes to this one, and is of another line.
+        let mut comes_from_other = true;
+        let mut offset = 0;
+        while let Some(instruction) = bytes
+            .get(offset..)
+            .and_then(|rest| decode(rest, address.wrapping_add(offset as u64)))
+        {
+            let here = instruction.ip();
+            let to_here = branches.get(&here);
+            if to_here.is_some() {
+                last = None;
+            }
+            if known.contains(&here) {
+                let from_line =
+                    to_here.is_some_and(|branches| branches.iter().all(|from| is_of_line(*from)));
+                if last.is_some() && is_mixed || from_line && !comes_from_other {
+                    straight.push(here);
+                }
+                last = last.or(Some(here));
+            }
+            let flow = instruction.flow_control();
+            if !matches!(
+                flow,
+                FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall
+            ) {
+                last = None;
+            }
+            let ends = matches!(
+                flow,
+                FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch
+                    | FlowControl::Return
+                    | FlowControl::Exception
+            );
+            comes_from_other = !ends && !is_of_line(here);
+            offset += instruction.len();
+        }
+    }
+    known.retain(|address| !straight.contains(address));
+    known
+}
+
+/// The branches of code that say where they go: from, and to.
+fn branches(address: u64, bytes: &[u8]) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let mut offset = 0;
+    while let Some(instruction) = bytes
+        .get(offset..)
+        .filter(|_| offset <= FUNCTION_BYTES_MAX)
+        .and_then(|rest| decode(rest, address.wrapping_add(offset as u64)))
+    {
+        if !instruction.is_call_near() {
+            found.extend(flow::target(&instruction).map(|to| (instruction.ip(), to)));
+        }
+        offset += instruction.len();
+    }
+    found
 }
 
 /// How far behind the function's beginning a plain `ret` of it is: the last one.

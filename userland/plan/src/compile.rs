@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
+/// Most bytes of a struct in registers that is shown as a whole.
+const SPLIT_BYTES_MAX: u16 = 64;
+
 /// What is to be compiled for one place.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
@@ -299,8 +302,11 @@ impl Compiler<'_> {
                 self.steps.store(&address, &value, bytes, span)
             }
             (Place::Value(old), Some(_)) => match register_of(&old) {
-                Some(register) => self.steps.set(register, &value, span),
-                None => Err(SpecError::new(
+                // The rest of the register belongs to other members.
+                Some(register) if !matches!(place.kind, Kind::Member { .. }) => {
+                    self.steps.set(register, &value, span)
+                }
+                _ => Err(SpecError::new(
                     span.clone(),
                     "this cannot be set: it is neither in memory nor alone in a register (of an \
                      argument, at the return it is over)",
@@ -397,6 +403,13 @@ impl Compiler<'_> {
             length,
             shape,
         } = self.shaped(field)?;
+        if let Shape::Split { bytes, .. } = &shape {
+            let thing = self.resolver.thing(&field.value)?;
+            for word in split(&thing.place, *bytes, span)? {
+                self.steps.effect(Operation::Field, &word, 0, span)?;
+            }
+            return Ok(FieldFormat::new(&field.name, shape));
+        }
         if let (Shape::Slice { .. }, Some(length)) = (&shape, &length) {
             self.steps.effect(Operation::Field, length, 0, span)?;
         }
@@ -474,15 +487,17 @@ impl Compiler<'_> {
         }
     }
 
-    /// A struct or array in memory that is shown as a whole.
+    /// A struct or array that is shown as a whole.
     fn whole(&self, thing: &Thing, span: &Span) -> Result<Option<Shown>> {
         let Of::Known(kind) = &thing.of else {
             return Ok(None);
         };
         let is_struct = matches!(kind.shape, types::Shape::Struct { .. });
         let is_array = matches!(kind.shape, types::Shape::Array { .. });
-        let Place::Memory(address) = &thing.place else {
-            return Ok(None);
+        let address = match &thing.place {
+            Place::Memory(address) => address,
+            Place::Pieces(_) if is_struct => return self.in_registers(thing, kind, span),
+            _ => return Ok(None),
         };
         if !is_struct && !is_array || thing.of_entry || self.resolver.is_text(&thing.of) {
             return Ok(None);
@@ -507,12 +522,33 @@ impl Compiler<'_> {
         Err(SpecError::new(span.clone(), message))
     }
 
+    /// A struct in registers that is shown as a whole.
+    fn in_registers(
+        &self,
+        thing: &Thing,
+        kind: &types::Type,
+        span: &Span,
+    ) -> Result<Option<Shown>> {
+        let bytes = self.resolver.bytes(&thing.of).unwrap_or(0);
+        let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+        if !(1..=SPLIT_BYTES_MAX).contains(&bytes) {
+            return Ok(None);
+        }
+        let layout = self.resolver.layout(kind, span)?;
+        split(&thing.place, bytes, span)?;
+        let shape = Shape::Split { bytes, layout };
+        Ok(Some(Shown::new(Value::Constant(0), shape)))
+    }
+
     /// The address of bytes: where a struct or array lies, else what a pointer or word
     /// holds.
     fn bytes_address(&self, field: &Field, thing: Thing) -> Result<Value> {
-        let is_struct = matches!(thing.of.shape(), Some(types::Shape::Struct { .. }));
+        let is_whole = matches!(
+            thing.of.shape(),
+            Some(types::Shape::Struct { .. } | types::Shape::Opaque { bytes: Some(_) })
+        );
         match thing.place {
-            Place::Memory(address) if is_struct && !thing.of_entry => Ok(address),
+            Place::Memory(address) if is_whole && !thing.of_entry => Ok(address),
             _ => self.resolver.text_address(&field.value),
         }
     }
@@ -550,7 +586,7 @@ impl Compiler<'_> {
                         self.steps
                             .effect_of_two(operation, &value, length, bytes, span)?;
                     }
-                    Shape::Bytes { .. } | Shape::Object { .. } => {
+                    Shape::Bytes { .. } | Shape::Object { .. } | Shape::Split { .. } => {
                         let message = "bytes cannot be counted by; a string can";
                         return Err(SpecError::new(span.clone(), message));
                     }
@@ -633,6 +669,51 @@ fn conjuncts<'a>(condition: &'a Expression, parts: &mut Vec<&'a Expression>) {
         }
         _ => parts.push(condition),
     }
+}
+
+/// The words of something that lies in pieces, which must be in registers and have all of it.
+fn split(place: &Place, bytes: u16, span: &Span) -> Result<Vec<Value>> {
+    let message = "some of it is not available here: name one of its members";
+    let missing = || SpecError::new(span.clone(), message);
+    let Place::Pieces(pieces) = place else {
+        return Err(missing());
+    };
+    let word = |from: u64| {
+        let mut end = from;
+        let mut word = Value::Constant(0);
+        for piece in pieces.iter().filter(|piece| piece.offset / 8 == from / 8) {
+            let Place::Value(value) = &piece.place else {
+                return None;
+            };
+            let bits = u8::try_from(piece.bytes * 8).ok()?;
+            if piece.offset != end || piece.offset + piece.bytes > from + 8 {
+                return None;
+            }
+            end += piece.bytes;
+            let value = match bits {
+                64.. => value.clone(),
+                bits => Value::Truncate {
+                    value: Box::new(value.clone()),
+                    bits,
+                    signed: false,
+                },
+            };
+            let distance = Value::Constant((piece.offset - from) * 8);
+            let value = Value::binary(BinaryOperator::ShiftLeft, value, distance);
+            word = Value::binary(BinaryOperator::Or, word, value);
+        }
+        Some((word, end))
+    };
+    let mut words = Vec::new();
+    let bytes = u64::from(bytes);
+    for from in (0..bytes).step_by(8) {
+        let (value, end) = word(from).ok_or_else(missing)?;
+        if end < bytes.min(from + 8) {
+            return Err(missing());
+        }
+        words.push(value);
+    }
+    Ok(words)
 }
 
 /// The register that a value is, or the low part of.

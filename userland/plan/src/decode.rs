@@ -59,6 +59,13 @@ pub enum Shape {
         /// What they are.
         layout: Layout,
     },
+    /// The same in registers: a field for each eight bytes.
+    Split {
+        /// Bytes of it.
+        bytes: u16,
+        /// What they are.
+        layout: Layout,
+    },
     /// Nothing: it is not in the record.
     Missing,
 }
@@ -102,6 +109,8 @@ pub enum FieldValue {
     Named(String, i64),
     /// The members of a struct.
     Struct(Vec<(Rc<str>, FieldValue)>),
+    /// The one of several variants that is there: its name, and what it has.
+    Variant(Rc<str>, Box<FieldValue>),
     /// The elements of an array.
     List(Vec<FieldValue>),
 }
@@ -119,7 +128,7 @@ impl FieldFormat {
     /// from a file can say anything.
     pub fn is_bounded(&self) -> bool {
         match &self.shape {
-            Shape::Object { layout, .. } => layout.is_bounded(),
+            Shape::Object { layout, .. } | Shape::Split { layout, .. } => layout.is_bounded(),
             _ => true,
         }
     }
@@ -142,6 +151,7 @@ impl Shape {
     pub fn field_count(&self) -> usize {
         match self {
             Shape::Comm | Shape::Symbol | Shape::Slice { .. } => 2,
+            Shape::Split { bytes, .. } => usize::from(*bytes).div_ceil(8),
             Shape::Missing => 0,
             _ => 1,
         }
@@ -249,6 +259,13 @@ impl Reader<'_> {
                 _ => FieldValue::Absent,
             },
             Shape::Missing => FieldValue::Absent,
+            Shape::Split { layout, .. } => {
+                let words = (0..shape.field_count()).map(|_| self.present());
+                // All are taken, also behind one that is absent.
+                let words: Vec<Option<u64>> = words.collect();
+                let words: Option<Vec<u64>> = words.into_iter().collect();
+                words.map_or(FieldValue::Absent, |words| layout.value(&bytes_of(&words)))
+            }
             Shape::Symbol => match (self.present(), self.present()) {
                 (Some(address), Some(in_file)) => FieldValue::Symbol { address, in_file },
                 _ => FieldValue::Absent,

@@ -6,6 +6,7 @@ use crate::resolve::{Of, Resolver};
 use crate::syntax::{Span, SpecError};
 use crate::types::{self, Type, TypeId};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Deepest nesting that is shown.
@@ -42,11 +43,27 @@ pub enum Layout {
         /// What each is.
         of: Box<Layout>,
     },
-    /// Members: their names, where they begin, and what they are.
-    Struct(Vec<(Rc<str>, u16, Layout)>),
+    /// Members.
+    Struct(Vec<Part>),
     /// So many bytes of which nothing is known.
     Bytes(u16),
+    /// Members that are always there, and of others those that a number tells.
+    Variants {
+        /// Those that are always there.
+        fixed: Vec<Part>,
+        /// Where the number begins, and its bytes: at most 8.
+        tag: (u16, u8),
+        /// What is there by its value.
+        each: Vec<Case>,
+    },
 }
+
+/// A member: its name, where it begins, and what it is.
+type Part = (Rc<str>, u16, Layout);
+
+/// The ranges of a tag's values with both ends, none for all other values, and the members that
+/// are there then.
+type Case = (Option<Vec<(u64, u64)>>, Vec<Part>);
 
 impl Layout {
     /// How many values it has.
@@ -56,9 +73,11 @@ impl Layout {
             Layout::Array { count, of, .. } => {
                 usize::from(*count).saturating_mul(of.values()).max(1)
             }
-            Layout::Struct(members) => members
-                .iter()
-                .fold(1, |sum: usize, (_, _, of)| sum.saturating_add(of.values())),
+            Layout::Struct(members) => values_of(members),
+            Layout::Variants { fixed, each, .. } => {
+                let each = each.iter().map(|(_, members)| values_of(members));
+                each.fold(values_of(fixed), usize::saturating_add)
+            }
             Layout::Number { .. } | Layout::Text(_) | Layout::Bytes(_) => 1,
         }
     }
@@ -104,13 +123,15 @@ impl Layout {
                 };
                 FieldValue::List((0..usize::from(*count)).map(element).collect())
             }
-            Layout::Struct(members) => {
-                let member = |(name, from, layout): &(Rc<str>, u16, Layout)| {
-                    let found = bytes.get(usize::from(*from)..);
-                    let value = found.map_or(FieldValue::Absent, |bytes| layout.value(bytes));
-                    (Rc::clone(name), value)
-                };
-                FieldValue::Struct(members.iter().map(member).collect())
+            Layout::Struct(members) => FieldValue::Struct(parts(members, bytes).collect()),
+            Layout::Variants { fixed, tag, each } => {
+                let (from, count) = (usize::from(tag.0), usize::from(tag.1));
+                let mut word = [0u8; 8];
+                match part(from, count).zip(word.get_mut(..count)) {
+                    Some((from, to)) => to.copy_from_slice(from),
+                    None => return FieldValue::Absent,
+                }
+                variant(fixed, each, (u64::from_le_bytes(word), tag.1), bytes)
             }
             Layout::Bytes(count) => {
                 let found = part(0, (*count).into());
@@ -119,6 +140,49 @@ impl Layout {
                 })
             }
         }
+    }
+}
+
+fn values_of(members: &[Part]) -> usize {
+    members
+        .iter()
+        .fold(1, |sum: usize, (_, _, of)| sum.saturating_add(of.values()))
+}
+
+/// The names and values of members in bytes.
+fn parts<'a>(
+    members: &'a [Part],
+    bytes: &'a [u8],
+) -> impl Iterator<Item = (Rc<str>, FieldValue)> + 'a {
+    members.iter().map(|(name, from, layout)| {
+        let found = bytes.get(usize::from(*from)..);
+        let value = found.map_or(FieldValue::Absent, |bytes| layout.value(bytes));
+        (Rc::clone(name), value)
+    })
+}
+
+/// What is there by the value of a tag of so many bytes; absent for a value that none has.
+fn variant(fixed: &[Part], each: &[Case], (tag, count): (u64, u8), bytes: &[u8]) -> FieldValue {
+    let unused = 64 - u32::from(count.clamp(1, 8)) * 8;
+    // Of a tag with a sign, the ends of a range have 64 bits.
+    let signed = ((tag << unused) as i64) >> unused;
+    let holds = |(first, last): &(u64, u64)| {
+        (*first..=*last).contains(&tag) || (*first as i64..=*last as i64).contains(&signed)
+    };
+    let of_value = each.iter().find(|(values, _)| {
+        let values = values.as_deref();
+        values.is_some_and(|values| values.iter().any(holds))
+    });
+    let others = || each.iter().find(|(values, _)| values.is_none());
+    let Some((_, members)) = of_value.or_else(others) else {
+        return FieldValue::Absent;
+    };
+    let mut found = parts(members, bytes);
+    match (fixed, members.len()) {
+        ([], 1) => found.next().map_or(FieldValue::Absent, |(name, value)| {
+            FieldValue::Variant(name, Box::new(value))
+        }),
+        _ => FieldValue::Struct(parts(fixed, bytes).chain(found).collect()),
     }
 }
 
@@ -192,9 +256,11 @@ impl Builder<'_> {
         match &kind.shape {
             types::Shape::Array { of, .. } => self.array(kind, *of, depth),
             types::Shape::Struct { id, .. } => {
-                let mut members = Vec::new();
-                self.members(*id, 0, depth, &mut members)?;
-                Ok(Layout::Struct(members))
+                let mut fixed = Vec::new();
+                let members = self.resolver.scope.members(*id);
+                let members = members.map_err(|why| crate::resolve::said(self.span, why))?;
+                self.members(&members, 0, depth, &mut fixed)?;
+                self.variants(*id, fixed, depth)
             }
             _ => self.number(kind, bits),
         }
@@ -202,7 +268,11 @@ impl Builder<'_> {
 
     fn number(&self, kind: &Type, bits: Option<(u8, u8)>) -> Result<Layout, SpecError> {
         let bytes = kind.bytes().unwrap_or(0);
-        if !matches!(bytes, 1 | 2 | 4 | 8) {
+        let is_opaque = matches!(kind.shape, types::Shape::Opaque { .. });
+        if is_opaque && bits.is_some() {
+            return self.error("this has a bit-field of no known kind; :bytes[N] shows its bytes");
+        }
+        if is_opaque || !matches!(bytes, 1 | 2 | 4 | 8) {
             return Ok(Layout::Bytes(self.short(bytes)?));
         }
         let bits = bits.unwrap_or((0, bytes as u8 * 8));
@@ -233,31 +303,80 @@ impl Builder<'_> {
         })
     }
 
-    /// The members of a struct; those of unnamed members count as its own.
-    fn members(
+    /// A struct with these members, and the variants that it has.
+    fn variants(
         &mut self,
         id: TypeId,
+        fixed: Vec<Part>,
+        depth: usize,
+    ) -> Result<Layout, SpecError> {
+        let found = self.resolver.scope.variants(id);
+        let found = found.map_err(|why| crate::resolve::said(self.span, why))?;
+        let Some(variants) = found else {
+            return Ok(Layout::Struct(fixed));
+        };
+        let tag = match &variants.tag {
+            None => (0, 0),
+            Some(tag) => match (self.resolve(tag.type_id)?.bytes(), tag.bits) {
+                (Some(bytes @ 1..=8), None) => (self.short(tag.offset)?, bytes as u8),
+                _ => return self.error("what tells its variants apart is of an unknown form"),
+            },
+        };
+        let mut each = Vec::new();
+        for variant in variants.each {
+            let mut members = Vec::new();
+            self.members(&variant.members, 0, depth, &mut members)?;
+            each.push((variant.values, members));
+        }
+        Ok(Layout::Variants { fixed, tag, each })
+    }
+
+    /// Members of a struct; those of unnamed members and of base classes count as its own, with
+    /// the class before the name where another has the same. Only an object itself tells where
+    /// its virtual base classes are.
+    fn members(
+        &mut self,
+        members: &[types::Member],
         base: u64,
         depth: usize,
-        found: &mut Vec<(Rc<str>, u16, Layout)>,
+        found: &mut Vec<Part>,
     ) -> Result<(), SpecError> {
-        let members = self.resolver.scope.members(id);
-        let members = members.map_err(|why| crate::resolve::said(self.span, why))?;
-        for member in members.iter() {
+        let mut of_classes: Vec<(Option<Rc<str>>, Part)> = Vec::new();
+        for member in members {
+            if matches!(member.base, Some(types::Base::Virtual { .. })) {
+                continue;
+            }
             let kind = self.resolve(member.type_id)?;
             let offset = base.saturating_add(member.offset);
             match (&member.name, &kind.shape) {
                 (None, types::Shape::Struct { id, .. }) => {
                     self.count(depth)?;
-                    self.members(*id, offset, depth + 1, found)?;
+                    let inner = self.resolver.scope.members(*id);
+                    let inner = inner.map_err(|why| crate::resolve::said(self.span, why))?;
+                    let mut parts = Vec::new();
+                    self.members(&inner, offset, depth + 1, &mut parts)?;
+                    let class = member.base.map(|_| Rc::clone(&kind.name));
+                    of_classes.extend(parts.into_iter().map(|part| (class.clone(), part)));
                 }
                 (None, _) => self.count(depth)?,
                 (Some(name), _) => {
                     let layout = self.of(&kind, member.bits, depth + 1)?;
-                    found.push((Rc::clone(name), self.short(offset)?, layout));
+                    let part = (Rc::clone(name), self.short(offset)?, layout);
+                    of_classes.push((None, part));
                 }
             }
         }
+        let mut names: HashMap<Rc<str>, usize> = HashMap::new();
+        for (_, (name, ..)) in &of_classes {
+            *names.entry(Rc::clone(name)).or_default() += 1;
+        }
+        found.extend(of_classes.into_iter().map(|(class, (name, at, layout))| {
+            let is_one = names.get(&name) == Some(&1);
+            match class.filter(|_| !is_one) {
+                Some(class) => (Rc::from(format!("{class}::{name}")), at, layout),
+                None => (name, at, layout),
+            }
+        }));
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ pub use layout::Layout;
 pub use plain::Plain;
 pub use scope::{Piece, Place, Role, Scope, ScopeError, Typed, Variable};
 pub use syntax::{Spec, SpecError};
-pub use types::{Member, Shape, Type, TypeId};
+pub use types::{Base, Member, Shape, Type, TypeId, Variant, Variants};
 pub use usdt::UsdtScope;
 pub use value::{BinaryOperator, Value, Width};
 

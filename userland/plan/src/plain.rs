@@ -47,7 +47,7 @@ impl Plain<'_> {
 
 /// Eight bytes of which nothing is known.
 pub(crate) fn word() -> Type {
-    Type::new("", Shape::Opaque { bytes: Some(8) })
+    Type::new("", Shape::Word)
 }
 
 impl Scope for Plain<'_> {
@@ -112,6 +112,10 @@ impl Scope for Plain<'_> {
             place: Place::Value(value),
             kind: word(),
         })
+    }
+
+    fn has_types(&self) -> bool {
+        false
     }
 
     fn retval(&self) -> Result<Typed, ScopeError> {

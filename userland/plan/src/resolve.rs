@@ -74,7 +74,7 @@ impl Of {
 
     /// Eight bytes of which nothing is known.
     fn is_word(&self) -> bool {
-        matches!(self.shape(), Some(Shape::Opaque { bytes: Some(8) }))
+        matches!(self.shape(), Some(Shape::Word))
     }
 
     fn is_pointer(&self) -> bool {
@@ -91,7 +91,7 @@ impl Of {
         let bytes = match self {
             Of::PointerTo(_) => Some(8),
             Of::Known(of) => match of.shape {
-                Shape::Struct { .. } | Shape::Array { .. } => None,
+                Shape::Struct { .. } | Shape::Array { .. } | Shape::Opaque { .. } => None,
                 _ => of.bytes(),
             },
         };
@@ -179,8 +179,24 @@ fn at_entry(place: Place) -> Place {
 }
 
 impl Resolver<'_> {
-    /// What an expression is and where.
+    /// What an expression is and where; a reference is what it refers to.
     pub(crate) fn thing(&self, expression: &Expression) -> Result<Thing> {
+        let thing = self.named(expression)?;
+        let Some(Shape::Pointer {
+            reference: true, ..
+        }) = thing.of.shape()
+        else {
+            return Ok(thing);
+        };
+        let target = self.target(&thing.of, &expression.span)?;
+        if matches!(target.shape(), Some(Shape::Function)) {
+            return Ok(thing);
+        }
+        let address = self.load(thing, &expression.span)?.value;
+        Ok(Thing::memory(address, target))
+    }
+
+    fn named(&self, expression: &Expression) -> Result<Thing> {
         let span = &expression.span;
         match &expression.kind {
             Kind::Number(value) => Ok(Thing::value(Value::Constant(*value), Of::integer(8, true))),
@@ -312,10 +328,16 @@ impl Resolver<'_> {
             }
         }
         let Some(bytes) = of.scalar_bytes() else {
-            return error(
-                span,
-                "this is not of 1, 2, 4 or 8 bytes: it cannot be fetched",
-            );
+            let message = match &of {
+                Of::Known(Type {
+                    name,
+                    shape: Shape::Opaque { bytes: Some(bytes) },
+                }) => format!(
+                    "a {name} cannot be fetched as a number; its {bytes} bytes can: :bytes[{bytes}]"
+                ),
+                _ => "this is not of 1, 2, 4 or 8 bytes: it cannot be fetched".to_owned(),
+            };
+            return error(span, message);
         };
         let value = match place {
             Place::Memory(address) => then(address.load(bytes, of.is_negative())),
@@ -338,9 +360,7 @@ impl Resolver<'_> {
                 Shape::Pointer { to, .. } => to,
                 Shape::Array { of, .. } => of,
                 // As perf and bpftrace have it: a word.
-                Shape::Opaque { bytes: Some(8) } | Shape::Integer { bytes: 8, .. } => {
-                    return Ok(Of::Known(word()))
-                }
+                Shape::Word | Shape::Integer { bytes: 8, .. } => return Ok(Of::Known(word())),
                 _ => return error(span, "this is neither a pointer nor an array"),
             },
         };

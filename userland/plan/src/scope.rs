@@ -2,7 +2,7 @@
 //! What names mean at a probe's place: the border between specs and whatever
 //! knows about the binary (DWARF, calling conventions, USDT notes).
 
-use crate::types::{Member, Type, TypeId};
+use crate::types::{Member, Type, TypeId, Variants};
 use crate::Value;
 use std::rc::Rc;
 
@@ -111,6 +111,11 @@ pub trait Scope {
     /// Argument `number`, from 1 on, by the calling convention or the USDT note.
     fn argument(&self, number: usize) -> Result<Typed, ScopeError>;
 
+    /// Whether arguments and results have their types, and are not words of the convention.
+    fn has_types(&self) -> bool {
+        true
+    }
+
     /// What the function returns, as found right after the return.
     fn retval(&self) -> Result<Typed, ScopeError>;
 
@@ -124,4 +129,9 @@ pub trait Scope {
 
     /// The members of a struct, class or union, in order.
     fn members(&self, id: TypeId) -> Result<Rc<[Member]>, ScopeError>;
+
+    /// The variants of a struct, if it has any.
+    fn variants(&self, _id: TypeId) -> Result<Option<Variants>, ScopeError> {
+        Ok(None)
+    }
 }

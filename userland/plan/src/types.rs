@@ -84,7 +84,9 @@ pub enum Shape {
     },
     /// Code: what a function pointer points at.
     Function,
-    /// What cannot be looked into.
+    /// Eight bytes of which nothing is known.
+    Word,
+    /// What cannot be looked into, nor computed with.
     Opaque {
         /// Bytes of one, if known.
         bytes: Option<u64>,
@@ -105,6 +107,40 @@ pub struct Member {
     pub bits: Option<(u8, u8)>,
     /// Its type.
     pub type_id: TypeId,
+    /// How a base class is found; none for what is no base class.
+    pub base: Option<Base>,
+}
+
+/// How an object finds a base class of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// At the member's offset.
+    Fixed,
+    /// A virtual one: the distance to it is a signed word that lies some bytes below where the
+    /// object's first word points (Itanium C++ ABI, section 2.5); none: it is found otherwise.
+    Virtual {
+        /// The bytes.
+        below: Option<u64>,
+    },
+}
+
+/// Parts of a struct of which one is there, as another part says (DWARF 5, section 5.7.10): an
+/// `enum` of Rust, a record of Ada.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variants {
+    /// The number that says which; none where there is one variant alone.
+    pub tag: Option<Member>,
+    /// The variants.
+    pub each: Vec<Variant>,
+}
+
+/// One of the parts that a struct may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The tag's values, as ranges with both ends; none: all that no other variant has.
+    pub values: Option<Vec<(u64, u64)>>,
+    /// The members that are there then.
+    pub members: Vec<Member>,
 }
 
 impl Type {
@@ -125,7 +161,7 @@ impl Type {
             | Shape::Character { bytes, .. }
             | Shape::Float { bytes }
             | Shape::Enumeration { bytes, .. } => Some(bytes),
-            Shape::Pointer { .. } => Some(8),
+            Shape::Pointer { .. } | Shape::Word => Some(8),
             Shape::Struct { bytes, .. } | Shape::Opaque { bytes } => bytes,
             Shape::Void | Shape::Array { .. } | Shape::Function => None,
         }

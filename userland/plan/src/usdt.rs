@@ -28,8 +28,23 @@ impl<'a> UsdtScope<'a> {
     pub fn new(probe: &Usdt, binary: &'a Binary) -> UsdtScope<'a> {
         let operands = operands(&probe.arguments);
         let address_of = |name: &str| {
-            let found = binary.find_data(name).ok()?;
-            found.first().map(|symbol| symbol.address.0)
+            let found = binary.find_data(name);
+            let found = found.map_err(|_| format!("the symbol table has no `{name}`"))?;
+            let mut found: Vec<u64> = found.iter().map(|symbol| symbol.address.0).collect();
+            found.sort_unstable();
+            found.dedup();
+            match found.as_slice() {
+                // Of a stripped file it may be another file's variable.
+                [] | [_] if !binary.has_symbol_table() => Err(format!(
+                    "it is the variable `{name}`, and the file's symbol table was stripped"
+                )),
+                [one] => Ok(*one),
+                [] => Err(format!("the symbol table has no `{name}`")),
+                several => Err(format!(
+                    "it is the variable `{name}`, and the symbol table has {} of that name",
+                    several.len()
+                )),
+            }
         };
         UsdtScope {
             plain: Plain {
@@ -62,13 +77,26 @@ fn operands(text: &str) -> impl Iterator<Item = &str> {
     .filter(|operand| !operand.is_empty())
 }
 
+/// Where a symbol is; an error says why that is not known.
+type AddressOf<'a> = &'a dyn Fn(&str) -> Result<u64, String>;
+
 /// What an argument is, and where; an error says why it cannot be fetched.
-fn typed(text: &str, address_of: &dyn Fn(&str) -> Option<u64>) -> Result<Typed, String> {
+fn typed(text: &str, address_of: AddressOf<'_>) -> Result<Typed, String> {
     let failed = || format!("its operand `{text}` is not understood");
-    let (size, operand) = match text.split_once('@') {
-        Some(parts) => parts,
-        // Old notes have no size.
-        None => ("8", text),
+    let register = |operand: &str| register_of(operand.strip_prefix('%')?);
+    let (size, operand) = match (text.split_once('@'), register(text)) {
+        (Some(parts), _) => parts,
+        // Old notes have no size; a register has its own.
+        (None, Some((_, 8))) => ("8", text),
+        (None, Some((_, 4))) => ("4", text),
+        (None, Some((_, 2))) => ("2", text),
+        (None, Some((_, 1))) => ("1", text),
+        (None, _) if text.starts_with('$') => ("8", text),
+        (None, _) => {
+            return Err(format!(
+                "its note does not tell how many bytes `{text}` has"
+            ))
+        }
     };
     if size.ends_with('f') {
         return Err(format!("it is a floating-point number (`{text}`)"));
@@ -94,19 +122,41 @@ fn typed(text: &str, address_of: &dyn Fn(&str) -> Option<u64>) -> Result<Typed, 
     let place = if let Some(number) = operand.strip_prefix('$') {
         Place::Value(cut(Value::Constant(number_of(number).ok_or_else(failed)?)))
     } else if let Some(name) = operand.strip_prefix('%') {
-        let (register, _) = register_of(name).ok_or_else(failed)?;
-        if name.len() == 2 && name.ends_with('h') {
+        let (register, width) = register_of(name).ok_or_else(failed)?;
+        let is_high = name.len() == 2 && name.ends_with('h');
+        if is_high || bytes > u64::from(width) {
             return Err(failed());
         }
         Place::Value(cut(Value::Register(register)))
     } else {
-        Place::Memory(address(operand, address_of).ok_or_else(failed)?)
+        Place::Memory(address(operand, address_of)?.ok_or_else(failed)?)
     };
     Ok(Typed { place, kind })
 }
 
-/// `-8(%rbp)`, `8(%rax,%rbx,4)`, `name+8(%rip)`, `name`.
-fn address(operand: &str, address_of: &dyn Fn(&str) -> Option<u64>) -> Option<Value> {
+/// `-8(%rbp)`, `8(%rax,%rbx,4)`, `name+8(%rip)`, `name`; none for what is not understood.
+fn address(operand: &str, address_of: AddressOf<'_>) -> Result<Option<Value>, String> {
+    match named(operand) {
+        Some((name, distance)) => Ok(Some(Value::Image(address_of(name)?.wrapping_add(distance)))),
+        None => Ok(computed(operand)),
+    }
+}
+
+/// The symbol of `name+8(%rip)` or `name`, and the distance from it.
+fn named(operand: &str) -> Option<(&str, u64)> {
+    let displacement = match operand.split_once('(') {
+        Some((displacement, "%rip)")) => displacement,
+        Some(_) => return None,
+        None => operand,
+    };
+    match displacement.rfind(['+', '-']).filter(|at| *at > 0) {
+        Some(at) => Some((displacement.get(..at)?, number_of(displacement.get(at..)?)?)),
+        None => Some((displacement, 0)),
+    }
+}
+
+/// An address from registers.
+fn computed(operand: &str) -> Option<Value> {
     let (displacement, inside) = match operand.split_once('(') {
         Some((displacement, rest)) => (displacement, Some(rest.strip_suffix(')')?)),
         None => (operand, None),
@@ -117,13 +167,6 @@ fn address(operand: &str, address_of: &dyn Fn(&str) -> Option<u64>) -> Option<Va
         Some(name) => Some(Some(register_of(name.strip_prefix('%')?)?)),
     };
     let (base, index) = (parts.next(), parts.next());
-    if base == Some("%rip") || inside.is_none() {
-        let (name, distance) = match displacement.rfind(['+', '-']).filter(|at| *at > 0) {
-            Some(at) => (displacement.get(..at)?, number_of(displacement.get(at..)?)?),
-            None => (displacement, 0),
-        };
-        return Some(Value::Image(address_of(name)?.wrapping_add(distance)));
-    }
     let whole = |(register, bytes)| (bytes == 8).then_some(Value::Register(register));
     let mut sum = match register(base)? {
         Some(base) => whole(base)?,
@@ -177,7 +220,11 @@ impl Scope for UsdtScope<'_> {
     }
 
     fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
-        self.plain.variable(name)
+        let mut own = self.parameters()?.into_iter();
+        match own.find(|argument| *argument.name == *name) {
+            Some(argument) => Ok(argument),
+            None => self.plain.variable(name),
+        }
     }
 
     fn parameters(&self) -> Result<Vec<Variable>, ScopeError> {
@@ -227,7 +274,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn place(text: &str) -> Option<Place> {
-        let address_of = |name: &str| (name == "counter").then_some(0x4000);
+        let address_of = |name: &str| match name {
+            "counter" => Ok(0x4000),
+            _ => Err("there is none".to_owned()),
+        };
         typed(text, &address_of).ok().map(|typed| typed.place)
     }
 
@@ -264,6 +314,8 @@ mod tests {
         assert_eq!(place("4@counter(%rip)"), memory(Value::Image(0x4000)));
         assert_eq!(place("4@counter+8(%rip)"), memory(Value::Image(0x4008)));
         assert_eq!(place("%rax"), Some(Place::Value(register(Rax))));
+        assert_eq!(place("%eax"), cut(register(Rax), 32, false));
+        assert_eq!(place("%dil"), cut(register(Rdi), 8, false));
         for bad in [
             "8f@%xmm0",
             "16@%rax",
@@ -273,6 +325,9 @@ mod tests {
             "8@",
             "4@other(%rip)",
             "1@%ah",
+            "8@%eax",
+            // An old note: of how many bytes?
+            "-20(%rbp)",
         ] {
             assert_eq!(place(bad), None, "{bad}");
         }
@@ -284,7 +339,7 @@ mod tests {
         #[test]
         fn no_operand_panics(text in "[-0-9@$%(),a-z+ ]{0,24}") {
             for operand in operands(&text) {
-                let _ = typed(operand, &|_| Some(7));
+                let _ = typed(operand, &|_| Ok(7));
             }
         }
     }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod hostile;
+mod kinds;
 mod languages;
 mod places;
 mod separate;

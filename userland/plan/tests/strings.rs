@@ -4,146 +4,16 @@
 //! Debian has no libc++ for GCC: its strings are hand-made structs of the same names and
 //! layouts.
 
-use crate::support::{open, stops, Folder, Stop, Stopped};
-use nsprobe_common::program::{check, Context, Machine, Output, Register};
-use nsprobe_plan::debug::{DebugInfo, Function};
+use crate::support::fields::{case, check_all, compiled, shown, Case, When};
+use crate::support::{open, stops, Folder, Stop};
+use nsprobe_plan::debug::DebugInfo;
 use nsprobe_plan::decode::{self, FieldValue};
-use nsprobe_plan::{Compiled, Plain, Request, Scope, Sink, Spec};
-use std::path::Path;
-
-/// A stopped program as a program of a probe sees it.
-struct Thread<'a>(&'a Stopped);
-
-impl Machine for Thread<'_> {
-    fn register(&self, register: Register) -> Option<u64> {
-        self.0.register(register)
-    }
-    fn context(&self, _: Context) -> Option<u64> {
-        None
-    }
-    fn kept(&self, _: usize) -> Option<u64> {
-        None
-    }
-    fn keep(&mut self, _: usize, _: u64) {}
-    fn probe_address(&self) -> u64 {
-        0
-    }
-    fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        let found = self.0.read(address, out.len());
-        found.is_some_and(|bytes| {
-            out.copy_from_slice(bytes);
-            true
-        })
-    }
-    fn set_register(&mut self, _: Register, _: u64) -> bool {
-        false
-    }
-    fn write(&mut self, _: u64, _: &[u8]) -> bool {
-        false
-    }
-    fn return_now(&mut self, _: u64, _: u64) -> bool {
-        false
-    }
-    fn key(&mut self, _: &[u64]) {}
-    fn value(&mut self, _: u64) {}
-    fn end_span(&mut self) -> Option<u64> {
-        None
-    }
-    fn span_value(&self) -> Option<u64> {
-        None
-    }
-}
-
-struct Words(Vec<u64>);
-
-impl Output for Words {
-    fn extend(&mut self, words: &[u64]) {
-        self.0.extend(words);
-    }
-    fn set_first(&mut self, word: u64) {
-        self.0[0] = word;
-    }
-}
-
-fn compiled(scope: &dyn Scope, spec: &str, at_return: bool) -> Result<Compiled, String> {
-    let request = Request {
-        spec: &Spec::parse(spec).unwrap(),
-        scope,
-        sink: Sink::Record,
-        at_return,
-        changes: &[],
-        ret: None,
-    };
-    Compiled::new(&request).map_err(|error| error.to_string())
-}
-
-/// What a field shows.
-fn shown(scope: &dyn Scope, stopped: &Stopped, field: &str) -> FieldValue {
-    let spec = format!("f({field})");
-    let at_return = field.contains("$retval");
-    let compiled = compiled(scope, &spec, at_return).unwrap_or_else(|why| panic!("{spec}: {why}"));
-    let code = match at_return {
-        true => compiled.ret,
-        false => compiled.entry,
-    };
-    let code = code.unwrap();
-    let program = check(&code.steps, &code.data).unwrap();
-    let mut words = Words(Vec::new());
-    assert!(program.run(&mut Thread(stopped), &mut words).matched);
-    decode::fields(&compiled.fields, &words.0).remove(0)
-}
+use nsprobe_plan::Plain;
 
 fn text(text: &str) -> FieldValue {
     FieldValue::Text {
         bytes: text.into(),
         cut: false,
-    }
-}
-
-/// What fields of a function show: text, or whether a comparison holds.
-struct Case {
-    function: &'static str,
-    at_return: bool,
-    wanted: &'static [(&'static str, &'static str)],
-}
-
-const fn case(function: &'static str, wanted: &'static [(&'static str, &'static str)]) -> Case {
-    Case {
-        function,
-        at_return: false,
-        wanted,
-    }
-}
-
-fn check_all(program: &Path, cases: &[Case]) {
-    let binary = open(program);
-    let debug = DebugInfo::new(&binary, None, None).unwrap();
-    let functions: Vec<Function> = cases
-        .iter()
-        .map(|case| debug.functions_named(case.function).unwrap().remove(0))
-        .collect();
-    let places = cases.iter().zip(&functions).map(|(case, function)| {
-        let none: &[&str] = &[];
-        match case.at_return {
-            true => (Stop::ReturnOf(function.entry.0), none),
-            false => (Stop::At(function.entry.0), none),
-        }
-    });
-    let Some(stopped) = stops(program, &places.collect::<Vec<_>>()) else {
-        return;
-    };
-    for ((case, function), stopped) in cases.iter().zip(&functions).zip(stopped) {
-        let stopped = stopped.unwrap();
-        let scope = debug.scope(function, function.entry).unwrap();
-        for (field, wanted) in case.wanted {
-            let expected = match *wanted {
-                "true" => FieldValue::Bool(true),
-                "false" => FieldValue::Bool(false),
-                wanted => text(wanted),
-            };
-            let found = shown(&scope, &stopped, field);
-            assert_eq!(found, expected, "{} {field}", case.function);
-        }
     }
 }
 
@@ -204,9 +74,8 @@ const CXX: [Case; 6] = [
         ],
     ),
     Case {
-        function: "give",
-        at_return: true,
-        wanted: &[("$retval", "zzzzzzzzzzzzzzzzzzzz")],
+        at: When::Return,
+        ..case("give", &[("$retval", "zzzzzzzzzzzzzzzzzzzz")])
     },
 ];
 
@@ -329,7 +198,7 @@ fn casts_name_strings_where_there_is_no_debug_information() {
                 why: "there is none".into(),
             };
             let found = shown(&scope, &stopped.unwrap(), field);
-            assert_eq!(found, expected, "{function} {field}");
+            assert_eq!(found, Ok(expected), "{function} {field}");
             let notes = compiled(&scope, &format!("f({field})"), false)
                 .unwrap()
                 .notes;

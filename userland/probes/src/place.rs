@@ -77,6 +77,15 @@ pub(crate) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Resu
     Ok(spot)
 }
 
+/// Where a source line is come to.
+pub(crate) struct Line {
+    /// Its number.
+    pub(crate) number: u32,
+    pub(crate) spots: Vec<Spot>,
+    /// Its code is mixed with that of other lines: not all copies of it are told apart.
+    pub(crate) is_mixed: bool,
+}
+
 /// A file in which places are looked for.
 pub(crate) struct Searched<'a> {
     pub(crate) binary: &'a Binary,
@@ -235,10 +244,24 @@ impl<'a> Searched<'a> {
         spots.collect()
     }
 
-    /// Where the code of a source line is, and which line that is.
-    pub(crate) fn line(&self, file: &str, line: u32) -> anyhow::Result<(u32, Vec<Spot>)> {
+    /// Where a source line, or the next that has code, is come to.
+    pub(crate) fn line(&self, file: &str, line: u32) -> anyhow::Result<Line> {
         let code = self.debug()?.line(file, line)?;
-        let spots = code.places.iter().map(|place| {
+        let is_of_line = |address: u64| code.code.iter().any(|range| range.contains(&address));
+        let mut functions: HashMap<Address, Vec<&debug::LinePlace>> = HashMap::new();
+        let mut places = Vec::new();
+        for place in &code.places {
+            match &place.function {
+                Some(function) => functions.entry(function.entry).or_default().push(place),
+                None => places.push(place),
+            }
+        }
+        for found in functions.into_values() {
+            places.extend(self.beginnings(found, is_of_line, !code.is_marked));
+        }
+        let is_mixed = code.is_merged || !code.is_marked && places.len() < code.places.len();
+        places.sort_by_key(|place| place.address);
+        let spots = places.into_iter().map(|place| {
             let name = place
                 .function
                 .as_ref()
@@ -247,7 +270,41 @@ impl<'a> Searched<'a> {
             let called = format!("{name} ({file}:{})", code.line);
             self.spot(place.address, Some(called))
         });
-        Ok((code.line, spots.collect::<anyhow::Result<_>>()?))
+        Ok(Line {
+            number: code.line,
+            spots: spots.collect::<anyhow::Result<_>>()?,
+            is_mixed,
+        })
+    }
+
+    /// Those places of one function, where code of a source line begins, at which the line is come
+    /// to.
+    fn beginnings<'p>(
+        &self,
+        places: Vec<&'p debug::LinePlace>,
+        is_of_line: impl Fn(u64) -> bool,
+        is_mixed: bool,
+    ) -> Vec<&'p debug::LinePlace> {
+        let [first, _, ..] = places.as_slice() else {
+            return places;
+        };
+        let (Some(function), Some(piece)) = (&first.function, self.piece(first.address.0)) else {
+            return places;
+        };
+        let others = function.ranges.iter().map(|(from, to)| from.0..to.0);
+        let others = others.filter(|range| !piece.contains(&range.start));
+        let parts: Vec<(u64, Vec<u8>)> =
+            others.map(|part| (part.start, self.code(&part))).collect();
+        let elsewhere = parts.iter().map(|(at, code)| (*at, code.as_slice()));
+        let whole = nsprobe_placement::Function {
+            address: piece.start,
+            bytes: &self.code(&piece),
+            elsewhere: &elsewhere.collect::<Vec<_>>(),
+        };
+        let all: Vec<u64> = places.iter().map(|place| place.address.0).collect();
+        let found = nsprobe_placement::beginnings(&whole, &all, is_of_line, is_mixed);
+        let is_found = |place: &&debug::LinePlace| found.contains(&place.address.0);
+        places.into_iter().filter(is_found).collect()
     }
 
     /// Where the breakpoint of a probe of a function's beginning goes.

@@ -47,7 +47,7 @@ pub fn plan(
     wish: &Wish,
 ) -> Result<Probes, Refused> {
     let unnamed = is_unnamed(binary, &wish.spec.place);
-    let wanted = unnamed || wish.needs_debug_info();
+    let wanted = unnamed || wish.asks_debug_info();
     if wanted && files.is_none() {
         return Err(Refused::NeedsDebugFiles);
     }
@@ -169,13 +169,20 @@ impl Planner<'_> {
                 spot_at(place.binary, place.path, *offset).map(|spot| vec![spot])
             }
             Place::Line { file, line } => {
-                let (found, spots) = place.line(file, *line)?;
-                if found != *line {
+                let found = place.line(file, *line)?;
+                let number = found.number;
+                if number != *line {
                     self.found.notes.push(format!(
-                        "{file}:{line} has no code of its own: line {found} is probed"
+                        "{file}:{line} has no code of its own: line {number} is probed"
                     ));
                 }
-                Ok(spots)
+                if found.is_mixed {
+                    self.found.notes.push(format!(
+                        "{file}:{number}: the compiler mixed its code with that of other lines: \
+                         where it unrolled a loop, several rounds are one hit"
+                    ));
+                }
+                Ok(found.spots)
             }
             Place::Usdt { provider, name } => place.usdt(provider, name),
         }
@@ -218,9 +225,17 @@ impl Planner<'_> {
     /// The probe of a place, with its programs; or why it cannot be.
     fn compile(&mut self, spot: Spot) -> anyhow::Result<Result<Probe, String>> {
         let (wish, place) = (self.wish, self.place);
+        let scope = place.scope(&spot);
+        if !scope.has_types() && wish.names_typed() {
+            self.note(format!(
+                "{}: without debug information, argN and $retval are words of 64 bits: \
+                 (s32)$retval, arg1:u8 and the like take the part that is meant",
+                place.path.display()
+            ));
+        }
         let compiled = Compiled::new(&Request {
             spec: &wish.spec,
-            scope: place.scope(&spot).as_ref(),
+            scope: scope.as_ref(),
             sink: wish.sink.borrowed(),
             at_return: wish.at_return,
             changes: &wish.changes,

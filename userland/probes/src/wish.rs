@@ -75,12 +75,24 @@ impl From<nsprobe_plan::Sink<'_>> for Sink {
 }
 
 impl Wish {
-    /// Whether the spec, or what hits are counted by, names what only debug information
-    /// knows.
-    pub(crate) fn needs_debug_info(&self) -> bool {
+    /// Whether the spec, or what hits are counted by, names what only debug information knows: with
+    /// arguments and results, their types.
+    pub(crate) fn asks_debug_info(&self) -> bool {
+        self.names_typed()
+            || self.mentions(|kind| {
+                matches!(kind, Kind::Name(_) | Kind::All { .. } | Kind::Member { .. })
+            })
+            || self.inlined
+            || matches!(self.spec.place, Place::Line { .. })
+    }
+
+    /// Whether it names arguments by their numbers, or results.
+    pub(crate) fn names_typed(&self) -> bool {
+        self.mentions(|kind| matches!(kind, Kind::Argument(_) | Kind::Returned))
+    }
+
+    fn mentions(&self, named: impl Fn(&Kind) -> bool) -> bool {
         let spec = &self.spec;
-        let named =
-            |kind: &Kind| matches!(kind, Kind::Name(_) | Kind::All { .. } | Kind::Member { .. });
         let names = |expression: &Expression| expression.any(&named);
         let in_sink = match &self.sink {
             Sink::Table { keys, value } => {
@@ -91,8 +103,6 @@ impl Wish {
         let changed = self.changes.iter().flat_map(Assignment::expressions);
         in_sink
             || changed.into_iter().any(names)
-            || self.inlined
-            || matches!(spec.place, Place::Line { .. })
             || spec.fields.iter().any(|field| names(&field.value))
             || spec.condition.as_ref().is_some_and(names)
     }

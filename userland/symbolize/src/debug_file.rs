@@ -123,7 +123,12 @@ impl Binary {
 
     /// Whether the file names functions or lines that a program without them could use.
     pub fn has_debug_names(&self) -> bool {
-        self.has_debug_info() || self.elf.section(".symtab").is_some()
+        self.has_debug_info() || self.has_symbol_table()
+    }
+
+    /// Whether the table of all symbols is there, and not only that of the dynamic linker.
+    pub fn has_symbol_table(&self) -> bool {
+        self.elf.section(".symtab").is_some()
     }
 
     /// What `.gnu_debugaltlink` says.

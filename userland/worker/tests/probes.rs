@@ -29,7 +29,7 @@ const SOURCE: &str = "
     }
 ";
 
-fn wish(text: &str) -> Wish {
+pub(crate) fn wish(text: &str) -> Wish {
     Wish {
         spec: Spec::parse(text).unwrap(),
         typed: text.to_owned(),
@@ -57,7 +57,7 @@ fn open(worker: &Worker, path: &Path) -> Object {
     Object::open(worker, file(path), path).unwrap()
 }
 
-fn here(path: &Path, wish: &Wish) -> Result<Probes, Refused> {
+pub(crate) fn here(path: &Path, wish: &Wish) -> Result<Probes, Refused> {
     with_debug_files(path, &DebugSet::default(), wish)
 }
 
@@ -201,7 +201,8 @@ fn debug_files_are_asked_for_where_they_are_needed() {
         told == Err(Refused::NeedsDebugFiles)
     };
     assert!(needs("moved(by)") && needs("app.c:6") && needs("elsewhere"));
-    assert!(!needs("moved(arg1)") && !needs("moved*"));
+    assert!(needs("moved(arg1)") && needs("moved($retval)"));
+    assert!(!needs("moved(%rdi)") && !needs("moved*"));
     let told = object.probes(&wish("moved(by)"), Some(&["looked in vain".to_owned()]));
     let Err(Refused::Spec(error)) = told.unwrap() else {
         panic!("there is debug information");

@@ -22,7 +22,7 @@ const NESTING_MAX: usize = 8;
 /// Most members of a struct of two registers, nested ones included.
 const MEMBERS_MAX: usize = 64;
 /// Most parameters.
-const PARAMETERS_MAX: usize = 256;
+pub(super) const PARAMETERS_MAX: usize = 256;
 
 /// How something is passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +117,12 @@ impl<'a> DebugInfo<'a> {
         Ok(children)
     }
 
-    /// How the function's arguments are passed, in order.
-    pub(super) fn passing(&self, function: &Node<'a>) -> Result<Vec<Told<Passing>>> {
+    /// How the function's arguments are passed, in order, with so many words behind those that it
+    /// names.
+    pub(super) fn passing(&self, function: &Node<'a>, more: usize) -> Result<Vec<Told<Passing>>> {
         let parameters = self.parameters_of(function)?;
         if let Err(why) = self.conventional(function)? {
-            return Ok(parameters.iter().map(|_| Err(why.clone())).collect());
+            return Ok(vec![Err(why); parameters.len().saturating_add(more)]);
         }
         let mut taken = Taken::default();
         let mut doubt = self.hidden_result(function, &mut taken)?.err();
@@ -144,7 +145,18 @@ impl<'a> DebugInfo<'a> {
                 }
             }));
         }
+        found.extend((0..more).map(|_| match &doubt {
+            Some(why) => Err(why.clone()),
+            None => Ok(taken.pass(Classified::Words(vec![Class::Integer]))),
+        }));
         Ok(found)
+    }
+
+    /// Whether the function takes more arguments than it names.
+    pub(super) fn is_variadic(&self, function: &Node<'a>) -> Result<bool> {
+        let children = self.units.children(function)?;
+        let is_more = |child: &Node<'a>| child.tag() == gimli::DW_TAG_unspecified_parameters;
+        Ok(children.iter().any(is_more))
     }
 
     /// Whether the function is one that keeps to the convention.
@@ -252,7 +264,8 @@ impl<'a> DebugInfo<'a> {
             return Ok(Ok(Classified::Words(vec![Class::Integer; 2])));
         }
         Ok(Err(
-            "Rust does not specify how it passes structs; probe behind the function's prologue"
+            "Rust does not specify how it passes structs; behind the function's prologue they are \
+             found, and %rax is what a call leaves there"
                 .to_owned(),
         ))
     }

@@ -7,6 +7,7 @@ use super::units::{Die, Unit};
 use super::DebugInfo;
 use nsprobe_symbolize::Address;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Most rows of a unit's table.
@@ -21,6 +22,8 @@ pub(super) struct Row {
     file: u32,
     /// 0: made by the compiler, from no line.
     pub(super) line: u32,
+    /// 0: the beginning of the line, or not known.
+    column: u32,
     is_statement: bool,
     prologue_end: bool,
     end_sequence: bool,
@@ -31,9 +34,16 @@ pub(super) struct Row {
 pub struct LineCode {
     /// The line that was found: the one wanted, or the next that has code.
     pub line: u32,
-    /// One address for each function, or place where it was inlined, that the line
-    /// is a part of; by rising address.
+    /// Where its first statement begins, in each function, or place where it was inlined, that
+    /// the line is a part of; by rising address.
     pub places: Vec<LinePlace>,
+    /// All code of the line, as ranges of addresses.
+    pub code: Vec<Range<u64>>,
+    /// Whether the compiler marked statements once for each copy of them: else a statement whose
+    /// code is mixed with that of other lines looks like several.
+    pub is_marked: bool,
+    /// Whether several copies of it begin at one address.
+    pub is_merged: bool,
 }
 
 /// A place where the code of a line begins.
@@ -43,6 +53,16 @@ pub struct LinePlace {
     pub address: Address,
     /// The innermost function there.
     pub function: Option<Function>,
+}
+
+/// The rows of a line.
+struct LineRows {
+    line: u32,
+    /// Where stretches of it begin, each with its column.
+    begins: BTreeMap<u64, u32>,
+    code: Vec<Range<u64>>,
+    is_marked: bool,
+    is_merged: bool,
 }
 
 /// A file that code comes from, as its unit numbers it.
@@ -61,8 +81,7 @@ impl<'a> DebugInfo<'a> {
                     nearest: Vec::new(),
                 });
             }
-            let found = self.rows_of(&files, line)?;
-            let Some((line, addresses)) = found.into_iter().next() else {
+            let Some(found) = self.rows_of(&files, line)? else {
                 return Err(Error::Unknown {
                     what: "code at or after line",
                     name: format!("{file}:{line}"),
@@ -70,19 +89,23 @@ impl<'a> DebugInfo<'a> {
                 });
             };
             Ok(LineCode {
-                line,
-                places: self.first_of_each_function(&addresses)?,
+                line: found.line,
+                places: self.first_statements(&found.begins)?,
+                code: found.code,
+                is_marked: found.is_marked,
+                is_merged: found.is_merged,
             })
         })
     }
 
-    /// The first line at or behind the wanted one that has code, and its addresses.
-    fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<(u32, BTreeSet<u64>)>> {
-        let mut best: Option<(u32, BTreeSet<u64>)> = None;
+    /// The first line at or behind the wanted one that has code, and its rows.
+    fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<LineRows>> {
+        let mut best: Option<LineRows> = None;
         for (unit, numbers) in files {
             let rows = self.rows(*unit)?;
+            let is_marked = self.marks_statements(*unit)?;
             let mut previous = (0, 0);
-            for row in rows.iter() {
+            for (index, row) in rows.iter().enumerate() {
                 self.units.step()?;
                 // A line's further rows of one stretch are inside of a statement.
                 let here = match row.end_sequence {
@@ -90,39 +113,87 @@ impl<'a> DebugInfo<'a> {
                     false => (row.file, row.line),
                 };
                 let begins = std::mem::replace(&mut previous, here) != here;
-                let fits = row.is_statement
-                    && !row.end_sequence
+                let fits = !row.end_sequence
                     && row.address != 0
                     && row.line >= wanted.max(1)
                     && numbers.contains(&row.file);
-                if !fits {
+                let is_known = best.as_ref().is_some_and(|best| best.line <= row.line);
+                if !fits || !row.is_statement && !is_known {
                     continue;
                 }
-                match &mut best {
-                    Some((line, addresses)) if *line == row.line => {
-                        if begins {
-                            addresses.insert(row.address);
-                        }
-                    }
-                    Some((line, _)) if *line < row.line => {}
-                    best => *best = Some((row.line, BTreeSet::from([row.address]))),
+                let best = match &mut best {
+                    Some(best) if best.line < row.line => continue,
+                    Some(best) if best.line == row.line => best,
+                    best => best.insert(LineRows {
+                        line: row.line,
+                        begins: BTreeMap::new(),
+                        code: Vec::new(),
+                        is_marked: true,
+                        is_merged: false,
+                    }),
+                };
+                best.is_marked &= is_marked;
+                if let Some(next) = rows.get(index + 1) {
+                    best.code.push(row.address..next.address);
+                }
+                if row.is_statement && (begins || best.begins.is_empty()) {
+                    let known = best.begins.insert(row.address, row.column);
+                    best.is_merged |= is_marked && known == Some(row.column);
                 }
             }
         }
         Ok(best)
     }
 
-    fn first_of_each_function(&self, addresses: &BTreeSet<u64>) -> Result<Vec<LinePlace>> {
-        let mut seen: BTreeMap<Option<Die>, LinePlace> = BTreeMap::new();
-        for &address in addresses {
+    /// Whether the unit's compiler marks each copy of a statement once (`-gstatement-frontiers`,
+    /// the default of GCC since version 8).
+    fn marks_statements(&self, unit: u32) -> Result<bool> {
+        let root = self.units.root(unit)?;
+        let producer = root.attribute(gimli::DW_AT_producer);
+        let producer = producer.and_then(|text| self.units.text(unit, &root.unit, text));
+        let words = producer.and_then(|producer| producer.strip_prefix("GNU "));
+        let version = words.and_then(|words| {
+            words
+                .split(' ')
+                .find_map(|word| word.split_once('.')?.0.parse::<u32>().ok())
+        });
+        Ok(version.is_some_and(|version| version >= 8))
+    }
+
+    /// Where the first statement of a line begins: of one line there may be several statements,
+    /// and of a statement several copies. The part of a function that was moved elsewhere goes
+    /// on with what began in the function, unless the whole line was moved.
+    fn first_statements(&self, begins: &BTreeMap<u64, u32>) -> Result<Vec<LinePlace>> {
+        let mut functions: BTreeMap<Option<Die>, Vec<(u32, bool, LinePlace)>> = BTreeMap::new();
+        for (&address, &column) in begins {
             let address = Address(address);
             let function = self.functions_at(address)?.pop();
-            seen.entry(function.as_ref().map(|function| function.die))
-                .or_insert(LinePlace { address, function });
+            let is_moved = match &function {
+                Some(function) => self.is_moved(function.outer, address)?,
+                None => false,
+            };
+            functions
+                .entry(function.as_ref().map(|function| function.die))
+                .or_default()
+                .push((column, is_moved, LinePlace { address, function }));
         }
-        let mut places: Vec<LinePlace> = seen.into_values().collect();
+        let mut places = Vec::new();
+        for mut found in functions.into_values() {
+            let first = found.iter().map(|(column, ..)| *column).min();
+            found.retain(|(column, ..)| Some(*column) == first);
+            let all_moved = found.iter().all(|(_, is_moved, _)| *is_moved);
+            found.retain(|(_, is_moved, _)| all_moved || !is_moved);
+            places.extend(found.into_iter().map(|(.., place)| place));
+        }
         places.sort_by_key(|place| place.address);
         Ok(places)
+    }
+
+    /// Whether an address of a function is not in the part of it that its entry is in.
+    fn is_moved(&self, outer: Die, address: Address) -> Result<bool> {
+        let ranges = self.units.ranges(&self.units.node(outer)?)?;
+        let first = ranges.first();
+        Ok(first.is_some_and(|(from, to)| !(*from..*to).contains(&address.0)))
     }
 
     /// The units that have code of the file, each with its numbers of it.
@@ -209,6 +280,10 @@ impl<'a> DebugInfo<'a> {
                 line: row
                     .line()
                     .map_or(0, |l| u32::try_from(l.get()).unwrap_or(0)),
+                column: match row.column() {
+                    gimli::ColumnType::LeftEdge => 0,
+                    gimli::ColumnType::Column(column) => u32::try_from(column.get()).unwrap_or(0),
+                },
                 is_statement: row.is_stmt(),
                 prologue_end: row.prologue_end(),
                 end_sequence: row.end_sequence(),

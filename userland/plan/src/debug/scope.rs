@@ -6,8 +6,9 @@ use super::function::Function;
 use super::types::id_of;
 use super::variable::{Local, Moment};
 use super::DebugInfo;
+use crate::plain::Plain;
 use crate::scope::{Role, Scope, ScopeError, Typed, Variable};
-use crate::types::{Member, Type, TypeId};
+use crate::types::{Member, Type, TypeId, Variants};
 use nsprobe_symbolize::Address;
 use std::rc::Rc;
 
@@ -127,6 +128,23 @@ impl<'a> DebugScope<'_, 'a> {
         self.debug.global(name, Some(unit))
     }
 
+    /// What is known without debug information, where that is an assembler's: it names functions,
+    /// but not what they take and return.
+    fn of_assembler(&self) -> Told<Option<Plain<'_>>> {
+        let moment = &self.moment;
+        let language = self
+            .debug
+            .guarded(|| self.debug.units.language(moment.function.die.unit))?;
+        let is_assembler = language == Some(gimli::DW_LANG_Mips_Assembler);
+        Ok(is_assembler.then(|| Plain {
+            address: moment.address,
+            at_function: moment.at_entry(),
+            changes_arguments: false,
+            binary: Some(self.debug.binary),
+            why: "it is written in assembler".into(),
+        }))
+    }
+
     fn of_role(&self, role: Role) -> Result<Vec<Variable>> {
         let mut locals = self.debug.variables_of(&self.moment)?;
         locals.retain(|local| local.visible && local.role == role);
@@ -153,24 +171,33 @@ impl Scope for DebugScope<'_, '_> {
     }
 
     fn argument(&self, number: usize) -> Told<Typed> {
-        let found = self.debug.guarded(|| {
-            let parameters = self.of_role(Role::Parameter)?;
-            let count = parameters.len();
-            let index = number.checked_sub(1);
-            Ok((
-                index.and_then(|index| parameters.into_iter().nth(index)),
-                count,
-            ))
-        })?;
-        match found {
-            (Some(parameter), _) => parameter.value,
-            (None, count) => Err(ScopeError::new(format!(
-                "the function has {count} parameters, so there is no argument {number}"
-            ))),
+        let index = number.checked_sub(1);
+        let index = index.ok_or_else(|| ScopeError::new("arguments are counted from 1: arg1"))?;
+        if let Some(plain) = self.of_assembler()? {
+            return plain.argument(number);
+        }
+        let parameters = self.debug.guarded(|| self.of_role(Role::Parameter))?;
+        let count = parameters.len();
+        match parameters.into_iter().nth(index) {
+            Some(parameter) => parameter.value,
+            None => {
+                let moment = &self.moment;
+                let further = self
+                    .debug
+                    .guarded(|| self.debug.further_argument(moment, index - count));
+                further?.ok_or_else(|| {
+                    ScopeError::new(format!(
+                        "the function has {count} parameters, so there is no argument {number}"
+                    ))
+                })
+            }
         }
     }
 
     fn retval(&self) -> Told<Typed> {
+        if let Some(plain) = self.of_assembler()? {
+            return plain.retval();
+        }
         Ok(self.debug.guarded(|| self.debug.retval(&self.moment))?)
     }
 
@@ -186,6 +213,10 @@ impl Scope for DebugScope<'_, '_> {
         Ok(self
             .debug
             .guarded(|| Ok(self.debug.members_of(id)?.into()))?)
+    }
+
+    fn variants(&self, id: TypeId) -> Told<Option<Variants>> {
+        Ok(self.debug.guarded(|| self.debug.variants_of(id))?)
     }
 }
 

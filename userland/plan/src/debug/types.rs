@@ -6,8 +6,8 @@ use super::error::{Error, Result};
 use super::names::Kind;
 use super::units::{Attribute, Die, Node, Units};
 use super::DebugInfo;
-use crate::types::{Member, Shape, Type, TypeId};
-use gimli::{AttributeValue, DwAte};
+use crate::types::{Base, Member, Shape, Type, TypeId, Variant, Variants};
+use gimli::{AttributeValue, DwAte, Reader};
 use std::rc::Rc;
 
 /// Most qualifiers and typedefs around a type.
@@ -254,10 +254,15 @@ impl<'a> DebugInfo<'a> {
 
     fn enumeration_shape(&self, node: &Node<'a>) -> Result<Shape> {
         let underlying = match self.units.type_of(node)? {
-            Some(die) => self.strip(die)?.map(|base| encoding_of(&base)),
+            Some(die) => self.strip(die)?,
             None => None,
         };
+        let is_reversed = underlying.as_ref().is_some_and(is_big_endian) || is_big_endian(node);
+        let underlying = underlying.map(|base| encoding_of(&base));
         let (encoding, bytes) = underlying.unwrap_or(encoding_of(node));
+        if is_reversed {
+            return Ok(Shape::Opaque { bytes: Some(bytes) });
+        }
         let values = self.enumerators(node)?;
         // C has no type below an enumeration: a negative value is its sign.
         let negative = values.iter().any(|(_, value)| (*value as i64) < 0);
@@ -290,11 +295,15 @@ impl<'a> DebugInfo<'a> {
     /// The members of a struct, class or union, base classes included; static
     /// members are none.
     pub(super) fn members_of(&self, id: TypeId) -> Result<Vec<Member>> {
-        let Some(node) = self.type_node(id)? else {
-            return Ok(Vec::new());
-        };
+        match self.type_node(id)? {
+            Some(node) => self.members_in(&node),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn members_in(&self, node: &Node<'a>) -> Result<Vec<Member>> {
         let mut found = Vec::new();
-        for child in self.units.children(&node)? {
+        for child in self.units.children(node)? {
             let base_class = child.tag() == gimli::DW_TAG_inheritance;
             let is_static =
                 child.flag(gimli::DW_AT_external) || child.flag(gimli::DW_AT_declaration);
@@ -309,8 +318,41 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    /// A member; none where only the object itself knows where it is, such as a
-    /// virtual base class.
+    /// The variants of a struct.
+    pub(super) fn variants_of(&self, id: TypeId) -> Result<Option<Variants>> {
+        let Some(node) = self.type_node(id)? else {
+            return Ok(None);
+        };
+        let children = self.units.children(&node)?;
+        let is_part = |child: &&Node<'a>| child.tag() == gimli::DW_TAG_variant_part;
+        let Some(part) = children.iter().find(is_part) else {
+            return Ok(None);
+        };
+        let tag = match self.units.target(part, gimli::DW_AT_discr)? {
+            Some(tag) => self.member(&self.units.node(tag)?, false)?,
+            None => None,
+        };
+        let signed = match &tag {
+            Some(tag) => Type::new("", self.shape(tag.type_id)?).is_signed(),
+            None => false,
+        };
+        let mut each = Vec::new();
+        for child in self.units.children(part)? {
+            if child.tag() != gimli::DW_TAG_variant {
+                continue;
+            }
+            if each.len() == MEMBERS_MAX {
+                return Err(Error::TooBig("a type has too many variants"));
+            }
+            each.push(Variant {
+                values: variant_values(&child, signed)?,
+                members: self.members_in(&child)?,
+            });
+        }
+        Ok(Some(Variants { tag, each }))
+    }
+
+    /// A member; none where only the object itself knows where it is.
     fn member(&self, node: &Node<'a>, base_class: bool) -> Result<Option<Member>> {
         let type_id = id_of(self.units.type_of(node)?);
         let bits = node.number(gimli::DW_AT_bit_size);
@@ -318,7 +360,18 @@ impl<'a> DebugInfo<'a> {
             node.attribute(gimli::DW_AT_virtuality),
             Some(AttributeValue::Virtuality(virtuality)) if virtuality != gimli::DW_VIRTUALITY_none
         );
-        let Some(byte_offset) = member_offset(node).filter(|_| !virtual_base) else {
+        let base = match (base_class, virtual_base) {
+            (false, _) => None,
+            (true, false) => Some(Base::Fixed),
+            (true, true) => Some(Base::Virtual {
+                below: virtual_offset(node),
+            }),
+        };
+        let byte_offset = match virtual_base {
+            true => Some(0),
+            false => member_offset(node),
+        };
+        let Some(byte_offset) = byte_offset else {
             return Ok(None);
         };
         let start = byte_offset.saturating_mul(8);
@@ -341,6 +394,7 @@ impl<'a> DebugInfo<'a> {
             offset: bit_offset / 8,
             bits,
             type_id,
+            base,
         }))
     }
 
@@ -429,6 +483,7 @@ impl<'a> DebugInfo<'a> {
 fn base_shape(node: &Node<'_>) -> Shape {
     let (encoding, bytes) = encoding_of(node);
     match encoding {
+        _ if bytes > 1 && is_big_endian(node) => Shape::Opaque { bytes: Some(bytes) },
         gimli::DW_ATE_boolean => Shape::Boolean { bytes },
         gimli::DW_ATE_signed_char => Shape::Character {
             bytes,
@@ -444,6 +499,61 @@ fn base_shape(node: &Node<'_>) -> Shape {
         },
         gimli::DW_ATE_float => Shape::Float { bytes },
         _ => Shape::Opaque { bytes: Some(bytes) },
+    }
+}
+
+/// Whether its bytes stand the other way round than the processor's (`scalar_storage_order`).
+fn is_big_endian(node: &Node<'_>) -> bool {
+    matches!(
+        node.attribute(gimli::DW_AT_endianity),
+        Some(AttributeValue::Endianity(gimli::DW_END_big))
+    )
+}
+
+/// The values of the tag with which a variant is there; none for all others.
+fn variant_values(node: &Node<'_>, signed: bool) -> Result<Option<Vec<(u64, u64)>>> {
+    let unknown = || Error::Damaged("the tag of a variant is of an unknown form".to_owned());
+    if let Some(value) = node.attribute(gimli::DW_AT_discr_value) {
+        let value = Units::constant(Some(value)).ok_or_else(unknown)?;
+        return Ok(Some(vec![(value, value)]));
+    }
+    let mut list = match node.attribute(gimli::DW_AT_discr_list) {
+        None => return Ok(None),
+        Some(AttributeValue::Block(bytes)) => bytes,
+        Some(_) => return Err(unknown()),
+    };
+    let mut found = Vec::new();
+    while !list.is_empty() {
+        let is_range = gimli::DwDsc(list.read_u8()?) == gimli::DW_DSC_range;
+        let mut number = || match signed {
+            true => list.read_sleb128().map(|number| number as u64),
+            false => list.read_uleb128(),
+        };
+        let first = number()?;
+        found.push((first, if is_range { number()? } else { first }));
+    }
+    Ok(Some(found))
+}
+
+/// How far below where the object's first word points the distance to a virtual base stands:
+/// `DW_OP_dup, DW_OP_deref, DW_OP_constu N, DW_OP_minus, DW_OP_deref, DW_OP_plus`.
+fn virtual_offset(node: &Node<'_>) -> Option<u64> {
+    use gimli::Operation::{Deref, Minus, Pick, Plus, UnsignedConstant};
+    let Some(AttributeValue::Exprloc(expression)) =
+        node.attribute(gimli::DW_AT_data_member_location)
+    else {
+        return None;
+    };
+    let mut operations = expression.operations(node.unit.encoding());
+    let mut found = [None; 7];
+    for operation in &mut found {
+        *operation = operations.next().ok()?;
+    }
+    match found {
+        [Some(Pick { index: 0 }), Some(Deref { .. }), Some(UnsignedConstant { value }), Some(Minus), Some(Deref { .. }), Some(Plus), None] => {
+            Some(value)
+        }
+        _ => None,
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The variables of a function, and where they are at an address.
 
+use super::convention::{Passing, PARAMETERS_MAX};
 use super::error::{Error, Result};
 use super::expression::{
     self, add, base_and_offset, register, Frame, Location, Storage, STACK_POINTER,
@@ -128,6 +129,13 @@ impl<'a> DebugInfo<'a> {
         }
         let location = match self.location_at(&local.node, name, moment) {
             Ok(location) if !self.is_early(&location, &local.node, moment)? => {
+                let is_slot = location.frame == Frame::Caller
+                    && moment.at_entry()
+                    && local.role == Role::Parameter
+                    && !self.has_list(&local.node)?;
+                if is_slot && !moment.function.inlined && self.is_foreign(moment)? {
+                    return self.foreign(name, moment);
+                }
                 return self.placed(name, location, id);
             }
             location => location,
@@ -176,11 +184,14 @@ impl<'a> DebugInfo<'a> {
         if location.is_err() && !self.keeps_convention(&function, moment)? {
             return Err(location.err().unwrap_or(Error::Absent));
         }
+        if self.is_foreign(moment)? {
+            return self.foreign(&local.name, moment);
+        }
         let parameters = self.parameters_of(&function)?;
         let index = parameters
             .iter()
             .position(|parameter| parameter.die == local.node.die);
-        let passing = index.map(|at| (at, self.passing(&function)));
+        let passing = index.map(|at| (at, self.passing(&function, 0)));
         let passing = match passing {
             Some((at, passing)) => passing?.into_iter().nth(at),
             None => None,
@@ -196,6 +207,80 @@ impl<'a> DebugInfo<'a> {
                  not known: {why}"
             )),
             None => failed("its stack slot is not filled yet at the entry".to_owned()),
+        }
+    }
+
+    /// Whether the function has another calling convention than the System V one, such as
+    /// `ms_abi`, of which compilers say nothing: a parameter has its slot in the caller's frame, or
+    /// comes in a register, where it is in another by that convention.
+    fn is_foreign(&self, moment: &Moment) -> Result<bool> {
+        let function = self.units.node(moment.function.outer)?;
+        let parameters = self.parameters_of(&function)?;
+        for (parameter, passing) in parameters.iter().zip(self.passing(&function, 0)?) {
+            let Ok(Passing::Registers(registers)) = passing else {
+                continue;
+            };
+            let Ok(location) = self.location_at(parameter, "", moment) else {
+                continue;
+            };
+            let has_list = self.has_list(parameter)?;
+            let is_foreign = match (location.parts.as_slice(), registers.as_slice()) {
+                _ if location.frame == Frame::Caller => !has_list,
+                ([part], [Some(number)]) if has_list => match &part.storage {
+                    Storage::Value(found @ Value::Register(_)) => {
+                        register(*number).is_ok_and(|expected| expected != *found)
+                    }
+                    _ => false,
+                },
+                _ => false,
+            };
+            if is_foreign {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Why a parameter of such a function is not to be had at its entry.
+    fn foreign(&self, name: &str, moment: &Moment) -> Result<Place> {
+        let body = self.prologue_end(moment.function.outer)?;
+        let why = format!(
+            "its function does not have the calling convention of Linux, and at the entry it is \
+             not known in which register it comes; probe behind the prologue, at {body}"
+        );
+        Err(unreadable(name, why))
+    }
+
+    /// A word behind the named arguments of a variadic function; none where it takes no more.
+    pub(super) fn further_argument(&self, moment: &Moment, index: usize) -> Result<Option<Typed>> {
+        let function = self.units.node(moment.function.outer)?;
+        if moment.function.inlined || !self.is_variadic(&function)? || index >= PARAMETERS_MAX {
+            return Ok(None);
+        }
+        let unreadable = |why: String| unreadable("an argument that is not named", why);
+        if !moment.at_entry() {
+            return Err(unreadable(
+                "it is where the call put it only at the entry".to_owned(),
+            ));
+        }
+        match self.passing(&function, index + 1)?.pop() {
+            Some(Ok(Passing::Registers(registers))) => match registers.as_slice() {
+                [Some(number)] => Ok(Some(Typed {
+                    place: Place::Value(register(*number).map_err(unreadable)?),
+                    kind: crate::plain::word(),
+                })),
+                _ => Ok(None),
+            },
+            Some(Ok(Passing::Stack(bytes))) => {
+                let stack = register(STACK_POINTER).map_err(unreadable)?;
+                let above = 8i64.saturating_add(bytes as i64);
+                Ok(Some(Typed {
+                    place: Place::Memory(add(stack, above)),
+                    kind: crate::plain::word(),
+                }))
+            }
+            Some(Err(why)) => Err(unreadable(why)),
+            Some(Ok(_)) | None => Ok(None),
         }
     }
 

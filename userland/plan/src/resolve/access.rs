@@ -4,11 +4,11 @@
 use super::{cut, error, said, Of, Resolver, Result, Thing};
 use crate::scope::{Place, ScopeError};
 use crate::syntax::{CastType, Expression, Span};
-use crate::types::{Member, Shape, Type, TypeId};
+use crate::types::{Base, Member, Shape, Type, TypeId};
 use crate::value::BinaryOperator as Operator;
 use crate::Value;
 
-/// How deep members of unnamed members are looked for.
+/// How deep members of unnamed members and base classes are looked for.
 const UNNAMED_DEPTH_MAX: u32 = 16;
 /// Most members that are looked at for one name: unnamed ones could multiply.
 const MEMBERS_MAX: u32 = 1 << 16;
@@ -23,6 +23,52 @@ struct Search<'a> {
     left: u32,
     /// Members that are there instead.
     names: Vec<String>,
+}
+
+/// The way from an object to a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Way {
+    /// The virtual base classes on it, each with the bytes from where the way there begins, and
+    /// [`Base::Virtual`]'s distance.
+    turns: Vec<(u64, Option<u64>)>,
+    /// The last of them: there is one of each in an object, whatever the way.
+    last: Option<TypeId>,
+    /// Bytes from there, or from the object, on.
+    offset: u64,
+}
+
+/// Looks for something in a struct.
+type Find<R, T> = fn(&R, &mut Search<'_>, TypeId, &Way, u32) -> Result<Vec<(T, Way)>>;
+
+impl Search<'_> {
+    /// One member more.
+    fn count(&mut self) -> Result<()> {
+        self.left = self.left.saturating_sub(1);
+        match self.left {
+            0 => error(self.span, "it has too many members to look through"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Way {
+    /// The way on to a member of what is there.
+    fn to(&self, member: &Member, id: Option<TypeId>) -> Way {
+        let mut way = self.clone();
+        match member.base {
+            Some(Base::Virtual { below }) => {
+                way.turns.push((way.offset, below));
+                (way.last, way.offset) = (id, 0);
+            }
+            _ => way.offset = way.offset.wrapping_add(member.offset),
+        }
+        way
+    }
+
+    /// Whether both lead to one part of the object.
+    fn is_same(&self, other: &Way) -> bool {
+        (self.last, self.offset) == (other.last, other.offset)
+    }
 }
 
 impl Resolver<'_> {
@@ -56,67 +102,173 @@ impl Resolver<'_> {
             left: MEMBERS_MAX,
             names: Vec::new(),
         };
-        let found = self.find_member(&mut search, *id, 0, UNNAMED_DEPTH_MAX)?;
-        let names = search.names;
-        let Some(member) = found else {
-            let nearest = crate::nearest::nearest(name, names.iter().cloned(), 3);
-            let help = format!("the members are {}", names.join(", "));
-            let unknown = ScopeError {
-                message: format!("there is no member `{name}`"),
-                help: nearest.is_empty().then_some(help),
-                nearest,
-            };
-            return Err(said(span, unknown));
+        let start = Way {
+            turns: Vec::new(),
+            last: None,
+            offset: 0,
         };
+        // `Base::member` is the member as that class has it.
+        let (id, start) = match name.rsplit_once("::") {
+            Some((class, member)) => {
+                search.name = class.rsplit("::").next().unwrap_or(class);
+                let found = self.find_base(&mut search, *id, &start, UNNAMED_DEPTH_MAX)?;
+                let found = self.one(&mut search, found)?;
+                search.name = member;
+                found
+            }
+            None => (*id, start),
+        };
+        let found = self.find_member(&mut search, id, &start, UNNAMED_DEPTH_MAX)?;
+        if found.is_empty() && matches!(self.scope.variants(id), Ok(Some(_))) {
+            return error(
+                span,
+                "members of a variant cannot be named, as another may be there: it is shown as a \
+                 whole",
+            );
+        }
+        let (member, way) = self.one(&mut search, found)?;
         let kind = self
             .scope
             .resolve(member.type_id)
             .map_err(|why| said(span, why))?;
+        let (thing, offset) = self.along(thing, &way, span)?;
+        let member = Member { offset, ..member };
         self.member_at(thing, &member, Of::Known(kind), span)
     }
 
-    /// The member of that name, also of unnamed members; its offset is that in the
-    /// whole.
+    /// The only one that was found.
+    fn one<T>(&self, search: &mut Search<'_>, mut found: Vec<(T, Way)>) -> Result<(T, Way)> {
+        let (name, span) = (search.name, search.span);
+        match (found.pop(), found.is_empty()) {
+            (Some(found), true) => Ok(found),
+            (Some(_), false) => error(
+                span,
+                format!("`{name}` is in several of the base classes: name one, BASE::MEMBER"),
+            ),
+            (None, _) => {
+                let names = std::mem::take(&mut search.names);
+                let nearest = crate::nearest::nearest(name, names.iter().cloned(), 3);
+                let help = format!("the members are {}", names.join(", "));
+                let unknown = ScopeError {
+                    message: format!("there is no member `{name}`"),
+                    help: nearest.is_empty().then_some(help),
+                    nearest,
+                };
+                Err(said(span, unknown))
+            }
+        }
+    }
+
+    /// The members of that name, each with the way to it: the class's own hide those of its base
+    /// classes, and what is left of these is ambiguous (C++17, 13.2).
     fn find_member(
         &self,
         search: &mut Search<'_>,
         id: TypeId,
-        base: u64,
+        way: &Way,
         depth: u32,
-    ) -> Result<Option<Member>> {
+    ) -> Result<Vec<(Member, Way)>> {
         let members = self.scope.members(id);
         let members = members.map_err(|why| said(search.span, why))?;
-        for member in members.iter() {
-            let offset = base.wrapping_add(member.offset);
-            search.left = search.left.saturating_sub(1);
-            if search.left == 0 {
-                return error(search.span, "it has too many members to look through");
-            }
+        for member in members.iter().filter(|member| member.base.is_none()) {
+            search.count()?;
             match &member.name {
                 Some(found) if found.as_ref() == search.name => {
-                    return Ok(Some(Member {
-                        offset,
-                        ..member.clone()
-                    }))
+                    return Ok(vec![(member.clone(), way.to(member, None))])
                 }
                 Some(found) => {
                     if search.names.len() < NAMES_MAX {
                         search.names.push(found.to_string());
                     }
                 }
-                None if depth == 0 => {}
+                // Its members are the class's own.
                 None => {
-                    let inner = self.scope.resolve(member.type_id);
-                    if let Ok(Shape::Struct { id, .. }) = inner.map(|inner| inner.shape) {
-                        let found = self.find_member(search, id, offset, depth - 1)?;
-                        if found.is_some() {
-                            return Ok(found);
-                        }
+                    let found = self.inside(search, member, way, depth, Self::find_member)?;
+                    if !found.is_empty() {
+                        return Ok(found);
                     }
                 }
             }
         }
-        Ok(None)
+        self.in_bases(search, &members, way, depth, Self::find_member)
+    }
+
+    /// The base classes of that name, each with the way to it.
+    fn find_base(
+        &self,
+        search: &mut Search<'_>,
+        id: TypeId,
+        way: &Way,
+        depth: u32,
+    ) -> Result<Vec<(TypeId, Way)>> {
+        let own = self
+            .scope
+            .resolve(id)
+            .map_err(|why| said(search.span, why))?;
+        if own.name.split('<').next() == Some(search.name) {
+            return Ok(vec![(id, way.clone())]);
+        }
+        if search.names.len() < NAMES_MAX {
+            search.names.push(own.name.to_string());
+        }
+        let members = self.scope.members(id);
+        let members = members.map_err(|why| said(search.span, why))?;
+        self.in_bases(search, &members, way, depth, Self::find_base)
+    }
+
+    /// What `find` finds in the base classes among members.
+    fn in_bases<T>(
+        &self,
+        search: &mut Search<'_>,
+        members: &[Member],
+        way: &Way,
+        depth: u32,
+        find: Find<Self, T>,
+    ) -> Result<Vec<(T, Way)>> {
+        let mut all: Vec<(T, Way)> = Vec::new();
+        for base in members.iter().filter(|member| member.base.is_some()) {
+            search.count()?;
+            for (found, way) in self.inside(search, base, way, depth, find)? {
+                if !all.iter().any(|(_, known)| known.is_same(&way)) {
+                    all.push((found, way));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// What `find` finds in a member that is a struct.
+    fn inside<T>(
+        &self,
+        search: &mut Search<'_>,
+        member: &Member,
+        way: &Way,
+        depth: u32,
+        find: Find<Self, T>,
+    ) -> Result<Vec<(T, Way)>> {
+        let inner = self.scope.resolve(member.type_id);
+        match (inner.map(|inner| inner.shape), depth.checked_sub(1)) {
+            (Ok(Shape::Struct { id, .. }), Some(depth)) => {
+                find(self, search, id, &way.to(member, Some(id)), depth)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Where the last part of a way begins, and the bytes that are left from there on.
+    fn along(&self, thing: Thing, way: &Way, span: &Span) -> Result<(Thing, u64)> {
+        let mut thing = thing;
+        for (offset, below) in &way.turns {
+            let (Place::Memory(object), Some(below)) = (&thing.place, below) else {
+                return error(span, "where this virtual base class is cannot be told here");
+            };
+            let object = object.clone().plus(*offset);
+            let table = object.clone().load(8, false);
+            let distance = table.plus(below.wrapping_neg()).load(8, true);
+            let base = Value::binary(Operator::Add, object, distance);
+            thing.place = Place::Memory(base);
+        }
+        Ok((thing, way.offset))
     }
 
     /// A member of what is at a place.
@@ -127,7 +279,10 @@ impl Resolver<'_> {
             Place::Value(value) if member.offset < 8 => shifted(value, member.offset),
             Place::Value(_) => return error(span, "this member is not in the register"),
             Place::Pieces(pieces) => {
-                let bytes = self.bytes(&of).unwrap_or(u64::MAX);
+                let bytes = match member.bits {
+                    Some((low, count)) => (u64::from(low) + u64::from(count)).div_ceil(8),
+                    None => self.bytes(&of).unwrap_or(u64::MAX),
+                };
                 let end = member.offset.saturating_add(bytes);
                 let piece = pieces.iter().find(|piece| {
                     let piece_end = piece.offset.saturating_add(piece.bytes);
@@ -144,6 +299,9 @@ impl Resolver<'_> {
                 }
             }
         };
+        if member.bits.is_some() && of.scalar_bytes().is_none() {
+            return error(span, "this bit-field is of no number that can be fetched");
+        }
         let Some((lowest, count)) = member.bits else {
             let part = match (part, of.scalar_bytes()) {
                 (Place::Value(value), Some(bytes)) => {

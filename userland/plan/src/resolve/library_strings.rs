@@ -196,16 +196,14 @@ impl Resolver<'_> {
         }))
     }
 
-    /// What a reference refers to: people mean that, not an address.
+    /// What a reference of Rust refers to, which is a pointer by its debug information: as a
+    /// string people mean that, not an address.
     fn referred(&self, thing: &Thing, span: &Span) -> Result<Option<Thing>> {
         let Of::Known(kind) = &thing.of else {
             return Ok(None);
         };
-        let Shape::Pointer { reference, .. } = kind.shape else {
-            return Ok(None);
-        };
-        // Rust names its references itself.
-        if !reference && !kind.name.starts_with('&') {
+        let is_pointer = matches!(kind.shape, Shape::Pointer { .. });
+        if !is_pointer || !kind.name.starts_with('&') {
             return Ok(None);
         }
         let target = self.target(&thing.of, span)?;

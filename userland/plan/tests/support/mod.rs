@@ -3,6 +3,8 @@
 //! registers and the memory at a breakpoint, as a core file, and the values that
 //! gdb itself prints there.
 
+pub(crate) mod fields;
+
 use nsprobe_common::program::Register;
 use nsprobe_plan::{BinaryOperator, Member, Place, Scope, Shape, TypeId, Typed, Value};
 use nsprobe_symbolize::Binary;

@@ -54,9 +54,11 @@ impl Column {
                 vec![Type::hex(), Type::Text],
             ),
             Shape::Float { .. } => (Column::Float, vec![Type::Float]),
-            Shape::Text { .. } | Shape::Slice { .. } | Shape::Comm | Shape::Object { .. } => {
-                (Column::Text, vec![Type::Text])
-            }
+            Shape::Text { .. }
+            | Shape::Slice { .. }
+            | Shape::Comm
+            | Shape::Object { .. }
+            | Shape::Split { .. } => (Column::Text, vec![Type::Text]),
             Shape::Bytes { .. } => {
                 let byte = Type::Integer {
                     bits: 8,

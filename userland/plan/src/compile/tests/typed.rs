@@ -117,6 +117,7 @@ fn kind(id: u64) -> Type {
 
 fn member(name: &str, offset: u64, id: u64) -> Member {
     Member {
+        base: None,
         name: (!name.is_empty()).then(|| name.into()),
         offset,
         bits: None,

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One of each kind of thing of which a value can be wrong without a word: members of base
+//! classes, references, results, other conventions and byte orders, variants.
+
+use crate::support::fields::{case, check_all, Case, When};
+use crate::support::Folder;
+
+const fn at_return(case: Case) -> Case {
+    Case {
+        at: When::Return,
+        ..case
+    }
+}
+
+const MEMBERS: Case = case(
+    "own",
+    &[
+        ("o->n", "2"),
+        ("o->Left::n", "1"),
+        ("o->m", "3"),
+        ("o->both", "!`both` is in several of the base classes"),
+        ("o->Left::both", "4"),
+        ("o->Right::both", "5"),
+        ("d->n", "12"),
+        ("d->Left::n", "11"),
+        ("d->m", "14"),
+        ("d->z", "13"),
+        ("d->both", "!in several"),
+        ("d->Right::both", "16"),
+        ("o->Wrong::n", "!no member `Wrong`"),
+        ("*o", "{Left::n=1, Left::both=4, m=3, Right::both=5, n=2}"),
+        ("a.n", "21"),
+        ("a.both", "24"),
+        ("a.Left::both", "22"),
+        ("a.inner", "23"),
+        ("a.either.high", "26"),
+    ],
+);
+
+const VIRTUALS: Case = case(
+    "virtuals",
+    &[
+        ("v->edge", "34"),
+        ("v->near", "32"),
+        ("v->far", "33"),
+        // By two ways to one object.
+        ("v->root", "31"),
+        ("v->Root::root", "31"),
+        ("n.root", "31"),
+    ],
+);
+
+const REFERENCES: Case = case(
+    "refs",
+    &[
+        ("a", "41"),
+        ("a * 2", "82"),
+        ("-a", "-41"),
+        ("a == 41", "true"),
+        ("a > 40 && a < 42", "true"),
+        ("list[a - 39]", "30"),
+        ("p", "{first=42, second=43}"),
+        ("p.second", "43"),
+        ("pp->first", "42"),
+        ("*pp", "{first=42, second=43}"),
+        ("s", "live"),
+        ("s == \"live\"", "true"),
+        ("list[3]", "40"),
+        ("moved", "44"),
+        ("yes", "true"),
+        ("*&a", "41"),
+        ("entry(a)", "41"),
+        ("held.number", "41"),
+        ("held.number + 1", "42"),
+        ("held.text", "held"),
+        ("held.text == \"held\"", "true"),
+        ("arg1", "41"),
+        ("arg4", "live"),
+    ],
+);
+
+const IN_REGISTERS: Case = case(
+    "in_registers",
+    &[
+        ("p", "{first=42, second=43}"),
+        ("p.second", "43"),
+        ("b", "{low=5, middle=-6, high=11259375}"),
+        ("b.middle", "-6"),
+        ("b.high", "11259375"),
+    ],
+);
+
+const RESULTS: [Case; 7] = [
+    at_return(case("pick", &[("$retval", "40"), ("$retval / 4", "10")])),
+    at_return(case("give_pair", &[("$retval", "{first=7, second=-7}")])),
+    at_return(case(
+        "negative",
+        &[("$retval", "-8"), ("$retval < 0", "true")],
+    )),
+    at_return(case(
+        "narrow",
+        &[("$retval:u8", "192"), ("$retval == 192", "true")],
+    )),
+    at_return(case("nothing", &[("$retval", "!returns nothing")])),
+    at_return(case("real", &[("$retval", "!vector register")])),
+    case(
+        "narrow",
+        &[
+            ("arg1:u8", "200"),
+            ("arg2", "-9"),
+            ("arg3", "true"),
+            ("arg4", "!3 parameters"),
+        ],
+    ),
+];
+
+const WORDS: [Case; 2] = [
+    case("variadic", &[("arg1", "2"), ("arg2", "51"), ("arg3", "52")]),
+    case("real", &[("arg1", "!vector register"), ("arg2", "-3")]),
+];
+
+#[test]
+fn values_of_cxx_are_those_of_the_program() {
+    let folder = Folder::new("kinds-cxx");
+    for flags in [["-g", "-O2"], ["-g", "-O0"], ["-gdwarf-4", "-O1"]] {
+        println!("{flags:?}");
+        let Some(program) = folder.build("g++", "kinds.cc", &flags) else {
+            return;
+        };
+        let mut cases = vec![MEMBERS, VIRTUALS, REFERENCES, IN_REGISTERS];
+        cases.extend(RESULTS);
+        cases.extend(WORDS);
+        check_all(&program, &cases);
+    }
+}
+
+/// The convention of Windows, of which the debug information says nothing.
+const WINDOWS: [Case; 2] = [
+    case(
+        "windows",
+        &[
+            ("a", "!calling convention"),
+            ("arg5", "!calling convention"),
+        ],
+    ),
+    Case {
+        at: When::Body,
+        ..case(
+            "windows",
+            &[
+                ("a", "10"),
+                ("b", "win"),
+                ("c->y", "40"),
+                ("d", "-5"),
+                ("e", "60"),
+            ],
+        )
+    },
+];
+const WINDOWS_OPTIMIZED: [Case; 2] = [
+    case(
+        "windows",
+        &[
+            ("a", "10"),
+            ("b", "win"),
+            ("c->x", "30"),
+            ("d", "-5"),
+            ("arg1", "10"),
+        ],
+    ),
+    case("windows_unused", &[("c->x", "30")]),
+];
+const ORDERS: [Case; 2] = [
+    case(
+        "reversed",
+        &[
+            ("big->whole", "!cannot be fetched as a number"),
+            ("big->whole:bytes[4]", "00000003"),
+            ("big->bits", "!bit-field"),
+            ("mixed->native", "1"),
+            ("mixed->last", "5"),
+            ("*mixed", "!bit-field"),
+        ],
+    ),
+    case(
+        "complex_one",
+        &[
+            ("*z", "!cannot be fetched as a number"),
+            ("*z:bytes[8]", "0000c03f00000000"),
+        ],
+    ),
+];
+
+#[test]
+fn other_conventions_and_byte_orders_are_not_guessed_at() {
+    let folder = Folder::new("kinds-c");
+    for (flags, windows) in [(["-g", "-O0"], WINDOWS), (["-g", "-O2"], WINDOWS_OPTIMIZED)] {
+        println!("{flags:?}");
+        let Some(program) = folder.build("gcc", "kinds.c", &flags) else {
+            return;
+        };
+        check_all(&program, &[windows, ORDERS].concat());
+    }
+}
+
+const SHAPES: Case = case(
+    "shapes",
+    &[
+        ("*circle", "Circle{r=5}"),
+        ("*rect", "Rect{__0=2, __1=3}"),
+        ("*nil", "Nil{}"),
+        ("*below", "Below{__0=6}"),
+        ("*above", "Above{}"),
+    ],
+);
+const HOLDERS: Case = case(
+    "holders",
+    &[
+        ("some.number", "Some{__0=7}"),
+        ("some.truth", "Some{__0=true}"),
+        ("some.result", "Err{__0=300}"),
+        ("some.pair", "{__0=5, __1=-6}"),
+        ("some.nested", "Some{__0=Circle{r=9}}"),
+        ("some.never", "Ok{__0=11}"),
+        ("none.number", "None{}"),
+        ("none.niche", "None{}"),
+        ("none.truth", "None{}"),
+        ("none.result", "Ok{__0=4}"),
+        ("none.nested", "None{}"),
+        ("some.number.r", "!variant"),
+    ],
+);
+
+#[test]
+fn variants_of_rust_are_shown_as_the_one_that_is_there() {
+    let folder = Folder::new("kinds-rust");
+    let whole: &[Case] = &[SHAPES, HOLDERS];
+    for (flags, cases) in [
+        (["-g", "-Copt-level=0"], whole),
+        (["-g", "-Copt-level=2"], &[HOLDERS]),
+    ] {
+        println!("{flags:?}");
+        if let Some(program) = folder.build("rustc", "kinds.rs", &flags) {
+            check_all(&program, cases);
+        }
+    }
+}

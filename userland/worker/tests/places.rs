@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where source lines and static probes are, in programs of the machine's own compiler.
+
+use crate::probes::{here, wish};
+use crate::support::{file, Folder};
+use nsprobe_plan::decode::Shape;
+use nsprobe_probes::{Probes, Refused};
+use nsprobe_symbolize::Binary;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const LINES: &str = "\
+#include <stdexcept>
+#define ENTRY __attribute__((noinline, noclone))
+#define CHECK(x) do { if (__builtin_expect(!(x), 0)) slow(); } while (0)
+static volatile int sink;
+static int list[10];
+__attribute__((noinline, cold)) void slow() { sink = sink + 1; }
+ENTRY int check(int a) {
+    int b = a * 2;
+    if (a % 5 == 0) throw std::runtime_error(\"five\");
+    return b + 1;
+}
+ENTRY int walk(int a) {
+    try { return check(a); }
+    catch (std::exception &) { return -1; }
+}
+ENTRY int macro(int a) {
+    sink = a;
+    CHECK(a % 4);
+    return sink + a;
+}
+ENTRY void copies(int flag, int n) {
+    for (int i = 0; i < n; i++) {
+        if (flag) sink = i;
+        sink = list[i] + flag;
+    }
+}
+int main() {
+    for (int i = 1; i <= 20; i++) {
+        walk(i);
+        macro(i);
+    }
+    copies(0, 10);
+    copies(1, 10);
+}
+";
+
+/// How often the program comes to lines of its source.
+const COMES_TO: [(u32, u64); 6] = [(9, 20), (10, 16), (13, 20), (18, 20), (19, 20), (24, 20)];
+
+/// How often a program comes to each of some places of its file, as gdb counts.
+fn reached(program: &Path, places: &[u64]) -> Option<Vec<u64>> {
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-ex", "starti"]);
+    for (place, number) in places.iter().zip(1..) {
+        // Where a program that is loaded anywhere is, without randomization.
+        let at = 0x5555_5555_4000 + place;
+        gdb.args(["-ex", &format!("break *{at:#x}")]);
+        gdb.args(["-ex", &format!("ignore {number} 1000000")]);
+    }
+    gdb.args(["-ex", "continue", "-ex", "info breakpoints"]);
+    let output = nsprobe_needs::output(gdb.arg(program))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (_, table) = text.rsplit_once("Num ").unwrap();
+    let mut counts = Vec::new();
+    for line in table.lines().skip(1) {
+        match line.trim().strip_prefix("breakpoint already hit ") {
+            Some(hits) => *counts.last_mut().unwrap() = hits.split(' ').next()?.parse().unwrap(),
+            None if line.starts_with(|first: char| first.is_ascii_digit()) => counts.push(0),
+            None => {}
+        }
+    }
+    assert_eq!(counts.len(), places.len(), "{text}");
+    Some(counts)
+}
+
+#[test]
+fn a_line_is_where_it_is_come_to() {
+    let folder = Folder::new("lines");
+    for flags in [["-g", "-O2"], ["-g", "-O3"], ["-g", "-O0"]] {
+        let (source, program) = (folder.0.join("lines.cc"), folder.0.join("lines"));
+        std::fs::write(&source, LINES).unwrap();
+        let mut compiler = Command::new("g++");
+        compiler.args(flags).arg("-o").arg(&program).arg(&source);
+        if !nsprobe_needs::success(&mut compiler) {
+            return;
+        }
+        let binary = Binary::open(file(&program), &program).unwrap();
+        let mut places = Vec::new();
+        for (line, _) in COMES_TO {
+            let found = here(&program, &wish(&format!("lines.cc:{line}"))).unwrap();
+            assert_eq!(found.notes, [""; 0], "{flags:?} {line}");
+            for probe in found.probes {
+                let segment = binary.segment_of(probe.offset).unwrap();
+                places.push((line, segment.address_of(probe.offset).unwrap().0));
+            }
+        }
+        let addresses: Vec<u64> = places.iter().map(|(_, at)| *at).collect();
+        let Some(counts) = reached(&program, &addresses) else {
+            return;
+        };
+        for (line, expected) in COMES_TO {
+            let counts = places.iter().zip(&counts);
+            let of_line = counts.filter(|((of, _), _)| *of == line);
+            let count: u64 = of_line.map(|(_, count)| *count).sum();
+            assert_eq!(count, expected, "{flags:?} line {line}: {places:x?}");
+        }
+    }
+}
+
+/// A file with a static probe `dup:NAME` of such arguments, and a variable that another file has
+/// as well.
+fn with_static_probe(name: &str, arguments: &str) -> String {
+    format!(
+        "static volatile int state __attribute__((used)) = 1;
+        void pass_{name}(void) {{
+            __asm__ volatile(\"990: nop\\n\"
+                \".pushsection .note.stapsdt,\\\"\\\",\\\"note\\\"\\n.balign 4\\n\"
+                \".4byte 992f-991f, 994f-993f, 3\\n991: .asciz \\\"stapsdt\\\"\\n992: .balign 4\\n\"
+                \"993: .8byte 990b, 0, 0\\n.asciz \\\"dup\\\"\\n.asciz \\\"{name}\\\"\\n\"
+                \".asciz \\\"{arguments}\\\"\\n994: .balign 4\\n.popsection\");
+        }}
+        int state_{name}(void) {{ return state; }}
+        "
+    )
+}
+
+#[test]
+fn operands_of_static_probes_are_what_they_name_or_refused() {
+    let folder = Folder::new("static");
+    let one = with_static_probe("one", "-4@state(%rip) 4@alone(%rip)");
+    let one = one + "static volatile int alone __attribute__((used)) = 2;";
+    let two = with_static_probe("two", "-4@$7 -4@$-8 8@$20015998343868");
+    let main = "int main(void) { return 0; }";
+    let build = |name: &str, flags: &[&str]| -> Option<PathBuf> {
+        let program = folder.0.join(name);
+        let mut compiler = Command::new("gcc");
+        compiler.args(flags).arg("-o").arg(&program);
+        for (name, text) in [("one.c", &*one), ("two.c", &*two), ("main.c", main)] {
+            let source = folder.0.join(name);
+            std::fs::write(&source, text).unwrap();
+            compiler.arg(source);
+        }
+        nsprobe_needs::success(&mut compiler).then_some(program)
+    };
+    let told = |program: &Path, spec: &str| match here(program, &wish(spec)) {
+        Ok(found) => format!("{:?}", found.notes),
+        Err(Refused::Spec(error)) => error.message,
+        Err(other) => panic!("{spec}: {other:?}"),
+    };
+    let (Some(program), Some(stripped)) = (build("program", &["-O1"]), build("stripped", &["-s"]))
+    else {
+        return;
+    };
+    let message = told(&program, "dup:one(arg1)");
+    assert!(message.contains("has 2 of that name"), "{message}");
+    assert_eq!(told(&program, "dup:one(arg2)"), "[]");
+    let message = told(&stripped, "dup:one(arg2)");
+    assert!(message.contains("was stripped"), "{message}");
+    let Probes { formats, notes, .. } = here(&program, &wish("dup:two($params)")).unwrap();
+    assert_eq!(notes, [""; 0]);
+    let names: Vec<&str> = formats[0].iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["arg1", "arg2", "arg3"]);
+    assert!(formats[0].iter().all(|field| field.shape != Shape::Missing));
+}
