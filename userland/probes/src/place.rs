@@ -259,7 +259,7 @@ impl<'a> Searched<'a> {
         for found in functions.into_values() {
             places.extend(self.beginnings(found, is_of_line, !code.is_marked));
         }
-        let is_mixed = code.is_merged || !code.is_marked && places.len() < code.places.len();
+        let is_mixed = code.is_doubtful || !code.is_marked && places.len() < code.places.len();
         places.sort_by_key(|place| place.address);
         let spots = places.into_iter().map(|place| {
             let name = place

@@ -179,7 +179,7 @@ impl Planner<'_> {
                 if found.is_mixed {
                     self.found.notes.push(format!(
                         "{file}:{number}: the compiler mixed its code with that of other lines: \
-                         where it unrolled a loop, several rounds are one hit"
+                         where it moved it, or unrolled a loop, there may be fewer hits"
                     ));
                 }
                 Ok(found.spots)

@@ -36,9 +36,18 @@ ENTRY void copies(int flag, int n) {
         sink = list[i] + flag;
     }
 }
+static inline __attribute__((always_inline)) int inlined(int a) {
+    if (a % 3 == 0) throw a;
+    return a * 7;
+}
+ENTRY int calls(int a) {
+    try { return inlined(a); }
+    catch (int) { return sink; }
+}
 int main() {
     for (int i = 1; i <= 20; i++) {
         walk(i);
+        calls(i);
         macro(i);
     }
     copies(0, 10);
@@ -47,7 +56,16 @@ int main() {
 ";
 
 /// How often the program comes to lines of its source.
-const COMES_TO: [(u32, u64); 6] = [(9, 20), (10, 16), (13, 20), (18, 20), (19, 20), (24, 20)];
+const COMES_TO: [(u32, u64); 8] = [
+    (9, 20),
+    (10, 16),
+    (13, 20),
+    (18, 20),
+    (19, 20),
+    (24, 20),
+    (28, 20),
+    (32, 20),
+];
 
 /// How often a program comes to each of some places of its file, as gdb counts.
 fn reached(program: &Path, places: &[u64]) -> Option<Vec<u64>> {

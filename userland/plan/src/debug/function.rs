@@ -218,7 +218,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The function that an entry is; none when it has no code.
-    fn function(&self, node: &Node<'a>, outer: Die) -> Result<Option<Function>> {
+    pub(super) fn function(&self, node: &Node<'a>, outer: Die) -> Result<Option<Function>> {
         let ranges = self.units.ranges(node)?;
         let Some(&(first, _)) = ranges.first() else {
             return Ok(None);

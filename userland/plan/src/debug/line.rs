@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Source lines and addresses, by the line table (DWARF 5, section 6.2).
 
+use super::calls::InlinedCall;
 use super::error::{Error, Result};
 use super::function::Function;
 use super::units::{Die, Unit};
@@ -42,8 +43,9 @@ pub struct LineCode {
     /// Whether the compiler marked statements once for each copy of them: else a statement whose
     /// code is mixed with that of other lines looks like several.
     pub is_marked: bool,
-    /// Whether several copies of it begin at one address.
-    pub is_merged: bool,
+    /// Whether some copies of it may not be told apart: several begin at one address, or an inlined
+    /// call begins where code of other lines does.
+    pub is_doubtful: bool,
 }
 
 /// A place where the code of a line begins.
@@ -55,6 +57,14 @@ pub struct LinePlace {
     pub function: Option<Function>,
 }
 
+/// A place where a statement of a line begins.
+struct Beginning {
+    column: u32,
+    is_moved: bool,
+    is_call: bool,
+    place: LinePlace,
+}
+
 /// The rows of a line.
 struct LineRows {
     line: u32,
@@ -62,7 +72,28 @@ struct LineRows {
     begins: BTreeMap<u64, u32>,
     code: Vec<Range<u64>>,
     is_marked: bool,
-    is_merged: bool,
+    is_doubtful: bool,
+}
+
+impl LineRows {
+    fn new(line: u32, is_marked: bool) -> LineRows {
+        LineRows {
+            line,
+            begins: BTreeMap::new(),
+            code: Vec::new(),
+            is_marked,
+            is_doubtful: false,
+        }
+    }
+}
+
+/// What a unit's compiler tells of lines.
+struct Compiler {
+    /// It marks each copy of a statement once (`-gstatement-frontiers`, the default of GCC since
+    /// version 8).
+    marks_statements: bool,
+    /// As far as GCC says.
+    optimizes: bool,
 }
 
 /// A file that code comes from, as its unit numbers it.
@@ -81,21 +112,43 @@ impl<'a> DebugInfo<'a> {
                     nearest: Vec::new(),
                 });
             }
-            let Some(found) = self.rows_of(&files, line)? else {
-                return Err(Error::Unknown {
-                    what: "code at or after line",
-                    name: format!("{file}:{line}"),
-                    nearest: Vec::new(),
-                });
+            let calls = self.calls_in(&files, line)?;
+            let found = match self.rows_of(&files, line)? {
+                Some(found) if calls.is_empty() || found.line == line => found,
+                _ if !calls.is_empty() => LineRows::new(line, false),
+                _ => {
+                    return Err(Error::Unknown {
+                        what: "code at or after line",
+                        name: format!("{file}:{line}"),
+                        nearest: Vec::new(),
+                    })
+                }
             };
+            let calls = match found.line == line {
+                true => calls,
+                false => self.calls_in(&files, found.line)?,
+            };
+            let (places, by_calls) = self.first_statements(&found.begins, calls)?;
             Ok(LineCode {
                 line: found.line,
-                places: self.first_statements(&found.begins)?,
+                places,
                 code: found.code,
                 is_marked: found.is_marked,
-                is_merged: found.is_merged,
+                is_doubtful: found.is_doubtful || by_calls && !found.is_marked,
             })
         })
+    }
+
+    /// The inlined calls in a line that the compiler gives no row of their own.
+    fn calls_in(&self, files: &[FileOfUnit], line: u32) -> Result<Vec<InlinedCall>> {
+        let mut found = Vec::new();
+        for (unit, numbers) in files {
+            let compiler = self.compiler(*unit)?;
+            if !(compiler.marks_statements && compiler.optimizes) {
+                found.extend(self.inlined_calls(*unit, numbers, line)?);
+            }
+        }
+        Ok(found)
     }
 
     /// The first line at or behind the wanted one that has code, and its rows.
@@ -103,7 +156,7 @@ impl<'a> DebugInfo<'a> {
         let mut best: Option<LineRows> = None;
         for (unit, numbers) in files {
             let rows = self.rows(*unit)?;
-            let is_marked = self.marks_statements(*unit)?;
+            let is_marked = self.compiler(*unit)?.marks_statements;
             let mut previous = (0, 0);
             for (index, row) in rows.iter().enumerate() {
                 self.units.step()?;
@@ -124,13 +177,7 @@ impl<'a> DebugInfo<'a> {
                 let best = match &mut best {
                     Some(best) if best.line < row.line => continue,
                     Some(best) if best.line == row.line => best,
-                    best => best.insert(LineRows {
-                        line: row.line,
-                        begins: BTreeMap::new(),
-                        code: Vec::new(),
-                        is_marked: true,
-                        is_merged: false,
-                    }),
+                    best => best.insert(LineRows::new(row.line, true)),
                 };
                 best.is_marked &= is_marked;
                 if let Some(next) = rows.get(index + 1) {
@@ -138,36 +185,46 @@ impl<'a> DebugInfo<'a> {
                 }
                 if row.is_statement && (begins || best.begins.is_empty()) {
                     let known = best.begins.insert(row.address, row.column);
-                    best.is_merged |= is_marked && known == Some(row.column);
+                    best.is_doubtful |= is_marked && known == Some(row.column);
                 }
             }
         }
         Ok(best)
     }
 
-    /// Whether the unit's compiler marks each copy of a statement once (`-gstatement-frontiers`,
-    /// the default of GCC since version 8).
-    fn marks_statements(&self, unit: u32) -> Result<bool> {
+    fn compiler(&self, unit: u32) -> Result<Compiler> {
         let root = self.units.root(unit)?;
         let producer = root.attribute(gimli::DW_AT_producer);
         let producer = producer.and_then(|text| self.units.text(unit, &root.unit, text));
-        let words = producer.and_then(|producer| producer.strip_prefix("GNU "));
-        let version = words.and_then(|words| {
-            words
-                .split(' ')
-                .find_map(|word| word.split_once('.')?.0.parse::<u32>().ok())
-        });
-        Ok(version.is_some_and(|version| version >= 8))
+        let of_gnu = producer.and_then(|producer| producer.strip_prefix("GNU "));
+        let mut words = of_gnu.unwrap_or_default().split(' ');
+        let version = words.find_map(|word| word.split_once('.')?.0.parse::<u32>().ok());
+        let level = words.rfind(|word| word.starts_with("-O"));
+        Ok(Compiler {
+            marks_statements: version.is_some_and(|version| version >= 8),
+            optimizes: level.is_some_and(|level| level != "-O0"),
+        })
     }
 
-    /// Where the first statement of a line begins: of one line there may be several statements,
-    /// and of a statement several copies. The part of a function that was moved elsewhere goes
-    /// on with what began in the function, unless the whole line was moved.
-    fn first_statements(&self, begins: &BTreeMap<u64, u32>) -> Result<Vec<LinePlace>> {
-        let mut functions: BTreeMap<Option<Die>, Vec<(u32, bool, LinePlace)>> = BTreeMap::new();
+    /// Where the first statement of a line begins, and whether inlined calls tell some of that: of
+    /// one line there may be several statements, and of a statement several copies. The part of a
+    /// function that was moved elsewhere goes on with what began in the function, unless the whole
+    /// line was moved.
+    fn first_statements(
+        &self,
+        begins: &BTreeMap<u64, u32>,
+        calls: Vec<InlinedCall>,
+    ) -> Result<(Vec<LinePlace>, bool)> {
+        let mut all = Vec::new();
         for (&address, &column) in begins {
+            let function = self.functions_at(Address(address))?.pop();
+            all.push((address, column, function, false));
+        }
+        let of_call = |call: InlinedCall| (call.address, call.column, Some(call.caller), true);
+        all.extend(calls.into_iter().map(of_call));
+        let mut functions: BTreeMap<Option<Die>, Vec<Beginning>> = BTreeMap::new();
+        for (address, column, function, is_call) in all {
             let address = Address(address);
-            let function = self.functions_at(address)?.pop();
             let is_moved = match &function {
                 Some(function) => self.is_moved(function.outer, address)?,
                 None => false,
@@ -175,18 +232,25 @@ impl<'a> DebugInfo<'a> {
             functions
                 .entry(function.as_ref().map(|function| function.die))
                 .or_default()
-                .push((column, is_moved, LinePlace { address, function }));
+                .push(Beginning {
+                    column,
+                    is_moved,
+                    is_call,
+                    place: LinePlace { address, function },
+                });
         }
-        let mut places = Vec::new();
+        let (mut places, mut by_calls) = (Vec::new(), false);
         for mut found in functions.into_values() {
-            let first = found.iter().map(|(column, ..)| *column).min();
-            found.retain(|(column, ..)| Some(*column) == first);
-            let all_moved = found.iter().all(|(_, is_moved, _)| *is_moved);
-            found.retain(|(_, is_moved, _)| all_moved || !is_moved);
-            places.extend(found.into_iter().map(|(.., place)| place));
+            let first = found.iter().map(|begins| begins.column).min();
+            found.retain(|begins| Some(begins.column) == first);
+            let all_moved = found.iter().all(|begins| begins.is_moved);
+            found.retain(|begins| all_moved || !begins.is_moved);
+            by_calls |= found.iter().any(|begins| begins.is_call);
+            places.extend(found.into_iter().map(|begins| begins.place));
         }
         places.sort_by_key(|place| place.address);
-        Ok(places)
+        places.dedup_by_key(|place| place.address);
+        Ok((places, by_calls))
     }
 
     /// Whether an address of a function is not in the part of it that its entry is in.
