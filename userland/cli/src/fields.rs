@@ -24,7 +24,7 @@ pub(crate) fn text(value: &FieldValue) -> String {
         }
         FieldValue::Bytes(bytes) => hex(bytes),
         FieldValue::Named(name, _) => escaped(name).to_string(),
-        FieldValue::Float(number) => number.to_string(),
+        FieldValue::Float(number) => float(*number),
         FieldValue::Struct(members) => {
             let shown = members
                 .iter()
@@ -40,6 +40,14 @@ pub(crate) fn text(value: &FieldValue) -> String {
             }
         }
         FieldValue::List(elements) => format!("[{}]", list(elements.iter().map(text))),
+    }
+}
+
+/// Very great and small ones with an exponent.
+fn float(number: f64) -> String {
+    match number.abs() {
+        0.0 | 1e-5..1e16 => number.to_string(),
+        _ => format!("{number:?}"),
     }
 }
 

@@ -22,7 +22,7 @@ use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
 use nsprobe_worker::{Limits, Worker};
 use parsed::Parsed;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -121,6 +121,13 @@ pub(crate) struct PlannedProbe {
     pub(crate) function: String,
     /// How output calls it: `redis-server:setCommand`.
     pub(crate) label: String,
+}
+
+impl PlannedProbe {
+    /// Whether both run the same programs.
+    fn runs_as(&self, other: &PlannedProbe) -> bool {
+        (&self.entry, &self.ret, &self.exits) == (&other.entry, &other.ret, &other.exits)
+    }
 }
 
 /// Everything that is to be probed.
@@ -262,7 +269,7 @@ struct Planner<'a> {
     planned: Planned,
     /// The files, in the hands of those who parse them.
     parsed: Vec<Parsed>,
-    places: HashSet<(usize, FileOffset, bool)>,
+    places: HashMap<(usize, FileOffset, bool), Vec<usize>>,
     /// Programs are shared: those of most functions are alike.
     programs: HashSet<Rc<Code>>,
 }
@@ -275,7 +282,7 @@ impl<'a> Planner<'a> {
             how,
             planned: Planned::default(),
             parsed: Vec::new(),
-            places: HashSet::new(),
+            places: HashMap::new(),
             programs: HashSet::new(),
         }
     }
@@ -352,12 +359,12 @@ impl<'a> Planner<'a> {
         let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
         let name = file.path.file_name().unwrap_or(file.path.as_os_str());
         let name = name.to_string_lossy().into_owned();
-        self.take(index, &name, found);
+        self.take(index, &name, spec.condition(), found);
         Ok(())
     }
 
     /// Takes what was found in a file of this name.
-    fn take(&mut self, index: usize, name: &str, mut found: Probes) {
+    fn take(&mut self, index: usize, name: &str, condition: Option<&str>, mut found: Probes) {
         for note in std::mem::take(&mut found.notes) {
             if !self.planned.notes.contains(&note) {
                 self.planned.notes.push(note);
@@ -371,10 +378,34 @@ impl<'a> Planner<'a> {
         let formats = found.formats.iter();
         let formats: Vec<Rc<[FieldFormat]>> = formats.map(|one| one.as_slice().into()).collect();
         for probe in found.probes {
-            if self.places.insert((index, probe.offset, probe.at_return)) {
-                let label = format!("{name}:{}", probe.function);
-                let probe = planned(probe, index, label, &programs, &formats);
-                self.planned.probes.extend(probe);
+            let label = format!("{name}:{}", probe.function);
+            if let Some(probe) = planned(probe, index, label, &programs, &formats) {
+                self.add_probe(index, condition, probe);
+            }
+        }
+    }
+
+    /// Adds a probe, unless one at its place does the same.
+    fn add_probe(&mut self, file: usize, condition: Option<&str>, mut probe: PlannedProbe) {
+        let place = (file, probe.offset, probe.at_return);
+        let here = self.places.entry(place).or_default();
+        let probes = &mut self.planned.probes;
+        let mut known = here.iter().filter_map(|&index| probes.get(index));
+        match known.find(|known| known.runs_as(&probe)) {
+            Some(known) if known.label != probe.label => {
+                let (one, other) = (&probe.label, &known.label);
+                let note = format!("{one} is the same place as {other}: its hits are shown there");
+                self.planned.notes.push(note);
+            }
+            Some(_) => {}
+            None => {
+                let mut known = here.iter().filter_map(|&index| probes.get(index));
+                let is_same_name = known.any(|known| known.label == probe.label);
+                if let Some(condition) = condition.filter(|_| is_same_name) {
+                    probe.label.push_str(&format!(" if {condition}"));
+                }
+                here.push(probes.len());
+                probes.push(probe);
             }
         }
     }

@@ -65,6 +65,12 @@ impl ProbeSpec {
         place.unwrap_or(&self.text)
     }
 
+    /// Its condition, as it was typed.
+    pub(crate) fn condition(&self) -> Option<&str> {
+        let span = &self.spec.condition.as_ref()?.span;
+        self.text.get(self.base + span.start..self.base + span.end)
+    }
+
     /// What is wrong with the spec, as was found later.
     pub(crate) fn error(&self, error: &nsprobe_plan::SpecError) -> SpecError {
         SpecError {

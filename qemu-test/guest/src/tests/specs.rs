@@ -155,6 +155,11 @@ fn conditions_choose_the_calls() {
             (&10.into(), &0.into())
         );
     }
+    // Of one place, too. Once that was the first alone.
+    let specs = [" if number < 2", " if number >= 7"].map(handle);
+    let (both, got) = trace("count", &[&specs[0], &specs[1]], 10);
+    let counts: Vec<&Value> = both.totals().iter().map(|row| &row["count"]).collect();
+    assert_eq!(counts, [3, 2], "{got:#?}");
 }
 
 test! { core, a_return_has_its_value_its_arguments_and_its_time }
