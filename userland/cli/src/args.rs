@@ -28,7 +28,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use export::ExportArguments;
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
-use probe::{SandboxArguments, WhoArguments};
+use probe::{DebuginfodArguments, SandboxArguments, WhoArguments};
 use profile::ProfileArguments;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -101,6 +101,8 @@ struct ListArguments {
     who: WhoArguments,
     #[command(flatten)]
     sandbox: SandboxArguments,
+    #[command(flatten)]
+    servers: DebuginfodArguments,
     /// A path as the target sees it, or the name of a library that it has mapped; PATTERN is a part
     /// of the name, or a glob with * and ?
     #[arg(value_name = "BINARY[:PATTERN]")]
@@ -236,6 +238,7 @@ impl Plan {
             Verb::List(arguments) => Plan::List(ListPlan {
                 who: arguments.who.plan(Vec::new()),
                 spec: spec(&arguments.binary)?,
+                debuginfod: arguments.servers.plan()?,
                 sandbox: arguments.sandbox.plan(),
                 json: arguments.json,
             }),

@@ -3,7 +3,8 @@
 
 use crate::args::ListPlan;
 use crate::json;
-use crate::probes::{because, open, told};
+use crate::probes::{because, open, Parsed};
+use crate::search::Search;
 use crate::target::Target;
 use nsprobe_probes::{ListedFunction, ListedUsdt, Listing};
 use nsprobe_symbolize::{counted, escaped};
@@ -18,6 +19,8 @@ struct FunctionLine<'a> {
     binary: &'a str,
     name: &'a str,
     symbol: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
     file_offset: String,
     size: u64,
 }
@@ -46,17 +49,18 @@ fn list(plan: &ListPlan, target: &Target) -> anyhow::Result<()> {
         sandbox: plan.sandbox,
         ..Options::default()
     });
+    let search = Search::new(target, plan.debuginfod, false)?;
     for opened in target.open(&plan.spec.binary)? {
         let listed = Listed {
             path: opened.path.display().to_string(),
             json: plan.json,
         };
-        let told = |error| told(error, &opened.path);
         let object = open(&parser, Limits::default(), opened.file, &opened.path)?;
+        let mut parsed = Parsed::new(object, &opened.path);
         let pattern = plan.spec.pattern.as_deref();
         let mut from = Some(0);
         while let Some(first) = from {
-            let listing = object.list(&listed.path, pattern, first).map_err(told)?;
+            let listing = parsed.list(pattern, first, &search, target)?;
             let listing = listing.map_err(because)?;
             listed.write(&mut out, &listing)?;
             from = listing.next;
@@ -112,6 +116,7 @@ impl Listed {
             binary: &self.path,
             name: &function.name,
             symbol: &function.symbol,
+            version: function.version.as_deref(),
             file_offset: function.file_offset.to_string(),
             size: function.size,
         };

@@ -4,7 +4,7 @@
 
 mod parsed;
 
-pub(crate) use parsed::{open, told};
+pub(crate) use parsed::{open, Parsed};
 
 use crate::args::Returns;
 use crate::fields::FunctionNames;
@@ -21,7 +21,6 @@ use nsprobe_probes::{ExitProbes, Probe, Probes, Refused, Wish};
 use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_target::OpenedFile;
 use nsprobe_worker::{Limits, Worker};
-use parsed::Parsed;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;

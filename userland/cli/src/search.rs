@@ -100,8 +100,16 @@ impl Search {
     /// In the files that the target sees, and those of this machine; when the user wants it,
     /// also on servers.
     pub(crate) fn of(target: &Target, options: &ProbeOptions) -> anyhow::Result<Arc<Search>> {
-        let servers = options.debuginfod;
-        let debuginfod = servers.then(|| Debuginfod::from_environment(options.quiet));
+        Search::new(target, options.debuginfod, options.quiet)
+    }
+
+    /// The same for commands that plan no probes.
+    pub(crate) fn new(
+        target: &Target,
+        debuginfod: bool,
+        quiet: bool,
+    ) -> anyhow::Result<Arc<Search>> {
+        let debuginfod = debuginfod.then(|| Debuginfod::from_environment(quiet));
         let debuginfod = debuginfod.transpose()?;
         Ok(Arc::new(Search {
             targets: target.viewers(),

@@ -4,6 +4,7 @@
 use anyhow::{anyhow, bail};
 use nsprobe_plan::syntax::Place;
 use nsprobe_symbolize::{Binary, Function, FunctionKind};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Names that a message suggests.
@@ -21,7 +22,7 @@ pub(crate) fn find<'a>(
         return Err(not_found(binary, path, name));
     }
     let all = found.len();
-    found.retain(|function| function.kind == FunctionKind::Function);
+    found.retain(|function| function.kind != FunctionKind::IndirectResolver);
     let resolvers = all - found.len();
     if found.is_empty() {
         bail!(
@@ -34,6 +35,16 @@ pub(crate) fn find<'a>(
     found.sort_by_key(|function| function.file_offset);
     found.dedup_by_key(|function| function.file_offset);
     Ok((found, resolvers))
+}
+
+/// The names that several of the functions have, told apart by their versions.
+pub(crate) fn several<'a>(functions: &[&'a Function]) -> HashSet<&'a str> {
+    let versioned = functions.iter().filter(|one| one.version.is_some());
+    let mut first = HashMap::new();
+    versioned
+        .filter(|one| *first.entry(&*one.name).or_insert(&one.version) != &one.version)
+        .map(|one| &*one.name)
+        .collect()
 }
 
 /// Whether the place is functions by a name that the file does not know: a debug file may.

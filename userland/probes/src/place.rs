@@ -417,6 +417,30 @@ impl<'a> Searched<'a> {
         !here.is_empty() && here.iter().all(Function::changes_arguments)
     }
 
+    /// The functions that only debug information calls so: the symbols of Fortran's have more in
+    /// their names. Those of C++ have their scopes in them, which are asked for.
+    pub(crate) fn by_debug_name(&self, name: &str) -> anyhow::Result<Vec<Spot>> {
+        let Ok(functions) = self.debug.map(|debug| debug.functions_named(name)) else {
+            return Ok(Vec::new());
+        };
+        let functions = functions.unwrap_or_default();
+        let is_meant = |function: &&debug::Function| {
+            let mut symbols = self.named.functions_at(function.entry).iter();
+            let is_plain = symbols.all(|symbol| symbol.demangled() == symbol.name);
+            !function.inlined && function.name == name && is_plain
+        };
+        let meant = functions.iter().filter(is_meant);
+        meant
+            .map(|function| {
+                let spot = self.spot(function.entry, Some(function.name.clone()))?;
+                Ok(Spot {
+                    at_function: true,
+                    ..spot
+                })
+            })
+            .collect()
+    }
+
     /// Why a function is not found that is nowhere but inlined.
     pub(crate) fn only_inlined(&self, name: &str) -> Option<anyhow::Error> {
         let functions = self.debug.ok()?.functions_named(name).ok()?;

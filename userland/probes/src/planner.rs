@@ -3,7 +3,7 @@
 //! are seen.
 
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
-use crate::find::{find, is_unnamed};
+use crate::find::{find, is_unnamed, several};
 use crate::place::{check, spot_at, Searched, Spot};
 use crate::wish::Wish;
 use anyhow::bail;
@@ -30,7 +30,7 @@ impl<'a> DebugFiles<'a> {
         let (separate, shared) = (self.set.separate(binary), self.set.supplementary());
         DebugInfo::new(binary, separate, shared).map_err(|error| {
             let mut why = vec![error.to_string()];
-            why.extend(self.set.failures());
+            why.extend(self.set.failures(binary));
             why.extend(self.notes.iter().cloned());
             why.join("; ")
         })
@@ -190,9 +190,19 @@ impl Planner<'_> {
 
     fn functions(&mut self, name: &str, distance: u64) -> anyhow::Result<Vec<Spot>> {
         let (place, path) = (self.place, self.place.path);
-        let found = find(place.named, path, name);
-        let (functions, resolvers) =
-            found.map_err(|error| place.only_inlined(name).unwrap_or(error))?;
+        let (functions, resolvers) = match find(place.named, path, name) {
+            Ok(found) => found,
+            Err(error) => {
+                let spots = match distance {
+                    0 => place.by_debug_name(name)?,
+                    _ => Vec::new(),
+                };
+                return match spots.is_empty() {
+                    false => Ok(spots),
+                    true => Err(place.only_inlined(name).unwrap_or(error)),
+                };
+            }
+        };
         if resolvers > 0 {
             self.found.notes.push(format!(
                 "{name} in {} is an indirect function as well: calls of the implementation that it \
@@ -207,6 +217,7 @@ impl Planner<'_> {
                 path.display()
             ));
         }
+        let versioned = several(&functions);
         let spots = functions.into_iter().map(|function| {
             if function.size != 0 && distance >= function.size {
                 bail!(
@@ -215,7 +226,11 @@ impl Planner<'_> {
                     function.size
                 );
             }
-            let spot = Spot::of(place.named, function, distance);
+            let mut spot = Spot::of(place.named, function, distance);
+            if let (true, Some(version)) = (versioned.contains(&*function.name), &function.version)
+            {
+                spot.function.push_str(version);
+            }
             check(place.binary, path, &spot)?;
             Ok(spot)
         });

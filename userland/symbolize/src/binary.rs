@@ -12,10 +12,10 @@ use crate::glob::{glob_fits, is_glob};
 use crate::go_names::GoNames;
 use crate::nearest::nearest;
 use crate::plt::{self, PltEntry};
-use crate::sections::Loaded;
-use crate::signature::{is_signature, Signature};
+use crate::sections::{Loaded, LoadedFrames};
+use crate::signature::{is_signature, without_tags, Signature};
 use crate::suffix::suffixed;
-use crate::{Address, FileOffset, Function, Result};
+use crate::{Address, FileOffset, Function, FunctionKind, Result};
 use nsprobe_common::elf_note;
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -37,6 +37,8 @@ const CODE_BYTES_MAX: u64 = 1 << 20;
 pub struct Binary {
     pub(crate) elf: Elf,
     pub(crate) functions: Functions,
+    /// Why some of its symbols could not be read.
+    pub(crate) failures: Vec<String>,
     build_id: Option<Vec<u8>>,
     /// What is read only when it is asked for.
     readable: OnceCell<Vec<Option<Readable>>>,
@@ -44,6 +46,7 @@ pub struct Binary {
     pub(crate) go: OnceCell<Option<GoNames>>,
     linked: OnceCell<HashMap<u64, u64>>,
     pub(crate) sections: OnceCell<Loaded>,
+    pub(crate) frames: OnceCell<Option<LoadedFrames>>,
     pub(crate) dwarf: OnceCell<Dwarf>,
 }
 
@@ -105,9 +108,10 @@ impl Binary {
     /// in errors.
     pub fn open(file: File, label: &Path) -> Result<Binary> {
         let elf = Elf::open(file, label, false)?;
-        let functions = Functions::read(&elf)?;
+        let (functions, failures) = Functions::read(&elf)?;
         let build_id = build_id(&elf);
-        Binary::new(elf, functions, build_id)
+        let binary = Binary::new(elf, functions, build_id)?;
+        Ok(Binary { failures, ..binary })
     }
 
     /// Reads a file of what several debug files share, as
@@ -136,9 +140,10 @@ impl Binary {
     /// Reads a debug file of `program`, which has the functions of that program's code.
     pub(crate) fn open_debug(file: File, label: &Path, program: &Binary) -> Result<Binary> {
         let elf = Elf::open(file, label, false)?;
-        let functions = Functions::read_of(&elf, &program.elf)?;
+        let (functions, failures) = Functions::read_of(&elf, &program.elf)?;
         let build_id = build_id(&elf);
-        Binary::new(elf, functions, build_id)
+        let binary = Binary::new(elf, functions, build_id)?;
+        Ok(Binary { failures, ..binary })
     }
 
     /// Another handle of the file.
@@ -151,12 +156,14 @@ impl Binary {
         Ok(Binary {
             elf,
             functions,
+            failures: Vec::new(),
             build_id,
             readable: OnceCell::new(),
             plt: OnceCell::new(),
             go: OnceCell::new(),
             linked: OnceCell::new(),
             sections: OnceCell::new(),
+            frames: OnceCell::new(),
             dwarf: OnceCell::new(),
         })
     }
@@ -193,8 +200,14 @@ impl Binary {
     /// the compiler made of them included; else, if there are `*` or `?` in it, those that the
     /// glob fits. By rising address.
     ///
-    /// Pieces of functions (`f.cold`) have no other name than their own whole one.
+    /// Pieces of functions (`f.cold`) have no other name than their own whole one, and labels fit
+    /// no glob. `f@VERSION` are those of that version. Tags such as `[abi:cxx11]` may be missing.
     pub fn find_functions(&self, name_or_glob: &str) -> Vec<&Function> {
+        if let Some((name, version)) = name_or_glob.split_once('@') {
+            let mut found = self.find_functions(name);
+            found.retain(|function| function.has_version(version));
+            return found;
+        }
         let exact: Vec<&Function> = self
             .functions()
             .iter()
@@ -218,7 +231,9 @@ impl Binary {
         if !named.is_empty() || !is_glob(name_or_glob) {
             return named;
         }
-        self.matching(|name| glob_fits(name_or_glob, name))
+        let mut fitting = self.matching(|name| glob_fits(name_or_glob, name));
+        fitting.retain(|function| function.kind != FunctionKind::Label);
+        fitting
     }
 
     /// The functions of that raw name, and the copies of them.
@@ -281,14 +296,15 @@ impl Binary {
     /// The functions one of whose names, raw or readable, is as wanted; but no
     /// pieces.
     fn matching(&self, wanted: impl Fn(&str) -> bool) -> Vec<&Function> {
-        let fits = |readable: &Option<Readable>| {
-            let readable = readable.as_ref();
-            readable.is_some_and(|names| wanted(&names.full) || wanted(&names.short))
+        let fits = |names: &Readable| {
+            let is_wanted =
+                |name: &str| wanted(name) || without_tags(name).is_some_and(|plain| wanted(&plain));
+            is_wanted(&names.full) || is_wanted(&names.short)
         };
         self.functions()
             .iter()
             .zip(self.readable())
-            .filter(|(function, readable)| wanted(&function.name) || fits(readable))
+            .filter(|(function, names)| wanted(&function.name) || names.as_ref().is_some_and(fits))
             .map(|(function, _)| function)
             .filter(|function| !self.is_piece(function))
             .collect()
@@ -392,7 +408,8 @@ impl Binary {
     pub fn is_function_entry(&self, offset: FileOffset) -> bool {
         let segment = self.segment_of(offset).filter(|s| s.executable);
         let address = segment.and_then(|segment| segment.address_of(offset));
-        address.is_some_and(|address| !self.functions.at(address).is_empty())
+        let here = address.map_or(&[][..], |address| self.functions.at(address));
+        here.iter().any(|here| here.kind != FunctionKind::Label)
     }
 
     /// Whether the bytes before the offset end in a call instruction, that is,
@@ -411,8 +428,22 @@ impl Binary {
 
     /// The innermost known function that holds the address.
     pub fn function_holding(&self, address: Address) -> Option<&Function> {
-        self.functions
-            .holding(address, |start| self.code_end(start).unwrap_or(start.0))
+        let reaches = |function: &Function| self.reaches(function, address);
+        self.functions.holding(address, reaches)
+    }
+
+    /// Whether a function of this code whose symbol says no length may hold the address: it ends
+    /// where the description of its frame does, and a label does not begin within another one.
+    pub(crate) fn reaches(&self, function: &Function, address: Address) -> bool {
+        let start = function.address;
+        if self.code_end(start).is_none_or(|end| end <= address.0) {
+            return false;
+        }
+        match self.frame_at(address) {
+            Some(frame) if function.kind == FunctionKind::Label => frame.start == start.0,
+            Some(frame) => frame.start <= start.0,
+            None => self.frame_at(start).is_none(),
+        }
     }
 
     /// Where the section, or else the segment, that holds the code ends.

@@ -4,7 +4,7 @@
 //! The names come from the file: whoever opens them does so inside the file's own
 //! mount namespace, and compares the build-id of what was opened.
 
-use crate::elf::{text_at, u32_at, Elf};
+use crate::elf::{text_at, u32_at, Elf, Section};
 use crate::{Address, Binary};
 use object::elf;
 use std::ffi::{OsStr, OsString};
@@ -129,6 +129,13 @@ impl Binary {
     /// Whether the table of all symbols is there, and not only that of the dynamic linker.
     pub fn has_symbol_table(&self) -> bool {
         self.elf.section(".symtab").is_some()
+    }
+
+    /// Whether the file has no names but those that the dynamic linker needs.
+    pub fn is_stripped(&self) -> bool {
+        let is_full = |section: &Section| section.kind == elf::SHT_SYMTAB.0;
+        let mut compressed = self.functions().iter().map(|one| one.is_compressed);
+        !self.elf.sections.iter().any(is_full) && !compressed.any(|is_compressed| is_compressed)
     }
 
     /// What `.gnu_debugaltlink` says.

@@ -6,7 +6,7 @@ use crate::dwarf::{Dwarf, DwarfFrame};
 use crate::open_files::{NamesFrom, OpenFile, OpenFiles};
 use crate::resolve::Tables;
 use crate::split::Split;
-use crate::{debugdata, Address, Binary};
+use crate::{Address, Binary};
 use std::cell::OnceCell;
 use std::path::Path;
 
@@ -16,7 +16,6 @@ pub struct DebugSet {
     files: OpenFiles,
     separate: OnceCell<Parsed>,
     supplementary: OnceCell<Parsed>,
-    debugdata: OnceCell<Parsed>,
     dwarf: OnceCell<Dwarf>,
 }
 
@@ -54,33 +53,28 @@ impl DebugSet {
         parsed(&self.supplementary, file, Binary::open_supplementary)
     }
 
-    /// Why files could not be used, as far as they were needed.
-    pub fn failures(&self) -> Vec<String> {
-        let parsed = [&self.separate, &self.supplementary, &self.debugdata];
-        let failed = parsed
-            .iter()
-            .filter_map(|parsed| parsed.get()?.as_ref().err());
-        let mut failures: Vec<String> = failed.cloned().collect();
+    /// Why files, and symbols of `program`, could not be used, as far as they were needed.
+    pub fn failures(&self, program: &Binary) -> Vec<String> {
+        let mut failures = program.failures.clone();
+        for parsed in [&self.separate, &self.supplementary] {
+            match parsed.get() {
+                Some(Ok(Some(binary))) => failures.extend_from_slice(&binary.failures),
+                Some(Err(why)) => failures.push(why.clone()),
+                Some(Ok(None)) | None => {}
+            }
+        }
         failures.extend(self.dwarf.get().map_or_else(Vec::new, Dwarf::failures));
         failures
     }
 
     /// The symbol tables for the code of `program`, the most complete one first.
     pub(crate) fn tables<'a>(&'a self, program: &'a Binary) -> Tables<'a> {
-        let mut tables = Vec::with_capacity(3);
+        let mut tables = Vec::with_capacity(2);
         if let (Some(binary), Some(file)) = (self.separate(program), &self.files.separate) {
             tables.push((&binary.functions, file.names_from()));
         }
-        if let Some(binary) = self.debugdata(program) {
-            tables.push((&binary.functions, NamesFrom::DebugData));
-        }
         tables.push((&program.functions, NamesFrom::Program));
         Tables { program, tables }
-    }
-
-    fn debugdata(&self, program: &Binary) -> Option<&Binary> {
-        let read = || debugdata::read(program).map_err(|error| error.to_string());
-        self.debugdata.get_or_init(read).as_ref().ok()?.as_ref()
     }
 
     /// The frames that DWARF has at an address of `program`, and the file that they come

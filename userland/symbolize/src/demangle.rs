@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Readable names of C++ (Itanium) and Rust (legacy and v0) symbols.
+//! Readable names of C++ (Itanium), Rust (legacy and v0) and gfortran's symbols.
 //!
 //! Mangled names are small programs that can grow without bound: what goes in and what
 //! comes out is capped. A name that is too long stays raw, a readable one is cut.
@@ -43,11 +43,21 @@ pub(crate) fn is_mangled(raw: &str) -> bool {
     ["_Z", "__Z", "_R", "_GLOBAL_"]
         .iter()
         .any(|start| raw.starts_with(start))
+        || fortran(raw).is_some()
+}
+
+/// The module and the procedure in it of which gfortran makes a name: `__module_MOD_procedure`.
+fn fortran(raw: &str) -> Option<(&str, &str)> {
+    let (module, procedure) = raw.strip_prefix("__")?.split_once("_MOD_")?;
+    (!module.is_empty() && !procedure.is_empty()).then_some((module, procedure))
 }
 
 fn readable(raw: &str, options: DemangleOptions) -> Option<String> {
     if raw.len() > RAW_BYTES_MAX || !is_mangled(raw) {
         return None;
+    }
+    if let Some((module, procedure)) = fortran(raw) {
+        return Some(format!("{module}::{procedure}"));
     }
     let mut out = Bounded::default();
     match write_readable(raw, options, &mut out) {

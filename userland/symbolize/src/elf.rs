@@ -5,7 +5,7 @@
 //! against the file's length and a cap before memory is allocated. The layout is
 //! that of the System V gABI for 64-bit little-endian files.
 
-use crate::{Address, Error, FileOffset, Result, Segment};
+use crate::{dynamic, Address, Error, FileOffset, Result, Segment};
 use object::elf;
 use object::read::{CompressedData, CompressionFormat};
 use std::fs::File;
@@ -64,7 +64,7 @@ pub(crate) struct Section {
     pub(crate) link: u32,
     pub(crate) entry_bytes: u64,
     /// Whether the file calls it `.zdebug_…`, as older binutils do with what they compress.
-    is_zdebug: bool,
+    pub(crate) is_zdebug: bool,
 }
 
 impl Section {
@@ -73,6 +73,21 @@ impl Section {
         let usual = name.strip_prefix(".zdebug_");
         self.is_zdebug = usual.is_some();
         self.name = usual.map_or_else(|| name.to_owned(), |rest| format!(".debug_{rest}"));
+    }
+
+    /// One that no header describes.
+    pub(crate) fn without_header(name: &str, kind: elf::SectionType, bytes: u64) -> Section {
+        Section {
+            name: name.to_owned(),
+            is_zdebug: false,
+            kind: kind.0,
+            flags: elf::SHF_ALLOC.0,
+            address: 0,
+            offset: 0,
+            bytes,
+            link: 0,
+            entry_bytes: 0,
+        }
     }
 
     fn parse(header: &[u8]) -> Option<(u32, Section)> {
@@ -123,7 +138,7 @@ pub(crate) struct Elf {
 
 /// What changes when somebody writes to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     bytes: u64,
     modified: (i64, u64),
 }
@@ -139,28 +154,50 @@ impl Stamp {
     }
 }
 
-/// An open file, and what it was when it was opened.
+/// An open file and what it was when it was opened, or a file that is in memory.
 #[derive(Debug)]
-pub(crate) struct WatchedFile {
-    file: File,
-    stamp: Stamp,
+pub(crate) enum WatchedFile {
+    Open(File, Stamp),
+    Memory(Vec<u8>),
 }
 
 impl WatchedFile {
     pub(crate) fn new(file: File) -> io::Result<WatchedFile> {
         let stamp = Stamp::of(&file)?;
-        Ok(WatchedFile { file, stamp })
+        Ok(WatchedFile::Open(file, stamp))
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            WatchedFile::Open(_, stamp) => stamp.bytes,
+            WatchedFile::Memory(bytes) => bytes.len() as u64,
+        }
     }
 
     /// Whether nobody wrote to it since.
     fn is_unchanged(&self) -> bool {
-        Stamp::of(&self.file).ok() == Some(self.stamp)
+        match self {
+            WatchedFile::Open(file, stamp) => Stamp::of(file).ok() == Some(*stamp),
+            WatchedFile::Memory(_) => true,
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            WatchedFile::Open(file, _) => file.read_exact_at(out, offset),
+            WatchedFile::Memory(bytes) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let bytes = bytes.get(from..).and_then(|bytes| bytes.get(..out.len()));
+                out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
     }
 
     /// Fills `out` from the file offset on with what was there when it was opened; fails where
     /// that cannot be said.
     pub(crate) fn read_unchanged(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(out, offset)?;
+        self.read(offset, out)?;
         match self.is_unchanged() {
             true => Ok(()),
             false => Err(io::Error::other("somebody wrote to it")),
@@ -171,14 +208,24 @@ impl WatchedFile {
 impl Elf {
     /// Reads the headers of a program or library or, if `objects`, an object file.
     pub(crate) fn open(file: File, label: &Path, objects: bool) -> Result<Elf> {
-        let path = label.to_owned();
-        let file = match WatchedFile::new(file) {
-            Ok(file) => Arc::new(file),
-            Err(source) => return Err(Error::Unreadable { path, source }),
-        };
+        match WatchedFile::new(file) {
+            Ok(file) => Elf::of(file, label, objects),
+            Err(source) => Err(Error::Unreadable {
+                path: label.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Reads the headers of a program or library that is in memory.
+    pub(crate) fn in_memory(bytes: Vec<u8>, label: &Path) -> Result<Elf> {
+        Elf::of(WatchedFile::Memory(bytes), label, false)
+    }
+
+    fn of(file: WatchedFile, label: &Path, objects: bool) -> Result<Elf> {
         let mut elf = Elf {
-            file,
-            path,
+            file: Arc::new(file),
+            path: label.to_owned(),
             entry: 0,
             segments: Vec::new(),
             code: Vec::new(),
@@ -187,8 +234,14 @@ impl Elf {
         elf.check_size("the file", elf.bytes(), FILE_BYTES_MAX)?;
         let header = elf.header(objects)?;
         elf.entry = u64_at(&header, 24).unwrap_or(0);
-        (elf.segments, elf.code) = elf.read_segments(&header)?;
+        let headers = elf.program_headers(&header)?;
+        let headers = headers.chunks_exact(PROGRAM_HEADER_BYTES);
+        elf.segments = headers.clone().filter_map(parse_segment).collect();
+        elf.code = headers.clone().filter_map(code_in_memory).collect();
         elf.sections = elf.read_sections(&header)?;
+        if elf.has_no_sections() {
+            elf.sections = dynamic::sections(&elf, headers);
+        }
         Ok(elf)
     }
 
@@ -198,7 +251,10 @@ impl Elf {
     }
 
     pub(crate) fn try_clone_file(&self) -> io::Result<File> {
-        self.file.file.try_clone()
+        match &*self.file {
+            WatchedFile::Open(file, _) => file.try_clone(),
+            WatchedFile::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The same handle: it is open as long as one of its holders is there.
@@ -208,7 +264,7 @@ impl Elf {
 
     /// The file's length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.file.stamp.bytes
+        self.file.bytes()
     }
 
     pub(crate) fn malformed(&self, why: impl Into<String>) -> Error {
@@ -242,7 +298,7 @@ impl Elf {
 
     /// Fills `out` from the file offset on.
     pub(crate) fn read_into(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.file.read_exact_at(out, offset)
+        self.file.read(offset, out)
     }
 
     /// The CRC-32 of the whole file.
@@ -250,8 +306,8 @@ impl Elf {
         let mut hasher = crc32fast::Hasher::new();
         let mut buffer = vec![0; 1 << 20];
         let mut offset = 0;
-        while offset < self.file.stamp.bytes {
-            let left = self.file.stamp.bytes - offset;
+        while offset < self.file.bytes() {
+            let left = self.file.bytes() - offset;
             let length = buffer
                 .len()
                 .min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -276,7 +332,7 @@ impl Elf {
 
     fn check_inside(&self, what: &str, offset: u64, bytes: u64) -> Result<()> {
         let end = offset.checked_add(bytes);
-        match end.is_some_and(|end| end <= self.file.stamp.bytes) {
+        match end.is_some_and(|end| end <= self.file.bytes()) {
             true => Ok(()),
             false => Err(self.malformed(format!(
                 "{what} lies behind the end of the file (cut short?)"
@@ -293,7 +349,7 @@ impl Elf {
 
     /// The file header, of a file that we can use.
     fn header(&self, objects: bool) -> Result<Vec<u8>> {
-        let start = self.read("the beginning", 0, self.file.stamp.bytes.min(512))?;
+        let start = self.read("the beginning", 0, self.file.bytes().min(512))?;
         if !start.starts_with(&elf::ELFMAG) {
             return Err(Error::NotElf {
                 path: self.path.clone(),
@@ -325,7 +381,7 @@ impl Elf {
         })
     }
 
-    fn read_segments(&self, header: &[u8]) -> Result<(Vec<Segment>, Vec<Range<u64>>)> {
+    fn program_headers(&self, header: &[u8]) -> Result<Vec<u8>> {
         let offset = u64_at(header, 32).unwrap_or(0);
         let count = u16_at(header, 56).unwrap_or(0);
         if count > SEGMENTS_MAX {
@@ -335,10 +391,13 @@ impl Elf {
             return Err(self.malformed("its program headers have another size"));
         }
         let bytes = u64::from(count) * PROGRAM_HEADER_BYTES as u64;
-        let table = self.read("the program header table", offset, bytes)?;
-        let headers = || table.chunks_exact(PROGRAM_HEADER_BYTES);
-        let segments = headers().filter_map(parse_segment).collect();
-        Ok((segments, headers().filter_map(code_in_memory).collect()))
+        self.read("the program header table", offset, bytes)
+    }
+
+    /// Whether a tool has taken all section headers away.
+    fn has_no_sections(&self) -> bool {
+        let mut sections = self.sections.iter();
+        sections.all(|section| section.kind == elf::SHT_NULL.0)
     }
 
     fn read_sections(&self, header: &[u8]) -> Result<Vec<Section>> {

@@ -16,9 +16,9 @@ pub(crate) fn check(program: &Elf, debug: &Elf) -> Result<(), String> {
     }
     let mut compared = debug.code.len();
     for section in debug.sections.iter().filter(|section| section.is_code()) {
-        let is_there = match program.sections.is_empty() {
-            true => is_inside(program, section),
-            false => program.sections.iter().any(|own| is_same(own, section)),
+        let is_there = match program.sections.iter().any(Section::is_code) {
+            false => is_inside(program, section),
+            true => program.sections.iter().any(|own| is_same(own, section)),
         };
         if !is_there {
             return Err(format!(

@@ -17,6 +17,7 @@ mod debug_set;
 mod debugdata;
 pub mod demangle;
 mod dwarf;
+mod dynamic;
 mod elf;
 mod error;
 mod escape;

@@ -187,9 +187,9 @@ impl<'a> Tables<'a> {
     /// The innermost function that holds the address: one that says how long it is, or else
     /// the one that begins last, since the others may not know of it.
     fn holding(&self, address: Address) -> Option<(&'a Function, &NamesFrom)> {
-        let limit = |start: Address| self.program.code_end(start).unwrap_or(start.0);
+        let reaches = |function: &Function| self.program.reaches(function, address);
         let held = self.tables.iter().filter_map(|(table, from)| {
-            let function = table.holding(address, limit)?;
+            let function = table.holding(address, reaches)?;
             Some((function, from))
         });
         // Of equals, `max_by_key` gives the last: the order is that of trust.
@@ -200,7 +200,11 @@ impl<'a> Tables<'a> {
     fn symbol_frame(&self, query: &Query) -> Option<(SourceFrame, NamesFrom)> {
         let (function, from) = self.holding(query.address)?;
         let offset = query.offset_from(function.address);
-        Some((plain_frame(function.demangled(), offset), from.clone()))
+        let from = match function.is_compressed {
+            true => NamesFrom::DebugData,
+            false => from.clone(),
+        };
+        Some((plain_frame(function.demangled(), offset), from))
     }
 
     /// The readable name of a function, which DWARF may call `raw`, and how far the query

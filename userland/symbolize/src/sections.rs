@@ -7,8 +7,12 @@
 use crate::elf::Elf;
 use crate::parts::{Bytes, Keeper};
 use crate::{Address, Binary, Result};
-use gimli::{Dwarf, DwarfSections, SectionId};
+use gimli::{
+    BaseAddresses, Dwarf, DwarfSections, EhFrame, EhFrameHdr, LittleEndian, SectionId,
+    UnwindSection,
+};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most bytes of all DWARF sections that are in memory together.
@@ -137,7 +141,47 @@ fn data_of(elf: &Elf, name: &str) -> Result<SectionData> {
     }
 }
 
+/// `.eh_frame`, and the index of it.
+#[derive(Debug)]
+pub(crate) struct LoadedFrames {
+    index: SectionData,
+    frames: SectionData,
+    bases: BaseAddresses,
+}
+
+impl LoadedFrames {
+    fn read(elf: &Elf) -> Option<LoadedFrames> {
+        let (index, frames) = (elf.section(".eh_frame_hdr")?, elf.section(".eh_frame")?);
+        let address = |name| elf.section(name).map_or(0, |section| section.address);
+        Some(LoadedFrames {
+            index: elf.shared_data(index).ok()?,
+            frames: elf.shared_data(frames).ok()?,
+            bases: BaseAddresses::default()
+                .set_eh_frame_hdr(index.address)
+                .set_eh_frame(frames.address)
+                .set_text(address(".text"))
+                .set_got(address(".got")),
+        })
+    }
+}
+
 impl Binary {
+    /// The addresses that the entry of `.eh_frame` for an address covers, by the index of it.
+    pub(crate) fn frame_at(&self, address: Address) -> Option<Range<u64>> {
+        let read = || LoadedFrames::read(&self.elf);
+        let loaded = self.frames.get_or_init(read).as_ref()?;
+        let index = EhFrameHdr::new(&loaded.index, LittleEndian);
+        let index = index.parse(&loaded.bases, 8).ok()?;
+        let mut frames = EhFrame::new(&loaded.frames, LittleEndian);
+        frames.set_address_size(8);
+        let find = EhFrame::cie_from_offset;
+        let found = index.table()?;
+        let found = found.fde_for_address(&frames, &loaded.bases, address.0, find);
+        let found = found.ok()?;
+        let start = found.initial_address();
+        Some(start..start.checked_add(found.len())?)
+    }
+
     /// The file's DWARF sections (empty where it has none), read at the first
     /// call. The error says why they cannot be read.
     ///

@@ -7,6 +7,18 @@ use crate::short_names::{operator_bytes, shortened};
 /// What stands for a namespace without a name.
 const ANONYMOUS: &str = "(anonymous namespace)";
 
+/// What g++ puts behind a name to tell two libraries apart: `f[abi:cxx11]`.
+const TAG: &str = "[abi:";
+
+/// The name without such tags, if it has any.
+pub(crate) fn without_tags(name: &str) -> Option<String> {
+    let (first, rest) = name.split_once(TAG)?;
+    let behind = rest.split(TAG).filter_map(|rest| rest.split_once(']'));
+    let mut plain = first.to_owned();
+    plain.extend(behind.map(|(_, behind)| behind));
+    Some(plain)
+}
+
 /// A name that somebody wrote.
 #[derive(Debug)]
 pub(crate) struct Signature {
@@ -39,17 +51,23 @@ impl Signature {
             let path = text.get(..length(text)).unwrap_or("");
             path.rsplit(':').next().map(str::to_owned)
         };
-        if !short.contains(['<', ' ', '(']) && last(short) != last(&self.all) {
+        if !short.contains(['<', ' ', '(', '[']) && last(short) != last(&self.all) {
             return false;
         }
-        let found = plain(short);
+        let found = self.plain(short);
         let name = found.get(..name_bytes(&found));
         name == self.all.get(..self.name)
     }
 
     /// Whether the readable name says all of it.
     pub(crate) fn is_all(&self, readable: &str) -> bool {
-        plain(readable) == self.all
+        self.plain(readable) == self.all
+    }
+
+    /// A readable name, without tags if this one has none.
+    fn plain(&self, readable: &str) -> String {
+        let bare = without_tags(readable).filter(|_| !self.all.contains(TAG));
+        plain(bare.as_deref().unwrap_or(readable))
     }
 }
 

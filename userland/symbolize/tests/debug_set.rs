@@ -198,7 +198,10 @@ fn a_unit_of_another_build_is_not_believed() {
     assert_eq!(named.frames.len(), 1, "{named:?}");
     assert_eq!(named.from, NamesFrom::Program);
     assert!(named.frames[0].function.starts_with("shop::Basket::add"));
-    assert!(set.failures()[0].contains("another unit's"), "{set:?}");
+    assert!(
+        set.failures(&binary)[0].contains("another unit's"),
+        "{set:?}"
+    );
 }
 
 /// As the gdb manual makes `.gnu_debugdata`.
@@ -272,7 +275,8 @@ fn a_bomb_of_compressed_symbols_is_refused() {
         binary
             .resolve_with(&set, plain, Lookup::Instruction)
             .unwrap_err();
-        assert!(set.failures()[0].contains(why), "{:?}", set.failures());
+        let failures = set.failures(&binary);
+        assert!(failures[0].contains(why), "{failures:?}");
     }
 }
 

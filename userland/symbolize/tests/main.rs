@@ -16,3 +16,4 @@ mod names;
 mod published;
 mod stand_in;
 mod support;
+mod tables;

@@ -65,10 +65,11 @@ impl Parser {
             } => self.probes(object, &wish, notes.as_deref()),
             Request::List {
                 object,
+                searched,
                 shown,
                 pattern,
                 from,
-            } => self.list(object, &shown, pattern.as_deref(), from),
+            } => self.list(object, searched, &shown, pattern.as_deref(), from),
             Request::FunctionAt { object, address } => self.function_at(object, address),
             Request::Rows { object, to_keep } => self.rows(object, to_keep),
             Request::Compile { input } => table(input.compile()),
@@ -216,7 +217,7 @@ impl Held {
 
     /// Why debug files could not be used, unless that was told.
     fn more_failures(&mut self) -> Option<Vec<String>> {
-        let failures = self.debug.failures();
+        let failures = self.debug.failures(&self.binary);
         if failures.len() <= self.told {
             return None;
         }

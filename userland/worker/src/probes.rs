@@ -28,18 +28,27 @@ impl Object {
         }
     }
 
-    /// The functions from the so-many-th on, and the static probes, that fit a pattern;
-    /// `shown` is how errors call the file.
-    pub fn list(&self, shown: &str, pattern: Option<&str>, from: u64) -> Found<Listing> {
+    /// The functions from the so-many-th on, and the static probes, that fit a pattern, in this
+    /// file and the debug files that are attached to it; `shown` is how errors call the file.
+    /// Unless debug files were `searched` for, the answer may be that they are needed.
+    pub fn list(
+        &self,
+        searched: bool,
+        shown: &str,
+        pattern: Option<&str>,
+        from: u64,
+    ) -> Found<Listing> {
         let request = Request::List {
             object: self.subject().number,
+            searched,
             shown: shown.to_owned(),
             pattern: pattern.map(str::to_owned),
             from,
         };
         match self.ask(&request)? {
             Reply::Listing(Ok(listing)) if goes_on(&listing, from) => Ok(Ok(listing)),
-            Reply::Listing(Err(why)) if why != Refused::NeedsDebugFiles => Ok(Err(why)),
+            Reply::Listing(Err(Refused::NeedsDebugFiles)) if searched => Err(self.distrust()),
+            Reply::Listing(Err(why)) => Ok(Err(why)),
             _ => Err(self.distrust()),
         }
     }

@@ -87,10 +87,12 @@ pub enum Request {
         /// were not looked for.
         notes: Option<Vec<String>>,
     },
-    /// Functions and static probes of a program.
+    /// Functions and static probes of a program, and its debug files when it has any.
     List {
         /// The number.
         object: u32,
+        /// Whether debug files were looked for; else the answer may be that they are needed.
+        searched: bool,
         /// How errors call it.
         shown: String,
         /// A glob, or a part of the name; none for all.

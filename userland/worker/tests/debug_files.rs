@@ -77,7 +77,7 @@ fn agrees(object: &Object, program: &Path, files: OpenFiles) -> usize {
         let is_file = |from| matches!(from, (Source::Dwarf, NamesFrom::File(..)));
         from_files += usize::from(from.is_ok_and(is_file));
     }
-    assert_eq!(object.failures(), debug.failures());
+    assert_eq!(object.failures(), debug.failures(&binary));
     from_files
 }
 

@@ -10,6 +10,7 @@ mod generated;
 mod hostile_dwarf;
 mod hostile_elf;
 mod misled;
+mod names;
 mod places;
 mod probes;
 mod sandbox;

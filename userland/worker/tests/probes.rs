@@ -53,7 +53,7 @@ fn typed(text: &str, typed: &str) -> Wish {
     }
 }
 
-fn open(worker: &Worker, path: &Path) -> Object {
+pub(crate) fn open(worker: &Worker, path: &Path) -> Object {
     Object::open(worker, file(path), path).unwrap()
 }
 
@@ -61,7 +61,11 @@ pub(crate) fn here(path: &Path, wish: &Wish) -> Result<Probes, Refused> {
     with_debug_files(path, &DebugSet::default(), wish)
 }
 
-fn with_debug_files(path: &Path, set: &DebugSet, wish: &Wish) -> Result<Probes, Refused> {
+pub(crate) fn with_debug_files(
+    path: &Path,
+    set: &DebugSet,
+    wish: &Wish,
+) -> Result<Probes, Refused> {
     let binary = Binary::open(file(path), path).unwrap();
     let files = DebugFiles {
         set,
@@ -217,12 +221,13 @@ fn functions_are_listed_in_parts() {
     let path = Path::new(CHILD);
     let object = open(&worker, path);
     let binary = Binary::open(file(path), path).unwrap();
+    let set = DebugSet::default();
     for pattern in [None, Some("main"), Some("core*fmt*"), Some("no such")] {
         let mut from = Some(0);
         let mut all = Vec::new();
         while let Some(first) = from {
-            let told = object.list("/app", pattern, first).unwrap();
-            let own = nsprobe_probes::list(&binary, "/app", pattern, first);
+            let told = object.list(true, "/app", pattern, first).unwrap();
+            let own = nsprobe_probes::list(&binary, Some(&set), "/app", pattern, first);
             assert_eq!(told, own);
             from = told.as_ref().ok().and_then(|listing| listing.next);
             all.extend(told.map_or(Vec::new(), |listing| listing.functions));
@@ -279,7 +284,9 @@ fn answers_that_no_wish_brings_are_not_believed() {
     let folder = Folder::new("probes-endless");
     let worker = Worker::new(options());
     let path = folder.program("lists-without-end", SOURCE, &[]).unwrap();
-    let error = open(&worker, &path).list("/app", None, 0).unwrap_err();
+    let error = open(&worker, &path)
+        .list(true, "/app", None, 0)
+        .unwrap_err();
     assert_eq!(error.to_string(), nonsense);
 }
 
@@ -331,7 +338,7 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
                 ..wish(text)
             };
             object.probes(&wish, Some(&[]))?.ok();
-            object.list("/app", None, 0)?.ok();
+            object.list(true, "/app", None, 0)?.ok();
             object.function_at(TEXT + 1)
         });
         if let Err(error) = asked {

@@ -350,6 +350,8 @@ pub(crate) enum Shown {
 pub(crate) struct ListPlan {
     pub(crate) who: Who,
     pub(crate) spec: ListSpec,
+    /// Whether debuginfod servers are asked for debug information.
+    pub(crate) debuginfod: bool,
     /// How the processes that parse files of containers are kept in.
     pub(crate) sandbox: Sandbox,
     pub(crate) json: bool,

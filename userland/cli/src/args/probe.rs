@@ -146,6 +146,13 @@ pub(super) struct StackArguments {
     /// left
     #[arg(long)]
     frame_pointers: bool,
+    #[command(flatten)]
+    servers: DebuginfodArguments,
+}
+
+/// Who is asked for debug information.
+#[derive(Debug, Args)]
+pub(super) struct DebuginfodArguments {
     /// Ask the servers of DEBUGINFOD_URLS for debug information that is neither in the target nor
     /// on this machine; what comes is kept where elfutils keeps it (DEBUGINFOD_CACHE_PATH). The
     /// servers learn which programs run here
@@ -217,14 +224,21 @@ impl ProbeArguments {
 impl StackArguments {
     /// The options with these.
     pub(super) fn plan(self, options: ProbeOptions) -> Result<ProbeOptions, clap::Error> {
+        Ok(ProbeOptions {
+            frame_pointers: self.frame_pointers,
+            debuginfod: self.servers.plan()?,
+            ..options
+        })
+    }
+}
+
+impl DebuginfodArguments {
+    /// Whether servers are asked.
+    pub(super) fn plan(self) -> Result<bool, clap::Error> {
         if self.debuginfod {
             crate::debuginfod::urls().map_err(|why| raw(&why))?;
         }
-        Ok(ProbeOptions {
-            frame_pointers: self.frame_pointers,
-            debuginfod: self.debuginfod,
-            ..options
-        })
+        Ok(self.debuginfod)
     }
 }
 

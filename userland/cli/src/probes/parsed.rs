@@ -8,7 +8,7 @@ use super::How;
 use crate::fields::FunctionNames;
 use crate::search::{Reach, Search};
 use crate::target::Target;
-use nsprobe_probes::{Probes, Refused, Wish};
+use nsprobe_probes::{Listing, Probes, Refused, Wish};
 use nsprobe_target::Opener;
 use nsprobe_worker::{Error, Limits, Object, Worker};
 use std::cell::RefCell;
@@ -33,12 +33,18 @@ pub(crate) struct Parsed {
 impl Parsed {
     /// Has a file read that errors call `path`.
     pub(crate) fn open(how: &How<'_>, file: File, path: &Path) -> anyhow::Result<Parsed> {
-        Ok(Parsed {
-            object: open(how.parser, how.limits, file, path)?,
+        let object = open(how.parser, how.limits, file, path)?;
+        Ok(Parsed::new(object, path))
+    }
+
+    /// The same of one that is open.
+    pub(crate) fn new(object: Object, path: &Path) -> Parsed {
+        Parsed {
+            object,
             path: path.to_owned(),
             notes: None,
             unused: None,
-        })
+        }
     }
 
     /// The build-id that the file claims.
@@ -59,14 +65,43 @@ impl Parsed {
         if found != Err(Refused::NeedsDebugFiles) {
             return Ok(found);
         }
-        if self.notes.is_none() {
-            self.notes = Some(self.find_debug_files(search, target, reach)?);
-        }
+        self.search(search, target, reach)?;
         let mut found = self.ask(wish, self.notes.as_deref())?;
         if let Err(Refused::Because(causes)) = &mut found {
             causes.extend(self.unused.clone());
         }
         Ok(found)
+    }
+
+    /// The functions from the so-many-th on, and the static probes, that fit a pattern; debug
+    /// files are looked for when they are needed.
+    pub(crate) fn list(
+        &mut self,
+        pattern: Option<&str>,
+        from: u64,
+        search: &Search,
+        target: &Target,
+    ) -> anyhow::Result<Result<Listing, Refused>> {
+        let shown = self.path.display().to_string();
+        let ask = |parsed: &Parsed| {
+            let is_searched = parsed.notes.is_some();
+            let listing = parsed.object.list(is_searched, &shown, pattern, from);
+            listing.map_err(|error| told(error, &parsed.path))
+        };
+        let listing = ask(self)?;
+        if listing != Err(Refused::NeedsDebugFiles) {
+            return Ok(listing);
+        }
+        self.search(search, target, Reach::One)?;
+        ask(self)
+    }
+
+    /// Looks for debug files, once.
+    fn search(&mut self, search: &Search, target: &Target, reach: Reach) -> anyhow::Result<()> {
+        if self.notes.is_none() {
+            self.notes = Some(self.find_debug_files(search, target, reach)?);
+        }
+        Ok(())
     }
 
     fn ask(

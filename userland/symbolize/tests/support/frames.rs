@@ -62,7 +62,7 @@ pub(crate) fn agrees(
             assert!(
                 is_from(&resolution.from),
                 "{resolution:?} {:?}",
-                debug.failures()
+                debug.failures(&binary)
             );
             let ours = lines(&resolution);
             let mut theirs = theirs[&address].clone();

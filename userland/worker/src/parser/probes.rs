@@ -24,12 +24,14 @@ impl Parser {
     pub(super) fn list(
         &self,
         object: u32,
+        searched: bool,
         shown: &str,
         pattern: Option<&str>,
         from: u64,
     ) -> Result<Reply, Failure> {
-        let binary = &self.held(object)?.binary;
-        let listing = nsprobe_probes::list(binary, shown, pattern, from);
+        let held = self.held(object)?;
+        let files = searched.then_some(&held.debug);
+        let listing = nsprobe_probes::list(&held.binary, files, shown, pattern, from);
         Ok(Reply::Listing(listing.map_err(short)))
     }
 
