@@ -33,7 +33,7 @@ use frame::Frames;
 use function::Ranges;
 use line::Row;
 use names::Names;
-use nsprobe_symbolize::Binary;
+use nsprobe_symbolize::{Binary, SplitSections};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -66,6 +66,19 @@ impl<'a> DebugInfo<'a> {
         separate: Option<&'a Binary>,
         supplementary: Option<&'a Binary>,
     ) -> Result<DebugInfo<'a>> {
+        DebugInfo::with_split(binary, separate, supplementary, None)
+    }
+
+    /// The same with what the compiler has put into files of its own (`-gsplit-dwarf`).
+    ///
+    /// # Errors
+    /// There is none, it is damaged, or it belongs to another file.
+    pub fn with_split(
+        binary: &'a Binary,
+        separate: Option<&'a Binary>,
+        supplementary: Option<&'a Binary>,
+        split: Option<&'a SplitSections>,
+    ) -> Result<DebugInfo<'a>> {
         let holder = separate.unwrap_or(binary);
         if separate.is_some_and(|separate| !separate.is_debug_file_of(binary)) {
             return Err(Error::OtherFile {
@@ -86,7 +99,7 @@ impl<'a> DebugInfo<'a> {
             sections.map_err(|why| Error::Damaged(why.to_owned()))
         };
         let (own, shared) = (sections(holder)?, supplementary.map(sections).transpose()?);
-        let units = caught(|| Units::new(own, shared))?;
+        let units = caught(|| Units::new(own, shared, split))?;
         Ok(DebugInfo {
             binary,
             units,

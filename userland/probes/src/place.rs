@@ -487,7 +487,10 @@ impl<'a> Searched<'a> {
         });
         match scope {
             Ok(Some(scope)) => Box::new(scope),
-            Ok(None) => plain("the debug information does not know this place".into()),
+            Ok(None) => match debug.check_is_here(spot.address) {
+                Ok(()) => plain("the debug information does not know this place".into()),
+                Err(error) => plain(error.to_string().into()),
+            },
             Err(error) => plain(error.to_string().into()),
         }
     }

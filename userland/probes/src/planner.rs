@@ -28,7 +28,8 @@ impl<'a> DebugFiles<'a> {
     /// The debug information of the binary; an error says why there is none.
     fn read(&self, binary: &'a Binary) -> Result<DebugInfo<'a>, String> {
         let (separate, shared) = (self.set.separate(binary), self.set.supplementary());
-        DebugInfo::new(binary, separate, shared).map_err(|error| {
+        let split = Some(self.set.split());
+        DebugInfo::with_split(binary, separate, shared, split).map_err(|error| {
             let mut why = vec![error.to_string()];
             why.extend(self.set.failures(binary));
             why.extend(self.notes.iter().cloned());

@@ -5,7 +5,7 @@
 use crate::dwarf::{Dwarf, DwarfFrame};
 use crate::open_files::{NamesFrom, OpenFile, OpenFiles};
 use crate::resolve::Tables;
-use crate::split::Split;
+use crate::split::{Split, SplitSections};
 use crate::{Address, Binary};
 use std::cell::OnceCell;
 use std::path::Path;
@@ -17,6 +17,7 @@ pub struct DebugSet {
     separate: OnceCell<Parsed>,
     supplementary: OnceCell<Parsed>,
     dwarf: OnceCell<Dwarf>,
+    split: OnceCell<SplitSections>,
 }
 
 /// A file that may not be there, or why it cannot be used.
@@ -53,6 +54,11 @@ impl DebugSet {
         parsed(&self.supplementary, file, Binary::open_supplementary)
     }
 
+    /// What is in the files with split DWARF, read at the first call.
+    pub fn split(&self) -> &SplitSections {
+        self.split.get_or_init(|| SplitSections::read(&self.files))
+    }
+
     /// Why files, and symbols of `program`, could not be used, as far as they were needed.
     pub fn failures(&self, program: &Binary) -> Vec<String> {
         let mut failures = program.failures.clone();
@@ -63,6 +69,8 @@ impl DebugSet {
                 Some(Ok(None)) | None => {}
             }
         }
+        let split = self.split.get().map(|split| split.failures.as_slice());
+        failures.extend_from_slice(split.unwrap_or_default());
         failures.extend(self.dwarf.get().map_or_else(Vec::new, Dwarf::failures));
         failures
     }

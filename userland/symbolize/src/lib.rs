@@ -65,7 +65,7 @@ pub use open_files::{FoundIn, NamesFrom, OpenFile, OpenFiles};
 pub use resolve::{Lookup, Resolution, Source, SourceFrame};
 pub use sections::{LoadedSection, SectionData, UnwindSections};
 pub use short_names::shortened;
-pub use split::SplitUnit;
+pub use split::{SplitSections, SplitUnit};
 pub use usdt::Usdt;
 
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ use crate::elf::Elf;
 use crate::open_files::{NamesFrom, OpenFile, OpenFiles};
 use crate::parts::{Bytes, Keeper};
 use crate::{Binary, SectionData};
-use gimli::{DwarfPackage, DwoId, Reader, SectionId};
+use gimli::{DwarfPackage, DwarfPackageSections, DwarfSections, DwoId, Reader, SectionId};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -132,6 +132,57 @@ fn path_in(text: &Bytes) -> Option<PathBuf> {
     usable.then(|| OsString::from_vec(bytes.into_owned()).into())
 }
 
+/// The sections of the files with a program's split DWARF, for readers of all of it. Nothing in
+/// them was checked.
+#[derive(Debug, Default)]
+pub struct SplitSections {
+    /// Those of packages.
+    pub packages: Vec<DwarfPackageSections<SectionData>>,
+    /// Those of files, each with the id of the unit that it may hold.
+    pub files: Vec<(u64, DwarfSections<SectionData>)>,
+    /// Why files could not be used.
+    pub(crate) failures: Vec<Failed>,
+}
+
+impl SplitSections {
+    pub(crate) fn read(files: &OpenFiles) -> SplitSections {
+        let mut read = SplitSections::default();
+        let mut bytes = 0;
+        for file in &files.packages {
+            match package_sections(file, &mut bytes) {
+                Ok(sections) => read.packages.push(sections),
+                Err(why) => read.fail(file, &why),
+            }
+        }
+        for (id, file) in &files.split {
+            match file_sections(file, &mut bytes) {
+                Ok(sections) => read.files.push((*id, sections)),
+                Err(why) => read.fail(file, &why),
+            }
+        }
+        read
+    }
+
+    fn fail(&mut self, file: &OpenFile, why: &str) {
+        self.failures
+            .push(format!("{}: {why}", file.path.display()));
+    }
+}
+
+fn package_sections(
+    file: &OpenFile,
+    bytes: &mut u64,
+) -> Result<DwarfPackageSections<SectionData>, Failed> {
+    let elf = open(file)?;
+    let load = |id: SectionId| section(&elf, id.dwo_name(), bytes).map_err(Unread);
+    DwarfPackageSections::load(load).map_err(|Unread(why)| why)
+}
+
+fn file_sections(file: &OpenFile, bytes: &mut u64) -> Result<DwarfSections<SectionData>, Failed> {
+    let elf = open(file)?;
+    DwarfSections::load(|id| section(&elf, id.dwo_name(), bytes))
+}
+
 /// The split DWARF of a program.
 #[derive(Debug)]
 pub(crate) struct Split<'a> {
@@ -230,9 +281,7 @@ fn package(
     bytes: &mut u64,
     keeper: &Keeper,
 ) -> Result<DwarfPackage<Bytes>, Failed> {
-    let elf = open(file)?;
-    let load = |id: SectionId| section(&elf, id.dwo_name(), bytes).map_err(Unread);
-    let sections = gimli::DwarfPackageSections::load(load).map_err(|Unread(why)| why)?;
+    let sections = package_sections(file, bytes)?;
     let borrow = |data: &SectionData| Bytes::in_memory(Arc::clone(data), keeper);
     let empty = Bytes::in_memory(Arc::from([]), keeper);
     let package = sections.borrow(borrow, empty);
@@ -246,9 +295,7 @@ fn unit_in(
     parent: &gimli::Dwarf<Bytes>,
     loaded: &mut Loaded,
 ) -> Result<gimli::Dwarf<Bytes>, Failed> {
-    let elf = open(file)?;
-    let bytes = &mut loaded.bytes;
-    let sections = gimli::DwarfSections::load(|id| section(&elf, id.dwo_name(), bytes))?;
+    let sections = file_sections(file, &mut loaded.bytes)?;
     let keeper = &loaded.keeper;
     let mut dwarf = sections.borrow(|data| Bytes::in_memory(Arc::clone(data), keeper));
     dwarf.make_dwo(parent);

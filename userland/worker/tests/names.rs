@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names, and what debug files say of them, through a child in its sandbox: compressed symbols,
-//! symbol versions, and labels.
+//! symbol versions, labels, and split DWARF.
 
 use crate::probes::{here, open, wish};
+use crate::support::package::package;
 use crate::support::{file, options, Folder};
-use nsprobe_probes::Refused;
+use nsprobe_probes::{Refused, Wish};
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles};
 use nsprobe_worker::{Query, Worker};
 use std::path::{Path, PathBuf};
@@ -196,4 +197,86 @@ fn functions_are_found_by_the_names_of_debug_information() {
         panic!("not refused");
     };
     assert!(why[0].contains("did you mean area_"), "{why:?}");
+}
+
+/// Code that reads through structures, calls and inlines.
+const SPLIT: &str = "
+    struct request { int id; const char *path; struct request *next; };
+    __attribute__((noipa)) int handle(struct request *r, int n) { return r->id + n; }
+    static inline __attribute__((always_inline)) int twice(struct request *r) {
+        return handle(r, r->id * 2);
+    }
+    int main(int argc, char **argv) {
+        struct request second = { argc, argv[0], 0 }, first = { 1, argv[0], &second };
+        return twice(&first);
+    }
+";
+
+/// What the places of a split program are like: each spec, and whether it means inlined code.
+const SPLIT_PLACES: [(&str, bool); 4] = [
+    ("handle(r->id, r->next->path:string, $params)", false),
+    ("handle%return($retval)", false),
+    ("app.c:5(r->id)", false),
+    ("twice(r->id)", true),
+];
+
+#[test]
+fn split_debug_information_is_that_of_a_whole_file() {
+    let worker = Worker::new(options());
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        // The names of the files are in their debug information.
+        let (whole, folder) = (
+            Folder::new(&format!("whole{version}")),
+            Folder::new(&format!("split{version}")),
+        );
+        let flags = ["-O1", version];
+        let Some(whole_path) = whole.program("app", SPLIT, &flags) else {
+            return;
+        };
+        let split = [&flags[..], &["-gsplit-dwarf"]].concat();
+        let path = folder.program("app", SPLIT, &split).unwrap();
+        let unit = open(&worker, &path).split_units().unwrap().remove(0);
+        let dwo = unit.folder.join(&unit.name);
+        let mut files = vec![OpenFiles {
+            split: vec![(unit.id, found(&dwo))],
+            ..OpenFiles::default()
+        }];
+        let packed = match version {
+            "-gdwarf-5" => Some(package(&folder, &[(unit.id, dwo.clone())])),
+            _ => {
+                let packed = folder.0.join("app.dwp");
+                let mut dwp = Command::new("dwp");
+                nsprobe_needs::success(dwp.arg("-o").args([&packed, &dwo])).then_some(packed)
+            }
+        };
+        files.extend(packed.map(|packed| OpenFiles {
+            packages: vec![found(&packed)],
+            ..OpenFiles::default()
+        }));
+        for files in files {
+            let object = open(&worker, &path);
+            object.attach(files).unwrap();
+            for (text, inlined) in SPLIT_PLACES {
+                let wish = Wish {
+                    inlined,
+                    ..wish(text)
+                };
+                let ours = object.probes(&wish, Some(&[])).unwrap();
+                let theirs = here(&whole_path, &wish);
+                assert!(theirs.is_ok(), "{theirs:?}");
+                assert_eq!(ours, theirs, "{text} {version}");
+            }
+        }
+        // GCC leaves it in the folder of the tests.
+        std::fs::remove_file(&dwo).unwrap();
+        let object = open(&worker, &path);
+        let Err(Refused::Spec(error)) = object.probes(&wish("handle(r->id)"), Some(&[])).unwrap()
+        else {
+            panic!("not refused");
+        };
+        let name = unit.name.to_str().unwrap();
+        assert!(error.message.contains(name), "{error}");
+        assert!(error.message.contains("was not found"), "{error}");
+        assert!(object.probes(&wish("app.c:3"), Some(&[])).unwrap().is_ok());
+    }
 }

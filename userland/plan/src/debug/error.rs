@@ -18,6 +18,12 @@ pub enum Error {
     /// Reading the DWARF would take more than is reasonable.
     #[error("the debug information is too big: {0}")]
     TooBig(&'static str),
+    /// The compiler has put it into a file that was not found.
+    #[error(
+        "the debug information of this place is in {0}, which was not found; put it where the \
+         program names it, or a package of it (.dwp) beside the program"
+    )]
+    Elsewhere(String),
     /// The debug information belongs to another file.
     #[error("the debug information has the build-id {found}, but the file has {wanted}")]
     OtherFile {

@@ -110,15 +110,9 @@ pub(super) fn unit_ranges(units: &Units<'_>) -> Result<Ranges> {
     let mut list = Vec::new();
     for unit in 0..units.count() {
         // A unit that is damaged takes only its own functions with it.
-        let Ok(parsed) = units.parse(unit) else {
-            units.step()?;
-            continue;
-        };
-        let Ok(root) = parsed.entry(parsed.header.root_offset()) else {
-            continue;
-        };
-        if let Ok(ranges) = units.ranges_of(unit, &parsed, &root) {
-            push(&mut list, ranges, unit as usize)?;
+        match units.unit_ranges(unit) {
+            Ok(ranges) => push(&mut list, ranges, unit as usize)?,
+            Err(_) => units.step()?,
         }
     }
     Ok(Ranges::new(list))
@@ -159,6 +153,16 @@ impl<'a> DebugInfo<'a> {
     /// does not know the address.
     pub fn functions_at(&self, address: Address) -> Result<Vec<Function>> {
         self.guarded(|| self.functions_holding(address.0))
+    }
+
+    /// Fails when the compiler has put what it knew of the address into a file that was not found.
+    pub fn check_is_here(&self, address: Address) -> Result<()> {
+        self.guarded(|| {
+            let units = self.unit_ranges()?.holding(address.0);
+            units
+                .into_iter()
+                .try_for_each(|unit| self.units.check_whole(unit as u32))
+        })
     }
 
     pub(super) fn functions_holding(&self, address: u64) -> Result<Vec<Function>> {

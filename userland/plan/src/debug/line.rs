@@ -287,7 +287,7 @@ impl<'a> DebugInfo<'a> {
         let first = if header.version() >= 5 { 0 } else { 1 };
         for (number, file) in (first..).zip(header.file_names()) {
             self.units.step()?;
-            let Some(base) = self.units.text(unit, parsed, file.path_name()) else {
+            let Some(base) = self.units.text_of_lines(unit, parsed, file.path_name()) else {
                 continue;
             };
             // The name is compared before the folders are put together.
@@ -295,7 +295,7 @@ impl<'a> DebugInfo<'a> {
                 continue;
             }
             let folder = file.directory(header);
-            let folder = folder.and_then(|folder| self.units.text(unit, parsed, folder));
+            let folder = folder.and_then(|folder| self.units.text_of_lines(unit, parsed, folder));
             let whole = match folder {
                 Some(folder) if !base.starts_with('/') => format!("{folder}/{base}"),
                 _ => base.to_owned(),

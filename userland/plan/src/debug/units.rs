@@ -6,9 +6,12 @@
 //! size (a clock runs), and entries may be nested without end (nothing here
 //! recurses).
 
+mod split;
+
 use super::error::{Error, Result};
 use gimli::{AttributeValue, DwAt, DwarfSections, EndianSlice, LittleEndian, UnitHeader};
-use nsprobe_symbolize::SectionData;
+use nsprobe_symbolize::{SectionData, SplitSections};
+use split::Split;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -68,6 +71,8 @@ struct Header<'a> {
     header: UnitHeader<Bytes<'a>>,
     /// Of the supplementary file.
     supplementary: bool,
+    /// Which of the split units it is the skeleton of.
+    split: Option<usize>,
 }
 
 /// All units of a file and of its supplementary file.
@@ -79,6 +84,8 @@ pub(super) struct Units<'a> {
     /// supplementary file.
     types_from: usize,
     supplementary_from: usize,
+    /// Those of which only skeletons are in the file.
+    split: Vec<Split<'a>>,
     kept: RefCell<HashMap<u32, Rc<Unit<'a>>>>,
     signatures: OnceCell<HashMap<u64, Die>>,
     started: Cell<Instant>,
@@ -93,12 +100,14 @@ impl<'a> Units<'a> {
     pub(super) fn new(
         sections: &'a DwarfSections<SectionData>,
         supplementary: Option<&'a DwarfSections<SectionData>>,
+        split: Option<&'a SplitSections>,
     ) -> Result<Units<'a>> {
         let mut units = Units {
             dwarf: borrowed(sections),
             headers: Vec::new(),
             types_from: 0,
             supplementary_from: 0,
+            split: Vec::new(),
             kept: RefCell::default(),
             signatures: OnceCell::new(),
             started: Cell::new(Instant::now()),
@@ -108,6 +117,9 @@ impl<'a> Units<'a> {
             units.dwarf.set_sup(borrowed(sections));
         }
         units.read_headers()?;
+        if let Some(split) = split {
+            units.read_split(split);
+        }
         Ok(units)
     }
 
@@ -138,6 +150,7 @@ impl<'a> Units<'a> {
         self.headers.push(Header {
             header,
             supplementary,
+            split: None,
         });
         Ok(())
     }
@@ -169,8 +182,8 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The sections that the unit refers to.
-    pub(super) fn dwarf_of(&self, unit: u32) -> &gimli::Dwarf<Bytes<'a>> {
+    /// The sections that the unit's lines refer to.
+    pub(super) fn skeleton_dwarf_of(&self, unit: u32) -> &gimli::Dwarf<Bytes<'a>> {
         let supplementary = unit as usize >= self.supplementary_from;
         match self.dwarf.sup() {
             Some(sup) if supplementary => sup,
@@ -189,7 +202,11 @@ impl<'a> Units<'a> {
             header.supplementary,
             unit as usize >= self.supplementary_from
         );
-        Ok(self.dwarf_of(unit).unit(header.header)?)
+        let own = self.skeleton_dwarf_of(unit).unit(header.header)?;
+        match self.split_of(unit) {
+            Some(split) => split.unit(own),
+            None => Ok(own),
+        }
     }
 
     pub(super) fn unit(&self, unit: u32) -> Result<Rc<Unit<'a>>> {
@@ -235,7 +252,13 @@ impl<'a> Units<'a> {
                 unit,
                 offset: offset.0,
             }),
-            AttributeValue::DebugInfoRef(offset) => self.at(offset.0, in_supplementary),
+            AttributeValue::DebugInfoRef(offset) => match self.split_of(unit) {
+                Some(split) => offset.to_unit_offset(&split.header).map(|offset| Die {
+                    unit,
+                    offset: offset.0,
+                }),
+                None => self.at(offset.0, in_supplementary),
+            },
             AttributeValue::DebugInfoRefSup(offset) => self.at(offset.0, true),
             AttributeValue::DebugTypesRef(signature) => {
                 self.signatures()?.get(&signature.0).copied()
@@ -376,8 +399,17 @@ impl<'a> Units<'a> {
         parsed: &Unit<'a>,
         entry: &Entry<'a>,
     ) -> Result<Vec<(u64, u64)>> {
+        self.found_ranges(self.dwarf_of(unit), parsed, entry)
+    }
+
+    fn found_ranges(
+        &self,
+        dwarf: &gimli::Dwarf<Bytes<'a>>,
+        parsed: &Unit<'a>,
+        entry: &Entry<'a>,
+    ) -> Result<Vec<(u64, u64)>> {
         let mut found = Vec::new();
-        let mut ranges = self.dwarf_of(unit).die_ranges(parsed, entry)?;
+        let mut ranges = dwarf.die_ranges(parsed, entry)?;
         while let Some(range) = ranges.next()? {
             self.step()?;
             // Address 0 is where the linker puts what it threw away.

@@ -2,7 +2,6 @@
 //! A package of split DWARF 5 (DWARF 5, section 7.3.5), assembled: binutils' dwp leaves its
 //! units out, and LLVM's, up to 19, does not come to an end with those of GCC.
 
-use super::frames::text;
 use super::Folder;
 use object::{Object, ObjectSection};
 use std::fmt::Write;
@@ -62,7 +61,8 @@ pub(crate) fn package(folder: &Folder, units: &[(u64, PathBuf)]) -> PathBuf {
         folder.0.join("units.dwp"),
     );
     let assembled = Command::new("as")
-        .args(["-o", text(&out), text(&assembly)])
+        .arg("-o")
+        .args([&out, &assembly])
         .status();
     assert!(assembled.unwrap().success());
     out

@@ -4,6 +4,8 @@
 pub(crate) mod dwarf;
 pub(crate) mod elf;
 pub(crate) mod endless;
+#[path = "../../../symbolize/tests/support/package.rs"]
+pub(crate) mod package;
 pub(crate) mod trial;
 
 use nsprobe_worker::{Limits, Options};
