@@ -25,6 +25,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What samples are called where others have a function.
 pub(crate) const SAMPLES: &str = "cpu-samples";
@@ -148,7 +149,7 @@ pub(crate) struct Planned {
 #[derive(Clone, Copy)]
 pub(crate) struct How<'a> {
     /// Where debug information is looked for.
-    pub(crate) search: &'a Search,
+    pub(crate) search: &'a Arc<Search>,
     /// What those who parse the files are made after: each file has one of its own.
     pub(crate) parser: &'a Worker,
     /// How long they may take.

@@ -5,6 +5,7 @@
 
 use crate::args::ProbeOptions;
 use crate::probes::Planned;
+use crate::search::Search;
 use crate::target::Target;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
@@ -85,7 +86,11 @@ impl Loader {
     /// Starts it. Tables are taken from the cache, and kept there; in the module those that
     /// stacks go through stay, the others for as long as the
     /// options say. An error says why nobody can compile.
-    pub(crate) fn start(session: &Session, options: &ProbeOptions) -> anyhow::Result<Loader> {
+    pub(crate) fn start(
+        session: &Session,
+        options: &ProbeOptions,
+        search: Arc<Search>,
+    ) -> anyhow::Result<Loader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
         let _ = give_vdso(&unwinder);
@@ -114,6 +119,7 @@ impl Loader {
             let worker = Worker {
                 unwinder,
                 parser,
+                search,
                 cache,
                 keep,
                 seen: HashSet::new(),
@@ -227,6 +233,8 @@ struct Worker {
     unwinder: Unwinder,
     /// Who reads the files.
     parser: nsprobe_worker::Worker,
+    /// Where debug files are looked for.
+    search: Arc<Search>,
     cache: Option<Arc<Cache>>,
     /// How long rows are kept that no stack goes through.
     keep: Duration,
@@ -272,7 +280,17 @@ impl Worker {
 
     fn give(&mut self, file: &File, path: &Path) -> anyhow::Result<()> {
         let object = Object::open_sections(&self.parser, file.try_clone()?, path)?;
-        let (table, is_cached) = object.rows(self.cache.as_deref())?;
+        let cache = self.cache.as_deref();
+        let rows = match object.rows(cache, false)? {
+            Some(rows) => Some(rows),
+            None => {
+                // What there is on servers would have others wait for theirs.
+                let found = self.search.find_for(&object, path, None);
+                object.attach(found.files)?;
+                object.rows(cache, true)?
+            }
+        };
+        let (table, is_cached) = rows.context("its rows are missing")?;
         if self.give_table(file, &table)? {
             self.report.files += 1;
             self.report.cached += u64::from(is_cached);

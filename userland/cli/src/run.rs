@@ -27,6 +27,7 @@ use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a command may take to end after we passed a signal on to it.
@@ -178,7 +179,11 @@ impl<'a> Run<'a> {
             false => None,
         };
         let rows = match wanted.stack && !wanted.options.frame_pointers {
-            true => Some(Loader::start(&session, wanted.options)?),
+            true => Some(Loader::start(
+                &session,
+                wanted.options,
+                Arc::clone(wanted.how.search),
+            )?),
             false => None,
         };
         if let Some(rows) = &rows {

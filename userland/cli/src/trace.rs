@@ -79,7 +79,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
 }
 
 /// How the places of a trace are found and compiled.
-pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Search, parser: &'a Worker) -> How<'a> {
+pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a Worker) -> How<'a> {
     let options = &plan.options;
     How {
         search,

@@ -23,7 +23,7 @@ fn once(path: &Path, cache: Option<&Cache>) -> Result<(f64, UnwindTable), Box<dy
     let begun = Instant::now();
     let binary = Binary::open_sections(File::open(path)?, path)?;
     let table = match cache {
-        Some(cache) => match cache.table(&Input::of(&binary)?)? {
+        Some(cache) => match cache.table(&Input::of(&binary, None)?)? {
             (table, true) => table,
             (_, false) => return Err("it is not in the cache".into()),
         },
@@ -43,7 +43,7 @@ fn median(path: &Path, cache: Option<&Cache>) -> Result<(f64, UnwindTable), Box<
 fn measure(path: &Path, cache: &Cache) -> Result<(), Box<dyn Error>> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
-    let input = Input::of(&Binary::open_sections(file, path)?)?;
+    let input = Input::of(&Binary::open_sections(file, path)?, None)?;
     let (compiled, table) = median(path, None)?;
     cache.keep(input.digest(), &table)?;
     let (cached, again) = median(path, Some(cache))?;

@@ -134,6 +134,16 @@ where
     Ok(found)
 }
 
+/// Bytes of code that the sections describe.
+pub(crate) fn covered_bytes(sections: &UnwindSections) -> u64 {
+    let bases = bases(sections);
+    let eh_frame = entries(&eh_frame(sections), &bases).unwrap_or_default();
+    let debug_frame = entries(&debug_frame(sections), &bases).unwrap_or_default();
+    let all = eh_frame.iter().chain(&debug_frame);
+    let bytes = all.map(|entry| entry.covers.end - entry.covers.start);
+    bytes.fold(0, u64::saturating_add)
+}
+
 /// What an entry covers; none when that is nothing, or was removed by the linker.
 fn covered(fde: FrameDescriptionEntry<Bytes<'_>>) -> Option<Entry> {
     let from = fde.initial_address();

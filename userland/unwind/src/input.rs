@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the rows of a file are computed from.
 
-use crate::{build, cfi, Error, UnwindTable};
+use crate::{build, cfi, frames, Error, UnwindTable};
 use nsprobe_common::unwind::Rule;
 use nsprobe_symbolize::{Address, Binary, FileOffset, LoadedSection, Segment, UnwindSections};
 use serde::{Deserialize, Serialize};
@@ -36,13 +36,25 @@ impl fmt::Display for Digest {
 }
 
 impl Input {
-    /// Reads that of a file.
-    pub fn of(binary: &Binary) -> Result<Input, Error> {
+    /// Reads that of a file. The `.debug_frame` that was stripped from it is in its debug file.
+    pub fn of(binary: &Binary, separate: Option<&Binary>) -> Result<Input, Error> {
+        let mut sections = binary.unwind_sections()?;
+        if let (true, Some(separate)) = (sections.debug_frame.is_empty(), separate) {
+            sections.debug_frame = separate.unwind_sections()?.debug_frame;
+        }
         Ok(Input {
-            sections: binary.unwind_sections()?,
+            sections,
             segments: binary.segments().to_vec(),
             code_bytes: binary.code_bytes(),
         })
+    }
+
+    /// Whether less than half of the code is described, by DWARF alone, so that the rest may be
+    /// described in a debug file.
+    pub fn is_sparse(&self) -> bool {
+        let UnwindSections { sframe, go, .. } = &self.sections;
+        let by_others = !sframe.data.is_empty() || !go.is_empty();
+        !by_others && frames::covered_bytes(&self.sections) < self.code_bytes / 2
     }
 
     /// Compiles the table.

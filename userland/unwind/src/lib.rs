@@ -61,7 +61,8 @@ pub enum Error {
     Sections(#[from] nsprobe_symbolize::Error),
     /// There is nothing that describes frames.
     #[error(
-        "the file has no .eh_frame, .debug_frame, .sframe or .gopclntab that describes its code"
+        "the file has no .eh_frame, .debug_frame, .sframe or .gopclntab that describes its code, \
+         and no debug file of it with a .debug_frame was found"
     )]
     Nothing,
     /// It has more than a table takes.
@@ -72,7 +73,7 @@ pub enum Error {
 impl UnwindTable {
     /// Compiles the table of a file.
     pub fn of(binary: &Binary) -> Result<UnwindTable, Error> {
-        Input::of(binary)?.compile()
+        Input::of(binary, None)?.compile()
     }
 
     /// The table as bytes, marked as that of an input with this digest.

@@ -71,7 +71,11 @@ impl Parser {
                 from,
             } => self.list(object, searched, &shown, pattern.as_deref(), from),
             Request::FunctionAt { object, address } => self.function_at(object, address),
-            Request::Rows { object, to_keep } => self.rows(object, to_keep),
+            Request::Rows {
+                object,
+                to_keep,
+                searched,
+            } => self.rows(object, to_keep, searched),
             Request::Compile { input } => table(input.compile()),
             Request::ReadGenerated { kind, from, to } => self.generated.read(kind, from, to, files),
             Request::Generated { address, time_ns } => Ok(self.generated.at(address, time_ns)),
@@ -174,8 +178,13 @@ impl Parser {
         })
     }
 
-    fn rows(&self, object: u32, to_keep: bool) -> Result<Reply, Failure> {
-        let input = Input::of(&self.held(object)?.binary).map_err(refused)?;
+    fn rows(&self, object: u32, to_keep: bool, searched: bool) -> Result<Reply, Failure> {
+        let held = self.held(object)?;
+        let separate = held.debug.separate(&held.binary);
+        let input = Input::of(&held.binary, separate).map_err(refused)?;
+        if !searched && input.is_sparse() {
+            return Ok(Reply::RowsNeedDebugFiles);
+        }
         match to_keep && input.is_worth_keeping() {
             true => Ok(Reply::Input(input)),
             false => table(input.compile()),

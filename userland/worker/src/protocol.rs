@@ -114,6 +114,8 @@ pub enum Request {
         /// Whether they are kept on disk, if they are worth it: then the answer is what
         /// they are computed from.
         to_keep: bool,
+        /// Whether debug files were looked for; else the answer may be that they are needed.
+        searched: bool,
     },
     /// The unwind rows that come of this.
     Compile {
@@ -219,6 +221,8 @@ pub enum Reply {
     Listing(Result<Listing, Refused>),
     /// To `FunctionAt`.
     FunctionAt(Option<String>),
+    /// To `Rows`: its debug files may describe more.
+    RowsNeedDebugFiles,
     /// To `ReadGenerated`.
     ReadGenerated {
         /// Up to where it was read, in bytes.
@@ -266,7 +270,7 @@ impl Reply {
             Reply::Generated(name) => name.is_sound(),
             // It is compared with what was asked.
             Reply::ReadGenerated { .. } => true,
-            Reply::Ready | Reply::Closed | Reply::Attached => true,
+            Reply::Ready | Reply::Closed | Reply::Attached | Reply::RowsNeedDebugFiles => true,
             Reply::Checked(Ok(())) | Reply::Failed(_) => true,
         }
     }

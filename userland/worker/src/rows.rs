@@ -15,19 +15,28 @@ use crate::{Object, Result};
 use nsprobe_unwind::{Cache, Digest, Input, UnwindTable};
 
 impl Object {
-    /// The unwind rows of the file, and whether an earlier run has compiled them.
-    pub fn rows(&self, cache: Option<&Cache>) -> Result<(UnwindTable, bool)> {
+    /// The unwind rows of the file and the debug files that are attached to it, and whether an
+    /// earlier run has compiled them. Unless debug files were `searched` for, there are none where
+    /// these may have more.
+    pub fn rows(
+        &self,
+        cache: Option<&Cache>,
+        searched: bool,
+    ) -> Result<Option<(UnwindTable, bool)>> {
         let request = Request::Rows {
             object: self.subject().number,
             to_keep: cache.is_some(),
+            searched,
         };
         match (self.ask(&request)?, cache) {
+            (Reply::RowsNeedDebugFiles, _) if !searched => Ok(None),
             (Reply::Table(bytes), _) => {
                 let table = UnwindTable::from_bytes(Digest::default(), &bytes);
-                Ok((table.ok_or_else(|| self.distrust())?, false))
+                Ok(Some((table.ok_or_else(|| self.distrust())?, false)))
             }
             (Reply::Input(input), Some(cache)) => {
-                cache.table_by(&input, || self.compile(input.clone()))
+                let table = cache.table_by(&input, || self.compile(input.clone()));
+                table.map(Some)
             }
             _ => Err(self.distrust()),
         }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names, and what debug files say of them, through a child in its sandbox: compressed symbols,
-//! symbol versions, labels, and split DWARF.
+//! symbol versions, labels, split DWARF, and frames that only a debug file describes.
 
 use crate::probes::{here, open, wish};
 use crate::support::package::package;
 use crate::support::{file, options, Folder};
 use nsprobe_probes::{Refused, Wish};
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles};
-use nsprobe_worker::{Query, Worker};
+use nsprobe_unwind::UnwindTable;
+use nsprobe_worker::{Object, Query, Worker};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -279,4 +280,47 @@ fn split_debug_information_is_that_of_a_whole_file() {
         assert!(error.message.contains("was not found"), "{error}");
         assert!(object.probes(&wish("app.c:3"), Some(&[])).unwrap().is_ok());
     }
+}
+
+/// As Alpine has musl: nothing in the mapped file describes its frames.
+#[test]
+fn frames_that_only_a_debug_file_describes_have_rows() {
+    let folder = Folder::new("frames");
+    let flags = [
+        "-O2",
+        "-g",
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        "-fomit-frame-pointer",
+        "-fno-asynchronous-unwind-tables",
+        "-Wl,--build-id",
+    ];
+    let source = "
+        __attribute__((noipa)) int leaf(int a) { volatile int of[9]; of[a & 7] = a; return of[3]; }
+        int api(int a) { return leaf(a) + leaf(a + 1); }
+    ";
+    let Some(whole) = folder.program("whole", source, &flags) else {
+        return;
+    };
+    let (path, debug) = (folder.0.join("stripped"), folder.0.join("debug"));
+    for (kind, to) in [("--strip-all", &path), ("--only-keep-debug", &debug)] {
+        let mut objcopy = Command::new("objcopy");
+        objcopy.arg(kind).arg(&whole).arg(to);
+        assert!(nsprobe_needs::success(&mut objcopy));
+    }
+    let binary = Binary::open(file(&whole), &whole).unwrap();
+    let wanted = UnwindTable::of(&binary).unwrap();
+    let worker = Worker::new(options());
+    let object = Object::open_sections(&worker, file(&path), &path).unwrap();
+    assert_eq!(object.rows(None, false).unwrap(), None);
+    let error = object.rows(None, true).unwrap_err().to_string();
+    assert!(error.contains("no debug file"), "{error}");
+    object.attach(separate(&debug)).unwrap();
+    assert_eq!(object.rows(None, true).unwrap(), Some((wanted, false)));
+    // Of a file that describes its frames itself, no other is asked for.
+    let flags = &flags[..flags.len() - 2];
+    let own = folder.program("own", source, flags).unwrap();
+    let object = Object::open_sections(&worker, file(&own), &own).unwrap();
+    assert!(object.rows(None, false).unwrap().is_some());
 }

@@ -162,15 +162,20 @@ impl Files {
     pub(super) fn table(&mut self, id: u32) -> Option<Option<Result<UnwindTable, ()>>> {
         let known = self.known.get_mut(&id)?;
         known.used = Instant::now();
-        let opened = match &known.file {
+        let opened = match &mut known.file {
             State::Open(opened) => opened,
             State::Closed(_) => return None,
             State::Unusable(_) => return Some(None),
         };
-        let rows = self.around.as_ref().and_then(|around| around.rows.as_ref());
-        let cache = rows.and_then(Wishes::cache);
-        Some(match opened.found.object.rows(cache) {
-            Ok((table, _)) => Some(Ok(table)),
+        let around = self.around.as_ref()?;
+        let cache = around.rows.as_ref().and_then(Wishes::cache);
+        let mut rows = opened.found.object.rows(cache, false);
+        if let Ok(None) = rows {
+            opened.attach(&around.search, &self.shared);
+            rows = opened.found.object.rows(cache, true);
+        }
+        Some(match rows {
+            Ok(rows) => rows.map(|(table, _)| Ok(table)),
             Err(Error::Refused(_)) => Some(Err(())),
             Err(_) => None,
         })
@@ -241,13 +246,8 @@ impl Opened {
         }
     }
 
-    /// What is at some places, by the file and its debug files.
-    fn resolve(
-        &mut self,
-        search: &Search,
-        shared: &Shared,
-        queries: &[Query],
-    ) -> Result<Vec<Answer>, Error> {
+    /// Hands the debug files to the file's parser, once.
+    fn attach(&mut self, search: &Search, shared: &Shared) {
         let object = &self.found.object;
         if let Some(mut pending) = self.pending.take() {
             search.fetch(object, &mut pending);
@@ -258,6 +258,17 @@ impl Opened {
                 self.notes.push(why.to_string());
             }
         }
+    }
+
+    /// What is at some places, by the file and its debug files.
+    fn resolve(
+        &mut self,
+        search: &Search,
+        shared: &Shared,
+        queries: &[Query],
+    ) -> Result<Vec<Answer>, Error> {
+        self.attach(search, shared);
+        let object = &self.found.object;
         match object.resolve_all(queries) {
             // Whichever of the files it was: the program has names of its own.
             Err(why @ Error::Fatal(_)) if object.has_attached() => {

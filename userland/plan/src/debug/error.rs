@@ -20,8 +20,9 @@ pub enum Error {
     TooBig(&'static str),
     /// The compiler has put it into a file that was not found.
     #[error(
-        "the debug information of this place is in {0}, which was not found; put it where the \
-         program names it, or a package of it (.dwp) beside the program"
+        "the debug information of this place is in {0}, which was not found, or has type units \
+         (-fdebug-types-section), which are not read there; put it where the program names it, or \
+         a package of it (.dwp) beside the program"
     )]
     Elsewhere(String),
     /// The debug information belongs to another file.

@@ -144,7 +144,9 @@ impl<'a> DebugInfo<'a> {
         let mut found = Vec::new();
         for (unit, numbers) in files {
             let compiler = self.compiler(*unit)?;
-            if !(compiler.marks_statements && compiler.optimizes) {
+            // Entries in a file of their own count files by a table that is there, too.
+            let is_split = self.units.is_split(*unit);
+            if !(is_split || compiler.marks_statements && compiler.optimizes) {
                 found.extend(self.inlined_calls(*unit, numbers, line)?);
             }
         }

@@ -71,7 +71,8 @@ impl Trial {
             ];
             object.resolve_all(&offsets.map(query))
         });
-        let _ = Object::open_sections(&self.worker, file(path), path).and_then(|o| o.rows(None));
+        let _ =
+            Object::open_sections(&self.worker, file(path), path).and_then(|o| o.rows(None, true));
         let answer = self.sound.resolve(query(TEXT + 3)).unwrap();
         assert_eq!(name(&answer), "sound");
         outcome

@@ -71,6 +71,10 @@ impl<'a> Units<'a> {
         }
     }
 
+    pub(in crate::debug) fn is_split(&self, unit: u32) -> bool {
+        self.split_of(unit).is_some()
+    }
+
     pub(super) fn split_of(&self, unit: u32) -> Option<&Split<'a>> {
         self.split.get(self.headers.get(unit as usize)?.split?)
     }
