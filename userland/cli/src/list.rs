@@ -3,6 +3,7 @@
 
 use crate::args::ListPlan;
 use crate::json;
+use crate::mapped::Mapped;
 use crate::probes::{because, open, Parsed};
 use crate::search::Search;
 use crate::target::Target;
@@ -50,7 +51,11 @@ fn list(plan: &ListPlan, target: &Target) -> anyhow::Result<()> {
         ..Options::default()
     });
     let search = Search::new(target, plan.debuginfod, false)?;
-    for opened in target.open(&plan.spec.binary)? {
+    let opened = target.open(&plan.spec.binary, &Mapped::by_links())?;
+    for note in opened.notes {
+        eprintln!("nsprobe: {}", escaped(&note));
+    }
+    for opened in opened.files {
         let listed = Listed {
             path: opened.path.display().to_string(),
             json: plan.json,

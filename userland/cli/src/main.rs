@@ -26,6 +26,7 @@ mod json;
 mod lines;
 mod list;
 mod lookup;
+mod mapped;
 mod names;
 mod origin;
 mod pictures;

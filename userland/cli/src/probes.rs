@@ -8,6 +8,7 @@ pub(crate) use parsed::{open, Parsed};
 
 use crate::args::Returns;
 use crate::fields::FunctionNames;
+use crate::mapped::Mapped;
 use crate::search::{Reach, Search};
 use crate::spec::{BinaryName, ProbeSpec};
 use crate::target::Target;
@@ -46,7 +47,8 @@ pub(crate) struct ProbedFile {
     pub(crate) path: PathBuf,
     /// Device and inode as the target's file system shows them.
     stat: (u64, u64),
-    id: FileId,
+    /// As the module names it.
+    pub(crate) id: FileId,
 }
 
 /// A file as the kernel distinguishes it, below overlays: each container has a device of its own
@@ -60,10 +62,10 @@ pub(crate) struct FileId {
 
 impl FileId {
     /// As its file system shows it.
-    fn seen(file: &OpenedFile) -> FileId {
+    pub(crate) fn of_stat(dev: u64, ino: u64) -> FileId {
         FileId {
-            dev: file.dev,
-            ino: file.ino,
+            dev,
+            ino,
             generation: 0,
         }
     }
@@ -208,14 +210,22 @@ impl Planned {
                 // A place may be probed for its hits, and as a trigger.
                 planner.places.clear();
             }
-            for file in planner.open(device, &spec.binary)? {
-                let before = planner.planned.probes.len();
-                planner.add(file, spec)?;
-                let new = planner.planned.probes.iter_mut().skip(before);
-                new.for_each(|probe| probe.is_trigger = is_trigger);
-            }
+            let before = planner.planned.probes.len();
+            let files = planner.open(device, &spec.binary)?;
+            planner.add_to_some(&files, spec)?;
+            let new = planner.planned.probes.iter_mut().skip(before);
+            new.for_each(|probe| probe.is_trigger = is_trigger);
         }
         Ok(planner.finish())
+    }
+
+    /// The files that have a probe.
+    pub(crate) fn probed(&self) -> impl Iterator<Item = &ProbedFile> {
+        let files = self.files.iter().enumerate();
+        let has_one = |index| self.probes.iter().any(|probe| probe.file == Some(index));
+        files
+            .filter(move |(index, _)| has_one(*index))
+            .map(|(_, file)| file)
     }
 
     /// Adds samples, `hz` times a second.
@@ -266,6 +276,8 @@ struct Planner<'a> {
     target: &'a Target,
     reach: Reach,
     how: How<'a>,
+    /// What the target's processes have mapped, once that was needed.
+    mapped: Option<Mapped>,
     planned: Planned,
     /// The files, in the hands of those who parse them.
     parsed: Vec<Parsed>,
@@ -280,6 +292,7 @@ impl<'a> Planner<'a> {
             target,
             reach,
             how,
+            mapped: None,
             planned: Planned::default(),
             parsed: Vec::new(),
             places: HashMap::new(),
@@ -295,16 +308,20 @@ impl<'a> Planner<'a> {
         if !known.is_empty() {
             return Ok(known);
         }
-        let files = self.target.open(name)?;
+        let mapped = match self.mapped.take() {
+            Some(mapped) => mapped,
+            None => match (device, self.target) {
+                (None, _) | (_, Target::Host | Target::Command(_)) => Mapped::by_links(),
+                (Some(_), target) => Mapped::by(target)?,
+            },
+        };
+        let opened = self.target.open(name, &mapped)?;
+        self.mapped = Some(mapped);
         let mut indices = Vec::new();
-        for file in files {
-            if let BinaryName::Path(_) = name {
-                let replaced = self.target.replaced(&file);
-                self.planned.notes.extend(replaced);
-            }
+        for file in opened.files {
             let id = match device {
                 Some(device) => device.identify(&file.file)?.into(),
-                None => FileId::seen(&file),
+                None => FileId::of_stat(file.dev, file.ino),
             };
             let index = self.add_file(file, id)?;
             if !indices.contains(&index) {
@@ -312,7 +329,9 @@ impl<'a> Planner<'a> {
                 self.planned.opened.push((name.clone(), index));
             }
         }
-        if indices.len() > 1 {
+        let is_said = !opened.notes.is_empty();
+        self.planned.notes.extend(opened.notes);
+        if indices.len() > 1 && !is_said {
             self.planned.notes.push(format!(
                 "{name} stands for {} of {}: all are probed",
                 counted(indices.len(), "file"),
@@ -341,6 +360,22 @@ impl<'a> Planner<'a> {
         });
         self.parsed.push(parsed);
         Ok(self.planned.files.len() - 1)
+    }
+
+    /// Adds the places that a spec means, in those of these files that have any.
+    fn add_to_some(&mut self, files: &[usize], spec: &ProbeSpec) -> anyhow::Result<()> {
+        let mut refused = Vec::new();
+        for &file in files {
+            refused.extend(self.add(file, spec).err());
+        }
+        if refused.len() == files.len() {
+            return refused.into_iter().next().map_or(Ok(()), Err);
+        }
+        let notes = refused
+            .iter()
+            .map(|error| format!("{}: one of its files is not probed: {error:#}", spec.binary));
+        self.planned.notes.extend(notes);
+        Ok(())
     }
 
     /// Adds the places in a file that a spec means.

@@ -4,6 +4,7 @@
 //! stack needs them.
 
 use crate::args::ProbeOptions;
+use crate::mapped;
 use crate::probes::Planned;
 use crate::search::Search;
 use crate::target::Target;
@@ -385,8 +386,7 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
             if files.len() == FIRST_FILES_MAX {
                 return files;
             }
-            let range = format!("{:x}-{:x}", mapping.start, mapping.end);
-            let file = File::open(format!("/proc/{pid}/map_files/{range}"));
+            let file = File::open(mapped::link(pid, &mapping));
             files.extend(file.ok().map(|file| (file, mapping.path)));
         }
     }

@@ -11,7 +11,7 @@ pub(crate) use attach::{Attached, Role, Sinks};
 use crate::args::{Detail, ProbeOptions, Tasks, Who};
 use crate::command::{self, Started, Stopped};
 use crate::names::{Progress, Threads};
-use crate::probes::{How, Planned, ProbedFile};
+use crate::probes::{FileId, How, Planned, ProbedFile};
 use crate::rows::{Loader, Report as RowsReport, Wishes};
 use crate::summary::{ProbeLabel, Untraced};
 use crate::target::Target;
@@ -26,7 +26,7 @@ use nsprobe_symbolize::{counted, escaped};
 use nsprobe_unwind::Cache;
 use nsprobe_worker::{Options, Worker};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,8 @@ pub(crate) struct Run<'a> {
     calls: u32,
     /// How many probes of the user's there are.
     planned_count: usize,
+    /// The files that were known at the beginning, and where they lie.
+    files: Vec<(PathBuf, FileId)>,
     /// Compiles unwind rows, when stacks are taken.
     rows: Option<Loader>,
     /// Look names up, when stacks are taken.
@@ -207,6 +209,8 @@ impl<'a> Run<'a> {
         }
         options.note(&announcement(&planned, target));
         let labels = ProbeLabel::all(&planned, &attached);
+        let files = planned.files.iter();
+        let files = files.map(|file| (file.path.clone(), file.id)).collect();
         let command = stopped.map(Stopped::release).transpose()?;
         Ok(Run {
             wanted,
@@ -218,6 +222,7 @@ impl<'a> Run<'a> {
             rows,
             threads,
             planned_count: planned.probes.len(),
+            files,
             added: None,
             command,
             attached,
@@ -358,7 +363,34 @@ impl<'a> Run<'a> {
     /// Detaches all probes: from here on nothing changes.
     pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
-        Ok(self.session.detach(&ids)?)
+        self.session.detach(&ids)?;
+        // Those that follow look at what comes.
+        if self.newcomers.is_none() {
+            self.note_replaced();
+        }
+        Ok(())
+    }
+
+    /// Says which paths lead to files without probes by now.
+    fn note_replaced(&self) {
+        let mut paths: Vec<&Path> = self.files.iter().map(|(path, _)| &**path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        for path in paths {
+            let opened = self.target.at_path(path);
+            let Some(id) = opened.and_then(|opened| self.session.identify(&opened.file).ok())
+            else {
+                continue;
+            };
+            let id = FileId::from(id);
+            if !self.files.iter().any(|(_, known)| *known == id) {
+                self.wanted.options.note(&format!(
+                    "another file came to {} meanwhile (replaced, copied up in an overlay, or a \
+                     mount): processes that run it had no probes",
+                    path.display()
+                ));
+            }
+        }
     }
 
     /// Ends a command that still runs; tells of one that failed by itself.

@@ -3,6 +3,7 @@
 
 use crate::args::Who;
 use crate::command::{find_in_path, Program};
+use crate::mapped::{Mapped, MappedFile, FILES_MAX};
 use crate::search::Reach;
 use crate::spec::BinaryName;
 use anyhow::{bail, Context};
@@ -11,14 +12,13 @@ use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_symbolize::{counted, escaped, glob_fits, Binary};
 use nsprobe_target::{
-    open_here, open_in, Container, Containers, Execs, Library, Mapping, OpenedFile, Process,
-    Running, Runtime, Scope,
+    open_here, open_in, Container, Containers, Error, Execs, Mapping, OpenedFile, Process, Running,
+    Runtime, Scope,
 };
 use std::env;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ const LIBRARY_DIRECTORIES: [&str; 6] = [
 /// What maps the libraries.
 const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
 /// Most files of a command that are looked at before it begins.
-const FILES_MAX: usize = 256;
+const COMMAND_FILES_MAX: usize = 256;
 
 /// Where programs lie in a container; its own `$PATH` is not ours to trust.
 const PROGRAM_DIRECTORIES: [&str; 6] = [
@@ -125,33 +125,20 @@ impl Group {
     }
 
     /// Opens a binary in all of them that have it.
-    fn open(&self, binary: &BinaryName) -> anyhow::Result<Vec<OpenedFile>> {
-        let mut files = Vec::new();
+    fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let mut all = Opened::default();
         let mut why = None;
         for container in &self.members {
-            let opened = match binary {
-                BinaryName::Path(path) => open_in(&container.init, path).map(|file| vec![file]),
-                BinaryName::Bare(name) => match container.find_library(name) {
-                    Ok(libraries) => {
-                        let opened = libraries.iter().map(open_library);
-                        files.extend(opened.collect::<anyhow::Result<Vec<_>>>()?);
-                        continue;
-                    }
-                    Err(error) => open_somewhere(&container.init, name)
-                        .map(|file| vec![file])
-                        .ok_or(error),
-                },
-            };
-            match opened {
-                Ok(opened) => files.extend(opened),
+            match View::of_container(container).and_then(|view| view.open(binary, mapped)) {
+                Ok(opened) => all.add(opened),
                 Err(error) => why = why.or(Some((container, error))),
             }
         }
-        match (files.is_empty(), why) {
+        match (all.files.is_empty(), why) {
             (true, Some((container, error))) => {
                 Err(error).with_context(|| format!("in container {}", container.name()))
             }
-            _ => Ok(files),
+            _ => Ok(all),
         }
     }
 
@@ -177,70 +164,27 @@ impl Target {
         })
     }
 
-    /// Opens `binary` as the target sees it: one file, or several when the
-    /// processes of a container have several libraries of that name.
-    pub(crate) fn open(&self, binary: &BinaryName) -> anyhow::Result<Vec<OpenedFile>> {
-        let path = binary.as_path();
-        match (self, binary) {
-            (Target::Host | Target::Command(_), BinaryName::Path(_)) => Ok(vec![open_here(path)?]),
-            (Target::Group(group), _) => group.open(binary),
-            (Target::Process(process), BinaryName::Path(_)) => Ok(vec![open_in(process, path)?]),
-            (Target::Container(container), BinaryName::Path(_)) => {
-                Ok(vec![open_in(&container.init, path)?])
-            }
-            (Target::Host | Target::Command(_), BinaryName::Bare(name)) => {
-                Ok(vec![open_here(&self.search(name)?)?])
-            }
-            (Target::Process(process), BinaryName::Bare(name)) => {
-                match process.find_library(name) {
-                    Ok(library) => Ok(vec![open_mapped(process, &library)?]),
-                    Err(error) => open_program(process, name, error),
-                }
-            }
-            (Target::Container(container), BinaryName::Bare(name)) => {
-                match container.find_library(name) {
-                    Ok(libraries) => libraries.iter().map(open_library).collect(),
-                    Err(error) => open_program(&container.init, name, error),
-                }
-            }
+    /// Opens `binary` as the target sees it: the file at its path, and those that were there
+    /// before and that processes still have mapped; or the libraries of that name.
+    pub(crate) fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
+        match self {
+            Target::Host | Target::Command(_) => Ok(Opened::from(open_here(&match binary {
+                BinaryName::Path(path) => path.clone(),
+                BinaryName::Bare(name) => self.search(name)?,
+            })?)),
+            Target::Group(group) => group.open(binary, mapped),
+            Target::Process(process) => View::of_process(process).open(binary, mapped),
+            Target::Container(container) => View::of_container(container)?.open(binary, mapped),
         }
     }
 
-    /// What is to be said when processes of the target run another file than the one that lies
-    /// at the path of `opened` by now: none of their calls would be seen.
-    pub(crate) fn replaced(&self, opened: &OpenedFile) -> Option<String> {
-        let pids = match self {
-            // Any process may run an old file, and who is meant is not known.
-            Target::Host | Target::Command(_) => return None,
-            Target::Process(process) => vec![process.pid()],
-            Target::Container(container) => container.processes().ok()?,
-            Target::Group(group) => {
-                let members = group.members.iter();
-                members
-                    .filter_map(|one| one.processes().ok())
-                    .flatten()
-                    .collect()
-            }
-        };
-        let runs = |pid: &u32| {
-            let process = Process::open(*pid).ok()?;
-            Some(runs_replaced(&process.mappings().ok()?, opened))
-        };
-        let pids: Vec<u32> = pids
-            .into_iter()
-            .filter(|pid| runs(pid).unwrap_or(false))
-            .collect();
-        let (path, name) = (opened.path.display(), opened.path.file_name()?);
-        let who = match pids.as_slice() {
-            [] => return None,
-            [pid] => format!("process {pid} runs"),
-            [pid, ..] => format!("{}, such as {pid}, run", counted(pids.len(), "process")),
-        };
-        Some(format!(
-            "{who} another (deleted) file than {path} as it is now: to probe that, name it as it is \
-             mapped, {}:FUNCTION",
-            name.to_string_lossy()
-        ))
+    /// The file at a path as processes see it that the target may start.
+    pub(crate) fn at_path(&self, path: &Path) -> Option<OpenedFile> {
+        match self {
+            Target::Host | Target::Command(_) => open_here(path).ok(),
+            Target::Container(container) => open_in(&container.init, path).ok(),
+            Target::Group(_) | Target::Process(_) => None,
+        }
     }
 
     /// The file that a bare name stands for where nothing is mapped yet: the
@@ -310,7 +254,7 @@ impl Target {
         let mut paths = vec![program.path.clone()];
         paths.extend(self.search(DYNAMIC_LINKER).ok());
         let mut next = 0;
-        while let Some(path) = paths.get(next).filter(|_| next < FILES_MAX) {
+        while let Some(path) = paths.get(next).filter(|_| next < COMMAND_FILES_MAX) {
             next += 1;
             let file = File::open(path).ok();
             let binary = file.and_then(|file| Binary::open_sections(file, path).ok());
@@ -410,18 +354,18 @@ impl Target {
     }
 }
 
-/// Whether a process that has these mappings runs a file that was at the path of this one
-/// before, and not this one.
-fn runs_replaced(mappings: &[Mapping], opened: &OpenedFile) -> bool {
-    let is_this = |mapping: &Mapping| mapping.ino == opened.ino;
-    let mut all = mappings.iter();
-    all.any(|mapping| was_at(mapping, &opened.path)) && !mappings.iter().any(is_this)
+/// Whether a mapping is of code in a file that is, or was, at the path of this one. Folders may
+/// be links: of what was deleted the name decides.
+pub(crate) fn was_at(mapping: &Mapping, file: &File, path: &Path) -> bool {
+    let is_there = || path_of(file).is_some_and(|real| real == mapping.path);
+    mapping.executable
+        && mapping.path.file_name() == path.file_name()
+        && (mapping.deleted || mapping.path == path || is_there())
 }
 
-/// Whether a mapping is of code in a file that was at a path once. Folders may be links: the
-/// name decides.
-pub(crate) fn was_at(mapping: &Mapping, path: &Path) -> bool {
-    mapping.deleted && mapping.executable && mapping.path.file_name() == path.file_name()
+/// Where an open file lies.
+fn path_of(file: &File) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
 /// Whether a container is one of a group's: those that share a pid namespace are not told
@@ -450,21 +394,6 @@ fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::
     Ok(Filter::pids(pids))
 }
 
-/// Opens a program by its bare name: mapped files have the names that links lead
-/// to, as Debian's redis-server is called redis-check-rdb. `error` is the answer
-/// when there is none.
-fn open_program(
-    process: &Process,
-    name: &str,
-    error: nsprobe_target::Error,
-) -> anyhow::Result<Vec<OpenedFile>> {
-    if !matches!(error, nsprobe_target::Error::NoSuchLibrary { .. }) {
-        return Err(error.into());
-    }
-    let program = open_in_one_of(&PROGRAM_DIRECTORIES, process, name);
-    Ok(vec![program.ok_or(error)?])
-}
-
 /// Opens a library, or else a program, by its bare name where a process may have nothing
 /// mapped yet.
 pub(crate) fn open_somewhere(process: &Process, name: &str) -> Option<OpenedFile> {
@@ -479,51 +408,194 @@ fn open_in_one_of(directories: &[&str], process: &Process, name: &str) -> Option
         .find_map(|directory| open_in(process, &path(directory)).ok())
 }
 
-/// Opens a library that a process has mapped.
-pub(crate) fn open_library_of(process: &Process, name: &str) -> anyhow::Result<OpenedFile> {
-    open_mapped(process, &process.find_library(name)?)
+/// The files that a binary stands for, and what the user should know of them.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    pub(crate) files: Vec<OpenedFile>,
+    pub(crate) notes: Vec<String>,
 }
 
-/// Opens a library through the first process that has it mapped.
-fn open_library(library: &Library) -> anyhow::Result<OpenedFile> {
-    let &pid = library.pids.first().context("no process has it mapped")?;
-    open_mapped(&Process::open(pid)?, library)
-}
-
-/// Opens a library of `process`: by its path, or, when another file lies there
-/// by now, by the mapping itself.
-fn open_mapped(process: &Process, library: &Library) -> anyhow::Result<OpenedFile> {
-    if library.deleted {
-        return open_deleted(process, library);
+impl From<OpenedFile> for Opened {
+    fn from(file: OpenedFile) -> Opened {
+        Opened {
+            files: vec![file],
+            notes: Vec::new(),
+        }
     }
-    Ok(open_in(process, &library.path)?)
 }
 
-/// Opens a mapped file that has no path any more.
-fn open_deleted(process: &Process, library: &Library) -> anyhow::Result<OpenedFile> {
-    let path = library.path.display();
-    let pid = process.pid();
-    let mapping = process
-        .mappings()?
-        .into_iter()
-        .find(|mapping| (mapping.dev, mapping.ino) == (library.dev, library.ino))
-        .with_context(|| format!("process {pid} has {path} no longer mapped"))?;
-    let link = format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start, mapping.end
-    );
-    let file = File::open(&link)
-        .with_context(|| format!("cannot open {path}, which was deleted or replaced, by {link}"))?;
-    let metadata = file.metadata()?;
-    if !process.still_same() {
-        bail!("process {pid} has exited");
+impl Opened {
+    fn add(&mut self, other: Opened) {
+        self.files.extend(other.files);
+        self.notes.extend(other.notes);
     }
-    Ok(OpenedFile {
-        path: library.path.clone(),
-        dev: metadata.dev(),
-        ino: metadata.ino(),
-        size: metadata.size(),
-        file,
+}
+
+/// Processes that see the same files.
+pub(crate) struct View<'a> {
+    /// Whose eyes they are seen with.
+    process: &'a Process,
+    container: Option<&'a Running>,
+    pids: Vec<u32>,
+}
+
+impl<'a> View<'a> {
+    /// That of one process alone.
+    pub(crate) fn of_process(process: &'a Process) -> View<'a> {
+        View {
+            process,
+            container: None,
+            pids: vec![process.pid()],
+        }
+    }
+
+    fn of_container(container: &'a Running) -> anyhow::Result<View<'a>> {
+        Ok(View {
+            process: &container.init,
+            container: Some(container),
+            pids: container.processes()?,
+        })
+    }
+
+    fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let name = match binary {
+            BinaryName::Path(path) => return self.open_path(path, mapped),
+            BinaryName::Bare(name) => name,
+        };
+        match self.open_library(name, mapped) {
+            Err(error) => match error.downcast_ref::<Error>() {
+                // Mapped files have the names that links lead to, as Debian's redis-server is
+                // called redis-check-rdb; and what is to be started is not mapped yet.
+                Some(Error::NoSuchLibrary { .. }) => match open_somewhere(self.process, name) {
+                    Some(file) => self.open_with_mapped(Ok(file), Path::new(name), mapped),
+                    None => Err(error),
+                },
+                _ => Err(error),
+            },
+            opened => opened,
+        }
+    }
+
+    /// Opens the libraries of that name that are mapped.
+    pub(crate) fn open_library(&self, name: &str, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let libraries = match self.container {
+            Some(container) => container.find_library(name)?,
+            None => vec![self.process.find_library(name)?],
+        };
+        let mut all = Opened::default();
+        for library in &libraries {
+            let &pid = library.pids.first().context("no process has it mapped")?;
+            let view = View {
+                process: &Process::open(pid)?,
+                container: None,
+                pids: library.pids.clone(),
+            };
+            all.add(view.open_path(&library.path, mapped)?);
+        }
+        Ok(all)
+    }
+
+    fn open_path(&self, path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
+        self.open_with_mapped(open_in(self.process, path), path, mapped)
+    }
+
+    /// The file that was found at a path, and those that processes have mapped from there: it
+    /// was replaced since, copied up in an overlay, or something is mounted over it.
+    fn open_with_mapped(
+        &self,
+        found: nsprobe_target::Result<OpenedFile>,
+        path: &Path,
+        mapped: &Mapped,
+    ) -> anyhow::Result<Opened> {
+        let (found, why) = match found {
+            Ok(opened) => (Some(opened), None),
+            Err(
+                why @ (Error::NotFound { .. }
+                | Error::NotRegular { .. }
+                | Error::BadLink { .. }
+                | Error::OpenFailed { .. }),
+            ) => (None, Some(why)),
+            Err(error) => return Err(error.into()),
+        };
+        let path = found
+            .as_ref()
+            .map_or(path, |opened| &opened.path)
+            .to_owned();
+        let real = match &found {
+            Some(opened) => path_of(&opened.file),
+            None => self.below_root(&path),
+        };
+        let id = found
+            .as_ref()
+            .map(|opened| mapped.id_of(opened))
+            .transpose()?;
+        let is_there = |mapping: &Mapping| {
+            mapping.path == path || real.as_ref().is_some_and(|real| *real == mapping.path)
+        };
+        let mut others = mapped.files(&self.pids, is_there);
+        let is_mapped = others.iter().any(|other| Some(other.id) == id);
+        others.retain(|other| Some(other.id) != id);
+        let mut all = Opened::default();
+        if let Some(who) = who(&others) {
+            let path = path.display();
+            let all_of_them = match others.len() {
+                1 if why.is_none() => "both".to_owned(),
+                1 => "it".to_owned(),
+                count => counted(count + usize::from(why.is_none()), "file"),
+            };
+            all.notes.push(match &why {
+                None => format!(
+                    "{who} a file mapped that is no longer at {path} (replaced, copied up in an \
+                     overlay, or below a mount): {path} means {all_of_them}"
+                ),
+                Some(why) => format!(
+                    "{why}, but {who} the file mapped that was there: {path} means {all_of_them}"
+                ),
+            });
+            if others.len() == FILES_MAX {
+                all.notes.push(format!(
+                    "{path} means at most {FILES_MAX} files: any other is not looked at"
+                ));
+            }
+        } else if !is_mapped {
+            let has_name = |mapping: &Mapping| mapping.path.file_name() == path.file_name();
+            let namesakes = mapped.files(&self.pids, has_name);
+            let hint = namesakes.first().zip(who(&namesakes)).map(|(first, who)| {
+                let (name, path) = (path.file_name(), first.mapping.path.display());
+                let name = name.unwrap_or_default().display();
+                format!("{who} {path} mapped: to probe that, name it {name}:FUNCTION")
+            });
+            match (why, hint) {
+                (Some(why), Some(hint)) => bail!("{why}; {hint}"),
+                (Some(why), None) => return Err(why.into()),
+                (None, hint) => {
+                    all.notes.extend(hint.map(|hint| {
+                        format!("no process has {} mapped, but {hint}", path.display())
+                    }))
+                }
+            }
+        }
+        all.files.extend(found);
+        for other in &others {
+            all.files.push(mapped.open(other, &path)?);
+        }
+        Ok(all)
+    }
+
+    /// A path as the kernel shows it to us.
+    fn below_root(&self, path: &Path) -> Option<PathBuf> {
+        let root = fs::read_link(format!("/proc/{}/root", self.process.pid())).ok()?;
+        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+}
+
+/// Who has these files mapped; `None` when there are none.
+fn who(files: &[MappedFile]) -> Option<String> {
+    let pid = files.first()?.pid;
+    let processes: usize = files.iter().map(|file| file.processes).sum();
+    Some(match processes {
+        1 => format!("process {pid} has"),
+        _ => format!("{}, such as {pid}, have", counted(processes, "process")),
     })
 }
 
@@ -531,41 +603,44 @@ fn open_deleted(process: &Process, library: &Library) -> anyhow::Result<OpenedFi
 mod tests {
     use super::*;
 
-    fn mapping(path: &str, ino: u64, executable: bool, deleted: bool) -> Mapping {
-        Mapping {
+    #[test]
+    fn code_that_was_at_a_path_is_told_from_other_code() {
+        let file = File::open("/proc/self/exe").expect("it is there");
+        let own = path_of(&file).expect("it has a path");
+        let mapping = |path: &Path, executable: bool, deleted: bool| Mapping {
             start: 0x1000,
             end: 0x2000,
             file_offset: 0,
             dev: 1,
-            ino,
+            ino: 6,
             executable,
             writable: false,
             shared: false,
-            path: path.into(),
+            path: path.to_owned(),
             deleted,
-        }
-    }
-
-    #[test]
-    fn a_program_whose_file_was_replaced_runs_another_one() {
-        let opened = OpenedFile {
-            path: "/srv/app1".into(),
-            dev: 1,
-            ino: 7,
-            size: 1,
-            file: File::open("/dev/null").expect("it is there"),
         };
-        let runs = |mappings: &[Mapping]| runs_replaced(mappings, &opened);
-        let old = mapping("/srv/app1", 6, true, true);
-        assert!(runs(std::slice::from_ref(&old)));
-        // By another folder that leads there.
-        assert!(runs(&[mapping("/real/srv/app1", 6, true, true)]));
-        assert!(!runs(&[mapping("/srv/app1", 7, true, false)]));
-        // It runs both, as who loads a library again.
-        assert!(!runs(&[old, mapping("/srv/app1", 7, false, false)]));
-        // Data, other files, nothing.
-        assert!(!runs(&[mapping("/srv/app1", 6, false, true)]));
-        assert!(!runs(&[mapping("/srv/app2", 6, true, true)]));
-        assert!(!runs(&[]));
+        let name = own.file_name().expect("it is a file");
+        let by_link = Path::new("/srv/link").join(name);
+        let was_there = |mapping: &Mapping| was_at(mapping, &file, &by_link);
+        // By another folder that leads there, or once did.
+        assert!(was_there(&mapping(&own, true, false)));
+        assert!(was_there(&mapping(
+            &Path::new("/real").join(name),
+            true,
+            true
+        )));
+        assert!(was_there(&mapping(&by_link, true, false)));
+        // A namesake, data, another name.
+        assert!(!was_there(&mapping(
+            &Path::new("/other").join(name),
+            true,
+            false
+        )));
+        assert!(!was_there(&mapping(&own, false, true)));
+        assert!(!was_there(&mapping(
+            Path::new("/srv/link/other"),
+            true,
+            true
+        )));
     }
 }

@@ -194,8 +194,8 @@ impl Found {
             Found::Writable => "writable mappings, where the kernel puts no breakpoints",
             Found::OtherFile => "other files of the same build-id, which need probes of their own",
             Found::Replaced => {
-                "mappings of another (deleted) file that was at the path before: to probe that, name \
-                 it as it is mapped, NAME:FUNCTION with -p"
+                "mappings of another file than is at the path now (replaced, copied up in an \
+                 overlay, or below a mount), which -p and -c probe, too, if it has the function"
             }
             Found::Changed => "mappings whose code somebody else has changed",
             Found::Unreadable => "mappings that cannot be read",

@@ -315,6 +315,16 @@ fn a_program_of_debian_in_a_container_is_named() {
     let mut running = lab.tracing(1, &words);
     container.set(300);
     running.wait_for("libc.so.6:", SOON);
+    drop(running);
+    // A copy-up: the path leads to another file than the one that runs. Once that was "0 hits".
+    container
+        .exec(&["chown", "33", "/usr/bin/redis-server"])
+        .expect("root may");
+    let running = lab.tracing(2, &["count", "-c", "web", spec]);
+    container.set(100);
+    let (code, lines, errors) = running.finish();
+    assert!(code == Some(0) && errors.contains("means both"), "{errors}");
+    assert!(lines.iter().any(|line| line.contains(" 100 ")), "{lines:?}");
 }
 
 /// The process called `comm` that lives in another pid namespace than ours.

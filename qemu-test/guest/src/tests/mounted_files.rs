@@ -3,6 +3,7 @@
 //! of its mount and its device.
 
 use super::capsule::Folder;
+use crate::command;
 use crate::module::Module;
 use crate::oracle::{within, SOON};
 use crate::records::Records;
@@ -130,6 +131,39 @@ fn a_file_that_is_copied_up_keeps_its_probes_and_the_copy_has_none() {
     for victim in [&before, &after] {
         assert!(victim.text_is_restored(function.offset));
     }
+}
+
+test! { core, what_a_process_has_mapped_is_probed_whatever_lies_at_its_path }
+/// As after an upgrade, and below a mount. Once that was "0 hits", or "no file".
+fn what_a_process_has_mapped_is_probed_whatever_lies_at_its_path() {
+    let _module = Module::load();
+    let folder = Folder::new("replaced");
+    let [own, next] = [PROGRAM, "next"].map(|name| folder.path(name));
+    fs::copy(victim::path(PROGRAM), &own).expect("there is room");
+    // It need not be the same program.
+    fs::copy(victim::path("leaves"), &next).expect("there is room");
+    let mut running = started(own.as_ref());
+    let pid = running.pid().to_string();
+    fs::rename(&next, &own).expect("it takes the place");
+    let is_armed = |told: &str| {
+        let got = command::run(&["verify", "-p", &pid, &format!("{own}:{FUNCTION}")]);
+        println!("{got:#?}");
+        assert!(got.stdout.contains("armed in 1 of 1 mapping"), "{got:#?}");
+        assert!(got.code == 0 && got.stderr.contains(told), "{got:#?}");
+    };
+    is_armed("means both");
+    // All processes are many: there it is only told.
+    let got = command::run(&["verify", &format!("{own}:via_deep")]);
+    assert!(
+        got.stdout.contains("another file than is at the path"),
+        "{got:#?}"
+    );
+    assert_eq!(got.code, 1, "{got:#?}");
+    let above = Mounted(folder.path("").into());
+    let (kind, flags) = (Some("tmpfs"), MsFlags::empty());
+    mount(kind, &above.0, kind, flags, None::<&str>).expect("root mounts");
+    is_armed("but process");
+    assert_eq!(running.call(10), 10);
 }
 
 test! { full, a_file_in_an_idmapped_mount_is_the_file, module }

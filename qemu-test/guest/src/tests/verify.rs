@@ -130,43 +130,6 @@ fn a_copy_of_the_file_is_told() {
     fs::remove_dir_all(folder).expect("it is ours");
 }
 
-test! { full, a_file_that_was_replaced_is_told }
-/// As an upgrade does it: the process runs a file that has no path any more.
-fn a_file_that_was_replaced_is_told() {
-    let _module = Module::load();
-    let folder = format!("/var/tmp/replaced-{}", std::process::id());
-    fs::create_dir_all(&folder).expect("a folder");
-    let (own, next) = (format!("{folder}/call_in_loop"), format!("{folder}/next"));
-    fs::copy(victim::path("call_in_loop"), &own).expect("a copy");
-    // It may not even be the same program.
-    fs::copy(victim::path("leaves"), &next).expect("a copy");
-    let mut command = Command::new(&own);
-    let mut running = Victim::start_command(command.arg("begins_with_push"), own.as_ref());
-    fs::rename(&next, &own).expect("it takes the place");
-    let pid = running.pid().to_string();
-    let spec = format!("{own}:via_deep");
-    for who in [&["-p", &pid][..], &[]] {
-        let (told, got) = verified(&[who, &[&*spec][..]].concat());
-        assert_eq!(got.code, 1, "{got:#?}");
-        let missing = &told["missing"][0];
-        assert_eq!(missing["pids"], Value::from(vec![running.pid()]));
-        let why = missing["why"].as_str().expect("a reason");
-        assert!(why.contains("another (deleted) file"), "{why}");
-    }
-    let words = ["trace", "-p", &pid, "-t", "1", &spec];
-    let got = command::run(&words).succeeded();
-    let told = "runs another (deleted) file than";
-    assert!(got.stderr.contains(told), "{got:#?}");
-    assert!(got.stderr.contains("call_in_loop:FUNCTION"), "{got:#?}");
-    // As it says: by the name under which it is mapped.
-    let spec = "call_in_loop:begins_with_push";
-    let (told, got) = verified(&["-p", &pid, spec]);
-    assert_eq!((got.code, &told["armed"]), (0, &1.into()), "{got:#?}");
-    assert_eq!(running.call(10), 10);
-    drop(running);
-    fs::remove_dir_all(folder).expect("it is ours");
-}
-
 test! { full, containers_are_told_apart, seconds = 120 }
 fn containers_are_told_apart() {
     let _module = Module::load();

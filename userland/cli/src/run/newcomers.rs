@@ -10,9 +10,10 @@
 use super::Wanted;
 use crate::args::{ProbeOptions, Who};
 use crate::build_id;
+use crate::mapped::{self, Mapped};
 use crate::probes::{FileId, How, Planned};
 use crate::spec::BinaryName;
-use crate::target::{may_join, open_library_of, open_somewhere, Target};
+use crate::target::{may_join, open_somewhere, Target, View};
 use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
 use libnsprobe::{Filter, Session};
@@ -281,8 +282,10 @@ impl<'a> Newcomers<'a> {
     fn by_library(&self, process: &Process, files: &mut Vec<(usize, OpenedFile)>) {
         for (spec, binary) in self.specs() {
             if let BinaryName::Bare(name) = binary {
-                let library = open_library_of(process, name).ok();
-                files.extend(library.map(|opened| (spec, opened)));
+                let links = Mapped::by_links();
+                let opened = View::of_process(process).open_library(name, &links);
+                let opened = opened.map_or(Vec::new(), |opened| opened.files);
+                files.extend(opened.into_iter().map(|opened| (spec, opened)));
             }
         }
     }
@@ -302,9 +305,7 @@ impl<'a> Newcomers<'a> {
             {
                 continue;
             }
-            let range = format!("{:x}-{:x}", mapping.start, mapping.end);
-            let link = format!("/proc/{}/map_files/{range}", process.pid());
-            let Ok(file) = File::open(link) else {
+            let Ok(file) = File::open(mapped::link(process.pid(), &mapping)) else {
                 continue;
             };
             let Some(id) = build_id::of(&file) else {

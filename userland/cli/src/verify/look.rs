@@ -2,12 +2,14 @@
 //! A look at the memory of all processes that have a probed file mapped.
 
 use crate::build_id;
+use crate::mapped::{self, Mapped};
 use crate::probes::{Planned, PlannedProbe, ProbedFile};
 use crate::target::{was_at, Target};
 use nsprobe_symbolize::FileOffset;
 use nsprobe_target::{all_processes, Mapping, Process};
 use std::collections::HashSet;
 use std::fs::File;
+use std::iter;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Bytes that are compared.
@@ -61,6 +63,7 @@ pub(super) enum Found {
 /// Looks at all processes; those that end meanwhile are not there.
 pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<Vec<Seen>> {
     let traced = Traced::of(target)?;
+    let mapped = Mapped::by(&Target::Host)?;
     let mut all = Vec::new();
     for pid in all_processes()? {
         let Ok(process) = Process::open(pid) else {
@@ -71,6 +74,7 @@ pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<V
         };
         let looked = Looked {
             process: &process,
+            mapped: &mapped,
             memory: File::open(format!("/proc/{pid}/mem")).ok(),
             is_traced: traced.has(pid),
             sees_files: traced.shares_files(&process),
@@ -135,6 +139,7 @@ impl Traced {
 /// A process that is looked at.
 struct Looked<'a> {
     process: &'a Process,
+    mapped: &'a Mapped,
     memory: Option<File>,
     is_traced: bool,
     /// Whether the paths of the probed files mean the same to it.
@@ -164,9 +169,10 @@ impl Looked<'_> {
             .collect();
         let is_other = match places.is_empty() || !may_be(file, mapping) {
             true => None,
-            false => self.is_other_file(file, mapping),
+            false => self.is_other_file(planned, file, mapping),
         };
-        if is_other.is_none() && !self.is_replaced(file, mapping) {
+        let is_replaced = is_other != Some(false) && self.is_replaced(planned, file, mapping);
+        if is_other.is_none() && !is_replaced {
             return;
         }
         let comm = self.process.comm().unwrap_or_default();
@@ -176,7 +182,7 @@ impl Looked<'_> {
             comm: comm.clone(),
             look,
         };
-        match is_other {
+        match is_other.filter(|_| !is_replaced) {
             Some(is_other) => all.extend(places.into_iter().map(|(probe, offset, address)| {
                 seen(probe, self.look(file, mapping, is_other, offset, address))
             })),
@@ -188,33 +194,50 @@ impl Looked<'_> {
         }
     }
 
-    /// Whether the mapping is of code in another file, that was at the path of the probed one
-    /// before.
-    fn is_replaced(&self, file: &ProbedFile, mapping: &Mapping) -> bool {
-        let is_meant = self.is_traced && self.sees_files && was_at(mapping, &file.path);
-        let mapped = || std::fs::metadata(self.link(mapping));
-        is_meant && mapped().is_ok_and(|mapped| !file.is_at(mapped.dev(), mapped.ino()))
+    /// Whether the mapping is of code in a file without probes that was at the path of the probed
+    /// one before.
+    fn is_replaced(&self, planned: &Planned, file: &ProbedFile, mapping: &Mapping) -> bool {
+        self.is_traced
+            && self.sees_files
+            && was_at(mapping, &file.file, &file.path)
+            && !self.is_one_of(planned.probed(), mapping)
     }
 
-    /// What leads to the file that is mapped, whatever lies at its path by now.
+    /// Whether the mapping is of one of these files. The module tells it of code, a link of the
+    /// rest.
+    fn is_one_of<'b>(
+        &self,
+        mut files: impl Iterator<Item = &'b ProbedFile>,
+        mapping: &Mapping,
+    ) -> bool {
+        match self.mapped.id(self.process.pid(), mapping) {
+            Some(id) => files.any(|file| file.id == id),
+            None => {
+                let metadata = std::fs::metadata(self.link(mapping));
+                metadata.is_ok_and(|at| files.any(|file| file.is_at(at.dev(), at.ino())))
+            }
+        }
+    }
+
+    /// What leads to the file that is mapped, or lies at its path in an overlay.
     fn link(&self, mapping: &Mapping) -> String {
-        format!(
-            "/proc/{}/map_files/{:x}-{:x}",
-            self.process.pid(),
-            mapping.start,
-            mapping.end
-        )
+        mapped::link(self.process.pid(), mapping)
     }
 
     /// Whether the mapping is of another file with the same build-id; `None` when it is
-    /// of one that has nothing to do with the probed one.
-    fn is_other_file(&self, file: &ProbedFile, mapping: &Mapping) -> Option<bool> {
-        let link = self.link(mapping);
-        let metadata = std::fs::metadata(&link).ok()?;
-        if file.is_at(metadata.dev(), metadata.ino()) {
+    /// of one that has nothing to do with the probed one, or has probes of its own.
+    fn is_other_file(
+        &self,
+        planned: &Planned,
+        file: &ProbedFile,
+        mapping: &Mapping,
+    ) -> Option<bool> {
+        if self.is_one_of(iter::once(file), mapping) {
             return Some(false);
         }
-        if !metadata.is_file() {
+        let link = self.link(mapping);
+        let is_file = std::fs::metadata(&link).ok()?.is_file();
+        if !is_file || self.is_one_of(planned.probed(), mapping) {
             return None;
         }
         let other = build_id::of(&File::open(&link).ok()?)?;
