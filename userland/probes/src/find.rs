@@ -9,6 +9,8 @@ use std::path::Path;
 
 /// Names that a message suggests.
 const SUGGESTIONS: usize = 3;
+/// Implementations of an indirect function that a message names.
+const INDIRECT_MAX: usize = 8;
 
 /// The functions of that name, each place once, and how many resolvers of
 /// indirect functions were left out.
@@ -22,15 +24,10 @@ pub(crate) fn find<'a>(
         return Err(not_found(binary, path, name));
     }
     let all = found.len();
-    found.retain(|function| function.kind != FunctionKind::IndirectResolver);
+    found.retain(|function| !is_indirect(function));
     let resolvers = all - found.len();
     if found.is_empty() {
-        bail!(
-            "{name} in {} is an indirect function: its code at that name runs once and only \
-             chooses an implementation; probe that instead{}",
-            path.display(),
-            suggest(" (similar names: ", &binary.nearest(name, SUGGESTIONS), ")")
-        );
+        bail!(indirect(binary, &path.display().to_string(), name));
     }
     found.sort_by_key(|function| function.file_offset);
     found.dedup_by_key(|function| function.file_offset);
@@ -47,12 +44,62 @@ pub(crate) fn several<'a>(functions: &[&'a Function]) -> HashSet<&'a str> {
         .collect()
 }
 
-/// Whether the place is functions by a name that the file does not know: a debug file may.
+/// Whether the place is functions by a name that the file does not know, or knows as that of an
+/// indirect one alone: a debug file may know more.
 pub(crate) fn is_unnamed(binary: &Binary, place: &Place) -> bool {
     match place {
-        Place::Functions { name, .. } => binary.find_functions(name).is_empty(),
+        Place::Functions { name, .. } => {
+            let found = binary.find_functions(name);
+            found.iter().all(|function| is_indirect(function))
+        }
         _ => false,
     }
+}
+
+/// Whether a file has any function, or an indirect one, by the name of a place.
+pub(crate) fn knows(binary: &Binary, place: &Place) -> bool {
+    match place {
+        Place::Functions { name, .. } => !binary.find_functions(name).is_empty(),
+        _ => false,
+    }
+}
+
+pub(crate) fn is_indirect(function: &Function) -> bool {
+    function.kind == FunctionKind::IndirectResolver
+}
+
+/// Why an indirect function is not probed, and what to probe instead.
+pub(crate) fn indirect(binary: &Binary, shown: &str, name: &str) -> String {
+    let bare = |name: &str| name.trim_start_matches('_').to_owned();
+    // glibc calls them so: __memcmp_sse2; memcmp_ifunc is what chooses.
+    let prefix = format!("{}_", bare(name));
+    let is_one = |found: &str| bare(found).starts_with(&prefix) && !found.ends_with("_ifunc");
+    let mut names: Vec<&str> = binary
+        .functions()
+        .iter()
+        .filter(|function| !is_indirect(function) && is_one(&function.name))
+        .map(|function| &*function.name)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let advice = match names.as_slice() {
+        [] => "by a name that debug symbols of the file have (installed in the container or on \
+               this machine)"
+            .to_owned(),
+        names => {
+            let more = if names.len() > INDIRECT_MAX {
+                ", …"
+            } else {
+                ""
+            };
+            let names: Vec<&str> = names.iter().take(INDIRECT_MAX).copied().collect();
+            format!("which may be {}{more}", names.join(", "))
+        }
+    };
+    format!(
+        "{name} in {shown} is an indirect function: its code at that name runs once and only \
+         chooses an implementation; probe that instead, {advice}"
+    )
 }
 
 fn not_found(binary: &Binary, path: &Path, name: &str) -> anyhow::Error {

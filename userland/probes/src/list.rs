@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The functions and static probes of a file, in parts: there may be a million of them.
 
-use crate::find::several;
+use crate::find::{indirect, is_indirect, several};
 use crate::Refused;
 use nsprobe_plan::UsdtScope;
 use nsprobe_symbolize::{glob_fits, Binary, DebugSet, FileOffset, Function, FunctionKind, Usdt};
@@ -151,6 +151,14 @@ fn find<'a>(
         found = fitting(Some(pattern));
     }
     if found.is_empty() {
+        let resolver = binaries.iter().find_map(|binary| {
+            let all = binary.find_functions(pattern);
+            let resolver = all.into_iter().find(|function| is_indirect(function))?;
+            Some(indirect(binary, shown, &resolver.name))
+        });
+        if let Some(resolver) = resolver {
+            return Err(resolver);
+        }
         let nearest = binaries.iter().flat_map(|file| file.nearest(pattern, 3));
         let mut nearest: Vec<String> = nearest.collect();
         nearest.sort();

@@ -8,13 +8,16 @@ use nsprobe_placement::{Boundary, Needs};
 use nsprobe_plan::debug::{self, DebugInfo};
 use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Usdt};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Segment, Usdt};
 use nsprobe_unwind::Frames;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
+
+/// What the kernel maps at a time.
+const PAGE_BYTES: u64 = 4096;
 
 /// A place in a file, and the function that it is in.
 pub(crate) struct Spot {
@@ -305,6 +308,26 @@ impl<'a> Searched<'a> {
         let found = nsprobe_placement::beginnings(&whole, &all, is_of_line, is_mixed);
         let is_found = |place: &&debug::LinePlace| found.contains(&place.address.0);
         places.into_iter().filter(is_found).collect()
+    }
+
+    /// Whether a spot is in code that is mapped writable.
+    pub(crate) fn is_writable(&self, spot: &Spot) -> bool {
+        let segment = self.binary.segment_of(spot.offset);
+        segment.is_some_and(|segment| segment.writable)
+    }
+
+    /// Whether the kernel raises another copy of a semaphore than the program reads: it takes the
+    /// first writable mapping of its page, and some linkers (lld, mold) map that twice.
+    pub(crate) fn is_mapped_before(&self, semaphore: FileOffset) -> bool {
+        let has_page = |segment: &&Segment| {
+            let page = |offset: u64| offset / PAGE_BYTES;
+            let FileOffset(first) = segment.file_offset;
+            let last = first.saturating_add(segment.file_bytes.saturating_sub(1));
+            segment.writable && (page(first)..=page(last)).contains(&page(semaphore.0))
+        };
+        let all = self.binary.segments().iter().filter(has_page);
+        let first = all.min_by_key(|segment| segment.address);
+        first.is_some_and(|segment| segment.address_of(semaphore).is_none())
     }
 
     /// Where the breakpoint of a probe of a function's beginning goes.

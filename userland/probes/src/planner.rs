@@ -3,7 +3,7 @@
 //! are seen.
 
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
-use crate::find::{find, is_unnamed, several};
+use crate::find::{find, is_unnamed, knows, several};
 use crate::place::{check, spot_at, Searched, Spot};
 use crate::wish::Wish;
 use anyhow::bail;
@@ -58,7 +58,7 @@ pub fn plan(
         None => Err("no debug information was read".to_owned()),
     };
     let separate = files.and_then(|files| files.set.separate(binary));
-    let named = separate.filter(|file| unnamed && !is_unnamed(file, &wish.spec.place));
+    let named = separate.filter(|file| unnamed && knows(file, &wish.spec.place));
     let path = Path::new(&wish.path);
     let mut place = Searched::new(binary, path, debug.as_ref().map_err(String::as_str));
     place.named = named.unwrap_or(binary);
@@ -104,6 +104,7 @@ impl Planner<'_> {
             );
         }
         let several = spots.len() > 1;
+        let spots = self.without_writable(spots)?;
         let mut left_out: Vec<(String, String)> = Vec::new();
         let mut copies = Vec::new();
         for spot in spots {
@@ -133,6 +134,30 @@ impl Planner<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// Leaves out what the kernel cannot probe.
+    fn without_writable(&mut self, spots: Vec<Spot>) -> anyhow::Result<Vec<Spot>> {
+        if self.wish.force {
+            return Ok(spots);
+        }
+        let is_writable = |spot: &Spot| self.place.is_writable(spot);
+        let (writable, spots): (Vec<Spot>, Vec<Spot>) = spots.into_iter().partition(is_writable);
+        let Some(first) = writable.first() else {
+            return Ok(spots);
+        };
+        let why = format!(
+            "{} in {} is in a part of the file that is mapped writable, where the kernel puts no \
+             breakpoints",
+            first.function,
+            self.place.path.display()
+        );
+        if spots.is_empty() {
+            bail!("{why}");
+        }
+        let count = counted(writable.len(), "place");
+        self.note(format!("{count} without a probe: {why}"));
+        Ok(spots)
     }
 
     /// Says of copies that the compiler made of a function that they have not what is wanted of
@@ -287,11 +312,21 @@ impl Planner<'_> {
         if is_exit(breakpoint) {
             return Ok(Err("it is left by its very first instruction".to_owned()));
         }
+        let semaphore = spot.semaphore();
+        if semaphore.is_some_and(|at| place.is_mapped_before(at)) {
+            self.note(format!(
+                "{}: {} maps the page of its semaphore twice, as lld and mold write files: in a \
+                 process that starts from now on the kernel raises the copy that the program does \
+                 not read, so it gets no hits there; in one that runs already (-p) it gets them",
+                spot.function,
+                place.path.display()
+            ));
+        }
         self.found.keys = compiled.keys;
         Ok(Ok(Probe {
             offset: spot.offset,
             breakpoint,
-            semaphore: spot.semaphore(),
+            semaphore,
             at_function: spot.at_function,
             at_return,
             entry: compiled.entry.map(|code| self.share(code)),

@@ -182,3 +182,75 @@ fn operands_of_static_probes_are_what_they_name_or_refused() {
     assert_eq!(names, ["arg1", "arg2", "arg3"]);
     assert!(formats[0].iter().all(|field| field.shape != Shape::Missing));
 }
+
+const BEYOND: &str = "\
+__attribute__((section(\".data.code,\\\"awx\\\",@progbits#\"), noinline)) int in_data(int a) { return a + 1; }
+__attribute__((noinline)) int in_text(int a) { return a + 2; }
+__attribute__((noinline)) int __chosen_fast(int a) { return a + 3; }
+static int (*chosen_ifunc(void))(int) { return __chosen_fast; }
+int chosen(int) __attribute__((ifunc(\"chosen_ifunc\")));
+int main(void) { return in_data(1) + in_text(2) + chosen(3); }
+";
+
+const WITH_SEMAPHORE: &str = "\
+unsigned short semaphore __attribute__((section(\".probes\"))) = 0;
+int first __attribute__((section(\".first\"))) = 1;
+void _start(void) {
+    __asm__ volatile(\"990: nop\\n\"
+        \".pushsection .note.stapsdt,\\\"\\\",\\\"note\\\"\\n.balign 4\\n\"
+        \".4byte 992f-991f, 994f-993f, 3\\n991: .asciz \\\"stapsdt\\\"\\n992: .balign 4\\n\"
+        \"993: .8byte 990b, 0, semaphore\\n.asciz \\\"a\\\"\\n.asciz \\\"b\\\"\\n\"
+        \".asciz \\\"\\\"\\n994: .balign 4\\n.popsection\");
+}
+";
+
+/// As lld lays files out: a page of the file is mapped for `.first`, and again for `.probes`.
+const TWICE: &str = "\
+PHDRS { text PT_LOAD FLAGS(5); one PT_LOAD FLAGS(6); two PT_LOAD FLAGS(6); }
+SECTIONS {
+    . = 0x401000;
+    .text : { *(.text*) } :text
+    . += 0x1000;
+    .first : { *(.first) } :one
+    . += 0x1000;
+    .probes : { *(.probes) } :two
+    /DISCARD/ : { *(.eh_frame) *(.comment) *(.note.gnu*) }
+}
+";
+
+#[test]
+fn what_the_kernel_does_not_reach_is_told() {
+    let folder = Folder::new("beyond");
+    let Some(program) = folder.program("beyond", BEYOND, &["-O1"]) else {
+        return;
+    };
+    let why = |spec: &str| match here(&program, &wish(spec)) {
+        Err(Refused::Because(why)) => why.join(": "),
+        other => panic!("{spec}: {other:?}"),
+    };
+    let told = why("in_data");
+    assert!(told.contains("is mapped writable"), "{told}");
+    let found = here(&program, &wish("in_*")).unwrap();
+    assert_eq!(found.probes.len(), 1);
+    let is_told = |note: &String| note.starts_with("1 place without a probe: in_data");
+    assert!(found.notes.iter().any(is_told), "{:?}", found.notes);
+    let told = why("chosen");
+    assert!(
+        told.ends_with("instead, which may be __chosen_fast"),
+        "{told}"
+    );
+
+    let script = folder.file("twice.ld", TWICE.as_bytes());
+    let script = script.display().to_string();
+    let plain = ["-O1", "-nostdlib", "-static", "-Wl,--build-id=none"];
+    let twice = [&plain[..], &["-Wl,-T", &script]].concat();
+    let notes = |name: &str, flags: &[&str]| {
+        let program = folder.program(name, WITH_SEMAPHORE, flags)?;
+        Some(here(&program, &wish("a:b")).unwrap().notes)
+    };
+    let (Some(once), Some(twice)) = (notes("once", &plain), notes("twice", &twice)) else {
+        return;
+    };
+    assert_eq!(once, [""; 0]);
+    assert!(twice[0].contains("maps the page of its semaphore twice"));
+}
