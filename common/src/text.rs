@@ -205,7 +205,7 @@ fn write_stack(out: &mut impl Write, id: u32, frames: Frames<'_>, end: u8) -> Re
         Some(StackEnd::Limit) => out.write_str(" (limit)"),
         Some(StackEnd::Fault) => out.write_str(" (cut: page not present)"),
         Some(StackEnd::BadFramePointer) => out.write_str(" (cut: no frame pointer)"),
-        Some(StackEnd::Unsupported) => out.write_str(" (cut: no rule for the frame)"),
+        Some(StackEnd::Unsupported) => out.write_str(" (cut: no usable rule for the frame)"),
         Some(StackEnd::Copied) => out.write_str(" (copied from there on)"),
         Some(StackEnd::Late) => out.write_str(" (the stack follows)"),
         Some(StackEnd::NoRow) => out.write_str(" (cut: no unwind row)"),

@@ -102,7 +102,9 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
             Some("what follows is no return address: the last function keeps no frame pointer")
         }
         Some(StackEnd::Unsupported) => {
-            Some("how the last function is left is described in a way that is not understood")
+            Some(
+            "the last function is left by a register that is not followed through the stack, such as rbx, or by a rule \
+             that is not understood")
         }
         Some(StackEnd::BadRow) => Some("the last function is not as its file describes it"),
         Some(StackEnd::CopyEnd) => Some(
