@@ -249,6 +249,9 @@ impl<'a> DebugInfo<'a> {
             return failed("the function is inlined here and does not return");
         }
         let function = self.units.node(moment.function.die)?;
+        if self.units.language(moment.function.die.unit)? == Some(gimli::DW_LANG_Go) {
+            return failed("this is a Go program, whose results are not supported yet");
+        }
         let Some(die) = self.units.type_of(&function)? else {
             return failed("the function returns nothing");
         };

@@ -127,6 +127,10 @@ impl<'a> DebugInfo<'a> {
         if let Some(place) = self.constant_place(&local.node, name, id)? {
             return Ok(place);
         }
+        if moment.at_entry() && self.is_go_result(&local.node)? {
+            let why = "it is a result, which has no value at the entry";
+            return Err(unreadable(name, why.to_owned()));
+        }
         let location = match self.location_at(&local.node, name, moment) {
             Ok(location) if !self.is_early(&location, &local.node, moment)? => {
                 let is_slot = location.frame == Frame::Caller
@@ -152,6 +156,12 @@ impl<'a> DebugInfo<'a> {
                  at {body}"
             ),
         ))
+    }
+
+    /// Go's results are parameters, too.
+    fn is_go_result(&self, node: &Node<'a>) -> Result<bool> {
+        let is_go = self.units.language(node.die.unit)? == Some(gimli::DW_LANG_Go);
+        Ok(is_go && node.flag(gimli::DW_AT_variable_parameter))
     }
 
     /// Whether a location speaks of the function's own frame at a place where the
