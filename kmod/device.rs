@@ -8,18 +8,28 @@
 
 mod filter;
 mod tasks;
+pub(crate) mod user_struct;
 
 use crate::{
-    checks::Refused,
     common::{
         abi::{self, Counters, Detach, Info, Object, Setup, Version},
         program::{Step, DATA_MAX, STEPS_MAX}, //
     },
-    object::Objects,
-    probes::RefusedAt,
-    program::Program,
-    request::{Array, Request},
-    session::{Session, PROBES, SESSIONS},
+    device::user_struct::{Array, Request},
+    object::{
+        unwind_rows::{self, Rows},
+        Objects, //
+    },
+    probe::{
+        program::Program,
+        request::Refused, //
+    },
+    session::{
+        probes::RefusedAt,
+        Session,
+        PROBES,
+        SESSIONS, //
+    },
     sys::{
         cond_resched,
         estale,
@@ -38,8 +48,7 @@ use crate::{
         },
         vma::FileKey, //
     },
-    table::Table,
-    unwind::{self, Rows},
+    table::Table, //
 };
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::{
@@ -429,8 +438,8 @@ fn unwind(session: &Session, arg: UserPtr) -> Result {
             }
             told
         }
-        Err(unwind::Refused::Request(error)) => Err(error),
-        Err(unwind::Refused::Defect(defect)) => {
+        Err(unwind_rows::Refused::Request(error)) => Err(error),
+        Err(unwind_rows::Refused::Defect(defect)) => {
             unwind.defect = defect as u32;
             request.write_back()?;
             Err(EINVAL)

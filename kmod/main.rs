@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! nsprobe: probes on user-space programs, across namespaces.
 //!
-//! One file a noun; `sys` is the only one that may say `unsafe`, and the
-//! compiler keeps that rule. `device` takes the requests of user space,
-//! `session` is one open file and owns everything made through it, `probe` is
-//! what runs when a breakpoint is hit.
+//! `device` takes the requests of user space, `session` is one open file and owns everything made
+//! through it, `probe` is what runs when a breakpoint is hit, `stack` walks the stack there, and
+//! `tasks` records what tasks do. `sys` is the only one that may say `unsafe`, and the compiler
+//! keeps that rule.
 
 use kernel::prelude::*;
 
@@ -13,75 +13,27 @@ use kernel::prelude::*;
 pub mod common;
 
 #[forbid(unsafe_code)]
-mod call;
-#[forbid(unsafe_code)]
-mod checks;
-#[forbid(unsafe_code)]
-mod copy;
-#[forbid(unsafe_code)]
-mod counters;
-#[forbid(unsafe_code)]
-mod cpu_times;
+mod context;
 #[forbid(unsafe_code)]
 mod device;
 #[forbid(unsafe_code)]
-mod event;
-#[forbid(unsafe_code)]
 mod filter;
 #[forbid(unsafe_code)]
-mod hit_record;
-#[forbid(unsafe_code)]
-mod late;
-#[forbid(unsafe_code)]
-mod limits;
-#[forbid(unsafe_code)]
-mod mapping_cache;
-#[forbid(unsafe_code)]
-mod memo;
+mod session;
+
 #[forbid(unsafe_code)]
 mod object;
 #[forbid(unsafe_code)]
 mod probe;
 #[forbid(unsafe_code)]
-mod probes;
-#[forbid(unsafe_code)]
-mod program;
-#[forbid(unsafe_code)]
-mod reader;
-#[forbid(unsafe_code)]
-mod request;
-#[forbid(unsafe_code)]
 mod ring;
-#[forbid(unsafe_code)]
-mod sample;
-#[forbid(unsafe_code)]
-mod session;
-#[forbid(unsafe_code)]
-mod shared;
 #[forbid(unsafe_code)]
 mod stack;
 #[forbid(unsafe_code)]
-mod stacks;
-#[forbid(unsafe_code)]
 mod table;
+
 #[forbid(unsafe_code)]
-mod task_counts;
-#[forbid(unsafe_code)]
-mod task_dump;
-#[forbid(unsafe_code)]
-mod task_events;
-#[forbid(unsafe_code)]
-mod task_record;
-#[forbid(unsafe_code)]
-mod task_trace;
-#[forbid(unsafe_code)]
-mod under_way;
-#[forbid(unsafe_code)]
-mod unwind;
-#[forbid(unsafe_code)]
-mod walk;
-#[forbid(unsafe_code)]
-mod write;
+mod tasks;
 
 mod sys;
 

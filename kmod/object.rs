@@ -10,6 +10,8 @@
 //! is made, never shrinks, and an id is one file's for good: looking up takes no
 //! lock. Unwind rows come and go (`sys/swap.rs`).
 
+pub(crate) mod unwind_rows;
+
 use crate::{
     common::{
         abi::{ObjectIdentity, OBJECTS_MAX, UNWIND_BYTES_MAX},
@@ -17,6 +19,7 @@ use crate::{
         record::Unmapped,
         unwind::Table, //
     },
+    object::unwind_rows::Rows,
     sys::{
         self,
         held::{HeldFile, HeldRoot},
@@ -26,8 +29,7 @@ use crate::{
         swap::{self, Reading, Swap},
         user_mem,
         vma::{look_up, FileKey, Mapping}, //
-    },
-    unwind::Rows,
+    }, //
 };
 use core::sync::atomic::{
     AtomicBool,

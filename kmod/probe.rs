@@ -6,25 +6,43 @@
 //! `hits = recorded + aggregated + filtered + rejected + skipped + limited + off +
 //! frozen + lost_full + turned_away + missed` holds for each probe and CPU.
 
+pub(crate) mod counters;
+pub(crate) mod deferred_stack;
+pub(crate) mod entry_values;
+pub(crate) mod hit;
+pub(crate) mod limits;
+pub(crate) mod modify;
+pub(crate) mod program;
+pub(crate) mod record;
+pub(crate) mod request;
+pub(crate) mod samples;
+pub(crate) mod under_way;
+
 use crate::{
-    call::{Call, Values},
     common::{
         abi::{
-            KERNEL_FRAMES_MAX,
-            PROBE_FREEZES,
-            PROBE_KERNEL_STACK,
-            PROBE_RETURN_ONLY,
-            PROBE_STACK, //
+            KERNEL_FRAMES_MAX, PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_RETURN_ONLY, PROBE_STACK,
         },
         record::{
-            Frame as StackFrame, Method, OffRecord, StackEnd, Unmapped, KERNEL_WORDS_MAX, KIND_OFF,
+            Frame as StackFrame,
+            Method,
+            OffRecord,
+            StackEnd,
+            Unmapped,
+            KERNEL_WORDS_MAX,
+            KIND_OFF, //
         }, //
     },
-    counters::{Counters, End, Here},
-    event::{Event, Origin},
-    limits::{LeftOut, Limits},
-    program::{Fields, Program, Task},
-    shared::{body_of, Shared},
+    context::{body_of, Shared},
+    probe::{
+        counters::{Counters, End, Here},
+        entry_values::{Call, Values},
+        hit::{Event, Origin},
+        limits::{LeftOut, Limits},
+        modify::Writer,
+        program::{Fields, Program, Task},
+        under_way::{Frame, UnderWay}, //
+    },
     stack::Stack,
     sys::{
         self,
@@ -35,9 +53,7 @@ use crate::{
         uprobe::{Ends, Hook, Regs, Verdict},
         vma::FileKey, //
     },
-    table::{Key, Table},
-    under_way::{Frame, UnderWay},
-    write::Writer,
+    table::{Key, Table}, //
 };
 use core::sync::atomic::AtomicU32;
 use kernel::{

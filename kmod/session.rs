@@ -5,8 +5,10 @@
 //! Locks: of `probes`, `reader` and `tasks` none is held together with another. Handlers
 //! take none.
 
+pub(crate) mod probes;
+pub(crate) mod reader;
+
 use crate::{
-    checks::Refused,
     common::{
         abi::{
             Probe as ProbeRequest,
@@ -16,24 +18,31 @@ use crate::{
             RING_BYTES_MIN,
             RING_BYTES_TOTAL_MAX,
             TABLES_MAX,
-            TABLE_BYTES_MAX, //
+            TABLE_BYTES_MAX,
             TASKS_CPU,
-            TASKS_UNFILTERED,
+            TASKS_UNFILTERED, //
         },
         ring::Geometry,
         table::Shape, //
     },
-    counters::Counts,
+    context::Shared,
     filter::Filter,
-    probes::{Probes, RefusedAt},
-    program::Program,
-    reader::Reader,
+    probe::{
+        counters::Counts,
+        program::Program,
+        request::Refused, //
+    },
     ring::Rings,
-    shared::Shared,
+    session::{
+        probes::{Probes, RefusedAt},
+        reader::Reader, //
+    },
     sys::memory::GFP_REQUEST,
     table::Table,
-    task_events::TaskEvents,
-    task_trace::{Failed, TaskTrace, Wanted},
+    tasks::{
+        events::TaskEvents,
+        subscription::{Failed, TaskTrace, Wanted}, //
+    }, //
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{

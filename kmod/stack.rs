@@ -3,23 +3,31 @@
 //!
 //! Runs in handlers: every read is non-faulting. A stack may be short, with the reason.
 
+pub(crate) mod mapping_cache;
+pub(crate) mod raw_copy;
+pub(crate) mod stack_table;
+pub(crate) mod walk;
+pub(crate) mod walk_cache;
+
 use crate::{
     common::{
         record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
         unwind::{Registers, Table}, //
     },
-    mapping_cache::{Known, Mappings},
-    memo::{Memo, Start},
     object::Objects,
-    stacks::Stacks,
+    stack::{
+        mapping_cache::{Known, Mappings},
+        stack_table::Stacks,
+        walk::Walk,
+        walk_cache::{Memo, Start}, //
+    },
     sys::{
         regs::RegisterFile,
         scratch::Words,
         swap::Reading,
         user_mem::NoFaults,
         vma::{look_up, Mapping}, //
-    },
-    walk::Walk,
+    }, //
 };
 
 /// What a walk is asked for.

@@ -4,8 +4,8 @@
 use super::require_capabilities;
 use crate::{
     common::abi,
+    device::user_struct::{Array, Request},
     filter::{AtOnce, Filter, Followed, Tasks},
-    request::{Array, Request},
     session::Session,
     sys::{
         cgroup::Cgroup,
@@ -13,7 +13,7 @@ use crate::{
         memory::GFP_REQUEST,
         task::{Namespace, Process},
         thread::Thread, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

@@ -5,17 +5,33 @@ use super::require_capabilities;
 use crate::{
     common::{
         abi::{
-            self, CpuTime, DUMP_ARGS, DUMP_BYTES_MIN, DUMP_MAPPINGS, TASKS_CPU, TASKS_LIFE,
-            TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_UNFILTERED, TASKS_WAKEUPS,
+            self,
+            CpuTime,
+            DUMP_ARGS,
+            DUMP_BYTES_MIN,
+            DUMP_MAPPINGS,
+            TASKS_CPU,
+            TASKS_LIFE,
+            TASKS_MOVES,
+            TASKS_NAMES,
+            TASKS_SWITCHES,
+            TASKS_UNFILTERED,
+            TASKS_WAKEUPS, //
         },
-        task::TASK_ARGS_MAX,
+        task::TASK_ARGS_MAX, //
     },
-    cpu_times::CpuTable,
-    request::Request,
+    device::user_struct::Request,
     session::Session,
-    sys::{self, cond_resched, memory::GFP_REQUEST},
-    task_dump::TaskDump,
-    task_trace::{Failed, Wanted},
+    sys::{
+        self,
+        cond_resched,
+        memory::GFP_REQUEST, //
+    },
+    tasks::{
+        cpu_times::CpuTable,
+        dump::TaskDump,
+        subscription::{Failed, Wanted}, //
+    }, //
 };
 use kernel::{
     prelude::*,

@@ -5,17 +5,6 @@
 //! breakpoint goes in.
 
 use crate::{
-    call::Calls,
-    checks::{
-        check,
-        check_instruction,
-        check_offsets,
-        check_sampler,
-        check_writes,
-        fits,
-        refused_by_kernel,
-        Refused, //
-    },
     common::{
         abi::{
             Probe as ProbeRequest,
@@ -37,18 +26,36 @@ use crate::{
         },
         table::Kind, //
     },
-    copy::Copies,
-    counters::Counters,
+    context::{Follower, Shared},
     filter::Filter,
-    limits::Limits,
-    mapping_cache::MappingCache,
-    probe::{Probe, Role, Sink},
-    program::Program,
+    probe::{
+        counters::Counters,
+        entry_values::Calls,
+        limits::Limits,
+        program::Program,
+        request::{
+            check,
+            check_instruction,
+            check_offsets,
+            check_sampler,
+            check_writes,
+            fits,
+            refused_by_kernel,
+            Refused, //
+        },
+        samples::Samples,
+        under_way::{Ending, Endings, UnderWay},
+        Probe,
+        Role,
+        Sink, //
+    },
     ring::Rings,
-    sample::Samples,
     session::PROBES,
-    shared::{Follower, Shared},
-    stacks::Stacks,
+    stack::{
+        mapping_cache::MappingCache,
+        raw_copy::Copies,
+        stack_table::Stacks, //
+    },
     sys::{
         cond_resched,
         inode::{PinnedInode, ReadableFile},
@@ -59,8 +66,7 @@ use crate::{
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
     },
-    table::Table,
-    under_way::{Ending, Endings, UnderWay},
+    table::Table, //
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{

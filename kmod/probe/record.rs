@@ -24,21 +24,28 @@ use crate::{
             KIND_HIT,
             KIND_STACK_COPY, //
         },
-        unwind::Registers,
+        unwind::Registers, //
     },
-    copy::Subject,
-    event::{Event, Origin},
-    late::{may_be_fetched, LateJob},
-    probe::{Probe, Role},
-    shared::{body_of, Shared},
-    stack::{Maps, Request, Stack},
+    context::{body_of, Shared},
+    probe::{
+        deferred_stack::{may_be_fetched, LateJob},
+        hit::{Event, Origin},
+        Probe,
+        Role, //
+    },
+    stack::{
+        raw_copy::Subject,
+        Maps,
+        Request,
+        Stack, //
+    },
     sys::{
         kernel_stack,
         later::Ticket,
         regs::RegisterFile,
         scratch::Words,
         swap::Reading, //
-    },
+    }, //
 };
 use zerocopy::transmute_ref;
 

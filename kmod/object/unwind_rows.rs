@@ -9,7 +9,7 @@ use crate::{
         abi,
         unwind::{Defect, Row, Rule, Table}, //
     },
-    request::Array,
+    device::user_struct::Array, //
 };
 use kernel::prelude::*;
 

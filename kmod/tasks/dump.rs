@@ -11,12 +11,16 @@ use crate::{
         frame::Unmapped,
         record::{CodeMapping, Header, KIND_MAPPINGS, KIND_TASK},
         task::{
-            MappingsRecord, TASK_ALIVE, TASK_ARGS_ABSENT, TASK_ARGS_CUT, TASK_ARGS_MAX,
-            TASK_BYTES_MAX,
-        },
+            MappingsRecord,
+            TASK_ALIVE,
+            TASK_ARGS_ABSENT,
+            TASK_ARGS_CUT,
+            TASK_ARGS_MAX,
+            TASK_BYTES_MAX, //
+        }, //
     },
+    context::Shared,
     object::Identified,
-    shared::Shared,
     sys::{
         self,
         any_task::{AnyTask, Look},
@@ -26,8 +30,10 @@ use crate::{
         task::is_killed,
         task_walk::next_task, //
     },
-    task_events::TaskEvents,
-    task_record::{Described, Levels},
+    tasks::{
+        events::TaskEvents,
+        record::{Described, Levels}, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -256,7 +262,7 @@ impl<'a> TaskDump<'a> {
         self.words.push(header(KIND_MAPPINGS, words), GFP_REQUEST)?;
         let head: &[u64; MAPPINGS_WORDS] = transmute_ref!(&head);
         self.words
-            .extend_from_slice(crate::shared::body_of(head), GFP_REQUEST)?;
+            .extend_from_slice(crate::context::body_of(head), GFP_REQUEST)?;
         for mapping in &mappings {
             let mapping: &[u64; MAPPING_WORDS] = transmute_ref!(mapping);
             self.words.extend_from_slice(mapping, GFP_REQUEST)?;

@@ -3,16 +3,16 @@
 //! recorded with what was there before.
 
 use crate::{
-    common::program::Register,
-    common::record::{
-        WriteRecord,
-        KIND_WRITE,
-        WRITE_MEMORY,
-        WRITE_REGISTER,
-        WRITE_RETURN, //
+    common::{
+        program::Register,
+        record::{WriteRecord, KIND_WRITE, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN}, //
     },
-    shared::{body_of, Shared},
-    sys::{task::Current, uprobe::Regs, user_mem},
+    context::{body_of, Shared},
+    sys::{
+        task::Current,
+        uprobe::Regs,
+        user_mem, //
+    }, //
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{page::PAGE_SIZE, prelude::*};

@@ -6,13 +6,15 @@ use crate::{
         record::{Method, StackEnd},
         unwind::{At, Registers}, //
     },
-    mapping_cache::{Known, Mappings, SimpleRule},
-    memo::{Made, Walked},
-    stack::Stack,
+    stack::{
+        mapping_cache::{Known, Mappings, SimpleRule},
+        walk_cache::{Made, Walked},
+        Stack, //
+    },
     sys::{
         returns::may_be_trampoline,
         user_mem::{Fault, NoFaults}, //
-    },
+    }, //
 };
 /// Why the hot loop stopped.
 pub(super) enum Stopped {

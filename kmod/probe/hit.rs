@@ -2,13 +2,15 @@
 //! A hit, while it is handled.
 
 use crate::{
-    call::Call,
-    counters::Here,
     filter::{Ids, Opener},
+    probe::{
+        counters::Here,
+        entry_values::Call, //
+    },
     sys::{
         task::Current,
         uprobe::Regs, //
-    },
+    }, //
 };
 
 /// What led to a hit.

@@ -32,15 +32,18 @@ use crate::{
         program::Summary,
         table::Kind, //
     },
-    probe::{Role, Sink},
-    program::Program,
-    shared::Shared,
+    context::Shared,
+    probe::{
+        program::Program,
+        Role,
+        Sink, //
+    },
     sys::{
         inode::{ReadableFile, Unusable},
         task::{is_capable, CAP_SYSLOG, CAP_SYS_ADMIN},
         uprobe::Ends, //
     },
-    table::Table,
+    table::Table, //
 };
 use kernel::{
     alloc::AllocError,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The walk of a 32-bit task: by frame pointers, of four bytes.
 
-use super::Walk;
+use crate::stack::walk::Walk;
 use crate::{
     common::{
         record::{Method, StackEnd},

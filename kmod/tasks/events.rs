@@ -10,20 +10,45 @@
 use crate::{
     common::{
         abi::{
-            TASKS_CPU, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES, TASKS_SWITCHES, TASKS_UNFILTERED,
-            TASKS_WAKEUPS, TASK_KIND_CGROUP, TASK_KIND_EXEC, TASK_KIND_EXIT, TASK_KIND_FORK,
-            TASK_KIND_NAME, TASK_KIND_NAMESPACES, TASK_KIND_SWITCH, TASK_KIND_WAKE,
+            TASKS_CPU,
+            TASKS_LIFE,
+            TASKS_MOVES,
+            TASKS_NAMES,
+            TASKS_SWITCHES,
+            TASKS_UNFILTERED,
+            TASKS_WAKEUPS,
+            TASK_KIND_CGROUP,
+            TASK_KIND_EXEC,
+            TASK_KIND_EXIT,
+            TASK_KIND_FORK,
+            TASK_KIND_NAME,
+            TASK_KIND_NAMESPACES,
+            TASK_KIND_SWITCH,
+            TASK_KIND_WAKE, //
         },
         record::{KIND_SWITCH, KIND_TASK, KIND_WAKE},
         task::{
-            SwitchRecord, WakeRecord, SWITCH_FROM_IDLE, SWITCH_PREEMPTED, SWITCH_TO_IDLE,
-            TASK_ARGS_ABSENT, TASK_ARGS_CUT, TASK_CGROUP, TASK_EXEC, TASK_EXIT, TASK_FORK,
-            TASK_LAST, TASK_NAME, TASK_NAMESPACES, WAKE_BEGUN, WAKE_DONE, WAKE_NEW,
-        },
+            SwitchRecord,
+            WakeRecord,
+            SWITCH_FROM_IDLE,
+            SWITCH_PREEMPTED,
+            SWITCH_TO_IDLE,
+            TASK_ARGS_ABSENT,
+            TASK_ARGS_CUT,
+            TASK_CGROUP,
+            TASK_EXEC,
+            TASK_EXIT,
+            TASK_FORK,
+            TASK_LAST,
+            TASK_NAME,
+            TASK_NAMESPACES,
+            WAKE_BEGUN,
+            WAKE_DONE,
+            WAKE_NEW, //
+        }, //
     },
-    cpu_times::CpuTable,
+    context::{body_of, Shared},
     filter::Filter,
-    shared::{body_of, Shared},
     sys::{
         self,
         any_task::{AnyTask, Look},
@@ -32,10 +57,13 @@ use crate::{
         program_start::{read_args, Args, Program},
         swap::Reading,
         task::Current,
-        task_points::{Switch, TaskHook, Wake},
+        task_points::{Switch, TaskHook, Wake}, //
     },
-    task_counts::{End, TaskCounts},
-    task_record::{Described, Levels},
+    tasks::{
+        counters::{End, TaskCounts},
+        cpu_times::CpuTable,
+        record::{Described, Levels}, //
+    }, //
 };
 use core::sync::atomic::{
     AtomicU32,

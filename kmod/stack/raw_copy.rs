@@ -11,24 +11,18 @@ use crate::{
     common::{
         abi::{CODE_MAPPINGS_MAX, COPY_BYTES_PER_SECOND, STACK_COPY_WORDS_MAX},
         limit::Bucket,
-        record::{
-            CodeMapping,
-            StackCopy,
-            COPY_BEHIND_CALL,
-            COPY_MAPPINGS_CUT,
-            COPY_WITHOUT_RBP, //
-        },
+        record::{CodeMapping, StackCopy, COPY_BEHIND_CALL, COPY_MAPPINGS_CUT, COPY_WITHOUT_RBP},
         unwind::{At, Registers}, //
     },
-    limits::SharedBucket,
     object::{Identified, Objects},
+    probe::limits::SharedBucket,
     sys::{
         memory,
         returns,
         scratch::Desk,
         user_mem,
         vma::{each_code, Mapping}, //
-    },
+    }, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -106,7 +100,7 @@ impl Copies {
             .owe((mapping_words.wrapping_add(stack_words) >> 7) as u32);
         let mappings = mappings.get(..mapping_words);
         put(&[
-            crate::shared::body_of(head),
+            crate::context::body_of(head),
             mappings.unwrap_or(&[]),
             stack.get(..stack_words).unwrap_or(&[]),
             &[],

@@ -6,7 +6,6 @@
 //! and ends after as many steps as it has.
 
 use crate::{
-    call::Values,
     common::program::{
         self,
         Context,
@@ -22,14 +21,17 @@ use crate::{
         OUTPUT_WORDS_MAX, //
     },
     filter::{Ids, Opener},
+    probe::{
+        entry_values::Values,
+        modify::Writer, //
+    },
     sys::{
         scratch::Words,
         task::Current,
         uprobe::Regs,
         user_mem, //
     },
-    table::{Span, Table},
-    write::Writer,
+    table::{Span, Table}, //
 };
 use kernel::prelude::*;
 

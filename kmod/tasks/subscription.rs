@@ -3,13 +3,15 @@
 
 use crate::{
     common::abi::{TASKS_CPU, TASKS_UNFILTERED},
-    cpu_times::CpuTable,
-    shared::Shared,
+    context::Shared,
     sys::{
         memory::GFP_REQUEST,
         task_points::Listening, //
     },
-    task_events::TaskEvents,
+    tasks::{
+        cpu_times::CpuTable,
+        events::TaskEvents, //
+    }, //
 };
 use kernel::{
     prelude::*,

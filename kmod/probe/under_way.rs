@@ -12,9 +12,9 @@
 //! publishes it; a busy row is passed over. When all are taken, the oldest call is forgotten.
 
 use crate::{
-    call::{Call, SharedCall},
     common::abi::CALLS_MAX,
-    shared::Shared,
+    context::Shared,
+    probe::entry_values::{Call, SharedCall},
     sys::{
         self,
         memory,
@@ -23,7 +23,7 @@ use crate::{
         tracepoint::{Listener, SpaceHook},
         uprobe::Regs,
         user_mem, //
-    },
+    }, //
 };
 use core::sync::atomic::{
     AtomicU64,

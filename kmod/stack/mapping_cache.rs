@@ -11,11 +11,11 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
-    memo::{Fresh, Memo, MEMOS},
+    stack::walk_cache::{Fresh, Memo, MEMOS},
     sys::{
         memory,
         vma::Layout, //
-    },
+    }, //
 };
 use core::sync::atomic::{
     AtomicBool,

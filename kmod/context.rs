@@ -2,22 +2,26 @@
 //! What the probes of a session share.
 
 use crate::{
-    call::Calls,
     common::record::{ObjectRecord, KIND_OBJECT},
-    copy::Copies,
     filter::{Filter, Opener},
-    mapping_cache::MappingCache,
     object::Objects,
+    probe::{
+        entry_values::Calls,
+        under_way::UnderWay, //
+    },
     ring::{Rings, Waiter},
-    stacks::Stacks,
+    stack::{
+        mapping_cache::MappingCache,
+        raw_copy::Copies,
+        stack_table::Stacks, //
+    },
     sys::{
         later::Slots,
         memory::GFP_REQUEST,
         swap::Swap,
         task::Current,
         tracepoint::ForkHook, //
-    },
-    under_way::UnderWay,
+    }, //
 };
 use kernel::{
     prelude::*,

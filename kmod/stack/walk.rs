@@ -5,7 +5,7 @@
 //! Every step goes up the stack, and a frame whose address is not in executable memory ends
 //! the walk: a stack may be short, but it does not go on with a guess.
 
-mod hot;
+mod fast;
 mod narrow;
 
 use crate::{
@@ -14,17 +14,21 @@ use crate::{
         record::{Frame, Method, StackEnd, Unmapped},
         unwind::{At, Memory, Registers, Stop}, //
     },
-    mapping_cache::SimpleRule,
-    memo::{self, Made, Memo, Start, Walked},
-    stack::{Request, Resolver, Stack},
+    stack::{
+        mapping_cache::SimpleRule,
+        walk_cache::{self, Made, Memo, Start, Walked},
+        Request,
+        Resolver,
+        Stack, //
+    },
     sys::{
         regs::RegisterFile,
         returns::{may_be_trampoline, real_address},
         user_mem::{Fault, NoFaults}, //
-    },
+    }, //
 };
 use core::sync::atomic::Ordering::Relaxed;
-use hot::{Hot, Stopped};
+use fast::{Hot, Stopped};
 
 /// A walk that is under way.
 pub(crate) struct Walk<'a, A, P> {
@@ -130,7 +134,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     }
 
     /// Takes steps that are known.
-    fn take(&mut self, known: &memo::Known<'_>, at: &mut Registers) -> Result<(), StackEnd> {
+    fn take(&mut self, known: &walk_cache::Known<'_>, at: &mut Registers) -> Result<(), StackEnd> {
         if known.steps.is_empty() && known.end.is_none() {
             return Ok(());
         }

@@ -3,14 +3,20 @@
 
 use crate::{
     common::task::{
-        TaskLevel, TaskRecord, TASK_BARE, TASK_ENDING, TASK_KERNEL, TASK_LEVELS_MAX, TASK_ZOMBIE,
+        TaskLevel,
+        TaskRecord,
+        TASK_BARE,
+        TASK_ENDING,
+        TASK_KERNEL,
+        TASK_LEVELS_MAX,
+        TASK_ZOMBIE, //
     },
+    context::body_of,
     filter::Opener,
-    shared::body_of,
     sys::{
         any_task::{AnyTask, Look},
         scratch::Words, //
-    },
+    }, //
 };
 use zerocopy::{transmute, transmute_ref};
 

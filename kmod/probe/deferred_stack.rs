@@ -8,9 +8,11 @@
 
 use crate::{
     common::record::{LateStack, StackEnd, KIND_LATE_STACK},
-    counters::Counters,
-    hit_record::{Frames, Moment, Of},
-    shared::{body_of, Shared},
+    context::{body_of, Shared},
+    probe::{
+        counters::Counters,
+        record::{Frames, Moment, Of}, //
+    },
     stack::{Request, Stack},
     sys::{
         self,
@@ -19,7 +21,7 @@ use crate::{
         swap::Reading,
         user_mem,
         vma::look_up, //
-    },
+    }, //
 };
 use kernel::sync::{
     rcu,

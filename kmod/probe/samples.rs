@@ -5,9 +5,11 @@
 //! taken, and no hits.
 
 use crate::{
-    counters::{End, Here},
-    event::Origin,
-    probe::Probe,
+    probe::{
+        counters::{End, Here},
+        hit::Origin,
+        Probe, //
+    },
     sys::{
         self,
         later::Later,
@@ -15,7 +17,7 @@ use crate::{
         swap::Reading,
         task::Current,
         uprobe::Regs, //
-    },
+    }, //
 };
 use core::sync::atomic::{
     AtomicBool,
