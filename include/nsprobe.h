@@ -1995,6 +1995,33 @@ enum nsprobe_unmapped {
 /* Bits of a frame's word that hold the file offset. */
 #define NSPROBE_OFFSET_BITS 40
 
+/* What every record begins with. */
+struct nsprobe_header {
+	/* NSPROBE_LENGTH, NSPROBE_BUSY and NSPROBE_DISCARD. */
+	__u32 word;
+	/* NSPROBE_KIND_*. */
+	__u16 kind;
+	/* Zero. */
+	__u16 reserved;
+};
+
+/*
+ * Code that a process has mapped. A struct nsprobe_stack_copy has it in no
+ * order.
+ */
+struct nsprobe_code_mapping {
+	/* First address. */
+	__u64 start;
+	/* How many bytes. */
+	__u64 bytes;
+	/* What an address plus this is as an offset in the file. */
+	__u64 delta;
+	/* The file's object; 0 when there is none. */
+	__u32 object;
+	/* An enum nsprobe_unmapped when there is no object, zero otherwise. */
+	__u32 unmapped;
+};
+
 /*
  * Bit of nsprobe_header.word: the record is being written; the reader stops
  * here.
@@ -2058,16 +2085,6 @@ enum nsprobe_unmapped {
 
 /* Longest record of a hit, in bytes: a ring is at least as large. */
 #define NSPROBE_HIT_BYTES_MAX (sizeof(struct nsprobe_hit) + (8 * (((1 + NSPROBE_WORDS_MAX) + NSPROBE_KERNEL_WORDS_MAX) + NSPROBE_OUTPUT_WORDS_MAX)))
-
-/* What every record begins with. */
-struct nsprobe_header {
-	/* NSPROBE_LENGTH, NSPROBE_BUSY and NSPROBE_DISCARD. */
-	__u32 word;
-	/* NSPROBE_KIND_*. */
-	__u16 kind;
-	/* Zero. */
-	__u16 reserved;
-};
 
 /*
  * A probe was hit. Words follow: with NSPROBE_HIT_RETURN one with the
@@ -2205,23 +2222,6 @@ struct nsprobe_late_stack {
 	__u8 stack_end;
 	/* How often a page had to be fetched. */
 	__u8 pages;
-};
-
-/*
- * Code that a process has mapped. struct nsprobe_stack_copys have them in no
- * order.
- */
-struct nsprobe_code_mapping {
-	/* First address. */
-	__u64 start;
-	/* How many bytes. */
-	__u64 bytes;
-	/* What an address plus this is as an offset in the file. */
-	__u64 delta;
-	/* The file's object; 0 when there is none. */
-	__u32 object;
-	/* An enum nsprobe_unmapped when there is no object, zero otherwise. */
-	__u32 unmapped;
 };
 
 /* An object that frames of this session name from now on. */

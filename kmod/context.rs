@@ -2,7 +2,7 @@
 //! What the probes of a session share.
 
 use crate::{
-    common::record::{ObjectRecord, KIND_OBJECT},
+    common::record::{body_of, ObjectRecord, KIND_OBJECT},
     filter::{Filter, Opener},
     object::Objects,
     probe::{
@@ -157,9 +157,4 @@ impl ForkHook for Follower {
             }
         });
     }
-}
-
-/// A record without its header, which the ring writes.
-pub(crate) fn body_of(record: &[u64]) -> &[u64] {
-    record.get(1..).unwrap_or(&[])
 }

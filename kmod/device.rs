@@ -26,9 +26,7 @@ use crate::{
     },
     session::{
         probes::RefusedAt,
-        Session,
-        PROBES,
-        SESSIONS, //
+        Session, //
     },
     sys::{
         cond_resched,
@@ -48,7 +46,8 @@ use crate::{
         },
         vma::FileKey, //
     },
-    table::Table, //
+    table::Table,
+    totals::{PROBES, SESSIONS}, //
 };
 use core::sync::atomic::Ordering::Relaxed;
 use kernel::{

@@ -20,6 +20,8 @@ mod device;
 mod filter;
 #[forbid(unsafe_code)]
 mod session;
+#[forbid(unsafe_code)]
+mod totals;
 
 #[forbid(unsafe_code)]
 mod object;

@@ -24,6 +24,7 @@ use crate::{
             KERNEL_FRAMES_MAX, PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_RETURN_ONLY, PROBE_STACK,
         },
         record::{
+            body_of,
             Frame as StackFrame,
             Method,
             OffRecord,
@@ -33,7 +34,7 @@ use crate::{
             KIND_OFF, //
         }, //
     },
-    context::{body_of, Shared},
+    context::Shared,
     probe::{
         counters::{Counters, End, Here},
         entry_values::{Call, Values},

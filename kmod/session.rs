@@ -42,9 +42,9 @@ use crate::{
     tasks::{
         events::TaskEvents,
         subscription::{Failed, TaskTrace, Wanted}, //
-    }, //
+    },
+    totals::Tally, //
 };
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
     cpu::nr_cpu_ids,
     fs::File,
@@ -62,34 +62,11 @@ use kernel::{
 /// watermark.
 const FLUSH_MS: u32 = 100;
 
-/// Sessions that were ever opened: the last one's number.
-static LAST_SESSION: AtomicU32 = AtomicU32::new(0);
-/// Sessions open in the whole module.
-pub(crate) static SESSIONS: AtomicU32 = AtomicU32::new(0);
-/// Probes attached in the whole module.
-pub(crate) static PROBES: AtomicU32 = AtomicU32::new(0);
-
 /// How records leave the session; fixed by the first use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Mapped,
     Read,
-}
-
-/// One in [`SESSIONS`], and its number.
-struct Tally(u32);
-
-impl Tally {
-    fn new() -> Self {
-        SESSIONS.fetch_add(1, Relaxed);
-        Tally(LAST_SESSION.fetch_add(1, Relaxed).wrapping_add(1))
-    }
-}
-
-impl Drop for Tally {
-    fn drop(&mut self) {
-        SESSIONS.fetch_sub(1, Relaxed);
-    }
 }
 
 /// One open file of the device.

@@ -3,6 +3,7 @@
 //!
 //! Runs in handlers: every read is non-faulting. A stack may be short, with the reason.
 
+pub(crate) mod captured;
 pub(crate) mod mapping_cache;
 pub(crate) mod raw_copy;
 pub(crate) mod stack_table;

@@ -55,6 +55,7 @@ pub(crate) mod returns;
 pub(crate) mod sampler;
 pub(crate) mod scratch;
 mod shim;
+pub(crate) mod step;
 pub(crate) mod swap;
 pub(crate) mod task;
 pub(crate) mod task_points;

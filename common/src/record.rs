@@ -6,9 +6,12 @@
 //! CLOCK_MONOTONIC in nanoseconds), whatever the kind. A reader skips kinds that
 //! it does not know.
 
+pub mod header;
+
 use super::abi::{ObjectIdentity, CODE_MAPPINGS_MAX, STACK_COPY_WORDS_MAX};
 pub use super::frame::{Frame, Frames, Method, StackEnd, Unmapped, OFFSET_BITS};
 use super::task::{self, MappingsRecord, SwitchRecord, TaskDetails, TaskRecord, WakeRecord};
+pub use header::{CodeMapping, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -65,18 +68,6 @@ pub const KERNEL_WORDS_MAX: usize = 64;
 /// Longest record of a hit, in bytes: a ring is at least as large.
 pub const HIT_BYTES_MAX: usize =
     size_of::<Hit>() + 8 * (1 + WORDS_MAX + KERNEL_WORDS_MAX + super::program::OUTPUT_WORDS_MAX);
-
-/// What every record begins with.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Header {
-    /// [`LENGTH`], [`BUSY`] and [`DISCARD`].
-    pub word: u32,
-    /// `KIND_*`.
-    pub kind: u16,
-    /// Zero.
-    pub reserved: u16,
-}
 
 /// A probe was hit. Words follow: with [`HIT_RETURN`] one with the nanoseconds
 /// since the call's entry ([`ELAPSED_UNKNOWN`] when that was not seen); then
@@ -201,23 +192,6 @@ pub struct LateStack {
     pub pages: u8,
 }
 const _: () = assert!(size_of::<LateStack>() == 40);
-
-/// Code that a process has mapped. [`StackCopy`]s have them in no order.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct CodeMapping {
-    /// First address.
-    pub start: u64,
-    /// How many bytes.
-    pub bytes: u64,
-    /// What an address plus this is as an offset in the file.
-    pub delta: u64,
-    /// The file's object; 0 when there is none.
-    pub object: u32,
-    /// An [`Unmapped`](super::frame::Unmapped) when there is no object, zero otherwise.
-    pub unmapped: u32,
-}
-const _: () = assert!(size_of::<CodeMapping>() == 32);
 
 /// An object that frames of this session name from now on.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -461,6 +435,11 @@ impl<'a> Record<'a> {
         };
         Ok(Some((Some(record), length)))
     }
+}
+
+/// A record without its header, which the ring writes.
+pub fn body_of(record: &[u64]) -> &[u64] {
+    record.get(1..).unwrap_or(&[])
 }
 
 #[cfg(test)]

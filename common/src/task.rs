@@ -5,7 +5,7 @@
 //! A thread is named by its number in the opener's pid namespace together with its start
 //! time, since numbers come back. A process is the thread whose number is the process's.
 
-use super::record::{CodeMapping, Header};
+use super::record::header::{CodeMapping, Header};
 use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -7,13 +7,14 @@
 //! instruction meanwhile writes below that place, if anywhere.
 
 use crate::{
-    common::record::{LateStack, StackEnd, KIND_LATE_STACK},
-    context::{body_of, Shared},
-    probe::{
-        counters::Counters,
-        record::{Frames, Moment, Of}, //
+    common::record::{body_of, LateStack, StackEnd, KIND_LATE_STACK},
+    context::Shared,
+    probe::counters::Counters,
+    stack::{
+        captured::{Frames, Moment, Of},
+        Request,
+        Stack, //
     },
-    stack::{Request, Stack},
     sys::{
         self,
         later::Later,

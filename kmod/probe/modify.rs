@@ -5,9 +5,9 @@
 use crate::{
     common::{
         program::Register,
-        record::{WriteRecord, KIND_WRITE, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN}, //
+        record::{body_of, WriteRecord, KIND_WRITE, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN}, //
     },
-    context::{body_of, Shared},
+    context::Shared,
     sys::{
         task::Current,
         uprobe::Regs,

@@ -13,14 +13,12 @@
 
 use crate::{
     common::abi::CALLS_MAX,
-    context::Shared,
     probe::entry_values::{Call, SharedCall},
     sys::{
         self,
         memory,
         returns,
-        task::{Current, Mm},
-        tracepoint::{Listener, SpaceHook},
+        task::Current,
         uprobe::Regs,
         user_mem, //
     }, //
@@ -29,10 +27,7 @@ use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release}, //
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
 /// Rows that may be a call's.
 const WAYS: usize = 4;
@@ -224,7 +219,7 @@ impl UnderWay {
 
     /// Gives back the rows of a space that has ended: nobody is in its calls any more. Any
     /// context.
-    fn space_ended(&self, space: u64) {
+    pub(crate) fn space_ended(&self, space: u64) {
         let taken = self.taken.get((space % COUNTERS as u64) as usize);
         if taken.is_none_or(|taken| taken.load(Relaxed) == 0) {
             return;
@@ -239,17 +234,3 @@ impl UnderWay {
         }
     }
 }
-
-/// What a session hears of spaces that end.
-pub(crate) struct Ending(pub(crate) Arc<Shared>);
-
-impl SpaceHook for Ending {
-    fn ended(&self, space: &Mm) {
-        if let Some(calls) = self.0.under_way.as_ref() {
-            calls.space_ended(space.number());
-        }
-    }
-}
-
-/// Listens to the ends of spaces.
-pub(crate) type Endings = Listener<Ending>;

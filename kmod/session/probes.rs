@@ -44,13 +44,12 @@ use crate::{
             Refused, //
         },
         samples::Samples,
-        under_way::{Ending, Endings, UnderWay},
+        under_way::UnderWay,
         Probe,
         Role,
         Sink, //
     },
     ring::Rings,
-    session::PROBES,
     stack::{
         mapping_cache::MappingCache,
         raw_copy::Copies,
@@ -62,11 +61,13 @@ use crate::{
         later::Slots,
         memory::{self, GFP_REQUEST},
         sampler::Sampler,
-        tracepoint::Listener,
+        task::Mm,
+        tracepoint::{Listener, SpaceHook},
         uprobe::{Batch, Ends, Place},
         vma::FileKey, //
     },
-    table::Table, //
+    table::Table,
+    totals::PROBES, //
 };
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kernel::{
@@ -654,3 +655,17 @@ fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
     }
     Ok(())
 }
+
+/// What a session hears of spaces that end.
+struct Ending(Arc<Shared>);
+
+impl SpaceHook for Ending {
+    fn ended(&self, space: &Mm) {
+        if let Some(calls) = self.0.under_way.as_ref() {
+            calls.space_ended(space.number());
+        }
+    }
+}
+
+/// Listens to the ends of spaces.
+type Endings = Listener<Ending>;

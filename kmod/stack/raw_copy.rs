@@ -100,7 +100,7 @@ impl Copies {
             .owe((mapping_words.wrapping_add(stack_words) >> 7) as u32);
         let mappings = mappings.get(..mapping_words);
         put(&[
-            crate::context::body_of(head),
+            crate::common::record::body_of(head),
             mappings.unwrap_or(&[]),
             stack.get(..stack_words).unwrap_or(&[]),
             &[],

@@ -16,8 +16,9 @@ use crate::{
     sys::{
         memory::zeroed,
         regs::RegisterFile,
-        user_mem::{self, NoFaults, Step}, //
-    },
+        step::Step,
+        user_mem::{self, NoFaults}, //
+    }, //
 };
 use core::sync::atomic::{
     AtomicBool,

@@ -6,7 +6,7 @@
     reason = "kernel structs hold empty structs; they go by pointer only"
 )]
 
-use super::user_mem::Step;
+use super::step::Step;
 use core::ffi::{c_int, c_ulong, c_void};
 use kernel::bindings::{
     cgroup, gfp_t, inode, mm_struct, nsproxy, path, pid, pid_namespace, pt_regs, super_block,

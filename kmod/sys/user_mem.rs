@@ -7,18 +7,13 @@
 //! machine. `copy_from_user_nofault` disables page faults instead, and answers
 //! -EFAULT for a page that is not there.
 
-use super::shim;
-use core::{
-    cell::Cell,
-    mem::MaybeUninit,
-    sync::atomic::{AtomicU64, Ordering::Relaxed}, //
-};
+use super::{shim, step::Step};
+use core::{cell::Cell, mem::MaybeUninit};
 use kernel::{
     bindings,
     types::NotThreadSafe, //
 };
 use zerocopy::{FromBytes, IntoBytes};
-use zerocopy_derive::FromZeros;
 
 /// The memory is not there, or not the user's.
 #[derive(Debug)]
@@ -102,39 +97,6 @@ pub(crate) fn word(address: u64) -> Option<u64> {
     // not there is an error.
     let read = unsafe { shim::nsprobe_read_word_nofault(&mut word, address as *const u64) };
     read.then_some(word)
-}
-
-/// What a step from a frame to its caller has read, and the word of the frame that it led
-/// to: `struct nsprobe_step` of `shim.c`.
-#[derive(Default, FromZeros)]
-#[repr(C)]
-pub(crate) struct Step {
-    /// Where the return address is.
-    pub(crate) slot: AtomicU64,
-    /// The return address.
-    pub(crate) rip: AtomicU64,
-    /// Where the caller's `rbp` is, or zero when it is in its register still.
-    pub(crate) rbp_slot: AtomicU64,
-    /// The caller's `rbp`.
-    pub(crate) rbp: AtomicU64,
-    /// The frame's word.
-    pub(crate) word: AtomicU64,
-}
-
-impl Step {
-    /// Becomes another one.
-    pub(crate) fn set(&self, other: &Step) {
-        let pairs = [
-            (&self.slot, &other.slot),
-            (&self.rip, &other.rip),
-            (&self.rbp_slot, &other.rbp_slot),
-            (&self.rbp, &other.rbp),
-            (&self.word, &other.word),
-        ];
-        for (to, from) in pairs {
-            to.store(from.load(Relaxed), Relaxed);
-        }
-    }
 }
 
 /// Fills `out` from user address `address`. Any context of a user task.

@@ -262,7 +262,7 @@ impl<'a> TaskDump<'a> {
         self.words.push(header(KIND_MAPPINGS, words), GFP_REQUEST)?;
         let head: &[u64; MAPPINGS_WORDS] = transmute_ref!(&head);
         self.words
-            .extend_from_slice(crate::context::body_of(head), GFP_REQUEST)?;
+            .extend_from_slice(crate::common::record::body_of(head), GFP_REQUEST)?;
         for mapping in &mappings {
             let mapping: &[u64; MAPPING_WORDS] = transmute_ref!(mapping);
             self.words.extend_from_slice(mapping, GFP_REQUEST)?;

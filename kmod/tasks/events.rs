@@ -26,7 +26,7 @@ use crate::{
             TASK_KIND_SWITCH,
             TASK_KIND_WAKE, //
         },
-        record::{KIND_SWITCH, KIND_TASK, KIND_WAKE},
+        record::{body_of, KIND_SWITCH, KIND_TASK, KIND_WAKE},
         task::{
             SwitchRecord,
             WakeRecord,
@@ -47,7 +47,7 @@ use crate::{
             WAKE_NEW, //
         }, //
     },
-    context::{body_of, Shared},
+    context::Shared,
     filter::Filter,
     sys::{
         self,

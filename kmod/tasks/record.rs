@@ -2,16 +2,18 @@
 //! What a record tells of a task: filled in at an event, and for the dump.
 
 use crate::{
-    common::task::{
-        TaskLevel,
-        TaskRecord,
-        TASK_BARE,
-        TASK_ENDING,
-        TASK_KERNEL,
-        TASK_LEVELS_MAX,
-        TASK_ZOMBIE, //
+    common::{
+        record::body_of,
+        task::{
+            TaskLevel,
+            TaskRecord,
+            TASK_BARE,
+            TASK_ENDING,
+            TASK_KERNEL,
+            TASK_LEVELS_MAX,
+            TASK_ZOMBIE, //
+        }, //
     },
-    context::body_of,
     filter::Opener,
     sys::{
         any_task::{AnyTask, Look},

@@ -52,6 +52,7 @@ pub(crate) fn read() -> Vec<Item> {
         "abi/tasks.rs",
         "program.rs",
         "frame.rs",
+        "record/header.rs",
         "record.rs",
         "task.rs",
         "ring.rs",

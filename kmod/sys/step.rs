@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A step of a walk, as C compares it with the memory of now.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zerocopy_derive::FromZeros;
+
+/// What a step from a frame to its caller has read, and the word of the frame that it led
+/// to: `struct nsprobe_step` of `shim.c`.
+#[derive(Default, FromZeros)]
+#[repr(C)]
+pub(crate) struct Step {
+    /// Where the return address is.
+    pub(crate) slot: AtomicU64,
+    /// The return address.
+    pub(crate) rip: AtomicU64,
+    /// Where the caller's `rbp` is, or zero when it is in its register still.
+    pub(crate) rbp_slot: AtomicU64,
+    /// The caller's `rbp`.
+    pub(crate) rbp: AtomicU64,
+    /// The frame's word.
+    pub(crate) word: AtomicU64,
+}
+
+impl Step {
+    /// Becomes another one.
+    pub(crate) fn set(&self, other: &Step) {
+        let pairs = [
+            (&self.slot, &other.slot),
+            (&self.rip, &other.rip),
+            (&self.rbp_slot, &other.rbp_slot),
+            (&self.rbp, &other.rbp),
+            (&self.word, &other.word),
+        ];
+        for (to, from) in pairs {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+}
