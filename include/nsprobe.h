@@ -1933,7 +1933,7 @@ enum nsprobe_stack_end {
 	NSPROBE_STACK_END_NOT_CODE = 5,
 	/*
 	 * The unwind rows of the next frame have no rule that can be carried
-	 * out.
+	 * out, or the task runs 32-bit code.
 	 */
 	NSPROBE_STACK_END_UNSUPPORTED = 6,
 	/*
@@ -2142,9 +2142,6 @@ struct nsprobe_hit {
 	/* Name of the thread, NUL-padded. */
 	__u8 comm[16];
 };
-
-/* nsprobe_hit.flags: the task runs 32-bit code. */
-#define NSPROBE_HIT_COMPAT (1U << 0)
 
 /* nsprobe_hit.flags: the function returned; without it, it was entered. */
 #define NSPROBE_HIT_RETURN (1U << 1)

@@ -20,7 +20,8 @@ pub enum StackEnd {
     /// The return address is not in executable memory: the function does not
     /// keep a frame pointer.
     NotCode = 5,
-    /// The unwind rows of the next frame have no rule that can be carried out.
+    /// The unwind rows of the next frame have no rule that can be carried out, or the task runs
+    /// 32-bit code.
     Unsupported = 6,
     /// By its unwind row, the next frame does not lie above the one before.
     BadRow = 7,

@@ -118,8 +118,6 @@ pub struct Hit {
 }
 const _: () = assert!(size_of::<Hit>() == 80);
 
-/// [`Hit::flags`]: the task runs 32-bit code.
-pub const HIT_COMPAT: u8 = 1 << 0;
 /// [`Hit::flags`]: the function returned; without it, it was entered.
 pub const HIT_RETURN: u8 = 1 << 1;
 /// [`Hit::flags`]: a sample that was taken in the kernel.

@@ -17,7 +17,6 @@ use crate::{
             Hit,
             StackEnd,
             ELAPSED_UNKNOWN,
-            HIT_COMPAT,
             HIT_KERNEL,
             HIT_RETURN,
             KERNEL_WORDS_MAX,
@@ -228,7 +227,6 @@ impl Probe {
     /// Appends the record of the hit and what follows it.
     fn append(&self, event: &Event<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
         let (ids, cpu) = (event.ids(), event.here.cpu);
-        let compat = if event.regs.is_64bit() { 0 } else { HIT_COMPAT };
         let in_kernel = match event.origin {
             Origin::Kernel(_) => HIT_KERNEL,
             Origin::Breakpoint | Origin::User => 0,
@@ -245,7 +243,7 @@ impl Probe {
             cpu: cpu as u16,
             words: frames.words.len() as u16,
             stack_end: frames.end as u8,
-            flags: compat | returned | in_kernel,
+            flags: returned | in_kernel,
             field_words: tail.field_words as u16,
             pid: ids.pid,
             tid: ids.tid,

@@ -6,7 +6,6 @@
 //! the walk: a stack may be short, but it does not go on with a guess.
 
 mod fast;
-mod narrow;
 
 use crate::{
     common::{
@@ -117,7 +116,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             at: At::Innermost,
         };
         if !self.regs.is_64bit() {
-            return self.narrow(&at);
+            return Err(StackEnd::Unsupported);
         }
         let room = self.room();
         let known = match &mut self.walked {

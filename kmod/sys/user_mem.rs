@@ -13,7 +13,6 @@ use kernel::{
     bindings,
     types::NotThreadSafe, //
 };
-use zerocopy::{FromBytes, IntoBytes};
 
 /// The memory is not there, or not the user's.
 #[derive(Debug)]
@@ -158,11 +157,4 @@ pub(crate) fn write(address: u64, bytes: &[u8]) -> Result<(), Fault> {
         0 => Ok(()),
         _ => Err(Fault),
     }
-}
-
-/// The value at user address `address`.
-pub(crate) fn read_value<T: FromBytes + IntoBytes + Default>(address: u64) -> Result<T, Fault> {
-    let mut value = T::default();
-    read(address, value.as_mut_bytes())?;
-    Ok(value)
 }

@@ -98,10 +98,8 @@ __attribute__((used)) static void program(long *stack)
 		for (long at = 0; at < length / 8;) {
 			struct nsprobe_hit *hit = (void *)&records[at];
 
-			if (hit->header.kind == NSPROBE_KIND_HIT) {
-				step(11, hit->flags & NSPROBE_HIT_COMPAT);
+			if (hit->header.kind == NSPROBE_KIND_HIT)
 				hits++;
-			}
 			step(12, (hit->header.word & NSPROBE_LENGTH) >= 8);
 			at += (hit->header.word & NSPROBE_LENGTH) / 8;
 		}

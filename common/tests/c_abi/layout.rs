@@ -356,7 +356,6 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         WRITE_RETURN,
         WORDS_MAX,
         RECORD_BYTES_MAX,
-        HIT_COMPAT,
         HIT_RETURN,
         HIT_KERNEL,
         ELAPSED_UNKNOWN,

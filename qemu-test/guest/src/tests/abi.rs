@@ -5,6 +5,7 @@
 mod sizes;
 
 use crate::binary::{self, Function};
+use crate::command;
 use crate::module::Module;
 use crate::session::{errno, open_device, probe_at, requests, size, Session, PAGE};
 use crate::sys;
@@ -311,4 +312,7 @@ fn a_32_bit_caller_sees_the_same() {
         .unwrap_or_else(|error| panic!("no 32-bit programs here: {error}"));
     assert_eq!(status.code(), Some(0), "the step that went wrong: {status}");
     drop(open_device());
+    // The program finds no functions in such files, and says so.
+    let spec = format!("{}:in_32_bits", file.display());
+    command::run(&["trace", &spec]).refused(&["is an ELF file for 32-bit x86"]);
 }

@@ -4,7 +4,6 @@
 
 use super::capsule::Folder;
 use crate::binary::{self, Function};
-use crate::command;
 use crate::module::Module;
 use crate::records::Records;
 use crate::session::{probe_at, Session, RING_BYTES};
@@ -14,12 +13,11 @@ use crate::victim::{self, Victim};
 use crate::witness::Witness;
 use nsprobe_common::abi::{self, Probe};
 use nsprobe_common::program::Register;
-use nsprobe_common::record::{Frame, Method, ObjectRecord, StackEnd, HIT_COMPAT};
-use object::{Object, ObjectSegment};
+use nsprobe_common::record::{Frame, Method, ObjectRecord, StackEnd};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The frame of an instruction that was hit.
@@ -404,85 +402,6 @@ fn the_text_of_a_stack_has_no_kernel_address() {
     for number in numbers {
         assert!(!is_of_kernel(number), "{number:#x} in {text}");
     }
-}
-
-/// The offset in a file of what it loads at an address.
-fn loaded_from(file: &Path, address: u64) -> u64 {
-    let bytes = fs::read(file).expect("it is there");
-    let elf = object::File::parse(&*bytes).expect("an ELF file");
-    let offset = elf.segments().find_map(|segment| {
-        let (start, length) = segment.file_range();
-        let into = address.checked_sub(segment.address())?;
-        (into < length).then_some(start + into)
-    });
-    offset.unwrap_or_else(|| panic!("nothing is loaded at {address:#x}"))
-}
-
-test! { full, a_32_bit_programs_stack_is_its_call_chain, module }
-/// The program itself says where its functions return to.
-fn a_32_bit_programs_stack_is_its_call_chain() {
-    const CHAIN: [&str; 6] = [
-        "bottom", "level_3", "level_2", "level_1", "program", "_start",
-    ];
-    let _module = Module::load();
-    let mut victim = Victim::start("stack_32", &[]);
-    let file = victim.file().to_path_buf();
-    let bottom = victim.function("bottom");
-    let session = Session::with_rings(RING_BYTES);
-    session.only(&[victim.pid()]).expect("it lives");
-    session.probe(&file, &bottom, WITH_CALLER);
-    assert_eq!(victim.order("c 20"), 20);
-    let mut wanted = vec![(bottom.offset, Method::Registers as u8)];
-    for level in 0..CHAIN.len() - 1 {
-        let address = victim.order(&format!("r {level}"));
-        let how = match level {
-            0 => Method::StackTop,
-            _ => Method::FramePointer,
-        };
-        wanted.push((loaded_from(&file, address), how as u8));
-    }
-    let places = |frames: &[Frame]| -> Vec<(u64, u8)> {
-        let place = |frame: &Frame| match *frame {
-            Frame::Object { offset, method, .. } => (offset, method),
-            Frame::Address { .. } => panic!("{frames:x?}"),
-        };
-        frames.iter().map(place).collect()
-    };
-    let functions = binary::functions(&file);
-    let inode = fs::metadata(&file).expect("it is there").ino();
-    let records = Records::of(&session);
-    assert_eq!(records.hits.len(), 20);
-    for (hit, frames) in &records.hits {
-        assert_ne!(hit.flags & HIT_COMPAT, 0, "{hit:?}");
-        assert_eq!(places(frames), wanted);
-        assert_eq!(names(frames, &functions, inode, &records), CHAIN);
-        let end = StackEnd::from_u8(hit.stack_end);
-        assert_eq!(end, Some(StackEnd::Outermost));
-    }
-    // With frame pointers that lead nowhere, only the caller is known.
-    let orders = [
-        ("w 0", 2, StackEnd::Outermost),
-        ("w 4096", 2, StackEnd::BadFramePointer),
-        ("w 4294963199", 2, StackEnd::BadFramePointer),
-        ("w 4294963200", 2, StackEnd::Fault),
-        ("w 4294967292", 2, StackEnd::Fault),
-        ("l 0", 3, StackEnd::BadFramePointer),
-    ];
-    for (order, length, end) in orders {
-        let address = victim.order(order);
-        wanted[1].0 = loaded_from(&file, address);
-        let records = Records::of(&session);
-        let [(hit, frames)] = &records.hits[..] else {
-            panic!("{order}: {} hits", records.hits.len());
-        };
-        let places = places(frames);
-        assert_eq!((places.len(), &places[..2]), (length, &wanted[..2]));
-        assert_eq!(StackEnd::from_u8(hit.stack_end), Some(end), "{order}");
-    }
-    drop(session);
-    // The program finds no functions in such files, and says so.
-    let spec = format!("{}:bottom", file.display());
-    command::run(&["trace", &spec]).refused(&["is an ELF file for 32-bit x86"]);
 }
 
 test! { full, what_is_mapped_anew_is_named_anew, module }
