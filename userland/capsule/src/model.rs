@@ -3,7 +3,7 @@
 //! meaning; readers skip those that they do not know.
 
 use crate::generated::GeneratedPlace;
-use nsprobe_plan::decode::FieldFormat;
+use nsprobe_spec::decode::FieldFormat;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;

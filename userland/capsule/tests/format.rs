@@ -14,7 +14,7 @@ use nsprobe_common::record::{
     Frame, Header as RecordHeader, Hit, Lost, Record, StackCopy, KIND_HIT, KIND_LOST,
     KIND_STACK_COPY,
 };
-use nsprobe_plan::decode::{FieldFormat, Shape};
+use nsprobe_spec::decode::{FieldFormat, Shape};
 use proptest::prelude::*;
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::IntoBytes;

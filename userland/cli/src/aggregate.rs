@@ -23,9 +23,9 @@ use libnsprobe::common::record::Record;
 use libnsprobe::{
     ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
-use nsprobe_plan::decode::FieldValue;
-use nsprobe_plan::syntax::{Expression, Field, Kind};
 use nsprobe_profile::Format;
+use nsprobe_spec::decode::FieldValue;
+use nsprobe_spec::syntax::{Expression, Field, Kind};
 use nsprobe_worker::Limits;
 use print::{Printer, Style};
 use std::collections::{BTreeMap, HashMap};
@@ -56,8 +56,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         parser: &parser,
         limits: Limits::default(),
         sink: match counts_only {
-            true => nsprobe_plan::Sink::Count,
-            false => nsprobe_plan::Sink::Table { keys, value },
+            true => nsprobe_spec::Sink::Count,
+            false => nsprobe_spec::Sink::Table { keys, value },
         },
         // Without a value it is the time of the call.
         at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
@@ -168,7 +168,7 @@ fn by_function() -> Field {
     Field {
         name: "func".to_owned(),
         value: Expression {
-            kind: Kind::Context(nsprobe_plan::PROBE),
+            kind: Kind::Context(nsprobe_spec::PROBE),
             span: 0..0,
         },
         format: None,

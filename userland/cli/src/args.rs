@@ -256,7 +256,7 @@ impl Plan {
 }
 
 /// What is wrong with a text, and where.
-fn pointing(what: &str, text: &str, error: &nsprobe_plan::SpecError) -> clap::Error {
+fn pointing(what: &str, text: &str, error: &nsprobe_spec::SpecError) -> clap::Error {
     let before = text.get(..error.span.start).unwrap_or(text);
     let (before, shown) = (escaped(before).to_string(), escaped(text));
     let column = before.chars().count();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values that were fetched, for people and for machines.
 
-use nsprobe_plan::decode::{FieldFormat, FieldValue};
+use nsprobe_spec::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::escaped;
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn json_keeps_the_order() {
         let formats =
-            ["z", "a"].map(|name| FieldFormat::new(name, nsprobe_plan::decode::Shape::Word));
+            ["z", "a"].map(|name| FieldFormat::new(name, nsprobe_spec::decode::Shape::Word));
         let values = [FieldValue::Hex(255), FieldValue::Absent];
         let json = Json {
             formats: &formats,

@@ -10,7 +10,7 @@ use libnsprobe::common::record::{
     Frame, Hit, Lost, Method, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER,
     WRITE_RETURN,
 };
-use nsprobe_plan::decode::{FieldFormat, FieldValue};
+use nsprobe_spec::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::{counted, escaped, shortened, KernelSymbol, SourceFrame};
 use std::io::{Result, Write};
 use std::rc::Rc;

@@ -13,7 +13,7 @@ use anyhow::bail;
 use libnsprobe::common::record::{Details, Hit};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_capsule::Reader;
-use nsprobe_plan::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user wants to probe: `BINARY:` and what `nsprobe_plan` reads behind it.
+//! What the user wants to probe: `BINARY:` and what `nsprobe_spec` reads behind it.
 //!
 //! The first colon divides, so that `app:ns::Type::method` needs no quoting; a
 //! colon in the name of a file is written `\:`.
 
-use nsprobe_plan::Spec;
+use nsprobe_spec::Spec;
 use nsprobe_symbolize::escaped;
 use std::fmt;
 use std::ops::Range;
@@ -72,7 +72,7 @@ impl ProbeSpec {
     }
 
     /// What is wrong with the spec, as was found later.
-    pub(crate) fn error(&self, error: &nsprobe_plan::SpecError) -> SpecError {
+    pub(crate) fn error(&self, error: &nsprobe_spec::SpecError) -> SpecError {
         SpecError {
             text: self.text.clone(),
             at: self.base + error.span.start..self.base + error.span.end,
@@ -200,7 +200,7 @@ fn split(text: &str) -> Result<(BinaryName, Option<(usize, &str)>), SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nsprobe_plan::syntax::Place;
+    use nsprobe_spec::syntax::Place;
     use proptest::prelude::*;
 
     fn probe(text: &str) -> ProbeSpec {

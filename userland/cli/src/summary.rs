@@ -9,7 +9,7 @@ use crate::rows::Report;
 use crate::run::{Attached, Role};
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_capsule::model::TaskTotal;
-use nsprobe_plan::decode::{FieldFormat, Shape};
+use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -85,7 +85,7 @@ pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a 
         search,
         parser,
         limits: Limits::default(),
-        sink: nsprobe_plan::Sink::Record,
+        sink: nsprobe_spec::Sink::Record,
         at_return: false,
         max_probes: options.max_probes,
         inlined: options.inlined,

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         search: &search,
         parser: &parser,
         limits: Limits::default(),
-        sink: nsprobe_plan::Sink::Count,
+        sink: nsprobe_spec::Sink::Count,
         at_return: false,
         max_probes: options.max_probes,
         inlined: options.inlined,

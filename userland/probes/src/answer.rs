@@ -2,8 +2,8 @@
 //! What comes of a wish: data that a process without privileges sends.
 
 use crate::Wish;
-use nsprobe_plan::decode::FieldFormat;
-use nsprobe_plan::{Code, SpecError};
+use nsprobe_spec::decode::FieldFormat;
+use nsprobe_spec::{Code, SpecError};
 use nsprobe_symbolize::FileOffset;
 use serde::{Deserialize, Serialize};
 

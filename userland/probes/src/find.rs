@@ -2,7 +2,7 @@
 //! Functions by name, and what is said when there are none.
 
 use anyhow::{anyhow, bail};
-use nsprobe_plan::syntax::Place;
+use nsprobe_spec::syntax::Place;
 use nsprobe_symbolize::{Binary, Function, FunctionKind};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 use crate::find::{indirect, is_indirect, several};
 use crate::Refused;
-use nsprobe_plan::UsdtScope;
+use nsprobe_spec::UsdtScope;
 use nsprobe_symbolize::{glob_fits, Binary, DebugSet, FileOffset, Function, FunctionKind, Usdt};
 use serde::{Deserialize, Serialize};
 

@@ -5,8 +5,8 @@
 use anyhow::{anyhow, bail};
 use nsprobe_common::program::{Operation, Register};
 use nsprobe_placement::{Boundary, Needs};
-use nsprobe_plan::debug::{self, DebugInfo};
-use nsprobe_plan::{Compiled, Plain, Scope, UsdtScope};
+use nsprobe_spec::debug::{self, DebugInfo};
+use nsprobe_spec::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Segment, Usdt};
 use nsprobe_unwind::Frames;

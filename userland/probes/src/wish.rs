@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is wanted of a file.
 
-use nsprobe_plan::syntax::{Assignment, Expression, Field, Kind, Place, Spec};
+use nsprobe_spec::syntax::{Assignment, Expression, Field, Kind, Place, Spec};
 use serde::{Deserialize, Serialize};
 
 /// Probes of one spec in one file.
@@ -32,7 +32,7 @@ pub struct Wish {
     pub force: bool,
 }
 
-/// What becomes of hits, as far as programs know: [`nsprobe_plan::Sink`] of one's own.
+/// What becomes of hits, as far as programs know: [`nsprobe_spec::Sink`] of one's own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Sink {
     /// They are recorded with the spec's fields.
@@ -49,11 +49,11 @@ pub enum Sink {
 }
 
 impl Sink {
-    pub(crate) fn borrowed(&self) -> nsprobe_plan::Sink<'_> {
+    pub(crate) fn borrowed(&self) -> nsprobe_spec::Sink<'_> {
         match self {
-            Sink::Record => nsprobe_plan::Sink::Record,
-            Sink::Count => nsprobe_plan::Sink::Count,
-            Sink::Table { keys, value } => nsprobe_plan::Sink::Table {
+            Sink::Record => nsprobe_spec::Sink::Record,
+            Sink::Count => nsprobe_spec::Sink::Count,
+            Sink::Table { keys, value } => nsprobe_spec::Sink::Table {
                 keys,
                 value: value.as_ref(),
             },
@@ -61,12 +61,12 @@ impl Sink {
     }
 }
 
-impl From<nsprobe_plan::Sink<'_>> for Sink {
-    fn from(sink: nsprobe_plan::Sink<'_>) -> Sink {
+impl From<nsprobe_spec::Sink<'_>> for Sink {
+    fn from(sink: nsprobe_spec::Sink<'_>) -> Sink {
         match sink {
-            nsprobe_plan::Sink::Record => Sink::Record,
-            nsprobe_plan::Sink::Count => Sink::Count,
-            nsprobe_plan::Sink::Table { keys, value } => Sink::Table {
+            nsprobe_spec::Sink::Record => Sink::Record,
+            nsprobe_spec::Sink::Count => Sink::Count,
+            nsprobe_spec::Sink::Table { keys, value } => Sink::Table {
                 keys: keys.to_vec(),
                 value: value.cloned(),
             },

@@ -3,8 +3,8 @@
 
 use crate::elf::{ask, is_shown_safely};
 use crate::image::{self, split, Section, TEXT_ADDRESS, TEXT_BYTES, TEXT_OFFSET};
-use nsprobe_plan::debug::DebugInfo;
-use nsprobe_plan::{Scope, Shape, TypeId, Variable};
+use nsprobe_spec::debug::DebugInfo;
+use nsprobe_spec::{Scope, Shape, TypeId, Variable};
 use nsprobe_symbolize::{Address, Binary, FileOffset};
 
 /// The sections in the order in which they stand in the bytes.

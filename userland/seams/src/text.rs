@@ -2,8 +2,8 @@
 //! Text: mangled names, `/proc/PID/maps`, specs.
 
 use crate::elf::is_shown_safely;
-use nsprobe_plan::syntax::{Assignment, Field};
-use nsprobe_plan::{Spec, SpecError};
+use nsprobe_spec::syntax::{Assignment, Field};
+use nsprobe_spec::{Spec, SpecError};
 use nsprobe_symbolize::demangle::{
     demangle as readable, demangle_without_parameters, READABLE_BYTES_MAX,
 };

@@ -3,8 +3,8 @@
 
 use crate::probes::{here, wish};
 use crate::support::{file, Folder};
-use nsprobe_plan::decode::Shape;
 use nsprobe_probes::{Probes, Refused};
+use nsprobe_spec::decode::Shape;
 use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;

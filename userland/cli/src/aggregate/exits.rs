@@ -5,7 +5,7 @@
 
 use crate::summary::ProbeLabel;
 use libnsprobe::Rows;
-use nsprobe_plan::decode::{FieldFormat, Shape};
+use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::FileOffset;
 use std::collections::HashMap;
 
@@ -134,10 +134,10 @@ mod tests {
         let mut counts: Vec<u64> = joined.rows.iter().map(|row| row.count).collect();
         counts.sort_unstable();
         assert_eq!(counts, [3, 4]);
-        let shown = nsprobe_plan::decode::key(&keys, &joined.rows[0].key);
+        let shown = nsprobe_spec::decode::key(&keys, &joined.rows[0].key);
         assert_eq!(
             shown[1],
-            nsprobe_plan::decode::FieldValue::Text {
+            nsprobe_spec::decode::FieldValue::Text {
                 bytes: b"/srv/data/12".to_vec(),
                 cut: true
             }

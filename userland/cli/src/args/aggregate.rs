@@ -8,7 +8,7 @@ use super::{pointing, raw};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
 use libnsprobe::common::histogram::Scale;
-use nsprobe_plan::syntax::Field;
+use nsprobe_spec::syntax::Field;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ impl TableArguments {
                 .first()
                 .map_or(0..0, |field| field.span.clone());
             let message = "fields are for `nsprobe trace`; to count by a value there is --by";
-            let error = spec.error(&nsprobe_plan::SpecError::new(span, message));
+            let error = spec.error(&nsprobe_spec::SpecError::new(span, message));
             return Err(raw(&error.to_string()));
         }
         let by = self

@@ -5,7 +5,7 @@ use crate::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::{Limits, SetupOptions};
 use nsprobe_ctf::kernel::StatedumpShape;
-use nsprobe_plan::syntax::{Assignment, Field};
+use nsprobe_spec::syntax::{Assignment, Field};
 use nsprobe_worker::Sandbox;
 use std::convert::Infallible;
 use std::ffi::OsString;

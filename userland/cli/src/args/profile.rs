@@ -8,8 +8,8 @@ use super::raw;
 use clap::{Arg, Args};
 use libnsprobe::common::abi::{SAMPLE_HZ_MAX, TASKS_LIFE, TASKS_MOVES, TASKS_NAMES};
 use libnsprobe::SetupOptions;
-use nsprobe_plan::Compiled;
 use nsprobe_profile::Format;
+use nsprobe_spec::Compiled;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]

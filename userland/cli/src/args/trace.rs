@@ -7,7 +7,7 @@ use super::value::ring_bytes;
 use super::{pointing, spec};
 use clap::Args;
 use libnsprobe::SetupOptions;
-use nsprobe_plan::syntax::Assignment;
+use nsprobe_spec::syntax::Assignment;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use crate::lookup::{Lookup, NameFrames};
 use crate::summary::ProbeLabel;
 use libnsprobe::common::record::{Frame, Frames, Method};
 use nsprobe_capsule::model::{FrameName, Names, SymbolName};
-use nsprobe_plan::decode::{self, FieldValue};
+use nsprobe_spec::decode::{self, FieldValue};
 use std::collections::{HashSet, VecDeque};
 
 /// Names that are looked up before the rings are looked at again.

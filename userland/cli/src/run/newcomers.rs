@@ -17,7 +17,7 @@ use crate::target::{may_join, open_somewhere, Target, View};
 use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
 use libnsprobe::{Filter, Session};
-use nsprobe_plan::decode::FieldFormat;
+use nsprobe_spec::decode::FieldFormat;
 use nsprobe_symbolize::glob_fits;
 use nsprobe_target::{
     all_processes, open_in, Containers, Execs, OpenedFile, PidSpace, Process, RootId,

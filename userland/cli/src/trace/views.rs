@@ -7,7 +7,7 @@ use crate::lookup::{whole_stack, Lookup};
 use crate::render::{FrameView, HitView, KernelFrame};
 use crate::summary::ProbeLabel;
 use crate::waiting::Ready;
-use nsprobe_plan::decode;
+use nsprobe_spec::decode;
 use std::collections::HashMap;
 
 /// Makes views of hits.

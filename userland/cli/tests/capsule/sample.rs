@@ -10,7 +10,7 @@ use nsprobe_capsule::model::{
     ProbeTotal, Summary, SymbolName, Text,
 };
 use nsprobe_capsule::{FileOutput, Kind, Rest, RestKey, Stack, Writer};
-use nsprobe_plan::decode::{FieldFormat, Shape};
+use nsprobe_spec::decode::{FieldFormat, Shape};
 use std::fs::File;
 use std::path::Path;
 use zerocopy::IntoBytes;

@@ -4,8 +4,8 @@
 use super::*;
 use crate::Sink;
 use nsprobe_common::program::{Operation, Step};
-use nsprobe_plan::decode::Shape;
-use nsprobe_plan::{Layout, Spec};
+use nsprobe_spec::decode::Shape;
+use nsprobe_spec::{Layout, Spec};
 
 fn wish() -> Wish {
     Wish {

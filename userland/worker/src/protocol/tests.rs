@@ -154,7 +154,7 @@ fn refusals_are_bounded() {
     let spec = |start: usize, end: usize| {
         let message = "what is wrong".to_owned();
         let span = start..end;
-        Reply::Probes(Err(Refused::Spec(nsprobe_plan::SpecError {
+        Reply::Probes(Err(Refused::Spec(nsprobe_spec::SpecError {
             span,
             message,
         })))

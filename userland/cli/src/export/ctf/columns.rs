@@ -4,8 +4,8 @@
 
 use crate::fields;
 use nsprobe_ctf::{Field, FieldNames, Type, Value};
-use nsprobe_plan::decode::{FieldFormat, FieldValue, Shape};
-use nsprobe_plan::syntax::Format;
+use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
+use nsprobe_spec::syntax::Format;
 
 /// How a field of a hit is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

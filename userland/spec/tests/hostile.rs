@@ -2,8 +2,8 @@
 //! Debug information that leads in circles or asks for too much: an error that says so.
 
 use crate::support::{open, Folder};
-use nsprobe_plan::debug::{DebugInfo, Error};
-use nsprobe_plan::{Scope, Shape, TypeId, Variable};
+use nsprobe_spec::debug::{DebugInfo, Error};
+use nsprobe_spec::{Scope, Shape, TypeId, Variable};
 use nsprobe_symbolize::Address;
 
 /// Looks into a type, and into what it consists of.

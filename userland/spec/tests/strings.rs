@@ -6,9 +6,9 @@
 
 use crate::support::fields::{case, check_all, compiled, shown, Case, When};
 use crate::support::{open, stops, Folder, Stop};
-use nsprobe_plan::debug::DebugInfo;
-use nsprobe_plan::decode::{self, FieldValue};
-use nsprobe_plan::Plain;
+use nsprobe_spec::debug::DebugInfo;
+use nsprobe_spec::decode::{self, FieldValue};
+use nsprobe_spec::Plain;
 
 fn text(text: &str) -> FieldValue {
     FieldValue::Text {

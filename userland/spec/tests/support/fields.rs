@@ -4,9 +4,9 @@
 
 use super::{open, stops, Stop, Stopped};
 use nsprobe_common::program::{check, Context, Machine, Output, Register};
-use nsprobe_plan::debug::{DebugInfo, Function};
-use nsprobe_plan::decode::{self, FieldValue};
-use nsprobe_plan::{Compiled, Request, Scope, Sink, Spec};
+use nsprobe_spec::debug::{DebugInfo, Function};
+use nsprobe_spec::decode::{self, FieldValue};
+use nsprobe_spec::{Compiled, Request, Scope, Sink, Spec};
 use std::path::Path;
 
 /// A stopped program as a program of a probe sees it.

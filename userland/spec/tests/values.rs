@@ -3,8 +3,8 @@
 //! saw of the running program.
 
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
-use nsprobe_plan::debug::{DebugInfo, Function};
-use nsprobe_plan::{Scope, Shape};
+use nsprobe_spec::debug::{DebugInfo, Function};
+use nsprobe_spec::{Scope, Shape};
 use nsprobe_symbolize::{Address, Binary};
 
 /// What the fixtures are built with.

@@ -6,7 +6,7 @@
 pub(crate) mod fields;
 
 use nsprobe_common::program::Register;
-use nsprobe_plan::{BinaryOperator, Member, Place, Scope, Shape, TypeId, Typed, Value};
+use nsprobe_spec::{BinaryOperator, Member, Place, Scope, Shape, TypeId, Typed, Value};
 use nsprobe_symbolize::Binary;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("nsprobe-plan-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("nsprobe-spec-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Folder(path)
     }

@@ -2,8 +2,8 @@
 //! C++ and Rust programs: values by debug information against the source's.
 
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
-use nsprobe_plan::debug::{DebugInfo, Function};
-use nsprobe_plan::{Place, Scope};
+use nsprobe_spec::debug::{DebugInfo, Function};
+use nsprobe_spec::{Place, Scope};
 use std::path::Path;
 
 /// What an expression is found to be.

@@ -2,8 +2,8 @@
 //! Lines, inlined functions and locals: where they are, and what gdb prints there.
 
 use crate::support::{open, path, stops, Folder, Stop};
-use nsprobe_plan::debug::{DebugInfo, Error, LinePlace};
-use nsprobe_plan::Scope;
+use nsprobe_spec::debug::{DebugInfo, Error, LinePlace};
+use nsprobe_spec::Scope;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
