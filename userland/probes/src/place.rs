@@ -5,7 +5,7 @@
 use anyhow::{anyhow, bail};
 use nsprobe_common::program::{Operation, Register};
 use nsprobe_placement::{Boundary, Needs};
-use nsprobe_spec::debug::{self, DebugInfo};
+use nsprobe_spec::dwarf::{self, DebugInfo};
 use nsprobe_spec::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Segment, Usdt};
@@ -30,7 +30,7 @@ pub(crate) struct Spot {
     /// Whether that is the function's beginning.
     pub(crate) at_function: bool,
     /// The inlined function whose names are meant; several may begin at one address.
-    inlined: Option<debug::Function>,
+    inlined: Option<dwarf::Function>,
     /// The static probe that is there.
     usdt: Option<Usdt>,
 }
@@ -251,7 +251,7 @@ impl<'a> Searched<'a> {
     pub(crate) fn line(&self, file: &str, line: u32) -> anyhow::Result<Line> {
         let code = self.debug()?.line(file, line)?;
         let is_of_line = |address: u64| code.code.iter().any(|range| range.contains(&address));
-        let mut functions: HashMap<Address, Vec<&debug::LinePlace>> = HashMap::new();
+        let mut functions: HashMap<Address, Vec<&dwarf::LinePlace>> = HashMap::new();
         let mut places = Vec::new();
         for place in &code.places {
             match &place.function {
@@ -284,10 +284,10 @@ impl<'a> Searched<'a> {
     /// to.
     fn beginnings<'p>(
         &self,
-        places: Vec<&'p debug::LinePlace>,
+        places: Vec<&'p dwarf::LinePlace>,
         is_of_line: impl Fn(u64) -> bool,
         is_mixed: bool,
-    ) -> Vec<&'p debug::LinePlace> {
+    ) -> Vec<&'p dwarf::LinePlace> {
         let [first, _, ..] = places.as_slice() else {
             return places;
         };
@@ -306,7 +306,7 @@ impl<'a> Searched<'a> {
         };
         let all: Vec<u64> = places.iter().map(|place| place.address.0).collect();
         let found = nsprobe_placement::beginnings(&whole, &all, is_of_line, is_mixed);
-        let is_found = |place: &&debug::LinePlace| found.contains(&place.address.0);
+        let is_found = |place: &&dwarf::LinePlace| found.contains(&place.address.0);
         places.into_iter().filter(is_found).collect()
     }
 
@@ -447,7 +447,7 @@ impl<'a> Searched<'a> {
             return Ok(Vec::new());
         };
         let functions = functions.unwrap_or_default();
-        let is_meant = |function: &&debug::Function| {
+        let is_meant = |function: &&dwarf::Function| {
             let mut symbols = self.named.functions_at(function.entry).iter();
             let is_plain = symbols.all(|symbol| symbol.demangled() == symbol.name);
             !function.inlined && function.name == name && is_plain

@@ -3,7 +3,7 @@
 
 use crate::elf::{ask, is_shown_safely};
 use crate::image::{self, split, Section, TEXT_ADDRESS, TEXT_BYTES, TEXT_OFFSET};
-use nsprobe_spec::debug::DebugInfo;
+use nsprobe_spec::dwarf::DebugInfo;
 use nsprobe_spec::{Scope, Shape, TypeId, Variable};
 use nsprobe_symbolize::{Address, Binary, FileOffset};
 

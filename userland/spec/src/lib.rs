@@ -8,8 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod compile;
-pub mod debug;
 pub mod decode;
+pub mod dwarf;
 mod layout;
 // One definition for all crates that look for similar names.
 #[path = "../../target/src/nearest.rs"]

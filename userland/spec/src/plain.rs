@@ -57,7 +57,7 @@ impl Scope for Plain<'_> {
 
     fn variable(&self, name: &str) -> Result<Variable, ScopeError> {
         let binary = self.binary.ok_or_else(|| self.unknown(name))?;
-        match crate::debug::symbol(binary, name)? {
+        match crate::dwarf::symbol(binary, name)? {
             Some(typed) => Ok(Variable {
                 name: name.into(),
                 role: Role::Global,

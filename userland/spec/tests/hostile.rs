@@ -2,7 +2,7 @@
 //! Debug information that leads in circles or asks for too much: an error that says so.
 
 use crate::support::{open, Folder};
-use nsprobe_spec::debug::{DebugInfo, Error};
+use nsprobe_spec::dwarf::{DebugInfo, Error};
 use nsprobe_spec::{Scope, Shape, TypeId, Variable};
 use nsprobe_symbolize::Address;
 

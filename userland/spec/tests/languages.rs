@@ -2,7 +2,7 @@
 //! C++ and Rust programs: values by debug information against the source's.
 
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
-use nsprobe_spec::debug::{DebugInfo, Function};
+use nsprobe_spec::dwarf::{DebugInfo, Function};
 use nsprobe_spec::{Place, Scope};
 use std::path::Path;
 

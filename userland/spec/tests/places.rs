@@ -2,7 +2,7 @@
 //! Lines, inlined functions and locals: where they are, and what gdb prints there.
 
 use crate::support::{open, path, stops, Folder, Stop};
-use nsprobe_spec::debug::{DebugInfo, Error, LinePlace};
+use nsprobe_spec::dwarf::{DebugInfo, Error, LinePlace};
 use nsprobe_spec::Scope;
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! Debug information that is not in the program's own file.
 
 use crate::support::{open, path, stop, Folder, Stop};
-use nsprobe_spec::debug::{symbol, DebugInfo, Error};
+use nsprobe_spec::dwarf::{symbol, DebugInfo, Error};
 use nsprobe_spec::{Place, Scope, Value};
 use nsprobe_symbolize::Binary;
 use std::path::{Path, PathBuf};

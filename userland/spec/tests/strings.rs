@@ -6,8 +6,8 @@
 
 use crate::support::fields::{case, check_all, compiled, shown, Case, When};
 use crate::support::{open, stops, Folder, Stop};
-use nsprobe_spec::debug::DebugInfo;
 use nsprobe_spec::decode::{self, FieldValue};
+use nsprobe_spec::dwarf::DebugInfo;
 use nsprobe_spec::Plain;
 
 fn text(text: &str) -> FieldValue {

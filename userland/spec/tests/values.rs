@@ -3,7 +3,7 @@
 //! saw of the running program.
 
 use crate::support::{open, path, stops, Folder, Stop, Stopped};
-use nsprobe_spec::debug::{DebugInfo, Function};
+use nsprobe_spec::dwarf::{DebugInfo, Function};
 use nsprobe_spec::{Scope, Shape};
 use nsprobe_symbolize::{Address, Binary};
 

@@ -4,8 +4,8 @@
 
 use super::{open, stops, Stop, Stopped};
 use nsprobe_common::program::{check, Context, Machine, Output, Register};
-use nsprobe_spec::debug::{DebugInfo, Function};
 use nsprobe_spec::decode::{self, FieldValue};
+use nsprobe_spec::dwarf::{DebugInfo, Function};
 use nsprobe_spec::{Compiled, Request, Scope, Sink, Spec};
 use std::path::Path;
 

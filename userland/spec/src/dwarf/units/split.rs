@@ -3,7 +3,7 @@
 //! file of their own (DWARF 5, section 3.1.2; for DWARF 4 the same as a GNU extension).
 
 use super::{borrowed, Bytes, Unit, Units};
-use crate::debug::error::{Error, Result};
+use crate::dwarf::error::{Error, Result};
 use gimli::{Dwarf, DwoId, EndianSlice, LittleEndian, UnitHeader};
 use nsprobe_symbolize::{SectionData, SplitSections};
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    pub(in crate::debug) fn is_split(&self, unit: u32) -> bool {
+    pub(in crate::dwarf) fn is_split(&self, unit: u32) -> bool {
         self.split_of(unit).is_some()
     }
 
@@ -80,7 +80,7 @@ impl<'a> Units<'a> {
     }
 
     /// Fails when the file has only the skeleton of a unit, and no other file the rest.
-    pub(in crate::debug) fn check_whole(&self, unit: u32) -> Result<()> {
+    pub(in crate::dwarf) fn check_whole(&self, unit: u32) -> Result<()> {
         let parsed = self.unit(unit)?;
         let is_missing = parsed.dwo_id.is_some() && self.split_of(unit).is_none();
         let Some(name) = parsed.dwo_name()?.filter(|_| is_missing) else {
@@ -91,7 +91,7 @@ impl<'a> Units<'a> {
     }
 
     /// The sections that the unit's entries refer to.
-    pub(in crate::debug) fn dwarf_of(&self, unit: u32) -> &Dwarf<Bytes<'a>> {
+    pub(in crate::dwarf) fn dwarf_of(&self, unit: u32) -> &Dwarf<Bytes<'a>> {
         match self.split_of(unit) {
             Some(split) => &split.dwarf,
             None => self.skeleton_dwarf_of(unit),
@@ -99,7 +99,7 @@ impl<'a> Units<'a> {
     }
 
     /// The addresses of a unit, which its skeleton has.
-    pub(in crate::debug) fn unit_ranges(&self, unit: u32) -> Result<Vec<(u64, u64)>> {
+    pub(in crate::dwarf) fn unit_ranges(&self, unit: u32) -> Result<Vec<(u64, u64)>> {
         let dwarf = self.skeleton_dwarf_of(unit);
         let parsed = match (self.split_of(unit), self.headers.get(unit as usize)) {
             (Some(_), Some(header)) => dwarf.unit(header.header)?,
@@ -110,7 +110,7 @@ impl<'a> Units<'a> {
     }
 
     /// A text of the unit's lines, which its skeleton has.
-    pub(in crate::debug) fn text_of_lines(
+    pub(in crate::dwarf) fn text_of_lines(
         &self,
         unit: u32,
         parsed: &Unit<'a>,
