@@ -5,7 +5,7 @@ use crate::oracle::{within, SOON};
 use crate::podman::{self, ask};
 use crate::victim;
 use nsprobe_common::abi::PidNamespace;
-use nsprobe_target::{PidSpace, Process};
+use nsprobe_containers::{PidSpace, Process};
 use serde_json::{json, Value};
 use std::fs;
 use std::path::{Path, PathBuf};

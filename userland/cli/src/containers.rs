@@ -5,8 +5,8 @@
 use crate::args::ContainersPlan;
 use crate::json;
 use nix::time::{clock_gettime, ClockId};
+use nsprobe_containers::{Container, Containers, Runtime};
 use nsprobe_symbolize::escaped;
-use nsprobe_target::{Container, Containers, Runtime};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

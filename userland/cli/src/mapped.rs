@@ -10,7 +10,7 @@ use anyhow::{bail, Context};
 use libnsprobe::common::abi::RING_BYTES_MIN;
 use libnsprobe::common::record::Record;
 use libnsprobe::{Device, DumpOptions, Session, SetupOptions};
-use nsprobe_target::{open_here, Mapping, OpenedFile, Process};
+use nsprobe_containers::{open_here, Mapping, OpenedFile, Process};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -12,8 +12,8 @@ use crate::args::ProbeOptions;
 use crate::debuginfod::Debuginfod;
 use crate::target::Target;
 use hunt::Hunt;
+use nsprobe_containers::{Error, OpenedFile, Opener, Process, RootId, Sight, Stamp};
 use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
-use nsprobe_target::{Error, OpenedFile, Opener, Process, RootId, Sight, Stamp};
 use nsprobe_worker::Object;
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -236,7 +236,7 @@ impl Search {
     fn noted<T>(
         &self,
         view: &View<'_>,
-        result: nsprobe_target::Result<T>,
+        result: nsprobe_containers::Result<T>,
         notes: &mut Vec<String>,
     ) -> Option<T> {
         let noted = result.map_err(|error| {

@@ -10,11 +10,11 @@ use anyhow::{bail, Context};
 use libnsprobe::common::abi::FILTER_PIDS_MAX;
 use libnsprobe::Filter;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nsprobe_symbolize::{counted, escaped, glob_fits, Binary};
-use nsprobe_target::{
+use nsprobe_containers::{
     open_here, open_in, Container, Containers, Error, Execs, Mapping, OpenedFile, Process, Running,
     Runtime, Scope,
 };
+use nsprobe_symbolize::{counted, escaped, glob_fits, Binary};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -503,7 +503,7 @@ impl<'a> View<'a> {
     /// was replaced since, copied up in an overlay, or something is mounted over it.
     fn open_with_mapped(
         &self,
-        found: nsprobe_target::Result<OpenedFile>,
+        found: nsprobe_containers::Result<OpenedFile>,
         path: &Path,
         mapped: &Mapped,
     ) -> anyhow::Result<Opened> {

@@ -21,7 +21,7 @@
 //!
 //! What the caller must do: run as root, or with `CAP_PERFMON` and
 //! `CAP_SYS_PTRACE`; find the file and the offset to probe (crates
-//! `nsprobe-target` and `nsprobe-symbolize`); read the rings often enough.
+//! `nsprobe-containers` and `nsprobe-symbolize`); read the rings often enough.
 
 mod device;
 mod error;

@@ -21,7 +21,7 @@ pub(crate) fn demangle(bytes: &[u8]) {
 
 /// What the kernel says of mappings, with paths that their process has chosen.
 pub(crate) fn maps(bytes: &[u8]) {
-    for mapping in nsprobe_target::mappings::parse(bytes) {
+    for mapping in nsprobe_containers::mappings::parse(bytes) {
         for offset in [0, mapping.file_offset, u64::MAX] {
             let address = mapping.address_of(offset);
             assert!(address.is_none_or(|address| address < mapping.end));

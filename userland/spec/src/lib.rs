@@ -12,7 +12,7 @@ pub mod decode;
 pub mod dwarf;
 mod layout;
 // One definition for all crates that look for similar names.
-#[path = "../../target/src/nearest.rs"]
+#[path = "../../containers/src/nearest.rs"]
 mod nearest;
 mod plain;
 mod resolve;

@@ -31,7 +31,7 @@ mod jit_perf_map;
 mod kernel;
 mod layout;
 // One definition for both crates, of which neither may use the other.
-#[path = "../../target/src/nearest.rs"]
+#[path = "../../containers/src/nearest.rs"]
 mod nearest;
 mod needed;
 mod nesting;

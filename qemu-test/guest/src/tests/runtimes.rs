@@ -89,7 +89,7 @@ fn traced_in(spec: &str, program: &str) -> BTreeSet<u32> {
 
 test! { full, containers_of_six_runtimes_are_listed_as_their_runtimes_do, seconds = 300 }
 /// Those that the guest has. What others leave on the disk is read by tests on the host
-/// (`userland/target/tests`).
+/// (`userland/containers/tests`).
 fn containers_of_six_runtimes_are_listed_as_their_runtimes_do() {
     let root = served();
     let folder = root.folder.as_path();

@@ -3,7 +3,7 @@
 //! privileges that reads them.
 
 use super::Times;
-use nsprobe_target::{open_in, Error, OpenedFile, Process};
+use nsprobe_containers::{open_in, Error, OpenedFile, Process};
 use nsprobe_worker::{Generated, GeneratedFile, GeneratedName, Worker};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

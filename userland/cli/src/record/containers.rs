@@ -8,7 +8,7 @@ use libnsprobe::common::record::Record;
 use libnsprobe::common::task::TaskDetails;
 use libnsprobe::Copied;
 use nsprobe_capsule::model::Container;
-use nsprobe_target::{PidSpace, Process, Running};
+use nsprobe_containers::{PidSpace, Process, Running};
 
 /// The containers that are known by now.
 pub(super) fn of_target(target: &Target) -> Vec<Container> {

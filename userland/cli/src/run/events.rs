@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nsprobe_target::Process;
+use nsprobe_containers::Process;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;

@@ -17,11 +17,11 @@ use crate::target::{may_join, open_somewhere, Target, View};
 use anyhow::Context;
 use libnsprobe::common::abi::FILTER_PIDNS_MAX;
 use libnsprobe::{Filter, Session};
-use nsprobe_spec::decode::FieldFormat;
-use nsprobe_symbolize::glob_fits;
-use nsprobe_target::{
+use nsprobe_containers::{
     all_processes, open_in, Containers, Execs, OpenedFile, PidSpace, Process, RootId,
 };
+use nsprobe_spec::decode::FieldFormat;
+use nsprobe_symbolize::glob_fits;
 use nsprobe_worker::Limits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;

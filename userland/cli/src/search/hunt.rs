@@ -4,8 +4,8 @@
 
 use super::{place, Found, Owners, Reach, Search, View, Viewer};
 use crate::debuginfod::Debuginfod;
+use nsprobe_containers::{OpenedFile, Process, Stamp};
 use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
-use nsprobe_target::{OpenedFile, Process, Stamp};
 use nsprobe_worker::Object;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 //! The names of the containers that hits come from, while a trace runs.
 
 use super::{Key, LivePlaces, Namer};
-use nsprobe_target::{PidSpace, Process};
+use nsprobe_containers::{PidSpace, Process};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Knows containers by the ids of their pid namespaces. Those that start later are looked for

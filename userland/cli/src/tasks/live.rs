@@ -2,8 +2,8 @@
 //! The containers of this machine, as their runtimes' files and control groups tell of them.
 
 use super::{Known, Places};
-use nsprobe_target::container::Runtime;
-use nsprobe_target::{Container, Containers};
+use nsprobe_containers::container::Runtime;
+use nsprobe_containers::{Container, Containers};
 use std::collections::HashMap;
 use std::rc::Rc;
 

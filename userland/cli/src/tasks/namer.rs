@@ -6,7 +6,7 @@ use super::{Known, LivePlaces, Places};
 use anyhow::Context;
 use libnsprobe::Reader;
 use nix::sys::signal::{SigSet, SigmaskHow};
-use nsprobe_target::PidSpace;
+use nsprobe_containers::PidSpace;
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};

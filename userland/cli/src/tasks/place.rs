@@ -2,7 +2,7 @@
 //! Where a task is: in which container, on the host, or in the kernel.
 
 use libnsprobe::common::task::TaskLevel;
-use nsprobe_target::PidSpace;
+use nsprobe_containers::PidSpace;
 use nsprobe_tasks::Task;
 use std::rc::Rc;
 

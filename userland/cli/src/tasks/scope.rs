@@ -3,7 +3,7 @@
 
 use super::{Place, Places};
 use crate::args::Who;
-use nsprobe_target::{PidSpace, Running, Scope as TargetScope};
+use nsprobe_containers::{PidSpace, Running, Scope as TargetScope};
 use nsprobe_tasks::Task;
 use std::collections::HashSet;
 use std::fs;

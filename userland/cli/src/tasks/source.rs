@@ -4,7 +4,7 @@
 use libnsprobe::common::abi::{TASKS_CPU, TASKS_LIFE, TASKS_NAMES, TASKS_UNFILTERED};
 use libnsprobe::common::record::Record;
 use libnsprobe::{Device, DumpOptions, Reader, Session, SetupOptions, TaskOptions};
-use nsprobe_target::PidSpace;
+use nsprobe_containers::PidSpace;
 use nsprobe_tasks::Tasks;
 use std::collections::HashMap;
 

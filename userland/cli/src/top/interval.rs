@@ -6,7 +6,7 @@
 //! these leave over is a row of its own.
 
 use crate::tasks::{space_of, CpuReading, Place, Places, Scope};
-use nsprobe_target::PidSpace;
+use nsprobe_containers::PidSpace;
 use nsprobe_tasks::{Origin, Task, TaskId, Tasks};
 use std::collections::{BTreeMap, HashMap};
 

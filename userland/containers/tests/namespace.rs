@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use nsprobe_target::{open_here, open_in, Error, FileKind, OpenedFile, Opener, Process, Sight};
+use nsprobe_containers::{open_here, open_in, Error, FileKind, OpenedFile, Opener, Process, Sight};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
