@@ -278,7 +278,7 @@ fn places_of_thousands_of_files_are_named_in_bounded_memory() {
         &first,
         &source,
     ];
-    if !nsprobe_needs::success(Command::new("gcc").args(words)) {
+    if !nsprobe_testing::success(Command::new("gcc").args(words)) {
         return;
     }
     let (build_id, offset) = place_of("only_function", &first, &scratch);
@@ -326,7 +326,7 @@ fn a_capsule_is_exported_with_its_hits() {
     );
     let mut command = Command::new("babeltrace2");
     // It escapes backslashes once more.
-    let Some(output) = nsprobe_needs::output(command.arg(scratch.path("t"))) else {
+    let Some(output) = nsprobe_testing::output(command.arg(scratch.path("t"))) else {
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();

@@ -209,7 +209,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 #[test]
 fn without_the_module_the_answer_is_how_to_load_it() {
     if Path::new("/dev/nsprobe").exists() {
-        nsprobe_needs::unfit("the module is loaded here");
+        nsprobe_testing::unfit("the module is loaded here");
         return;
     }
     refuses(&["status"], 1, &["/dev/nsprobe", "modprobe nsprobe"]);

@@ -220,7 +220,7 @@ type Event = (String, BTreeMap<String, String>);
 /// babeltrace2.
 fn read(trace: &Path) -> Option<(Vec<Event>, u64)> {
     let mut command = Command::new("babeltrace2");
-    let output = nsprobe_needs::output(command.arg("--names=payload").arg(trace))?;
+    let output = nsprobe_testing::output(command.arg("--names=payload").arg(trace))?;
     let mut discarded = 0;
     for line in String::from_utf8(output.stderr).unwrap().lines() {
         let count = line.strip_prefix("WARNING: Tracer discarded ");

@@ -395,7 +395,7 @@ mod tests {
         const ALONE: &str = "NSPROBE_PANICS_ALONE";
         const NAME: &str = "namespace::tests::a_panic_in_a_container_opens_none_of_its_files";
         let own = env::current_exe().expect("/proc");
-        if !nsprobe_needs::root("joining mount namespaces") {
+        if !nsprobe_testing::root("joining mount namespaces") {
             return;
         }
         if env::var_os(ALONE).is_none() {

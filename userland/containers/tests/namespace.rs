@@ -107,7 +107,7 @@ fn our_namespace() -> PathBuf {
 #[test]
 fn the_targets_file_is_opened_and_not_the_decoy() {
     let _alone = alone();
-    if !nsprobe_needs::root("joining mount namespaces") {
+    if !nsprobe_testing::root("joining mount namespaces") {
         return;
     }
     let folder = Folder::new("decoy");
@@ -141,7 +141,7 @@ fn the_targets_file_is_opened_and_not_the_decoy() {
 #[test]
 fn a_hundred_round_trips_always_give_the_right_file() {
     let _alone = alone();
-    if !nsprobe_needs::root("joining mount namespaces") {
+    if !nsprobe_testing::root("joining mount namespaces") {
         return;
     }
     let folder = Folder::new("trips");
@@ -179,7 +179,7 @@ fn a_target_in_our_own_namespace_works_the_same_way() {
 #[test]
 fn a_chrooted_target_is_asked_below_its_root() {
     let _alone = alone();
-    if !nsprobe_needs::root("joining mount namespaces") {
+    if !nsprobe_testing::root("joining mount namespaces") {
         return;
     }
     let folder = Folder::new("chroot");
@@ -321,7 +321,7 @@ fn a_dead_target_is_an_error_and_not_the_hosts_file() {
 fn a_held_root_shows_its_mount_also_when_the_namespace_has_ended() {
     const O_PATH: i32 = 0o10000000;
     let _alone = alone();
-    if !nsprobe_needs::root("joining mount namespaces") {
+    if !nsprobe_testing::root("joining mount namespaces") {
         return;
     }
     let folder = Folder::new("held");

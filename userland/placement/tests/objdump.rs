@@ -87,12 +87,12 @@ fn wrong(of: &Disassembled) -> Vec<String> {
 
 #[test]
 fn instructions_of_libc_begin_where_objdump_says() {
-    if !nsprobe_needs::file(Path::new(LIBC)) {
+    if !nsprobe_testing::file(Path::new(LIBC)) {
         return;
     }
     let mut objdump = Command::new("objdump");
     objdump.args(["--disassemble", "--wide", "--section=.text", LIBC]);
-    let Some(got) = nsprobe_needs::output(&mut objdump) else {
+    let Some(got) = nsprobe_testing::output(&mut objdump) else {
         return;
     };
     let all = functions(&String::from_utf8_lossy(&got.stdout));

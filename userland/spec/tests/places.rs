@@ -135,7 +135,7 @@ fn lines_without_code_lead_to_the_next_that_has_some() {
 fn instructions(program: &Path, function: &str) -> Vec<u64> {
     let mut objdump = Command::new("objdump");
     objdump.args(["--wide", &format!("--disassemble={function}")]);
-    let Some(output) = nsprobe_needs::output(objdump.arg(program)) else {
+    let Some(output) = nsprobe_testing::output(objdump.arg(program)) else {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -185,7 +185,7 @@ fn values_agree_with_gdb_wherever_they_are() {
     }
     println!("{agreed} values agree");
     let has_both = ["gdb", "objdump"]
-        .map(|tool| nsprobe_needs::output(Command::new(tool).arg("--version")).is_some());
+        .map(|tool| nsprobe_testing::output(Command::new(tool).arg("--version")).is_some());
     assert!(has_both != [true; 2] || agreed > 50, "{agreed}");
 }
 
@@ -197,7 +197,7 @@ fn gdb_breakpoints(program: &Path, functions: &[&str]) -> Option<Vec<u64>> {
     for function in functions {
         gdb.args(["-ex", &format!("break {function}")]);
     }
-    let output = nsprobe_needs::output(gdb.arg(program))?;
+    let output = nsprobe_testing::output(gdb.arg(program))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let places = text.lines().filter_map(|line| {
         let (_, at) = line.strip_prefix("Breakpoint ")?.split_once(" at 0x")?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn run(program: &str, arguments: &[&str]) -> bool {
-    nsprobe_needs::success(Command::new(program).args(arguments))
+    nsprobe_testing::success(Command::new(program).args(arguments))
 }
 
 fn text(path: &Path) -> &str {

@@ -388,7 +388,7 @@ fn names_of_a_rust_program_are_those_of_others() {
 #[ignore = "full run: joins files of many megabytes"]
 fn names_of_the_machines_libc_are_those_of_others() {
     let libc = Path::new(LIBC);
-    if !nsprobe_needs::file(libc) {
+    if !nsprobe_testing::file(libc) {
         return;
     }
     let folder = Folder::new("agree-libc");
@@ -397,7 +397,7 @@ fn names_of_the_machines_libc_are_those_of_others() {
     let names = plain.debug_file_names(libc);
     if let Some(debug) = names.into_iter().find(|path| path.exists()) {
         let mut join = Command::new("eu-unstrip");
-        if nsprobe_needs::success(join.args([libc, &debug]).arg("-o").arg(&whole)) {
+        if nsprobe_testing::success(join.args([libc, &debug]).arg("-o").arg(&whole)) {
             agree_with_both(&whole, FEW, &LIBC_WHOLE);
         }
         return;
@@ -406,7 +406,7 @@ fn names_of_the_machines_libc_are_those_of_others() {
     let mut alone = Command::new("objcopy");
     alone.arg("--remove-section=.gnu_debuglink");
     alone.arg("--remove-section=.note.gnu.build-id");
-    if nsprobe_needs::success(alone.arg(libc).arg(&whole)) {
+    if nsprobe_testing::success(alone.arg(libc).arg(&whole)) {
         println!("libc without its debug information, and so without binutils");
         agree(&whole, FEW, &[(Witness::Llvm, &LIBC_ALONE)]);
     }
@@ -418,7 +418,7 @@ fn names_of_given_files_are_those_of_others() {
     let files = std::env::var("NSPROBE_FILES").unwrap_or_default();
     let files: Vec<&str> = files.split(':').filter(|file| !file.is_empty()).collect();
     if files.is_empty() {
-        nsprobe_needs::lacking("NSPROBE_FILES names no file");
+        nsprobe_testing::lacking("NSPROBE_FILES names no file");
     }
     for file in files.into_iter().map(Path::new) {
         let name = file.file_name().unwrap().to_str().unwrap();

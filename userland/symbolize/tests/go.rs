@@ -23,7 +23,7 @@ fn build(folder: &Folder, name: &str, flags: &[&str]) -> Option<PathBuf> {
     }
     go.env("CGO_ENABLED", "0");
     go.env("GOTOOLCHAIN", "local").env("GO111MODULE", "off");
-    nsprobe_needs::success(&mut go).then_some(out)
+    nsprobe_testing::success(&mut go).then_some(out)
 }
 
 /// What Go's own table says; none where it says that nothing is there.

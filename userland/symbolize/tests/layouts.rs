@@ -51,7 +51,7 @@ fn names_do_not_depend_on_how_debug_information_is_packed() {
         output_of("objcopy", &[&option, text(&whole), text(&packed)]);
         // An objcopy that does not know the kind writes nothing, and says so.
         let Ok(found) = fs::metadata(&packed) else {
-            nsprobe_needs::lacking(format_args!("objcopy does not know {kind}"));
+            nsprobe_testing::lacking(format_args!("objcopy does not know {kind}"));
             continue;
         };
         assert!(found.len() < plain, "{kind}: nothing is packed");

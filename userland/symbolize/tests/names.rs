@@ -209,7 +209,7 @@ fn what_is_not_code_is_told() {
 
 #[test]
 fn the_machines_libc_is_as_nm_says() {
-    if !nsprobe_needs::file(Path::new(LIBC)) {
+    if !nsprobe_testing::file(Path::new(LIBC)) {
         return;
     }
     let libc = open(Path::new(LIBC)).unwrap();

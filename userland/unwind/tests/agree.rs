@@ -253,7 +253,7 @@ fn files() -> Vec<PathBuf> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/bin"].map(Path::new);
     let mut files: Vec<PathBuf> = folders
         .into_iter()
-        .filter(|folder| nsprobe_needs::file(folder))
+        .filter(|folder| nsprobe_testing::file(folder))
         .flat_map(|folder| fs::read_dir(folder).expect("readable"))
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.is_file() && !path.is_symlink() && is_program(path))
@@ -280,7 +280,7 @@ fn rows_agree_with_the_evaluation_of_many_libraries() {
 fn agrees_in(limit: usize) {
     let files = files();
     if files.len() < FILES {
-        nsprobe_needs::lacking(format_args!("{} programs are too few", files.len()));
+        nsprobe_testing::lacking(format_args!("{} programs are too few", files.len()));
     }
     let (mut count, mut empty, mut rows, mut without) = (0, 0, 0, 0);
     for path in &files {

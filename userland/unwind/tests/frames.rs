@@ -34,7 +34,7 @@ fn a_function_of_this_program_is_covered_as_its_symbol_says() {
 #[test]
 fn functions_of_libc_are_covered_from_their_symbols_on() {
     let path = PathBuf::from(LIBC);
-    if !nsprobe_needs::file(&path) {
+    if !nsprobe_testing::file(&path) {
         return;
     }
     let binary = open(&path);

@@ -38,7 +38,7 @@ fn sframe_agrees_with_eh_frame() {
     let folder = Folder(std::env::temp_dir().join(name));
     fs::create_dir(&folder.0).expect("a new folder");
     let Some(both) = std::env::var_os("NSPROBE_SFRAME") else {
-        return nsprobe_needs::lacking("NSPROBE_SFRAME names no program");
+        return nsprobe_testing::lacking("NSPROBE_SFRAME names no program");
     };
     let both = PathBuf::from(both);
     let alone = folder.0.join("alone");

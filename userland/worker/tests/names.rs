@@ -39,7 +39,7 @@ fn library(folder: &Folder, packed: Option<&[u8]>) -> Option<(PathBuf, PathBuf)>
     let run = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&folder.0);
-        nsprobe_needs::success(&mut command)
+        nsprobe_testing::success(&mut command)
     };
     let stripped = folder.0.join("stripped");
     assert!(run("objcopy", &["--strip-all", "whole", "stripped"]));
@@ -247,7 +247,7 @@ fn split_debug_information_is_that_of_a_whole_file() {
             _ => {
                 let packed = folder.0.join("app.dwp");
                 let mut dwp = Command::new("dwp");
-                nsprobe_needs::success(dwp.arg("-o").args([&packed, &dwo])).then_some(packed)
+                nsprobe_testing::success(dwp.arg("-o").args([&packed, &dwo])).then_some(packed)
             }
         };
         files.extend(packed.map(|packed| OpenFiles {
@@ -307,7 +307,7 @@ fn frames_that_only_a_debug_file_describes_have_rows() {
     for (kind, to) in [("--strip-all", &path), ("--only-keep-debug", &debug)] {
         let mut objcopy = Command::new("objcopy");
         objcopy.arg(kind).arg(&whole).arg(to);
-        assert!(nsprobe_needs::success(&mut objcopy));
+        assert!(nsprobe_testing::success(&mut objcopy));
     }
     let binary = Binary::open(file(&whole), &whole).unwrap();
     let wanted = UnwindTable::of(&binary).unwrap();

@@ -78,7 +78,7 @@ fn reached(program: &Path, places: &[u64]) -> Option<Vec<u64>> {
         gdb.args(["-ex", &format!("ignore {number} 1000000")]);
     }
     gdb.args(["-ex", "continue", "-ex", "info breakpoints"]);
-    let output = nsprobe_needs::output(gdb.arg(program))?;
+    let output = nsprobe_testing::output(gdb.arg(program))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let (_, table) = text.rsplit_once("Num ").unwrap();
     let mut counts = Vec::new();
@@ -101,7 +101,7 @@ fn a_line_is_where_it_is_come_to() {
         std::fs::write(&source, LINES).unwrap();
         let mut compiler = Command::new("g++");
         compiler.args(flags).arg("-o").arg(&program).arg(&source);
-        if !nsprobe_needs::success(&mut compiler) {
+        if !nsprobe_testing::success(&mut compiler) {
             return;
         }
         let binary = Binary::open(file(&program), &program).unwrap();
@@ -160,7 +160,7 @@ fn operands_of_static_probes_are_what_they_name_or_refused() {
             std::fs::write(&source, text).unwrap();
             compiler.arg(source);
         }
-        nsprobe_needs::success(&mut compiler).then_some(program)
+        nsprobe_testing::success(&mut compiler).then_some(program)
     };
     let told = |program: &Path, spec: &str| match here(program, &wish(spec)) {
         Ok(found) => format!("{:?}", found.notes),

@@ -76,7 +76,7 @@ fn status(path: PathBuf) -> BTreeMap<String, String> {
 fn no_thread_of_a_child_has_any_privilege() {
     let worker = Worker::start(options()).unwrap();
     let own = PathBuf::from(format!("/proc/{}", worker.pid().unwrap()));
-    let is_root = nsprobe_needs::root("a child with identities and namespaces of its own");
+    let is_root = nsprobe_testing::root("a child with identities and namespaces of its own");
     let threads: Vec<_> = fs::read_dir(own.join("task")).unwrap().collect();
     assert_eq!(threads.len(), 2);
     for thread in threads {

@@ -36,7 +36,7 @@ impl Folder {
         let out = self.path(&name);
         let mut command = Command::new(compiler);
         command.args(flags).arg("-o").arg(&out).arg(source);
-        nsprobe_needs::success(&mut command).then_some(out)
+        nsprobe_testing::success(&mut command).then_some(out)
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn stops(program: &Path, wanted: &[(Stop, &[&str])]) -> Option<Vec<Op
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/stop.py");
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-x"]).arg(script).arg(program);
-    let output = nsprobe_needs::output(gdb.env("NSPROBE_STOPS", &path))?;
+    let output = nsprobe_testing::output(gdb.env("NSPROBE_STOPS", &path))?;
     let told = || {
         let both = [&output.stdout, &output.stderr];
         both.map(|text| String::from_utf8_lossy(text).into_owned())

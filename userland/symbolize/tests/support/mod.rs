@@ -49,7 +49,7 @@ impl Folder {
         let out = self.0.join(name);
         let mut command = Command::new(compiler);
         command.args(flags).arg("-o").arg(&out);
-        nsprobe_needs::success(command.arg(fixtures.join(source))).then_some(out)
+        nsprobe_testing::success(command.arg(fixtures.join(source))).then_some(out)
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn open(path: &Path) -> nsprobe_symbolize::Result<Binary> {
 
 /// What a program prints; `None`, with a printed reason, if it cannot be run.
 pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = nsprobe_needs::output(Command::new(program).args(arguments))?;
+    let output = nsprobe_testing::output(Command::new(program).args(arguments))?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -24,7 +24,7 @@ impl Symbols {
     pub(crate) fn of(path: &Path) -> Option<Symbols> {
         let mut all = Vec::new();
         for table in [&["-P", "--synthetic"][..], &["-P", "--synthetic", "-D"]] {
-            let output = nsprobe_needs::output(Command::new("nm").args(table).arg(path))?;
+            let output = nsprobe_testing::output(Command::new("nm").args(table).arg(path))?;
             let text = String::from_utf8_lossy(&output.stdout);
             all.extend(text.lines().filter_map(symbol));
         }

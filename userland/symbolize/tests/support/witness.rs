@@ -49,7 +49,7 @@ impl Witness {
     pub(crate) fn ask(self, path: &Path, addresses: &[u64]) -> Option<Vec<Vec<Said>>> {
         let mut command = self.command(path);
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = nsprobe_needs::present(started, &command)?;
+        let mut child = nsprobe_testing::present(started, &command)?;
         let mut input = child.stdin.take().unwrap();
         let asked: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
         // It answers while it is asked.

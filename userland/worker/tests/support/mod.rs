@@ -76,7 +76,7 @@ impl Folder {
         let source = self.file(&format!("{name}.c"), source.as_bytes());
         let mut gcc = Command::new("gcc");
         gcc.args(flags).arg("-o").arg(&path).arg(source);
-        nsprobe_needs::success(&mut gcc).then_some(path)
+        nsprobe_testing::success(&mut gcc).then_some(path)
     }
 }
 

@@ -234,7 +234,7 @@ impl Drop for Named {
 /// Any user may start a program by a link and with arguments of his choice, `su` among them.
 #[test]
 fn what_a_parent_is_called_and_its_arguments_name_no_container() {
-    if !nsprobe_needs::root("making pid namespaces") {
+    if !nsprobe_testing::root("making pid namespaces") {
         return;
     }
     let scratch = Scratch::new("named");

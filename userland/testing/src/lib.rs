@@ -170,7 +170,7 @@ mod tests {
                 let prints = line.contains("print") && line.contains("skipped");
                 let passes = line.contains("ErrorKind::NotFound");
                 let place = format!("{}:{number}", path.display());
-                assert!(!prints && !passes, "{place}: use nsprobe_needs: {line}");
+                assert!(!prints && !passes, "{place}: use nsprobe_testing: {line}");
             }
         }
     }
