@@ -32,7 +32,7 @@ pub fn leave_panics_to_their_catchers() {
 
 /// Gives the bytes to the seam; a panic that nobody has caught ends the target.
 pub fn run(name: &str, bytes: &[u8]) {
-    if catch_unwind(|| nsprobe_seams::run(name, bytes)).is_err() {
+    if catch_unwind(|| nsprobe_fuzz_harness::run(name, bytes)).is_err() {
         let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
         eprintln!("{said}");
         std::process::abort();

@@ -157,6 +157,7 @@ mod tests {
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut files = Vec::new();
         rust_files(&project.join("common/tests"), &mut files);
+        rust_files(&project.join("fuzz/harness/tests"), &mut files);
         for crates in fs::read_dir(project.join("userland")).expect("readable") {
             let tests = crates.expect("readable").path().join("tests");
             if tests.is_dir() {

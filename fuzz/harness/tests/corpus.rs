@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replays what fuzzing has found, through the very same functions.
 
-use nsprobe_seams::SEAMS;
+use nsprobe_fuzz_harness::SEAMS;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn fuzz() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 #[test]
