@@ -100,7 +100,7 @@ fn starts(address: u64, code: &[u8]) -> Vec<u64> {
 
 /// Whether the kernel takes a breakpoint there.
 fn takes_breakpoint(address: u64, code: &[u8], at: u64) -> bool {
-    nsprobe_placement::cost(&code[(at - address) as usize..], at).is_some()
+    nsprobe_probes::breakpoint::cost(&code[(at - address) as usize..], at).is_some()
 }
 
 /// The instructions of a function, up to something that is none: behind it nobody knows

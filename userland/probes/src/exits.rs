@@ -2,9 +2,9 @@
 //! Where the returns of a function are seen: at the instructions that leave it.
 
 use crate::answer::ExitProbes;
+use crate::breakpoint::{exits, Code as FileCode, Condition, Left, Target, When};
 use crate::place::{Searched, Spot};
 use nsprobe_common::program::Register;
-use nsprobe_placement::{exits, Code as FileCode, Condition, Left, Target, When};
 use nsprobe_spec::BinaryOperator::{Add, And, Below, ExclusiveOr, Multiply, Or, Subtract};
 use nsprobe_spec::{Code, Value};
 use nsprobe_symbolize::{Address, FileOffset};

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod breakpoint;
 mod exits;
 mod find;
 mod list;

@@ -2,9 +2,9 @@
 //! Places in a file, by offset, by source line, and where functions were inlined; and
 //! what names mean there.
 
+use crate::breakpoint::{self, Boundary, Needs};
 use anyhow::{anyhow, bail};
 use nsprobe_common::program::{Operation, Register};
-use nsprobe_placement::{Boundary, Needs};
 use nsprobe_spec::dwarf::{self, DebugInfo};
 use nsprobe_spec::{Compiled, Plain, Scope, UsdtScope};
 use nsprobe_symbolize::demangle::demangle_without_parameters;
@@ -299,13 +299,13 @@ impl<'a> Searched<'a> {
         let parts: Vec<(u64, Vec<u8>)> =
             others.map(|part| (part.start, self.code(&part))).collect();
         let elsewhere = parts.iter().map(|(at, code)| (*at, code.as_slice()));
-        let whole = nsprobe_placement::Function {
+        let whole = breakpoint::Function {
             address: piece.start,
             bytes: &self.code(&piece),
             elsewhere: &elsewhere.collect::<Vec<_>>(),
         };
         let all: Vec<u64> = places.iter().map(|place| place.address.0).collect();
-        let found = nsprobe_placement::beginnings(&whole, &all, is_of_line, is_mixed);
+        let found = breakpoint::beginnings(&whole, &all, is_of_line, is_mixed);
         let is_found = |place: &&dwarf::LinePlace| found.contains(&place.address.0);
         places.into_iter().filter(is_found).collect()
     }
@@ -332,9 +332,7 @@ impl<'a> Searched<'a> {
 
     /// Where the breakpoint of a probe of a function's beginning goes.
     pub(crate) fn breakpoint(&self, spot: &Spot, compiled: &Compiled) -> FileOffset {
-        let placement = self.with_code(spot, |whole| {
-            nsprobe_placement::place(whole, needs(compiled))
-        });
+        let placement = self.with_code(spot, |whole| breakpoint::place(whole, needs(compiled)));
         let placement = placement.ok().flatten();
         let further = placement.map_or(0, |placement| placement.offset as u64);
         let is_alone = further == 0 || self.is_one_function(spot, further);
@@ -348,7 +346,7 @@ impl<'a> Searched<'a> {
     pub(crate) fn with_code<R>(
         &self,
         spot: &Spot,
-        look: impl FnOnce(&nsprobe_placement::Function<'_>) -> R,
+        look: impl FnOnce(&breakpoint::Function<'_>) -> R,
     ) -> Result<R, String> {
         let piece = self
             .piece(spot.address.0)
@@ -367,7 +365,7 @@ impl<'a> Searched<'a> {
             .map(|(address, bytes)| (*address, bytes.as_slice()))
             .collect();
         let code = self.code(&(spot.address.0..piece.end));
-        Ok(look(&nsprobe_placement::Function {
+        Ok(look(&breakpoint::Function {
             address: spot.address.0,
             bytes: &code,
             elsewhere: &elsewhere,
@@ -377,12 +375,12 @@ impl<'a> Searched<'a> {
     /// Bytes from a function's beginning to a `ret` of it.
     pub(crate) fn ret(&self, spot: &Spot) -> Option<u64> {
         let piece = self.piece(spot.address.0)?;
-        let whole = nsprobe_placement::Function {
+        let whole = breakpoint::Function {
             address: spot.address.0,
             bytes: &self.code(&(spot.address.0..piece.end)),
             elsewhere: &[],
         };
-        let ret = nsprobe_placement::ret(&whole)?;
+        let ret = breakpoint::ret(&whole)?;
         spot.at_function.then_some(ret as u64)
     }
 
@@ -411,13 +409,13 @@ impl<'a> Searched<'a> {
         if piece.start == spot.address.0 {
             return Ok(());
         }
-        let whole = nsprobe_placement::Function {
+        let whole = breakpoint::Function {
             address: piece.start,
             bytes: &self.code(&piece),
             elsewhere: &[],
         };
         let into = spot.address.0.saturating_sub(piece.start) as usize;
-        match nsprobe_placement::boundary(&whole, into) {
+        match breakpoint::boundary(&whole, into) {
             Boundary::Instruction => Ok(()),
             Boundary::Inside(start) => bail!(
                 "{} is in the middle of an instruction, which begins at +{start:#x}: a breakpoint \

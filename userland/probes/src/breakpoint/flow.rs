@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the branches of a function go.
 
-use crate::{decode, Function, FUNCTION_BYTES_MAX};
+use crate::breakpoint::{decode, Function, FUNCTION_BYTES_MAX};
 use iced_x86::{Code, FlowControl, Instruction};
 
 /// The branches of a function.

@@ -2,7 +2,7 @@
 //! A piece of code that was swept.
 
 use super::Unclear;
-use crate::{decode, FUNCTION_BYTES_MAX, INSTRUCTION_BYTES_MAX};
+use crate::breakpoint::{decode, FUNCTION_BYTES_MAX, INSTRUCTION_BYTES_MAX};
 use iced_x86::{Code, FlowControl, Instruction, OpKind};
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where instructions of the machine's libc begin, compared with objdump.
 
-use nsprobe_placement::{boundary, Boundary, Function};
+use nsprobe_probes::breakpoint::{boundary, Boundary, Function};
 use std::path::Path;
 use std::process::Command;
 

@@ -14,7 +14,7 @@ mod settle;
 mod table;
 mod unit;
 
-use crate::Function;
+use crate::breakpoint::Function;
 use budget::Budget;
 use std::borrow::Cow;
 use std::collections::BTreeSet;

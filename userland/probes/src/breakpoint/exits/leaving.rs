@@ -4,7 +4,7 @@
 use super::piece::target;
 use super::unit::{Branch, Kind};
 use super::{Condition, Target, Unclear};
-use crate::flow::has_notrack;
+use crate::breakpoint::flow::has_notrack;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Where an instruction goes.

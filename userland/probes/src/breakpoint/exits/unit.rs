@@ -5,7 +5,7 @@ use super::budget::{take, Budget};
 use super::leaving::{self, Way};
 use super::piece::{goes_on, is_padding, Piece};
 use super::{Code, Condition, Left, Target, Unclear, When};
-use crate::Function;
+use crate::breakpoint::Function;
 use iced_x86::{Code as Opcode, FlowControl, Instruction};
 use std::borrow::Cow;
 use std::ops::Range;

@@ -253,9 +253,9 @@ fn what_is_not_known_is_said() {
     assert_eq!(of(&[RET, &[0x06]]), Err(Unclear::Undecodable(0x1001)));
     // An interrupt's return is no function's.
     assert_eq!(of(&[&[0x48, 0xcf]]), Err(Unclear::Undecodable(0x1000)));
-    let long = vec![0xc3; crate::FUNCTION_BYTES_MAX + 1];
+    let long = vec![0xc3; crate::breakpoint::FUNCTION_BYTES_MAX + 1];
     assert_eq!(of(&[&long]), Err(Unclear::TooLong));
-    let part = vec![0xc3; crate::FUNCTION_BYTES_MAX];
+    let part = vec![0xc3; crate::breakpoint::FUNCTION_BYTES_MAX];
     let parts = [0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000].map(|at| (at, &part[..]));
     let found = Made::default().of_parts(&[RET], &parts);
     assert_eq!(found, Err(Unclear::TooLong));

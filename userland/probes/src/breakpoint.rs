@@ -9,7 +9,6 @@
 //! with `endbr64`, which is one of the last. So a probe of a function goes to the
 //! first cheap instruction that is passed exactly once for each entry, and before
 //! which nothing has changed that the probe looks at.
-#![forbid(unsafe_code)]
 
 mod exits;
 mod flow;
