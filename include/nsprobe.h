@@ -727,7 +727,7 @@ struct nsprobe_probe {
 	__u64 semaphore;
 	/* Out: the probe's id in this session, from 1 on, never reused. */
 	__u32 id;
-	/* NSPROBE_SINK_*: what becomes of a hit. */
+	/* NSPROBE_SINK_*: where a hit goes. */
 	__u32 sink;
 	/* Id of the struct nsprobe_program that runs at the entry, or zero. */
 	__u32 entry_program;
@@ -751,14 +751,14 @@ struct nsprobe_probe {
 	 */
 	__u32 max_writes;
 	/*
-	 * Deliver one in so many of the hits that the filter and the program
-	 * let through, counted on each CPU, beginning with the first. Zero and
-	 * one: all.
+	 * Deliver one in this number of the hits that the filter and the
+	 * program let through, counted on each CPU, beginning with the first.
+	 * Zero and one: all.
 	 */
 	__u32 every;
 	/*
-	 * Deliver at most so many hits a second, over all CPUs; further ones
-	 * are counted as limited. Up to NSPROBE_RATE_MAX; zero: all.
+	 * Deliver at most this number of hits a second, over all CPUs; further
+	 * ones are counted as limited. Up to NSPROBE_RATE_MAX; zero: all.
 	 */
 	__u32 rate;
 	/*
@@ -767,7 +767,7 @@ struct nsprobe_probe {
 	 */
 	__u32 burst;
 	/*
-	 * Turn the probe off for good when it is hit more than so many times a
+	 * Turn the probe off for good when it is hit more often than this a
 	 * second, over all CPUs and tasks, delivered or not; an struct
 	 * nsprobe_off_record tells it. Up to NSPROBE_RATE_MAX; zero: never.
 	 */
@@ -1579,7 +1579,7 @@ struct nsprobe_cpu_time {
 /* Index into nsprobe_task_counters.kinds: wake-ups. */
 #define NSPROBE_TASK_KIND_WAKE 7
 
-/* What became of the events of one kind: seen = recorded + filtered + lost. */
+/* The events of one kind, by outcome: seen = recorded + filtered + lost. */
 struct nsprobe_task_count {
 	/*
 	 * Events, since the session's first struct nsprobe_tasks that asked for
@@ -1596,7 +1596,7 @@ struct nsprobe_task_count {
 	__u64 lost;
 };
 
-/* What became of the events of tasks. */
+/* The events of tasks, by outcome. */
 struct nsprobe_task_counters {
 	/* Bytes of this struct. */
 	__u32 size;

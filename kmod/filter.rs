@@ -46,7 +46,7 @@ pub(crate) struct Filter {
 pub(crate) enum AtOnce {
     /// Nothing.
     Nothing,
-    /// It is listed, whoever it is.
+    /// It is listed.
     Anybody,
     /// It is listed when this is its process's address.
     Only(usize),
@@ -165,7 +165,7 @@ impl Opener {
         })
     }
 
-    /// Whether this namespace sees a task, whoever is traced.
+    /// Whether this namespace sees a task, traced or not.
     pub(crate) fn has_in_view(&self, task: &impl Who) -> bool {
         self.namespace.is_initial()
             || task

@@ -43,7 +43,7 @@ use kernel::{
 };
 
 impl FileKey {
-    /// What user space is told of the file; nothing of build-id and process.
+    /// What user space learns of the file; nothing of build-id and process.
     pub(crate) fn identity(&self) -> ObjectIdentity {
         ObjectIdentity {
             dev: self.dev,
@@ -305,12 +305,12 @@ impl Objects {
             let rows = slot.rows.take_out()?;
             dropped = dropped.saturating_add(rows.bytes());
             self.row_bytes.fetch_sub(rows.bytes(), Relaxed);
-            // Only now: who is told gives rows when there are none.
+            // Only now: user space gives rows when there are none.
             slot.told.store(false, Relaxed);
             Some(rows)
         }));
         if dropped != 0 {
-            // Whoever has seen one of them is done, and has kept its rules under this number.
+            // A walk that has seen one of them is done, and has kept its rules under this number.
             self.dropped.fetch_add(1, Relaxed);
         }
         dropped

@@ -65,7 +65,7 @@ use zerocopy::transmute_ref;
 
 const OFF_WORDS: usize = size_of::<OffRecord>() / 8;
 
-/// What becomes of a hit that counts.
+/// Where a hit that counts goes.
 pub(crate) enum Sink {
     /// A record in the ring.
     Record,
@@ -574,7 +574,7 @@ impl Probe {
     fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
         let mut leaves_by = None;
         let verdict = self.run_and_deliver(program, event, call, &mut leaves_by);
-        // Only now: what is delivered is told of where the task was hit.
+        // Only now: what is delivered says where the task was hit.
         if let Some(ret) = leaves_by {
             event.regs.go_to(ret);
         }
@@ -681,7 +681,7 @@ impl Probe {
         }
     }
 
-    /// Hands a hit to the sink, and counts what became of it.
+    /// Hands a hit to the sink, and counts the outcome.
     fn deliver(&self, event: &Event<'_>, found: &Found<'_>) -> Verdict {
         let left_out = match &self.limits {
             Some(limits) => self.left_out(limits, event),

@@ -160,7 +160,7 @@ impl Ring {
     }
 
     /// Gives up the oldest records until there is room for `wanted` bytes, or one of them
-    /// is still being written. Whoever writes a record has its room to himself until he
+    /// is still being written. The writer of a record has its room to itself until it
     /// has committed it: that is behind `pending`.
     #[cold]
     fn give_up(&self, state: &mut State, wanted: u64) {

@@ -112,7 +112,7 @@ impl Stack {
         pushed
     }
 
-    /// Walks the current task's stack. `announce` is told of each object that is
+    /// Walks the current task's stack. `announce` is called for each object that is
     /// seen for the first time.
     pub(crate) fn capture(
         &mut self,
@@ -139,7 +139,7 @@ impl Stack {
         self.walk(regs, request, maps, by_rows, memo, (pid, announce))
     }
 
-    /// Out of line, as most stacks that are told by an id are known.
+    /// Out of line, as most stacks that an id stands for are known.
     #[inline(never)]
     fn walk(
         &mut self,

@@ -9,7 +9,7 @@
 //! `Documentation/process/botching-up-ioctls.rst`). The kernel writes back at
 //! most `size` bytes. The layout is the same for 32-bit callers. The size in an
 //! ioctl number is that of the struct as the caller knows it and is not looked at:
-//! requests are told apart by [`TYPE`] and number.
+//! [`TYPE`] and number distinguish requests.
 
 mod kept;
 mod probe;

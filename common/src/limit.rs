@@ -35,7 +35,7 @@ impl Bucket {
     }
 
     /// Takes `tokens` out of a bucket whose word is `state`: its word afterwards, or
-    /// `None` when there are not so many in it. A new bucket is full, its word zero.
+    /// `None` when there are fewer in it. A new bucket is full, its word zero.
     pub const fn take(self, state: u64, now_ns: u64, tokens: u32) -> Option<u64> {
         let from = if state > now_ns { state } else { now_ns };
         let after = from.saturating_add(self.interval_ns.saturating_mul(tokens as u64));

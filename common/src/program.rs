@@ -280,7 +280,7 @@ pub enum Flaw {
     NotWritable = 8,
 }
 
-/// What a program does, as far as whoever runs it must know.
+/// What a program does, as far as its caller must know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// It writes registers or memory.
@@ -299,7 +299,7 @@ pub struct Summary {
     pub slots: u32,
     /// It gives a value.
     pub gives_value: bool,
-    /// It ends a span, of a key with so many words.
+    /// It ends a span; the words of its key.
     pub ends_span: Option<u32>,
 }
 

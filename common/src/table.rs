@@ -49,7 +49,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape that a request asks for, on a machine with so many CPUs; `None`
+    /// The shape that a request asks for, on a machine with `cpus` CPUs; `None`
     /// when there cannot be such a table.
     pub fn new(request: &Table, cpus: usize) -> Option<Shape> {
         let scale = scale(request)?;

@@ -143,7 +143,7 @@ fn copy_rows(table: &CpuTable, from: usize, out: &mut UserSliceWriter) -> Result
             break;
         }
         at = table.read(at, fit, |row| {
-            // There is room for so many.
+            // There is room for that many.
             let _ = rows.push_within_capacity(row);
         });
         out.write_slice(rows.as_bytes())?;

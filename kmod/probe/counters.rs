@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What became of a probe's hits, on each CPU.
+//! A probe's hits by outcome, on each CPU.
 
 use crate::sys::memory;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,7 +80,7 @@ pub(crate) enum End {
     LostFull,
     /// The table had no row left.
     TurnedAway,
-    /// It is not the one in so many that is delivered.
+    /// `every` skips it.
     Skipped,
     /// It is one of too many in a short time.
     Limited,
@@ -194,7 +194,7 @@ impl Here<'_> {
         self.on.undecided.fetch_add(1, Relaxed);
     }
 
-    /// Counts what became of a hit's writes.
+    /// Counts a hit's writes by outcome.
     pub(crate) fn writes(&self, made: u32, failed: u32, withheld: u32) {
         self.on.written.fetch_add(made.into(), Relaxed);
         self.on.write_failed.fetch_add(failed.into(), Relaxed);

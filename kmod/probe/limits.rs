@@ -30,7 +30,7 @@ impl SharedBucket {
         }
     }
 
-    /// Whether there were so many tokens. None when too many others take some.
+    /// Whether there were that many tokens. `None` when too many others take some.
     pub(crate) fn take(&self, now_ns: u64, tokens: u32) -> Option<bool> {
         let mut state = self.state.load(Relaxed);
         for _ in 0..ATTEMPTS {
@@ -54,7 +54,7 @@ impl SharedBucket {
 
 /// Why a hit is not delivered.
 pub(crate) enum LeftOut {
-    /// It is not the one in so many.
+    /// `every` skips it.
     Skipped,
     /// There were too many in a short time.
     Limited,

@@ -149,7 +149,7 @@ impl Writer<'_> {
             ..WriteRecord::default()
         };
         let words: &[u64; RECORD_WORDS] = transmute_ref!(&record);
-        // Without room the gap is told, and the counter knows of the write.
+        // Without room the gap shows, and the counter has the write.
         self.shared.append(
             self.cpu,
             KIND_WRITE,

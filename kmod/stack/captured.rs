@@ -19,7 +19,7 @@ pub(crate) struct Frames<'a> {
     pub(crate) end: StackEnd,
 }
 
-/// Who a stack is of, and where what is told of it goes.
+/// The task that a stack is of, and the CPU and probe of its records.
 #[derive(Clone, Copy)]
 pub(crate) struct Of {
     pub(crate) probe: u32,

@@ -174,7 +174,7 @@ struct Entry {
 #[repr(align(64))]
 #[derive(Default)]
 struct OnCpu {
-    /// Somebody uses it. Whoever finds it so does without: he has preempted the other.
+    /// In use: a context that preempts its holder does without.
     busy: AtomicBool,
     context: AtomicU64,
     sequence: AtomicU64,

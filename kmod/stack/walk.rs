@@ -39,7 +39,7 @@ pub(crate) struct Walk<'a, A, P> {
     by_rows: bool,
     /// The walk before, to be compared with. None for who cannot have it to himself.
     walked: Option<Walked<'a>>,
-    /// The reason for the end is told by the last registers alone.
+    /// The end depends on the last registers alone, so the walk may be cached.
     ends_for_good: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         }
     }
 
-    /// Whether the end, too, is told by the last registers alone.
+    /// Whether the end, too, depends on the last registers alone.
     fn is_final(&self, end: StackEnd) -> bool {
         let is_full = self.stack.frames >= self.request.max_frames;
         self.ends_for_good || (end == StackEnd::Limit && is_full)

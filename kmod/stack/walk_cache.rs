@@ -113,7 +113,7 @@ const START_WORDS: usize = 5;
 /// In [`Start::how`]: the walk follows rows. Others always need `rbp`, if only to end.
 const BY_ROWS: u64 = 1 << 3;
 
-/// A stack. Whoever uses it has it to himself; it is atomic as it is shared.
+/// A stack. One context at a time uses it; it is atomic as it is shared.
 #[derive(Default)]
 pub(crate) struct Memo {
     steps: KVVec<Step>,

@@ -81,7 +81,7 @@ pub(crate) struct AnyTask<'a> {
 macro_rules! once {
     ($task:expr, $($field:tt)+) => {
         // SAFETY: By the invariant of `AnyTask` the task is valid; a number or pointer is
-        // read at once, whoever writes it meanwhile.
+        // read at once, also while another CPU writes it.
         unsafe { (&raw const (*$task.task.as_ptr()).$($field)+).read_volatile() }
     };
 }

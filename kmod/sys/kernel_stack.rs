@@ -15,7 +15,7 @@ extern "C" {
 /// task was. Any context.
 pub(crate) fn append<const N: usize>(words: &mut Words<N>, interrupted: Option<u64>) {
     let mut all = [0u64; KERNEL_WORDS_MAX];
-    // SAFETY: There is room for so many; an unsigned long is a u64 on the machines that
+    // SAFETY: There is room for that many; an unsigned long is a u64 on the machines that
     // this is for.
     let count = unsafe { stack_trace_save(all.as_mut_ptr().cast(), KERNEL_WORDS_MAX as c_uint, 0) };
     let taken = all.get(..count as usize).unwrap_or(&[]);

@@ -67,7 +67,7 @@ pub(crate) struct Ticket<'a, O: Later> {
 }
 
 impl<O: Later> Slots<O> {
-    /// Room for so many.
+    /// Room for `count` jobs.
     pub(crate) fn new(count: usize) -> Result<Arc<Self>> {
         // INVARIANT: It is not taken.
         let slot = |_| {

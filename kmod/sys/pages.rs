@@ -127,7 +127,7 @@ impl RingPages {
     }
 
     /// Writes the record header at `position`; what was written before is visible
-    /// to whoever sees it.
+    /// to every CPU that sees it.
     pub(crate) fn set_header(&self, position: u64, header: u64) {
         self.data_word(position).store(header, Ordering::Release);
     }

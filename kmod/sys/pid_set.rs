@@ -25,7 +25,7 @@ use kernel::{
 pub(crate) const ENTRIES_MAX: usize = 1 << 14;
 /// Twice as many, so that searches are short.
 const SLOTS: usize = ENTRIES_MAX << 1;
-/// A full set looks for dead entries once for so many additions.
+/// Additions to a full set between two searches for dead entries.
 const PATIENCE: usize = ENTRIES_MAX >> 2;
 
 type Slot = AtomicPtr<bindings::pid>;

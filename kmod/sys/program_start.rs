@@ -51,7 +51,7 @@ pub(crate) struct Args {
 
 /// Reads up to `most` bytes of the current task's arguments to the beginning of `room`, and
 /// zeroes the rest of the last word. Never faults: what is behind a page that is not there is
-/// left out.
+/// skipped.
 pub(crate) fn read_args(room: &mut [u64], most: usize) -> Args {
     let (start, end) = arguments();
     let bytes = end.saturating_sub(start);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The address space of another process, as far as it can be looked at without waiting for
-//! that process: whoever serves its page faults decides how long its locks are held.
+//! that process: the server of its page faults decides how long its locks are held.
 
 use super::{
     any_task::AnyTask,
@@ -119,9 +119,9 @@ impl RemoteMm {
         let out = room.as_mut_bytes();
         let most = bytes.min(out.len());
         let mut found = 0;
-        // Whoever waits for the lock would wait inside, too, but can be killed there.
+        // A task that waits for the lock would wait inside, too, but can be killed there.
         if most != 0 && self.locked(|| Ok(())).is_ok() {
-            // SAFETY: There are so many bytes; the task is held. Nothing is faulted in.
+            // SAFETY: `room` has `most` bytes; the task is held. Nothing is faulted in.
             let read = unsafe {
                 bindings::access_process_vm(
                     self.task.as_ptr(),

@@ -80,7 +80,7 @@ impl<const N: usize> Words<N> {
     }
 }
 
-/// Words that one context at a time may use; whoever comes meanwhile does without them.
+/// Words that one context at a time may use; another one meanwhile does without them.
 ///
 /// # Invariants
 ///
@@ -96,7 +96,7 @@ unsafe impl Sync for Desk {}
 unsafe impl Send for Desk {}
 
 impl Desk {
-    /// So many words. Task context.
+    /// `count` words. Task context.
     pub(crate) fn new(count: usize) -> Result<Self> {
         // INVARIANT: Nobody has taken it.
         Ok(Desk {

@@ -26,7 +26,7 @@ use kernel::{
 pub(crate) struct Reading<'a>(PhantomData<&'a ()>);
 
 impl<'a> Reading<'a> {
-    /// That of a handler: whoever has a handler's registers is in one, or in one of RCU, as
+    /// That of a handler: code with a handler's registers is in one, or in one of RCU, as
     /// [`with_user_regs`](super::sampler::with_user_regs) gives them.
     #[inline(always)]
     pub(crate) fn in_handler(_handler: &'a Regs<'_>) -> Self {

@@ -478,7 +478,7 @@ pub(crate) fn is_locked_down(against: Lockdown) -> bool {
     unsafe { bindings::security_locked_down(reason) != 0 }
 }
 
-/// Whether whoever loaded the module allows sessions to modify programs.
+/// Whether the module's parameter allows sessions to modify programs.
 pub(crate) fn module_allows_modify() -> bool {
     // SAFETY: No preconditions; the parameter is fixed when the module is loaded.
     unsafe { shim::nsprobe_allows_modify() }

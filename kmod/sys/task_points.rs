@@ -61,7 +61,7 @@ pub(crate) enum Wake {
     New,
 }
 
-/// What is told of tasks. Runs in the contexts above: no method may sleep, fault or panic.
+/// A listener to events of tasks. Runs in the contexts above: no method may sleep, fault or panic.
 pub(crate) trait TaskHook: Send + Sync + 'static {
     /// The current task has made `child`, which does not run yet.
     fn made(&self, maker: &AnyTask<'_>, child: &AnyTask<'_>);
@@ -213,7 +213,7 @@ impl Ready {
     }
 }
 
-/// A hook that is told of tasks until this is dropped, which sleeps.
+/// A registered listener, until this is dropped, which sleeps.
 ///
 /// # Invariants
 ///
@@ -224,7 +224,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Nothing is told yet. `EBUSY` when too many listen.
+    /// Listens to nothing yet. `EBUSY` when too many listen.
     pub(crate) fn new(hook: Arc<dyn TaskHook>) -> Result<Self> {
         let _registry = REGISTRY.lock();
         let mut hook = KBox::new(hook, GFP_REQUEST)?;
@@ -244,7 +244,7 @@ impl Listening {
         Err(EBUSY)
     }
 
-    /// From now on these `TASKS_*` are told; on an error, as before, and which of them
+    /// From now on it hears of these `TASKS_*`; on an error, as before, and which of them
     /// could not be. What is not wanted any more is not told when this returns.
     pub(crate) fn want(&mut self, wants: u32) -> Result<(), (Error, u32)> {
         let mut registry = REGISTRY.lock();

@@ -39,7 +39,7 @@ impl NoFaults {
     /// How many of these steps, from the first on, read the same words now. Their slots are
     /// addresses that were read before.
     pub(crate) fn matching(&self, steps: &[Step]) -> usize {
-        // SAFETY: There are so many steps, of the layout that `nsprobe_matching` knows;
+        // SAFETY: There are that many steps, of the layout that `nsprobe_matching` knows;
         // their addresses are the user's, as they were checked when they were first read.
         unsafe { shim::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
     }

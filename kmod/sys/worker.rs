@@ -15,7 +15,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A piece of work on the stack of whoever waits for it.
+/// A piece of work on the stack of the task that waits for it.
 #[repr(C)]
 struct Job<'a> {
     work: Opaque<bindings::work_struct>,

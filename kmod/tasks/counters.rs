@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What became of the events of tasks, by kind and on each CPU.
+//! The events of tasks by kind and outcome, on each CPU.
 
 use crate::{
     common::abi::{TaskCount, TASK_KINDS},

@@ -71,7 +71,7 @@ struct OnCpu {
 pub(crate) struct CpuTable(KVVec<RawLock<OnCpu>>);
 
 impl CpuTable {
-    /// So many rows for each CPU.
+    /// `rows` rows for each CPU.
     pub(crate) fn new(rows: usize) -> Result<Self> {
         let all = memory::made_for_each_cpu(|| {
             let on = OnCpu {

@@ -294,7 +294,7 @@ impl<'a> TaskDump<'a> {
     }
 }
 
-/// The header of a record of so many words.
+/// The header of a record of `words` words.
 fn header(kind: u16, words: usize) -> u64 {
     transmute!(Header {
         word: (words as u32).wrapping_mul(8),

@@ -131,7 +131,7 @@ impl TaskEvents {
         Ok(())
     }
 
-    /// What became of the events.
+    /// The events by outcome.
     pub(crate) fn counts(&self) -> &TaskCounts {
         &self.counts
     }

@@ -134,7 +134,7 @@ pub struct Probe {
     pub semaphore: u64,
     /// Out: the probe's id in this session, from 1 on, never reused.
     pub id: u32,
-    /// `SINK_*`: what becomes of a hit.
+    /// `SINK_*`: where a hit goes.
     pub sink: u32,
     /// Id of the [`Program`] that runs at the entry, or zero.
     pub entry_program: u32,
@@ -148,15 +148,15 @@ pub struct Probe {
     /// on when they have such, else zero. Further ones are withheld, and counted. Probes of
     /// one [`Probe::call`] that follow each other in a request share what is allowed.
     pub max_writes: u32,
-    /// Deliver one in so many of the hits that the filter and the program let through,
+    /// Deliver one in this number of the hits that the filter and the program let through,
     /// counted on each CPU, beginning with the first. Zero and one: all.
     pub every: u32,
-    /// Deliver at most so many hits a second, over all CPUs; further ones are counted as
+    /// Deliver at most this number of hits a second, over all CPUs; further ones are counted as
     /// limited. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: all.
     pub rate: u32,
     /// With `rate`: how many hits may come at once. Zero: as many as in a second.
     pub burst: u32,
-    /// Turn the probe off for good when it is hit more than so many times a second, over
+    /// Turn the probe off for good when it is hit more often than this a second, over
     /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
     /// tells it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
     pub runaway: u32,

@@ -156,7 +156,7 @@ pub const TASK_KIND_SWITCH: usize = 6;
 /// Index into [`TaskCounters::kinds`]: wake-ups.
 pub const TASK_KIND_WAKE: usize = 7;
 
-/// What became of the events of one kind: `seen = recorded + filtered + lost`.
+/// The events of one kind, by outcome: `seen = recorded + filtered + lost`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -173,7 +173,7 @@ pub struct TaskCount {
 }
 const _: () = assert!(size_of::<TaskCount>() == 32);
 
-/// What became of the events of tasks.
+/// The events of tasks, by outcome.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct TaskCounters {

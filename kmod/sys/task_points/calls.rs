@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel calls where tasks are listened at: pointers become tasks here, and go to
-//! each listener. The contexts are told in `task_points.rs`.
+//! each listener. `task_points.rs` lists the contexts.
 
 use super::{each, Switch, Wake};
 use crate::sys::{
@@ -226,7 +226,7 @@ pub(super) unsafe extern "C" fn namespaces_probed(
     each(|hook, reading| {
         // SAFETY: The caller says so; the task is the current one, or held by it.
         let task = unsafe { any(shim::nsprobe_probed_task(regs), reading) };
-        // A new task is told of as such.
+        // A new task is reported as such.
         if let Some(task) = task.filter(AnyTask::is_current) {
             hook.in_other_namespaces(&task);
         }

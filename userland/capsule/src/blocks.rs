@@ -172,7 +172,7 @@ pub(crate) fn records<E: From<Error>>(
 }
 
 /// Divides records, as a ring has them, into bodies of chunks; `take` gets each with the
-/// number of its hits. Copies of stacks are left out: what is found by them is a [`Rest`].
+/// number of its hits. Copies of stacks are not in it: what is found by them is a [`Rest`].
 pub fn each_body<E>(
     records: &[u8],
     most: usize,

@@ -18,7 +18,7 @@ pub const MINOR: u16 = 0;
 
 /// Most bytes of a chunk's body.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
-/// Bodies are padded with zeros to a multiple of so many bytes.
+/// Bodies are padded with zeros to a multiple of this number of bytes.
 pub(crate) const ALIGN: usize = 8;
 
 /// [`ChunkHeader::flags`]: a reader that does not know the kind may go on without it.

@@ -79,7 +79,7 @@ pub enum Reason {
     Checksum,
     /// The file ends inside of a chunk.
     Cut,
-    /// So many chunks are not there.
+    /// This number of chunks is missing.
     Missing(u32),
     /// A chunk is whole, but its body makes no sense.
     Content(String),

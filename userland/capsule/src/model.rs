@@ -291,7 +291,7 @@ pub struct Summary {
     pub probes: Vec<ProbeTotal>,
     /// Where names came from, a line for each file.
     pub names: Vec<String>,
-    /// What became of events of tasks, by kind; none when they were not recorded.
+    /// Events of tasks by kind and outcome; none when they were not recorded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tasks: BTreeMap<String, TaskTotal>,
     /// Recorded events of tasks that are not in the capsule, as there was no room for them.
@@ -301,7 +301,7 @@ pub struct Summary {
     pub rows: Option<serde_json::Value>,
 }
 
-/// What became of the hits of a probe.
+/// The hits of a probe by outcome.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct ProbeTotal {
@@ -320,7 +320,7 @@ pub struct ProbeTotal {
     pub cpus: BTreeMap<u16, BTreeMap<String, u64>>,
 }
 
-/// What became of events of tasks of one kind.
+/// Events of tasks of one kind by outcome.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct TaskTotal {

@@ -16,7 +16,7 @@ pub trait Output {
     /// Appends all of `bytes`, or nothing of it when there is no room.
     fn append(&mut self, bytes: &[u8]) -> io::Result<Written>;
 
-    /// From here on so many bytes are kept back, and no more.
+    /// From here on this number of bytes is kept back.
     fn keep_back(&mut self, _bytes: u64) {}
 
     /// Everything was appended.

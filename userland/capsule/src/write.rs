@@ -57,7 +57,7 @@ impl<O: Output> Writer<O> {
         self.bytes
     }
 
-    /// Appends a chunk whose body is made of binary data, with so many things in it.
+    /// Appends a chunk whose body is made of binary data, with `items` things in it.
     pub fn chunk(&mut self, kind: Kind, items: u32, body: &[u8]) -> Result<Written, Error> {
         if body.len() > CHUNK_BYTES_MAX {
             return Err(Error::TooLarge(body.len()));
@@ -76,7 +76,7 @@ impl<O: Output> Writer<O> {
         Ok(written)
     }
 
-    /// Appends a chunk whose body is JSON, with so many things in it.
+    /// Appends a chunk whose body is JSON, with `items` things in it.
     pub fn json(
         &mut self,
         kind: Kind,
@@ -87,7 +87,7 @@ impl<O: Output> Writer<O> {
         self.chunk(kind, items as u32, &body)
     }
 
-    /// From here on so many bytes of the room that was kept back are kept for later chunks.
+    /// From here on this number of bytes of the room that was kept back is for later chunks.
     pub fn keep_back(&mut self, bytes: u64) {
         self.output.keep_back(bytes);
     }

@@ -6,7 +6,7 @@ use nix::sys::statfs::{fstatfs, FUSE_SUPER_MAGIC};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The build-id of a file. A container's own file server may let whoever reads from it
+/// The build-id of a file. A container's own file server may let a reader
 /// wait for ever: such files are left alone.
 pub(crate) fn of(file: &File) -> Option<Vec<u8>> {
     if fstatfs(file).ok()?.filesystem_type() == FUSE_SUPER_MAGIC {

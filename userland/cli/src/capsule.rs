@@ -27,7 +27,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Damages that people are told of one by one.
+/// Damages that are listed one by one.
 const DAMAGES_SHOWN: usize = 10;
 
 /// A capsule that was read, but for its records.
@@ -39,7 +39,7 @@ pub(crate) struct Capsule {
 }
 
 impl Capsule {
-    /// Reads a capsule. What of it is damaged is told on standard error.
+    /// Reads a capsule. Damages go to standard error.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Capsule> {
         Capsule::read(open_regular(path, OpenOptions::new().read(true))?, path)
     }
@@ -198,7 +198,7 @@ impl Capsule {
     }
 }
 
-/// Tells what is wrong, as all errors are told.
+/// Prints what is wrong, as all errors.
 fn say(text: &str) {
     eprintln!("nsprobe: {}", escaped(text));
 }

@@ -25,7 +25,7 @@ impl Head {
     }
 }
 
-/// Leaves out columns that matter least, until lines have room for the others, and for so many
+/// Leaves out columns that matter least, until lines have room for the others, and for a number of
 /// characters of the last one; `least` names them, those that go first in front.
 pub(crate) fn fit(
     heads: &mut Vec<Head>,
@@ -93,7 +93,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// A line with no more than so many characters.
+/// A line with at most `width` characters.
 pub(crate) fn cut(line: &str, width: Option<usize>) -> &str {
     let end = width.and_then(|width| line.char_indices().nth(width));
     let end = end.map_or(line.len(), |(at, _)| at);

@@ -21,7 +21,7 @@ const NO_RIGHTS: &str = "the containers of other users are not seen: that needs 
                          and CAP_DAC_READ_SEARCH, as root has them";
 /// What `/proc` counts in a second (`USER_HZ`, on all machines that we run on).
 const TICKS: u64 = 100;
-/// The last that ages are told in: name, and seconds.
+/// The units of ages: name, and seconds.
 const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
 
 #[derive(Serialize)]
@@ -128,7 +128,7 @@ fn sees_others() -> bool {
 
 fn tell_problems(shown: &[&Container], problems: &[String]) {
     for container in shown.iter().filter(|one| one.is_running()) {
-        // Those of the state are told once, below.
+        // Those of the state are said once, below.
         let own = container
             .problems
             .iter()
@@ -142,7 +142,7 @@ fn tell_problems(shown: &[&Container], problems: &[String]) {
     }
 }
 
-/// The column's names, and the rows; columns of which every row is empty are left out.
+/// The column's names, and the rows; without columns of which every row is empty.
 fn table(shown: &[&Container]) -> Vec<Vec<String>> {
     let names = [
         "NAME",

@@ -3,7 +3,7 @@
 //! of elfutils (`debuginfod_find_debuginfo(3)`: environment, folders and names).
 //!
 //! Off unless the user asks, as it tells servers what runs here. What comes is data of
-//! others: whoever uses it compares its build-id and its layout with the program.
+//! others: the user of a file compares its build-id and its layout with the program.
 //! TLS is rustls's with ring, whose C and assembler are built with the program; its
 //! authorities are those that the machine trusts.
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// Probes, and files, that people are told of one by one.
+/// Probes, and files, that are listed one by one.
 const SHOWN: usize = 50;
 
 /// Tells.

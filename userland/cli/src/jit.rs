@@ -260,7 +260,7 @@ impl Known {
             || self.looked.is_some_and(|(_, until)| until >= time_ns)
     }
 
-    /// What is at the address, of a place so many bytes behind it.
+    /// What is at the address, of a place a number of bytes behind it.
     fn name(&mut self, address: u64, behind: u64, time_ns: u64) -> CodeName {
         let known = self.names.get(&(address, behind));
         if let Some(kept) = known.filter(|kept| kept.then.holds_at(time_ns)) {

@@ -48,7 +48,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// Hands on so many bytes.
+    /// Hands on `count` bytes.
     fn hand_on(&mut self, count: usize) -> io::Result<()> {
         let (bytes, _) = self.collected.split_at(count);
         let done = self.out.write_all(bytes);

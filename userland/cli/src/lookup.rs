@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What output asks of whoever knows what frames are: a session, or a capsule.
+//! What output asks of a session, or a capsule, about frames.
 
 use crate::jit::{CodeName, Moment};
 use crate::names::{without_object, Named, Names};

@@ -55,7 +55,7 @@ pub(crate) type Place = (u32, u64, u8);
 struct Front {
     thread: usize,
     state: State,
-    /// For whoever reads it; none when it is closed.
+    /// For its reader; none when it is closed.
     secured: Option<Arc<Secured>>,
     /// Places that were asked for.
     asked: HashSet<(u64, u8)>,
@@ -504,7 +504,7 @@ impl Names {
         self.take_answers();
     }
 
-    /// What became of each file whose names were needed: where it came from, what names it
+    /// Each file whose names were needed: where it came from, what names it
     /// gave, or why none.
     pub(crate) fn sources(&mut self) -> Vec<Line> {
         let told = self.threads.as_mut().map(Threads::sources);

@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub(crate) origin: Origin,
 }
 
-/// What was secured of an object, for whoever reads it.
+/// What was secured of an object, for its reader.
 #[derive(Debug)]
 pub(crate) struct Secured {
     pub(crate) holder: Holder,

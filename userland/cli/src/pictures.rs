@@ -50,7 +50,7 @@ pub(crate) enum Numbers {
     Calls,
     /// That, and the sum of this.
     Sum(String),
-    /// How often a CPU was found there, once in so many nanoseconds.
+    /// How often a CPU was found there, once in this number of nanoseconds.
     Cpu { period_ns: u64 },
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From specs to places: the files that are probed, and where. What a file has to be parsed
-//! for is told by a process without privileges ([`Parsed`]), one for each file.
+//! for is found by a process without privileges ([`Parsed`]), one for each file.
 
 mod parsed;
 
@@ -156,7 +156,7 @@ pub(crate) struct How<'a> {
     pub(crate) parser: &'a Worker,
     /// How long they may take.
     pub(crate) limits: Limits,
-    /// What becomes of hits.
+    /// Where hits go.
     pub(crate) sink: Sink<'a>,
     /// Whether calls are timed: probes are hit at returns.
     pub(crate) at_return: bool,

@@ -374,7 +374,7 @@ fn short_place(view: &FrameView) -> String {
     }
 }
 
-/// A frame without a name: where it is. Why it has none is told where that alone could help to
+/// A frame without a name: where it is. The reason is said where that alone could help to
 /// find its file, or there is none.
 fn unnamed(view: &FrameView) -> String {
     let (named, place) = (&view.named, short_place(view));

@@ -145,7 +145,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// None yet. Several functions are told apart, unless they are counted by something else.
+    /// None yet. Several functions are kept apart, unless they are counted by something else.
     fn new(labels: &[ProbeLabel], by: &[ReportKey], has_stacks: bool) -> anyhow::Result<Counts> {
         let functions = functions(labels);
         let mut by = by.to_vec();

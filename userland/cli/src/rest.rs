@@ -96,7 +96,7 @@ impl Copied {
     fn outside(&self) -> StackEnd {
         match self.head.flags & COPY_MAPPINGS_CUT {
             0 => StackEnd::NotCode,
-            // Code may be there, of which nothing is told.
+            // Code may be there, of which nothing is known.
             _ => StackEnd::NoRow,
         }
     }

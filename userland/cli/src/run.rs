@@ -117,7 +117,7 @@ pub(crate) enum Pace {
 pub(crate) enum Ended {
     /// For this reason.
     Because(String),
-    /// Whoever read our output is gone: nothing more is to be said.
+    /// The reader of our output is gone: nothing more is to be said.
     ReaderGone,
 }
 
@@ -472,7 +472,7 @@ impl ProbeOptions {
         Worker::new(self.parsers())
     }
 
-    /// How much is told on standard error.
+    /// How much goes to standard error.
     pub(crate) fn detail(&self) -> Detail {
         Detail::new(self.quiet, self.verbose)
     }

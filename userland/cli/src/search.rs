@@ -3,7 +3,7 @@
 //! machine, else on a debuginfod server.
 //!
 //! Nothing is parsed here. Whether a file is the one that is wanted (by its build-id or
-//! checksum, and where its code is) is told by the process that has the program. What is
+//! checksum, and where its code is) comes from the process that has the program. What is
 //! opened is handed on as [`OpenFiles`].
 
 mod hunt;

@@ -19,13 +19,13 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Most probes that people are told of one by one.
+/// Most probes that are listed one by one.
 const PROBES_SHOWN: usize = 20;
 
-/// Most files that people are told of one by one.
+/// Most files that are listed one by one.
 const FILES_SHOWN: usize = 20;
 
-/// Most CPUs that people are told of one by one.
+/// Most CPUs that are listed one by one.
 const CPUS_SHOWN: usize = 8;
 /// Most probes of which it is looked up on which CPUs they lost hits.
 const PROBES_BY_CPU_MAX: usize = 256;
@@ -112,7 +112,7 @@ pub(crate) struct ProbeSummary {
     pub(crate) label: String,
     /// Where it was.
     pub(crate) offset: FileOffset,
-    /// What became of its hits.
+    /// Its hits by outcome.
     pub(crate) counters: Counters,
     /// Its calls that were not seen to return, though they did.
     pub(crate) missed: MissedCalls,
@@ -208,7 +208,7 @@ pub(crate) struct ProbeLabel {
 }
 
 impl ProbeLabel {
-    /// What became of its hits, and the calls that were missed: those are no hits.
+    /// Its hits by outcome, and the calls that were missed: those are no hits.
     fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, MissedCalls)> {
         let mut counters = session.counters(self.id)?;
         let mut missed = MissedCalls::default();
@@ -355,7 +355,7 @@ impl Summary {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    /// Writes what became of the hits of each probe, those with the most hits first.
+    /// Writes the hits of each probe by outcome, those with the most hits first.
     fn write_probes(&self, out: &mut impl Write) -> Result<()> {
         let hit = self.probes.iter().filter(|probe| probe.counters.hits > 0);
         let mut hit: Vec<&ProbeSummary> = hit.collect();
@@ -389,7 +389,7 @@ impl Summary {
         Ok(())
     }
 
-    /// Writes what became of all hits, and what the user asked for beside them.
+    /// Writes all hits by outcome, and what the user asked for beside them.
     fn write_total(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
         let is_of_tasks = self.probes.is_empty();
@@ -564,7 +564,7 @@ fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
     )
 }
 
-/// What became of hits; parts that are nothing are said only of plain records.
+/// Hits by outcome; parts that are nothing are said only of plain records.
 fn sentence(counters: &Counters) -> String {
     let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
     let parts = [
@@ -661,7 +661,7 @@ mod tests {
         let mut summary = summary(5, 5);
         summary.probes[0].counters.lost_full = 0;
         summary.probes[0].counters.hits = 8;
-        // All that is told of is there, and nothing of it is a loss.
+        // All that is reported is there, and nothing of it is a loss.
         (summary.printed, summary.finished, summary.late) = (4, 1, 1);
         summary.names = vec![Line::plain("/x: DWARF".to_owned())];
         let sentence = "nsprobe: interrupted; 1.500 s: 8 hits = 5 recorded + 3 filtered + 0 lost \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nsprobe symbolize`: names places in files that are told by their build-ids, or what a
+//! `nsprobe symbolize`: names places in files that build-ids name, or what a
 //! capsule has without names.
 
 mod files;

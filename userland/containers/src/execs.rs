@@ -85,7 +85,7 @@ fn subscribe() -> rustix::io::Result<OwnedFd> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         Some(netlink::CONNECTOR),
     )?;
-    // Without the privilege the usual room must do; what is missed is told.
+    // Without the privilege the usual room must do; misses are counted.
     let _ = set_socket_recv_buffer_size_force(&socket, WAITING_BYTES);
     bind(&socket, &SocketAddrNetlink::new(0, PROCESSES))?;
     send(&socket, &subscription(), SendFlags::empty())?;

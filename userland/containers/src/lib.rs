@@ -7,7 +7,7 @@
 //! never the host's file of the same name.
 //!
 //! Everything that comes from a container is hostile: paths, names and the
-//! kinds of files. Whoever prints them escapes them first.
+//! kinds of files. Escape them before they are printed.
 
 pub mod container;
 mod copy;

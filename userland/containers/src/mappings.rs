@@ -74,7 +74,7 @@ impl Library {
 }
 
 /// All mappings in `maps`, in the form of `/proc/PID/maps`; lines that are not understood are
-/// left out.
+/// skipped.
 pub fn parse(maps: &[u8]) -> Vec<Mapping> {
     maps.split(|&byte| byte == b'\n')
         .filter_map(parse_line)

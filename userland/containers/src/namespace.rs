@@ -358,7 +358,7 @@ mod tests {
     fn a_pause_of_the_machine_is_not_waiting() {
         let (sender, receiver) = sync_channel(1);
         let begun = Instant::now();
-        // Stands for whoever runs us.
+        // Stands for the user who runs the tests.
         let pause = "kill -STOP $1; sleep 1; kill -CONT $1; sleep 0.1";
         let ours = std::process::id().to_string();
         let mut pausing = Command::new("sh")

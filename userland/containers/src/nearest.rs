@@ -5,7 +5,7 @@
 const NAME_CHARS_MAX: usize = 64;
 
 /// The names among `names` most similar to `wanted`, best first, at most
-/// `count`, each once. Those that have nothing in common are left out.
+/// `count`, each once. Without those that have nothing in common.
 pub(crate) fn nearest(
     wanted: &str,
     names: impl IntoIterator<Item = String>,

@@ -31,7 +31,7 @@ impl Sight {
     /// That of the process that has, or had, the number `pid` and this root (`O_PATH`).
     pub fn of_root(pid: u32, root: OwnedFd) -> io::Result<Sight> {
         let id = RootId::of(&root)?;
-        // Whoever has the number and that root sees the same, whether it is the same or not.
+        // A process with that number and root sees the same, whether it is the same or not.
         let now = Process::open(pid).and_then(|process| Sight::of(&process));
         let now = now
             .ok()

@@ -67,7 +67,7 @@ fn value_of(kind: &Type, value: &Value<'_>, out: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// Appends a number, if it has room in so many bits.
+/// Appends a number, if it has room in `bits` bits.
 fn integer(bits: u8, signed: bool, number: i128, out: &mut Vec<u8>) -> Option<()> {
     let (least, most) = match signed {
         true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),

@@ -97,7 +97,7 @@ impl KernelEvents {
         self.write(trace, KernelEvent::Switch, at, &values)
     }
 
-    /// Writes a wake-up; one of a later kind is left out.
+    /// Writes a wake-up; skips one of a later kind.
     pub fn wake(&self, trace: &mut Trace, record: &WakeRecord) -> Result<(), Error> {
         let event = match record.what {
             WAKE_BEGUN => KernelEvent::Waking,
@@ -118,7 +118,7 @@ impl KernelEvents {
         self.write(trace, event, at, &values)
     }
 
-    /// Writes what happened to a task; what a later version knows is left out. `program` is
+    /// Writes what happened to a task; skips what a later version knows. `program` is
     /// the path of what it executes, as far as that is known.
     pub fn task(
         &mut self,

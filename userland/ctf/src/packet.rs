@@ -8,7 +8,7 @@ const MAGIC: u32 = 0xc1fc_1fc1;
 const EXTENDED: u16 = u16::MAX;
 /// Bytes of a packet's header and context.
 const HEADER_BYTES: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
-/// A packet with so many bytes takes no more events.
+/// A packet with this number of bytes takes no more events.
 const FULL_BYTES: usize = 32 << 10;
 
 /// A stream, as packets name it.

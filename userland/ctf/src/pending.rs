@@ -31,7 +31,7 @@ pub(crate) struct Waiting {
 pub(crate) enum What {
     /// An event, by its class's number, and its bytes behind the header.
     Event(u32, Vec<u8>),
-    /// So many events were lost.
+    /// This number of events was lost.
     Loss(u64),
 }
 

@@ -20,7 +20,7 @@ pub enum Type {
     Float,
     /// Text of any length.
     Text,
-    /// Text in so many bytes, padded with NULs, as the kernel keeps a thread's name.
+    /// Text in this number of bytes, padded with NULs, as the kernel keeps a thread's name.
     Name {
         /// How many.
         bytes: u8,

@@ -46,7 +46,7 @@ pub struct ProbeStatus {
     pub ino: u64,
     /// File offset of the breakpoint.
     pub offset: u64,
-    /// What became of its hits.
+    /// Its hits by outcome.
     pub counters: Counters,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A probe that is to be attached, and what becomes of its hits.
+//! A probe to attach, and where its hits go.
 
 use crate::table::TableId;
 use nsprobe_common::abi::{
@@ -10,7 +10,7 @@ use nsprobe_common::abi::{
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What becomes of a hit that counts.
+/// Where a hit that counts goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sink {
     /// A record in the ring.
@@ -27,11 +27,11 @@ pub enum Sink {
 /// How many of a probe's hits are delivered to its sink. Zeros set no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// One in so many, on each CPU.
+    /// One in this number, on each CPU.
     pub every: u32,
-    /// At most so many a second, over all CPUs.
+    /// At most this number a second, over all CPUs.
     pub rate: u32,
-    /// So many at once, with a rate; zero: as many as in a second.
+    /// This number at once, with a rate; zero: as many as in a second.
     pub burst: u32,
     /// The probe is turned off when it is hit more often a second than that.
     pub runaway: u32,
@@ -87,7 +87,7 @@ impl<'a> Probe<'a> {
         .of_kind(PROBE_ENTRY)
     }
 
-    /// Samples of tasks, so many times a second on each CPU. Such a one is attached alone.
+    /// Samples of tasks, this number a second on each CPU. Such a one is attached alone.
     pub fn samples(hz: u32) -> Probe<'a> {
         Probe {
             file: None,
@@ -185,7 +185,7 @@ impl<'a> Probe<'a> {
         self
     }
 
-    /// Take at most so many frames.
+    /// Take at most this number of frames.
     pub fn with_max_frames(mut self, frames: u32) -> Probe<'a> {
         self.max_frames = frames;
         self
@@ -236,7 +236,7 @@ impl<'a> Probe<'a> {
         self
     }
 
-    /// What becomes of a hit; without this it is a record in the ring.
+    /// Where a hit goes; without this, into the ring as a record.
     pub fn with_sink(mut self, sink: Sink) -> Probe<'a> {
         (self.sink, self.table) = match sink {
             Sink::Record => (SINK_RECORD, 0),

@@ -4,7 +4,7 @@
 //! # The order of records
 //!
 //! Records of one batch come sorted by time, except that objects come first:
-//! whoever reads a hit has seen its objects. From batch to batch, time does not
+//! the objects of a hit come before it. From batch to batch, time does not
 //! go back either as long as every writer commits its record within
 //! [`SETTLE_NS`] of taking its time: records younger than that stay in their
 //! rings until the next batch ([`Reader::settled`]). A writer that is held up

@@ -151,7 +151,7 @@ impl Filter {
     }
 }
 
-/// What became of a probe's hits.
+/// A probe's hits by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -179,7 +179,7 @@ pub struct Counters {
     pub write_failed: u64,
     /// Changes that the limit forbade.
     pub write_withheld: u64,
-    /// Hits that were not the one in so many.
+    /// Hits that `every` skipped.
     pub skipped: u64,
     /// Hits beyond the rate.
     pub limited: u64,

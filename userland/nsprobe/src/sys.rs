@@ -443,7 +443,7 @@ pub(crate) fn cpu_times(
     Ok(times)
 }
 
-/// What became of events of tasks, on one CPU or on all.
+/// Events of tasks by outcome, on one CPU or on all.
 pub(crate) fn task_counters(fd: BorrowedFd<'_>, cpu: u32) -> Result<abi::TaskCounters> {
     let mut counters = abi::TaskCounters {
         size: size::<abi::TaskCounters>(),

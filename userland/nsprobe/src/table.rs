@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use zerocopy::FromBytes;
 
-/// Rows are fetched so many bytes at a time, or one by one when they are longer.
+/// Rows are fetched this number of bytes at a time, or one by one when they are longer.
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// A table's number in its session.

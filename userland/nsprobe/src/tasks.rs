@@ -26,7 +26,7 @@ pub struct TaskOptions {
     pub cpu_rows: u32,
 }
 
-/// What is told of each task of a dump, beside its record.
+/// What a dump has of each task, beside its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DumpOptions {
     /// The code that each process has mapped.
@@ -53,7 +53,7 @@ pub struct CpuTimes {
     pub turned_away_ns: u64,
 }
 
-/// What became of events of tasks.
+/// Events of tasks by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounters {
     /// By `TASK_KIND_*`.
@@ -172,7 +172,7 @@ impl Session {
         }
     }
 
-    /// What became of events of tasks, on all CPUs.
+    /// Events of tasks by outcome, on all CPUs.
     pub fn task_counters(&self) -> Result<TaskCounters> {
         self.task_counters_of(CPU_ALL)
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const FIELDS_MAX: usize = 96;
 /// Most places at which a function is left.
 const EXITS_MAX: usize = 1 << 16;
-/// Most things that the user should know of one file; each is told once, and compared with
+/// Most things that the user should know of one file; each is said once, and compared with
 /// all others.
 pub(crate) const NOTES_MAX: usize = 1 << 12;
 

@@ -304,7 +304,7 @@ fn is_nop(instruction: &Instruction) -> bool {
 }
 
 /// Whether nothing of what a probe looks at is different behind the instruction, and
-/// whoever runs it comes to the next.
+/// a thread that runs it comes to the next.
 fn is_harmless(
     instruction: &Instruction,
     needs: Needs,

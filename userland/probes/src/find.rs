@@ -13,7 +13,7 @@ const SUGGESTIONS: usize = 3;
 const INDIRECT_MAX: usize = 8;
 
 /// The functions of that name, each place once, and how many resolvers of
-/// indirect functions were left out.
+/// indirect functions are not among them.
 pub(crate) fn find<'a>(
     binary: &'a Binary,
     path: &Path,

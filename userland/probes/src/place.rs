@@ -41,7 +41,7 @@ impl Spot {
         self.usdt.as_ref()?.semaphore
     }
 
-    /// So many bytes behind the beginning of a function of the file.
+    /// `distance` bytes behind the beginning of a function of the file.
     pub(crate) fn of(binary: &Binary, function: &Function, distance: u64) -> Spot {
         let name = demangle_without_parameters(&function.name);
         Spot {
@@ -85,7 +85,7 @@ pub(crate) struct Line {
     /// Its number.
     pub(crate) number: u32,
     pub(crate) spots: Vec<Spot>,
-    /// Its code is mixed with that of other lines: not all copies of it are told apart.
+    /// Its code is mixed with that of other lines: its copies cannot all be distinguished.
     pub(crate) is_mixed: bool,
 }
 

@@ -38,7 +38,7 @@ impl<'a> DebugFiles<'a> {
     }
 }
 
-/// Finds what a wish means in a file. Without `files` it is told when they are needed.
+/// Finds what a wish means in a file. Without `files` it answers that they are needed.
 ///
 /// # Errors
 /// Why there is nothing to be probed; names in it come from the file.

@@ -13,7 +13,7 @@ pub struct Wish {
     pub typed: String,
     /// How errors call the file.
     pub path: String,
-    /// What becomes of hits.
+    /// Where hits go.
     pub sink: Sink,
     /// Whether calls are timed: probes are hit at returns.
     pub at_return: bool,
@@ -32,7 +32,7 @@ pub struct Wish {
     pub force: bool,
 }
 
-/// What becomes of hits, as far as programs know: [`nsprobe_spec::Sink`] of one's own.
+/// Where hits go, as far as programs know: [`nsprobe_spec::Sink`] of one's own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Sink {
     /// They are recorded with the spec's fields.

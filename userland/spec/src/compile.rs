@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub spec: &'a Spec,
     /// What is known of the reported place.
     pub scope: &'a dyn Scope,
-    /// What becomes of hits.
+    /// Where hits go.
     pub sink: Sink<'a>,
     /// The probe is hit at returns, whether the spec asks for it or not.
     pub at_return: bool,
@@ -37,7 +37,7 @@ pub struct Request<'a> {
     pub ret: Option<u64>,
 }
 
-/// What becomes of hits, as far as programs know.
+/// Where hits go, as far as programs know.
 #[derive(Clone, Copy)]
 pub enum Sink<'a> {
     /// They are recorded with the spec's fields.

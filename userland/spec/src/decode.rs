@@ -33,12 +33,12 @@ pub enum Shape {
         /// Bytes.
         bytes: u8,
     },
-    /// A string of at most so many bytes.
+    /// A string of at most this number of bytes.
     Text {
         /// Bytes.
         most: u16,
     },
-    /// A string of at most so many bytes, behind how many it really has: two fields.
+    /// A string of at most this number of bytes, behind how many it really has: two fields.
     Slice {
         /// Bytes.
         most: u16,
@@ -238,7 +238,7 @@ impl Reader<'_> {
         present.then_some(word)
     }
 
-    /// A field of at most so many bytes, when it is present.
+    /// A field of at most `most` bytes, when it is present.
     fn bytes(&mut self, most: u16) -> Option<Vec<u8>> {
         let length = self.present()?;
         let length = usize::try_from(length)

@@ -32,7 +32,7 @@ pub enum Layout {
         /// Whether the highest of them is a sign.
         signed: bool,
     },
-    /// Characters up to a NUL, or so many.
+    /// Characters up to a NUL, or this number.
     Text(u16),
     /// Elements.
     Array {
@@ -45,7 +45,7 @@ pub enum Layout {
     },
     /// Members.
     Struct(Vec<Part>),
-    /// So many bytes of which nothing is known.
+    /// This number of bytes of which nothing is known.
     Bytes(u16),
     /// Members that are always there, and of others those that a number tells.
     Variants {
@@ -161,7 +161,7 @@ fn parts<'a>(
     })
 }
 
-/// What is there by the value of a tag of so many bytes; absent for a value that none has.
+/// What is there by the value of a tag and its size in bytes; absent for a value that none has.
 fn variant(fixed: &[Part], each: &[Case], (tag, count): (u64, u8), bytes: &[u8]) -> FieldValue {
     let unused = 64 - u32::from(count.clamp(1, 8)) * 8;
     // Of a tag with a sign, the ends of a range have 64 bits.

@@ -132,7 +132,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Ends the function by the `ret` so many bytes behind its beginning.
+    /// Ends the function by the `ret` this number of bytes behind its beginning.
     pub(crate) fn leave(&mut self, value: &Value, ret: u64, span: &Span) -> Result<()> {
         let effect = Effect {
             operation: Operation::Return,

@@ -71,7 +71,7 @@ pub struct Spec {
 /// Where a probe is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// In functions of this name, or of names that a glob fits; so many bytes behind
+    /// In functions of this name, or of names that a glob fits; a number of bytes behind
     /// their beginning.
     Functions {
         /// The name or glob.
@@ -134,14 +134,14 @@ pub enum Changed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// A decimal number of so many bytes.
+    /// A decimal number of this number of bytes.
     Decimal {
         /// 1, 2, 4 or 8.
         bytes: u8,
         /// Whether it has a sign.
         signed: bool,
     },
-    /// A hexadecimal number of so many bytes.
+    /// A hexadecimal number of this number of bytes.
     Hex {
         /// 1, 2, 4 or 8.
         bytes: u8,
@@ -156,7 +156,7 @@ pub enum Format {
     Char,
     /// `true` or `false`.
     Bool,
-    /// The string at an address, at most so many bytes of it.
+    /// The string at an address, at most this number of bytes of it.
     Text {
         /// Bytes.
         most: u16,

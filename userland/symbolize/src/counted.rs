@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-/// So many of something, of which there is one or another number: `1 hit`, `2 hits`,
+/// A number of things, with the noun in the right form: `1 hit`, `2 hits`,
 /// `0 processes`. The last word of `noun` is the one that changes; it is a regular one.
 pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let ends = |with: &str| noun.ends_with(with);

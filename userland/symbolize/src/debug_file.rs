@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a file's debug information may lie, when it is not in the file itself.
 //!
-//! The names come from the file: whoever opens them does so inside the file's own
+//! The names come from the file: open them inside the file's own
 //! mount namespace, and compares the build-id of what was opened.
 
 use crate::elf::{text_at, u32_at, Elf, Section};

@@ -25,7 +25,7 @@ const UNPACKED_BYTES_MAX: u64 = 512 << 20;
 const SEGMENTS_MAX: u16 = 256;
 /// Largest table of section headers, in bytes: 65,535 sections and some.
 const SECTION_TABLE_BYTES_MAX: u64 = 8 << 20;
-/// Longest section name that is told from others, in bytes.
+/// Longest section name that is compared, in bytes.
 const SECTION_NAME_BYTES_MAX: usize = 64;
 
 const HEADER_BYTES: usize = 64;

@@ -6,7 +6,7 @@ use crate::{debugdata, Address, DataSymbol, Error, FileOffset, Result};
 use object::elf;
 use std::collections::HashMap;
 
-/// Longest symbol name, in bytes; a symbol with a longer one is left out.
+/// Longest symbol name, in bytes; a symbol with a longer one is skipped.
 const NAME_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of names in all: tables whose names overlap would need more.
 const NAMES_BYTES_MAX: u64 = 512 << 20;

@@ -124,7 +124,7 @@ impl Pieces {
         here.last().map(|(_, piece)| piece)
     }
 
-    /// How many pieces were left out.
+    /// Pieces that were skipped.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -137,7 +137,7 @@ impl Pieces {
         let mut newest: Option<(u64, u64, &Piece)> = None;
         let mut until_ns = u64::MAX;
         for (looked, ((_, told), piece)) in near.enumerate() {
-            // Of so many that overlap, which one is the newest is not known.
+            // Of this number that overlap, which one is the newest is not known.
             if looked == LOOKS_MAX {
                 return JitNameThen {
                     name: None,

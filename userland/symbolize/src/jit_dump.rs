@@ -16,7 +16,7 @@ const HEADER_BYTES: u64 = 40;
 const ARCH_TIMESTAMPS: u64 = 1;
 
 /// What V8 has in the header's unused word. It tells lines as of where the code would lie
-/// in a file of perf's: behind so many bytes of headers.
+/// in a file of perf's: behind this number of bytes of headers.
 const MARK_OF_V8: u32 = 0xdead_beef;
 const V8_SHIFT: u64 = 0x40;
 
@@ -51,7 +51,7 @@ pub struct JitDump {
 
 impl JitDump {
     /// Takes the records that the program has appended since: `read` gives the bytes
-    /// from an offset on, or nothing where the file does not have so many.
+    /// from an offset on, or nothing where the file is shorter.
     ///
     /// What is no such file, or a damaged one, says nothing from there on. Returns
     /// whether that was all; the rest is for another call.
@@ -119,7 +119,7 @@ impl JitDump {
         };
         let body = read(self.next + PREFIX_BYTES, body_bytes.min(limit) as usize);
         let body = body.unwrap_or_default();
-        // One that contradicts itself is left out; its length still holds.
+        // One that contradicts itself is skipped; its length still holds.
         let _ = match kind {
             CODE_LOAD => self.load(&body, time),
             CODE_MOVE => self.move_code(&body, time),

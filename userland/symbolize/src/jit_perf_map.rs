@@ -5,7 +5,7 @@
 
 use crate::jit::{JitName, Piece, Pieces};
 
-/// Longest line, in bytes; a longer one is left out.
+/// Longest line, in bytes; a longer one is skipped.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// What a process's map says, as far as it was read.

@@ -23,7 +23,7 @@ pub fn stay_in_one_thread() {
 }
 
 /// Whether this process may start no thread. Then the nesting is looked at unit by unit, when
-/// a unit is needed: whoever overlooks one is a process that may die of it.
+/// a unit is needed: a process that overlooks one may die of it.
 pub(crate) fn is_alone() -> bool {
     IS_ALONE.load(Ordering::Relaxed)
 }
@@ -39,7 +39,7 @@ pub(crate) fn check_unit(
     Work::new(dwarf, depth_max, entries_max).unit(unit)
 }
 
-/// How many threads so many bytes of entries are looked at by.
+/// Threads that look at `bytes` bytes of entries.
 fn threads(bytes: usize) -> usize {
     // Asked before all else: who is alone may not ask for the number of processors either.
     if is_alone() {

@@ -23,7 +23,7 @@ pub enum FoundIn {
 pub struct OpenFile {
     /// The file, open for reading.
     pub file: File,
-    /// Its path, as whoever has it sees it.
+    /// Its path, as the process that has it sees it.
     pub path: Arc<PathBuf>,
     /// Where that is.
     pub found_in: FoundIn,

@@ -197,7 +197,7 @@ impl Bytes {
     }
 
     /// Goes to the part behind this one, or to a later one, where it reads from the byte on
-    /// that is so many behind this part.
+    /// that is `behind` bytes behind this part.
     #[cold]
     fn turn(&mut self, behind: usize) -> gimli::Result<()> {
         let left = self.beyond.checked_sub(behind).ok_or(Error::Io)?;

@@ -45,7 +45,7 @@ impl Signature {
 
     /// Whether it is of a function with that readable name, which may have no parameters.
     pub(crate) fn is_of(&self, short: &str) -> bool {
-        // Most are told apart without being rewritten.
+        // Most differ without being rewritten.
         let length = |text: &str| text.find(['<', '(', ' ']).unwrap_or(text.len());
         let last = |text: &str| {
             let path = text.get(..length(text)).unwrap_or("");

@@ -37,7 +37,7 @@ pub struct Usdt {
 
 impl Binary {
     /// The static probes of the file, by rising address. What a note says that cannot
-    /// be is left out.
+    /// be is skipped.
     pub fn usdt(&self) -> Result<Vec<Usdt>> {
         let Some(section) = self.elf.section(".note.stapsdt") else {
             return Ok(Vec::new());

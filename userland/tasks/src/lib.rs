@@ -7,7 +7,7 @@
 //! its number in the opener's pid namespace and its start time ([`TaskId`]), as numbers come
 //! back.
 //!
-//! What decides is the time of a record, not when it came. Losses are told, not smoothed
+//! What decides is the time of a record, not when it came. Losses are reported, not smoothed
 //! over: a thread whose fork is missing is [`Origin::Late`], one whose end is missing ends
 //! with what shows that it is gone ([`EndCause`]).
 //!

@@ -43,7 +43,7 @@ impl Tree {
     /// The tree of these threads.
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a Task>) -> Tree {
         let mut tasks: Vec<&Task> = tasks.into_iter().collect();
-        // What does not fit together is told by the first, whatever order they come in.
+        // What does not fit together follows the first, whatever order they come in.
         tasks.sort_unstable_by_key(|task| task.id);
         let mut tree = Tree::default();
         for task in tasks {

@@ -10,7 +10,7 @@ use nsprobe_common::unwind::{row, Base, Rule, BLOCK_BITS, RULES_MAX};
 /// Most blocks: of a file of 16 GiB.
 const BLOCKS_MAX: u64 = 1 << 18;
 
-/// Code of so many bytes, in bytes, that nothing is told of was made by a compiler of its
+/// Code of at least this number of bytes without a description was made by a compiler of its
 /// own, which keeps frame pointers: what V8 has in itself of its JavaScript functions.
 const GAP_BYTES: u64 = 512 << 10;
 

@@ -2,7 +2,7 @@
 //! Compiled tables on disk: a file's rows are compiled once for a machine.
 //!
 //! Files of containers are hostile, and a build-id is a claim. So an entry is named by the
-//! [`Digest`] of all that its rows were computed from: whoever wants to change the rows of
+//! [`Digest`] of all that its rows were computed from: to change the rows of
 //! another's file would have to find the same digest. Nobody else can write into the
 //! folder, or it is not used; what is in an entry is checked all the same.
 //!
@@ -175,7 +175,7 @@ impl Cache {
         written
     }
 
-    /// Removes what was not used for longest, until there is room for so many bytes.
+    /// Removes what was not used for longest, until there is room for `bytes` bytes.
     fn make_room(&self, bytes: u64) -> io::Result<()> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match room.and_then(|room| room.checked_sub(bytes)) {
@@ -186,7 +186,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what is too much for so many bytes; tells how many of them are left.
+    /// Removes what is too much for `limit` bytes; returns how many of them are left.
     fn sweep(&self, limit: u64) -> io::Result<u64> {
         let mut kept = self.list()?;
         kept.sort_by_key(|kept| kept.used);

@@ -196,7 +196,7 @@ impl Ranges {
 mod tests {
     use super::*;
 
-    /// What is said of the first instruction at 0x100, when functions are told of from
+    /// What is said of the first instruction at 0x100, when functions are described from
     /// these addresses on, each of 16 bytes.
     fn entry(functions: &[u64]) -> Option<(u64, u8)> {
         let mut ranges = Ranges::default();

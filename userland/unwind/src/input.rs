@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// The number of this compiler. It must be raised when other rows come of the same input,
-/// or an [`UnwindTable`] means something else: tables on disk are told apart by it.
+/// or an [`UnwindTable`] means something else: it distinguishes tables on disk.
 const COMPILER: u32 = 2;
 
 /// Least bytes that describe frames for which an entry is made: less is compiled in a few

@@ -78,7 +78,7 @@ pub(crate) struct Described {
     pub(crate) rule: Rule,
 }
 
-/// A row: from so many bytes behind the function's begin on.
+/// A row: from this number of bytes behind the function's begin on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
     from: u64,
@@ -98,7 +98,7 @@ struct Section<'a> {
 }
 
 /// What a section describes, by rising address and without overlaps; and how many
-/// functions are left out as they cannot be read.
+/// functions are skipped as they cannot be read.
 pub(crate) fn read(section: &LoadedSection) -> (Vec<Described>, u64) {
     if section.data.is_empty() {
         return (Vec::new(), 0);
@@ -263,7 +263,7 @@ impl Function {
     }
 }
 
-/// Adds the rows of so many bytes of code; each holds up to the next.
+/// Adds the rows of `bytes` bytes of code; each holds up to the next.
 fn each(rows: &[Row], start: u64, bytes: u64, described: &mut Vec<Described>) {
     let ends = rows.iter().skip(1).map(|row| row.from).chain([bytes]);
     for (row, end) in rows.iter().zip(ends) {

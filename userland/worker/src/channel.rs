@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages over the socket between us and a child: a length of four bytes, little-endian,
-//! then so many bytes. Files go with the length.
+//! then that number of bytes. Files go with the length.
 //!
 //! A child waits for ever: its parent's end ends it. The parent waits until a deadline,
 //! for each byte.

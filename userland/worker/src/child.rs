@@ -99,7 +99,7 @@ fn answer_all(channel: &Channel<impl AsFd>, mut parser: impl Parse) {
     }
 }
 
-/// Says it; who does not listen any more is told nothing.
+/// Says it; a parent that has gone hears nothing.
 fn say(channel: &Channel<impl AsFd>, reply: &Reply) {
     if let Some(bytes) = encode(reply) {
         let _ = channel.send(&bytes, &[], None);

@@ -17,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most debug files of one program; what is beyond is left out.
+/// Most debug files of one program; what is beyond is skipped.
 pub(crate) const FILES_OF_ONE_MAX: usize = 1056;
 
 impl Object {

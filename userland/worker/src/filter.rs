@@ -69,7 +69,7 @@ fn with_arguments(pid: u32) -> Result<[(i64, Vec<SeccompRule>); 8], Failed> {
     // Another handle of a file: not of the socket.
     let copy = argument(1, Dword, Eq, libc::F_DUPFD_CLOEXEC as u64)?;
     let copies = SeccompRule::new(vec![later.clone(), copy])?;
-    // To abort, so that the parent is told of an abort.
+    // To abort, so that the parent sees an abort.
     let own = argument(0, Dword, Eq, pid.into())?;
     let abort = argument(2, Dword, Eq, libc::SIGABRT as u64)?;
     Ok([

@@ -6,10 +6,10 @@
 //! anew ([`serve`]), gives up whatever it could do (`sandbox.rs`), and is then sent open
 //! files and questions over one socket. It can read those files, compute, and answer.
 //!
-//! What comes back is hostile as well: whoever takes the child over can answer anything.
+//! What comes back is hostile as well: an attacker in the child can answer anything.
 //! Every answer is bounded and checked, and none of them is a path to open, a size to
 //! trust or a reason to panic. What a file in the child's hands can spoil is the names, rows
-//! and probes that the same child gives for other files, and nothing else: whoever probes has
+//! and probes that the same child gives for other files, and nothing else: the prober has
 //! a child for each file ([`Worker::another`]).
 //!
 //! A parser that dies or does not answer costs the file that it was asked about

@@ -265,7 +265,7 @@ fn shared(link: Supplementary) -> Shared {
     }
 }
 
-/// Units as they are told, as many as there is room for.
+/// Units as they come, as many as there is room for.
 fn told_units(units: Vec<SplitUnit>) -> Vec<Unit> {
     let told = units.into_iter().map(|unit| Unit {
         id: unit.id,

@@ -59,7 +59,7 @@ pub struct Limits {
     pub probes: Duration,
 }
 
-/// For tests: no limit is longer than so many seconds. It can only make nsprobe give up
+/// For tests: no limit is longer than this number of seconds. It can only make nsprobe give up
 /// earlier.
 const SECONDS_AT_MOST: &str = "NSPROBE_PARSER_SECONDS";
 

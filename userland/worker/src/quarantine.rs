@@ -13,7 +13,7 @@ const FILES_MAX: usize = 1 << 16;
 const DEATHS_MAX: usize = 32;
 const LATELY: Duration = Duration::from_secs(60);
 
-/// What a file is told from others by. Not the build-id, which anybody can forge: with
+/// What distinguishes a file from others. Not the build-id, which anybody can forge: with
 /// that of libc, a hostile file would take all containers' libc with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileKey {
@@ -35,7 +35,7 @@ impl FileKey {
     }
 }
 
-/// A child that gives no answer keeps us from all others: it counts as so many deaths.
+/// A child that gives no answer keeps us from all others: it counts as this number of deaths.
 const DEATHS_OF_A_HANG: usize = 4;
 /// However many gave none, the next has so much time.
 const PATIENCE_LEAST: Duration = Duration::from_secs(2);
@@ -85,7 +85,7 @@ impl Quarantine {
         left.max(PATIENCE_LEAST.min(limit))
     }
 
-    /// Fails when so many did lately that no more shall be started.
+    /// Fails when too many did lately to start another.
     pub(crate) fn check_deaths(&mut self) -> Result<()> {
         while self.deaths.front().is_some_and(|at| at.elapsed() > LATELY) {
             self.deaths.pop_front();

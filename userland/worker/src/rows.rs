@@ -4,7 +4,7 @@
 //! What is kept must be right for other containers and later runs, so that a child which
 //! has read any file cannot be asked for it: it only hands over what rows are computed
 //! from. That is named by its digest, here, and compiled by a new child which has seen
-//! nothing else. Whoever takes the first child over gets the rows of an input of his own
+//! nothing else. An attacker in the first child gets the rows of an input of his own
 //! choice, under their right name; and who takes over the second one, by its input, spoils
 //! the rows of that very input.
 

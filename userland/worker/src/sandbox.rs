@@ -69,7 +69,7 @@ pub(crate) fn prepare(parent: Option<i32>, sandbox: Sandbox) -> Step {
     set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     let closed = DumpableBehavior::NotDumpable;
     set_dumpable_behavior(closed).map_err(failed("dumpable"))?;
-    // Whoever runs out of memory because of a file shall be the first to go. It is of no
+    // A child that runs out of memory because of a file shall be the first to go. It is of no
     // use where there is no such file.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     // Becoming another user would clear it.

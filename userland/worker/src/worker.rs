@@ -344,7 +344,7 @@ impl Inner {
         Ok(attached.map(|()| facts))
     }
 
-    /// Has files closed that were of no use for longest, until so many descriptors fit.
+    /// Has files closed that were of no use for longest, until `descriptors` more fit.
     fn make_room(&mut self, descriptors: usize) -> std::result::Result<(), Death> {
         let held = |inner: &Inner| -> usize {
             let open = inner.open.values();

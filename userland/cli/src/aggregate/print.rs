@@ -40,7 +40,7 @@ pub(crate) struct Style {
     pub(crate) timed: bool,
     /// What was added up.
     pub(crate) summed: Option<String>,
-    /// CPUs are sampled, each once in so many nanoseconds.
+    /// CPUs are sampled, each once in this number of nanoseconds.
     pub(crate) period_ns: Option<u64>,
     /// Most rows.
     pub(crate) top: usize,
@@ -61,7 +61,7 @@ impl Style {
         }
     }
 
-    /// Of calls, or of samples, so many a second.
+    /// Of calls, or of samples, this number a second.
     pub(crate) fn counting(samples_hz: Option<u32>) -> Style {
         Style {
             json: false,
@@ -470,7 +470,7 @@ fn bars(buckets: &[u64], scale: Scale) -> Vec<Bar> {
         .collect()
 }
 
-/// A value that so many percent of all values do not exceed: the upper end of the
+/// A value that a percentage of all values does not exceed: the upper end of the
 /// bucket in which they are reached.
 fn percentile(row: &TableRow, scale: Scale, percent: u64) -> i64 {
     let total: u64 = row.buckets.iter().sum();

@@ -67,7 +67,7 @@ struct CtfArguments {
     /// The trace: a directory, which must not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
-    /// How the tasks that were there at the beginning are told
+    /// How the tasks that were there at the beginning are written
     #[arg(long, value_name = "SHAPE", value_enum, default_value = "old")]
     statedump_shape: Shape,
     /// Print nothing on standard error but errors

@@ -66,7 +66,7 @@ pub(crate) enum Who {
     Command(Vec<OsString>),
 }
 
-/// How much is told on standard error.
+/// How much goes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// Errors and losses.
@@ -94,7 +94,7 @@ pub(crate) struct ProbeOptions {
     pub(crate) who: Who,
     pub(crate) tasks: Tasks,
     pub(crate) probes: Vec<ProbeSpec>,
-    /// CPUs are sampled so many times a second.
+    /// CPUs are sampled this number of times a second.
     pub(crate) samples_hz: Option<u32>,
     /// Whose hits freeze the record.
     pub(crate) triggers: Vec<ProbeSpec>,
@@ -371,7 +371,7 @@ pub(crate) struct StatusPlan {
     pub(crate) json: bool,
 }
 
-/// What becomes of unwind rows.
+/// Where unwind rows are kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowsOptions {
     /// They are kept for later runs.

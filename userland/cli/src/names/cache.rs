@@ -35,7 +35,7 @@ impl Half {
 }
 
 impl Cache {
-    /// With room for so many bytes.
+    /// With room for `bytes_max` bytes.
     pub(super) fn new(bytes_max: u64) -> Cache {
         Cache {
             bytes_max,

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How long a file stays open without being needed.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
-/// Sources of one file's names that are told apart: split DWARF has thousands.
+/// Sources of one file's names that are kept apart: split DWARF has thousands.
 const SOURCES_MAX: usize = 16;
 
 /// What is known of a frame.

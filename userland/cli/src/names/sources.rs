@@ -13,7 +13,7 @@ const FILES_SHOWN: usize = 3;
 /// Sources that tell more than symbol tables, the best first.
 const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
 
-/// What became of a file.
+/// What a file's names came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// For people, with one reason why it is not better.
@@ -51,7 +51,7 @@ impl Line {
     fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
         let mut whole: Vec<&str> = Vec::new();
         for reason in reasons.iter().chain(rest) {
-            // Whoever looks at a file again finds the same.
+            // A second look at a file finds the same.
             if !whole.contains(&reason.as_str()) {
                 whole.push(reason);
             }

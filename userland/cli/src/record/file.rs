@@ -50,7 +50,7 @@ impl Destination {
         }
     }
 
-    /// Makes the file, with room for the end of a recording with so many probes.
+    /// Makes the file, with room for the end of a recording with `probes` probes.
     pub(super) fn open(plan: &RecordPlan, probes: usize) -> anyhow::Result<Destination> {
         let path = &plan.output;
         if is_stdout(path) {

@@ -11,7 +11,7 @@ use nsprobe_capsule::{Generated, GeneratedPlace};
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
-/// Most names that are told, so that a program that generates code without end does not take
+/// Most names that are kept, so that a program that generates code without end does not take
 /// our memory: some 300 MB.
 const NAMES_MAX: usize = 1 << 20;
 

@@ -464,7 +464,7 @@ impl Recorder {
         let written = self.writer.chunk(kind, count, body);
         let written = written.context("cannot write the capsule")?;
         if written == Written::NoRoom && !self.is_full {
-            // What came later would need what was left out.
+            // What came later would need what was skipped.
             self.is_full = true;
             self.writer.keep_back(self.end_bytes);
             eprintln!("nsprobe: there is no room for more: what comes now is only counted");

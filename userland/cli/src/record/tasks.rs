@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recording has of tasks: who lives when it begins, and what becomes of events.
+//! What a recording has of tasks: who lives when it begins, and the events by outcome.
 
 use crate::args::RecordPlan;
 use libnsprobe::common::abi::{
@@ -27,7 +27,7 @@ const ARGS_BYTES: u32 = 512;
 const _: () = assert!(ARGS_BYTES as usize <= TASK_ARGS_MAX);
 
 /// Has events of tasks recorded from here on; who lives now. What the kernel does not tell of
-/// is left out, and said.
+/// is skipped, and said.
 pub(super) fn begin(session: &mut Session, plan: &RecordPlan) -> anyhow::Result<TaskDump> {
     if plan.tasks == 0 {
         return Ok(TaskDump::default());
@@ -58,7 +58,7 @@ pub(super) fn dump(session: &Session) -> Result<TaskDump, Error> {
     })
 }
 
-/// What became of events, by what they are called; kinds without any are left out.
+/// Events by name and outcome, without kinds that have none.
 pub(super) fn totals(counters: &TaskCounters) -> BTreeMap<String, TaskTotal> {
     let count = |kind: usize| counters.kinds.get(kind).copied().unwrap_or_default();
     let total = |count: TaskCount| TaskTotal {

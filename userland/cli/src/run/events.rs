@@ -26,7 +26,7 @@ pub(super) enum Event {
     },
     /// The process that the trace lives for is gone.
     TargetEnded,
-    /// Whoever read our output is gone, as `head` does.
+    /// The reader of our output is gone, as `head` does.
     ReaderGone,
 }
 

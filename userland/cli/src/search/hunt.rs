@@ -79,8 +79,8 @@ impl<'a> Hunt<'a> {
     }
 
     /// The files of the view that are there of `names`, when names may be looked up in it:
-    /// on this machine, or where the program itself is. Whoever else has the number of the
-    /// process that mapped the program by now has files of his own.
+    /// on this machine, or where the program itself is. Another process with the number of the
+    /// one that mapped the program has files of its own.
     fn open(&mut self, at: usize, names: Vec<PathBuf>) -> Vec<OpenedFile> {
         let is_ours = |view: &View<'_>| view.found_in == FoundIn::Host;
         let Some(view) = self.views.get(at) else {
@@ -225,7 +225,7 @@ impl<'a> Hunt<'a> {
         if !self.found.files.packages.is_empty() {
             return;
         }
-        // A process has so many files open at most.
+        // A process has this number of files open at most.
         let wanted = units.get(..SPLIT_FILES_MAX).unwrap_or(units);
         let mut views = 0..self.views.len();
         if let Some(at) = views.find(|at| self.has_program(*at)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine's clocks at one moment: start times are told by one, records by another.
+//! The machine's clocks at one moment: start times are of one, records of another.
 
 use nix::time::{clock_gettime, ClockId};
 use std::time::Duration;

@@ -201,7 +201,7 @@ impl TaskLine {
         }
     }
 
-    /// The line of a process of so many threads, which have run for so long together.
+    /// The line of a process: its number of threads, and how long they have run together.
     pub(crate) fn of_process(self, threads: usize, times: &Times) -> TaskLine {
         TaskLine {
             r#type: "process",

@@ -2,7 +2,7 @@
 //! What ran between two readings, by container, process and thread.
 //!
 //! How long a container ran is the kernel's own account, exactly. How long each of its
-//! threads ran is told by two dumps, and by the records of those that ended in between; what
+//! threads ran follows from two dumps, and by the records of those that ended in between; what
 //! these leave over is a row of its own.
 
 use crate::tasks::{space_of, CpuReading, Place, Places, Scope};
@@ -109,7 +109,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For a machine with so many CPUs.
+    /// For a machine with `cpus` CPUs.
     pub(super) fn new(cpus: u32) -> Meter {
         Meter {
             cpus,

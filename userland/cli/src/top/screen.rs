@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// Longest text to filter by, in characters.
 const FILTER_MAX: usize = 100;
 
-/// What a key asks of whoever runs the screen.
+/// What a key asks of the runner of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// To be drawn anew.
@@ -54,7 +54,7 @@ impl Screen {
         }
     }
 
-    /// There is room for so many rows.
+    /// There is room for `height` rows.
     pub(super) fn resize(&mut self, height: usize) {
         self.height = height;
         self.scroll();

@@ -62,7 +62,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal; a panic gives it back before it is told.
+    /// Takes the terminal; a panic gives it back before its message.
     pub(super) fn new() -> anyhow::Result<Terminal> {
         Ok(Terminal {
             inner: ratatui::try_init()?,

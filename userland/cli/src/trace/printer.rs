@@ -114,7 +114,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Hands what is printed to whoever reads us.
+    /// Hands what is printed to the reader.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

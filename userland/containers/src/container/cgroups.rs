@@ -49,7 +49,7 @@ pub(super) fn is_frozen(path: &str) -> bool {
     text.is_some_and(|text| text.lines().any(|line| line == "frozen 1"))
 }
 
-/// The ids of a group and those below it, at most so many.
+/// The ids of a group and those below it, at most `most`.
 pub(super) fn ids_below(path: &str, most: usize) -> Vec<u64> {
     let mut ids = Vec::new();
     let mut waiting: Vec<(PathBuf, usize)> =

@@ -2,7 +2,7 @@
 //! Joins what the state files say with the processes that live: each process is in one
 //! container or in none, and a container that no file tells of is one nevertheless.
 //!
-//! Processes are told by their control group, as far as it is named by a runtime or by a
+//! Processes are known by their control group, as far as it is named by a runtime or by a
 //! state file, else by a pid namespace that is not ours. State files name what was found so.
 //! They may be old, or a user's who writes what he wants: a pid in them counts only when its
 //! start time or its control group agrees, and, for a user's, when the process can be one of
@@ -349,7 +349,7 @@ pub(super) fn is_below(path: &str, outer: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether whoever wrote a state file can have made that control group: of a user's, one
+/// Whether the writer of a state file can have made that control group: of a user's, one
 /// below what systemd gave to him.
 fn may_declare(known: &Known, path: &str) -> bool {
     let Some(user) = known.user else { return true };

@@ -11,7 +11,7 @@ use crate::Result;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Where runc is told to keep its state by engines: containerd's has a directory for each
+/// Where engines make runc keep its state: containerd's has a directory for each
 /// namespace.
 const RUNC_OF_ENGINES: [&str; 3] = [
     "/run/containerd/runc",

@@ -33,7 +33,7 @@ pub enum Runtime {
     Runc,
     /// Its control group is named by an id, as container engines do; which one is not known.
     Engine,
-    /// A service of systemd's: its processes are told by their control group.
+    /// A service of systemd's: its processes are known by their control group.
     Service,
     /// A control group, whatever is in it.
     Cgroup,

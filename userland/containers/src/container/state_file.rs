@@ -79,7 +79,7 @@ impl Folder {
         }))
     }
 
-    /// The names in it, sorted; those that are not UTF-8 are left out.
+    /// The names in it, sorted; without those that are not UTF-8.
     pub(super) fn names(&self) -> Result<Vec<String>> {
         let failed = |errno: Errno| unreadable(&self.path, errno.into());
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
@@ -249,7 +249,7 @@ mod tests {
             panic!("no folder");
         };
         assert_eq!(folder.text("within/text").unwrap().as_deref(), Some("mine"));
-        // The folder is told from what holds it: a link that leaves it is not followed.
+        // The folder is compared with what holds it: a link that leaves it is not followed.
         for name in ["escape", "absolute"] {
             let error = folder.text(name).unwrap_err();
             assert!(error.to_string().contains("leads out"), "{error}");

@@ -5,7 +5,7 @@
 
 use crate::types::{EventClass, Field, Type};
 
-/// How the process state of a state dump is told.
+/// How a state dump writes the state of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatedumpShape {
     /// As lttng-modules 2.11 did: once for each pid namespace of a task, the deepest first,

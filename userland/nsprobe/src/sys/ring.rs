@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 ///   and twice the ring's data, mapped read-only.
 /// - `consumed` is what the consumer page says: the kernel leaves everything
 ///   from there up to the producer position alone once it is committed. Of a ring
-///   that overwrites it does so while the ring is frozen: whoever calls `record`
+///   that overwrites it does so while the ring is frozen: a caller of `record`
 ///   has seen to that, and it stays frozen.
 #[derive(Debug)]
 pub(crate) struct MappedRing {

@@ -31,7 +31,7 @@ pub(super) enum Passing {
     Registers(Vec<Option<u16>>),
     /// A register holds its address.
     Reference(u16),
-    /// On the stack, so many bytes above the return address.
+    /// On the stack, this number of bytes above the return address.
     Stack(u64),
     /// Nothing is passed: an empty struct.
     Nothing,
@@ -117,7 +117,7 @@ impl<'a> DebugInfo<'a> {
         Ok(children)
     }
 
-    /// How the function's arguments are passed, in order, with so many words behind those that it
+    /// How the function's arguments are passed, in order, with `more` words behind those that it
     /// names.
     pub(super) fn passing(&self, function: &Node<'a>, more: usize) -> Result<Vec<Told<Passing>>> {
         let parameters = self.parameters_of(function)?;

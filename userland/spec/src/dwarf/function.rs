@@ -261,7 +261,7 @@ impl<'a> DebugInfo<'a> {
     /// All functions of that name that have code, those out of line first, then
     /// all places where they were inlined, each by rising address. The name may be
     /// qualified (`space::name`) and need not be so wholly; template arguments may
-    /// be left out.
+    /// be missing.
     pub fn functions_named(&self, name: &str) -> Result<Vec<Function>> {
         self.guarded(|| {
             let names = self.names()?;

@@ -24,7 +24,7 @@ enum Library {
     CxxView,
     /// `std::filesystem::path`.
     CxxPath,
-    /// `String`, `OsString`, `PathBuf`: a vector in so many structs.
+    /// `String`, `OsString`, `PathBuf`: a vector in this number of structs.
     RustString,
     /// `Vec<u8>`.
     RustBytes,

@@ -92,7 +92,7 @@ fn sum(head: &Head, body: &[u8]) -> [u8; 32] {
     hash.chain_update(body).finalize().into()
 }
 
-/// Takes so many off the front; memory is taken for what is there only.
+/// Takes `count` bytes off the front; memory is taken for what is there only.
 fn take<T: FromBytes + IntoBytes + Clone>(rest: &mut &[u8], count: u32) -> Option<Vec<T>> {
     let bytes = rest.split_off(..(count as usize).checked_mul(size_of::<T>())?)?;
     let mut taken = vec![T::new_zeroed(); count as usize];

@@ -155,7 +155,7 @@ fn name(number: u8) -> String {
     format!("{}.rows", Digest([number; 32]))
 }
 
-/// Makes a file of so many bytes, used so many seconds ago.
+/// Makes a file of `bytes` bytes, used `seconds` seconds ago.
 fn used(folder: &Folder, name: &str, bytes: u64, seconds: u64) {
     let file = fs::File::create(folder.0.join("rows").join(name)).expect("writable");
     file.set_len(bytes).expect("sparse");

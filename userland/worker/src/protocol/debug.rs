@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const PATH_BYTES_MAX: usize = 4096;
 /// Most units whose DWARF is elsewhere.
 pub(crate) const UNITS_MAX: usize = 1 << 16;
-/// Most bytes of their paths; what is beyond is left out.
+/// Most bytes of their paths; what is beyond is skipped.
 pub(crate) const UNITS_BYTES_MAX: usize = 16 << 20;
 /// Most reasons why debug files could not be used.
 pub(crate) const FAILURES_MAX: usize = 64;

@@ -7,7 +7,7 @@ use nsprobe_ctf::{Field, FieldNames, Type, Value};
 use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
 use nsprobe_spec::syntax::Format;
 
-/// How a field of a hit is told.
+/// How a field of a hit is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     /// A number, in two's complement where it has a sign.
@@ -31,7 +31,7 @@ pub(super) enum Column {
 }
 
 impl Column {
-    /// How a field of that shape is told, and its types: none, one, or two.
+    /// How a field of that shape is written, and its types: none, one, or two.
     pub(super) fn of(shape: &Shape) -> (Column, Vec<Type>) {
         let number = |signed, kind| (Column::Number { signed }, vec![kind]);
         let base = |base| Type::Integer {
@@ -115,7 +115,7 @@ impl Column {
     }
 }
 
-/// How the fields of a hit are told, and the fields of its event, by names that are free.
+/// How the fields of a hit are written, and the fields of its event, by names that are free.
 pub(super) fn of(formats: &[FieldFormat], names: &mut FieldNames) -> (Vec<Column>, Vec<Field>) {
     let (mut columns, mut all) = (Vec::new(), Vec::new());
     for format in formats {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths as the runtimes make them; where they come from is told at the top of the module.
+//! Paths as the runtimes make them; the head of the module says where they come from.
 
 use super::*;
 use proptest::prelude::*;

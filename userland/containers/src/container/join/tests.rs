@@ -239,7 +239,7 @@ fn what_runs_alone_is_told_by_start_time_and_declared_group() {
     claim.cgroup = Some("/box".to_owned());
     let all = join_of(&machine, &[known(Runtime::Crun, "box", "box", claim)]);
     assert_eq!(told(&all), [("box", Runtime::Crun, &[20, 21][..], None)]);
-    // With the root's group, or that of all, nobody is told by it.
+    // With the root's group, or that of all, it names no container.
     let mut claim = pid(20, Some(20));
     claim.cgroup = Some("/".to_owned());
     let all = join_of(&machine, &[known(Runtime::Crun, "box", "box", claim)]);

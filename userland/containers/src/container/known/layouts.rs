@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A machine with the state of every runtime, as their documentation and sources lay it out
-//! (each module names them): `tests/testdata/machine`. Its pids are told by that of the first
+//! (each module names them): `tests/testdata/machine`. Its pids follow from that of the first
 //! process alone; who else is there is made up here.
 
 use super::*;

@@ -458,7 +458,7 @@ fn all_variables_are_there_or_a_note_says_why() {
         .any(|note| note == "gone: it is optimized out"));
 }
 
-/// Where nothing can be had, as in much of Rust, the hits are told all the same.
+/// Where nothing can be had, as in much of Rust, the hits are recorded all the same.
 #[test]
 fn all_variables_may_be_missing() {
     let spec = Spec::parse("f($params)").unwrap();
