@@ -67,6 +67,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         changes: &[],
         returns: options.returns,
         force: options.force,
+        names_conditions: options.probes.len() > 1,
     };
     let mut how = how_by(&plan.by);
     let mut planned = run::plan(&target, options, &how)?;

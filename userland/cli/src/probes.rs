@@ -172,6 +172,8 @@ pub(crate) struct How<'a> {
     pub(crate) returns: Returns,
     /// Whether places are probed that may be in the middle of an instruction.
     pub(crate) force: bool,
+    /// Whether names of probes have their conditions, by which those of one place differ.
+    pub(crate) names_conditions: bool,
 }
 
 impl How<'_> {
@@ -394,7 +396,8 @@ impl<'a> Planner<'a> {
         let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
         let name = file.path.file_name().unwrap_or(file.path.as_os_str());
         let name = name.to_string_lossy().into_owned();
-        self.take(index, &name, spec.condition(), found);
+        let condition = spec.condition().filter(|_| self.how.names_conditions);
+        self.take(index, &name, condition, found);
         Ok(())
     }
 
@@ -413,15 +416,18 @@ impl<'a> Planner<'a> {
         let formats = found.formats.iter();
         let formats: Vec<Rc<[FieldFormat]>> = formats.map(|one| one.as_slice().into()).collect();
         for probe in found.probes {
-            let label = format!("{name}:{}", probe.function);
+            let label = match condition {
+                Some(condition) => format!("{name}:{} if {condition}", probe.function),
+                None => format!("{name}:{}", probe.function),
+            };
             if let Some(probe) = planned(probe, index, label, &programs, &formats) {
-                self.add_probe(index, condition, probe);
+                self.add_probe(index, probe);
             }
         }
     }
 
     /// Adds a probe, unless one at its place does the same.
-    fn add_probe(&mut self, file: usize, condition: Option<&str>, mut probe: PlannedProbe) {
+    fn add_probe(&mut self, file: usize, probe: PlannedProbe) {
         let place = (file, probe.offset, probe.at_return);
         let here = self.places.entry(place).or_default();
         let probes = &mut self.planned.probes;
@@ -434,11 +440,6 @@ impl<'a> Planner<'a> {
             }
             Some(_) => {}
             None => {
-                let mut known = here.iter().filter_map(|&index| probes.get(index));
-                let is_same_name = known.any(|known| known.label == probe.label);
-                if let Some(condition) = condition.filter(|_| is_same_name) {
-                    probe.label.push_str(&format!(" if {condition}"));
-                }
                 here.push(probes.len());
                 probes.push(probe);
             }

@@ -93,6 +93,7 @@ pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a 
         changes: &plan.changes,
         returns: options.returns,
         force: options.force,
+        names_conditions: options.probes.len() > 1,
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         changes: &[],
         returns: options.returns,
         force: options.force,
+        names_conditions: options.probes.len() > 1,
     };
     let planned = run::plan(&target, options, &how)?;
     let wanted = Wanted {

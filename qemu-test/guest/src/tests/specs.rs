@@ -155,11 +155,19 @@ fn conditions_choose_the_calls() {
             (&10.into(), &0.into())
         );
     }
-    // Of one place, too. Once that was the first alone.
-    let specs = [" if number < 2", " if number >= 7"].map(handle);
-    let (both, got) = trace("count", &[&specs[0], &specs[1]], 10);
-    let counts: Vec<&Value> = both.totals().iter().map(|row| &row["count"]).collect();
-    assert_eq!(counts, [3, 2], "{got:#?}");
+    // Several specs of one place: each with its own condition, and those that do the same once.
+    let specs = ["number >= 7", "number < 2", "number < 2"];
+    let specs = specs.map(|condition| handle(&format!(" if {condition}")));
+    let (both, got) = trace("count", &[&specs[0], &specs[1], &specs[2]], 10);
+    let rows: Vec<(&Value, &Value)> = both
+        .totals()
+        .iter()
+        .map(|row| (&row["key"]["func"], &row["count"]))
+        .collect();
+    let name = |condition: &str| Value::from(format!("requests:handle if {condition}"));
+    let (first, second) = (name("number >= 7"), name("number < 2"));
+    let (three, two) = (Value::from(3), Value::from(2));
+    assert_eq!(rows, [(&first, &three), (&second, &two)], "{got:#?}");
 }
 
 test! { core, a_return_has_its_value_its_arguments_and_its_time }
