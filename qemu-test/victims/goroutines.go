@@ -16,7 +16,7 @@ import (
 )
 
 //go:noinline
-func work(name string, number int) int {
+func work(name string, number int) (length int) {
 	return below(number%64) + len(name)
 }
 

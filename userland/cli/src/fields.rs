@@ -192,6 +192,13 @@ mod tests {
     }
 
     #[test]
+    fn numbers_far_from_one_have_an_exponent() {
+        let numbers = [0.0, -2.5, 1e15, 1.5e-43, -1e300, f64::INFINITY];
+        let shown = ["0", "-2.5", "1000000000000000", "1.5e-43", "-1e300", "inf"];
+        assert_eq!(numbers.map(float), shown);
+    }
+
+    #[test]
     fn time_spans_have_units() {
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(1500), "1.500 us");

@@ -142,6 +142,11 @@ fn what_would_harm_a_program_is_refused() {
     );
     refused(
         &["trace"],
+        &spec(&go, "main.work(length)"),
+        "it is a result",
+    );
+    refused(
+        &["trace"],
         &spec(libc, "abort($retval)"),
         "no instruction by which it returns",
     );
