@@ -4,6 +4,7 @@
 //! headers say where they are (System V gABI, "Dynamic Section").
 
 use crate::elf::{u32_at, u64_at, Elf, Section};
+use crate::function::SYMBOL_BYTES;
 use crate::{Address, Segment};
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 use object::elf;
@@ -11,7 +12,6 @@ use object::read::elf::{GnuHashTable, HashTable};
 use std::collections::HashMap;
 
 const ENTRY_BYTES: usize = 16;
-const SYMBOL_BYTES: u64 = 24;
 /// Largest table that says how many symbols there are, and largest one of versions, in bytes.
 const HASH_BYTES_MAX: u64 = 64 << 20;
 const VERSIONS_BYTES_MAX: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub(crate) fn sections<'a>(
     symbols.chain(frames.into_iter().flatten()).collect()
 }
 
-/// What is at an address, up to the end of its segment, and at most so long.
+/// What is at an address, up to the end of its segment, and at most `most` bytes.
 fn at(elf: &Elf, name: &str, kind: elf::SectionType, address: u64, most: u64) -> Option<Section> {
     let holds = |segment: &&Segment| segment.offset_of(Address(address)).is_some();
     let segment = elf.segments.iter().find(holds)?;
@@ -70,7 +70,7 @@ fn dynamic(elf: &Elf, header: &[u8]) -> Option<Vec<Section>> {
         })
     };
     let count = symbols(elf, tag(elf::DT_HASH), tag(elf::DT_GNU_HASH))?;
-    let bytes = u64::from(count).checked_mul(SYMBOL_BYTES)?;
+    let bytes = u64::from(count).checked_mul(SYMBOL_BYTES as u64)?;
     let strings = tag(elf::DT_STRSZ)?;
     let mut sections = vec![
         Section::without_header("", elf::SHT_NULL, 0),
@@ -108,7 +108,7 @@ fn frames(elf: &Elf, header: &[u8]) -> Option<[Section; 2]> {
     Some([index, at(elf, ".eh_frame", kind, address, u64::MAX)?])
 }
 
-/// How many symbols there are: only the tables that they are found by tell.
+/// The number of symbols, which only their hash tables have.
 fn symbols(elf: &Elf, hash: Option<u64>, gnu_hash: Option<u64>) -> Option<u32> {
     let data = |address: Option<u64>| {
         let section = at(elf, "", elf::SHT_HASH, address?, HASH_BYTES_MAX)?;
