@@ -45,7 +45,7 @@ pub(crate) struct MappedFile {
 }
 
 impl Mapped {
-    /// As `/proc` tells it, for who has no module.
+    /// As `/proc` shows it, without the module.
     pub(crate) fn by_links() -> Mapped {
         Mapped(None)
     }
@@ -84,7 +84,7 @@ impl Mapped {
         })))
     }
 
-    /// Which file a mapping is of; `None` when nobody tells.
+    /// The file that a mapping is of; `None` when it is not known.
     pub(crate) fn id(&self, pid: u32, mapping: &Mapping) -> Option<FileId> {
         match &self.0 {
             Some(dump) => dump.ids.get(&dump.object(pid, mapping)?).copied(),
@@ -95,7 +95,7 @@ impl Mapped {
         }
     }
 
-    /// Which file that is which was opened.
+    /// The identity of a file that was opened.
     pub(crate) fn id_of(&self, opened: &OpenedFile) -> anyhow::Result<FileId> {
         Ok(match &self.0 {
             Some(dump) => dump.session.identify(&opened.file)?.into(),
@@ -103,7 +103,7 @@ impl Mapped {
         })
     }
 
-    /// The files behind those mappings of these processes that are meant, each once.
+    /// The files of the mappings of these processes that `is_meant` accepts, each once.
     pub(crate) fn files(
         &self,
         pids: &[u32],
@@ -111,7 +111,7 @@ impl Mapped {
     ) -> Vec<MappedFile> {
         let mut files: Vec<MappedFile> = Vec::new();
         for &pid in pids {
-            // Who ended meanwhile has nothing mapped.
+            // A process that has ended maps nothing.
             let mappings = Process::open(pid).and_then(|process| process.mappings());
             let mut own = Vec::new();
             for mapping in mappings.unwrap_or_default() {

@@ -50,7 +50,7 @@ pub(crate) enum Numbers {
     Calls,
     /// That, and the sum of this.
     Sum(String),
-    /// How often a CPU was found there, once in this number of nanoseconds.
+    /// How often a CPU was found there, with this number of nanoseconds between two looks.
     Cpu { period_ns: u64 },
 }
 

@@ -134,14 +134,14 @@ pub enum Changed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// A decimal number of this number of bytes.
+    /// A decimal number; its size in bytes.
     Decimal {
         /// 1, 2, 4 or 8.
         bytes: u8,
         /// Whether it has a sign.
         signed: bool,
     },
-    /// A hexadecimal number of this number of bytes.
+    /// A hexadecimal number; its size in bytes.
     Hex {
         /// 1, 2, 4 or 8.
         bytes: u8,

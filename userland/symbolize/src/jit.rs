@@ -137,7 +137,7 @@ impl Pieces {
         let mut newest: Option<(u64, u64, &Piece)> = None;
         let mut until_ns = u64::MAX;
         for (looked, ((_, told), piece)) in near.enumerate() {
-            // Of this number that overlap, which one is the newest is not known.
+            // Where this many overlap, the newest is not known.
             if looked == LOOKS_MAX {
                 return JitNameThen {
                     name: None,

@@ -40,7 +40,7 @@ pub(crate) struct Style {
     pub(crate) timed: bool,
     /// What was added up.
     pub(crate) summed: Option<String>,
-    /// CPUs are sampled, each once in this number of nanoseconds.
+    /// CPUs are sampled; nanoseconds between two samples of one.
     pub(crate) period_ns: Option<u64>,
     /// Most rows.
     pub(crate) top: usize,
