@@ -145,7 +145,7 @@ fn with_static_probe(name: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn operands_of_static_probes_are_what_they_name_or_refused() {
+fn values_without_debug_information_are_what_they_name_or_refused() {
     let folder = Folder::new("static");
     let one = with_static_probe("one", "-4@state(%rip) 4@alone(%rip)");
     let one = one + "static volatile int alone __attribute__((used)) = 2;";
@@ -174,6 +174,8 @@ fn operands_of_static_probes_are_what_they_name_or_refused() {
     let message = told(&program, "dup:one(arg1)");
     assert!(message.contains("has 2 of that name"), "{message}");
     assert_eq!(told(&program, "dup:one(arg2)"), "[]");
+    let message = told(&program, "state_one($retval)");
+    assert!(message.contains("words of 64 bits"), "{message}");
     let message = told(&stripped, "dup:one(arg2)");
     assert!(message.contains("was stripped"), "{message}");
     let Probes { formats, notes, .. } = here(&program, &wish("dup:two($params)")).unwrap();

@@ -144,9 +144,11 @@ fn what_a_process_has_mapped_is_probed_whatever_lies_at_its_path() {
     fs::copy(victim::path("leaves"), &next).expect("there is room");
     let mut running = started(own.as_ref());
     let pid = running.pid().to_string();
-    fs::rename(&next, &own).expect("it takes the place");
+    let spec = format!("{own}:{FUNCTION}");
+    let got = command::run(&["count", &spec, "--", "/bin/mv", &next, &own]).succeeded();
+    assert!(got.stderr.contains("another file came to"), "{got:#?}");
     let is_armed = |told: &str| {
-        let got = command::run(&["verify", "-p", &pid, &format!("{own}:{FUNCTION}")]);
+        let got = command::run(&["verify", "-p", &pid, &spec]);
         println!("{got:#?}");
         assert!(got.stdout.contains("armed in 1 of 1 mapping"), "{got:#?}");
         assert!(got.code == 0 && got.stderr.contains(told), "{got:#?}");

@@ -168,6 +168,9 @@ fn conditions_choose_the_calls() {
     let (first, second) = (name("number >= 7"), name("number < 2"));
     let (three, two) = (Value::from(3), Value::from(2));
     assert_eq!(rows, [(&first, &three), (&second, &two)], "{got:#?}");
+    let names = ["libc.so.6:getpid", "libc.so.6:__getpid"];
+    let got = command::run(&["count", names[0], names[1], "--", "/bin/true"]).succeeded();
+    assert!(got.stderr.contains("is the same place as"), "{got:#?}");
 }
 
 test! { core, a_return_has_its_value_its_arguments_and_its_time }
