@@ -3,17 +3,21 @@
 # Installs what make has built.
 #
 # Inputs:  PREFIX, DESTDIR; build/kmod/{nsprobe.ko,kver}, the built nsprobe.
-# Outputs: PREFIX/bin/nsprobe; the module under /lib/modules when this host
-#          runs the kernel that it was built for, else the words to get there.
+# Outputs: PREFIX/bin/nsprobe, its man pages and bash's completions; the module under
+#          /lib/modules when this host runs the kernel that it was built for, else the words to
+#          get there.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$PROJECT"
 destination=${DESTDIR:-}
 built=$(cat build/kmod/kver)
 
-install -D build/cargo/x86_64-unknown-linux-gnu/release/nsprobe \
-    "$destination${PREFIX:-/usr/local}/bin/nsprobe"
-say "installed $destination${PREFIX:-/usr/local}/bin/nsprobe"
+prefix=$destination${PREFIX:-/usr/local}
+install -D build/cargo/x86_64-unknown-linux-gnu/release/nsprobe "$prefix/bin/nsprobe"
+mkdir -p "$prefix/share/man/man1" "$prefix/share/bash-completion/completions"
+"$prefix/bin/nsprobe" man "$prefix/share/man/man1"
+"$prefix/bin/nsprobe" completions bash >"$prefix/share/bash-completion/completions/nsprobe"
+say "installed $prefix/bin/nsprobe"
 
 if [ -z "$destination" ] && [ "$(uname -r)" != "$built" ]; then
     say "this host runs $(uname -r) and the module is for $built: not installed"

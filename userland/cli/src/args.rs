@@ -5,6 +5,7 @@
 mod aggregate;
 mod capsule;
 mod export;
+mod help;
 mod limits;
 mod plan;
 mod probe;
@@ -24,25 +25,28 @@ use aggregate::{CountArguments, HistArguments, StacksArguments};
 use capsule::{
     InfoArguments, RecordArguments, ReportArguments, ScriptArguments, SymbolizeArguments,
 };
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use export::ExportArguments;
+use help::{definition, LIMITS, OUTPUT, TARGET};
+pub(crate) use help::{print_completions, write_man_pages};
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
 use probe::{DebuginfodArguments, SandboxArguments, WhoArguments};
 use profile::ProfileArguments;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use tasks::{PsArguments, TopArguments, TreeArguments};
 use trace::{SetArguments, TraceArguments};
 
-/// Trace functions of programs in containers.
+/// Trace and profile programs in containers.
 #[derive(Debug, Parser)]
 #[command(
     name = "nsprobe",
     version,
     max_term_width = 100,
-    after_help = "Tracing needs the module nsprobe, and root."
+    after_help = "Tracing needs the module nsprobe, and root. `nsprobe VERB -h` has an example."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -51,51 +55,57 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Print a line, or a stack, for each call of some functions
+    /// Print a line, or a stack, for each call of a function
     Trace(TraceArguments),
-    /// Change arguments, results and variables of a running program, or leave calls out
+    /// Change arguments, results and variables of a running program
     Set(SetArguments),
-    /// Count calls in the kernel, by function or by whatever is wanted
+    /// Count calls by function or by any expression
     Count(CountArguments),
-    /// Show how values, or the times of calls, are spread
+    /// Print a histogram of call times, or of a value
     Hist(HistArguments),
-    /// Count calls by their stacks
+    /// Count calls by stack
     Stacks(StacksArguments),
-    /// Sample what runs on the CPUs: which functions take the time
+    /// Sample the CPUs, and print the functions that take the time
     Profile(ProfileArguments),
-    /// Record calls, or tasks alone, into a file, a capsule, that can be printed anywhere
+    /// Record calls, samples or tasks into a file, a capsule
     Record(RecordArguments),
-    /// Print what a capsule has, as `trace` would have
+    /// Print a capsule as `trace` prints calls
     Script(ScriptArguments),
-    /// Count what a capsule has, by stacks
+    /// Count the hits of a capsule by stack or function
     Report(ReportArguments),
-    /// Show what a capsule is: where and when it was recorded, its probes, files and losses
+    /// Print a capsule's origin, probes, files and losses
     Info(InfoArguments),
-    /// Write what a capsule has in a format that other programs read
+    /// Write a capsule as CTF, flame graph, pprof or speedscope
     Export(ExportArguments),
-    /// Name places in files, or in a capsule that was recorded without names
+    /// Name offsets in files, or a capsule without names
     Symbolize(SymbolizeArguments),
-    /// List the functions of a program or library that can be probed
+    /// List the functions of a file that can be probed
     List(ListArguments),
-    /// Attach probes, see in which processes they are really armed and why not in others, and detach
+    /// Attach probes, and list the processes with a breakpoint
     Verify(VerifyArguments),
-    /// List the containers of this machine, whatever runs them
+    /// List the containers of all runtimes
     #[command(visible_alias = "ls")]
     Containers(ContainersArguments),
-    /// List tasks by container, with their numbers in it
+    /// List tasks by container, with their pids in it
     Ps(PsArguments),
-    /// Show the tree of pid namespaces, and the containers in it
+    /// Print the tree of pid namespaces and containers
     Tree(TreeArguments),
-    /// Show who takes the CPUs, by container
+    /// Show CPU time by container, task and thread
     Top(TopArguments),
-    /// Show the module, its sessions, their probes and counters
+    /// Print the module's sessions, probes and counters
     Status(StatusArguments),
+    /// Print a shell's completions
+    Completions(CompletionsArguments),
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man(ManArguments),
     /// Stop, and when continued, become another program
     #[command(hide = true)]
     ExecStopped(ExecArguments),
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe list -c web /usr/bin/redis-server:'*Command'")]
 struct ListArguments {
     #[command(flatten)]
     who: WhoArguments,
@@ -103,36 +113,37 @@ struct ListArguments {
     sandbox: SandboxArguments,
     #[command(flatten)]
     servers: DebuginfodArguments,
-    /// A path as the target sees it, or the name of a library that it has mapped; PATTERN is a part
-    /// of the name, or a glob with * and ?
+    /// The file, and which of its functions
+    ///
+    /// BINARY is a path as the target sees it, or the name of a library that it has mapped. PATTERN
+    /// is a part of a function's name, or a glob with * and ?.
     #[arg(value_name = "BINARY[:PATTERN]")]
     binary: String,
     /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1 when a probe is not armed in a mapping that it should be in.\n\n\
-                        Example:\n  \
-                        nsprobe verify -c web libssl.so.3:SSL_read"
+    after_help = "The exit code is 1 if a breakpoint is missing in a mapping of the target.\n\n\
+                  Example:\n  nsprobe verify -c web libssl.so.3:SSL_read"
 )]
 struct VerifyArguments {
+    /// What to probe (docs/spec.md)
+    #[arg(value_name = "PROBE", required = true)]
+    probes: Vec<String>,
     #[command(flatten)]
     who: WhoArguments,
     #[command(flatten)]
     sandbox: SandboxArguments,
-    /// What to probe (docs/spec.md)
-    #[arg(value_name = "PROBE", required = true)]
-    probes: Vec<String>,
-    /// Most places that one PROBE may stand for
-    #[arg(long, value_name = "N", default_value = "1000",
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+    /// Most places that one PROBE may match
+    #[arg(long, value_name = "N", default_value = "1000", help_heading = LIMITS,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_probes: u32,
-    /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
-    json: bool,
 }
 
 impl VerifyArguments {
@@ -164,21 +175,38 @@ impl VerifyArguments {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Needs no module. What root alone may read is not known to others.")]
+#[command(
+    after_help = "Needs no module. Without root, names in files that only root may read are missing.\n\n\
+                  Example:\n  nsprobe containers --all"
+)]
 struct ContainersArguments {
-    /// Also those that do not run, and pid namespaces that nobody has named
-    #[arg(short, long)]
+    /// Also stopped ones, and pid namespaces without a name
+    #[arg(short, long, help_heading = TARGET)]
     all: bool,
     /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe status")]
 struct StatusArguments {
     /// Print one JSON object (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe completions bash > /etc/bash_completion.d/nsprobe")]
+struct CompletionsArguments {
+    #[arg(value_name = "SHELL")]
+    shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+struct ManArguments {
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -212,7 +240,7 @@ impl Plan {
     where
         W: Into<OsString> + Clone,
     {
-        let mut command = Arguments::command();
+        let mut command = definition();
         let matches = command.try_get_matches_from_mut(words)?;
         if let Some(("record", given)) = matches.subcommand() {
             capsule::check_options(&command, given)?;
@@ -250,6 +278,8 @@ impl Plan {
             Verb::Tree(arguments) => Plan::Tree(arguments.plan()),
             Verb::Top(arguments) => Plan::Top(arguments.plan()),
             Verb::Status(StatusArguments { json }) => Plan::Status(StatusPlan { json }),
+            Verb::Completions(CompletionsArguments { shell }) => Plan::Completions(shell),
+            Verb::Man(ManArguments { directory }) => Plan::Man(directory),
             Verb::ExecStopped(arguments) => Plan::ExecStopped(arguments.command),
         })
     }
@@ -278,157 +308,4 @@ fn raw(message: &str) -> clap::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::value::{ring_bytes, seconds};
-    use super::*;
-    use std::process::Command;
-    use std::time::Duration;
-
-    /// Prints the words that each line of its second argument gives to `nsprobe`. Lines that
-    /// write files write them in the folder of the first. No other program can be run.
-    const SHELL: &str = r#"exec 3>&1; cd "$1"; PATH=
-        sudo() { "$@"; }
-        nsprobe() { printf '%s\0' nsprobe "$@" '' >&3; }
-        eval "$2""#;
-
-    /// The command lines of nsprobe in a text, as a shell takes them apart.
-    fn command_lines(text: &str) -> Vec<Vec<String>> {
-        let folder = std::env::temp_dir().join(format!("nsprobe-lines-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let mut shell = Command::new("sh");
-        let shell = shell.args(["-c", SHELL, "sh"]).arg(&folder).arg(text);
-        let told = String::from_utf8(shell.output().unwrap().stdout).unwrap();
-        std::fs::remove_dir_all(folder).unwrap();
-        let lines = told.split_terminator("\0\0");
-        lines
-            .map(|line| line.split('\0').map(str::to_owned).collect())
-            .collect()
-    }
-
-    /// The shell code of a page.
-    fn shell_code(page: &str) -> String {
-        let blocks = page.split("```sh\n").skip(1);
-        blocks
-            .filter_map(|block| block.split("```").next())
-            .collect()
-    }
-
-    /// The examples in the help of a verb, and in that of those below.
-    fn examples(command: &clap::Command) -> Vec<String> {
-        let help = command.get_after_help().map(ToString::to_string);
-        let help = help.unwrap_or_default();
-        let behind = help.split_once("Example").map(|(_, behind)| behind);
-        let lines = behind.into_iter().flat_map(|text| text.lines().skip(1));
-        let own = lines.map(|line| line.trim().to_owned());
-        own.chain(command.get_subcommands().flat_map(examples))
-            .collect()
-    }
-
-    fn trace(words: &[&str]) -> Result<TracePlan, clap::Error> {
-        let words = ["nsprobe", "trace"].iter().chain(words);
-        match Plan::of_words(words)? {
-            Plan::Trace(plan) => Ok(plan),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_definition_is_sound() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn command_lines_of_the_documents_and_of_help_are_understood() {
-        let examples = examples(&Arguments::command());
-        let begins = |line: &&str| {
-            let line = line.trim_start_matches("sudo ");
-            line.starts_with("nsprobe ") || line.contains("| nsprobe ")
-        };
-        for text in [
-            shell_code(include_str!("../../../README.md")),
-            shell_code(include_str!("../../../docs/spec.md"))
-                + &shell_code(include_str!("../../../docs/profiles.md")),
-            examples.join("\n"),
-        ] {
-            let lines = command_lines(&text);
-            let there = text.lines().filter(begins).count();
-            assert!(there >= 8 && lines.len() == there, "{lines:#?} of {text}");
-            for words in lines {
-                let plan = Plan::of_words(&words);
-                assert!(plan.is_ok(), "{words:?}: {}", plan.unwrap_err());
-            }
-        }
-    }
-
-    #[test]
-    fn targets_are_told_apart() {
-        assert_eq!(trace(&["a:f"]).unwrap().options.who, Who::Host);
-        assert_eq!(
-            trace(&["-p", "7", "a:f"]).unwrap().options.who,
-            Who::Process(7)
-        );
-        assert_eq!(
-            trace(&["a:f", "-c", "web", "b:g"]).unwrap().options.who,
-            Who::Container("web".into())
-        );
-        let plan = trace(&["a:f", "--", "sleep", "--stack"]).unwrap();
-        assert_eq!(
-            plan.options.who,
-            Who::Command(vec!["sleep".into(), "--stack".into()])
-        );
-        assert!(!plan.stack);
-        assert!(trace(&["-p", "1", "-c", "web", "a:f"]).is_err());
-        assert!(trace(&["-p", "1", "a:f", "--", "true"]).is_err());
-        assert!(trace(&["-p", "0", "a:f"]).is_err());
-        assert!(trace(&[]).is_err());
-        let glob = trace(&["-c", "web-*", "a:f"]).unwrap_err().to_string();
-        assert!(glob.contains("-c web-*: a glob needs --follow"), "{glob}");
-        assert!(trace(&["-c", "web-*", "--follow", "a:f"]).is_ok());
-    }
-
-    #[test]
-    fn a_record_without_a_probe_takes_what_concerns_tasks() {
-        let record = |words: &[&str]| {
-            let given = ["nsprobe", "record", "-o", "x"].iter().chain(words);
-            Plan::of_words(given).map_err(|error| error.to_string())
-        };
-        for words in [&["--all"][..], &["-c", "web", "-t", "1"], &["--", "true"]] {
-            assert!(record(words).is_ok(), "{words:?}");
-        }
-        for (words, why) in [
-            (&[][..], "no PROBE, and no target"),
-            (&["--all", "--every", "3"], "--every goes with a PROBE"),
-            (&["--all", "--stack"], "--stack goes with a PROBE"),
-            (&["--all", "--no-tasks"], "--no-tasks goes with a PROBE"),
-            (&["--all", "--follow"], "--follow without a PROBE"),
-        ] {
-            let error = record(words).unwrap_err();
-            assert!(error.contains(why), "{words:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn time_spans_may_have_fractions() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1s"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn ring_sizes_are_refused_with_a_reason() {
-        assert_eq!(ring_bytes("4096"), Ok(4096));
-        assert_eq!(ring_bytes("1M"), Ok(1 << 20));
-        for bad in [
-            "0",
-            "1000",
-            "2048",
-            "99999999999999999999",
-            "1024M",
-            "K",
-            "-1",
-        ] {
-            assert!(ring_bytes(bad).is_err(), "{bad}");
-        }
-    }
-}
+mod tests;

@@ -52,6 +52,7 @@ mod tree;
 mod verify;
 mod waiting;
 
+use anyhow::Context;
 use args::Plan;
 use nsprobe_symbolize::escaped;
 use spec::SpecError;
@@ -99,6 +100,15 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
         Plan::Tree(plan) => tree::run(&plan),
         Plan::Top(plan) => top::run(&plan),
         Plan::Status(plan) => status::run(&plan),
+        Plan::Completions(shell) => {
+            args::print_completions(shell)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Plan::Man(directory) => {
+            let written = args::write_man_pages(&directory);
+            written.with_context(|| format!("cannot write into {}", directory.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Plan::ExecStopped(command) => command::exec_stopped(&command),
     }
 }

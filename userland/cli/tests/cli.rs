@@ -53,12 +53,12 @@ fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
 /// The verbs, as the help lists them.
 fn verbs() -> Vec<String> {
     let help = String::from_utf8(nsprobe(&["--help"]).stdout).unwrap();
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let lines = lines.take_while(|line| !line.is_empty());
-    // What a line has no room for goes on in the next one.
+    let lines = help.lines().take_while(|line| *line != "Options:");
     let verbs = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let verbs = verbs.filter(|verb| !["", "help"].contains(verb));
-    verbs.map(str::to_owned).collect()
+    verbs
+        .filter(|verb| *verb != "help")
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -73,6 +73,19 @@ fn help_is_as_written() {
         text.push_str(&transcript(&["export", format, "--help"]));
     }
     check_golden("help.txt", &text);
+}
+
+#[test]
+fn short_help_fits_a_screen_and_has_an_example() {
+    let formats = ["ctf", "flamegraph", "folded", "pprof", "speedscope"];
+    let verbs = verbs();
+    let lines = verbs.iter().map(|verb| vec![verb.as_str(), "-h"]);
+    for words in lines.chain(formats.map(|format| vec!["export", format, "-h"])) {
+        let help = String::from_utf8(nsprobe(&words).stdout).unwrap();
+        assert!(help.lines().count() <= 40, "{words:?}:\n{help}");
+        let has_example = help.contains("\nExample:\n  nsprobe ");
+        assert!(has_example, "{words:?}:\n{help}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe count`, `hist` and `stacks`.
 
+use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{Aggregate, AggregatePlan, ProbeOptions, Shown};
 use super::probe::{ProbeArguments, RowsArguments};
 use super::value::{linear, seconds};
@@ -15,82 +16,94 @@ use std::time::Duration;
 /// What all verbs that count have in common.
 #[derive(Debug, Args)]
 pub(super) struct TableArguments {
-    /// Count by these, separated by commas: func, pid, tid, comm, uid, cpu, container (its pid
-    /// namespace), or any expression, such as arg1 or name=arg2:string[16]
-    #[arg(short, long, value_name = "KEYS")]
+    /// Count by keys, such as comm,arg1
+    ///
+    /// Separated by commas: func, pid, tid, nspid, nstid, comm, uid, cpu, container, or any
+    /// expression, such as arg1 or name=arg2:string[16].
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS")]
     by: Option<String>,
-    /// Print what there is every S seconds, since the last time
-    #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
-    interval: Option<Duration>,
-    /// Print to this file; what is in it already is lost
-    #[arg(short, long, value_name = "FILE")]
+    /// Write to this file instead of standard output
+    #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print the N greatest only
-    #[arg(long, value_name = "N", default_value = "20",
+    /// Print a table every S seconds
+    #[arg(short, long, help_heading = OUTPUT, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    interval: Option<Duration>,
+    /// Print only the N greatest
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value = "20",
           value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
-    /// Rows that the kernel keeps; calls that find none are counted
-    #[arg(long, value_name = "N", default_value = "4096",
+    /// Rows of the kernel's table
+    ///
+    /// Calls that find no room are counted.
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "N", default_value = "4096",
           value_parser = clap::value_parser!(u32).range(1..=ROWS_MAX as i64))]
     rows: u32,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Example:\n  nsprobe count -c web 'libssl.so.3:SSL_*'",
+    after_long_help = "Examples:\n  \
                   nsprobe count -c web 'libssl.so.3:SSL_*'\n  \
-                  nsprobe count libc.so.6:malloc --by comm,arg1 -t 5")]
+                  nsprobe count libc.so.6:malloc --by comm,arg1 -t 5"
+)]
 pub(super) struct CountArguments {
+    /// Also add up this value
+    #[arg(long, help_heading = SHOW, value_name = "EXPRESSION")]
+    sum: Option<String>,
     #[command(flatten)]
     common: ProbeArguments,
     #[command(flatten)]
     table: TableArguments,
-    /// Add up this, too
-    #[arg(long, value_name = "EXPRESSION")]
-    sum: Option<String>,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --of it is the time from the entry of a function to its return.\n\n\
+    after_help = "Example:\n  nsprobe hist -c web /usr/bin/redis-server:processCommand",
+    after_long_help = "Without --of it is the time from the entry of a function to its return.\n\n\
                   Examples:\n  \
                   nsprobe hist -c web /usr/bin/redis-server:processCommand\n  \
                   nsprobe hist libc.so.6:malloc --of arg1 --by comm"
 )]
 pub(super) struct HistArguments {
+    /// The value; without it, how long calls take
+    #[arg(long, help_heading = SHOW, value_name = "EXPRESSION")]
+    of: Option<String>,
+    /// Equal buckets instead of powers of two
+    ///
+    /// COUNT buckets of STEP each, from LOW on.
+    #[arg(long, help_heading = SHOW, value_name = "LOW:STEP:COUNT", value_parser = linear, allow_hyphen_values = true)]
+    linear: Option<Scale>,
     #[command(flatten)]
     common: ProbeArguments,
     #[command(flatten)]
     table: TableArguments,
-    /// Which value
-    #[arg(long, value_name = "EXPRESSION")]
-    of: Option<String>,
-    /// COUNT equal buckets of STEP each from LOW on, instead of powers of two
-    #[arg(long, value_name = "LOW:STEP:COUNT", value_parser = linear, allow_hyphen_values = true)]
-    linear: Option<Scale>,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  \
+    after_help = "Example:\n  nsprobe stacks -c web libc.so.6:malloc -t 10 -o malloc.svg",
+    after_long_help = "Examples:\n  \
                   nsprobe stacks -c web libc.so.6:malloc --sum arg1 -t 10\n  \
                   nsprobe stacks -c web libc.so.6:malloc -t 10 -o malloc.svg",
     mut_arg("output", of_stacks)
 )]
 pub(super) struct StacksArguments {
+    /// Also add up this value
+    #[arg(long, help_heading = SHOW, value_name = "EXPRESSION")]
+    sum: Option<String>,
     #[command(flatten)]
     common: ProbeArguments,
     #[command(flatten)]
     table: TableArguments,
-    /// Add up this, too
-    #[arg(long, value_name = "EXPRESSION")]
-    sum: Option<String>,
     /// Most frames of a stack
-    #[arg(long, value_name = "N", default_value = "64",
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "N", default_value = "64",
           value_parser = clap::value_parser!(u32).range(1..=127))]
     max_frames: u32,
-    /// Print one line for each stack, its functions from the outermost on and its count, as flame
-    /// graphs are made of
-    #[arg(long, conflicts_with = "json")]
+    /// Print folded stacks, one a line
+    ///
+    /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "json")]
     folded: bool,
     #[command(flatten)]
     rows: RowsArguments,
@@ -98,11 +111,13 @@ pub(super) struct StacksArguments {
 
 /// Where stacks go.
 pub(super) fn of_stacks(output: Arg) -> Arg {
-    output.help(
-        "Print to this file; what is in it already is lost. When its name ends in .svg (a flame \
-         graph), .folded, .pb.gz (pprof) or .speedscope.json, all stacks are written there in that \
-         format, and the table goes to standard output",
-    )
+    output
+        .help("Write FILE: .svg, .folded, .pb.gz, .speedscope.json, or text")
+        .long_help(
+            "Write to this file. A name that ends in .svg (a flame graph), .folded, .pb.gz (pprof) \
+             or .speedscope.json gets all stacks in that format, and the table goes to standard \
+             output; any other name gets the table.",
+        )
 }
 
 impl TableArguments {

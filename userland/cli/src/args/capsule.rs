@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe record`, and what is done with its capsules.
 
+use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{
     Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Shown, SymbolizePlan, Who,
 };
@@ -42,14 +43,15 @@ const WITHOUT_PROBE: [&str; 19] = [
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "nsprobe record -o FILE [OPTIONS] [-c CONTAINER | -p PID] PROBE...\n       \
+    override_usage = "nsprobe record -o FILE [OPTIONS] [-c NAME | -p PID] PROBE...\n       \
                       nsprobe record -o FILE [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...\n       \
-                      nsprobe record -o FILE [OPTIONS] -c CONTAINER | -p PID | --all\n       \
+                      nsprobe record -o FILE [OPTIONS] -c NAME | -p PID | --all\n       \
                       nsprobe record -o FILE [OPTIONS] -- COMMAND [ARGUMENT]...",
-    after_help = "Without a PROBE, tasks are recorded: their forks, programs, names and ends, context switches \
-                  and wake-ups.\n\n\
-                  What is recorded can be printed on any machine: `nsprobe script`, `report`, `info`, \
-                  `export`.\n\n\
+    after_help = "Example:\n  \
+                  nsprobe record -o web.nsprobe -c web /usr/bin/redis-server:setCommand --stack -t 10",
+    after_long_help = "Without a PROBE, nsprobe records tasks: forks, execs, names, exits, context \
+                  switches and wake-ups.\n\n\
+                  `nsprobe script`, `report`, `info` and `export` read a capsule on any machine.\n\n\
                   Examples:\n  \
                   nsprobe record -o tasks.nsprobe --all -t 10\n  \
                   nsprobe record -o web.nsprobe -c web /usr/bin/redis-server:setCommand --stack -t 10\n  \
@@ -57,108 +59,118 @@ const WITHOUT_PROBE: [&str; 19] = [
     mut_args(unlike_trace)
 )]
 pub(super) struct RecordArguments {
-    /// The capsule to write; `-` for standard output, to a pipe
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
-    /// Replace FILE if it exists
-    #[arg(long)]
-    replace: bool,
-    /// Look up no names: `nsprobe symbolize` does it later, from the files
-    #[arg(long)]
-    no_names: bool,
-    /// Record no tasks. Without this, the capsule has who lived, came and went, in which container
-    #[arg(long, conflicts_with_all = ["switches", "wakeups"])]
-    no_tasks: bool,
-    /// Record samples of what runs on the CPUs, with stacks, as `nsprobe profile` counts them
-    #[arg(long, conflicts_with_all = ["flight", "count"])]
+    /// Record CPU samples with stacks, as `nsprobe profile`
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["flight", "count"])]
     profile: bool,
-    /// With --profile: samples a second of each CPU
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = frequency,
+    /// With --profile: samples a second on each CPU
+    #[arg(short = 'F', long, help_heading = SHOW, value_name = "HZ", default_value = "99", value_parser = frequency,
           allow_negative_numbers = true, requires = "profile")]
     frequency: u32,
-    /// Record tasks of the whole machine, without a PROBE
-    #[arg(long, conflicts_with_all = ["container", "pid", "tid", "comm", "uid", "cgroup", "command"])]
-    all: bool,
-    /// Record context switches, too, as without a PROBE: there may be many
-    #[arg(long, conflicts_with = "flight")]
+    /// Also record context switches; there may be many
+    #[arg(long, help_heading = SHOW, conflicts_with = "flight")]
     switches: bool,
-    /// Record wake-ups, too, as without a PROBE: there may be many
-    #[arg(long, conflicts_with = "flight")]
+    /// Also record wake-ups; there may be many
+    #[arg(long, help_heading = SHOW, conflicts_with = "flight")]
     wakeups: bool,
+    /// Record no tasks: no forks, execs, exits and containers
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["switches", "wakeups"])]
+    no_tasks: bool,
     #[command(flatten)]
     records: RecordsArguments,
+    /// Without a PROBE: tasks of the whole machine
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["container", "pid", "tid", "comm", "uid", "cgroup", "command"])]
+    all: bool,
+    /// The capsule to write; `-` is standard output, to a pipe
+    #[arg(short, long, help_heading = OUTPUT, display_order = 0, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace FILE if it exists
+    #[arg(long, help_heading = OUTPUT)]
+    replace: bool,
+    /// Leave names to `nsprobe symbolize`
+    #[arg(long, help_heading = OUTPUT)]
+    no_names: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe script web.nsprobe")]
 pub(super) struct ScriptArguments {
-    /// A capsule, as `nsprobe record` writes them
+    /// A capsule that `nsprobe record` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// Print nothing on standard error but errors and losses
-    #[arg(short, long, conflicts_with = "verbose")]
+    /// Print only errors and losses on standard error
+    #[arg(short, long, help_heading = OUTPUT, conflicts_with = "verbose")]
     quiet: bool,
-    /// Print more on standard error: the counters of each probe, where names came from
-    #[arg(short, long)]
+    /// Print counters of each probe, and the sources of names
+    #[arg(short, long, help_heading = OUTPUT)]
     verbose: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "Example:\n  nsprobe report web.nsprobe --by comm",
+    after_long_help = "Examples:\n  \
                   nsprobe report web.nsprobe --by comm,path\n  \
-                  nsprobe report web.nsprobe --folded > web.folded")]
+                  nsprobe report web.nsprobe --folded > web.folded"
+)]
 pub(super) struct ReportArguments {
-    /// A capsule, as `nsprobe record` writes them
+    /// A capsule that `nsprobe record` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Count by these, too, separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container,
-    /// or the name of a field that was recorded, such as arg1 or path
-    #[arg(short, long, value_name = "KEYS", value_delimiter = ',')]
+    /// Also count by keys, such as comm,path
+    ///
+    /// Separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container, or the name of a
+    /// recorded field, such as arg1 or path.
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<ReportKey>,
-    /// Print the N greatest only
-    #[arg(long, value_name = "N", default_value = "20",
+    /// Print stacks; the default, but for CPU samples
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "functions", "callers"])]
+    stacks: bool,
+    /// Print functions; the default for CPU samples
+    ///
+    /// Hits in each function itself, and with the functions that it calls.
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded"])]
+    functions: bool,
+    /// Print functions with their callers
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded"])]
+    callers: bool,
+    /// Print all stacks folded, one a line
+    ///
+    /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
+    #[arg(long, help_heading = OUTPUT, conflicts_with_all = ["json", "top"])]
+    folded: bool,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+    /// Print only errors and losses on standard error
+    #[arg(short, long, help_heading = OUTPUT, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print counters of each probe, and the sources of names
+    #[arg(short, long, help_heading = OUTPUT)]
+    verbose: bool,
+    /// Print only the N greatest
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value = "20",
           value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
-    /// Print one line for each stack, its functions from the outermost on and its count, as flame
-    /// graphs are made of; all of them
-    #[arg(long, conflicts_with_all = ["json", "top"])]
-    folded: bool,
-    /// Print stacks, also of a recording of CPU samples
-    #[arg(long, conflicts_with_all = ["json", "folded", "functions", "callers"])]
-    stacks: bool,
-    /// Print how many hits are in each function itself, and with what it calls; without it that is
-    /// printed of CPU samples
-    #[arg(long, conflicts_with_all = ["json", "folded"])]
-    functions: bool,
-    /// The same, and who calls each function
-    #[arg(long, conflicts_with_all = ["json", "folded"])]
-    callers: bool,
-    /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
-    json: bool,
-    /// Print nothing on standard error but errors and losses
-    #[arg(short, long, conflicts_with = "verbose")]
-    quiet: bool,
-    /// Print more on standard error: the counters of each probe, where names came from
-    #[arg(short, long)]
-    verbose: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe info web.nsprobe")]
 pub(super) struct InfoArguments {
-    /// A capsule, as `nsprobe record` writes them
+    /// A capsule that `nsprobe record` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print one JSON object (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --capsule, each line of standard input is a place: `BUILDID+0xOFFSET`, \
+    after_help = "Example:\n  nsprobe symbolize --capsule web.nsprobe --debug-dir /srv/debug",
+    after_long_help = "Without --capsule, each line of standard input is a place: `BUILDID+0xOFFSET`, \
                   `BUILDID OFFSET`, or with --json an object with `build_id` and `offset`. OFFSET is \
                   in the file, not an address; it is hexadecimal with 0x, else decimal.\n\n\
                   Examples:\n  \
@@ -166,18 +178,19 @@ pub(super) struct InfoArguments {
                   echo 5e5b51f4c39af9ac589408c1dc432ba390a273cc+0x29ca8 | nsprobe symbolize --debug-dir /usr/lib"
 )]
 pub(super) struct SymbolizeArguments {
-    /// Name what is recorded in this capsule: the names are added to it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "return_addresses"])]
+    /// Add the names to this capsule
+    #[arg(long, help_heading = TARGET, value_name = "FILE", conflicts_with_all = ["json", "return_addresses"])]
     capsule: Option<PathBuf>,
-    /// Where the files are: in its .build-id, or anywhere in it, found by their build-ids; may be
-    /// given several times
-    #[arg(long = "debug-dir", value_name = "DIRECTORY", required = true)]
+    /// A directory with the files or their debug files
+    ///
+    /// Found by build-id, in its .build-id or anywhere below. May be given several times.
+    #[arg(long = "debug-dir", help_heading = TARGET, value_name = "DIRECTORY", required = true)]
     directories: Vec<PathBuf>,
-    /// Offsets are return addresses, as of all frames but the innermost: look in front of them
-    #[arg(long)]
+    /// Offsets are return addresses: name the call before them
+    #[arg(long, help_heading = TARGET)]
     return_addresses: bool,
     /// Read and print one JSON object a line (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
@@ -200,13 +213,13 @@ impl RecordArguments {
             if all_of_host && !self.all {
                 return Err(raw(
                     "no PROBE, and no target whose tasks are recorded: give a PROBE to record its \
-                     calls; or -c CONTAINER, -p PID or -- COMMAND to record tasks of these, or --all \
+                     calls; or -c NAME, -p PID or -- COMMAND to record tasks of these, or --all \
                      to record those of the whole machine",
                 ));
             }
             if options.follow && options.who == Who::Host {
                 return Err(raw(
-                    "--follow without a PROBE goes with -c CONTAINER; --all has tasks of all containers",
+                    "--follow without a PROBE goes with -c NAME; --all has tasks of all containers",
                 ));
             }
             if self.all {
@@ -251,19 +264,20 @@ fn unlike_trace(option: Arg) -> Arg {
         // Refused with what to do instead.
         "json" => option.hide(true),
         "probes" => option.required(false),
-        "ring_size" => option.help(
-            "Bytes of each CPU's ring: a power of two; K and M are understood. Without it all rings \
-             together take 4M, each 256K to 2M; without a PROBE each takes 2M",
+        "stack" => option.help("Record the user stack of each call"),
+        "kernel_stack" => option.help("Also record the kernel stack of each call"),
+        "ring_size" => option.long_help(
+            "Size of each CPU's ring\n\nBYTES is a power of two, with K or M behind it or without. By \
+             default all rings together take 4M, each 256K to 2M; without a PROBE each takes 2M.",
         ),
-        "follow" => option.help(
-            "Also in containers that start later: where they have a file at the same path, or with \
-             the same build-id. With -c, which then may be a glob, only in containers of that name, \
-             and when there is none, wait for the first. Without a PROBE it goes with -c",
+        "command" => option.long_help(
+            "Start this command as the target, without a PROBE with its children, and end with it\n\nA \
+             command that still runs at the end is terminated.",
         ),
-        "command" => option.help(
-            "Start this command, trace it alone, without a PROBE with what it starts, and end with \
-             it; a command that still runs at the end is terminated",
-        ),
+        // A screen has no room for these.
+        "children" | "every" | "frequency" | "rate" | "tid" | "trigger" | "verbose" | "wakeups" => {
+            option.hide_short_help(true)
+        }
         _ => option,
     }
 }

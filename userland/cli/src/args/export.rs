@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe export`.
 
+use super::help::{OUTPUT, SHOW};
 use super::plan::{CtfPlan, Detail, ExportPlan, PicturePlan, ReportKey};
 use super::raw;
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,6 +11,7 @@ use nsprobe_symbolize::escaped;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe export flamegraph web.nsprobe -o web.svg")]
 pub(super) struct ExportArguments {
     #[command(subcommand)]
     format: Format,
@@ -17,61 +19,67 @@ pub(super) struct ExportArguments {
 
 #[derive(Debug, Subcommand)]
 enum Format {
-    /// A trace in the Common Trace Format, for babeltrace2 and Trace Compass
+    /// Write a trace in the Common Trace Format, for babeltrace2 and Trace Compass
     Ctf(CtfArguments),
-    /// A flame graph of its stacks, for browsers
+    /// Write a flame graph, for browsers
     Flamegraph(PictureArguments),
-    /// A line for each stack, for tools that fold stacks
+    /// Write folded stacks, for flamegraph.pl and the like
     Folded(PictureArguments),
-    /// Its stacks as a profile for pprof (`go tool pprof`)
+    /// Write a profile for `go tool pprof`
     Pprof(PictureArguments),
-    /// Its stacks as a profile for speedscope (https://www.speedscope.app)
+    /// Write a profile for https://www.speedscope.app
     Speedscope(PictureArguments),
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The name of the file ends in .svg for flamegraph, .folded, .pb.gz for pprof, \
+    after_help = "Example:\n  nsprobe export flamegraph web.nsprobe -o web.svg",
+    after_long_help = "The name of the file ends in .svg for flamegraph, .folded, .pb.gz for pprof, \
                   and .speedscope.json. docs/profiles.md says what is in it.\n\n\
                   Examples:\n  \
                   nsprobe export flamegraph web.nsprobe -o web.svg\n  \
                   nsprobe export pprof web.nsprobe --by container -o web.pb.gz"
 )]
 struct PictureArguments {
-    /// A capsule, as `nsprobe record --stack` writes them
+    /// A capsule that `nsprobe record --stack` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Also count by keys, such as comm,path
+    ///
+    /// Separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container, or the name of a
+    /// recorded field, such as arg1 or path.
+    #[arg(short, long, help_heading = SHOW, value_name = "KEYS", value_delimiter = ',')]
+    by: Vec<ReportKey>,
     /// The file to write
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
     output: PathBuf,
     /// Replace it if it exists
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     replace: bool,
-    /// Count by these, too, separated by commas: func, pid, tid, nspid, nstid, comm, cpu, container,
-    /// or the name of a field that was recorded, such as arg1 or path
-    #[arg(short, long, value_name = "KEYS", value_delimiter = ',')]
-    by: Vec<ReportKey>,
-    /// Print nothing on standard error but errors and losses
-    #[arg(short, long)]
+    /// Print only errors and losses on standard error
+    #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "docs/ctf.md says which events the trace has.\n\n\
+#[command(
+    after_help = "Example:\n  nsprobe export ctf web.nsprobe web.ctf && babeltrace2 web.ctf",
+    after_long_help = "docs/ctf.md says which events the trace has.\n\n\
                   Examples:\n  \
-                  nsprobe export ctf web.nsprobe web.ctf && babeltrace2 web.ctf")]
+                  nsprobe export ctf web.nsprobe web.ctf && babeltrace2 web.ctf"
+)]
 struct CtfArguments {
-    /// A capsule, as `nsprobe record` writes them
+    /// A capsule that `nsprobe record` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The trace: a directory, which must not exist
+    /// The trace to write: a directory that does not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
-    /// How the tasks that were there at the beginning are written
-    #[arg(long, value_name = "SHAPE", value_enum, default_value = "old")]
+    /// How to write the tasks that ran at the beginning
+    #[arg(long, help_heading = OUTPUT, value_name = "SHAPE", value_enum, default_value = "old")]
     statedump_shape: Shape,
-    /// Print nothing on standard error but errors
-    #[arg(short, long)]
+    /// Print only errors on standard error
+    #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
 }
 

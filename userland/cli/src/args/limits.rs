@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many of the hits are wanted.
+//! How many of the hits a probe takes.
 
+use super::help::LIMITS;
 use clap::Args;
 use libnsprobe::common::limit::RATE_MAX;
 use libnsprobe::Limits;
 
-/// How many of the hits are wanted.
+/// Options that bound how many hits a probe takes.
 #[derive(Debug, Args)]
 pub(super) struct LimitArguments {
-    /// One in N calls only, of those that match: counted for each probe and CPU, from the first on
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Only one in N calls of those that match
+    ///
+    /// Each probe counts its calls on each CPU, and takes the first.
+    #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     every: Option<u32>,
-    /// At most N calls a second of each probe, of those that match, and BURST at once (N, when
-    /// nothing is said); the others are counted
-    #[arg(long, value_name = "N[:BURST]", value_parser = rate)]
+    /// At most N calls a second of each probe
+    ///
+    /// BURST is how many may come at once; its default is N. The others are counted as limited.
+    #[arg(long, help_heading = LIMITS, value_name = "N[:BURST]", value_parser = rate)]
     rate: Option<(u32, u32)>,
-    /// Turn a probe off, for good, that is hit more than N times a second, by whomever: it slows
-    /// the machine
-    #[arg(long, value_name = "N",
+    /// Turn off a probe with more than N hits a second
+    ///
+    /// Hits of all processes together count. The probe stays off.
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=RATE_MAX as i64))]
     runaway: Option<u32>,
 }

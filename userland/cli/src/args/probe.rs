@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all verbs that probe have in common: whom, what, and for how long.
 
+use super::help::{LIMITS, OUTPUT, PROBES, STACKS, TARGET};
 use super::limits::LimitArguments;
 use super::plan::{ProbeOptions, Returns, RowsOptions, Tasks, Who};
 use super::value::seconds;
@@ -14,13 +15,15 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct WhoArguments {
-    /// Only this container: a name or id (as `nsprobe containers` lists them), also RUNTIME:NAME,
-    /// POD/CONTAINER or NAMESPACE/POD/CONTAINER; a pid namespace's inode number; NAME.service; or a
-    /// control group's path
-    #[arg(short, long, value_name = "CONTAINER")]
+    /// Only this container, by name or id
+    ///
+    /// NAME is a name or id as `nsprobe containers` lists them, also RUNTIME:NAME, POD/CONTAINER or
+    /// NAMESPACE/POD/CONTAINER; a pid namespace's inode number; UNIT.service; or a control group's
+    /// path.
+    #[arg(short, long, value_name = "NAME", help_heading = TARGET)]
     container: Option<String>,
     /// Only this process
-    #[arg(short, long, value_name = "PID", conflicts_with = "container",
+    #[arg(short, long, value_name = "PID", conflicts_with = "container", help_heading = TARGET,
           value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
 }
@@ -28,19 +31,25 @@ pub(super) struct WhoArguments {
 /// What goes with stacks.
 #[derive(Debug, Args)]
 pub(super) struct RowsArguments {
-    /// Compile how functions are left from each file anew. Without it that is kept for later runs
-    /// in the directory that NSPROBE_CACHE names, else, for root, in /var/cache/nsprobe/rows
-    #[arg(long)]
+    /// Neither read nor write the cache of unwind rows
+    ///
+    /// The cache is the directory that NSPROBE_CACHE names; without it, root's is
+    /// /var/cache/nsprobe/rows.
+    #[arg(long, help_heading = STACKS, hide_short_help = true)]
     no_cache: bool,
-    /// Begin at once, also when that is not known yet of files that the target has mapped: the first
-    /// stacks may be cut. Without it the start waits, for at most 30 seconds; of the whole machine
-    /// for 1
-    #[arg(long)]
+    /// Begin before the target's files have unwind rows
+    ///
+    /// The first stacks may then be truncated. The default waits at most 30 seconds; for the whole
+    /// machine 1.
+    #[arg(long, help_heading = STACKS, hide_short_help = true)]
     no_wait: bool,
-    /// Drop what the module has of a file for this when no stack has gone through it for S
-    /// seconds; it comes again when one does
+    /// Unload a file's unwind rows after S seconds without a stack
+    ///
+    /// The next stack that goes through the file loads them again.
     #[arg(
         long,
+        help_heading = STACKS,
+        hide_short_help = true,
         value_name = "S",
         value_parser = seconds,
         allow_negative_numbers = true,
@@ -90,21 +99,21 @@ pub(super) struct TargetArguments {
     sandbox: SandboxArguments,
     #[command(flatten)]
     tasks: TaskArguments,
-    /// End after S seconds, such as 0.5
-    #[arg(short, long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
-    timeout: Option<Duration>,
     /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// Print nothing on standard error but errors and losses
-    #[arg(short, long, conflicts_with = "verbose")]
+    /// Print only errors and losses on standard error
+    #[arg(short, long, conflicts_with = "verbose", help_heading = OUTPUT)]
     quiet: bool,
-    /// Print more on standard error: the counters of each probe, where names and unwind rows came
-    /// from
-    #[arg(short, long)]
+    /// Print counters of each probe, and the sources of names
+    #[arg(short, long, help_heading = OUTPUT)]
     verbose: bool,
-    /// Start this command, trace it alone, and end with it; a command that still runs at the end is
-    /// terminated
+    /// End after S seconds, such as 0.5
+    #[arg(short, long, value_name = "S", help_heading = LIMITS, value_parser = seconds, allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+    /// Start this command as the target, and end with it
+    ///
+    /// A command that still runs at the end is terminated.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["container", "pid"])]
     command: Vec<OsString>,
 }
@@ -114,37 +123,41 @@ pub(super) struct TargetArguments {
 pub(super) struct RunArguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// Most places that one PROBE may stand for
-    #[arg(long, value_name = "N", default_value = "1000",
-          value_parser = clap::value_parser!(u32).range(1..=65536))]
+    /// Most places that one PROBE may match
+    #[arg(long, value_name = "N", default_value = "1000", help_heading = LIMITS,
+          hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_probes: u32,
-    /// Probe functions also where the compiler inlined them; needs debug information
-    #[arg(long)]
+    /// Also probe inlined calls; needs debug information
+    #[arg(long, help_heading = PROBES, hide_short_help = true)]
     inlined: bool,
-    /// Put breakpoints at the very beginning of functions, not at a cheaper instruction behind it
-    /// that means the same
-    #[arg(long)]
+    /// Put the breakpoint on a function's first instruction
+    ///
+    /// The default takes a later instruction where the kernel handles it faster and all that the
+    /// probe reads is unchanged.
+    #[arg(long, help_heading = PROBES, hide_short_help = true)]
     exact: bool,
-    /// How the returns of functions are seen
+    /// How to see a function's return
     #[arg(
         long = "return",
+        help_heading = PROBES,
+        hide_short_help = true,
         value_name = "HOW",
         value_enum,
         default_value = "auto"
     )]
     returns: Returns,
-    /// Do what may harm the program: probe places that may be in the middle of an instruction, and
-    /// returns by --return uretprobe
-    #[arg(long)]
+    /// Allow probes that may harm the program
+    ///
+    /// Such are places that may be inside an instruction, and returns by --return uretprobe.
+    #[arg(long, help_heading = PROBES, hide_short_help = true)]
     force: bool,
 }
 
 /// How stacks are followed, and where names are found.
 #[derive(Debug, Args)]
 pub(super) struct StackArguments {
-    /// Follow frame pointers in stacks, and do not look into the files for how their functions are
-    /// left
-    #[arg(long)]
+    /// Walk stacks by frame pointers, without unwind rows
+    #[arg(long, help_heading = STACKS, hide_short_help = true)]
     frame_pointers: bool,
     #[command(flatten)]
     servers: DebuginfodArguments,
@@ -153,52 +166,59 @@ pub(super) struct StackArguments {
 /// Who is asked for debug information.
 #[derive(Debug, Args)]
 pub(super) struct DebuginfodArguments {
-    /// Ask the servers of DEBUGINFOD_URLS for debug information that is neither in the target nor
-    /// on this machine; what comes is kept where elfutils keeps it (DEBUGINFOD_CACHE_PATH). The
-    /// servers learn which programs run here
-    #[arg(long)]
+    /// Fetch missing debug information from DEBUGINFOD_URLS
+    ///
+    /// nsprobe asks the servers when neither the target nor this machine has it, and keeps the
+    /// answers where elfutils does (DEBUGINFOD_CACHE_PATH). The servers learn which programs run
+    /// here.
+    #[arg(long, help_heading = STACKS, hide_short_help = true)]
     debuginfod: bool,
 }
 
 /// Probes, and what goes with them.
 #[derive(Debug, Args)]
 pub(super) struct ProbeArguments {
-    /// What to probe (docs/spec.md): BINARY:FUNCTION, where BINARY is a path as the target sees it,
-    /// or the name of a library that it has mapped, and FUNCTION a name, raw or readable, that may
-    /// hold * and ?; behind it `(FIELD, ...)` and `if CONDITION`
+    /// What to probe, such as libc.so.6:malloc (docs/spec.md)
+    ///
+    /// BINARY:FUNCTION, where BINARY is a path as the target sees it, or the name of a library that
+    /// it has mapped, and FUNCTION a symbol or a readable name, in which * and ? match others.
+    /// `(FIELD, ...)` and `if CONDITION` may follow.
     #[arg(value_name = "PROBE", required = true)]
     probes: Vec<String>,
+    #[command(flatten)]
+    run: RunArguments,
+    /// Also probe containers that start later
+    ///
+    /// nsprobe probes a file of theirs at the same path or with the same build-id. -c may be a glob,
+    /// and selects containers by name; without a match nsprobe waits for the first.
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
+    follow: bool,
     #[command(flatten)]
     limits: LimitArguments,
     #[command(flatten)]
     stacks: StackArguments,
-    /// Also in containers that start later: where they have a file at the same path, or with the
-    /// same build-id. With -c, which then may be a glob, only in containers of that name, and when
-    /// there is none, wait for the first
-    #[arg(long, conflicts_with_all = ["pid", "tid", "command"])]
-    follow: bool,
-    #[command(flatten)]
-    run: RunArguments,
 }
 
 /// Which tasks of the target count.
 #[derive(Debug, Args)]
 pub(super) struct TaskArguments {
     /// Only these threads
-    #[arg(long, value_name = "TID", value_delimiter = ',',
+    #[arg(long, help_heading = TARGET, value_name = "TID", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..))]
     tid: Vec<u32>,
-    /// Also what the process, the threads or the command fork from now on
-    #[arg(long)]
+    /// Also processes that the target forks from now on
+    #[arg(long, help_heading = TARGET)]
     children: bool,
     /// Only threads of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = TARGET, hide_short_help = true, value_name = "NAME")]
     comm: Option<OsString>,
     /// Only this effective user
-    #[arg(long, value_name = "UID")]
+    #[arg(long, help_heading = TARGET, hide_short_help = true, value_name = "UID")]
     uid: Option<u32>,
-    /// Only this control group and those below: a directory of the cgroup v2 file system
-    #[arg(long, value_name = "DIRECTORY")]
+    /// Only this control group and those below it
+    ///
+    /// DIRECTORY is one of the cgroup v2 file system.
+    #[arg(long, help_heading = TARGET, hide_short_help = true, value_name = "DIRECTORY")]
     cgroup: Option<PathBuf>,
 }
 

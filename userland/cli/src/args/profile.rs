@@ -2,6 +2,7 @@
 //! `nsprobe profile`.
 
 use super::aggregate::TableArguments;
+use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TracePlan, Who};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
@@ -14,8 +15,9 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without -c, -p and COMMAND it is the whole machine. A sample in the kernel counts \
-                  for the stack that called it.\n\n\
+    after_help = "Example:\n  nsprobe profile -c web -t 10 -o web.svg",
+    after_long_help = "Without -c, -p and COMMAND nsprobe samples the whole machine. A sample in the \
+                  kernel counts for the user stack that called it.\n\n\
                   Examples:\n  \
                   nsprobe profile -c web -t 10\n  \
                   nsprobe profile -t 5 --by container\n  \
@@ -23,37 +25,39 @@ use std::path::{Path, PathBuf};
     mut_arg("output", of_profile)
 )]
 pub(super) struct ProfileArguments {
-    /// Samples a second of each CPU
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = frequency,
+    /// Samples a second on each CPU
+    #[arg(short = 'F', long, help_heading = SHOW, value_name = "HZ", default_value = "99", value_parser = frequency,
           allow_negative_numbers = true)]
     frequency: u32,
+    /// Print stacks, not functions
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded", "callers"])]
+    stacks: bool,
+    /// Also print the callers of each function
+    #[arg(long, help_heading = SHOW, conflicts_with_all = ["json", "folded"])]
+    callers: bool,
+    /// Also take kernel stacks
+    #[arg(long, help_heading = SHOW)]
+    kernel_stack: bool,
     #[command(flatten)]
     target: TargetArguments,
-    #[command(flatten)]
-    stack: StackArguments,
-    /// Also in containers that start later. With -c, which then may be a glob, only in containers
-    /// of that name, and when there is none, wait for the first
-    #[arg(long, conflicts_with_all = ["pid", "tid", "command"])]
+    /// Also sample containers that start later
+    ///
+    /// -c may be a glob, and selects containers by name; without a match nsprobe waits for the first.
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["pid", "tid", "command"])]
     follow: bool,
     #[command(flatten)]
+    stack: StackArguments,
+    #[command(flatten)]
     table: TableArguments,
+    /// Print folded stacks, one a line
+    ///
+    /// The functions of a stack from the outermost on, and its count: what flame graphs are made of.
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "json")]
+    folded: bool,
     /// Most frames of a stack
-    #[arg(long, value_name = "N", default_value = "127",
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "N", default_value = "127",
           value_parser = clap::value_parser!(u32).range(1..=127))]
     max_frames: u32,
-    /// Take the kernel's stacks, too: where it was when a sample came
-    #[arg(long)]
-    kernel_stack: bool,
-    /// Print stacks, not functions
-    #[arg(long, conflicts_with_all = ["json", "folded", "callers"])]
-    stacks: bool,
-    /// Print who calls each function, too
-    #[arg(long, conflicts_with_all = ["json", "folded"])]
-    callers: bool,
-    /// Print one line for each stack, its functions from the outermost on and its count, as flame
-    /// graphs are made of
-    #[arg(long, conflicts_with = "json")]
-    folded: bool,
     #[command(flatten)]
     rows: RowsArguments,
 }
@@ -96,11 +100,13 @@ impl ProfileArguments {
 
 /// Where a profile goes.
 fn of_profile(output: Arg) -> Arg {
-    output.help(
-        "Write all stacks to this file, in the format that its name says: .svg (a flame graph), \
-         .folded, .pb.gz (pprof) or .speedscope.json, with the table on standard output; or record \
-         the samples in FILE.nsprobe. What is in it already is lost",
-    )
+    output
+        .help("Write FILE: .svg, .folded, .pb.gz, .speedscope.json, .nsprobe")
+        .long_help(
+            "Write all stacks to this file, in the format that its name says: .svg (a flame graph), \
+             .folded, .pb.gz (pprof) or .speedscope.json, with the table on standard output; \
+             .nsprobe records the samples instead.",
+        )
 }
 
 /// What is to be counted, recorded instead.

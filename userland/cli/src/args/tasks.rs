@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe ps`, `tree` and `top`.
 
+use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan, Who};
 use super::value::seconds;
 use clap::Args;
@@ -9,87 +10,90 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Where lines have no room, columns that matter least are left out, and the command line \
-                  is cut; --columns and --json have all of it.\n\n\
+    after_help = "Example:\n  nsprobe ps -c web --threads",
+    after_long_help = "A narrow terminal drops the columns that matter least, and truncates the command \
+                  line; --columns and --json print all.\n\n\
                   Examples:\n  \
                   nsprobe ps -c web --threads\n  \
                   nsprobe ps --columns container,pid,nspid,comm"
 )]
 pub(super) struct PsArguments {
-    /// Only this container
-    #[arg(short, long, value_name = "CONTAINER")]
-    container: Option<String>,
-    /// Also what is in no container: the host's tasks and the kernel's threads
-    #[arg(short, long)]
-    all: bool,
-    /// A line for each thread
-    #[arg(long)]
+    /// Print a line for each thread
+    #[arg(long, help_heading = SHOW)]
     threads: bool,
-    /// Numbers in all pid namespaces that a task is in, not in its own alone
-    #[arg(short, long)]
+    /// Print a task's pid in all its pid namespaces
+    #[arg(short, long, help_heading = SHOW)]
     verbose: bool,
-    /// These columns, separated by commas
-    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', value_enum)]
+    /// Columns to print, separated by commas
+    #[arg(long, help_heading = SHOW, value_name = "COLUMNS", value_delimiter = ',', value_enum)]
     columns: Vec<PsColumn>,
+    /// Only this container
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER")]
+    container: Option<String>,
+    /// Also tasks in no container, and kernel threads
+    #[arg(short, long, help_heading = TARGET)]
+    all: bool,
     /// Print one JSON object a line (docs/json.md)
-    #[arg(long, conflicts_with = "columns")]
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "columns")]
     json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  nsprobe tree -c web --tasks")]
 pub(super) struct TreeArguments {
-    /// All tasks of this capsule, those that ended included, not those of this machine now
+    /// All tasks of this capsule instead of this machine's
     #[arg(value_name = "FILE", conflicts_with = "container")]
     file: Option<PathBuf>,
-    /// Only this container
-    #[arg(short, long, value_name = "CONTAINER")]
-    container: Option<String>,
-    /// With the processes of each namespace
-    #[arg(long)]
+    /// Also print processes
+    #[arg(long, help_heading = SHOW)]
     tasks: bool,
-    /// With their threads, too
-    #[arg(long)]
+    /// Also print processes and threads
+    #[arg(long, help_heading = SHOW)]
     threads: bool,
+    /// Only this container
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER")]
+    container: Option<String>,
     /// Print one JSON object a line (docs/json.md)
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Keys: arrows and Enter to move and unfold, c n t s to sort, / to filter, \
+    after_help = "Example:\n  nsprobe top --sort tasks",
+    after_long_help = "Keys: arrows and Enter to move and unfold, c n t s to sort, / to filter, \
                   space to pause, ? for help, q to quit.\n\n\
                   Examples:\n  \
                   nsprobe top --sort tasks\n  \
                   nsprobe top --batch -n 1 -d 5 | head"
 )]
 pub(super) struct TopArguments {
+    /// Sort rows by this
+    #[arg(long, help_heading = SHOW, value_name = "KEY", value_enum, default_value = "cpu")]
+    sort: TopSort,
+    /// Only rows with TEXT in name, runtime or command
+    #[arg(long, help_heading = SHOW, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Also print processes; with --json also threads
+    #[arg(long, help_heading = SHOW)]
+    processes: bool,
     /// Only this container
-    #[arg(short, long, value_name = "CONTAINER")]
+    #[arg(short, long, help_heading = TARGET, value_name = "CONTAINER")]
     container: Option<String>,
     /// Print tables, for pipes
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     batch: bool,
+    /// Print one JSON object for each interval (docs/json.md)
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
     /// End after N intervals
-    #[arg(short = 'n', long, value_name = "N",
+    #[arg(short = 'n', long, help_heading = LIMITS, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// How long an interval is, in seconds such as 0.5
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds,
+    /// Length of an interval in seconds, such as 0.5
+    #[arg(short, long, help_heading = LIMITS, value_name = "SECONDS", value_parser = seconds,
           allow_negative_numbers = true, default_value = "2")]
     delay: Duration,
-    /// What rows are sorted by
-    #[arg(long, value_name = "KEY", value_enum, default_value = "cpu")]
-    sort: TopSort,
-    /// Only rows that have this in their name, runtime or command
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
-    /// With processes; with --json also their threads
-    #[arg(long)]
-    processes: bool,
-    /// Print one JSON object for each interval (docs/json.md)
-    #[arg(long)]
-    json: bool,
 }
 
 fn who(container: Option<String>) -> Who {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe trace` and `set`.
 
+use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{ProbeOptions, TracePlan};
 use super::probe::{ProbeArguments, RowsArguments, RunArguments};
 use super::value::ring_bytes;
@@ -12,10 +13,11 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "nsprobe trace [OPTIONS] [-c CONTAINER | -p PID] PROBE...\n       \
+    override_usage = "nsprobe trace [OPTIONS] [-c NAME | -p PID] PROBE...\n       \
                       nsprobe trace [OPTIONS] PROBE... -- COMMAND [ARGUMENT]...",
-    after_help = "Without -c, -p and COMMAND, BINARY is a file of this machine, and calls by any \
-                  process are traced.\n\n\
+    after_help = "Example:\n  nsprobe trace -c web /usr/bin/redis-server:setCommand --stack",
+    after_long_help = "Without -c, -p and COMMAND, BINARY is a file of this machine, and nsprobe \
+                  traces all processes.\n\n\
                   Examples:\n  \
                   nsprobe trace -c web /usr/bin/redis-server:setCommand --stack\n  \
                   nsprobe trace -p 1234 'libc.so.6:malloc(size=arg1, $retval) if arg1 > 4096'\n  \
@@ -24,71 +26,80 @@ use std::path::PathBuf;
 pub(super) struct TraceArguments {
     #[command(flatten)]
     records: RecordsArguments,
-    /// Print to this file; what is in it already is lost
-    #[arg(short, long, value_name = "FILE")]
+    /// Write to this file instead of standard output
+    #[arg(short, long, help_heading = OUTPUT, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 /// What goes with records of hits, wherever they go.
 #[derive(Debug, Args)]
 pub(super) struct RecordsArguments {
-    #[command(flatten)]
-    common: ProbeArguments,
-    /// Print the stack of each call
-    #[arg(short, long)]
+    /// Print the user stack of each call
+    #[arg(short, long, help_heading = SHOW)]
     stack: bool,
-    /// Print the kernel's stack of each call, too: where the program was stopped
-    #[arg(long)]
+    /// Also print the kernel stack of each call
+    #[arg(long, help_heading = SHOW)]
     kernel_stack: bool,
-    #[command(flatten)]
-    rows: RowsArguments,
-    /// End after the first N calls
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
-    /// Keep the newest calls only, as many as the rings hold, and print them in the end: when a
-    /// trigger is hit, at Ctrl-C, or when the time is over
-    #[arg(long, conflicts_with = "count")]
+    /// Keep only the newest calls, and print them at the end
+    ///
+    /// The rings hold the newest calls. They are printed when a --trigger is hit, at Ctrl-C, or
+    /// after --timeout.
+    #[arg(long, help_heading = SHOW, conflicts_with = "count")]
     flight: bool,
-    /// End a --flight when this probe is hit, whose condition must hold
+    /// End --flight at a hit of this probe
     #[arg(
         long,
+        help_heading = SHOW,
         value_name = "PROBE",
         requires = "flight",
         conflicts_with = "follow"
     )]
     trigger: Vec<String>,
-    /// Bytes of each CPU's ring: a power of two; K and M are understood. Without it all rings
-    /// together take 4M, each 256K to 2M
-    #[arg(long, value_name = "BYTES", value_parser = ring_bytes)]
+    #[command(flatten)]
+    common: ProbeArguments,
+    #[command(flatten)]
+    rows: RowsArguments,
+    /// End after the first N calls
+    #[arg(short = 'n', long, value_name = "N", help_heading = LIMITS, value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Size of each CPU's ring
+    ///
+    /// BYTES is a power of two, with K or M behind it or without. By default all rings together
+    /// take 4M, each 256K to 2M.
+    #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "BYTES", value_parser = ring_bytes)]
     ring_size: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "nsprobe set [OPTIONS] [-c CONTAINER | -p PID] PROBE CHANGE...\n       \
+    override_usage = "nsprobe set [OPTIONS] [-c NAME | -p PID] PROBE CHANGE...\n       \
                       nsprobe set [OPTIONS] PROBE CHANGE... -- COMMAND [ARGUMENT]...",
-    after_help = "The module must have been loaded with allow_modify=1. Each change is printed, with \
-                  what was there before.\n\n\
+    after_help = "Example:\n  nsprobe set -p 1234 './app:parse if depth > 100' 'return 0'",
+    after_long_help = "The module must be loaded with allow_modify=1. nsprobe prints each change \
+                  with the value before it.\n\n\
                   Examples:\n  \
                   nsprobe set -p 1234 './app:parse if depth > 100' 'return 0'\n  \
                   nsprobe set -c web './app:read_config' '$retval = -1' --max-writes 3\n  \
                   nsprobe set -p 1234 './app:main_loop' 'verbose = 1'"
 )]
 pub(super) struct SetArguments {
-    /// Where, and in which calls: BINARY:FUNCTION, and `if CONDITION`
+    /// Which calls: BINARY:FUNCTION, and `if CONDITION`
     #[arg(value_name = "PROBE")]
     probe: String,
-    /// What: `PLACE = EXPRESSION`, where PLACE is an argument, a variable, a register, `$retval` or
-    /// memory; or `return EXPRESSION`, which leaves the call out. All expressions have the values of
-    /// before the first change
+    /// `PLACE = EXPRESSION`, or `return EXPRESSION`
+    ///
+    /// PLACE is an argument, a variable, a register, `$retval` or memory. `return` skips the
+    /// function's body. Expressions see the values before the first change.
     #[arg(value_name = "CHANGE", required = true)]
     changes: Vec<String>,
-    /// Change no more than N times; a probe with two changes makes two at each call
-    #[arg(long, value_name = "N", default_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    max_writes: u32,
     #[command(flatten)]
     run: RunArguments,
+    /// Make at most N changes
+    ///
+    /// A probe with two changes makes two at each call.
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_writes: u32,
 }
 
 impl TraceArguments {

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of command lines.
+
+use super::value::{ring_bytes, seconds};
+use super::*;
+use std::process::Command as Process;
+use std::time::Duration;
+
+/// Prints the words that each line of its second argument gives to `nsprobe`. Lines that
+/// write files write them in the folder of the first. No other program can be run.
+const SHELL: &str = r#"exec 3>&1; cd "$1"; PATH=
+        sudo() { "$@"; }
+        nsprobe() { printf '%s\0' nsprobe "$@" '' >&3; }
+        eval "$2""#;
+
+/// The command lines of nsprobe in a text, as a shell takes them apart.
+fn command_lines(text: &str) -> Vec<Vec<String>> {
+    let folder = std::env::temp_dir().join(format!("nsprobe-lines-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut shell = Process::new("sh");
+    let shell = shell.args(["-c", SHELL, "sh"]).arg(&folder).arg(text);
+    let told = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    let lines = told.split_terminator("\0\0");
+    lines
+        .map(|line| line.split('\0').map(str::to_owned).collect())
+        .collect()
+}
+
+/// The shell code of a page.
+fn shell_code(page: &str) -> String {
+    let blocks = page.split("```sh\n").skip(1);
+    blocks
+        .filter_map(|block| block.split("```").next())
+        .collect()
+}
+
+/// The examples in the help of a verb, and in that of those below.
+fn examples(command: &clap::Command) -> Vec<String> {
+    let helps = [command.get_after_help(), command.get_after_long_help()];
+    let helps = helps.into_iter().flatten().map(ToString::to_string);
+    let own = helps.flat_map(|help| {
+        let behind = help.split_once("Example").map(|(_, behind)| behind);
+        let lines = behind.into_iter().flat_map(|text| text.lines().skip(1));
+        lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    });
+    own.chain(command.get_subcommands().flat_map(examples))
+        .collect()
+}
+
+fn trace(words: &[&str]) -> Result<TracePlan, clap::Error> {
+    let words = ["nsprobe", "trace"].iter().chain(words);
+    match Plan::of_words(words)? {
+        Plan::Trace(plan) => Ok(plan),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_definition_is_sound() {
+    definition().debug_assert();
+}
+
+#[test]
+fn command_lines_of_the_documents_and_of_help_are_understood() {
+    let examples = examples(&definition());
+    let begins = |line: &&str| {
+        let line = line.trim_start_matches("sudo ");
+        line.starts_with("nsprobe ") || line.contains("| nsprobe ")
+    };
+    for text in [
+        shell_code(include_str!("../../../../README.md")),
+        shell_code(include_str!("../../../../docs/spec.md"))
+            + &shell_code(include_str!("../../../../docs/profiles.md")),
+        examples.join("\n"),
+    ] {
+        let lines = command_lines(&text);
+        let there = text.lines().filter(begins).count();
+        assert!(there >= 8 && lines.len() == there, "{lines:#?} of {text}");
+        for words in lines {
+            let plan = Plan::of_words(&words);
+            assert!(plan.is_ok(), "{words:?}: {}", plan.unwrap_err());
+        }
+    }
+}
+
+#[test]
+fn targets_are_told_apart() {
+    assert_eq!(trace(&["a:f"]).unwrap().options.who, Who::Host);
+    assert_eq!(
+        trace(&["-p", "7", "a:f"]).unwrap().options.who,
+        Who::Process(7)
+    );
+    assert_eq!(
+        trace(&["a:f", "-c", "web", "b:g"]).unwrap().options.who,
+        Who::Container("web".into())
+    );
+    let plan = trace(&["a:f", "--", "sleep", "--stack"]).unwrap();
+    assert_eq!(
+        plan.options.who,
+        Who::Command(vec!["sleep".into(), "--stack".into()])
+    );
+    assert!(!plan.stack);
+    assert!(trace(&["-p", "1", "-c", "web", "a:f"]).is_err());
+    assert!(trace(&["-p", "1", "a:f", "--", "true"]).is_err());
+    assert!(trace(&["-p", "0", "a:f"]).is_err());
+    assert!(trace(&[]).is_err());
+    let glob = trace(&["-c", "web-*", "a:f"]).unwrap_err().to_string();
+    assert!(glob.contains("-c web-*: a glob needs --follow"), "{glob}");
+    assert!(trace(&["-c", "web-*", "--follow", "a:f"]).is_ok());
+}
+
+#[test]
+fn a_record_without_a_probe_takes_what_concerns_tasks() {
+    let record = |words: &[&str]| {
+        let given = ["nsprobe", "record", "-o", "x"].iter().chain(words);
+        Plan::of_words(given).map_err(|error| error.to_string())
+    };
+    for words in [&["--all"][..], &["-c", "web", "-t", "1"], &["--", "true"]] {
+        assert!(record(words).is_ok(), "{words:?}");
+    }
+    for (words, why) in [
+        (&[][..], "no PROBE, and no target"),
+        (&["--all", "--every", "3"], "--every goes with a PROBE"),
+        (&["--all", "--stack"], "--stack goes with a PROBE"),
+        (&["--all", "--no-tasks"], "--no-tasks goes with a PROBE"),
+        (&["--all", "--follow"], "--follow without a PROBE"),
+    ] {
+        let error = record(words).unwrap_err();
+        assert!(error.contains(why), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn time_spans_may_have_fractions() {
+    assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+    for bad in ["", "x", "0", "-1", "NaN", "inf", "1e300", "1s"] {
+        assert!(seconds(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn ring_sizes_are_refused_with_a_reason() {
+    assert_eq!(ring_bytes("4096"), Ok(4096));
+    assert_eq!(ring_bytes("1M"), Ok(1 << 20));
+    for bad in [
+        "0",
+        "1000",
+        "2048",
+        "99999999999999999999",
+        "1024M",
+        "K",
+        "-1",
+    ] {
+        assert!(ring_bytes(bad).is_err(), "{bad}");
+    }
+}
