@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a command line means.
 
-use crate::spec::{ListSpec, ProbeSpec};
+use crate::args::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::{Limits, SetupOptions};
 use nsprobe_ctf::kernel::StatedumpShape;

@@ -7,9 +7,9 @@
 
 use super::sources::Line;
 use super::threads::{Around, Shared};
-use crate::origin::{self, Found, Holder, Origin};
-use crate::rows::Wishes;
-use crate::search::{self, Owner, Search};
+use crate::attach::unwind_rows::Wishes;
+use crate::names::origin::{self, Found, Holder, Origin};
+use crate::names::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::{Frame, Method, Unmapped};
 use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source, SourceFrame};

@@ -4,9 +4,9 @@
 
 use super::files::{Files, Named, Placed};
 use super::sources::Line;
-use crate::origin::Secured;
-use crate::rows::Wishes;
-use crate::search::{Owner, Search};
+use crate::attach::unwind_rows::Wishes;
+use crate::names::origin::Secured;
+use crate::names::search::{Owner, Search};
 use anyhow::Context;
 use libnsprobe::common::abi::ObjectIdentity;
 use nsprobe_unwind::UnwindTable;
