@@ -12,13 +12,13 @@ pub(crate) mod debuginfod;
 mod files;
 mod frames;
 pub(crate) mod jit;
+pub(crate) mod named;
 pub(crate) mod origin;
 mod progress;
 pub(crate) mod search;
 mod sources;
 mod threads;
 
-pub(crate) use files::{file_name, generated_address, without_object, Named, Placed};
 pub(crate) use frames::{Names, Rows};
 pub(crate) use progress::Progress;
 pub(crate) use sources::Line;

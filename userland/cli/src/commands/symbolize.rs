@@ -5,7 +5,7 @@
 mod files;
 
 use crate::args::SymbolizePlan;
-use crate::names::file_name;
+use crate::names::named::file_name;
 use crate::output::json;
 use crate::recording::capsule::{convert, open_regular, Capsule};
 use anyhow::{bail, Context};

@@ -3,7 +3,8 @@
 
 use crate::hits::rest::Rests;
 use crate::names::jit::{CodeName, Moment};
-use crate::names::{without_object, Named, Names};
+use crate::names::named::{without_object, Named};
+use crate::names::Names;
 use crate::output::text::FrameView;
 use crate::tasks::HitNames;
 use libnsprobe::common::record::{

@@ -7,7 +7,7 @@
 //! alone: the names of a stack are all there at once.
 
 use crate::names::frames::Place;
-use crate::names::Named;
+use crate::names::named::Named;
 use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;

@@ -10,13 +10,13 @@
 //! file for [`PATIENCE`] goes on without its names, until they come.
 
 use super::cache::Cache;
-use super::files::{generated_address, without_object, Named, Placed};
 use super::progress::{self, Progress};
 use super::sources::Line;
 use super::threads::{Answer, Around, Busy, Job, Threads};
 use crate::attach::probes::ProbedFile;
 use crate::attach::unwind_rows::Wishes;
 use crate::names::jit::{CodeName, Jit, Moment};
+use crate::names::named::{generated_address, without_object, Named, Placed};
 use crate::names::origin::{self, Origin, Secured};
 use crate::names::search::Search;
 use libnsprobe::common::record::{Frame, ObjectRecord};

@@ -13,7 +13,7 @@
 
 mod files;
 
-use crate::names::Named;
+use crate::names::named::Named;
 use files::{mapped, tmp, Followed, Reader};
 use libnsprobe::common::record::Hit;
 use nix::time::{clock_gettime, ClockId};

@@ -2,9 +2,10 @@
 //! The threads that look names up, each with a process without privileges that reads files for
 //! it. A file belongs to one of them; there are more when the others are busy.
 
-use super::files::{Files, Named, Placed};
+use super::files::Files;
 use super::sources::Line;
 use crate::attach::unwind_rows::Wishes;
+use crate::names::named::{Named, Placed};
 use crate::names::origin::Secured;
 use crate::names::search::{Owner, Search};
 use anyhow::Context;

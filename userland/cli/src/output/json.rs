@@ -6,7 +6,7 @@ mod summary;
 
 pub(crate) use summary::summary;
 
-use crate::names::Named;
+use crate::names::named::Named;
 use crate::output::fields;
 use crate::output::text::{self, is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
 use libnsprobe::common::histogram::Scale;

@@ -195,7 +195,7 @@ fn lines(view: &FrameView, is_doubtful: bool) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Named;
+    use crate::names::named::Named;
     use nsprobe_symbolize::SourceFrame;
     use std::path::PathBuf;
     use std::rc::Rc;

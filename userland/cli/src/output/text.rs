@@ -3,7 +3,7 @@
 //!
 //! Every name comes from a traced program, and is escaped.
 
-use crate::names::{file_name, generated_address, Named};
+use crate::names::named::{file_name, generated_address, Named};
 use crate::output::fields;
 use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{

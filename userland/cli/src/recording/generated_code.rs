@@ -3,7 +3,7 @@
 //! place already.
 
 use crate::names::jit::{CodeName, Moment};
-use crate::names::{generated_address, Named};
+use crate::names::named::{generated_address, Named};
 use crate::recording::capsule::convert;
 use libnsprobe::common::record::Frames;
 use nsprobe_capsule::model::GeneratedName;

@@ -105,7 +105,7 @@ fn row_of(lookup: &mut impl Lookup, ready: &Ready<'_>) -> Option<Option<TableRow
 mod tests {
     use super::*;
     use crate::hits::lookup::{NameFrames, Rest};
-    use crate::names::Named;
+    use crate::names::named::Named;
     use libnsprobe::common::record::{
         CodeMapping, Details, Frame, Frames, Hit, LateStack, StackCopy,
     };

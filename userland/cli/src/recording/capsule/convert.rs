@@ -2,7 +2,8 @@
 //! What is in memory, as capsules have it, and back.
 
 use crate::attach::run::Role;
-use crate::names::{Line, Named, Placed};
+use crate::names::named::{Named, Placed};
+use crate::names::Line;
 use crate::output::json::{found_in, found_of, source_name, source_of};
 use crate::output::summary::{MissedCalls, ProbeLabel, ProbeSummary, Summary};
 use libnsprobe::common::abi::ObjectIdentity;

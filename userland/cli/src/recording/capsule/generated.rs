@@ -3,7 +3,7 @@
 
 use super::convert::code_name;
 use crate::names::jit::Moment;
-use crate::names::{generated_address, Named};
+use crate::names::named::{generated_address, Named};
 use crate::output::text::FrameView;
 use libnsprobe::common::record::Frame;
 use nsprobe_capsule::model::GeneratedName;
