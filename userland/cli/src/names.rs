@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names for frames: the file of an object, its debug files, and what they say of a place.
 //!
-//! `frames` is what output asks. `threads`, `files`, `cache` and `sources` are behind it;
-//! `progress` says what is waited for. `origin` finds the file of an object, `search` its debug
-//! files, `debuginfod` those of servers, `build_id` reads the id of a mapping. `jit` knows
-//! generated code.
+//! `frames` is what output asks, and `named` what it answers. `threads`, `files`, `cache` and
+//! `sources` are behind it; `progress` says what is waited for. `origin` finds the file of an
+//! object (`probed_file` are those that are probed), `search` its debug files, `debuginfod` those
+//! of servers, `build_id` reads the id of a mapping. `jit` knows generated code,
+//! `function_names` names values that are addresses of functions.
 
 pub(crate) mod build_id;
 mod cache;
 pub(crate) mod debuginfod;
 mod files;
 mod frames;
+pub(crate) mod function_names;
 pub(crate) mod jit;
 pub(crate) mod named;
 pub(crate) mod origin;
+pub(crate) mod probed_file;
 mod progress;
 pub(crate) mod search;
 mod sources;

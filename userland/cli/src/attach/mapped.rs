@@ -4,8 +4,8 @@
 //! The module names them. On overlayfs `/proc/PID/maps` and the links of `/proc/PID/map_files`
 //! show the file at the path, which is another one once the mapped file was copied up.
 
-use crate::attach::probes::FileId;
 use crate::attach::target::Target;
+use crate::names::probed_file::FileId;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::RING_BYTES_MIN;
 use libnsprobe::common::record::Record;

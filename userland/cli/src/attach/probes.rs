@@ -10,10 +10,9 @@ use crate::args::spec::{BinaryName, ProbeSpec};
 use crate::args::Returns;
 use crate::attach::mapped::Mapped;
 use crate::attach::target::Target;
+use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::search::{Reach, Search};
-use crate::output::fields::FunctionNames;
 use anyhow::{anyhow, Context};
-use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Device;
 use nsprobe_containers::OpenedFile;
 use nsprobe_probes::{ExitProbes, Probe, Probes, Refused, Wish};
@@ -23,75 +22,11 @@ use nsprobe_spec::{Code, Compiled, Sink, SpecError};
 use nsprobe_symbolize::{counted, FileOffset};
 use nsprobe_worker::{Limits, Worker};
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// What samples are called where others have a function.
 pub(crate) const SAMPLES: &str = "cpu-samples";
-
-/// A file that is probed.
-///
-/// An open file of a container keeps its file system mounted; `podman rm` works
-/// nevertheless, since that unmounts lazily.
-#[derive(Debug)]
-pub(crate) struct ProbedFile {
-    /// The file itself, for the kernel.
-    pub(crate) file: File,
-    /// The build-id that it claims.
-    pub(crate) build_id: Option<Vec<u8>>,
-    /// Its functions, where fields are named by them.
-    pub(crate) functions: Option<Rc<dyn FunctionNames>>,
-    /// Its path, as the target sees it.
-    pub(crate) path: PathBuf,
-    /// Device and inode as the target's file system shows them.
-    stat: (u64, u64),
-    /// As the module names it.
-    pub(crate) id: FileId,
-}
-
-/// A file as the kernel distinguishes it, below overlays: each container has a device of its own
-/// for a file of an image that they share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FileId {
-    dev: u64,
-    ino: u64,
-    generation: u32,
-}
-
-impl FileId {
-    /// As its file system shows it.
-    pub(crate) fn of_stat(dev: u64, ino: u64) -> FileId {
-        FileId {
-            dev,
-            ino,
-            generation: 0,
-        }
-    }
-}
-
-impl From<ObjectIdentity> for FileId {
-    fn from(identity: ObjectIdentity) -> FileId {
-        FileId {
-            dev: identity.dev,
-            ino: identity.ino,
-            generation: identity.generation,
-        }
-    }
-}
-
-impl ProbedFile {
-    /// Whether it is the file of these numbers.
-    pub(crate) fn is_at(&self, dev: u64, ino: u64) -> bool {
-        self.stat == (dev, ino)
-    }
-
-    /// Whether its inode has this number.
-    pub(crate) fn has_inode(&self, ino: u64) -> bool {
-        self.stat.1 == ino
-    }
-}
 
 /// A place to be probed.
 #[derive(Debug)]

@@ -10,9 +10,10 @@ pub(crate) use attach::{Attached, Role, Sinks};
 
 use crate::args::{Detail, ProbeOptions, Tasks, Who};
 use crate::attach::command::{self, Started, Stopped};
-use crate::attach::probes::{FileId, How, Planned, ProbedFile};
+use crate::attach::probes::{How, Planned};
 use crate::attach::target::Target;
 use crate::attach::unwind_rows::{Loader, Report as RowsReport, Wishes};
+use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{Progress, Threads};
 use crate::output::summary::{ProbeLabel, Untraced};
 use anyhow::{bail, Context};

@@ -4,7 +4,7 @@
 use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
 use crate::hits::lookup::{whole_stack, words_of};
 use crate::hits::waiting::{Ready, WaitingHits};
-use crate::output::fields;
+use crate::names::function_names::name_symbols;
 use crate::output::summary::{ProbeLabel, Summary};
 use crate::output::tables::{Printer, Style};
 use crate::recording::capsule::{Capsule, Offline};
@@ -217,7 +217,7 @@ impl Counts {
         if let Some(label) = self.labels.get(&hit.probe) {
             let mut values = decode::fields(&label.fields, details.fields);
             if let Some(functions) = label.symbols.as_deref() {
-                fields::name_symbols(&mut values, functions);
+                name_symbols(&mut values, functions);
             }
             let named = label.fields.iter().zip(values);
             let mut named = named.filter(|(field, _)| field.name == name);

@@ -3,8 +3,8 @@
 
 use crate::hits::lookup::{whole_stack, Lookup};
 use crate::hits::waiting::Ready;
+use crate::names::function_names::name_symbols;
 use crate::names::jit::Moment;
-use crate::output::fields;
 use crate::output::summary::ProbeLabel;
 use crate::output::text::{FrameView, HitView, KernelFrame};
 use nsprobe_spec::decode;
@@ -76,7 +76,7 @@ impl Views {
             formats => decode::fields(formats, details.fields),
         };
         if let Some(binary) = label.and_then(|label| label.symbols.as_deref()) {
-            fields::name_symbols(&mut values, binary);
+            name_symbols(&mut values, binary);
         }
         let container = lookup.container(hit);
         Some(take(&HitView {

@@ -7,7 +7,7 @@
 //! TLS is rustls's with ring, whose C and assembler are built with the program; its
 //! authorities are those that the machine trusts.
 
-use crate::names::origin::hex;
+use crate::names::build_id::hex;
 use anyhow::Context;
 use nix::fcntl::OFlag;
 use nsprobe_symbolize::{escaped, FoundIn, OpenFile};

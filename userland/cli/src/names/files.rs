@@ -8,6 +8,7 @@
 use super::sources::Line;
 use super::threads::{Around, Shared};
 use crate::attach::unwind_rows::Wishes;
+use crate::names::build_id::{build_id, hex};
 use crate::names::named::{Named, Placed};
 use crate::names::origin::{self, Found, Holder, Origin};
 use crate::names::search::{self, Owner, Search};
@@ -107,7 +108,7 @@ impl Files {
             self.shared.reads(placed.path.clone(), 0);
         }
         let opened = found.map(|found| Opened::new(&around.search, found, owner));
-        let build_id = origin::hex(origin::build_id(identity));
+        let build_id = hex(build_id(identity));
         let sources = self.known.remove(&id).map(|known| known.sources);
         let mut known = Known::new(build_id, opened);
         known.sources = sources.unwrap_or_default();

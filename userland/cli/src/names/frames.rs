@@ -13,11 +13,12 @@ use super::cache::Cache;
 use super::progress::{self, Progress};
 use super::sources::Line;
 use super::threads::{Answer, Around, Busy, Job, Threads};
-use crate::attach::probes::ProbedFile;
 use crate::attach::unwind_rows::Wishes;
+use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{CodeName, Jit, Moment};
 use crate::names::named::{generated_address, without_object, Named, Placed};
 use crate::names::origin::{self, Origin, Secured};
+use crate::names::probed_file::ProbedFile;
 use crate::names::search::Search;
 use libnsprobe::common::record::{Frame, ObjectRecord};
 use libnsprobe::{Objects, Session};
@@ -470,7 +471,7 @@ impl Names {
             unnamed.path = Some(placed.path.clone());
         }
         if let Some(identity) = self.objects.known(id) {
-            unnamed.build_id = origin::hex(origin::build_id(&identity));
+            unnamed.build_id = hex(build_id(&identity));
         }
         unnamed
     }
@@ -511,8 +512,8 @@ impl Names {
                 };
                 let path = self.place(*id).and_then(Result::ok);
                 let path: Option<PathBuf> = path.map(|placed| placed.path.clone());
-                let build_id = self.objects.known(*id);
-                let build_id = build_id.map(|known| origin::hex(origin::build_id(&known)));
+                let known = self.objects.known(*id);
+                let build_id = known.map(|known| hex(build_id(&known)));
                 Line::without(path.as_deref(), &build_id.unwrap_or_default(), &why)
             }
         });

@@ -7,7 +7,8 @@
 //! when its build-id is the one that the kernel read from the mapping, or, for
 //! files without one, when it is the same inode.
 
-use crate::attach::probes::ProbedFile;
+use crate::names::build_id::{build_id, hex};
+use crate::names::probed_file::ProbedFile;
 use crate::names::search::Owner;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::ObjectIdentity;
@@ -159,17 +160,6 @@ pub(crate) fn find(
         Holder::Claimed(file) => from_kernel(worker, file.try_clone()?, identity),
         Holder::Process => from_mapping(worker, identity),
     }
-}
-
-/// The build-id that the kernel read from the mapping.
-pub(crate) fn build_id(identity: &ObjectIdentity) -> &[u8] {
-    let length = identity.build_id_len as usize;
-    identity.build_id.get(..length).unwrap_or_default()
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_probed(probed: &ProbedFile, identity: &ObjectIdentity) -> anyhow::Result<bool> {

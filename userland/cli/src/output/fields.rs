@@ -5,7 +5,6 @@ use nsprobe_spec::decode::{FieldFormat, FieldValue};
 use nsprobe_symbolize::escaped;
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
-use std::fmt;
 
 /// A value as text. What comes from the traced program is escaped.
 pub(crate) fn text(value: &FieldValue) -> String {
@@ -71,24 +70,6 @@ pub(crate) fn bare(value: &FieldValue) -> String {
 
 fn list(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(", ")
-}
-
-/// Who knows the functions of a file by their addresses.
-pub(crate) trait FunctionNames: fmt::Debug {
-    /// The function that holds an address by the file's own count, and the distance from
-    /// its beginning.
-    fn function_at(&self, address: u64) -> Option<String>;
-}
-
-/// Puts the names of functions in place of their addresses, as far as they are known.
-pub(crate) fn name_symbols(values: &mut [FieldValue], functions: &dyn FunctionNames) {
-    for value in values {
-        if let FieldValue::Symbol { address, in_file } = *value {
-            if let Some(name) = functions.function_at(in_file) {
-                *value = FieldValue::Named(name, address as i64);
-            }
-        }
-    }
 }
 
 /// Escaped, quotes too.

@@ -9,9 +9,9 @@ pub(crate) use places::CapsulePlaces;
 
 use crate::args::Detail;
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
+use crate::names::function_names::FunctionNames;
 use crate::names::jit::Moment;
 use crate::names::named::{without_object, Named};
-use crate::output::fields::FunctionNames;
 use crate::output::summary::{ProbeLabel, Summary};
 use crate::output::text::FrameView;
 use crate::tasks::Place;

@@ -6,8 +6,8 @@
 
 use super::How;
 use crate::attach::target::Target;
+use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};
-use crate::output::fields::FunctionNames;
 use nsprobe_containers::Opener;
 use nsprobe_probes::{Listing, Probes, Refused, Wish};
 use nsprobe_worker::{Error, Limits, Object, Worker};

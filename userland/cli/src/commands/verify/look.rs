@@ -2,9 +2,10 @@
 //! A look at the memory of all processes that have a probed file mapped.
 
 use crate::attach::mapped::{self, Mapped};
-use crate::attach::probes::{Planned, PlannedProbe, ProbedFile};
+use crate::attach::probes::{Planned, PlannedProbe};
 use crate::attach::target::{was_at, Target};
 use crate::names::build_id;
+use crate::names::probed_file::ProbedFile;
 use nsprobe_containers::{all_processes, Mapping, Process};
 use nsprobe_symbolize::FileOffset;
 use std::collections::HashSet;

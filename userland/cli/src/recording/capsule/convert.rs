@@ -73,7 +73,7 @@ pub(crate) fn object(
     identity: &ObjectIdentity,
     place: Option<Result<&Placed, &str>>,
 ) -> Object {
-    let build_id = crate::names::origin::build_id(identity);
+    let build_id = crate::names::build_id::build_id(identity);
     let found = place.and_then(Result::ok);
     let own = found
         .map(|found| &found.build_id)
@@ -85,8 +85,8 @@ pub(crate) fn object(
         generation: identity.generation,
         bytes: identity.file_bytes,
         changed_ns: identity.ctime_ns,
-        build_id: crate::names::origin::hex(build_id),
-        file_build_id: own.map_or_else(String::new, |id| crate::names::origin::hex(id)),
+        build_id: crate::names::build_id::hex(build_id),
+        file_build_id: own.map_or_else(String::new, |id| crate::names::build_id::hex(id)),
         pid: identity.pid,
         path: found.map(|found| text(found.path.as_os_str())),
         origin: found.map(|found| found.origin.to_string()),
