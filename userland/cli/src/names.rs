@@ -5,6 +5,7 @@
 //! `sources` are behind it; `progress` says what is waited for. `origin` finds the file of an
 //! object (`probed_file` are those that are probed), `search` its debug files, `debuginfod` those
 //! of servers, `build_id` reads the id of a mapping. `jit` knows generated code,
+//! `load_queue` takes files whose unwind rows are wanted,
 //! `function_names` names values that are addresses of functions.
 
 pub(crate) mod build_id;
@@ -14,6 +15,7 @@ mod files;
 mod frames;
 pub(crate) mod function_names;
 pub(crate) mod jit;
+pub(crate) mod load_queue;
 pub(crate) mod named;
 pub(crate) mod origin;
 pub(crate) mod probed_file;

@@ -7,6 +7,7 @@ use crate::args::ProbeOptions;
 use crate::attach::mapped;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
+use crate::names::load_queue::{Job, Left, Wishes};
 use crate::names::search::Search;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
@@ -20,8 +21,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,6 @@ use std::time::{Duration, Instant};
 const WAIT: Duration = Duration::from_secs(30);
 /// The same of the whole machine.
 const WAIT_HOST: Duration = Duration::from_secs(1);
-/// How often it looks meanwhile whether it is to go on.
-const LOOK: Duration = Duration::from_millis(50);
 /// How often rows are looked for that are of no use: as often as they may be dropped, but
 /// within these.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -39,24 +38,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const MAKE_ROOM: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(5)];
 /// Most files that are looked for in processes when a trace begins.
 const FIRST_FILES_MAX: usize = 1024;
-
-type Job = Option<(File, PathBuf)>;
-
-/// Asks for the rows of files.
-#[derive(Clone, Debug)]
-pub(crate) struct Wishes {
-    /// None asks the thread to end.
-    jobs: Sender<Job>,
-    left: Arc<Left>,
-    cache: Option<Arc<Cache>>,
-}
-
-/// What is still to be done.
-#[derive(Debug, Default)]
-struct Left {
-    count: Mutex<usize>,
-    is_done: Condvar,
-}
 
 /// What has become of the wishes.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -185,46 +166,6 @@ impl Wishes {
             if let Ok(copy) = file.file.try_clone() {
                 self.give(copy, &file.path);
             }
-        }
-    }
-
-    /// Where rows are kept for later runs.
-    pub(crate) fn cache(&self) -> Option<&Cache> {
-        self.cache.as_deref()
-    }
-
-    /// Wishes for the rows of a file.
-    pub(crate) fn give(&self, file: File, path: &Path) {
-        self.left.add(1);
-        if self.jobs.send(Some((file, path.to_owned()))).is_err() {
-            self.left.done();
-        }
-    }
-}
-
-impl Left {
-    fn add(&self, count: usize) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += count;
-    }
-
-    fn done(&self) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            self.is_done.notify_all();
-        }
-    }
-
-    fn wait(&self, limit: Duration, mut goes_on: impl FnMut(usize) -> bool) {
-        let until = Instant::now() + limit;
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count > 0 {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || !goes_on(*count) {
-                return;
-            }
-            let waited = self.is_done.wait_timeout(count, left.min(LOOK));
-            count = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

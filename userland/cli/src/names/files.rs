@@ -7,8 +7,8 @@
 
 use super::sources::Line;
 use super::threads::{Around, Shared};
-use crate::attach::unwind_rows::Wishes;
 use crate::names::build_id::{build_id, hex};
+use crate::names::load_queue::Wishes;
 use crate::names::named::{Named, Placed};
 use crate::names::origin::{self, Found, Holder, Origin};
 use crate::names::search::{self, Owner, Search};

@@ -4,7 +4,7 @@
 
 use super::files::Files;
 use super::sources::Line;
-use crate::attach::unwind_rows::Wishes;
+use crate::names::load_queue::Wishes;
 use crate::names::named::{Named, Placed};
 use crate::names::origin::Secured;
 use crate::names::search::{Owner, Search};
