@@ -10,52 +10,24 @@
 //! | 1 | it could not be done, or the traced command failed |
 //! | 2 | the command line makes no sense |
 
-mod aggregate;
 mod args;
-mod build_id;
-mod capsule;
-mod columns;
-mod command;
-mod containers;
-mod debuginfod;
-mod export;
-mod fields;
-mod info;
-mod jit;
-mod json;
-mod lines;
-mod list;
-mod lookup;
-mod mapped;
+mod attach;
+mod commands;
+mod hits;
 mod names;
-mod origin;
-mod pictures;
-mod probes;
-mod ps;
-mod record;
-mod render;
-mod report;
-mod rest;
-mod rows;
-mod run;
-mod script;
-mod search;
-mod spec;
-mod status;
-mod summary;
-mod symbolize;
-mod target;
+mod output;
+mod recording;
 mod tasks;
-mod top;
-mod trace;
-mod tree;
-mod verify;
-mod waiting;
 
 use anyhow::Context;
+use args::spec::SpecError;
 use args::Plan;
+use attach::command;
+use commands::{
+    aggregate, containers, export, info, list, ps, record, report, script, status, symbolize, top,
+    trace, tree, verify,
+};
 use nsprobe_symbolize::escaped;
-use spec::SpecError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -148,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_bad_spec_in_a_container_is_told_whole() {
-        let wrong = "a:".parse::<spec::ProbeSpec>().unwrap_err();
+        let wrong = "a:".parse::<args::spec::ProbeSpec>().unwrap_err();
         let error = anyhow::Error::new(wrong).context("in container web");
         let text = spec_error(&error);
         assert!(text.starts_with("in container web: a probe is"), "{text}");

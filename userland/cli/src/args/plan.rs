@@ -5,7 +5,7 @@ mod tasks;
 
 pub(crate) use tasks::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan};
 
-use crate::spec::{ListSpec, ProbeSpec};
+use crate::args::spec::{ListSpec, ProbeSpec};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::{Limits, SetupOptions};
 use nsprobe_ctf::kernel::StatedumpShape;

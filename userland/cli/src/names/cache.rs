@@ -6,7 +6,8 @@
 //! elder one is forgotten, and the younger one takes its place. That happens between stacks
 //! alone: the names of a stack are all there at once.
 
-use super::{Named, Place};
+use crate::names::frames::Place;
+use crate::names::named::Named;
 use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;

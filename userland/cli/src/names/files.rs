@@ -7,17 +7,19 @@
 
 use super::sources::Line;
 use super::threads::{Around, Shared};
-use crate::origin::{self, Found, Holder, Origin};
-use crate::rows::Wishes;
-use crate::search::{self, Owner, Search};
+use crate::names::build_id::{build_id, hex};
+use crate::names::load_queue::Wishes;
+use crate::names::named::{Named, Placed};
+use crate::names::origin::{self, Found, Holder, Origin};
+use crate::names::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
-use libnsprobe::common::record::{Frame, Method, Unmapped};
-use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source, SourceFrame};
+use libnsprobe::common::record::Method;
+use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source};
 use nsprobe_unwind::UnwindTable;
 use nsprobe_worker::{Answer, Error, Object, Query, Worker};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,26 +27,6 @@ use std::time::{Duration, Instant};
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
 /// Sources of one file's names that are kept apart: split DWARF has thousands.
 const SOURCES_MAX: usize = 16;
-
-/// What is known of a frame.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// The functions there, the innermost inlined one first; empty when there
-    /// is no name.
-    pub(crate) functions: Vec<SourceFrame>,
-    /// Where the names come from.
-    pub(crate) source: Option<Source>,
-    /// Which file has them.
-    pub(crate) from: NamesFrom,
-    /// Why there is no name.
-    pub(crate) unresolved: Option<String>,
-    /// The file.
-    pub(crate) path: Option<PathBuf>,
-    /// Its build-id, in hexadecimal; empty when it has none.
-    pub(crate) build_id: String,
-    /// The address in front is no call: the frame may be wrong.
-    pub(crate) doubtful: bool,
-}
 
 /// A file, as far as it was of use.
 #[derive(Debug)]
@@ -64,17 +46,6 @@ pub(super) enum State {
     /// What there was to tell of it is kept.
     Closed(Line),
     Unusable(String),
-}
-
-/// Where an object's file was found.
-#[derive(Clone, Debug)]
-pub(crate) struct Placed {
-    /// Its path.
-    pub(crate) path: PathBuf,
-    /// How it was found.
-    pub(crate) origin: Origin,
-    /// The build-id that it has itself.
-    pub(crate) build_id: Vec<u8>,
 }
 
 /// A file, and those with its debug information.
@@ -137,7 +108,7 @@ impl Files {
             self.shared.reads(placed.path.clone(), 0);
         }
         let opened = found.map(|found| Opened::new(&around.search, found, owner));
-        let build_id = origin::hex(origin::build_id(identity));
+        let build_id = hex(build_id(identity));
         let sources = self.known.remove(&id).map(|known| known.sources);
         let mut known = Known::new(build_id, opened);
         known.sources = sources.unwrap_or_default();
@@ -376,43 +347,4 @@ fn query((offset, method): &(u64, u8)) -> Query {
             false => Lookup::ReturnAddress,
         },
     }
-}
-
-/// The address of a frame in generated code, and whether it is that of the instruction itself.
-pub(crate) fn generated_address(frame: &Frame) -> Option<(u64, bool)> {
-    match *frame {
-        Frame::Address {
-            address,
-            why,
-            method,
-        } if why == Unmapped::Anonymous as u8 => Some((address, Method::is_exact(method))),
-        _ => None,
-    }
-}
-
-/// What is known of a frame that is in no file.
-pub(crate) fn without_object(why: u8) -> Named {
-    let reasons = [
-        (Unmapped::Anonymous, "not in a file: generated code"),
-        (Unmapped::TableFull, "the session has too many files"),
-        (Unmapped::NoMapping, "the mapping could not be looked up"),
-        (Unmapped::HugeOffset, "too far into its file"),
-        (Unmapped::Kernel, "the kernel hides its addresses"),
-    ];
-    let reason = reasons.iter().find(|(known, _)| *known as u8 == why);
-    Named {
-        unresolved: Some(match reason {
-            Some((_, text)) => (*text).to_owned(),
-            None => format!("unknown reason {why}"),
-        }),
-        ..Named::default()
-    }
-}
-
-/// The last part of a path that a compiler was given.
-pub(crate) fn file_name(path: &str) -> &str {
-    Path::new(path)
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or(path)
 }

@@ -2,8 +2,8 @@
 //! Where the names of a file came from, for people.
 
 use super::files::{Known, Opened, State};
-use crate::origin::Origin;
-use crate::search::place;
+use crate::names::origin::Origin;
+use crate::names::search::place;
 use nsprobe_symbolize::{NamesFrom, Source};
 use std::path::Path;
 

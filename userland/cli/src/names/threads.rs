@@ -2,11 +2,12 @@
 //! The threads that look names up, each with a process without privileges that reads files for
 //! it. A file belongs to one of them; there are more when the others are busy.
 
-use super::files::{Files, Named, Placed};
+use super::files::Files;
 use super::sources::Line;
-use crate::origin::Secured;
-use crate::rows::Wishes;
-use crate::search::{Owner, Search};
+use crate::names::load_queue::Wishes;
+use crate::names::named::{Named, Placed};
+use crate::names::origin::Secured;
+use crate::names::search::{Owner, Search};
 use anyhow::Context;
 use libnsprobe::common::abi::ObjectIdentity;
 use nsprobe_unwind::UnwindTable;

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which files processes have mapped, whatever lies at their paths by now.
+//!
+//! The module names them. On overlayfs `/proc/PID/maps` and the links of `/proc/PID/map_files`
+//! show the file at the path, which is another one once the mapped file was copied up.
+
+use crate::attach::target::Target;
+use crate::names::probed_file::FileId;
+use anyhow::{bail, Context};
+use libnsprobe::common::abi::RING_BYTES_MIN;
+use libnsprobe::common::record::Record;
+use libnsprobe::{Device, DumpOptions, Session, SetupOptions};
+use nsprobe_containers::{open_here, Mapping, OpenedFile, Process};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Most files that one name stands for: a container may map any number.
+pub(crate) const FILES_MAX: usize = 64;
+
+/// What processes have mapped as code.
+pub(crate) struct Mapped(Option<Dump>);
+
+/// As the module tells it.
+struct Dump {
+    session: Session,
+    /// The objects, by process and first address.
+    objects: HashMap<(u32, u64), u32>,
+    ids: HashMap<u32, FileId>,
+    /// The module gives each away once.
+    claimed: RefCell<HashMap<u32, File>>,
+}
+
+/// A file that processes have mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct MappedFile {
+    pub(crate) id: FileId,
+    /// A process that has it, and where.
+    pub(crate) pid: u32,
+    pub(crate) mapping: Mapping,
+    /// How many processes have it.
+    pub(crate) processes: usize,
+}
+
+impl Mapped {
+    /// As `/proc` shows it, without the module.
+    pub(crate) fn by_links() -> Mapped {
+        Mapped(None)
+    }
+
+    /// What the processes of a target have mapped.
+    pub(crate) fn by(target: &Target) -> anyhow::Result<Mapped> {
+        let setup = SetupOptions::with_ring_bytes(RING_BYTES_MIN);
+        let (mut session, _) = Device::open()?.setup(&setup)?;
+        if let Some(filter) = target.filter(None, &mut Vec::new())? {
+            let set = session.filter(&filter);
+            set.with_context(|| format!("cannot look at {}", target.describe()))?;
+        }
+        let dump = session.dump_tasks(DumpOptions {
+            mappings: true,
+            args: false,
+        })?;
+        let mut objects = HashMap::new();
+        for record in dump.records() {
+            let Record::Mappings(process, all) = record else {
+                continue;
+            };
+            let known = all.iter().filter(|mapping| mapping.object != 0);
+            objects.extend(known.map(|mapping| ((process.pid, mapping.start), mapping.object)));
+        }
+        let mut ids = HashMap::new();
+        for &object in objects.values() {
+            if let (false, Some(identity)) = (ids.contains_key(&object), session.object(object)?) {
+                ids.insert(object, identity.into());
+            }
+        }
+        Ok(Mapped(Some(Dump {
+            session,
+            objects,
+            ids,
+            claimed: RefCell::default(),
+        })))
+    }
+
+    /// The file that a mapping is of; `None` when it is not known.
+    pub(crate) fn id(&self, pid: u32, mapping: &Mapping) -> Option<FileId> {
+        match &self.0 {
+            Some(dump) => dump.ids.get(&dump.object(pid, mapping)?).copied(),
+            None => {
+                let metadata = fs::metadata(link(pid, mapping)).ok()?;
+                Some(FileId::of_stat(metadata.dev(), metadata.ino()))
+            }
+        }
+    }
+
+    /// The identity of a file that was opened.
+    pub(crate) fn id_of(&self, opened: &OpenedFile) -> anyhow::Result<FileId> {
+        Ok(match &self.0 {
+            Some(dump) => dump.session.identify(&opened.file)?.into(),
+            None => FileId::of_stat(opened.dev, opened.ino),
+        })
+    }
+
+    /// The files of the mappings of these processes that `is_meant` accepts, each once.
+    pub(crate) fn files(
+        &self,
+        pids: &[u32],
+        is_meant: impl Fn(&Mapping) -> bool,
+    ) -> Vec<MappedFile> {
+        let mut files: Vec<MappedFile> = Vec::new();
+        for &pid in pids {
+            // A process that has ended maps nothing.
+            let mappings = Process::open(pid).and_then(|process| process.mappings());
+            let mut own = Vec::new();
+            for mapping in mappings.unwrap_or_default() {
+                let is_code = mapping.executable && mapping.ino != 0;
+                let Some(id) = (is_code && is_meant(&mapping))
+                    .then(|| self.id(pid, &mapping))
+                    .flatten()
+                else {
+                    continue;
+                };
+                if own.contains(&id) {
+                    continue;
+                }
+                own.push(id);
+                if let Some(known) = files.iter_mut().find(|file| file.id == id) {
+                    known.processes += 1;
+                } else if files.len() < FILES_MAX {
+                    files.push(MappedFile {
+                        id,
+                        pid,
+                        mapping,
+                        processes: 1,
+                    });
+                }
+            }
+        }
+        files
+    }
+
+    /// Opens a mapped file, which the target knows by `path`.
+    pub(crate) fn open(&self, mapped: &MappedFile, path: &Path) -> anyhow::Result<OpenedFile> {
+        let (pid, mapping) = (mapped.pid, &mapped.mapping);
+        let Some(dump) = &self.0 else {
+            let opened = open_here(Path::new(&link(pid, mapping)))?;
+            return Ok(OpenedFile {
+                path: path.to_owned(),
+                ..opened
+            });
+        };
+        let file = dump.claim(pid, mapping);
+        let file = file.with_context(|| {
+            let path = path.display();
+            format!("cannot open the file that process {pid} has mapped from {path}")
+        })?;
+        let metadata = file.metadata()?;
+        let opened = OpenedFile {
+            path: path.to_owned(),
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            size: metadata.size(),
+            file,
+        };
+        if self.id_of(&opened)? != mapped.id {
+            bail!("{} is being replaced", path.display());
+        }
+        Ok(opened)
+    }
+}
+
+impl Dump {
+    fn object(&self, pid: u32, mapping: &Mapping) -> Option<u32> {
+        self.objects.get(&(pid, mapping.start)).copied()
+    }
+
+    fn claim(&self, pid: u32, mapping: &Mapping) -> anyhow::Result<File> {
+        let object = self.object(pid, mapping).context("it is not known")?;
+        let mut claimed = self.claimed.borrow_mut();
+        if let Some(file) = claimed.get(&object) {
+            return Ok(file.try_clone()?);
+        }
+        let file = self.session.claim(object)?.context("it is gone")?;
+        claimed.insert(object, file.try_clone()?);
+        Ok(file)
+    }
+}
+
+/// What leads to a mapped file.
+pub(crate) fn link(pid: u32, mapping: &Mapping) -> String {
+    format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    )
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A probed file in the hands of a process without privileges: what a spec means there.
+//!
+//! Each file has a process of its own. Where a breakpoint goes into a file is told by who
+//! has read that file and its debug files, and nothing else.
+
+use super::How;
+use crate::attach::target::Target;
+use crate::names::function_names::FunctionNames;
+use crate::names::search::{Reach, Search};
+use nsprobe_containers::Opener;
+use nsprobe_probes::{Listing, Probes, Refused, Wish};
+use nsprobe_worker::{Error, Limits, Object, Worker};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Most names of functions that are kept.
+const NAMES_MAX: usize = 1 << 16;
+
+/// A file, and what a search for its debug files had to say.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    object: Object,
+    path: PathBuf,
+    /// None as long as it was not looked for them.
+    notes: Option<Vec<String>>,
+    /// The container's debug file that was not used, and why.
+    unused: Option<String>,
+}
+
+impl Parsed {
+    /// Has a file read that errors call `path`.
+    pub(crate) fn open(how: &How<'_>, file: File, path: &Path) -> anyhow::Result<Parsed> {
+        let object = open(how.parser, how.limits, file, path)?;
+        Ok(Parsed::new(object, path))
+    }
+
+    /// The same of one that is open.
+    pub(crate) fn new(object: Object, path: &Path) -> Parsed {
+        Parsed {
+            object,
+            path: path.to_owned(),
+            notes: None,
+            unused: None,
+        }
+    }
+
+    /// The build-id that the file claims.
+    pub(crate) fn build_id(&self) -> Option<&[u8]> {
+        self.object.build_id()
+    }
+
+    /// What a wish means in the file; debug files are looked for when they are needed.
+    pub(crate) fn probes(
+        &mut self,
+        wish: &Wish,
+        search: &Search,
+        target: &Target,
+        reach: Reach,
+    ) -> anyhow::Result<Result<Probes, Refused>> {
+        // Whether they were of use to another spec is of no matter to this one.
+        let found = self.ask(wish, None)?;
+        if found != Err(Refused::NeedsDebugFiles) {
+            return Ok(found);
+        }
+        self.search(search, target, reach)?;
+        let mut found = self.ask(wish, self.notes.as_deref())?;
+        if let Err(Refused::Because(causes)) = &mut found {
+            causes.extend(self.unused.clone());
+        }
+        Ok(found)
+    }
+
+    /// The functions from the so-many-th on, and the static probes, that fit a pattern; debug
+    /// files are looked for when they are needed.
+    pub(crate) fn list(
+        &mut self,
+        pattern: Option<&str>,
+        from: u64,
+        search: &Search,
+        target: &Target,
+    ) -> anyhow::Result<Result<Listing, Refused>> {
+        let shown = self.path.display().to_string();
+        let ask = |parsed: &Parsed| {
+            let is_searched = parsed.notes.is_some();
+            let listing = parsed.object.list(is_searched, &shown, pattern, from);
+            listing.map_err(|error| told(error, &parsed.path))
+        };
+        let listing = ask(self)?;
+        if listing != Err(Refused::NeedsDebugFiles) {
+            return Ok(listing);
+        }
+        self.search(search, target, Reach::One)?;
+        ask(self)
+    }
+
+    /// Looks for debug files, once.
+    fn search(&mut self, search: &Search, target: &Target, reach: Reach) -> anyhow::Result<()> {
+        if self.notes.is_none() {
+            self.notes = Some(self.find_debug_files(search, target, reach)?);
+        }
+        Ok(())
+    }
+
+    fn ask(
+        &self,
+        wish: &Wish,
+        notes: Option<&[String]>,
+    ) -> anyhow::Result<Result<Probes, Refused>> {
+        let found = self.object.probes(wish, notes);
+        found.map_err(|error| told(error, &self.path))
+    }
+
+    /// Hands debug files to the parser; what there is to say where they are missed.
+    fn find_debug_files(
+        &mut self,
+        search: &Search,
+        target: &Target,
+        reach: Reach,
+    ) -> anyhow::Result<Vec<String>> {
+        let viewers = target.viewers();
+        let mut found = search.find_for_probes(&self.object, &self.path, &viewers, reach);
+        search.fetch(&self.object, &mut found);
+        let is_missed = found.files.separate.is_none();
+        self.unused = found.unused.filter(|_| is_missed);
+        let attached = self.object.attach(found.files);
+        attached.map_err(|error| told(error, &self.path))?;
+        found.notes.extend(found.looked_for);
+        Ok(found.notes)
+    }
+
+    /// The names of its functions.
+    pub(super) fn into_functions(self) -> Functions {
+        Functions {
+            object: self.object,
+            known: RefCell::default(),
+        }
+    }
+}
+
+/// Has a file read by a process of its own.
+pub(crate) fn open(
+    parser: &Worker,
+    limits: Limits,
+    file: File,
+    path: &Path,
+) -> anyhow::Result<Object> {
+    let opener = Opener { limit: limits.load };
+    let file = opener.for_another_user(file, path)?;
+    let object = Object::open(&parser.another(limits), file, path);
+    object.map_err(|error| told(error, path))
+}
+
+/// Why a file was not read. A refusal names the file itself.
+pub(crate) fn told(error: Error, path: &Path) -> anyhow::Error {
+    let refused = matches!(error, Error::Refused(_));
+    let unsafe_here = matches!(error, Error::NoSandbox(_));
+    let error = anyhow::Error::new(error);
+    match (refused, unsafe_here) {
+        (true, _) => error,
+        (_, true) => error.context("files cannot be parsed safely; --no-sandbox does without"),
+        _ => error.context(path.display().to_string()),
+    }
+}
+
+/// The functions of a file by their addresses.
+#[derive(Debug)]
+pub(super) struct Functions {
+    object: Object,
+    known: RefCell<HashMap<u64, Option<String>>>,
+}
+
+impl FunctionNames for Functions {
+    fn function_at(&self, address: u64) -> Option<String> {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= NAMES_MAX {
+            known.clear();
+        }
+        let name = known.entry(address);
+        // Who has no parser any more has no names.
+        let name = name.or_insert_with(|| self.object.function_at(address).ok().flatten());
+        name.clone()
+    }
+}

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every verb that probes does: find the target, attach, wait, end. What it
+//! does with the hits is the verb's own.
+
+mod attach;
+mod events;
+mod newcomers;
+
+pub(crate) use attach::{Attached, Role, Sinks};
+
+use crate::args::{Detail, ProbeOptions, Tasks, Who};
+use crate::attach::command::{self, Started, Stopped};
+use crate::attach::probes::{How, Planned};
+use crate::attach::target::Target;
+use crate::attach::unwind_rows::{Loader, Report as RowsReport};
+use crate::names::load_queue::Wishes;
+use crate::names::probed_file::{FileId, ProbedFile};
+use crate::names::{Progress, Threads};
+use crate::output::summary::{ProbeLabel, Untraced};
+use anyhow::{bail, Context};
+use attach::attach;
+use events::{Event, Events};
+use libnsprobe::{Device, Filter, ProbeId, Reader, Session, SetupOptions};
+use newcomers::Newcomers;
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
+use nix::sys::signal::Signal;
+use nsprobe_symbolize::{counted, escaped};
+use nsprobe_unwind::Cache;
+use nsprobe_worker::{Options, Worker};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a command may take to end after we passed a signal on to it.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How the probes of a run are made.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What and whom the user named.
+    pub(crate) options: &'a ProbeOptions,
+    /// How places are found and compiled.
+    pub(crate) how: How<'a>,
+    /// The session's rings.
+    pub(crate) setup: SetupOptions,
+    /// Whether the user stack is taken.
+    pub(crate) stack: bool,
+    /// Whether hits are recorded one by one.
+    pub(crate) records: bool,
+    /// Whether the kernel's stack is taken.
+    pub(crate) kernel_stack: bool,
+    /// Most frames of a stack; zero for the most that there can be.
+    pub(crate) max_frames: u32,
+    /// Most changes that each probe makes.
+    pub(crate) max_writes: u32,
+}
+
+/// A run: probes that are attached, and the command when there is one.
+pub(crate) struct Run<'a> {
+    wanted: Wanted<'a>,
+    target: &'a Target,
+    events: Events,
+    newcomers: Option<Newcomers<'a>>,
+    sinks: Sinks,
+    /// How many functions are followed to their exits.
+    calls: u32,
+    /// How many probes of the user's there are.
+    planned_count: usize,
+    /// The files that were known at the beginning, and where they lie.
+    files: Vec<(PathBuf, FileId)>,
+    /// Compiles unwind rows, when stacks are taken.
+    rows: Option<Loader>,
+    /// Look names up, when stacks are taken.
+    threads: Option<Threads>,
+    /// What was added while it ran, until the verb takes it.
+    added: Option<Added>,
+    command: Option<Started>,
+    attached: Vec<Attached>,
+    /// The session.
+    pub(crate) session: Session,
+    /// Its rings.
+    pub(crate) reader: Reader,
+    /// What was probed.
+    pub(crate) planned: Planned,
+    /// What the probes are called, in their order.
+    pub(crate) labels: Vec<ProbeLabel>,
+    /// When the first hit could come, in the clock of the records.
+    pub(crate) start_ns: u64,
+    /// The same, for time spans.
+    pub(crate) begun: Instant,
+}
+
+/// What was added while a run goes on.
+#[derive(Default)]
+pub(crate) struct Added {
+    /// What they are called.
+    pub(crate) labels: Vec<ProbeLabel>,
+    /// Their files.
+    pub(crate) files: Vec<ProbedFile>,
+    /// Whether more containers are traced.
+    pub(crate) containers: bool,
+}
+
+/// Why a flight ends when one of its triggers is hit.
+pub(crate) const TRIGGERED: &str = "the trigger was hit";
+
+/// What a verb does while it waits.
+pub(crate) enum Pace {
+    /// Go on.
+    Wait,
+    /// Go on at once: there is more to do.
+    Again,
+    /// It is enough, for this reason.
+    Enough(String),
+}
+
+/// How a run ended.
+pub(crate) enum Ended {
+    /// For this reason.
+    Because(String),
+    /// The reader of our output is gone: nothing more is to be said.
+    ReaderGone,
+}
+
+/// Finds the target and what is probed in it.
+pub(crate) fn plan(
+    target: &Target,
+    options: &ProbeOptions,
+    how: &How<'_>,
+) -> anyhow::Result<Planned> {
+    let device = Device::open().ok();
+    let mut planned = target.within(Planned::new(
+        target,
+        device.as_ref(),
+        &options.probes,
+        &options.triggers,
+        how,
+    ))?;
+    if let Some(hz) = options.samples_hz {
+        planned.add_samples(hz, &how.sink)?;
+    }
+    Ok(planned)
+}
+
+/// Each object that stacks name is an open file for a while. Not for the
+/// command, which has inherited ours by now.
+fn raise_file_limit() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With the lower limit, files beyond it stay without names.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
+    /// into.
+    pub(crate) fn begin(
+        wanted: Wanted<'a>,
+        target: &'a Target,
+        mut planned: Planned,
+        sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
+    ) -> anyhow::Result<Run<'a>> {
+        let (mut session, reader) = Device::open()?.setup(&wanted.setup)?;
+        let stopped = start(target)?;
+        raise_file_limit();
+        let events = Events::new(stopped.as_ref().map(Stopped::pid))?;
+        let filter = target.filter(stopped.as_ref().map(Stopped::pid), &mut planned.notes)?;
+        let filter = wanted.options.tasks.narrow(filter)?;
+        if let Some(filter) = filter {
+            let set = session.filter(&filter);
+            set.with_context(|| format!("cannot trace {}", target.describe()))?;
+            target.check_alive()?;
+        }
+        let sinks = sinks(&mut session)?;
+        // Those who parse files begin before anything is attached: without, nothing is.
+        let threads = match wanted.stack {
+            true => {
+                let (options, memory) = (wanted.options, wanted.options.rows.names_bytes);
+                let threads = Threads::start(options.parsers(), memory, options.quiet);
+                Some(threads.context("files cannot be parsed safely; --no-sandbox does without")?)
+            }
+            false => None,
+        };
+        let rows = match wanted.stack && !wanted.options.frame_pointers {
+            true => Some(Loader::start(
+                &session,
+                wanted.options,
+                Arc::clone(wanted.how.search),
+            )?),
+            false => None,
+        };
+        if let Some(rows) = &rows {
+            let limit = Loader::patience(target, wanted.options);
+            let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
+            rows.first(&planned, target, limit, |left| {
+                let left = counted(left, "file");
+                progress.show(since, || format!("compiling unwind rows of {left}…"));
+                !events.is_interrupted()
+            });
+            progress.hide();
+        }
+        // Other processes are traced from here on, before `attach` is through.
+        let start_ns = Reader::now();
+        let newcomers = Newcomers::new(&wanted, target, &planned, &session)?;
+        let mut calls = 0;
+        let attached = attach(&mut session, &planned, &wanted, &sinks, &mut calls)?;
+        let options = wanted.options;
+        for text in &planned.notes {
+            options.note(text);
+        }
+        options.note(&announcement(&planned, target));
+        let labels = ProbeLabel::all(&planned, &attached);
+        let files = planned.files.iter();
+        let files = files.map(|file| (file.path.clone(), file.id)).collect();
+        let command = stopped.map(Stopped::release).transpose()?;
+        Ok(Run {
+            wanted,
+            target,
+            events,
+            newcomers,
+            sinks,
+            calls,
+            rows,
+            threads,
+            planned_count: planned.probes.len(),
+            files,
+            added: None,
+            command,
+            attached,
+            session,
+            reader,
+            planned,
+            labels,
+            start_ns,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Waits until the end, and has `step` look at what there is at least as often as
+    /// `pause` says.
+    pub(crate) fn follow(
+        &mut self,
+        pause: Duration,
+        mut step: impl FnMut(&mut Run<'a>) -> anyhow::Result<Pace>,
+    ) -> anyhow::Result<Ended> {
+        let deadline = self
+            .wanted
+            .options
+            .timeout
+            .map(|timeout| self.begun + timeout);
+        let mut grace: Option<Instant> = None;
+        let mut is_busy = false;
+        let ended_by = loop {
+            let pause = if is_busy { Duration::ZERO } else { pause };
+            let due = self.newcomers.as_ref().and_then(Newcomers::due);
+            let wait = next_wait(pause, [deadline, grace, due]);
+            let newcomers = self.newcomers.as_ref().map(Newcomers::fd);
+            let target = self.target.pidfd();
+            match self.events.wait(&self.session, target, newcomers, wait)? {
+                Event::Signal { signal, by_process } => {
+                    if self.command.is_none() || grace.is_some() {
+                        break format!("interrupted by {signal}");
+                    }
+                    self.pass_on(signal, by_process);
+                    grace = Some(Instant::now() + GRACE);
+                }
+                Event::TargetEnded => break format!("{} ended", self.target.describe()),
+                Event::ReaderGone => return Ok(Ended::ReaderGone),
+                Event::Records | Event::Nothing => {}
+            }
+            self.add_newcomers()?;
+            is_busy = match step(self)? {
+                Pace::Wait => false,
+                Pace::Again => true,
+                Pace::Enough(why) => break why,
+            };
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                break "the time is over".to_owned();
+            }
+            if grace.is_some_and(|grace| now >= grace) {
+                break "interrupted; the command does not end".to_owned();
+            }
+        };
+        Ok(Ended::Because(ended_by))
+    }
+
+    /// Probes what containers have that came lately.
+    fn add_newcomers(&mut self) -> anyhow::Result<()> {
+        let Some(newcomers) = &mut self.newcomers else {
+            return Ok(());
+        };
+        let found = newcomers.look(&self.session)?;
+        if let Some(filter) = found.filter {
+            if let Err(error) = self.session.filter(&filter) {
+                // Somebody has ended meanwhile, or its number is another's by now.
+                let again = newcomers.filter()?;
+                self.session.filter(&again).map_err(|_| error)?;
+            }
+            self.added.get_or_insert_default().containers = true;
+        }
+        for planned in found.planned {
+            if let Some(rows) = &self.rows {
+                rows.wishes().give_all(&planned);
+            }
+            let (session, calls) = (&mut self.session, &mut self.calls);
+            match attach(session, &planned, &self.wanted, &self.sinks, calls) {
+                Ok(attached) => self.add(planned, &attached),
+                Err(error) => self.wanted.options.note(&format!("{error:#}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, planned: Planned, attached: &[Attached]) {
+        let mut labels = ProbeLabel::all(&planned, attached);
+        for label in &mut labels {
+            label.planned += self.planned_count;
+        }
+        self.planned_count += planned.probes.len();
+        self.attached.extend(attached);
+        self.labels.extend(labels.iter().cloned());
+        let added = self.added.get_or_insert_default();
+        added.labels.extend(labels);
+        added.files.extend(planned.files);
+    }
+
+    /// Where unwind rows are asked for.
+    pub(crate) fn wishes(&self) -> Option<Wishes> {
+        self.rows.as_ref().map(Loader::wishes)
+    }
+
+    /// Who looks names up.
+    pub(crate) fn take_threads(&mut self) -> Option<Threads> {
+        self.threads.take()
+    }
+
+    /// Ends the compiling of rows; what has become of it.
+    pub(crate) fn end_rows(&mut self) -> Option<RowsReport> {
+        Some(self.rows.take()?.end())
+    }
+
+    /// What was added since it was asked for last.
+    pub(crate) fn take_added(&mut self) -> Option<Added> {
+        self.added.take()
+    }
+
+    /// A signal for us is one for the command. The terminal sends its own to
+    /// the whole group.
+    fn pass_on(&self, signal: Signal, by_process: bool) {
+        if let Some(command) = self.command.as_ref().filter(|_| by_process) {
+            command.signal(signal);
+        }
+    }
+
+    /// Freezes the rings, for good: what was recorded last stays. Whether a trigger had done
+    /// so before: that is why the run ended, whatever else was seen first.
+    pub(crate) fn freeze(&mut self) -> anyhow::Result<bool> {
+        let is_triggered = self.session.is_frozen()?;
+        self.session.freeze(&mut self.reader)?;
+        Ok(is_triggered)
+    }
+
+    /// Detaches all probes: from here on nothing changes.
+    pub(crate) fn detach(&mut self) -> anyhow::Result<()> {
+        let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
+        self.session.detach(&ids)?;
+        // Those that follow look at what comes.
+        if self.newcomers.is_none() {
+            self.note_replaced();
+        }
+        Ok(())
+    }
+
+    /// Says which paths lead to files without probes by now.
+    fn note_replaced(&self) {
+        let mut paths: Vec<&Path> = self.files.iter().map(|(path, _)| &**path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        for path in paths {
+            let opened = self.target.at_path(path);
+            let Some(id) = opened.and_then(|opened| self.session.identify(&opened.file).ok())
+            else {
+                continue;
+            };
+            let id = FileId::from(id);
+            if !self.files.iter().any(|(_, known)| *known == id) {
+                self.wanted.options.note(&format!(
+                    "another file came to {} meanwhile (replaced, copied up in an overlay, or a \
+                     mount): processes that run it had no probes",
+                    path.display()
+                ));
+            }
+        }
+    }
+
+    /// Ends a command that still runs; tells of one that failed by itself.
+    pub(crate) fn end_command(&mut self) -> Option<String> {
+        let command = self.command.as_mut()?;
+        match command.ended() {
+            Some(status) => command::failure(status),
+            None => {
+                command.terminate();
+                None
+            }
+        }
+    }
+}
+
+impl Tasks {
+    /// The filter of the target, as far as these tasks go.
+    fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
+        if self.are_all() {
+            return Ok(filter);
+        }
+        let mut filter = filter.unwrap_or_default();
+        if !self.tids.is_empty() {
+            filter = filter.with_threads(self.tids.iter().copied());
+        }
+        if self.children {
+            filter = filter.with_children();
+        }
+        if let Some(name) = &self.comm {
+            let named = filter.with_comm(name);
+            filter = named.context("no thread can have the name that --comm gives")?;
+        }
+        if let Some(uid) = self.uid {
+            filter = filter.with_uid(uid);
+        }
+        if let Some(directory) = &self.cgroup {
+            if filter.cgroup().is_some() {
+                bail!("--cgroup: the container is itself told by its control group alone");
+            }
+            filter = filter.with_cgroup(cgroup_id(directory)?);
+        }
+        Ok(Some(filter))
+    }
+}
+
+/// The number of a control group: that of its directory.
+fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
+    let shown = directory.display();
+    let metadata = std::fs::metadata(directory)
+        .with_context(|| format!("cannot look at the control group {shown}"))?;
+    if !directory.join("cgroup.procs").is_file() {
+        bail!("{shown} is no directory of the cgroup v2 file system");
+    }
+    Ok(metadata.ino())
+}
+
+impl ProbeOptions {
+    /// The tables of earlier runs, when they are wanted and can be had.
+    pub(crate) fn open_cache(&self) -> Option<Cache> {
+        if !self.rows.cache {
+            return None;
+        }
+        Cache::usual().unwrap_or_else(|error| {
+            self.note(&format!("no cache of unwind rows: {error}"));
+            None
+        })
+    }
+
+    /// What the processes that parse files of containers are like.
+    pub(crate) fn parsers(&self) -> Options {
+        Options {
+            sandbox: self.sandbox,
+            ..Options::default()
+        }
+    }
+
+    /// What those who parse probed files are made after.
+    pub(crate) fn parser(&self) -> Worker {
+        Worker::new(self.parsers())
+    }
+
+    /// How much goes to standard error.
+    pub(crate) fn detail(&self) -> Detail {
+        Detail::new(self.quiet, self.verbose)
+    }
+
+    /// Whose children are not traced, though nothing but being another process keeps them out.
+    pub(crate) fn untraced(&self) -> Option<Untraced> {
+        match self.who {
+            _ if !self.tasks.are_all() => None,
+            Who::Command(_) => Some(Untraced::ChildrenOfCommand),
+            Who::Process(_) => Some(Untraced::ChildrenOfProcess),
+            Who::Host | Who::Container(_) | Who::Group(_) => None,
+        }
+    }
+
+    /// Tells the user something that is no error.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("nsprobe: {}", escaped(text));
+        }
+    }
+}
+
+/// What is about to be traced.
+fn announcement(planned: &Planned, target: &Target) -> String {
+    let target = target.describe();
+    match planned.probes.as_slice() {
+        [] => format!("recording tasks of {target}"),
+        [samples] if samples.file.is_none() => {
+            format!("sampling {target}, {} times a second", samples.offset.0)
+        }
+        [probe] => format!("tracing {} of {target}", probe.label),
+        probes => format!("tracing {} functions of {target}", probes.len()),
+    }
+}
+
+fn next_wait(pause: Duration, limits: [Option<Instant>; 3]) -> Duration {
+    let now = Instant::now();
+    let left = |limit: Instant| limit.saturating_duration_since(now);
+    let limits = limits.into_iter().flatten().map(left);
+    limits.fold(pause, Duration::min)
+}
+
+fn start(target: &Target) -> anyhow::Result<Option<Stopped>> {
+    match target {
+        Target::Command(program) => program.start_stopped().map(Some),
+        _ => Ok(None),
+    }
+}

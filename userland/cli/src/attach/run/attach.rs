@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From planned probes to those that the kernel attaches.
+
+use super::Wanted;
+use crate::attach::probes::{Planned, PlannedProbe};
+use anyhow::Context;
+use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink};
+use nsprobe_probes::ExitProbes;
+use nsprobe_spec::Code;
+use std::collections::HashMap;
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::rc::Rc;
+
+/// What the hits of the probes go into.
+pub(crate) enum Sinks {
+    /// The same for all.
+    All(Sink),
+    /// One for each probe, in their order.
+    Each(Vec<Sink>),
+}
+
+impl Sinks {
+    /// That of a planned probe.
+    fn of(&self, probe: usize) -> Sink {
+        match self {
+            Sinks::All(sink) => *sink,
+            Sinks::Each(sinks) => sinks.get(probe).copied().unwrap_or(Sink::Count),
+        }
+    }
+}
+
+/// What a probe of the kernel's is to a probe of the user's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// All of it.
+    Whole,
+    /// It begins the calls that exits end.
+    Begin,
+    /// One of the function's exits.
+    Exit,
+    /// A jump by which calls go where their returns are not seen.
+    Leave,
+}
+
+impl Role {
+    /// Whether its hits are those of the user's probe: calls that begin, or go where their
+    /// return is not seen, are none.
+    pub(crate) fn counts(self) -> bool {
+        matches!(self, Role::Whole | Role::Exit)
+    }
+}
+
+/// A probe that is attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached {
+    pub(crate) id: ProbeId,
+    /// Which of the planned probes it belongs to.
+    pub(crate) planned: usize,
+    pub(crate) role: Role,
+}
+
+/// Attaches all that was planned, or nothing. `calls` is how many functions have been followed
+/// to their exits before.
+pub(super) fn attach(
+    session: &mut Session,
+    planned: &Planned,
+    wanted: &Wanted<'_>,
+    sinks: &Sinks,
+    calls: &mut u32,
+) -> anyhow::Result<Vec<Attached>> {
+    let mut requests = Requests {
+        session,
+        wanted,
+        programs: HashMap::new(),
+        probes: Vec::with_capacity(planned.probes.len()),
+        roles: Vec::with_capacity(planned.probes.len()),
+        sampler: None,
+    };
+    for (index, probe) in planned.probes.iter().enumerate() {
+        let sink = sinks.of(index);
+        let Some(file) = probe.file else {
+            requests.samples(index, probe, sink)?;
+            continue;
+        };
+        let file = planned.files.get(file);
+        let file = &file.context("a probe has no file")?.file;
+        match &probe.exits {
+            None => requests.whole(index, probe, file, sink)?,
+            Some(exits) => {
+                *calls = calls.checked_add(1).context("too many functions")?;
+                let call = CallId(NonZeroU32::new(*calls).context("too many functions")?);
+                requests.begin(index, probe, file, call)?;
+                requests.exits(index, probe, exits, file, (call, sink))?;
+            }
+        }
+    }
+    let Requests {
+        mut roles,
+        probes,
+        sampler,
+        ..
+    } = requests;
+    let ids = session.attach(&probes);
+    let mut ids = ids.map_err(|error| cannot(error, planned, &roles))?;
+    if let Some((index, sampler)) = sampler {
+        ids.extend(session.attach(&[sampler]).context("cannot sample CPUs")?);
+        roles.push((index, Role::Whole));
+    }
+    let attached = |(id, (planned, role))| Attached { id, planned, role };
+    Ok(ids.into_iter().zip(roles).map(attached).collect())
+}
+
+/// The error with what cannot be probed.
+fn cannot(error: Error, planned: &Planned, roles: &[(usize, Role)]) -> anyhow::Error {
+    let Error::Attach { index, .. } = &error else {
+        return error.into();
+    };
+    let probe = roles
+        .get(*index)
+        .and_then(|(at, _)| planned.probes.get(*at));
+    let label = probe.map_or_else(|| "the functions".to_owned(), |probe| probe.label.clone());
+    anyhow::Error::new(error).context(format!("cannot probe {label}"))
+}
+
+/// What the kernel is asked for.
+struct Requests<'f, 'r> {
+    session: &'r mut Session,
+    wanted: &'r Wanted<'r>,
+    /// Those that were uploaded.
+    programs: HashMap<Rc<Code>, ProgramId>,
+    probes: Vec<Probe<'f>>,
+    /// Of each, which planned probe it belongs to, and as what.
+    roles: Vec<(usize, Role)>,
+    /// Samples are attached by themselves.
+    sampler: Option<(usize, Probe<'f>)>,
+}
+
+impl<'f> Requests<'f, '_> {
+    /// A probe that is one for the kernel, too.
+    fn whole(
+        &mut self,
+        index: usize,
+        probe: &PlannedProbe,
+        file: &'f File,
+        sink: Sink,
+    ) -> anyhow::Result<()> {
+        let entry = self.upload(probe.entry.as_ref())?;
+        let ret = self.upload(probe.ret.as_ref())?;
+        let mut request = request(probe, file, self.wanted).with_programs(entry, ret);
+        if probe.is_trigger {
+            request = request.freezing();
+        }
+        self.push(index, Role::Whole, request.with_sink(sink));
+        Ok(())
+    }
+
+    /// Samples.
+    fn samples(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
+        let entry = self.upload(probe.entry.as_ref())?;
+        let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
+        let request = common(request, self.wanted).with_sink(sink);
+        self.sampler = Some((index, request.with_limits(Limits::default())));
+        Ok(())
+    }
+
+    /// The entry of a function whose returns are seen at its exits.
+    fn begin(
+        &mut self,
+        index: usize,
+        probe: &PlannedProbe,
+        file: &'f File,
+        call: CallId,
+    ) -> anyhow::Result<()> {
+        let entry = self.upload(probe.entry.as_ref())?;
+        let request = Probe::entry(file, probe.breakpoint.0)
+            .reported_at(probe.offset.0)
+            .begins(call)
+            .with_programs(entry, None)
+            .with_limits(self.wanted.options.limits);
+        let request = self.with_writes(request, probe.entry.as_ref());
+        self.push(index, Role::Begin, request);
+        Ok(())
+    }
+
+    /// The exits of a function.
+    fn exits(
+        &mut self,
+        index: usize,
+        probe: &PlannedProbe,
+        exits: &ExitProbes<Rc<Code>>,
+        file: &'f File,
+        (call, sink): (CallId, Sink),
+    ) -> anyhow::Result<()> {
+        let ret = self.upload(probe.ret.as_ref())?;
+        for place in &exits.returns {
+            // The return address is on top of the stack again.
+            let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
+            let mut request = common(request, self.wanted)
+                .with_sink(sink)
+                .ends(call)
+                .with_programs(None, ret);
+            if probe.is_trigger {
+                request = request.freezing();
+            }
+            let request = self.with_writes(request, probe.ret.as_ref());
+            self.push(index, Role::Exit, request);
+        }
+        for (place, decides) in &exits.left {
+            let decides = self.upload(decides.as_ref())?;
+            let request = Probe::instruction(file, place.0)
+                .reported_at(probe.offset.0)
+                .leaves(call)
+                .with_programs(decides, None);
+            self.push(index, Role::Leave, request);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, index: usize, role: Role, request: Probe<'f>) {
+        self.probes.push(request);
+        self.roles.push((index, role));
+    }
+
+    /// The request with leave to write, when its program does.
+    fn with_writes<'p>(&self, request: Probe<'p>, code: Option<&Rc<Code>>) -> Probe<'p> {
+        match code {
+            Some(code) if code.changes() => request.with_max_writes(self.wanted.max_writes),
+            _ => request,
+        }
+    }
+
+    /// The id of a program, which is uploaded once.
+    fn upload(&mut self, code: Option<&Rc<Code>>) -> anyhow::Result<Option<ProgramId>> {
+        let Some(code) = code else {
+            return Ok(None);
+        };
+        if let Some(id) = self.programs.get(code) {
+            return Ok(Some(*id));
+        }
+        let id = self.session.program(&code.steps, &code.data)?;
+        self.programs.insert(Rc::clone(code), id);
+        Ok(Some(id))
+    }
+}
+
+/// The request for a probe, but for its programs and its sink.
+fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &Wanted<'_>) -> Probe<'f> {
+    let mut request = match probe.at_function {
+        true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
+        false => Probe::instruction(file, probe.offset.0),
+    };
+    if let Some(semaphore) = probe.semaphore {
+        request = request.with_semaphore(semaphore.0);
+    }
+    if probe.at_return {
+        request = request.as_call(true);
+    }
+    common(request, wanted).with_max_writes(wanted.max_writes)
+}
+
+/// What all probes of a run have in common.
+fn common<'f>(mut request: Probe<'f>, wanted: &Wanted<'_>) -> Probe<'f> {
+    if wanted.stack {
+        request = request.with_stack().with_max_frames(wanted.max_frames);
+    }
+    if wanted.stack {
+        request = request.with_late_stacks();
+        if wanted.records {
+            request = request.with_stack_ids();
+        }
+        if !wanted.options.frame_pointers {
+            request = request.with_copies();
+        }
+    }
+    if wanted.kernel_stack {
+        request = request.with_kernel_stack();
+    }
+    request.with_limits(wanted.options.limits)
+}

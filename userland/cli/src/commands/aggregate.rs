@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe count`, `hist` and `stacks`: hits are counted in the kernel; what is
+//! printed are its tables, with the hits that it leaves to us (`finished.rs`).
+
+mod exits;
+mod finished;
+
+use crate::args::{Aggregate, AggregatePlan};
+use crate::attach::probes::How;
+use crate::attach::run::{self, Ended, Pace, Run, Sinks, Wanted};
+use crate::attach::target::Target;
+use crate::hits::lookup::{Live, Lookup};
+use crate::names::search::Search;
+use crate::names::Names;
+use crate::output::lines::Output;
+use crate::output::pictures::{About, PictureFile};
+use crate::output::summary::{self, ProbeLabel, Summary};
+use crate::output::tables::{Printer, Style};
+use crate::tasks::HitNames;
+use exits::ExitRows;
+use finished::Finished;
+use libnsprobe::common::record::Record;
+use libnsprobe::{
+    ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
+};
+use nsprobe_profile::Format;
+use nsprobe_spec::decode::FieldValue;
+use nsprobe_spec::syntax::{Expression, Field, Kind};
+use nsprobe_worker::Limits;
+use std::collections::{BTreeMap, HashMap};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often we look whether something ended.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often containers in keys are looked for, so that those that end soon have a name.
+const NAMES_PAUSE: Duration = Duration::from_secs(1);
+/// Most probes that get a table of their own.
+const OWN_TABLES_MAX: usize = 32;
+/// Bytes of a ring where no stacks are taken.
+const RING_BYTES: u64 = 64 << 10;
+
+/// Counts.
+pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
+    let options = &plan.options;
+    let (out, picture) = outputs(plan)?;
+    let target = Target::find(&options.who, options.timeout)?;
+    let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
+    let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
+    let search = Search::of(&target, options)?;
+    let parser = options.parser();
+    let how_by = |keys| How {
+        search: &search,
+        parser: &parser,
+        limits: Limits::default(),
+        sink: match counts_only {
+            true => nsprobe_spec::Sink::Count,
+            false => nsprobe_spec::Sink::Table { keys, value },
+        },
+        // Without a value it is the time of the call.
+        at_return: matches!(plan.what, Aggregate::Histogram(_)) && value.is_none(),
+        max_probes: options.max_probes,
+        inlined: options.inlined,
+        exact: options.exact,
+        changes: &[],
+        returns: options.returns,
+        force: options.force,
+        names_conditions: options.probes.len() > 1,
+    };
+    let mut how = how_by(&plan.by);
+    let mut planned = run::plan(&target, options, &how)?;
+    let tells_functions =
+        plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
+    // A table of its own for each probe needs no key, but more memory on many CPUs.
+    let is_small = planned.probes.len() <= OWN_TABLES_MAX;
+    // Probes that come later belong to functions that are counted already.
+    let one_each = tells_functions && is_small && !options.follow;
+    let by_function = [by_function()];
+    if tells_functions && !one_each {
+        how = how_by(&by_function);
+        planned = run::plan(&target, options, &how)?;
+    }
+    let max_frames = match plan.what {
+        Aggregate::Stacks { max_frames, .. } => max_frames,
+        _ => 0,
+    };
+    let wanted = Wanted {
+        options,
+        how,
+        setup: match max_frames {
+            0 => SetupOptions::with_ring_bytes(RING_BYTES),
+            // The stacks that the module leaves to us, which are many where rows are missing.
+            _ => SetupOptions::usual(),
+        },
+        stack: max_frames != 0,
+        records: false,
+        kernel_stack: plan.kernel_stack,
+        max_frames,
+        max_writes: 0,
+    };
+    let key_words: usize = planned.keys.iter().map(|key| key.shape.key_words()).sum();
+    let spec = TableSpec {
+        kind: match plan.what {
+            Aggregate::Histogram(scale) => TableKind::Histogram(scale),
+            _ => TableKind::Sums,
+        },
+        key_words: key_words as u32,
+        max_frames,
+        rows: plan.rows,
+    };
+    let mut tables = Vec::new();
+    let count = match (counts_only, one_each) {
+        (true, _) => 0,
+        (false, true) => planned.probes.len(),
+        (false, false) => 1,
+    };
+    let mut run = Run::begin(wanted, &target, planned, |session| {
+        for _ in 0..count {
+            tables.push(session.table(&spec)?);
+        }
+        let sinks: Vec<Sink> = tables.iter().map(|made| Sink::Table(made.id())).collect();
+        Ok(match (sinks.as_slice(), one_each) {
+            ([], _) => Sinks::All(Sink::Count),
+            ([sink, ..], false) => Sinks::All(*sink),
+            (_, true) => Sinks::Each(sinks),
+        })
+    })?;
+    // Without stacks nothing more is needed of the files.
+    let files = std::mem::take(&mut run.planned.files);
+    let files = if wanted.stack { files } else { Vec::new() };
+    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let style = Style::of(plan);
+    let containers = match style.by_container {
+        true => Some(HitNames::start()?),
+        false => None,
+    };
+    let mut counting = Counting {
+        tables,
+        one_each,
+        exits: ExitRows::new(&run.planned.keys, counts_only, &run.labels),
+        before: HashMap::new(),
+        live: Live::new(names, plan.kernel_stack),
+        finished: Finished::default(),
+        containers,
+        printer: Printer::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
+        picture,
+    };
+    counting.follow(plan, run)
+}
+
+/// Where rows are printed to, and where stacks are written to as a profile.
+fn outputs(plan: &AggregatePlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
+    let output = plan.output.as_deref();
+    let is_of_stacks = matches!(plan.what, Aggregate::Stacks { .. });
+    let path = output.filter(|_| is_of_stacks);
+    match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
+        Some((path, format)) => {
+            let picture = PictureFile::create(format, path, true)?;
+            Ok((Output::to_stdout(), Some(picture)))
+        }
+        None => Ok((Output::to_file(output)?, None)),
+    }
+}
+
+/// The key of a table that tells functions apart.
+fn by_function() -> Field {
+    Field {
+        name: "func".to_owned(),
+        value: Expression {
+            kind: Kind::Context(nsprobe_spec::PROBE),
+            span: 0..0,
+        },
+        format: None,
+        span: 0..0,
+    }
+}
+
+/// Tables that are read again and again.
+struct Counting {
+    tables: Vec<Table>,
+    /// Each probe has its own.
+    one_each: bool,
+    exits: ExitRows,
+    /// The rows as they were printed last.
+    before: HashMap<(Vec<u64>, Vec<u64>), TableRow>,
+    live: Live,
+    finished: Finished,
+    /// With `--by container`.
+    containers: Option<HitNames>,
+    printer: Printer,
+    picture: Option<PictureFile>,
+}
+
+impl Counting {
+    fn follow(&mut self, plan: &AggregatePlan, mut run: Run<'_>) -> anyhow::Result<ExitCode> {
+        let mut next = plan.interval.map(|interval| run.begun + interval);
+        let mut named = Instant::now();
+        let ended = run.follow(PAUSE, |run| {
+            if let Some(added) = run.take_added() {
+                self.exits.add(&added.labels);
+                self.printer.add(&added.labels);
+                if matches!(plan.what, Aggregate::Stacks { .. }) {
+                    self.live.names.add(added.files);
+                }
+            }
+            self.records(run, Reader::settled())?;
+            self.finished.go_on(&mut self.live.of(&run.session));
+            if self.containers.is_some() && named.elapsed() >= NAMES_PAUSE {
+                named = Instant::now();
+                let rows = self.rows(&run.session, &run.labels)?;
+                self.name_containers(&rows, false);
+            }
+            if let (Some(at), Some(interval)) = (next, plan.interval) {
+                if Instant::now() >= at {
+                    next = Some(at + interval);
+                    let rows = self.rows(&run.session, &run.labels)?;
+                    self.name_containers(&rows, false);
+                    let since = self.since(&rows);
+                    let mut names = self.live.of(&run.session);
+                    self.printer
+                        .interval(&mut names, &since, run.begun.elapsed())?;
+                }
+            }
+            Ok(Pace::Wait)
+        })?;
+        match ended {
+            Ended::Because(why) => self.end(plan, run, why),
+            // Only what is printed has lost its reader.
+            Ended::ReaderGone if self.picture.is_some() => {
+                self.end(plan, run, "nobody reads what is printed".to_owned())
+            }
+            Ended::ReaderGone => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Secures the files that stacks name, and takes the hits that the module leaves to us.
+    fn records(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
+        let batch = run.reader.collect(until_ns)?;
+        for record in batch.records() {
+            match record {
+                Record::Object(object) => self.live.names.announce(&run.session, object),
+                Record::Off(off) => self.printer.off(off, run.start_ns)?,
+                record => self.finished.take(&mut self.live.of(&run.session), record),
+            }
+        }
+        Ok(())
+    }
+
+    /// What there is: the table, or a row for each probe.
+    fn rows(&mut self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
+        match self.tables.as_slice() {
+            [] => {
+                let rows = counting(labels).map(|label| count_of(session, label));
+                let rows: Vec<TableRow> = rows.collect::<anyhow::Result<_>>()?;
+                Ok(self.exits.join(Rows {
+                    rows,
+                    ..Rows::default()
+                }))
+            }
+            tables if self.one_each => {
+                let mut all = Rows::default();
+                let mut firsts: Vec<&ProbeLabel> = counting(labels).collect();
+                firsts.dedup_by_key(|label| label.planned);
+                for (table, label) in tables.iter().zip(firsts) {
+                    let mut of_probe = session.rows(table)?;
+                    for row in &mut of_probe.rows {
+                        row.key = vec![label.id.0.into()];
+                    }
+                    all.rows.append(&mut of_probe.rows);
+                }
+                Ok(all)
+            }
+            [table, ..] => {
+                let rows = self.finished.join(session.rows(table)?);
+                Ok(self.exits.join(rows))
+            }
+        }
+    }
+
+    /// Names the containers in keys, or has their names looked for.
+    fn name_containers(&mut self, rows: &Rows, is_end: bool) {
+        let Some(containers) = &mut self.containers else {
+            return;
+        };
+        let ids = self.printer.containers_in(&rows.rows);
+        let names = match is_end {
+            true => containers.all_names(&ids),
+            false => containers.names(&ids),
+        };
+        let value = |(id, name)| (id, FieldValue::Named(name, 0));
+        self.printer
+            .name_containers(names.into_iter().map(value).collect());
+    }
+
+    /// What was added since the last time.
+    fn since(&mut self, rows: &Rows) -> Vec<TableRow> {
+        let mut since = Vec::new();
+        for row in &rows.rows {
+            let key = (row.key.clone(), row.stack.clone());
+            let mut new = row.clone();
+            if let Some(before) = self.before.insert(key, row.clone()) {
+                new.count = new.count.saturating_sub(before.count);
+                new.sum = new.sum.wrapping_sub(before.sum);
+                for (now, then) in new.buckets.iter_mut().zip(&before.buckets) {
+                    *now = now.saturating_sub(*then);
+                }
+            }
+            if new.count > 0 {
+                since.push(new);
+            }
+        }
+        since
+    }
+
+    /// Detaches, prints everything, and sums up.
+    fn end(
+        &mut self,
+        plan: &AggregatePlan,
+        mut run: Run<'_>,
+        ended_by: String,
+    ) -> anyhow::Result<ExitCode> {
+        run.detach()?;
+        let elapsed = run.begun.elapsed();
+        self.live.names.at_end();
+        self.records(&mut run, u64::MAX)?;
+        self.finished.end(&mut self.live.of(&run.session));
+        let rows = self.rows(&run.session, &run.labels)?;
+        self.name_containers(&rows, true);
+        let failure = run.end_command();
+        let unwind_rows = run.end_rows();
+        let drawn = self.draw(plan, &run.session, &rows, elapsed);
+        let mut names = self.live.of(&run.session);
+        self.printer.total(&mut names, &rows, elapsed)?;
+        let summary = Summary {
+            elapsed,
+            ended_by,
+            printed: self.finished.received(),
+            received: self.finished.received(),
+            overwritten: 0,
+            untraced: plan.options.untraced(),
+            has_stacks: matches!(plan.what, Aggregate::Stacks { .. }),
+            probes: summary::probes(&run.session, &run.labels)?,
+            tasks: BTreeMap::new(),
+            names: self.live.names.sources(),
+            finished: self.live.of(&run.session).finished(),
+            late: self.finished.late(),
+            rows: unwind_rows,
+        };
+        self.printer.summary(&summary)?;
+        let code = summary.tell(plan.options.detail(), failure)?;
+        drawn.map(|()| code)
+    }
+
+    /// Writes all stacks as a profile, where that was asked for.
+    fn draw(
+        &mut self,
+        plan: &AggregatePlan,
+        session: &Session,
+        rows: &Rows,
+        elapsed: Duration,
+    ) -> anyhow::Result<()> {
+        let Some(picture) = self.picture.take() else {
+            return Ok(());
+        };
+        let about = About::this_command(elapsed);
+        let mut names = self.live.of(session);
+        let profile = self.printer.profile(&mut names, &rows.rows, &about);
+        picture.write(&profile, plan.options.quiet)
+    }
+}
+
+/// The probes whose hits are counted: not those that only begin calls.
+fn counting(labels: &[ProbeLabel]) -> impl Iterator<Item = &ProbeLabel> {
+    labels.iter().filter(|label| label.role.counts())
+}
+
+/// A row with what a probe has counted.
+fn count_of(session: &Session, label: &ProbeLabel) -> anyhow::Result<TableRow> {
+    Ok(TableRow {
+        key: vec![label.id.0.into()],
+        count: session.counters(label.id)?.aggregated,
+        ..TableRow::default()
+    })
+}
+
+/// The id in a key that names a probe.
+pub(crate) fn probe_id(word: u64) -> ProbeId {
+    ProbeId(word as u32)
+}

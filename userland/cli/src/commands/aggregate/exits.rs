@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rows of a function's exits as rows of the function, those of one function in several
+//! containers as of one, and those of strings that are the same as far as they were asked for
+//! as of one: the module takes whole words.
+
+use crate::output::summary::ProbeLabel;
+use libnsprobe::Rows;
+use nsprobe_spec::decode::{FieldFormat, Shape};
+use nsprobe_symbolize::FileOffset;
+use std::collections::HashMap;
+
+/// How rows of exits come together.
+#[derive(Debug, Default)]
+pub(super) struct ExitRows {
+    /// The words of a key that name a probe.
+    places: Vec<usize>,
+    /// The last words of strings in a key, and which bits of them count.
+    ends: Vec<(usize, u64)>,
+    /// The probe in whose place another one is shown: the first exit of a function, or
+    /// the one that was there first.
+    first: HashMap<u64, u64>,
+    /// The first probe of each function at an offset.
+    known: HashMap<(String, FileOffset), u64>,
+}
+
+impl ExitRows {
+    /// For keys of these parts; `by_probe` tells that a key is a probe and nothing else.
+    pub(super) fn new(keys: &[FieldFormat], by_probe: bool, labels: &[ProbeLabel]) -> ExitRows {
+        let (mut places, mut ends) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        for key in keys {
+            if key.name == "func" {
+                places.push(at);
+            }
+            at += key.shape.key_words();
+            if let Shape::Text { most } = key.shape {
+                let bits = u32::from(most % 8) * 8;
+                if bits != 0 {
+                    ends.push((at - 1, (1 << bits) - 1));
+                }
+            }
+        }
+        if by_probe {
+            places.push(0);
+        }
+        let mut all = ExitRows {
+            places,
+            ends,
+            ..ExitRows::default()
+        };
+        all.note(labels);
+        all
+    }
+
+    /// There are more probes, of other files.
+    pub(super) fn add(&mut self, labels: &[ProbeLabel]) {
+        let before = self.known.clone();
+        self.note(labels);
+        for label in labels.iter().filter(|label| label.role.counts()) {
+            if let Some(known) = before.get(&(label.label.clone(), label.offset)) {
+                self.first.insert(label.id.0.into(), *known);
+            }
+        }
+    }
+
+    fn note(&mut self, labels: &[ProbeLabel]) {
+        let mut firsts: HashMap<usize, u64> = HashMap::new();
+        for label in labels.iter().filter(|label| label.role.counts()) {
+            let id = u64::from(label.id.0);
+            let first = *firsts.entry(label.planned).or_insert(id);
+            if first != id {
+                self.first.insert(id, first);
+            }
+            let place = (label.label.clone(), label.offset);
+            self.known.entry(place).or_insert(first);
+        }
+    }
+
+    /// Adds up the rows that are of one function, and of one string.
+    pub(super) fn join(&self, mut rows: Rows) -> Rows {
+        if (self.first.is_empty() || self.places.is_empty()) && self.ends.is_empty() {
+            return rows;
+        }
+        for row in &mut rows.rows {
+            for (place, mask) in &self.ends {
+                if let Some(word) = row.key.get_mut(*place) {
+                    *word &= mask;
+                }
+            }
+            for place in &self.places {
+                if let Some(word) = row.key.get_mut(*place) {
+                    *word = self.first.get(word).copied().unwrap_or(*word);
+                }
+            }
+        }
+        rows.added_up()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libnsprobe::TableRow;
+
+    fn row(key: &[u64], count: u64, least: i64) -> TableRow {
+        TableRow {
+            key: key.to_vec(),
+            count,
+            least,
+            greatest: least,
+            buckets: vec![count, 0],
+            ..TableRow::default()
+        }
+    }
+
+    #[test]
+    fn strings_are_no_longer_than_they_were_asked_for() {
+        let keys = [
+            FieldFormat::new("pid", Shape::Word),
+            FieldFormat::new("name", Shape::Text { most: 12 }),
+            FieldFormat::new("whole", Shape::Text { most: 8 }),
+        ];
+        let exits = ExitRows::new(&keys, false, &[]);
+        let word = |text: &[u8; 8]| u64::from_le_bytes(*text);
+        let of = |end, whole| [7, word(b"/srv/dat"), word(end), word(whole)];
+        let joined = exits.join(Rows {
+            rows: vec![
+                row(&of(b"a/12.txt", b"abcdefgh"), 1, 1),
+                row(&of(b"a/12.log", b"abcdefgh"), 2, 1),
+                row(&of(b"a/12\0\0\0\0", b"abcdefgi"), 4, 1),
+            ],
+            ..Rows::default()
+        });
+        let mut counts: Vec<u64> = joined.rows.iter().map(|row| row.count).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [3, 4]);
+        let shown = nsprobe_spec::decode::key(&keys, &joined.rows[0].key);
+        assert_eq!(
+            shown[1],
+            nsprobe_spec::decode::FieldValue::Text {
+                bytes: b"/srv/data/12".to_vec(),
+                cut: true
+            }
+        );
+    }
+
+    #[test]
+    fn exits_of_one_function_are_one_row() {
+        let exits = ExitRows {
+            places: vec![1],
+            first: HashMap::from([(5, 4)]),
+            ..ExitRows::default()
+        };
+        let rows = vec![
+            row(&[9, 4], 1, 30),
+            row(&[9, 5], 2, 10),
+            row(&[9, 7], 4, 0),
+            row(&[8, 5], 8, 0),
+        ];
+        let joined = exits.join(Rows {
+            rows,
+            turned_away: 3,
+            ..Rows::default()
+        });
+        assert_eq!(joined.turned_away, 3);
+        let mut rows = joined.rows;
+        rows.sort_by_key(|row| row.count);
+        let keys: Vec<&[u64]> = rows.iter().map(|row| row.key.as_slice()).collect();
+        assert_eq!(keys, [&[9, 4][..], &[9, 7], &[8, 4]]);
+        let first = &rows[0];
+        assert_eq!((first.count, first.least, first.greatest), (3, 10, 30));
+        assert_eq!(first.buckets, [3, 0]);
+    }
+}

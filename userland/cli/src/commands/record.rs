@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe record`: what a trace would print goes into a capsule.
+
+use crate::args::RecordPlan;
+use crate::attach::run::{self, Ended, Pace, Run, Sinks};
+use crate::attach::target::Target;
+use crate::commands::trace;
+use crate::hits::lookup::{Live, Lookup};
+use crate::names::search::Search;
+use crate::names::Names;
+use crate::output::summary::{self, Summary};
+use crate::recording::capsule::convert;
+use crate::recording::destination::Destination;
+use crate::recording::recorder::{Done, Recorder};
+use crate::recording::{self, task_records};
+use anyhow::Context;
+use libnsprobe::common::abi::Version;
+use libnsprobe::{Device, Reader, Session, Sink, TaskDump, TaskOptions};
+use nix::sys::utsname::uname;
+use nix::time::{clock_gettime, ClockId};
+use nix::unistd::{sysconf, SysconfVar};
+use nsprobe_capsule::model::Header;
+use nsprobe_symbolize::{counted, escaped};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Records below the watermark are fetched after this time.
+const FLUSH: Duration = Duration::from_millis(50);
+
+/// Records.
+pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
+    let (trace, options) = (&plan.trace, &plan.trace.options);
+    Destination::check(plan)?;
+    let target = Target::find(&options.who, options.timeout)?;
+    let search = Search::of(&target, options)?;
+    let parser = options.parser();
+    let how = trace::how(trace, &search, &parser);
+    let planned = run::plan(&target, options, &how)?;
+    let module = Device::open()?.info().release.clone();
+    let destination = Destination::open(plan, planned.probes.len())?;
+    let wanted = trace::wanted(trace, how);
+    let mut dump = TaskDump::default();
+    let record = |session: &mut Session| {
+        dump = task_records::begin(session, plan)?;
+        Ok(Sinks::All(Sink::Record))
+    };
+    let mut run = Run::begin(wanted, &target, planned, record)?;
+    // Without stacks nothing more is needed of the files.
+    let files = match trace.stack {
+        true => std::mem::take(&mut run.planned.files),
+        false => Vec::new(),
+    };
+    run.planned.files.clear();
+    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let live = Live::new(names, trace.kernel_stack);
+    let mut recorder = Recorder::new(destination, live, plan.names);
+    let known = recording::containers::of_target(&target);
+    recorder.begin(&header(plan, &target, &run, module)?, &known, &dump)?;
+    recorder.add(&run.labels)?;
+    let ended = run.follow(FLUSH, |run| step(plan, run, &mut recorder))?;
+    let ended_by = match ended {
+        Ended::Because(why) => why,
+        // That of standard output: it is not where the capsule goes.
+        Ended::ReaderGone => "whoever read the output is gone".to_owned(),
+    };
+    end(plan, run, recorder, ended_by)
+}
+
+/// Takes what is there, and looks at some of it.
+fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow::Result<Pace> {
+    if let Some(added) = run.take_added() {
+        recorder.live.names.add(added.files);
+        recorder.add(&added.labels)?;
+        if added.containers && plan.tasks != 0 {
+            // Of their tasks nothing was recorded yet.
+            recorder.dump(&task_records::dump(&run.session)?)?;
+        }
+    }
+    if plan.trace.setup.overwrite {
+        return Ok(match run.session.is_frozen()? {
+            true => Pace::Enough(run::TRIGGERED.to_owned()),
+            false => Pace::Wait,
+        });
+    }
+    recorder.take(run, Reader::settled())?;
+    let more = recorder.look(&run.session)?;
+    recorder.live.names.close_idle();
+    let taken = recorder.taken();
+    Ok(match plan.trace.count.is_some_and(|count| taken >= count) {
+        true => Pace::Enough(format!("{} recorded", counted(taken, "call"))),
+        false if more => Pace::Again,
+        false => Pace::Wait,
+    })
+}
+
+/// Detaches, writes what is left, and sums up.
+fn end(
+    plan: &RecordPlan,
+    mut run: Run<'_>,
+    mut recorder: Recorder,
+    mut ended_by: String,
+) -> anyhow::Result<ExitCode> {
+    if plan.trace.setup.overwrite && run.freeze()? {
+        ended_by = run::TRIGGERED.to_owned();
+    }
+    run.detach()?;
+    if plan.tasks != 0 {
+        // What is counted from here on would be in no ring that is read.
+        run.session.set_tasks(&TaskOptions::default())?;
+    }
+    let elapsed = run.begun.elapsed();
+    recorder.live.names.at_end();
+    recorder.take_rest(&mut run)?;
+    let failure = run.end_command();
+    let rows = run.end_rows();
+    let received = recorder.taken();
+    let summary = Summary {
+        elapsed,
+        ended_by,
+        printed: received,
+        received,
+        overwritten: run.reader.overwritten(),
+        untraced: plan.trace.options.untraced(),
+        has_stacks: plan.trace.stack,
+        probes: summary::probes(&run.session, &run.labels)?,
+        tasks: match plan.tasks {
+            0 => BTreeMap::new(),
+            _ => task_records::totals(&run.session.task_counters()?),
+        },
+        names: recorder.live.names.sources(),
+        finished: recorder.live.of(&run.session).finished(),
+        late: recorder.late(),
+        rows,
+    };
+    let done = recorder.end(&summary)?;
+    let code = summary.tell(plan.trace.options.detail(), failure)?;
+    Ok(match tell(plan, &summary, &done) {
+        true => code,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Tells what the capsule has; whether that is all.
+fn tell(plan: &RecordPlan, summary: &Summary, done: &Done) -> bool {
+    let path = plan.output.display();
+    let options = &plan.trace.options;
+    let written = match summary.probes.is_empty() {
+        true => {
+            let recorded = summary.task_total().recorded;
+            counted(recorded.saturating_sub(done.unwritten_tasks), "task event")
+        }
+        false => counted(summary.received - done.unwritten, "hit"),
+    };
+    options.note(&format!(
+        "{path}: {written}, {}",
+        counted(done.bytes, "byte")
+    ));
+    let unwritten = [
+        (done.unwritten, "hit"),
+        (done.unwritten_tasks, "task event"),
+    ];
+    for (count, what) in unwritten.iter().filter(|(count, _)| *count > 0) {
+        let text = format!("{} not written to {path}: no room", counted(*count, what));
+        eprintln!("nsprobe: {}", escaped(&text));
+    }
+    unwritten.iter().all(|(count, _)| *count == 0)
+}
+
+/// What is recorded, when and where.
+fn header(
+    plan: &RecordPlan,
+    target: &Target,
+    run: &Run<'_>,
+    module: String,
+) -> anyhow::Result<Header> {
+    let system = uname().context("uname")?;
+    let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+    let real = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = Reader::now().saturating_sub(run.start_ns);
+    Ok(Header {
+        nsprobe: env!("CARGO_PKG_VERSION").to_owned(),
+        abi: Version::CURRENT as u32,
+        module,
+        kernel: text(system.release()),
+        machine: text(system.machine()),
+        host: convert::text(system.nodename()),
+        command: std::env::args_os()
+            .map(|word| convert::text(&word))
+            .collect(),
+        target: target.describe(),
+        start_ns: run.start_ns,
+        start_real_ns: (real.unwrap_or_default().as_nanos() as u64).saturating_sub(since),
+        stack: plan.trace.stack,
+        kernel_stack: plan.trace.kernel_stack,
+        names: plan.names,
+        count: plan.trace.count,
+        kernel_build: text(system.version()),
+        cpus: cpus(),
+        boot_id: boot_id(),
+        suspended_ns: suspended_ns(),
+    })
+}
+
+/// How many CPUs are online, whichever of them we may use.
+fn cpus() -> u32 {
+    let count = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    count.map_or(0, |count| count as u32)
+}
+
+/// Which boot this is; empty where the kernel does not say.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| String::new(), |id| id.trim_end().to_owned())
+}
+
+/// How long the machine was suspended since its boot.
+fn suspended_ns() -> u64 {
+    let now = |clock| clock_gettime(clock).map(Duration::from);
+    let clocks = (now(ClockId::CLOCK_BOOTTIME), now(ClockId::CLOCK_MONOTONIC));
+    let (Ok(boot), Ok(monotonic)) = clocks else {
+        return 0;
+    };
+    boot.saturating_sub(monotonic).as_nanos() as u64
+}

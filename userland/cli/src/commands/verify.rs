@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe verify`: in which processes the breakpoints really are.
+//!
+//! The kernel ignores whatever keeps it from putting a breakpoint into a mapping
+//! (`uprobe_mmap` of `kernel/events/uprobes.c`), and leaves some kinds of mappings out
+//! (`valid_vma`). So a probe may see less than its user thinks, and nobody says so. Here
+//! the memory of every process that has the file mapped is looked at.
+
+mod look;
+
+use crate::args::ProbeOptions;
+use crate::attach::probes::{How, Planned, PlannedProbe};
+use crate::attach::run::{self, Run, Sinks, Wanted};
+use crate::attach::target::Target;
+use crate::names::search::Search;
+use crate::output::json;
+use anyhow::Context;
+use libnsprobe::{SetupOptions, Sink};
+use look::{Found, Look, Seen};
+use nsprobe_symbolize::{counted, escaped, FileOffset};
+use nsprobe_worker::Limits;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Processes that are named for each reason.
+const EXAMPLES: usize = 5;
+
+/// Verifies.
+pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
+    let target = Target::find(&options.who, None)?;
+    let search = Search::of(&target, options)?;
+    let parser = options.parser();
+    let how = How {
+        search: &search,
+        parser: &parser,
+        limits: Limits::default(),
+        sink: nsprobe_spec::Sink::Count,
+        at_return: false,
+        max_probes: options.max_probes,
+        inlined: options.inlined,
+        exact: options.exact,
+        changes: &[],
+        returns: options.returns,
+        force: options.force,
+        names_conditions: options.probes.len() > 1,
+    };
+    let planned = run::plan(&target, options, &how)?;
+    let wanted = Wanted {
+        options,
+        how,
+        setup: SetupOptions::default(),
+        stack: false,
+        records: false,
+        kernel_stack: false,
+        max_frames: 0,
+        max_writes: 0,
+    };
+    let mut run = Run::begin(wanted, &target, planned, |_| Ok(Sinks::All(Sink::Count)))?;
+    let seen = look::everywhere(&run.planned, &target);
+    run.detach()?;
+    let reports = reports(&run.planned, &seen.context("cannot look at all processes")?);
+    let mut out = io::stdout().lock();
+    for report in &reports {
+        match options.json {
+            true => json::verified(&mut out, report)?,
+            false => report.write(&mut out)?,
+        }
+    }
+    let missing = reports.iter().any(|report| !report.missing.is_empty());
+    Ok(ExitCode::from(u8::from(missing)))
+}
+
+/// What was found of one probe.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    r#type: &'static str,
+    binary: String,
+    function: String,
+    #[serde(skip)]
+    label: String,
+    file_offset: String,
+    armed: usize,
+    processes: usize,
+    left_out: usize,
+    missing: Vec<Missing>,
+}
+
+/// Mappings without the breakpoint, for one reason.
+#[derive(Debug, Serialize)]
+struct Missing {
+    why: String,
+    mappings: usize,
+    pids: Vec<u32>,
+    #[serde(skip)]
+    names: Vec<String>,
+}
+
+fn reports(planned: &Planned, seen: &[Seen]) -> Vec<Report> {
+    let of = |(index, probe): (usize, &PlannedProbe)| {
+        let own: Vec<&Seen> = seen.iter().filter(|seen| seen.probe == index).collect();
+        Report::new(planned, probe, &own)
+    };
+    planned.probes.iter().enumerate().map(of).collect()
+}
+
+impl Report {
+    fn new(planned: &Planned, probe: &PlannedProbe, seen: &[&Seen]) -> Report {
+        let is = |look: Look| seen.iter().filter(move |seen| seen.look == look);
+        let mut pids: Vec<u32> = is(Look::Armed).map(|seen| seen.pid).collect();
+        let armed = pids.len();
+        pids.dedup();
+        let mut reasons: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
+        for one in seen {
+            if let Look::Missing(why) = one.look {
+                reasons.entry(why.text()).or_default().push(one);
+            }
+        }
+        let file = probe.file.and_then(|file| planned.files.get(file));
+        Report {
+            r#type: "verify",
+            binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
+            function: probe.function.clone(),
+            label: probe.label.clone(),
+            file_offset: format!("{:#x}", probe.offset.0),
+            armed,
+            processes: pids.len(),
+            left_out: is(Look::LeftOut).count(),
+            missing: reasons.into_iter().map(Missing::new).collect(),
+        }
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let missing: usize = self.missing.iter().map(|missing| missing.mappings).sum();
+        write!(
+            out,
+            "{}: armed in {} of {}, in {}",
+            escaped(&self.label),
+            self.armed,
+            counted(self.armed + missing, "mapping"),
+            counted(self.processes, "process")
+        )?;
+        match self.left_out {
+            0 => writeln!(out)?,
+            count => writeln!(
+                out,
+                "; {} of other processes not counted",
+                counted(count, "mapping")
+            )?,
+        }
+        for missing in &self.missing {
+            let more = missing.mappings.saturating_sub(missing.names.len());
+            let more = match more {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let names = missing.names.join(", ");
+            writeln!(out, "  not in {}: {}{more}", missing.why, escaped(&names))?;
+        }
+        Ok(())
+    }
+}
+
+impl Missing {
+    fn new((why, seen): (&str, Vec<&Seen>)) -> Missing {
+        let name = |seen: &&Seen| format!("{} ({})", seen.pid, seen.comm);
+        Missing {
+            why: why.to_owned(),
+            mappings: seen.len(),
+            pids: seen.iter().map(|seen| seen.pid).collect(),
+            names: seen.iter().take(EXAMPLES).map(name).collect(),
+        }
+    }
+}
+
+impl PlannedProbe {
+    /// Where its breakpoints are.
+    fn breakpoints(&self) -> Vec<FileOffset> {
+        match &self.exits {
+            Some(exits) => {
+                let entry = std::iter::once(self.breakpoint);
+                entry.chain(exits.places()).collect()
+            }
+            None => vec![self.breakpoint],
+        }
+    }
+}
+
+impl Found {
+    /// How the report tells it.
+    fn text(self) -> &'static str {
+        match self {
+            Found::Shared => "shared mappings, where the kernel puts no breakpoints",
+            Found::Writable => "writable mappings, where the kernel puts no breakpoints",
+            Found::OtherFile => "other files of the same build-id, which need probes of their own",
+            Found::Replaced => {
+                "mappings of another file than is at the path now (replaced, copied up in an \
+                 overlay, or below a mount), which -p and -c probe, too, if it has the function"
+            }
+            Found::Changed => "mappings whose code somebody else has changed",
+            Found::Unreadable => "mappings that cannot be read",
+            Found::Bare => {
+                "plain mappings: a process forked by one that is not traced, or the kernel could \
+                 not do it"
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! JSON lines against their documentation.
+
+use super::*;
+use crate::names::Line;
+use crate::output::summary::{MissedCalls, ProbeSummary, Summary};
+use libnsprobe::common::record::Hit;
+use nsprobe_symbolize::FileOffset;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DOCUMENTATION: &str = include_str!("../../../../../docs/json.md");
+
+fn parsed(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Value {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    let line = out.strip_suffix(b"\n").unwrap();
+    assert!(line.iter().all(|byte| (b' '..=b'~').contains(byte)));
+    serde_json::from_slice(line).unwrap()
+}
+
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                found.insert(key.clone());
+                keys(value, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+        _ => {}
+    }
+}
+
+fn frames() -> [FrameView; 2] {
+    let named = Named {
+        functions: vec![SourceFrame {
+            function: "f".into(),
+            function_offset: Some(1),
+            file: Some("f.c".into()),
+            line: Some(2),
+            inlined: false,
+        }],
+        source: Some(Source::Dwarf),
+        from: NamesFrom::File(Arc::new("/x.debug".into()), FoundIn::Container),
+        unresolved: Some("no".into()),
+        path: Some("/x".into()),
+        build_id: "ab".into(),
+        doubtful: true,
+    };
+    let object = Frame::Object {
+        id: 1,
+        offset: 0x1a40,
+        method: Method::StackTop as u8,
+    };
+    let address = Frame::Address {
+        address: 0x7fff_0000,
+        why: 1,
+        method: Method::FramePointer as u8,
+    };
+    [object, address].map(|frame| FrameView {
+        frame,
+        named: Rc::new(named.clone()),
+    })
+}
+
+fn a_hit() -> Value {
+    let mut record = Hit {
+        time_ns: 2_500_000_000,
+        stack_end: StackEnd::Fault as u8,
+        ..Hit::default()
+    };
+    record.comm[..4].copy_from_slice(b"a\xff\x1bb");
+    let view = HitView {
+        elapsed_ns: None,
+        formats: &[],
+        values: &[],
+        hit: &record,
+        start_ns: 2_000_000_000,
+        label: "x:f",
+        binary: "/x",
+        function: "f",
+        frames: &frames(),
+        kernel: &[],
+        container: Some("wéb"),
+    };
+    parsed(|out| hit(out, &view))
+}
+
+fn a_summary() -> Value {
+    let summary = Summary {
+        elapsed: Duration::from_secs(1),
+        ended_by: "interrupted".into(),
+        printed: 0,
+        received: 0,
+        overwritten: 0,
+        untraced: None,
+        has_stacks: true,
+        probes: vec![ProbeSummary {
+            id: 1,
+            binary: "/x".into(),
+            function: "f".into(),
+            label: "x:f".into(),
+            offset: FileOffset(16),
+            counters: Counters::default(),
+            missed: MissedCalls::default(),
+            cpus: [(3, Counters::default())].into(),
+        }],
+        tasks: [].into(),
+        late: 0,
+        finished: 0,
+        rows: None,
+        names: vec![Line::plain("/x: DWARF".to_owned())],
+    };
+    parsed(|out| self::summary(out, &summary))
+}
+
+#[test]
+fn lines_are_ascii_and_lose_nothing() {
+    let name = "a\"\\\n\u{1b}[31m\u{202e}\u{7f}\u{9b}é😀";
+    assert_eq!(parsed(|out| line(out, &name)), Value::from(name));
+}
+
+#[test]
+fn a_hit_says_what_it_must() {
+    let hit = a_hit();
+    assert_eq!(hit["type"], "hit");
+    assert_eq!(hit["time_s"], 0.5);
+    assert_eq!(hit["comm"], "a\u{fffd}\u{1b}b");
+    assert_eq!(hit["stack_end"], "fault");
+    assert_eq!(hit["stack"][0]["file_offset"], "0x1a40");
+    assert_eq!(hit["stack"][0]["how"], "stack-top");
+    assert_eq!(hit["stack"][1]["address"], "0x7fff0000");
+    assert_eq!(hit["stack"][1].get("object"), None);
+}
+
+#[test]
+fn every_key_is_documented() {
+    let lost_record = Lost::default();
+    let mut found = BTreeSet::new();
+    keys(&a_hit(), &mut found);
+    keys(&parsed(|out| lost(out, &lost_record, 0)), &mut found);
+    keys(&a_summary(), &mut found);
+    for key in found {
+        let quoted = format!("`{key}`");
+        assert!(
+            DOCUMENTATION.contains(&quoted),
+            "{key} is not in docs/json.md"
+        );
+    }
+}

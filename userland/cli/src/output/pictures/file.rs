@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file that has its name when all of it is written, and not before.
+
+use crate::recording::capsule::exists;
+use anyhow::{bail, Context};
+use nix::errno::Errno;
+use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
+use nsprobe_profile::{Format, Profile};
+use nsprobe_symbolize::{counted, escaped};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+/// Where a profile goes.
+pub(crate) struct PictureFile {
+    format: Format,
+    path: PathBuf,
+    replace: bool,
+    file: File,
+    partial: Partial,
+}
+
+/// A file beside it, which is removed with the value.
+struct Partial(PathBuf);
+
+impl PictureFile {
+    /// Makes the file under another name, so that what cannot be written is known at once.
+    pub(crate) fn create(
+        format: Format,
+        path: &Path,
+        replace: bool,
+    ) -> anyhow::Result<PictureFile> {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => bail!("{} is a directory", path.display()),
+            Ok(_) if !replace => bail!("{}", exists(path)),
+            _ => {}
+        }
+        let mut hidden = OsString::from(".");
+        hidden.push(path.file_name().unwrap_or_default());
+        hidden.push(format!(".{}", std::process::id()));
+        let partial = path.with_file_name(hidden);
+        let file = File::create_new(&partial);
+        Ok(PictureFile {
+            format,
+            path: path.to_owned(),
+            replace,
+            file: file.with_context(|| cannot_write(path))?,
+            partial: Partial(partial),
+        })
+    }
+
+    /// Writes a profile. An error leaves nothing of it.
+    pub(crate) fn write(self, profile: &Profile, quiet: bool) -> anyhow::Result<()> {
+        let mut out = BufWriter::new(&self.file);
+        nsprobe_profile::write(self.format, profile, &mut out)
+            .with_context(|| cannot_write(&self.path))?;
+        self.rename()?;
+        if !quiet {
+            let stacks = counted(profile.samples.len() as u64, "stack");
+            let path = self.path.display().to_string();
+            eprintln!("nsprobe: {stacks} in {}", escaped(&path));
+        }
+        Ok(())
+    }
+
+    fn rename(&self) -> anyhow::Result<()> {
+        let (from, to) = (&self.partial.0, &self.path);
+        let flags = RenameFlags::RENAME_NOREPLACE;
+        let renamed = match self.replace {
+            true => fs::rename(from, to),
+            false => match renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) {
+                Err(Errno::EEXIST) => bail!("{}", exists(to)),
+                // Not every file system has it, and nothing was there when we began.
+                Err(Errno::EINVAL | Errno::ENOSYS) => fs::rename(from, to),
+                renamed => renamed.map_err(io::Error::from),
+            },
+        };
+        renamed.with_context(|| cannot_write(to))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // It has its name then, or cannot be removed: its name says what it is.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}

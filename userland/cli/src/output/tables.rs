@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables as text and as JSON.
+
+mod functions;
+mod picture;
+
+use crate::args::{Aggregate, AggregatePlan, Shown};
+use crate::commands::aggregate::probe_id;
+use crate::hits::lookup::NameFrames;
+use crate::output::fields::{self, duration};
+use crate::output::json;
+use crate::output::lines::Output;
+use crate::output::summary::{ProbeLabel, Summary};
+use crate::output::text::{self, FrameView};
+use libnsprobe::common::histogram::Scale;
+use libnsprobe::common::program::Context;
+use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
+use libnsprobe::{Rows, TableRow};
+use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
+use nsprobe_spec::syntax::{Field, Kind};
+use nsprobe_symbolize::{counted, escaped};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// What the key is called that is a container.
+const CONTAINER: &str = "container";
+const SECOND_NS: u64 = 1_000_000_000;
+/// Characters of the longest bar of a histogram.
+const BAR: usize = 50;
+
+/// What a table shows, and how.
+pub(crate) struct Style {
+    pub(crate) json: bool,
+    pub(crate) what: Aggregate,
+    /// What is counted, in the singular.
+    pub(crate) unit: &'static str,
+    /// Values are times.
+    pub(crate) timed: bool,
+    /// What was added up.
+    pub(crate) summed: Option<String>,
+    /// CPUs are sampled; nanoseconds between two samples of one.
+    pub(crate) period_ns: Option<u64>,
+    /// Most rows.
+    pub(crate) top: usize,
+    /// Keys have the ids of pid namespaces, which stand for containers.
+    pub(crate) by_container: bool,
+}
+
+impl Style {
+    pub(crate) fn of(plan: &AggregatePlan) -> Style {
+        Style {
+            json: plan.options.json,
+            what: plan.what,
+            timed: plan.value.is_none(),
+            summed: plan.value.as_ref().map(|value| value.name.clone()),
+            top: plan.top,
+            by_container: plan.by.iter().any(is_container),
+            ..Style::counting(plan.options.samples_hz)
+        }
+    }
+
+    /// Of calls, or of samples, this number a second.
+    pub(crate) fn counting(samples_hz: Option<u32>) -> Style {
+        Style {
+            json: false,
+            what: Aggregate::Count,
+            unit: match samples_hz {
+                Some(_) => "sample",
+                None => "call",
+            },
+            timed: false,
+            summed: None,
+            period_ns: samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
+            top: usize::MAX,
+            by_container: false,
+        }
+    }
+}
+
+/// The output of a verb that counts.
+pub(crate) struct Printer {
+    out: Output,
+    style: Style,
+    keys: Vec<FieldFormat>,
+    labels: HashMap<u32, ProbeLabel>,
+    /// What the numbers of containers in keys stand for.
+    containers: HashMap<u64, FieldValue>,
+    /// The same of other keys, by their names.
+    values: HashMap<String, HashMap<u64, FieldValue>>,
+}
+
+impl Printer {
+    pub(crate) fn new(
+        style: Style,
+        keys: &[FieldFormat],
+        one_each: bool,
+        labels: Vec<ProbeLabel>,
+    ) -> Printer {
+        let keys = match keys {
+            [] if one_each || style.what == Aggregate::Count => {
+                vec![FieldFormat::new("func", Shape::Word)]
+            }
+            keys => keys.to_vec(),
+        };
+        Printer {
+            out: Output::to_stdout(),
+            style,
+            keys,
+            labels: labels
+                .into_iter()
+                .map(|label| (label.id.0, label))
+                .collect(),
+            containers: HashMap::new(),
+            values: HashMap::new(),
+        }
+    }
+
+    /// The same, but that it goes elsewhere.
+    pub(crate) fn to(self, out: Output) -> Printer {
+        Printer { out, ..self }
+    }
+
+    /// The ids of pid namespaces in these rows that stand for containers.
+    pub(crate) fn containers_in(&self, rows: &[TableRow]) -> BTreeSet<u64> {
+        let mut places = self.keys.iter().enumerate();
+        let place = places.find(|(_, field)| field.name == CONTAINER);
+        let Some((place, _)) = place.filter(|_| self.style.by_container) else {
+            return BTreeSet::new();
+        };
+        let number = |row: &TableRow| match decode::key(&self.keys, &row.key).get(place) {
+            Some(FieldValue::Unsigned(id)) => Some(*id),
+            _ => None,
+        };
+        rows.iter().filter_map(number).collect()
+    }
+
+    /// What the numbers of containers in keys stand for.
+    pub(crate) fn name_containers(&mut self, names: HashMap<u64, FieldValue>) {
+        self.containers = names;
+    }
+
+    /// What the numbers of a key stand for.
+    pub(crate) fn name_values(&mut self, key: &str, names: HashMap<u64, FieldValue>) {
+        self.values.insert(key.to_owned(), names);
+    }
+
+    /// There are more probes.
+    pub(crate) fn add(&mut self, labels: &[ProbeLabel]) {
+        let labels = labels.iter().cloned();
+        self.labels.extend(labels.map(|label| (label.id.0, label)));
+    }
+
+    /// Prints what was added lately.
+    pub(crate) fn interval(
+        &mut self,
+        names: &mut impl NameFrames,
+        rows: &[TableRow],
+        at: Duration,
+    ) -> io::Result<()> {
+        if !self.style.json {
+            writeln!(
+                self.out,
+                "at {:.3} s, since the last time:",
+                at.as_secs_f64()
+            )?;
+        }
+        self.rows(names, rows, at, "interval")
+    }
+
+    /// Prints everything.
+    pub(crate) fn total(
+        &mut self,
+        names: &mut impl NameFrames,
+        rows: &Rows,
+        at: Duration,
+    ) -> io::Result<()> {
+        self.rows(names, &rows.rows, at, "total")
+    }
+
+    fn rows(
+        &mut self,
+        names: &mut impl NameFrames,
+        rows: &[TableRow],
+        at: Duration,
+        of: &'static str,
+    ) -> io::Result<()> {
+        if let (
+            false,
+            Aggregate::Stacks {
+                shown: Shown::Functions { callers },
+                ..
+            },
+        ) = (self.style.json, self.style.what)
+        {
+            return self.functions(names, rows, callers);
+        }
+        let mut rows: Vec<&TableRow> = rows.iter().filter(|row| row.count > 0).collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.key.clone()));
+        let left = rows.len().saturating_sub(self.style.top);
+        rows.truncate(self.style.top);
+        if let (Aggregate::Count, false, false) =
+            (self.style.what, self.style.json, rows.is_empty())
+        {
+            self.count_head()?;
+        }
+        for row in rows {
+            match (self.style.json, self.style.what) {
+                (true, _) => self.json(names, row, at, of)?,
+                (false, Aggregate::Count) => self.count(row)?,
+                (false, Aggregate::Histogram(scale)) => self.histogram(row, scale)?,
+                (
+                    false,
+                    Aggregate::Stacks {
+                        shown: Shown::Folded,
+                        ..
+                    },
+                ) => self.folded(names, row)?,
+                (false, Aggregate::Stacks { .. }) => self.stack(names, row)?,
+            }
+        }
+        if left > 0 && !self.style.json {
+            writeln!(self.out, "... and {left} more, with smaller counts")?;
+        }
+        self.out.flush()
+    }
+
+    /// A probe was turned off: what is counted from here on lacks it.
+    pub(crate) fn off(&mut self, off: &OffRecord, start_ns: u64) -> io::Result<()> {
+        if self.style.json {
+            return json::off(&mut self.out, off, start_ns);
+        }
+        let label = self.labels.get(&off.probe);
+        let label = label.map_or("?", |label| &label.label);
+        eprintln!("nsprobe: {}", text::turned_off(off, label));
+        Ok(())
+    }
+
+    /// The parts of a row's key; a probe is called by its function.
+    fn key(&self, row: &TableRow) -> Vec<FieldValue> {
+        let mut values = decode::key(&self.keys, &row.key);
+        for (field, value) in self.keys.iter().zip(&mut values) {
+            let FieldValue::Unsigned(number) = *value else {
+                continue;
+            };
+            let named = match field.name.as_str() {
+                "func" => {
+                    let label = self.labels.get(&probe_id(number).0);
+                    label.map(|label| FieldValue::Named(label.label.clone(), number as i64))
+                }
+                CONTAINER => self.containers.get(&number).cloned(),
+                name => self
+                    .values
+                    .get(name)
+                    .and_then(|of| of.get(&number))
+                    .cloned(),
+            };
+            *value = named.unwrap_or(FieldValue::Unsigned(number));
+        }
+        values
+    }
+
+    /// The same in a few words.
+    fn title(&self, row: &TableRow) -> String {
+        let values = self.key(row);
+        let part = |(field, value): (&FieldFormat, &FieldValue)| match field.name.as_str() {
+            "func" => fields::text(value),
+            name => format!("{}={}", escaped(name), fields::text(value)),
+        };
+        let parts: Vec<String> = self.keys.iter().zip(&values).map(part).collect();
+        parts.join(" ")
+    }
+
+    fn count_head(&mut self) -> io::Result<()> {
+        write!(self.out, "{:>12}", "COUNT")?;
+        if let Some(summed) = &self.style.summed {
+            write!(self.out, " {:>16}", format!("SUM({})", escaped(summed)))?;
+        }
+        let names: Vec<&str> = self.keys.iter().map(|field| field.name.as_str()).collect();
+        writeln!(self.out, "  {}", escaped(&names.join(" ").to_uppercase()))
+    }
+
+    fn count(&mut self, row: &TableRow) -> io::Result<()> {
+        write!(self.out, "{:>12}", row.count)?;
+        if self.style.summed.is_some() {
+            write!(self.out, " {:>16}", row.sum)?;
+        }
+        let values = self.key(row);
+        let values: Vec<String> = values.iter().map(fields::text).collect();
+        writeln!(self.out, "  {}", values.join(" "))
+    }
+
+    /// A value as it is measured.
+    fn value(&self, value: i64) -> String {
+        match u64::try_from(value) {
+            Ok(ns) if self.style.timed => duration(ns),
+            _ => value.to_string(),
+        }
+    }
+
+    fn histogram(&mut self, row: &TableRow, scale: Scale) -> io::Result<()> {
+        let title = self.title(row);
+        let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);
+        writeln!(
+            self.out,
+            "{title}: {}, mean {}, least {}, greatest {}",
+            counted(row.count, "call"),
+            self.value(mean),
+            self.value(row.least),
+            self.value(row.greatest)
+        )?;
+        if let Scale::Log { .. } = scale {
+            let percentiles = [50, 90, 99].map(|percent| {
+                let value = percentile(row, scale, percent).min(row.greatest);
+                format!("p{percent} <= {}", self.value(value))
+            });
+            writeln!(self.out, "  {}", percentiles.join(", "))?;
+        }
+        let bars = bars(&row.buckets, scale);
+        let most = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
+        for bar in bars {
+            let length = (bar.count as usize * BAR).div_ceil(most as usize);
+            let range = match (bar.least, bar.greatest) {
+                (i64::MIN, greatest) => format!("up to {}", self.value(greatest)),
+                (least, i64::MAX) => format!("from {}", self.value(least)),
+                (least, greatest) if least == greatest => self.value(least),
+                (least, greatest) => {
+                    format!("{} .. {}", self.value(least), self.value(greatest))
+                }
+            };
+            let marks = "@".repeat(length);
+            writeln!(self.out, "  {range:>28} {:>10} |{marks:<BAR$}|", bar.count)?;
+        }
+        writeln!(self.out)
+    }
+
+    fn frames(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
+        let frames: Vec<Frame> = Frames(&row.stack).collect();
+        names.prepare_all(&frames);
+        let frames = frames.into_iter();
+        frames.map(|frame| names.view(frame)).collect()
+    }
+
+    fn stack(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
+        write!(self.out, "{}", counted(row.count, self.style.unit))?;
+        if let Some(summed) = &self.style.summed {
+            write!(self.out, ", sum of {} {}", escaped(summed), row.sum)?;
+        }
+        writeln!(self.out, " {}", self.title(row))?;
+        let frames = self.frames(names, row);
+        text::frames(&mut self.out, &frames)?;
+        if let Some(why) = text::cut(StackEnd::from_u8(row.stack_end)) {
+            writeln!(self.out, "  stack cut: {why}")?;
+        }
+        writeln!(self.out)
+    }
+
+    fn folded(&mut self, names: &mut impl NameFrames, row: &TableRow) -> io::Result<()> {
+        let frames = self.frames(names, row);
+        let words = text::functions(&frames);
+        let title = self.title(row).replace(';', ":");
+        let prefix = if title.is_empty() { None } else { Some(title) };
+        let words: Vec<String> = prefix
+            .into_iter()
+            .chain(words.iter().map(|word| word.replace(';', ":")))
+            .collect();
+        let number = match &self.style.summed {
+            Some(_) => row.sum.to_string(),
+            None => row.count.to_string(),
+        };
+        writeln!(self.out, "{} {number}", words.join(";"))
+    }
+
+    fn json(
+        &mut self,
+        names: &mut impl NameFrames,
+        row: &TableRow,
+        at: Duration,
+        of: &'static str,
+    ) -> io::Result<()> {
+        let (mut formats, mut values) = (Cow::Borrowed(&self.keys[..]), self.key(row));
+        // Names come again, ids do not.
+        for id in self.containers_in(std::slice::from_ref(row)) {
+            let format = FieldFormat::new("pid_namespace_id", Shape::Word);
+            formats.to_mut().push(format);
+            values.push(FieldValue::Unsigned(id));
+        }
+        let scale = match self.style.what {
+            Aggregate::Histogram(scale) => Some(scale),
+            _ => None,
+        };
+        let frames = match self.style.what {
+            Aggregate::Stacks { .. } => Some(self.frames(names, row)),
+            _ => None,
+        };
+        let key = fields::Json {
+            formats: &formats,
+            values: &values,
+        };
+        let has_values = self.style.summed.is_some() || scale.is_some();
+        let view = json::RowView {
+            of,
+            at,
+            key,
+            row,
+            has_values,
+            scale,
+            frames: frames.as_deref(),
+        };
+        json::row(&mut self.out, &view)
+    }
+
+    /// The last line, for machines.
+    pub(crate) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        if self.style.json {
+            json::summary(&mut self.out, summary)?;
+        }
+        self.out.flush()
+    }
+}
+
+/// Whether a key is the container, as `--by container` means it.
+fn is_container(field: &Field) -> bool {
+    field.name == CONTAINER && field.value.kind == Kind::Context(Context::PidNamespaceId)
+}
+
+/// A line of a histogram.
+struct Bar {
+    least: i64,
+    greatest: i64,
+    count: u64,
+}
+
+/// The lines from the first that is not empty to the last; those of a power of two
+/// are one.
+fn bars(buckets: &[u64], scale: Scale) -> Vec<Bar> {
+    let coarse = match scale {
+        Scale::Log { .. } => Scale::Log { bits: 0 },
+        linear => linear,
+    };
+    let mut counts = vec![0u64; coarse.count()];
+    for (bucket, count) in buckets.iter().enumerate() {
+        let Some((least, _)) = scale.range(bucket) else {
+            continue;
+        };
+        let place = match scale {
+            Scale::Log { .. } => coarse.bucket(least),
+            Scale::Linear { .. } => bucket,
+        };
+        if let Some(sum) = counts.get_mut(place) {
+            *sum += count;
+        }
+    }
+    let first = counts.iter().position(|count| *count > 0);
+    let last = counts.iter().rposition(|count| *count > 0);
+    let (Some(first), Some(last)) = (first, last) else {
+        return Vec::new();
+    };
+    (first..=last)
+        .filter_map(|bucket| {
+            let (least, greatest) = coarse.range(bucket)?;
+            let count = counts.get(bucket).copied().unwrap_or(0);
+            Some(Bar {
+                least,
+                greatest,
+                count,
+            })
+        })
+        .collect()
+}
+
+/// A value that a percentage of all values does not exceed: the upper end of the
+/// bucket in which they are reached.
+fn percentile(row: &TableRow, scale: Scale, percent: u64) -> i64 {
+    let total: u64 = row.buckets.iter().sum();
+    let wanted = (u128::from(total) * u128::from(percent)).div_ceil(100) as u64;
+    let mut sum = 0u64;
+    for (bucket, count) in row.buckets.iter().enumerate() {
+        sum += count;
+        if sum >= wanted && *count > 0 {
+            return scale
+                .range(bucket)
+                .map_or(i64::MAX, |(_, greatest)| greatest);
+        }
+    }
+    row.greatest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_two_are_one_line() {
+        let scale = Scale::Log { bits: 2 };
+        let mut buckets = vec![0; scale.count()];
+        for value in [5, 6, 7, 20] {
+            buckets[scale.bucket(value)] += 1;
+        }
+        let bars = bars(&buckets, scale);
+        let lines: Vec<_> = bars
+            .iter()
+            .map(|bar| (bar.least, bar.greatest, bar.count))
+            .collect();
+        assert_eq!(lines, [(4, 7, 3), (8, 15, 0), (16, 31, 1)]);
+        let row = TableRow {
+            buckets,
+            ..TableRow::default()
+        };
+        assert_eq!(percentile(&row, scale, 50), 6);
+        assert_eq!(percentile(&row, scale, 99), 23);
+    }
+}

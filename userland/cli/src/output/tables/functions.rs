@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables of the functions in stacks.
+
+use super::Printer;
+use crate::hits::lookup::NameFrames;
+use crate::output::pictures::About;
+use libnsprobe::TableRow;
+use nsprobe_profile::{Function, Functions};
+use nsprobe_symbolize::{counted, escaped};
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Most callers of a function.
+const CALLERS: usize = 8;
+
+impl Printer {
+    /// What functions take, and who calls them.
+    pub(super) fn functions(
+        &mut self,
+        names: &mut impl NameFrames,
+        rows: &[TableRow],
+        callers: bool,
+    ) -> io::Result<()> {
+        let about = About::this_command(Duration::ZERO);
+        let groups = self.profile(names, rows, &about).functions();
+        for (number, group) in groups.iter().take(self.style.top).enumerate() {
+            if number > 0 {
+                writeln!(self.out)?;
+            }
+            self.group(group, callers)?;
+        }
+        if let Some(left @ 1..) = groups.len().checked_sub(self.style.top) {
+            writeln!(self.out, "... and {left} more, with fewer")?;
+        }
+        self.out.flush()
+    }
+
+    fn group(&mut self, group: &Functions, callers: bool) -> io::Result<()> {
+        let total = counted(group.total, self.style.unit);
+        if !group.keys.is_empty() {
+            let keys = group.keys.iter();
+            let keys: Vec<String> = keys
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            writeln!(self.out, "{}: {total}", escaped(&keys.join(" ")))?;
+        }
+        writeln!(self.out, "   SELF   TOTAL  FUNCTION")?;
+        let share = |count: u64| 100.0 * count as f64 / group.total.max(1) as f64;
+        for function in group.functions.iter().take(self.style.top) {
+            let (own, total) = (share(function.own), share(function.total));
+            let place = place(function);
+            writeln!(self.out, "{own:>6.1}% {total:>6.1}%  {place}")?;
+            for (caller, count) in function.callers.iter().take(CALLERS).filter(|_| callers) {
+                let share = share(*count);
+                match caller.is_empty() {
+                    true => writeln!(self.out, "{:>16}{share:>6.1}%  (outermost)", "")?,
+                    false => writeln!(self.out, "{:>16}{share:>6.1}%  from {caller}", "")?,
+                }
+            }
+        }
+        if let Some(left @ 1..) = group.functions.len().checked_sub(self.style.top) {
+            writeln!(self.out, "... and {left} more functions")?;
+        }
+        Ok(())
+    }
+}
+
+/// A function and its file. Both are escaped already.
+fn place(function: &Function) -> String {
+    match function.path.is_empty() {
+        true => function.name.clone(),
+        false => format!("{}  ({})", function.name, function.path),
+    }
+}

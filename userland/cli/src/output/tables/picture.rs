@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables of stacks as profiles.
+
+use super::{Printer, Style};
+use crate::hits::lookup::NameFrames;
+use crate::output::fields;
+use crate::output::pictures::{About, Numbers, Rows};
+use libnsprobe::TableRow;
+use nsprobe_profile::Profile;
+
+impl Printer {
+    /// All rows, however many are printed.
+    pub(crate) fn profile(
+        &self,
+        names: &mut impl NameFrames,
+        rows: &[TableRow],
+        about: &About,
+    ) -> Profile {
+        let mut profile = Rows::new(about, self.style.numbers());
+        for row in rows.iter().filter(|row| row.count > 0) {
+            profile.add(self.labels_of(row), &self.frames(names, row), row);
+        }
+        profile.finish()
+    }
+
+    /// The parts of a row's key, with what they are called.
+    fn labels_of(&self, row: &TableRow) -> Vec<(String, String)> {
+        let values = self.key(row);
+        let named = self.keys.iter().zip(&values);
+        named
+            .map(|(field, value)| (field.name.clone(), fields::bare(value)))
+            .collect()
+    }
+}
+
+impl Style {
+    fn numbers(&self) -> Numbers {
+        match (self.period_ns, &self.summed) {
+            (Some(period_ns), _) => Numbers::Cpu { period_ns },
+            (None, Some(summed)) => Numbers::Sum(summed.clone()),
+            (None, None) => Numbers::Calls,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Capsules: what is recorded into them, and what they answer.
+//!
+//! `recorder` writes records and, afterwards, what they mean: `wants` says what is to be named,
+//! `generated_code` names generated code, `containers` and `task_records` what tasks were
+//! where; `destination` is the file. `capsule` reads one.
+
+pub(crate) mod capsule;
+pub(crate) mod containers;
+pub(crate) mod destination;
+pub(crate) mod generated_code;
+pub(crate) mod recorder;
+pub(crate) mod task_records;
+pub(crate) mod wants;

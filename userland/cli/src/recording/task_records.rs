@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a recording has of tasks: who lives when it begins, and the events by outcome.
+
+use crate::args::RecordPlan;
+use libnsprobe::common::abi::{
+    TaskCount, TASK_KIND_CGROUP, TASK_KIND_EXEC, TASK_KIND_EXIT, TASK_KIND_FORK, TASK_KIND_NAME,
+    TASK_KIND_NAMESPACES, TASK_KIND_SWITCH, TASK_KIND_WAKE,
+};
+use libnsprobe::common::task::TASK_ARGS_MAX;
+use libnsprobe::{DumpOptions, Error, Session, TaskCounters, TaskDump, TaskOptions};
+use nsprobe_capsule::model::TaskTotal;
+use std::collections::BTreeMap;
+
+/// What kinds of events are called.
+const KINDS: [(usize, &str); 8] = [
+    (TASK_KIND_FORK, "fork"),
+    (TASK_KIND_EXEC, "exec"),
+    (TASK_KIND_EXIT, "exit"),
+    (TASK_KIND_NAME, "name"),
+    (TASK_KIND_NAMESPACES, "namespaces"),
+    (TASK_KIND_CGROUP, "cgroup"),
+    (TASK_KIND_SWITCH, "switch"),
+    (TASK_KIND_WAKE, "wake"),
+];
+/// Most bytes of arguments that are recorded of a program that starts.
+const ARGS_BYTES: u32 = 512;
+const _: () = assert!(ARGS_BYTES as usize <= TASK_ARGS_MAX);
+
+/// Has events of tasks recorded from here on; who lives now. What the kernel does not tell of
+/// is skipped, and said.
+pub(crate) fn begin(session: &mut Session, plan: &RecordPlan) -> anyhow::Result<TaskDump> {
+    if plan.tasks == 0 {
+        return Ok(TaskDump::default());
+    }
+    let mut options = TaskOptions {
+        flags: plan.tasks,
+        args_bytes: ARGS_BYTES,
+        cpu_rows: 0,
+    };
+    match session.set_tasks(&options) {
+        Err(error @ Error::NoTaskEvents(missing)) if options.flags & !missing != 0 => {
+            plan.trace
+                .options
+                .note(&format!("{error}: the capsule lacks them"));
+            options.flags &= !missing;
+            session.set_tasks(&options)?;
+        }
+        result => result?,
+    }
+    Ok(dump(session)?)
+}
+
+/// The tasks that live now, of those whose events are recorded.
+pub(crate) fn dump(session: &Session) -> Result<TaskDump, Error> {
+    session.dump_tasks(DumpOptions {
+        args: true,
+        mappings: false,
+    })
+}
+
+/// Events by name and outcome, without kinds that have none.
+pub(crate) fn totals(counters: &TaskCounters) -> BTreeMap<String, TaskTotal> {
+    let count = |kind: usize| counters.kinds.get(kind).copied().unwrap_or_default();
+    let total = |count: TaskCount| TaskTotal {
+        seen: count.seen,
+        recorded: count.recorded,
+        filtered: count.filtered,
+        lost: count.lost,
+    };
+    let all = KINDS.iter().map(|(kind, name)| (*name, count(*kind)));
+    all.filter(|(_, count)| count.seen > 0)
+        .map(|(name, count)| (name.to_owned(), total(count)))
+        .collect()
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is to be named of the hits that were recorded, each thing once.
+
+use crate::hits::lookup::{Lookup, NameFrames};
+use crate::output::summary::ProbeLabel;
+use crate::recording::capsule::convert;
+use crate::recording::generated_code::Code;
+use libnsprobe::common::record::{Frame, Frames, Method};
+use nsprobe_capsule::model::{FrameName, Names, SymbolName};
+use nsprobe_spec::decode::{self, FieldValue};
+use std::collections::{HashSet, VecDeque};
+
+/// Names that are looked up before the rings are looked at again.
+const NAMES_AT_ONCE: usize = 250;
+
+/// What was seen, and what of it has no name yet.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    seen: HashSet<(u32, u64, bool)>,
+    stacks: HashSet<u32>,
+    kernel: HashSet<u64>,
+    symbols: HashSet<(u32, u64)>,
+    queue: VecDeque<Frame>,
+    /// Frames that were asked for.
+    asked: Vec<Frame>,
+    /// Generated code, which is each process's own.
+    pub(super) code: Code,
+    names: Names,
+}
+
+impl Wants {
+    /// The frames of a stack with an id are wanted once; whether it is new.
+    pub(super) fn is_new_stack(&mut self, id: u32) -> bool {
+        self.stacks.insert(id)
+    }
+
+    /// Frames are to be named.
+    pub(super) fn frames(&mut self, frames: Frames<'_>) {
+        for frame in frames {
+            if let Frame::Object { id, offset, method } = frame {
+                if self.seen.insert((id, offset, Method::is_exact(method))) {
+                    self.queue.push_back(frame);
+                }
+            }
+        }
+    }
+
+    /// So are functions of the kernel.
+    pub(super) fn kernel(&mut self, lookup: &impl Lookup, addresses: &[u64]) {
+        for &address in addresses {
+            if self.kernel.insert(address) {
+                let symbol = lookup.kernel(address);
+                let name = symbol.map(|symbol| convert::kernel_name(address, symbol));
+                self.names.kernel.extend(name);
+            }
+        }
+    }
+
+    /// And functions whose addresses are in fields.
+    pub(super) fn fields(&mut self, label: &ProbeLabel, words: &[u64]) {
+        let Some(functions) = &label.symbols else {
+            return;
+        };
+        for value in decode::fields(&label.fields, words) {
+            let FieldValue::Symbol { in_file, .. } = value else {
+                continue;
+            };
+            if self.symbols.insert((label.id.0, in_file)) {
+                let name = functions.function_at(in_file);
+                let symbol = |name| SymbolName {
+                    probe: label.id.0,
+                    address: in_file,
+                    name,
+                };
+                self.names.symbols.extend(name.map(symbol));
+            }
+        }
+    }
+
+    /// Whether frames wait for their names.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty() || !self.asked.is_empty() || self.code.is_waiting()
+    }
+
+    /// Whether nothing is left to do but to wait.
+    pub(super) fn has_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Asks for some names; those that are there now, and how many they are.
+    pub(super) fn take(&mut self, lookup: &mut impl NameFrames) -> (Names, usize) {
+        if self.asked.is_empty() {
+            let count = NAMES_AT_ONCE.min(self.queue.len());
+            self.asked.extend(self.queue.drain(..count));
+        }
+        if !self.asked.is_empty() && lookup.prepare(&self.asked) {
+            let named = std::mem::take(&mut self.asked).into_iter();
+            let named = named.filter_map(|frame| frame_name(lookup, frame));
+            self.names.frames.extend(named);
+        }
+        let names = Names {
+            generated: self.code.take(NAMES_AT_ONCE),
+            ..std::mem::take(&mut self.names)
+        };
+        let of_user_space = names.frames.len() + names.generated.len() + names.symbols.len();
+        let count = of_user_space + names.kernel.len();
+        (names, count)
+    }
+}
+
+fn frame_name(lookup: &mut impl NameFrames, frame: Frame) -> Option<FrameName> {
+    let Frame::Object { id, offset, method } = frame else {
+        return None;
+    };
+    let named = lookup.name(frame);
+    let exact = Method::is_exact(method);
+    Some(convert::frame_name(id, offset, exact, &named))
+}
