@@ -6,8 +6,8 @@
 //! (its inode number), `probes` (how many), and a `probe` line of name-value
 //! pairs for each probe. Keys that this version does not know are skipped.
 
+use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::session::Counters;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;

@@ -23,9 +23,11 @@
 //! `CAP_SYS_PTRACE`; find the file and the offset to probe (crates
 //! `nsprobe-containers` and `nsprobe-symbolize`); read the rings often enough.
 
+mod counters;
 mod device;
 mod error;
 mod fdinfo;
+mod filter;
 mod objects;
 mod probe;
 mod reader;
@@ -35,14 +37,16 @@ mod table;
 mod tasks;
 mod unwind;
 
+pub use counters::Counters;
 pub use device::{Device, Features, Info, SetupOptions};
 pub use error::{Error, Result};
 pub use fdinfo::{sessions, ProbeStatus, SessionStatus};
+pub use filter::Filter;
 pub use nsprobe_common as common;
 pub use objects::{Objects, Stacks};
 pub use probe::{CallId, Limits, Probe, ProgramId, Sink};
 pub use reader::{Batch, Copied, Ordered, Reader, SETTLE_NS};
-pub use session::{Counters, Filter, ProbeId, Session};
+pub use session::{ProbeId, Session};
 pub use table::{Rows, Table, TableId, TableKind, TableRow, TableSpec};
 pub use tasks::{CpuTimes, DumpOptions, TaskCounters, TaskDump, TaskOptions};
 pub use unwind::{UnwindRows, Unwinder};

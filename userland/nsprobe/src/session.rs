@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: filter, probes, counters and objects of one open file.
 
+use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 use crate::probe::{Probe, ProgramId};
 use crate::reader::Reader;
 use crate::sys;
@@ -9,12 +11,9 @@ use crate::table::{Rows, Table, TableSpec};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
-    self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FILTER_CGROUP, FILTER_CHILDREN,
-    FILTER_COMM, FILTER_PIDNS, FILTER_PIDNS_LIST, FILTER_PIDNS_MAX, FILTER_PIDS, FILTER_PIDS_MAX,
-    FILTER_SELF, FILTER_TIDS, FILTER_UID, FREEZE_NOW, OBJECT_FD, OBJECT_ROOT,
+    self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FREEZE_NOW, OBJECT_FD, OBJECT_ROOT,
 };
 use nsprobe_common::program::Step;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -28,231 +27,6 @@ pub struct Session {
 /// The number of a probe in its session, from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProbeId(pub u32);
-
-/// Who is traced; conditions are joined by "and".
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    pub(crate) pids: Vec<u32>,
-    pub(crate) tids: Vec<u32>,
-    pub(crate) pid_namespaces: Vec<abi::PidNamespace>,
-    cgroup_id: Option<u64>,
-    uid: Option<u32>,
-    comm: Option<[u8; 16]>,
-    children: bool,
-    own_process: bool,
-}
-
-impl Filter {
-    /// Only these processes, as the caller's pid namespace numbers them.
-    pub fn pids(pids: impl IntoIterator<Item = u32>) -> Filter {
-        Filter {
-            pids: pids.into_iter().collect(),
-            ..Filter::default()
-        }
-    }
-
-    /// Only the pid namespace of this id, found through its member `pid`, and those
-    /// below it.
-    pub fn pid_namespace(pid: u32, id: u64) -> Filter {
-        Filter::any_pid_namespace([(pid, id)])
-    }
-
-    /// The same for several: each is a member's pid, and the id.
-    pub fn any_pid_namespace(all: impl IntoIterator<Item = (u32, u64)>) -> Filter {
-        let named = |(pid, id)| abi::PidNamespace {
-            pid,
-            id,
-            ..abi::PidNamespace::default()
-        };
-        Filter {
-            pid_namespaces: all.into_iter().map(named).collect(),
-            ..Filter::default()
-        }
-    }
-
-    /// Only these threads, as the caller's pid namespace numbers them; instead of
-    /// processes.
-    pub fn with_threads(mut self, tids: impl IntoIterator<Item = u32>) -> Filter {
-        self.pids = Vec::new();
-        self.tids = tids.into_iter().collect();
-        self
-    }
-
-    /// What listed processes and threads fork from now on counts, too.
-    pub fn with_children(mut self) -> Filter {
-        self.children = true;
-        self
-    }
-
-    /// Only tasks of this effective user, as the initial user namespace numbers it.
-    pub fn with_uid(mut self, uid: u32) -> Filter {
-        self.uid = Some(uid);
-        self
-    }
-
-    /// Only threads of this name; `None` when no thread can have it: it has 15 bytes at
-    /// most, and no NUL.
-    pub fn with_comm(mut self, name: &[u8]) -> Option<Filter> {
-        let mut comm = [0; 16];
-        let fits = (1..=15).contains(&name.len()) && !name.contains(&0);
-        comm.get_mut(..name.len())?.copy_from_slice(name);
-        self.comm = Some(comm);
-        fits.then_some(self)
-    }
-
-    /// Only tasks in the control group (cgroup v2) whose directory has this inode
-    /// number, and in those below it.
-    pub fn with_cgroup(mut self, id: u64) -> Filter {
-        self.cgroup_id = Some(id);
-        self
-    }
-
-    /// The id of the control group that it asks for, if it does.
-    pub fn cgroup(&self) -> Option<u64> {
-        self.cgroup_id
-    }
-
-    /// The opener's own process counts too.
-    pub fn with_own_process(mut self) -> Filter {
-        self.own_process = true;
-        self
-    }
-
-    fn request(&self) -> Result<abi::Filter> {
-        let listed = self.pids.len().max(self.tids.len());
-        if listed > FILTER_PIDS_MAX as usize {
-            return Err(Error::FilterSize(listed));
-        }
-        if self.pid_namespaces.len() > FILTER_PIDNS_MAX as usize {
-            return Err(Error::FilterNamespaces(self.pid_namespaces.len()));
-        }
-        let (one, is_list) = match self.pid_namespaces.as_slice() {
-            [one] => (*one, false),
-            all => (abi::PidNamespace::default(), !all.is_empty()),
-        };
-        let flag = |set, flag| if set { flag } else { 0 };
-        Ok(abi::Filter {
-            flags: flag(!self.pids.is_empty(), FILTER_PIDS)
-                | flag(one.id != 0, FILTER_PIDNS)
-                | flag(is_list, FILTER_PIDNS_LIST)
-                | flag(!self.tids.is_empty(), FILTER_TIDS)
-                | flag(self.children, FILTER_CHILDREN)
-                | flag(self.cgroup_id.is_some(), FILTER_CGROUP)
-                | flag(self.uid.is_some(), FILTER_UID)
-                | flag(self.comm.is_some(), FILTER_COMM)
-                | flag(self.own_process, FILTER_SELF),
-            pidns_pid: one.pid,
-            pidns_id: one.id,
-            cgroup_id: self.cgroup_id.unwrap_or_default(),
-            uid: self.uid.unwrap_or_default(),
-            comm: self.comm.unwrap_or_default(),
-            ..abi::Filter::default()
-        })
-    }
-}
-
-/// A probe's hits by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Counters {
-    /// Times the breakpoint was hit.
-    pub hits: u64,
-    /// Hits with a record in a ring.
-    pub recorded: u64,
-    /// Hits that were counted or went into a table.
-    pub aggregated: u64,
-    /// Hits of tasks that the filter leaves out.
-    pub filtered: u64,
-    /// Hits that the probe's program did not require.
-    pub rejected: u64,
-    /// Of the rejected hits, those where a value was missing that would decide.
-    pub undecided: u64,
-    /// Hits lost because the ring was full.
-    pub lost_full: u64,
-    /// Hits for which the table had no row left.
-    pub turned_away: u64,
-    /// Recorded hits whose stack ended early.
-    pub stacks_cut: u64,
-    /// Changes that were made.
-    pub written: u64,
-    /// Changes that could not be made.
-    pub write_failed: u64,
-    /// Changes that the limit forbade.
-    pub write_withheld: u64,
-    /// Hits that `every` skipped.
-    pub skipped: u64,
-    /// Hits beyond the rate.
-    pub limited: u64,
-    /// Hits after the probe was turned off.
-    pub off: u64,
-    /// Calls whose returns the kernel does not follow.
-    pub too_deep: u64,
-    /// Hits while the rings were frozen.
-    pub frozen: u64,
-    /// Samples of tasks of which nothing can be read.
-    pub missed: u64,
-    /// Samples that were taken in the kernel, of the hits.
-    pub in_kernel: u64,
-    /// Samples of idle CPUs, which are no hits.
-    pub idle: u64,
-    /// Samples of kernel threads, which are no hits.
-    pub kernel_threads: u64,
-    /// Of all samples, those by the CPU clock.
-    pub by_clock: u64,
-}
-
-impl Counters {
-    /// Whether they are of samples, of which there are some.
-    pub fn has_samples(&self) -> bool {
-        self.by_clock + self.idle + self.kernel_threads + self.in_kernel + self.missed > 0
-    }
-
-    /// Whether every hit is accounted for: the conservation law.
-    pub fn balance(&self) -> bool {
-        let parts = [
-            self.recorded,
-            self.aggregated,
-            self.filtered,
-            self.rejected,
-            self.lost_full,
-            self.turned_away,
-            self.skipped,
-            self.limited,
-            self.off,
-            self.frozen,
-            self.missed,
-        ];
-        let sum: u128 = parts.iter().map(|&part| u128::from(part)).sum();
-        u128::from(self.hits) == sum
-    }
-}
-
-impl std::ops::AddAssign for Counters {
-    fn add_assign(&mut self, other: Counters) {
-        self.hits += other.hits;
-        self.recorded += other.recorded;
-        self.aggregated += other.aggregated;
-        self.filtered += other.filtered;
-        self.rejected += other.rejected;
-        self.undecided += other.undecided;
-        self.lost_full += other.lost_full;
-        self.turned_away += other.turned_away;
-        self.stacks_cut += other.stacks_cut;
-        self.written += other.written;
-        self.write_failed += other.write_failed;
-        self.write_withheld += other.write_withheld;
-        self.skipped += other.skipped;
-        self.limited += other.limited;
-        self.off += other.off;
-        self.too_deep += other.too_deep;
-        self.frozen += other.frozen;
-        self.missed += other.missed;
-        self.in_kernel += other.in_kernel;
-        self.idle += other.idle;
-        self.kernel_threads += other.kernel_threads;
-        self.by_clock += other.by_clock;
-    }
-}
 
 pub(crate) fn failed(request: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::Request { request, errno }
@@ -453,51 +227,6 @@ impl AsFd for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_filter_says_only_what_was_asked() {
-        assert_eq!(Filter::pids([7]).request().unwrap().flags, FILTER_PIDS);
-        let request = Filter::pid_namespace(9, 4026532111).request().unwrap();
-        assert_eq!(request.flags, FILTER_PIDNS);
-        assert_eq!((request.pidns_pid, request.pidns_id), (9, 4026532111));
-        assert!(Filter::pids(0..65).request().is_err());
-        let several = |count| Filter::any_pid_namespace((1..=count).map(|pid| (pid, pid.into())));
-        let request = several(2).request().unwrap();
-        assert_eq!(request.flags, FILTER_PIDNS_LIST);
-        assert_eq!((request.pidns_pid, request.pidns_id), (0, 0));
-        assert!(several(257).request().is_err());
-    }
-
-    #[test]
-    fn counters_balance_or_not() {
-        let mut counters = Counters {
-            hits: 10,
-            recorded: 6,
-            filtered: 1,
-            aggregated: 1,
-            lost_full: 2,
-            stacks_cut: 5,
-            ..Counters::default()
-        };
-        assert!(counters.balance());
-        counters += counters;
-        assert!(counters.balance());
-        counters.hits += 1;
-        assert!(!counters.balance());
-        // A hit ends as what the interface says, and as nothing else.
-        let fields = serde_json::to_value(Counters::default()).unwrap();
-        let ends = abi::Counters::default().ends().map(|(name, _)| name);
-        for name in fields
-            .as_object()
-            .unwrap()
-            .keys()
-            .filter(|name| *name != "hits")
-        {
-            let one = serde_json::json!({ "hits": 1, name: 1 });
-            let one: Counters = serde_json::from_value(one).unwrap();
-            assert_eq!(one.balance(), ends.contains(&name.as_str()), "{name}");
-        }
-    }
 
     #[test]
     fn refusals_are_sentences() {

@@ -3,7 +3,8 @@
 
 use crate::answer::ExitProbes;
 use crate::breakpoint::{exits, Code as FileCode, Condition, Left, Target, When};
-use crate::place::{Searched, Spot};
+use crate::place::Searched;
+use crate::spot::Spot;
 use nsprobe_common::program::Register;
 use nsprobe_spec::BinaryOperator::{Add, And, Below, ExclusiveOr, Multiply, Or, Subtract};
 use nsprobe_spec::{Code, Value};

@@ -14,6 +14,7 @@ mod find;
 mod list;
 mod place;
 mod planner;
+mod spot;
 mod wish;
 
 pub use answer::{ExitProbes, Probe, Probes, Refused};

@@ -3,12 +3,12 @@
 //! what names mean there.
 
 use crate::breakpoint::{self, Boundary, Needs};
+use crate::spot::{spot_at, Spot};
 use anyhow::{anyhow, bail};
 use nsprobe_common::program::{Operation, Register};
 use nsprobe_spec::dwarf::{self, DebugInfo};
 use nsprobe_spec::{Compiled, Plain, Scope, UsdtScope};
-use nsprobe_symbolize::demangle::demangle_without_parameters;
-use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Place, Segment, Usdt};
+use nsprobe_symbolize::{Address, Binary, FileOffset, Function, Segment, Usdt};
 use nsprobe_unwind::Frames;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -18,67 +18,6 @@ use std::path::Path;
 
 /// What the kernel maps at a time.
 const PAGE_BYTES: u64 = 4096;
-
-/// A place in a file, and the function that it is in.
-pub(crate) struct Spot {
-    /// Where in the file.
-    pub(crate) offset: FileOffset,
-    /// The same, by the file's own count.
-    pub(crate) address: Address,
-    /// The function's readable name, and the distance when that is not its beginning.
-    pub(crate) function: String,
-    /// Whether that is the function's beginning.
-    pub(crate) at_function: bool,
-    /// The inlined function whose names are meant; several may begin at one address.
-    inlined: Option<dwarf::Function>,
-    /// The static probe that is there.
-    usdt: Option<Usdt>,
-}
-
-impl Spot {
-    /// Where the semaphore of the static probe is.
-    pub(crate) fn semaphore(&self) -> Option<FileOffset> {
-        self.usdt.as_ref()?.semaphore
-    }
-
-    /// `distance` bytes behind the beginning of a function of the file.
-    pub(crate) fn of(binary: &Binary, function: &Function, distance: u64) -> Spot {
-        let name = demangle_without_parameters(&function.name);
-        Spot {
-            offset: FileOffset(function.file_offset.0.saturating_add(distance)),
-            address: Address(function.address.0.saturating_add(distance)),
-            function: match distance {
-                0 => name,
-                distance => format!("{name}+{distance:#x}"),
-            },
-            at_function: distance == 0 && !binary.is_jumped_to(function),
-            inlined: None,
-            usdt: None,
-        }
-    }
-}
-
-/// The place at an offset of the file.
-pub(crate) fn spot_at(binary: &Binary, path: &Path, offset: u64) -> anyhow::Result<Spot> {
-    let place = FileOffset(offset);
-    let address = binary.segment_of(place).and_then(|s| s.address_of(place));
-    let spot = match (binary.code_at(place), address) {
-        (Place::Function(function), Some(address)) => {
-            let into = address.0.saturating_sub(function.address.0);
-            Spot::of(binary, function, into)
-        }
-        (_, address) => Spot {
-            offset: place,
-            address: address.unwrap_or_default(),
-            function: format!("{offset:#x}"),
-            at_function: false,
-            inlined: None,
-            usdt: None,
-        },
-    };
-    check(binary, path, &spot)?;
-    Ok(spot)
-}
 
 /// Where a source line is come to.
 pub(crate) struct Line {
@@ -517,12 +456,6 @@ impl<'a> Searched<'a> {
     }
 }
 
-/// The function whose symbol in a file says that it covers an address.
-fn holding(binary: &Binary, address: u64) -> Option<&Function> {
-    let function = binary.function_holding(Address(address))?;
-    (function.size != 0).then_some(function)
-}
-
 /// The function that a symbol names a part of, which the compiler moved elsewhere: `f.cold` by
 /// gcc, `f.cold.1` by clang.
 fn whole_of(part: &str) -> Option<&str> {
@@ -530,22 +463,6 @@ fn whole_of(part: &str) -> Option<&str> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let fits = number.is_empty() || number.strip_prefix('.').is_some_and(is_number);
     fits.then_some(name)
-}
-
-/// A symbol may lie about where code is; a breakpoint in data corrupts it.
-pub(crate) fn check(binary: &Binary, path: &Path, spot: &Spot) -> anyhow::Result<()> {
-    let why = match binary.code_at(spot.offset) {
-        Place::Code | Place::Function(_) => return Ok(()),
-        Place::OutsideFile => "lies behind the end of the file",
-        Place::NotLoaded => "is in no part of the file that is loaded",
-        Place::Data => "is in data, not in code",
-    };
-    bail!(
-        "{} in {} cannot be probed: its offset {} {why}",
-        spot.function,
-        path.display(),
-        spot.offset
-    )
 }
 
 /// What a probe looks at at the entry, besides arguments and memory.
@@ -561,4 +478,10 @@ fn needs(compiled: &Compiled) -> Needs {
         needs.rip |= register == Some(Register::Rip);
     }
     needs
+}
+
+/// The function whose symbol in a file says that it covers an address.
+fn holding(binary: &Binary, address: u64) -> Option<&Function> {
+    let function = binary.function_holding(Address(address))?;
+    (function.size != 0).then_some(function)
 }

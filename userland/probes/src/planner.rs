@@ -4,7 +4,8 @@
 
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
 use crate::find::{find, is_unnamed, knows, several};
-use crate::place::{check, spot_at, Searched, Spot};
+use crate::place::Searched;
+use crate::spot::{check, spot_at, Spot};
 use crate::wish::Wish;
 use anyhow::bail;
 use nsprobe_spec::decode::FieldFormat;

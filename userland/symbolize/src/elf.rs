@@ -5,13 +5,18 @@
 //! against the file's length and a cap before memory is allocated. The layout is
 //! that of the System V gABI for 64-bit little-endian files.
 
+mod headers;
+mod watched_file;
+
+pub(crate) use watched_file::WatchedFile;
+
 use crate::{dynamic, Address, Error, FileOffset, Result, Segment};
+use headers::{code_in_memory, guess, machine_name, machine_of, parse_segment};
 use object::elf;
 use object::read::{CompressedData, CompressionFormat};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -134,75 +139,6 @@ pub(crate) struct Elf {
     /// file: in a debug file, all.
     pub(crate) code: Vec<Range<u64>>,
     pub(crate) sections: Vec<Section>,
-}
-
-/// What changes when somebody writes to the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    bytes: u64,
-    modified: (i64, u64),
-}
-
-impl Stamp {
-    fn of(file: &File) -> io::Result<Stamp> {
-        // The system call fstat: statx takes a path, which the worker may not.
-        let stat = rustix::fs::fstat(file)?;
-        Ok(Stamp {
-            bytes: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-        })
-    }
-}
-
-/// An open file and what it was when it was opened, or a file that is in memory.
-#[derive(Debug)]
-pub(crate) enum WatchedFile {
-    Open(File, Stamp),
-    Memory(Vec<u8>),
-}
-
-impl WatchedFile {
-    pub(crate) fn new(file: File) -> io::Result<WatchedFile> {
-        let stamp = Stamp::of(&file)?;
-        Ok(WatchedFile::Open(file, stamp))
-    }
-
-    fn bytes(&self) -> u64 {
-        match self {
-            WatchedFile::Open(_, stamp) => stamp.bytes,
-            WatchedFile::Memory(bytes) => bytes.len() as u64,
-        }
-    }
-
-    /// Whether nobody wrote to it since.
-    fn is_unchanged(&self) -> bool {
-        match self {
-            WatchedFile::Open(file, stamp) => Stamp::of(file).ok() == Some(*stamp),
-            WatchedFile::Memory(_) => true,
-        }
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self {
-            WatchedFile::Open(file, _) => file.read_exact_at(out, offset),
-            WatchedFile::Memory(bytes) => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                let bytes = bytes.get(from..).and_then(|bytes| bytes.get(..out.len()));
-                out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
-                Ok(())
-            }
-        }
-    }
-
-    /// Fills `out` from the file offset on with what was there when it was opened; fails where
-    /// that cannot be said.
-    pub(crate) fn read_unchanged(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.read(offset, out)?;
-        match self.is_unchanged() {
-            true => Ok(()),
-            false => Err(io::Error::other("somebody wrote to it")),
-        }
-    }
 }
 
 impl Elf {
@@ -541,86 +477,4 @@ fn zdebug(raw: &[u8]) -> Option<CompressedData<'_>> {
         data,
         uncompressed_size: u64::from_be_bytes(*length),
     })
-}
-
-fn parse_segment(header: &[u8]) -> Option<Segment> {
-    if u32_at(header, 0)? != elf::PT_LOAD.0 {
-        return None;
-    }
-    Some(Segment {
-        executable: u32_at(header, 4)? & elf::PF_X.0 != 0,
-        writable: u32_at(header, 4)? & elf::PF_W.0 != 0,
-        file_offset: FileOffset(u64_at(header, 8)?),
-        address: Address(u64_at(header, 16)?),
-        file_bytes: u64_at(header, 32)?,
-    })
-}
-
-/// The memory that an executable segment takes.
-fn code_in_memory(header: &[u8]) -> Option<Range<u64>> {
-    let segment = parse_segment(header)?;
-    let start = segment.address.0;
-    let range = start..start.checked_add(u64_at(header, 40)?)?;
-    (segment.executable && !range.is_empty()).then_some(range)
-}
-
-/// What a file that is not ELF seems to be.
-fn guess(start: &[u8]) -> &'static str {
-    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b | 0x20..=0x7e | 0x80..);
-    match start {
-        [] => "an empty file",
-        [b'#', b'!', ..] => "a script",
-        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => "an archive of object files",
-        [0x1f, 0x8b, ..] => "a gzip file",
-        _ if start.iter().all(is_text) && std::str::from_utf8(start).is_ok() => "a text file",
-        _ => "some other data",
-    }
-}
-
-/// For which machine a file is, by its header, which is in that machine's byte order.
-fn machine_of(header: &[u8]) -> u16 {
-    let machine = u16_at(header, 18).unwrap_or(0);
-    match header.get(5) == Some(&elf::ELFDATA2MSB.0) {
-        true => machine.swap_bytes(),
-        false => machine,
-    }
-}
-
-fn machine_name(machine: u16, header: &[u8]) -> String {
-    let name = match elf::Machine(machine) {
-        elf::EM_386 => "32-bit x86",
-        elf::EM_X86_64 if header.get(4) == Some(&elf::ELFCLASS32.0) => {
-            "x86 with 32-bit pointers (x32)"
-        }
-        elf::EM_X86_64 => "x86 with another byte order",
-        elf::EM_AARCH64 => "64-bit Arm",
-        elf::EM_ARM => "32-bit Arm",
-        elf::EM_RISCV => "RISC-V",
-        elf::EM_PPC64 => "64-bit PowerPC",
-        elf::EM_S390 => "s390",
-        elf::EM_BPF => "BPF",
-        _ => return format!("machine number {machine}"),
-    };
-    name.to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn machines_of_either_byte_order_have_their_names() {
-        let name = |class: u8, order: u8, machine: [u8; 2]| {
-            let mut header = [0; HEADER_BYTES];
-            header[4..6].copy_from_slice(&[class, order]);
-            header[18..20].copy_from_slice(&machine);
-            machine_name(machine_of(&header), &header)
-        };
-        assert_eq!(name(2, 2, [0, 22]), "s390");
-        assert_eq!(name(2, 2, [0, 21]), "64-bit PowerPC");
-        assert_eq!(name(2, 1, [21, 0]), "64-bit PowerPC");
-        assert_eq!(name(2, 1, [183, 0]), "64-bit Arm");
-        assert_eq!(name(1, 1, [3, 0]), "32-bit x86");
-        assert_eq!(name(2, 2, [0, 2]), "machine number 2");
-    }
 }
