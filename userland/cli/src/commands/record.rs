@@ -34,7 +34,7 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
     Destination::check(plan)?;
     let target = Target::find(&options.who, options.timeout)?;
-    let search = Search::of(&target, options)?;
+    let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
     let how = trace::how(trace, &search, &parser);
     let planned = run::plan(&target, options, &how)?;

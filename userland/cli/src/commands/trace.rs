@@ -31,7 +31,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let out = Output::to_file(plan.output.as_deref())?;
     let target = Target::find(&options.who, options.timeout)?;
-    let search = Search::of(&target, options)?;
+    let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
     let how = how(plan, &search, &parser);
     let planned = run::plan(&target, options, &how)?;
