@@ -4,6 +4,7 @@
 //! `waiting` holds hits until their stacks come, `rest` goes on with stacks that the module
 //! could not finish, `lookup` is who knows stacks and names, `views` joins it all for output.
 
+pub(crate) mod label;
 pub(crate) mod lookup;
 pub(crate) mod rest;
 pub(crate) mod views;

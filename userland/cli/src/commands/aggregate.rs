@@ -9,19 +9,20 @@ use crate::args::{Aggregate, AggregatePlan};
 use crate::attach::probes::How;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::attach::target::Target;
+use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{Live, Lookup};
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::lines::Output;
 use crate::output::pictures::{About, PictureFile};
-use crate::output::summary::{self, ProbeLabel, Summary};
+use crate::output::summary::{self, Summary};
 use crate::output::tables::{Printer, Style};
 use crate::tasks::HitNames;
 use exits::ExitRows;
 use finished::Finished;
 use libnsprobe::common::record::Record;
 use libnsprobe::{
-    ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
+    Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
 use nsprobe_profile::Format;
 use nsprobe_spec::decode::FieldValue;
@@ -382,9 +383,4 @@ fn count_of(session: &Session, label: &ProbeLabel) -> anyhow::Result<TableRow> {
         count: session.counters(label.id)?.aggregated,
         ..TableRow::default()
     })
-}
-
-/// The id in a key that names a probe.
-pub(crate) fn probe_id(word: u64) -> ProbeId {
-    ProbeId(word as u32)
 }
