@@ -3,10 +3,10 @@
 
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{whole_stack, Lookup};
+use crate::hits::view::{FrameView, HitView, KernelFrame};
 use crate::hits::waiting::Ready;
 use crate::names::function_names::name_symbols;
 use crate::names::jit::Moment;
-use crate::output::text::{FrameView, HitView, KernelFrame};
 use nsprobe_spec::decode;
 use std::collections::HashMap;
 

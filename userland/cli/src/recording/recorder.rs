@@ -8,9 +8,9 @@
 use super::containers::Containers;
 use super::wants::Wants;
 use crate::attach::run::Run;
-use crate::commands::trace::backlog::secure;
 use crate::hits::label::ProbeLabel;
-use crate::hits::lookup::{words_of, Live, Lookup, NameFrames, Rest as Behind};
+use crate::hits::live::{secure, Live};
+use crate::hits::lookup::{words_of, Lookup, NameFrames, Rest as Behind};
 use crate::hits::rest::COPIES_ENOUGH;
 use crate::hits::waiting::{Ready, Waiting, WaitingHits};
 use crate::names::jit::Moment;
