@@ -10,6 +10,7 @@ mod limits;
 mod plan;
 mod probe;
 mod profile;
+pub(crate) mod servers;
 pub(crate) mod spec;
 mod tasks;
 mod trace;

@@ -256,7 +256,7 @@ impl DebuginfodArguments {
     /// Whether servers are asked.
     pub(super) fn plan(self) -> Result<bool, clap::Error> {
         if self.debuginfod {
-            crate::names::debuginfod::urls().map_err(|why| raw(&why))?;
+            super::servers::urls().map_err(|why| raw(&why))?;
         }
         Ok(self.debuginfod)
     }

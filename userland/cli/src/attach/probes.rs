@@ -10,6 +10,7 @@ use crate::args::spec::{BinaryName, ProbeSpec};
 use crate::args::Returns;
 use crate::attach::mapped::Mapped;
 use crate::attach::target::Target;
+use crate::hits::label::SAMPLES;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::search::{Reach, Search};
 use anyhow::{anyhow, Context};
@@ -24,9 +25,6 @@ use nsprobe_worker::{Limits, Worker};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// What samples are called where others have a function.
-pub(crate) const SAMPLES: &str = "cpu-samples";
 
 /// A place to be probed.
 #[derive(Debug)]

@@ -6,17 +6,18 @@ mod attach;
 mod events;
 mod newcomers;
 
-pub(crate) use attach::{Attached, Role, Sinks};
+pub(crate) use attach::{Attached, Sinks};
 
 use crate::args::{Detail, ProbeOptions, Tasks, Who};
 use crate::attach::command::{self, Started, Stopped};
 use crate::attach::probes::{How, Planned};
 use crate::attach::target::Target;
 use crate::attach::unwind_rows::{Loader, Report as RowsReport};
+use crate::hits::label::ProbeLabel;
 use crate::names::load_queue::Wishes;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{Progress, Threads};
-use crate::output::summary::{ProbeLabel, Untraced};
+use crate::output::summary::Untraced;
 use anyhow::{bail, Context};
 use attach::attach;
 use events::{Event, Events};

@@ -9,19 +9,21 @@ use crate::args::{Aggregate, AggregatePlan};
 use crate::attach::probes::How;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::attach::target::Target;
-use crate::hits::lookup::{Live, Lookup};
+use crate::hits::label::ProbeLabel;
+use crate::hits::live::Live;
+use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::lines::Output;
 use crate::output::pictures::{About, PictureFile};
-use crate::output::summary::{self, ProbeLabel, Summary};
+use crate::output::summary::{self, Summary};
 use crate::output::tables::{Printer, Style};
 use crate::tasks::HitNames;
 use exits::ExitRows;
 use finished::Finished;
 use libnsprobe::common::record::Record;
 use libnsprobe::{
-    ProbeId, Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
+    Reader, Rows, Session, SetupOptions, Sink, Table, TableKind, TableRow, TableSpec,
 };
 use nsprobe_profile::Format;
 use nsprobe_spec::decode::FieldValue;
@@ -48,7 +50,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, options.timeout)?;
     let value: Option<&Expression> = plan.value.as_ref().map(|value| &value.value);
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
-    let search = Search::of(&target, options)?;
+    let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
     let how_by = |keys| How {
         search: &search,
@@ -382,9 +384,4 @@ fn count_of(session: &Session, label: &ProbeLabel) -> anyhow::Result<TableRow> {
         count: session.counters(label.id)?.aggregated,
         ..TableRow::default()
     })
-}
-
-/// The id in a key that names a probe.
-pub(crate) fn probe_id(word: u64) -> ProbeId {
-    ProbeId(word as u32)
 }

@@ -50,7 +50,7 @@ fn list(plan: &ListPlan, target: &Target) -> anyhow::Result<()> {
         sandbox: plan.sandbox,
         ..Options::default()
     });
-    let search = Search::new(target, plan.debuginfod, false)?;
+    let search = Search::new(target.viewers(), plan.debuginfod, false)?;
     let opened = target.open(&plan.spec.binary, &Mapped::by_links())?;
     for note in opened.notes {
         eprintln!("nsprobe: {}", escaped(&note));

@@ -5,7 +5,8 @@ use crate::args::RecordPlan;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::commands::trace;
-use crate::hits::lookup::{Live, Lookup};
+use crate::hits::live::Live;
+use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::summary::{self, Summary};
@@ -34,7 +35,7 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
     Destination::check(plan)?;
     let target = Target::find(&options.who, options.timeout)?;
-    let search = Search::of(&target, options)?;
+    let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
     let how = trace::how(trace, &search, &parser);
     let planned = run::plan(&target, options, &how)?;

@@ -2,10 +2,11 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
+use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{whole_stack, words_of};
 use crate::hits::waiting::{Ready, WaitingHits};
 use crate::names::function_names::name_symbols;
-use crate::output::summary::{ProbeLabel, Summary};
+use crate::output::summary::Summary;
 use crate::output::tables::{Printer, Style};
 use crate::recording::capsule::{Capsule, Offline};
 use crate::tasks::Place;

@@ -7,7 +7,8 @@ use crate::args::TracePlan;
 use crate::attach::probes::How;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks, Wanted};
 use crate::attach::target::Target;
-use crate::hits::lookup::{Live, Lookup};
+use crate::hits::live::Live;
+use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::lines::Output;
@@ -31,7 +32,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let out = Output::to_file(plan.output.as_deref())?;
     let target = Target::find(&options.who, options.timeout)?;
-    let search = Search::of(&target, options)?;
+    let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
     let how = how(plan, &search, &parser);
     let planned = run::plan(&target, options, &how)?;

@@ -30,7 +30,7 @@ const EXAMPLES: usize = 5;
 /// Verifies.
 pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, None)?;
-    let search = Search::of(&target, options)?;
+    let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
     let how = How {
         search: &search,

@@ -7,6 +7,7 @@
 //! TLS is rustls's with ring, whose C and assembler are built with the program; its
 //! authorities are those that the machine trusts.
 
+use crate::args::servers::{urls, SECURE};
 use crate::names::build_id::hex;
 use anyhow::Context;
 use nix::fcntl::OFlag;
@@ -39,9 +40,6 @@ const BUILD_ID_BYTES_MAX: usize = 64;
 const MISS: Duration = Duration::from_secs(600);
 /// Redirections that are followed, within https.
 const REDIRECTS_MAX: u32 = 3;
-
-/// How URLs begin that nobody between can answer for.
-const SECURE: &str = "https://";
 
 /// Servers, and the cache.
 #[derive(Debug)]
@@ -125,29 +123,6 @@ impl Debuginfod {
             true => Ok(None),
             false => Err(failures.join("; ")),
         }
-    }
-}
-
-/// The servers that the environment names: at least one. The error is the user's.
-pub(crate) fn urls() -> Result<Vec<String>, String> {
-    checked(&env::var("DEBUGINFOD_URLS").unwrap_or_default())
-}
-
-fn checked(urls: &str) -> Result<Vec<String>, String> {
-    let urls: Vec<String> = urls.split_whitespace().map(str::to_owned).collect();
-    if urls.is_empty() {
-        return Err(
-            "--debuginfod asks the servers of DEBUGINFOD_URLS, which is empty: set it, such as to \
-             https://debuginfod.debian.net (sudo keeps it with --preserve-env=DEBUGINFOD_URLS)"
-                .to_owned(),
-        );
-    }
-    let is_one = |url: &&String| url.starts_with(SECURE) || url.starts_with("http://");
-    match urls.iter().find(|url| !is_one(url)) {
-        Some(url) => Err(format!(
-            "DEBUGINFOD_URLS has {url}, which is neither http:// nor https://"
-        )),
-        None => Ok(urls),
     }
 }
 

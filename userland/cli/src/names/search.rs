@@ -9,7 +9,6 @@
 mod hunt;
 
 use crate::args::ProbeOptions;
-use crate::attach::target::Target;
 use crate::names::debuginfod::Debuginfod;
 use hunt::Hunt;
 use nsprobe_containers::{Error, OpenedFile, Opener, Process, RootId, Sight, Stamp};
@@ -97,22 +96,22 @@ struct View<'a> {
 }
 
 impl Search {
-    /// In the files that the target sees, and those of this machine; when the user wants it,
-    /// also on servers.
-    pub(crate) fn of(target: &Target, options: &ProbeOptions) -> anyhow::Result<Arc<Search>> {
-        Search::new(target, options.debuginfod, options.quiet)
+    /// In the files that these processes, the target's, see, and in those of this machine; when
+    /// the user wants it, also on servers.
+    pub(crate) fn of(targets: Vec<Process>, options: &ProbeOptions) -> anyhow::Result<Arc<Search>> {
+        Search::new(targets, options.debuginfod, options.quiet)
     }
 
     /// The same for commands that plan no probes.
     pub(crate) fn new(
-        target: &Target,
+        targets: Vec<Process>,
         debuginfod: bool,
         quiet: bool,
     ) -> anyhow::Result<Arc<Search>> {
         let debuginfod = debuginfod.then(|| Debuginfod::from_environment(quiet));
         let debuginfod = debuginfod.transpose()?;
         Ok(Arc::new(Search {
-            targets: target.viewers(),
+            targets,
             debuginfod,
             mute: Mutex::default(),
         }))

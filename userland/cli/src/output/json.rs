@@ -6,9 +6,10 @@ mod summary;
 
 pub(crate) use summary::summary;
 
+use crate::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
 use crate::names::named::Named;
 use crate::output::fields;
-use crate::output::text::{self, is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
+use crate::output::text::{self};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::record::{Frame, Lost, Method, OffRecord, StackEnd, WriteRecord};
 use libnsprobe::{Counters, TableRow};

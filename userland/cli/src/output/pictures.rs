@@ -5,8 +5,9 @@ mod file;
 
 pub(crate) use file::PictureFile;
 
+use crate::hits::view::{is_doubtful, FrameView};
 use crate::output::columns::shortened;
-use crate::output::text::{self, FrameView};
+use crate::output::text::{self};
 use libnsprobe::common::record::{Frame, StackEnd};
 use libnsprobe::TableRow;
 use nsprobe_profile::{Line, Location, Mapping, Measure, Profile, Sample};
@@ -121,7 +122,7 @@ impl Rows {
     ) {
         let numbered = frames.iter().enumerate();
         let stack = numbered
-            .map(|(number, view)| self.location(view, text::is_doubtful(frames, number)))
+            .map(|(number, view)| self.location(view, is_doubtful(frames, number)))
             .collect();
         self.profile.samples.push(Sample {
             keys,

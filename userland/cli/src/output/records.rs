@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
+use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::Lookup;
 use crate::hits::views::Views;
 use crate::hits::waiting::{Ready, Waiting, WaitingHits};
-use crate::output::json;
 use crate::output::lines::Output;
-use crate::output::summary::{ProbeLabel, Summary};
-use crate::output::text;
+use crate::output::summary::Summary;
+use crate::output::{json, text};
 use libnsprobe::common::record::{OffRecord, Record, WriteRecord};
 use std::io::{self, Write};
 

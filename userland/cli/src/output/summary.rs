@@ -2,21 +2,17 @@
 //! What a trace comes to: its counters, and whether they add up.
 
 use crate::args::Detail;
-use crate::attach::probes::{Planned, SAMPLES};
-use crate::attach::run::{Attached, Role};
 use crate::attach::unwind_rows::Report;
-use crate::names::function_names::FunctionNames;
+use crate::hits::label::{ProbeLabel, Role};
 use crate::names::Line;
 use libnsprobe::{Counters, ProbeId, Session};
 use nsprobe_capsule::model::TaskTotal;
-use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::{counted, escaped, FileOffset};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 use std::ops::AddAssign;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// Most probes that are listed one by one.
@@ -185,28 +181,6 @@ impl ProbeSummary {
     }
 }
 
-/// What output calls a probe.
-#[derive(Clone, Debug)]
-pub(crate) struct ProbeLabel {
-    /// Its id.
-    pub(crate) id: ProbeId,
-    /// `binary:function`, escaped.
-    pub(crate) label: String,
-    /// The probed file.
-    pub(crate) binary: String,
-    /// The probed function.
-    pub(crate) function: String,
-    /// Where it is.
-    pub(crate) offset: FileOffset,
-    /// The fields of its records.
-    pub(crate) fields: Rc<[FieldFormat]>,
-    /// The functions of the probed file, when fields are named by them.
-    pub(crate) symbols: Option<Rc<dyn FunctionNames>>,
-    /// Which of the planned probes it belongs to, and as what.
-    pub(crate) planned: usize,
-    pub(crate) role: Role,
-}
-
 impl ProbeLabel {
     /// Its hits by outcome, and the calls that were missed: those are no hits.
     fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, MissedCalls)> {
@@ -226,39 +200,6 @@ impl ProbeLabel {
             }
         }
         Ok((counters, missed))
-    }
-
-    /// Of samples: how many times a second.
-    pub(crate) fn samples_hz(&self) -> Option<u32> {
-        let is_samples = self.binary.is_empty() && self.function == SAMPLES;
-        u32::try_from(self.offset.0).ok().filter(|_| is_samples)
-    }
-
-    /// The labels of all planned probes, in their order.
-    pub(crate) fn all(planned: &Planned, attached: &[Attached]) -> Vec<ProbeLabel> {
-        let label = |of: &Attached| {
-            let probe = planned.probes.get(of.planned)?;
-            let file = probe.file.and_then(|file| planned.files.get(file));
-            Some(ProbeLabel {
-                id: of.id,
-                planned: of.planned,
-                role: of.role,
-                label: escaped(&probe.label).to_string(),
-                binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
-                function: probe.function.clone(),
-                offset: probe.offset,
-                fields: Rc::clone(&probe.fields),
-                symbols: file
-                    .filter(|_| {
-                        probe
-                            .fields
-                            .iter()
-                            .any(|field| field.shape == Shape::Symbol)
-                    })
-                    .and_then(|file| file.functions.clone()),
-            })
-        };
-        attached.iter().filter_map(label).collect()
     }
 }
 

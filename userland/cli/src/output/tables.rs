@@ -5,13 +5,14 @@ mod functions;
 mod picture;
 
 use crate::args::{Aggregate, AggregatePlan, Shown};
-use crate::commands::aggregate::probe_id;
+use crate::hits::label::{probe_id, ProbeLabel};
 use crate::hits::lookup::NameFrames;
+use crate::hits::view::FrameView;
 use crate::output::fields::{self, duration};
 use crate::output::json;
 use crate::output::lines::Output;
-use crate::output::summary::{ProbeLabel, Summary};
-use crate::output::text::{self, FrameView};
+use crate::output::summary::Summary;
+use crate::output::text::{self};
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::common::program::Context;
 use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};

@@ -3,88 +3,17 @@
 //!
 //! Every name comes from a traced program, and is escaped.
 
-use crate::names::named::{file_name, generated_address, Named};
+use crate::hits::view::{is_doubtful, may_lack_frames, FrameView, HitView, KernelFrame};
+use crate::names::named::file_name;
 use crate::output::fields;
 use libnsprobe::common::program::Register;
 use libnsprobe::common::record::{
-    Frame, Hit, Lost, Method, OffRecord, StackEnd, WriteRecord, HIT_RETURN, WRITE_REGISTER,
-    WRITE_RETURN,
+    Frame, Lost, OffRecord, StackEnd, WriteRecord, WRITE_REGISTER, WRITE_RETURN,
 };
-use nsprobe_spec::decode::{FieldFormat, FieldValue};
-use nsprobe_symbolize::{counted, escaped, shortened, KernelSymbol, SourceFrame};
+use nsprobe_symbolize::{counted, escaped, shortened, SourceFrame};
 use std::io::{Result, Write};
-use std::rc::Rc;
-
-/// A hit with everything that output needs to know.
-#[derive(Debug)]
-pub(crate) struct HitView<'a> {
-    /// The record.
-    pub(crate) hit: &'a Hit,
-    /// When the trace began, in the clock of the records.
-    pub(crate) start_ns: u64,
-    /// `binary:function`, escaped.
-    pub(crate) label: &'a str,
-    /// The probed file's path.
-    pub(crate) binary: &'a str,
-    /// The probed function.
-    pub(crate) function: &'a str,
-    /// How long the call took, for a return whose entry was seen.
-    pub(crate) elapsed_ns: Option<u64>,
-    /// The fields, and their values.
-    pub(crate) formats: &'a [FieldFormat],
-    pub(crate) values: &'a [FieldValue],
-    /// The stack, innermost first; none when none was asked for.
-    pub(crate) frames: &'a [FrameView],
-    /// The kernel's stack, innermost first.
-    pub(crate) kernel: &'a [KernelFrame<'a>],
-    /// The container that it was in, when its name is known.
-    pub(crate) container: Option<&'a str>,
-}
-
-/// A frame of the kernel's stack, and its name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelFrame<'a> {
-    /// The return address.
-    pub(crate) address: u64,
-    /// The function; none when the kernel hides its addresses.
-    pub(crate) symbol: Option<&'a KernelSymbol>,
-}
-
-/// A frame and its name.
-#[derive(Clone, Debug)]
-pub(crate) struct FrameView {
-    /// Its words in the record.
-    pub(crate) frame: Frame,
-    /// Its name.
-    pub(crate) named: Rc<Named>,
-}
 
 impl HitView<'_> {
-    /// Seconds since the trace began.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.hit.time_ns.saturating_sub(self.start_ns) as f64 / 1e9
-    }
-
-    /// The thread's name, without its padding.
-    pub(crate) fn comm(&self) -> &[u8] {
-        let comm = &self.hit.comm;
-        let end = comm
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(comm.len());
-        comm.get(..end).unwrap_or_default()
-    }
-
-    /// Whether the function returned.
-    pub(crate) fn is_return(&self) -> bool {
-        self.hit.flags & HIT_RETURN != 0
-    }
-
-    /// Whether nothing is known of the stack's end.
-    fn has_unknown_end(&self) -> bool {
-        StackEnd::from_u8(self.hit.stack_end).is_none()
-    }
-
     /// Why the stack ends, when frames may be missing.
     pub(crate) fn cut(&self) -> Option<&'static str> {
         cut(StackEnd::from_u8(self.hit.stack_end))
@@ -169,33 +98,6 @@ fn kernel(out: &mut impl Write, frames: &[KernelFrame<'_>]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether the frame of this number may be none, or not the caller of the one before it.
-pub(crate) fn is_doubtful(frames: &[FrameView], number: usize) -> bool {
-    let is_wrong = frames.get(number).is_some_and(|view| view.named.doubtful);
-    is_wrong || is_past_generated_code(frames, number)
-}
-
-/// Whether frames may be missing in the middle of a stack.
-pub(crate) fn may_lack_frames(frames: &[FrameView]) -> bool {
-    (0..frames.len()).any(|number| is_past_generated_code(frames, number))
-}
-
-/// Whether a frame was found by the frame pointer of generated code, or leads there by one. No
-/// file tells whether that code keeps one: if not, it is that of a function further out, and the
-/// frames between are not seen.
-fn is_past_generated_code(frames: &[FrameView], number: usize) -> bool {
-    let Some(view) = frames.get(number) else {
-        return false;
-    };
-    let method = match view.frame {
-        Frame::Object { method, .. } | Frame::Address { method, .. } => method,
-    };
-    let before = number.checked_sub(1).and_then(|before| frames.get(before));
-    let mut both = before.into_iter().chain([view]);
-    method == Method::FramePointer as u8
-        && both.any(|view| generated_address(&view.frame).is_some())
 }
 
 /// Writes the frames of a stack.
@@ -391,7 +293,10 @@ fn unnamed(view: &FrameView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libnsprobe::common::record::Unmapped;
+    use crate::names::named::Named;
+    use libnsprobe::common::record::{Hit, Method, Unmapped};
+
+    use std::rc::Rc;
 
     fn function(name: &str, line: Option<u32>, inlined: bool) -> SourceFrame {
         SourceFrame {

@@ -8,12 +8,13 @@ mod places;
 pub(crate) use places::CapsulePlaces;
 
 use crate::args::Detail;
+use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
+use crate::hits::view::FrameView;
 use crate::names::function_names::FunctionNames;
 use crate::names::jit::Moment;
 use crate::names::named::{without_object, Named};
-use crate::output::summary::{ProbeLabel, Summary};
-use crate::output::text::FrameView;
+use crate::output::summary::Summary;
 use crate::tasks::Place;
 use anyhow::{bail, Context};
 use convert::named;

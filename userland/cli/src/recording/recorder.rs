@@ -8,12 +8,13 @@
 use super::containers::Containers;
 use super::wants::Wants;
 use crate::attach::run::Run;
-use crate::commands::trace::backlog::secure;
-use crate::hits::lookup::{words_of, Live, Lookup, NameFrames, Rest as Behind};
+use crate::hits::label::ProbeLabel;
+use crate::hits::live::{secure, Live};
+use crate::hits::lookup::{words_of, Lookup, NameFrames, Rest as Behind};
 use crate::hits::rest::COPIES_ENOUGH;
 use crate::hits::waiting::{Ready, Waiting, WaitingHits};
 use crate::names::jit::Moment;
-use crate::output::summary::{ProbeLabel, Summary};
+use crate::output::summary::Summary;
 use crate::recording::capsule::{convert, rest_key};
 use crate::recording::destination::{CapsuleWriter, Destination};
 use anyhow::Context;

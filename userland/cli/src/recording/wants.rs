@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is to be named of the hits that were recorded, each thing once.
 
+use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{Lookup, NameFrames};
-use crate::output::summary::ProbeLabel;
 use crate::recording::capsule::convert;
 use crate::recording::generated_code::Code;
 use libnsprobe::common::record::{Frame, Frames, Method};

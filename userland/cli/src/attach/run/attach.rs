@@ -3,10 +3,13 @@
 
 use super::Wanted;
 use crate::attach::probes::{Planned, PlannedProbe};
+use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
 use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink};
 use nsprobe_probes::ExitProbes;
+use nsprobe_spec::decode::Shape;
 use nsprobe_spec::Code;
+use nsprobe_symbolize::escaped;
 use std::collections::HashMap;
 use std::fs::File;
 use std::num::NonZeroU32;
@@ -30,27 +33,6 @@ impl Sinks {
     }
 }
 
-/// What a probe of the kernel's is to a probe of the user's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// All of it.
-    Whole,
-    /// It begins the calls that exits end.
-    Begin,
-    /// One of the function's exits.
-    Exit,
-    /// A jump by which calls go where their returns are not seen.
-    Leave,
-}
-
-impl Role {
-    /// Whether its hits are those of the user's probe: calls that begin, or go where their
-    /// return is not seen, are none.
-    pub(crate) fn counts(self) -> bool {
-        matches!(self, Role::Whole | Role::Exit)
-    }
-}
-
 /// A probe that is attached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attached {
@@ -58,6 +40,35 @@ pub(crate) struct Attached {
     /// Which of the planned probes it belongs to.
     pub(crate) planned: usize,
     pub(crate) role: Role,
+}
+
+impl ProbeLabel {
+    /// The labels of all planned probes, in their order.
+    pub(crate) fn all(planned: &Planned, attached: &[Attached]) -> Vec<ProbeLabel> {
+        let label = |of: &Attached| {
+            let probe = planned.probes.get(of.planned)?;
+            let file = probe.file.and_then(|file| planned.files.get(file));
+            Some(ProbeLabel {
+                id: of.id,
+                planned: of.planned,
+                role: of.role,
+                label: escaped(&probe.label).to_string(),
+                binary: file.map_or_else(String::new, |file| file.path.display().to_string()),
+                function: probe.function.clone(),
+                offset: probe.offset,
+                fields: Rc::clone(&probe.fields),
+                symbols: file
+                    .filter(|_| {
+                        probe
+                            .fields
+                            .iter()
+                            .any(|field| field.shape == Shape::Symbol)
+                    })
+                    .and_then(|file| file.functions.clone()),
+            })
+        };
+        attached.iter().filter_map(label).collect()
+    }
 }
 
 /// Attaches all that was planned, or nothing. `calls` is how many functions have been followed

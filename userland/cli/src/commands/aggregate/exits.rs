@@ -3,7 +3,7 @@
 //! containers as of one, and those of strings that are the same as far as they were asked for
 //! as of one: the module takes whole words.
 
-use crate::output::summary::ProbeLabel;
+use crate::hits::label::ProbeLabel;
 use libnsprobe::Rows;
 use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::FileOffset;

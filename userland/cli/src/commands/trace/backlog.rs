@@ -9,10 +9,10 @@
 //! time.
 
 use crate::attach::run::Run;
-use crate::hits::lookup::Live;
+use crate::hits::live::{secure, Live};
 use crate::output::records::Printer;
 use libnsprobe::common::record::{Frame, Record};
-use libnsprobe::{Batch, Ordered, Session};
+use libnsprobe::{Ordered, Session};
 use std::collections::HashSet;
 
 /// How long a record waits for others of before, which are still being written: a writer may be
@@ -113,16 +113,5 @@ impl Backlog {
         self.until_ns = u64::MAX;
         while self.print(run, live, printer)? {}
         Ok(())
-    }
-}
-
-/// Secures the files that the stacks of a batch name, before they are gone.
-pub(crate) fn secure(live: &mut Live, session: &Session, batch: &Batch<'_>) {
-    for record in batch.records() {
-        match record {
-            Record::Object(object) => live.names.announce(session, object),
-            // They come first.
-            _ => break,
-        }
     }
 }

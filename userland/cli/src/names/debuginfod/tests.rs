@@ -2,6 +2,7 @@
 //! Servers on loopback that answer as they are told. The guest asks Debian's own.
 
 use super::*;
+use crate::args::servers::checked;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::sync::mpsc::{channel, Receiver};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in memory, as capsules have it, and back.
 
-use crate::attach::run::Role;
+use crate::hits::label::{ProbeLabel, Role};
 use crate::names::named::{Named, Placed};
 use crate::names::Line;
 use crate::output::json::{found_in, found_of, source_name, source_of};
-use crate::output::summary::{MissedCalls, ProbeLabel, ProbeSummary, Summary};
+use crate::output::summary::{MissedCalls, ProbeSummary, Summary};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::{Counters, ProbeId};
 use nsprobe_capsule::model::{

@@ -2,9 +2,9 @@
 //! Names of generated code out of a capsule.
 
 use super::convert::code_name;
+use crate::hits::view::FrameView;
 use crate::names::jit::Moment;
 use crate::names::named::{generated_address, Named};
-use crate::output::text::FrameView;
 use libnsprobe::common::record::Frame;
 use nsprobe_capsule::model::GeneratedName;
 use nsprobe_capsule::{Generated, GeneratedPlace};

@@ -2,8 +2,8 @@
 //! Hits as events: `nsprobe:FILE:FUNCTION`, with the context that LTTng gives its events.
 
 use super::columns::{self, owned, Column};
+use crate::hits::view::{FrameView, HitView, KernelFrame};
 use crate::output::json::end_name;
-use crate::output::text::{FrameView, HitView, KernelFrame};
 use libnsprobe::common::record::{Frame, StackEnd};
 use nsprobe_capsule::Contents;
 use nsprobe_ctf::{

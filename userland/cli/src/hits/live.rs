@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who knows what records do not say themselves, while a session lasts.
+
+use crate::hits::lookup::{Lookup, NameFrames, Rest};
+use crate::hits::rest::Rests;
+use crate::names::jit::{CodeName, Moment};
+use crate::names::named::{without_object, Named};
+use crate::names::Names;
+use crate::tasks::HitNames;
+use libnsprobe::common::record::Record;
+use libnsprobe::common::record::{
+    CodeMapping, Details, Frame, Frames, Hit, Method, StackCopy, Unmapped,
+};
+use libnsprobe::Batch;
+use libnsprobe::{Session, Stacks};
+use nsprobe_symbolize::{KernelSymbol, KernelSymbols, SourceFrame};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// What is known of the records of a session.
+pub(crate) struct Live {
+    pub(crate) names: Names,
+    rests: Rests,
+    stacks: Stacks,
+    kernel: KernelSymbols,
+    containers: Option<HitNames>,
+}
+
+impl Live {
+    /// With these names, and with those of the kernel's functions if they are wanted.
+    pub(crate) fn new(names: Names, with_kernel: bool) -> Live {
+        Live {
+            names,
+            rests: Rests::default(),
+            stacks: Stacks::default(),
+            kernel: match with_kernel {
+                // Without them, addresses are printed.
+                true => KernelSymbols::read().unwrap_or_default(),
+                false => KernelSymbols::default(),
+            },
+            containers: None,
+        }
+    }
+
+    /// The same with the names of containers.
+    pub(crate) fn with_containers(self, names: HitNames) -> Live {
+        Live {
+            containers: Some(names),
+            ..self
+        }
+    }
+
+    /// The same with the session, to ask.
+    pub(crate) fn of<'a>(&'a mut self, session: &'a Session) -> LiveOf<'a> {
+        LiveOf {
+            session,
+            live: self,
+        }
+    }
+}
+
+/// What is known of the records of a session, with the session.
+pub(crate) struct LiveOf<'a> {
+    session: &'a Session,
+    live: &'a mut Live,
+}
+
+impl LiveOf<'_> {
+    /// What is at an address in the generated code of a process at a moment; `exact` says
+    /// whether it is that of the instruction itself.
+    pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
+        self.live.names.generated(address, exact, moment)
+    }
+
+    /// Adds the frames that the module took of a hit to others.
+    pub(crate) fn add_frames(
+        &mut self,
+        hit: &Hit,
+        details: &Details<'_>,
+        into: &mut HashSet<Frame>,
+    ) {
+        match hit.stack {
+            0 => into.extend(details.frames),
+            id => {
+                let words = self.stack(id);
+                into.extend(words.iter().flat_map(|words| Frames(words)));
+            }
+        }
+    }
+}
+
+impl NameFrames for LiveOf<'_> {
+    fn name(&mut self, frame: Frame) -> Rc<Named> {
+        match frame {
+            Frame::Address {
+                address,
+                why,
+                method,
+            } if why == Unmapped::Kernel as u8 => {
+                let behind = u64::from(Method::is_exact(method));
+                let symbol = self.kernel(address.wrapping_add(behind));
+                Rc::new(symbol.map_or_else(|| without_object(why), |it| in_kernel(it, address)))
+            }
+            frame => self.live.names.name(self.session, frame),
+        }
+    }
+
+    fn name_at(&mut self, frame: Frame, moment: Moment) -> Rc<Named> {
+        self.live.names.name_at(self.session, frame, moment)
+    }
+
+    fn prepare(&mut self, frames: &[Frame]) -> bool {
+        self.live.names.prepare(self.session, frames)
+    }
+
+    fn wait(&mut self) {
+        self.live.names.wait();
+    }
+}
+
+/// A place in a function of the kernel.
+fn in_kernel(symbol: &KernelSymbol, address: u64) -> Named {
+    let file = symbol.module.as_deref().unwrap_or("kernel");
+    Named {
+        functions: vec![SourceFrame {
+            function: symbol.name.clone(),
+            function_offset: Some(address.wrapping_sub(symbol.address)),
+            file: None,
+            line: None,
+            inlined: false,
+        }],
+        path: Some(PathBuf::from(format!("[{file}]"))),
+        ..Named::default()
+    }
+}
+
+impl Lookup for LiveOf<'_> {
+    fn stack(&mut self, id: u32) -> Option<Rc<[u64]>> {
+        // A session that is asked for its own stacks has them.
+        self.live.stacks.frames(self.session, id).ok().flatten()
+    }
+
+    fn rest(&mut self, hit: &Hit, count: usize) -> Rest {
+        let Live { names, rests, .. } = &mut *self.live;
+        rests.finish(self.session, names, hit, count)
+    }
+
+    fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]) {
+        self.live.rests.note(head, mappings, words);
+    }
+
+    fn kernel(&self, return_address: u64) -> Option<&KernelSymbol> {
+        self.live.kernel.find(return_address)
+    }
+
+    fn finished(&self) -> u64 {
+        self.live.rests.finished()
+    }
+
+    fn container(&mut self, hit: &Hit) -> Option<String> {
+        let names = self.live.containers.as_mut()?;
+        names.name(hit.pidns_id)
+    }
+}
+
+/// Secures the files that the stacks of a batch name, before they are gone.
+pub(crate) fn secure(live: &mut Live, session: &Session, batch: &Batch<'_>) {
+    for record in batch.records() {
+        match record {
+            Record::Object(object) => live.names.announce(session, object),
+            // They come first.
+            _ => break,
+        }
+    }
+}
