@@ -15,9 +15,9 @@ use crate::{
         unwind::{At, Registers}, //
     },
     stack::{
+        resolver::Resolver,
         walk_cache::{self, Made, Memo, Start, Walked},
         Request,
-        Resolver,
         Stack, //
     },
     sys::{
