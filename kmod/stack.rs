@@ -3,32 +3,20 @@
 //!
 //! Runs in handlers: every read is non-faulting. A stack may be short, with the reason.
 
-pub(crate) mod captured;
+pub(crate) mod capture;
 pub(crate) mod mapping_cache;
 pub(crate) mod raw_copy;
+pub(crate) mod resolver;
 pub(crate) mod stack_table;
 pub(crate) mod walk;
 pub(crate) mod walk_cache;
 
 use crate::{
     common::{
-        record::{Frame, Method, StackEnd, Unmapped, OFFSET_BITS, WORDS_MAX},
-        unwind::{Registers, Table}, //
+        record::{Frame, WORDS_MAX},
+        unwind::Registers, //
     },
-    object::Objects,
-    stack::{
-        mapping_cache::{Known, Mappings},
-        stack_table::Stacks,
-        walk::Walk,
-        walk_cache::{Memo, Start}, //
-    },
-    sys::{
-        regs::RegisterFile,
-        scratch::Words,
-        swap::Reading,
-        user_mem::NoFaults,
-        vma::{look_up, Mapping}, //
-    }, //
+    sys::scratch::Words, //
 };
 
 /// What a walk is asked for.
@@ -44,17 +32,6 @@ pub(crate) struct Request {
     pub(crate) copies: bool,
     /// An id is enough, where there is one.
     pub(crate) by_id: bool,
-}
-
-/// Where frames are looked up.
-pub(crate) struct Maps<'a> {
-    pub(crate) objects: &'a Objects,
-    /// What keeps their rows.
-    pub(crate) reading: Reading<'a>,
-    /// What was looked up for earlier stacks.
-    pub(crate) kept: Option<Mappings<'a>>,
-    /// Where stacks get ids.
-    pub(crate) stacks: Option<&'a Stacks>,
 }
 
 /// A captured stack.
@@ -110,146 +87,5 @@ impl Stack {
         };
         self.frames = self.frames.wrapping_add(u32::from(pushed));
         pushed
-    }
-
-    /// Walks the current task's stack. `announce` is called for each object that is
-    /// seen for the first time.
-    pub(crate) fn capture(
-        &mut self,
-        regs: &RegisterFile,
-        request: &Request,
-        maps: Maps<'_>,
-        pid: impl Fn() -> u32,
-        announce: impl FnMut(u32),
-    ) -> StackEnd {
-        let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
-        let memo = match &maps.kept {
-            Some(kept) if regs.is_64bit() => {
-                let start = Start::new(regs, request, by_rows);
-                Some((start.pick(kept.memos()), start))
-            }
-            _ => None,
-        };
-        if let (Some((memo, start)), true) = (&memo, request.by_id) {
-            if let Some((id, end)) = memo.known_id(start, &NoFaults::new()) {
-                self.id = Some(id);
-                return end;
-            }
-        }
-        self.walk(regs, request, maps, by_rows, memo, (pid, announce))
-    }
-
-    /// Out of line, as most stacks that an id stands for are known.
-    #[inline(never)]
-    fn walk(
-        &mut self,
-        regs: &RegisterFile,
-        request: &Request,
-        maps: Maps<'_>,
-        by_rows: bool,
-        memo: Option<(&Memo, Start)>,
-        (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
-    ) -> StackEnd {
-        let resolver = Resolver {
-            objects: maps.objects,
-            reading: maps.reading,
-            pid,
-            announce,
-            mappings: maps.kept,
-            last: Known::default(),
-        };
-        let mut walk = Walk::new(self, resolver, regs, request, by_rows, memo);
-        let (Ok(end) | Err(end)) = walk.run();
-        walk.keep(end);
-        let missed = walk.missed().filter(|_| end == StackEnd::Fault);
-        // Those that may yet be gone on with are no stacks of their own.
-        let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
-        let stacks = maps.stacks.filter(|_| is_whole && request.by_id);
-        let id = stacks.and_then(|stacks| stacks.id_of(walk.words()));
-        walk.set_id(id, end);
-        drop(walk);
-        (self.id, self.missed) = (id, missed);
-        end
-    }
-}
-
-/// Finds which files addresses belong to.
-pub(crate) struct Resolver<'a, A, P> {
-    objects: &'a Objects,
-    reading: Reading<'a>,
-    /// The process, as the opener numbers it.
-    pid: P,
-    announce: A,
-    /// What was looked up for earlier stacks.
-    pub(crate) mappings: Option<Mappings<'a>>,
-    /// The mapping of the frame before: frames cluster.
-    pub(crate) last: Known,
-}
-
-impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
-    /// The files.
-    pub(crate) fn objects(&self) -> &'a Objects {
-        self.objects
-    }
-
-    /// The unwind rows of the file that the last address was in.
-    pub(crate) fn rows(&self) -> Option<Table<'a>> {
-        self.objects.rows(self.last.object, self.reading)
-    }
-
-    /// The frame of `address`, when `inside` lies in executable memory.
-    pub(crate) fn resolve(&mut self, inside: u64, address: u64, method: Method) -> Option<Frame> {
-        if !self.last.holds(inside) {
-            let kept = self.mappings.as_ref().and_then(|kept| kept.find(inside));
-            self.last = match kept {
-                Some(known) => known,
-                None => match look_up(inside, |mapping| self.locate(&mapping))?? {
-                    Ok(known) => known,
-                    Err(why) => return Some(bare(address, why, method)),
-                },
-            };
-        }
-        let known = &self.last;
-        let offset = address.wrapping_add(known.delta);
-        if offset >> OFFSET_BITS != 0 {
-            return Some(bare(address, Unmapped::HugeOffset, method));
-        }
-        Some(Frame::Object {
-            id: known.object,
-            offset,
-            method: method as u8,
-        })
-    }
-
-    /// Identifies and keeps a mapping; `None` when it is not executable.
-    fn locate(&mut self, mapping: &Mapping<'_>) -> Option<Result<Known, Unmapped>> {
-        if !mapping.is_executable() {
-            return None;
-        }
-        let identified = match self.objects.identify(mapping, &self.pid) {
-            Ok(identified) => identified,
-            Err(why) => return Some(Err(why)),
-        };
-        if identified.is_new {
-            (self.announce)(identified.id);
-        }
-        let known = Known {
-            start: mapping.start(),
-            bytes: mapping.end().saturating_sub(mapping.start()),
-            delta: mapping.file_offset().wrapping_sub(mapping.start()),
-            object: identified.id,
-        };
-        if let Some(kept) = &self.mappings {
-            kept.keep(&known);
-        }
-        Some(Ok(known))
-    }
-}
-
-fn bare(address: u64, why: Unmapped, method: Method) -> Frame {
-    Frame::Address {
-        address,
-        why: why as u8,
-        method: method as u8,
     }
 }

@@ -18,7 +18,7 @@
 //! - [`remote_mm`]: the memory of another process;
 //! - [`sampler`]: interrupts that sample tasks;
 //! - [`scratch`]: words on the stack that need not be zeroed;
-//! - [`shim`]: what `shim.c` adds;
+//! - [`helpers`]: what `helpers/` adds;
 //! - [`swap`]: a value that handlers read while it is replaced;
 //! - [`task`]: who the current task is, in whose namespace;
 //! - [`task_points`]: the kernel's tracepoints of tasks, for all sessions at once;
@@ -40,6 +40,7 @@ pub(crate) mod any_task;
 pub(crate) mod cgroup;
 pub(crate) mod fops;
 pub(crate) mod held;
+mod helpers;
 pub(crate) mod inode;
 pub(crate) mod irq_wake;
 pub(crate) mod kernel_stack;
@@ -54,7 +55,6 @@ pub(crate) mod remote_mm;
 pub(crate) mod returns;
 pub(crate) mod sampler;
 pub(crate) mod scratch;
-mod shim;
 pub(crate) mod step;
 pub(crate) mod swap;
 pub(crate) mod task;
@@ -91,7 +91,7 @@ pub(crate) fn wait_for_rcu() {
 /// Whether this is an interrupt.
 pub(crate) fn in_interrupt() -> bool {
     // SAFETY: No preconditions.
-    unsafe { shim::nsprobe_in_hardirq() }
+    unsafe { helpers::nsprobe_in_hardirq() }
 }
 
 /// CLOCK_MONOTONIC in nanoseconds. Any context.
@@ -124,7 +124,7 @@ pub(crate) fn each_cpu<F: Fn() + Sync>(call: &F) {
     }
     let data = core::ptr::from_ref(call).cast_mut().cast();
     // SAFETY: All calls are over when this returns, and `F` may be shared.
-    unsafe { shim::nsprobe_on_each_cpu(run::<F>, data) };
+    unsafe { helpers::nsprobe_on_each_cpu(run::<F>, data) };
 }
 
 /// A full memory barrier.

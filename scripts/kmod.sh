@@ -42,7 +42,7 @@ if [ $# = 0 ]; then
     if [ -z "${DEBUG_KERNEL:-}${NSPROBE_MUTANT:-}" ]; then
         in_root() { "$PROJECT/scripts/enter.sh" "$root" "$PROJECT" "$PROJECT" "$@"; }
         in_root scripts/panics.sh "$objects/kmod/main.o"
-        in_root scripts/frames.sh "$objects/kmod/main.o" "$objects/kmod/shim.o"
+        in_root scripts/frames.sh "$objects/kmod/main.o" "$objects/kmod/helpers/helpers.o"
     fi
     cp "$objects/kmod/nsprobe.ko" "$output/nsprobe.ko"
     echo "$release" >"$output/kver"

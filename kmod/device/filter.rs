@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The request that says who is traced.
 
-use super::require_capabilities;
+use super::rights::require_capabilities;
 use crate::{
     common::abi,
     device::user_struct::{Array, Request},

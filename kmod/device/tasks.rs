@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The requests about tasks.
 
-use super::require_capabilities;
+use super::rights::require_capabilities;
 use crate::{
     common::{
         abi::{

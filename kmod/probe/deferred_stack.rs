@@ -11,7 +11,7 @@ use crate::{
     context::Shared,
     probe::counters::Counters,
     stack::{
-        captured::{Frames, Moment, Of},
+        capture::{Frames, Moment, Of},
         Request,
         Stack, //
     },

@@ -31,7 +31,7 @@ use crate::{
         Role, //
     },
     stack::{
-        captured::{Frames, Moment, Of},
+        capture::{Frames, Moment, Of},
         Request,
         Stack, //
     },

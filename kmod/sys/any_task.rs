@@ -7,7 +7,7 @@
 
 use super::{
     cgroup::Cgroup,
-    shim,
+    helpers,
     swap::Reading,
     task::{Current, Namespace, Pid, Who}, //
 };
@@ -175,13 +175,13 @@ impl<'a> AnyTask<'a> {
     /// Id of its control group.
     pub(crate) fn cgroup_id(&self) -> u64 {
         // SAFETY: The task is valid and RCU is locked, as `task_dfl_cgroup` wants.
-        unsafe { shim::nsprobe_task_cgroup(self.as_ptr()) }
+        unsafe { helpers::nsprobe_task_cgroup(self.as_ptr()) }
     }
 
     /// Whether its control group is the one at this address.
     pub(super) fn is_in_cgroup(&self, cgroup: *const bindings::cgroup) -> bool {
         // SAFETY: As for `cgroup_id`; the addresses are only compared.
-        let own = unsafe { shim::nsprobe_task_dfl_cgroup(self.as_ptr()) };
+        let own = unsafe { helpers::nsprobe_task_dfl_cgroup(self.as_ptr()) };
         core::ptr::eq(own, cgroup)
     }
 
@@ -250,10 +250,10 @@ impl<'a> AnyTask<'a> {
             match how {
                 Look::Own => true,
                 Look::Wait => {
-                    shim::nsprobe_task_lock(task);
+                    helpers::nsprobe_task_lock(task);
                     true
                 }
-                Look::Try => shim::nsprobe_task_trylock(task),
+                Look::Try => helpers::nsprobe_task_trylock(task),
             }
         };
         if !is_locked {
@@ -262,7 +262,7 @@ impl<'a> AnyTask<'a> {
         let found = self.namespaces_locked();
         if how != Look::Own {
             // SAFETY: It was taken above.
-            unsafe { shim::nsprobe_task_unlock(task) };
+            unsafe { helpers::nsprobe_task_unlock(task) };
         }
         found
     }
@@ -277,9 +277,9 @@ impl<'a> AnyTask<'a> {
             };
         }
         // SAFETY: Nobody changes the task's namespaces now (see `Look`), so it holds them;
-        // there is room for the six that the shim writes, and their numbers are fixed.
+        // there is room for the six that the helper writes, and their numbers are fixed.
         unsafe {
-            shim::nsprobe_namespaces(all, inums.as_mut_ptr());
+            helpers::nsprobe_namespaces(all, inums.as_mut_ptr());
             inums[NAMESPACE_PID_CHILDREN] = (*(*all).pid_ns_for_children).ns.inum;
         }
         inums[NAMESPACE_USER] = self.user_namespace();
@@ -337,7 +337,7 @@ impl<'a> AnyTask<'a> {
 
 fn state_bits(state: u32, exit_state: u32) -> u32 {
     // SAFETY: Arithmetic on two numbers.
-    match unsafe { shim::nsprobe_task_state_index(state, exit_state) } {
+    match unsafe { helpers::nsprobe_task_state_index(state, exit_state) } {
         0 => 0,
         index => 1u32.wrapping_shl(index.wrapping_sub(1)),
     }
@@ -367,6 +367,6 @@ impl Who for AnyTask<'_> {
 
     fn is_in(&self, cgroup: &Cgroup) -> bool {
         // SAFETY: The task is valid, the group held, and RCU is locked.
-        unsafe { shim::nsprobe_task_in_cgroup(self.as_ptr(), cgroup.as_ptr()) }
+        unsafe { helpers::nsprobe_task_in_cgroup(self.as_ptr(), cgroup.as_ptr()) }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Control groups of the unified hierarchy (cgroup v2).
 
-use super::shim;
+use super::helpers;
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -56,6 +56,6 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // SAFETY: By the invariant the reference is ours to give back.
-        unsafe { shim::nsprobe_cgroup_put(self.0.as_ptr()) };
+        unsafe { helpers::nsprobe_cgroup_put(self.0.as_ptr()) };
     }
 }

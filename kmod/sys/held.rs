@@ -2,7 +2,7 @@
 //! What a process had, held after that has ended: a file that it mapped, and its root
 //! directory.
 
-use super::shim;
+use super::helpers;
 use core::{mem::MaybeUninit, ptr::NonNull};
 use kernel::{
     bindings,
@@ -59,7 +59,9 @@ impl HeldRoot {
     pub(crate) fn of_current() -> Option<Self> {
         let mut path = MaybeUninit::<bindings::path>::uninit();
         // SAFETY: The room is ours, and is written when the answer is yes.
-        unsafe { shim::nsprobe_get_root(path.as_mut_ptr()).then(|| HeldRoot(path.assume_init())) }
+        unsafe {
+            helpers::nsprobe_get_root(path.as_mut_ptr()).then(|| HeldRoot(path.assume_init()))
+        }
     }
 
     /// Opens the directory with `O_PATH`. Task context, may sleep.

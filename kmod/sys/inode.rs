@@ -10,7 +10,7 @@
 //! when the last probe in it does. On overlayfs the inode is that of the real
 //! file below, the one that the kernel maps and uprobes work on.
 
-use super::{shim, vma::FileKey};
+use super::{helpers, vma::FileKey};
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -37,7 +37,7 @@ impl ReadableFile {
         let fd = u32::try_from(fd).map_err(|_| Unusable::BadFd)?;
         let file = LocalFile::fget(fd).map_err(|_| Unusable::BadFd)?;
         // SAFETY: `file` is held.
-        if !unsafe { shim::nsprobe_file_is_readable(file.as_ptr()) } {
+        if !unsafe { helpers::nsprobe_file_is_readable(file.as_ptr()) } {
             return Err(Unusable::BadFd);
         }
         Ok(ReadableFile(file))
@@ -91,7 +91,7 @@ impl PinnedInode {
 
     fn of(file: &LocalFile) -> Result<Self, Unusable> {
         // SAFETY: `file` is held, so it and its dentry are valid.
-        let inode = unsafe { shim::nsprobe_real_inode(file.as_ptr()) };
+        let inode = unsafe { helpers::nsprobe_real_inode(file.as_ptr()) };
         let inode = NonNull::new(inode).ok_or(Unusable::NotRegular)?;
         // SAFETY: The open file holds its dentry, and that the inode beneath it.
         let mode = unsafe { (*inode.as_ptr()).i_mode };
@@ -101,7 +101,7 @@ impl PinnedInode {
         // SAFETY: As above; `i_sb` is fixed for the inode's life. The open file (on
         // overlayfs: the overlay's own mount of the layer) keeps the superblock
         // active during the call.
-        if !unsafe { shim::nsprobe_super_get((*inode.as_ptr()).i_sb) } {
+        if !unsafe { helpers::nsprobe_super_get((*inode.as_ptr()).i_sb) } {
             return Err(Unusable::BadFd);
         }
         // SAFETY: The open file holds the inode, so its count is not zero.

@@ -7,8 +7,8 @@
 //! work is left but maybe its last instructions, which [`Tails`] waits for.
 
 use super::{
+    helpers, //
     memory::{self, GFP_REQUEST},
-    shim, //
 };
 use core::{
     cell::UnsafeCell,
@@ -108,10 +108,10 @@ impl<O: Later> Ticket<'_, O> {
         // back.
         unsafe {
             *self.slot.left.get() = Some(left);
-            shim::nsprobe_module_get();
+            helpers::nsprobe_module_get();
             let head = self.slot.head.get();
             (*head).func = Some(run_left::<O>);
-            let how = match shim::nsprobe_in_nmi() {
+            let how = match helpers::nsprobe_in_nmi() {
                 true => bindings::task_work_notify_mode_TWA_NMI_CURRENT,
                 false => bindings::task_work_notify_mode_TWA_RESUME,
             };
@@ -120,7 +120,7 @@ impl<O: Later> Ticket<'_, O> {
                 core::mem::forget(self);
                 return true;
             }
-            shim::nsprobe_module_put();
+            helpers::nsprobe_module_put();
             let left = (*self.slot.left.get()).take();
             drop(left);
         }
@@ -154,7 +154,7 @@ unsafe extern "C" fn run_left<O: Later>(head: *mut bindings::callback_head) {
     }
     // SAFETY: `Ticket::leave` took this reference. Nothing of ours is used afterwards but
     // the code up to the end of this function, which `Tails` waits for.
-    unsafe { shim::nsprobe_module_put() };
+    unsafe { helpers::nsprobe_module_put() };
 }
 
 /// Dropped with the module: waits until no task is in the last instructions of a job.

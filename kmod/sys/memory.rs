@@ -3,7 +3,7 @@
 //! control group, and a request for which there is too little gets `ENOMEM`, without a warning
 //! and without the OOM killer.
 
-use super::shim;
+use super::helpers;
 use kernel::{
     alloc::{
         flags::__GFP_ZERO,
@@ -47,7 +47,7 @@ impl Blamed {
     /// From now on.
     pub(crate) fn new() -> Self {
         // SAFETY: Task context.
-        unsafe { shim::nsprobe_oom_origin(true) };
+        unsafe { helpers::nsprobe_oom_origin(true) };
         Blamed(())
     }
 }
@@ -55,7 +55,7 @@ impl Blamed {
 impl Drop for Blamed {
     fn drop(&mut self) {
         // SAFETY: Task context.
-        unsafe { shim::nsprobe_oom_origin(false) };
+        unsafe { helpers::nsprobe_oom_origin(false) };
     }
 }
 
@@ -124,7 +124,7 @@ fn take<T>(count: usize, is_zeroed: bool) -> Result<KVVec<T>> {
     look_for(bytes as u64)?;
     let _blamed = Blamed::new();
     // SAFETY: Task context: requests are.
-    let memory = unsafe { shim::nsprobe_kvmalloc(bytes, bits) }.cast::<T>();
+    let memory = unsafe { helpers::nsprobe_kvmalloc(bytes, bits) }.cast::<T>();
     if memory.is_null() {
         return Err(ENOMEM);
     }

@@ -11,8 +11,8 @@
 //! as one atomic word. The data is written by the kernel alone.
 
 use super::{
+    helpers, //
     memory::REQUEST_ZEROED,
-    shim, //
 };
 use crate::common::ring::{ConsumerPage, Geometry, ProducerPage};
 use core::{
@@ -49,7 +49,7 @@ impl RingPages {
         }
         let bytes = data.checked_add(2 * PAGE_SIZE).ok_or(EINVAL)?;
         // SAFETY: We may sleep: a request makes rings.
-        let memory = unsafe { shim::nsprobe_vmalloc(bytes, REQUEST_ZEROED) }.cast::<u64>();
+        let memory = unsafe { helpers::nsprobe_vmalloc(bytes, REQUEST_ZEROED) }.cast::<u64>();
         if memory.is_null() {
             return Err(ENOMEM);
         }

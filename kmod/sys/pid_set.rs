@@ -6,8 +6,9 @@
 //! never follow them, so entries may go at any time.
 
 use super::{
+    helpers,
     lock::{raw_lock, RawLock},
-    memory, shim,
+    memory,
     task::Pid,
 };
 use core::sync::atomic::{
@@ -145,7 +146,7 @@ impl PidSet {
         };
         // SAFETY: `pid` is valid.
         // INVARIANT: The slot owns the reference that this takes; we hold `fill`.
-        slot.store(unsafe { shim::nsprobe_get_pid(pid.as_ptr()) }, Release);
+        slot.store(unsafe { helpers::nsprobe_get_pid(pid.as_ptr()) }, Release);
         fill.entries = fill.entries.wrapping_add(1);
         Room::Found
     }

@@ -6,7 +6,7 @@
 
 use super::{
     held::HeldFile,
-    shim,
+    helpers,
     user_mem,
     vma::FileKey, //
 };
@@ -32,7 +32,7 @@ impl Program {
         // else changes now. A file's inode stays as long as the file.
         unsafe {
             let file = NonNull::new((*mm).__bindgen_anon_1.exe_file)?;
-            let inode = NonNull::new(shim::nsprobe_real_inode(file.as_ptr()))?;
+            let inode = NonNull::new(helpers::nsprobe_real_inode(file.as_ptr()))?;
             Some(Program {
                 key: FileKey::of(inode),
                 file: HeldFile::take(file),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The registers of a traced task.
 
-use super::shim;
+use super::helpers;
 use crate::common::program::Register;
 use core::{
     marker::PhantomData,
@@ -84,7 +84,7 @@ impl RegisterFile {
     /// Whether the task runs 64-bit code.
     pub(crate) fn is_64bit(&self) -> bool {
         // SAFETY: As for `ip`.
-        unsafe { shim::nsprobe_user_64bit(self.0.get()) }
+        unsafe { helpers::nsprobe_user_64bit(self.0.get()) }
     }
 }
 
@@ -167,7 +167,7 @@ impl Regs<'_> {
         }
         let raw = self.0 .0.get();
         // SAFETY: The registers are those of the current task.
-        if unsafe { !shim::nsprobe_returns_plainly(raw) } {
+        if unsafe { !helpers::nsprobe_returns_plainly(raw) } {
             return;
         }
         // SAFETY: As in `set`.

@@ -8,10 +8,10 @@
 //! it is sampled in the interrupt; out of an NMI, in one that the CPU sends to itself.
 
 use super::{
+    helpers,
     later::{Later, Slots},
     memory::{self, GFP_REQUEST},
     regs::Regs,
-    shim,
     task::Current, //
 };
 use core::{
@@ -123,9 +123,9 @@ impl<H: Sampled> Taker<H> {
             return;
         };
         // SAFETY: The registers are valid, as the caller says.
-        let (in_user, ip) = unsafe { (shim::nsprobe_in_user(regs), (*regs).ip as u64) };
+        let (in_user, ip) = unsafe { (helpers::nsprobe_in_user(regs), (*regs).ip as u64) };
         // SAFETY: No preconditions.
-        let in_nmi = unsafe { shim::nsprobe_in_nmi() };
+        let in_nmi = unsafe { helpers::nsprobe_in_nmi() };
         let left = match (in_user, in_nmi) {
             _ if !is_readable() => false,
             (true, _) => match self.slots.take() {
@@ -241,8 +241,8 @@ unsafe extern "C" fn interrupted<H: Sampled>(
     // SAFETY: The event is valid; its context is a taker that outlives it; perf gives the
     // registers that the CPU was interrupted with.
     unsafe {
-        let taker = &*shim::nsprobe_sampler(event).cast::<Taker<H>>();
-        taker.interrupted(regs, shim::nsprobe_is_by_clock(event));
+        let taker = &*helpers::nsprobe_sampler(event).cast::<Taker<H>>();
+        taker.interrupted(regs, helpers::nsprobe_is_by_clock(event));
     }
 }
 
@@ -279,7 +279,7 @@ pub(crate) fn with_user_regs(look: impl FnOnce(&Regs<'_>)) -> bool {
     }
     let _guard = rcu::read_lock();
     // SAFETY: The task is no kernel thread.
-    let Some(regs) = NonNull::new(unsafe { shim::nsprobe_user_regs() }) else {
+    let Some(regs) = NonNull::new(unsafe { helpers::nsprobe_user_regs() }) else {
         return false;
     };
     // SAFETY: They are the current task's, which does not run in user space meanwhile.
@@ -361,7 +361,7 @@ impl Events {
         let begin = |by_clock| {
             // SAFETY: As `start`'s caller says. Task context.
             from_err_ptr(unsafe {
-                shim::nsprobe_sampling(
+                helpers::nsprobe_sampling(
                     cpu as c_int,
                     self.hz,
                     by_clock,

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zerocopy_derive::FromZeros;
 
 /// What a step from a frame to its caller has read, and the word of the frame that it led
-/// to: `struct nsprobe_step` of `shim.c`.
+/// to: `struct nsprobe_step` of `helpers/uaccess.c`.
 #[derive(Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Step {

@@ -7,7 +7,7 @@
 //! `include/linux/pid.h`; whether a task lives in the subtree of a namespace is
 //! one comparison.
 
-use super::{cgroup::Cgroup, shim};
+use super::{cgroup::Cgroup, helpers};
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -65,7 +65,7 @@ impl Pid {
     pub(crate) fn home(&self) -> Option<(u64, u32)> {
         let (_, ns) = self.at(self.level())?;
         // SAFETY: A pid holds its namespace; both numbers are fixed.
-        (!ns.is_null()).then(|| unsafe { (super::shim::nsprobe_pidns_id(ns), (*ns).ns.inum) })
+        (!ns.is_null()).then(|| unsafe { (super::helpers::nsprobe_pidns_id(ns), (*ns).ns.inum) })
     }
 
     /// The pid's own namespace.
@@ -195,7 +195,7 @@ impl Namespace {
     /// The id that no other ever gets.
     pub(crate) fn id(&self) -> u64 {
         // SAFETY: The namespace is held; its id is fixed.
-        unsafe { super::shim::nsprobe_pidns_id(self.ns.as_ptr()) }
+        unsafe { super::helpers::nsprobe_pidns_id(self.ns.as_ptr()) }
     }
 
     /// Hands each pid namespace that `pid` is in to `each`, from this one to its own; false
@@ -227,7 +227,7 @@ impl Level {
     /// The id that no other namespace ever gets.
     pub(super) fn id(&self) -> u64 {
         // SAFETY: The pid that this is of holds its namespaces; the id is fixed.
-        unsafe { super::shim::nsprobe_pidns_id(self.ns) }
+        unsafe { super::helpers::nsprobe_pidns_id(self.ns) }
     }
 
     /// Inode number.
@@ -318,7 +318,7 @@ impl Current {
     pub(crate) fn is_in(&self, cgroup: &Cgroup) -> bool {
         let _guard = rcu::read_lock();
         // SAFETY: The task is valid, the group held, and RCU is locked.
-        unsafe { shim::nsprobe_task_in_cgroup(self.task, cgroup.as_ptr()) }
+        unsafe { helpers::nsprobe_task_in_cgroup(self.task, cgroup.as_ptr()) }
     }
 
     /// Its effective user id, in the initial user namespace. Of the current task only.
@@ -429,10 +429,11 @@ impl Mm {
         // SAFETY: The mm is valid, and RCU, which `nsprobe_mm_owner` wants, is locked:
         // the owner's task and its pid stay valid until the guard is dropped.
         unsafe {
-            let owner = NonNull::new(shim::nsprobe_mm_owner(self.0.as_ptr()))?;
+            let owner = NonNull::new(helpers::nsprobe_mm_owner(self.0.as_ptr()))?;
             let pid = process_of(owner.as_ptr())?;
-            let is_in = cgroup
-                .is_none_or(|cgroup| shim::nsprobe_task_in_cgroup(owner.as_ptr(), cgroup.as_ptr()));
+            let is_in = cgroup.is_none_or(|cgroup| {
+                helpers::nsprobe_task_in_cgroup(owner.as_ptr(), cgroup.as_ptr())
+            });
             Some(look(Pid::from_ptr(pid), is_in))
         }
     }
@@ -441,7 +442,7 @@ impl Mm {
 /// Whether the current task has been killed: nobody will see what it asked for.
 pub(crate) fn is_killed() -> bool {
     // SAFETY: The current task is valid; the two loads need no lock.
-    unsafe { shim::nsprobe_is_killed(kernel::current!().as_ptr()) }
+    unsafe { helpers::nsprobe_is_killed(kernel::current!().as_ptr()) }
 }
 
 /// Whether the current task has `capability` in the initial user namespace.
@@ -481,5 +482,5 @@ pub(crate) fn is_locked_down(against: Lockdown) -> bool {
 /// Whether the module's parameter allows sessions to modify programs.
 pub(crate) fn module_allows_modify() -> bool {
     // SAFETY: No preconditions; the parameter is fixed when the module is loaded.
-    unsafe { shim::nsprobe_allows_modify() }
+    unsafe { helpers::nsprobe_allows_modify() }
 }

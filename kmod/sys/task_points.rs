@@ -16,8 +16,8 @@ mod calls;
 
 use super::{
     any_task::AnyTask,
+    helpers,
     memory::GFP_REQUEST,
-    shim,
     swap::{Reading, Swap},
     tracepoint::find, //
 };
@@ -146,11 +146,13 @@ impl Point {
         let Some((name, probe)) = self.tracepoint() else {
             // SAFETY: `namespaces_probed` is what it must be; it is registered once, as the
             // registry's lock is held and its count was zero.
-            return to_result(unsafe { shim::nsprobe_namespaces_probe(calls::namespaces_probed) });
+            return to_result(unsafe {
+                helpers::nsprobe_namespaces_probe(calls::namespaces_probed)
+            });
         };
         let point = find(name).ok_or(ENOENT)?;
         // SAFETY: One of the kernel's own tracepoints, which stay for ever; the function
-        // takes what it gives (`shim.c` lets the compiler check that) and no data.
+        // takes what it gives (`tracepoint.c` lets the compiler check that) and no data.
         to_result(unsafe {
             bindings::tracepoint_probe_register(point.as_ptr(), probe, core::ptr::null_mut())
         })
@@ -160,7 +162,7 @@ impl Point {
     fn unregister(self) {
         let Some((name, probe)) = self.tracepoint() else {
             // SAFETY: It was registered. Task context.
-            return unsafe { shim::nsprobe_namespaces_unprobe() };
+            return unsafe { helpers::nsprobe_namespaces_unprobe() };
         };
         if let Some(point) = find(name) {
             // SAFETY: It was registered with this function and no data. Task context.
@@ -320,7 +322,7 @@ impl Registry {
 /// Waits until no call of a point is under way that began before. Task context, sleeps.
 fn wait_for_calls() {
     // SAFETY: Task context, in no tracepoint's function.
-    unsafe { shim::nsprobe_tracepoints_sync() };
+    unsafe { helpers::nsprobe_tracepoints_sync() };
 }
 
 /// Hands each listener to `tell`, which must not sleep.

@@ -6,8 +6,8 @@
 //! interrupts on and preemption possible; still, hooks must not sleep.
 
 use super::{
+    helpers,
     memory::GFP_REQUEST,
-    shim,
     task::{Current, Mm}, //
 };
 use core::{
@@ -52,7 +52,7 @@ unsafe impl<H: Sync> Sync for Listener<H> {}
 impl<H: ForkHook> Listener<H> {
     /// Calls `hook` at every fork of the machine.
     pub(crate) fn of_forks(hook: H) -> Result<Self> {
-        // SAFETY: `forked` takes what the tracepoint gives (`shim.c` lets the compiler check
+        // SAFETY: `forked` takes what the tracepoint gives (`tracepoint.c` lets the compiler check
         // that), and an `H` as its data.
         unsafe { Self::new(c"sched_process_fork", forked::<H> as *mut c_void, hook) }
     }
@@ -61,7 +61,7 @@ impl<H: ForkHook> Listener<H> {
 impl<H: SpaceHook> Listener<H> {
     /// Calls `hook` when address spaces end.
     pub(crate) fn of_spaces(hook: H) -> Result<Self> {
-        // SAFETY: `space_ended` takes what the tracepoint gives (`shim.c` lets the compiler
+        // SAFETY: `space_ended` takes what the tracepoint gives (`tracepoint.c` lets the compiler
         // check that), and an `H` as its data.
         unsafe { Self::new(c"exit_mmap", space_ended::<H> as *mut c_void, hook) }
     }
@@ -91,7 +91,7 @@ impl<H> Drop for Listener<H> {
         // hook may go.
         unsafe {
             bindings::tracepoint_probe_unregister(self.point.as_ptr(), self.call, data);
-            shim::nsprobe_tracepoints_sync();
+            helpers::nsprobe_tracepoints_sync();
         }
     }
 }

@@ -7,7 +7,7 @@
 //! machine. `copy_from_user_nofault` disables page faults instead, and answers
 //! -EFAULT for a page that is not there.
 
-use super::{shim, step::Step};
+use super::{helpers, step::Step};
 use core::{cell::Cell, mem::MaybeUninit};
 use kernel::{
     bindings,
@@ -29,7 +29,7 @@ impl NoFaults {
     /// Turns them off.
     pub(crate) fn new() -> Self {
         // SAFETY: Counted per task; `drop` gives it back, in the same task.
-        unsafe { shim::nsprobe_pagefault_disable() };
+        unsafe { helpers::nsprobe_pagefault_disable() };
         NoFaults {
             missed: Cell::new(None),
             _of_this_task: NotThreadSafe,
@@ -41,7 +41,7 @@ impl NoFaults {
     pub(crate) fn matching(&self, steps: &[Step]) -> usize {
         // SAFETY: There are that many steps, of the layout that `nsprobe_matching` knows;
         // their addresses are the user's, as they were checked when they were first read.
-        unsafe { shim::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
+        unsafe { helpers::nsprobe_matching(steps.as_ptr(), steps.len() as u32) as usize }
     }
 
     /// The address of the last read that failed.
@@ -60,7 +60,7 @@ impl NoFaults {
         let mut word = 0;
         // SAFETY: `word` is valid for writes; the address is checked, may be any, and a
         // page that is not there is an error, as page faults are off.
-        let read = unsafe { shim::nsprobe_read_word(&mut word, address as *const u64) };
+        let read = unsafe { helpers::nsprobe_read_word(&mut word, address as *const u64) };
         match read {
             true => Ok(word),
             false => Err(self.miss(address)),
@@ -72,7 +72,7 @@ impl NoFaults {
     pub(crate) fn pair(&self, address: u64) -> Result<[u64; 2], Fault> {
         let mut pair = MaybeUninit::uninit();
         // SAFETY: As for `word`.
-        let read = unsafe { shim::nsprobe_read_pair(pair.as_mut_ptr(), address as *const u64) };
+        let read = unsafe { helpers::nsprobe_read_pair(pair.as_mut_ptr(), address as *const u64) };
         match read {
             // SAFETY: Both words were written.
             true => Ok(unsafe { pair.assume_init() }),
@@ -84,7 +84,7 @@ impl NoFaults {
 impl Drop for NoFaults {
     fn drop(&mut self) {
         // SAFETY: `new` has disabled them once for this.
-        unsafe { shim::nsprobe_pagefault_enable() };
+        unsafe { helpers::nsprobe_pagefault_enable() };
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn word(address: u64) -> Option<u64> {
     let mut word = 0;
     // SAFETY: `word` is valid for writes; the address is checked, may be any, and a page that is
     // not there is an error.
-    let read = unsafe { shim::nsprobe_read_word_nofault(&mut word, address as *const u64) };
+    let read = unsafe { helpers::nsprobe_read_word_nofault(&mut word, address as *const u64) };
     read.then_some(word)
 }
 

@@ -4,7 +4,7 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::{held::HeldFile, shim, task::Mm};
+use super::{held::HeldFile, helpers, task::Mm};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,
@@ -61,7 +61,7 @@ impl FileKey {
         unsafe {
             FileKey {
                 address: raw as usize,
-                dev: shim::nsprobe_inode_dev(raw),
+                dev: helpers::nsprobe_inode_dev(raw),
                 ino: (*raw).i_ino,
                 generation: (*raw).i_generation,
                 bytes: (*raw).i_size as u64,
@@ -135,7 +135,7 @@ impl<'a> Mapping<'a> {
     /// Whether it is memory of the process's own, and no userfaultfd serves it.
     pub(crate) fn is_private_memory(&self) -> bool {
         // SAFETY: The mapping is locked.
-        unsafe { shim::nsprobe_is_private_memory(self.0.as_ptr()) }
+        unsafe { helpers::nsprobe_is_private_memory(self.0.as_ptr()) }
     }
 
     /// The mapped file: on overlayfs the real one below.
@@ -176,7 +176,7 @@ fn vdso() -> Option<(NonNull<c_void>, u64)> {
     let mm = current.mm()?.as_raw();
     let mut start = 0;
     // SAFETY: The current task keeps its address space; the number is ours.
-    let image = unsafe { shim::nsprobe_vdso(mm, &mut start) };
+    let image = unsafe { helpers::nsprobe_vdso(mm, &mut start) };
     Some((NonNull::new(image.cast_mut())?, start))
 }
 
@@ -212,7 +212,7 @@ impl Layout {
         let mut sequence = 0;
         // SAFETY: The current task keeps its address space; the number is ours.
         let (context, is_stable) = unsafe {
-            let is_stable = shim::nsprobe_mm_layout(mm.as_ptr(), &mut sequence);
+            let is_stable = helpers::nsprobe_mm_layout(mm.as_ptr(), &mut sequence);
             (Mm::from_ptr(mm).number(), is_stable)
         };
         is_stable.then_some(Layout { context, sequence })
@@ -225,7 +225,7 @@ impl Layout {
             return false;
         };
         // SAFETY: The current task keeps its address space.
-        unsafe { !shim::nsprobe_mm_changed(mm.as_raw(), self.sequence) }
+        unsafe { !helpers::nsprobe_mm_changed(mm.as_raw(), self.sequence) }
     }
 }
 

@@ -6,7 +6,7 @@
 //! reader that is killed would leave breakpoints without a consumer behind, and
 //! its target with a trap that nobody answers. A worker has no signals.
 
-use super::shim;
+use super::helpers;
 use core::{ffi::c_int, marker::PhantomData};
 use kernel::{
     bindings,
@@ -34,7 +34,7 @@ impl Caller<'_> {
     /// Whether it has been killed: nobody will see what the work gives.
     pub(crate) fn is_killed(&self) -> bool {
         // SAFETY: By the invariant the task is valid; the two loads need no lock.
-        unsafe { shim::nsprobe_is_killed(self.0) }
+        unsafe { helpers::nsprobe_is_killed(self.0) }
     }
 }
 

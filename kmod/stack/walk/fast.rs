@@ -16,6 +16,7 @@ use crate::{
         user_mem::{Fault, NoFaults}, //
     }, //
 };
+
 /// Why the hot loop stopped.
 pub(super) enum Stopped {
     /// The next rule, or mapping, is not kept.

@@ -5,7 +5,7 @@
 use super::{each, Switch, Wake};
 use crate::sys::{
     any_task::AnyTask,
-    shim,
+    helpers,
     swap::Reading, //
 };
 use core::{
@@ -217,7 +217,7 @@ pub(super) unsafe extern "C" fn wakeup_new(_: *mut c_void, task: *mut bindings::
 
 /// # Safety
 ///
-/// Called by the probe of `shim.c` only: where a task tells perf of its namespaces, or of
+/// Called by the probe of `helpers/kprobes.c` only: where a task tells perf of its namespaces, or of
 /// those of a task that it has just made.
 pub(super) unsafe extern "C" fn namespaces_probed(
     _: *mut c_void,
@@ -225,7 +225,7 @@ pub(super) unsafe extern "C" fn namespaces_probed(
 ) -> c_int {
     each(|hook, reading| {
         // SAFETY: The caller says so; the task is the current one, or held by it.
-        let task = unsafe { any(shim::nsprobe_probed_task(regs), reading) };
+        let task = unsafe { any(helpers::nsprobe_probed_task(regs), reading) };
         // A new task is reported as such.
         if let Some(task) = task.filter(AnyTask::is_current) {
             hook.in_other_namespaces(&task);

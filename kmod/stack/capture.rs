@@ -7,8 +7,22 @@ use crate::{
         unwind::Registers, //
     },
     context::Shared,
-    stack::{raw_copy::Subject, Maps, Request, Stack},
-    sys::{regs::RegisterFile, swap::Reading}, //
+    object::Objects,
+    stack::{
+        mapping_cache::{Known, Mappings},
+        raw_copy::Subject,
+        resolver::Resolver,
+        stack_table::Stacks,
+        walk::Walk,
+        walk_cache::{Memo, Start},
+        Request,
+        Stack, //
+    },
+    sys::{
+        regs::RegisterFile,
+        swap::Reading,
+        user_mem::NoFaults, //
+    }, //
 };
 
 /// The stack of a record: its frames, or its id.
@@ -35,6 +49,17 @@ pub(crate) struct Moment<'a> {
     pub(crate) cpu: u32,
     pub(crate) now_ns: u64,
     pub(crate) reading: Reading<'a>,
+}
+
+/// Where frames are looked up.
+struct Maps<'a> {
+    objects: &'a Objects,
+    /// What keeps their rows.
+    reading: Reading<'a>,
+    /// What was looked up for earlier stacks.
+    kept: Option<Mappings<'a>>,
+    /// Where stacks get ids.
+    stacks: Option<&'a Stacks>,
 }
 
 impl Shared {
@@ -100,6 +125,68 @@ impl Shared {
         copies.copy(of.cpu, &subject, |parts| {
             self.append(of.cpu, KIND_STACK_COPY, parts, now_ns)
         })
+    }
+}
+
+impl Stack {
+    /// Walks the current task's stack. `announce` is called for each object that is
+    /// seen for the first time.
+    fn capture(
+        &mut self,
+        regs: &RegisterFile,
+        request: &Request,
+        maps: Maps<'_>,
+        pid: impl Fn() -> u32,
+        announce: impl FnMut(u32),
+    ) -> StackEnd {
+        let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
+        let memo = match &maps.kept {
+            Some(kept) if regs.is_64bit() => {
+                let start = Start::new(regs, request, by_rows);
+                Some((start.pick(kept.memos()), start))
+            }
+            _ => None,
+        };
+        if let (Some((memo, start)), true) = (&memo, request.by_id) {
+            if let Some((id, end)) = memo.known_id(start, &NoFaults::new()) {
+                self.id = Some(id);
+                return end;
+            }
+        }
+        self.walk(regs, request, maps, by_rows, memo, (pid, announce))
+    }
+
+    /// Out of line, as most stacks that an id stands for are known.
+    #[inline(never)]
+    fn walk(
+        &mut self,
+        regs: &RegisterFile,
+        request: &Request,
+        maps: Maps<'_>,
+        by_rows: bool,
+        memo: Option<(&Memo, Start)>,
+        (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
+    ) -> StackEnd {
+        let resolver = Resolver {
+            objects: maps.objects,
+            reading: maps.reading,
+            pid,
+            announce,
+            mappings: maps.kept,
+            last: Known::default(),
+        };
+        let mut walk = Walk::new(self, resolver, regs, request, by_rows, memo);
+        let (Ok(end) | Err(end)) = walk.run();
+        walk.keep(end);
+        let missed = walk.missed().filter(|_| end == StackEnd::Fault);
+        // Those that may yet be gone on with are no stacks of their own.
+        let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
+        let stacks = maps.stacks.filter(|_| is_whole && request.by_id);
+        let id = stacks.and_then(|stacks| stacks.id_of(walk.words()));
+        walk.set_id(id, end);
+        drop(walk);
+        (self.id, self.missed) = (id, missed);
+        end
     }
 }
 

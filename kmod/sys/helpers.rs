@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Declarations of `shim.c`. Every function is one kernel inline; the
-//! conditions are that inline's.
+//! Declarations of the functions in `kmod/helpers/`. Each stands for what is an inline in the
+//! kernel; the conditions are that inline's.
 #![expect(
     improper_ctypes,
     reason = "kernel structs hold empty structs; they go by pointer only"

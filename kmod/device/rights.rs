@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which rights a caller needs.
+
+use crate::sys::task::{
+    is_capable,
+    is_locked_down,
+    module_allows_modify,
+    Lockdown,
+    CAP_PERFMON,
+    CAP_SYS_ADMIN,
+    CAP_SYS_PTRACE, //
+};
+use kernel::prelude::*;
+
+/// `EPERM` unless the current task may trace the whole machine.
+pub(super) fn require_capabilities() -> Result {
+    let may = is_capable(CAP_SYS_ADMIN) || is_capable(CAP_PERFMON) && is_capable(CAP_SYS_PTRACE);
+    if may && !is_locked_down(Lockdown::Tracing) {
+        Ok(())
+    } else {
+        Err(EPERM)
+    }
+}
+
+/// `EPERM` unless the current task may modify traced programs, `EACCES` when nobody
+/// may.
+pub(super) fn require_modify() -> Result {
+    if !module_allows_modify() || is_locked_down(Lockdown::Writing) {
+        Err(EACCES)
+    } else if !is_capable(CAP_SYS_ADMIN) {
+        Err(EPERM)
+    } else {
+        Ok(())
+    }
+}

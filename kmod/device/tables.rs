@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The requests about tables and their rows.
+
+use super::{rights::require_capabilities, user_struct::Request};
+use crate::{
+    common::abi,
+    session::Session,
+    sys::{cond_resched, memory},
+    table::Table, //
+};
+use kernel::{
+    prelude::*,
+    uaccess::{UserPtr, UserSlice}, //
+};
+use zerocopy::IntoBytes;
+
+/// `TABLE`.
+pub(super) fn table(session: &Session, arg: UserPtr) -> Result {
+    require_capabilities()?;
+    let mut request = Request::<abi::Table>::read(arg)?;
+    let table = &mut request.value;
+    if table.flags != 0 {
+        return Err(EINVAL);
+    }
+    let shape = Table::shape_of(table).ok_or(EINVAL)?;
+    table.id = session.make_table(shape)?;
+    table.row_bytes = (shape.row_words() as u32).wrapping_mul(8);
+    table.capacity = shape.rows as u32;
+    let id = table.id;
+    let told = request.write_back();
+    if told.is_err() {
+        session.forget_table(id, &shape);
+    }
+    told
+}
+
+/// `ROWS`.
+pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
+    let mut request = Request::<abi::Rows>::read(arg)?;
+    let rows = &mut request.value;
+    if rows.flags != 0 {
+        return Err(EINVAL);
+    }
+    let table = session.table(rows.table)?;
+    let row_bytes = table.shape().row_words().wrapping_mul(8);
+    let count = table.shape().rows;
+    if (rows.buffer_bytes as usize) < row_bytes || rows.next as usize >= count {
+        return Err(EINVAL);
+    }
+    let buffer = UserPtr::from_addr(usize::try_from(rows.buffer)?);
+    let mut writer = UserSlice::new(buffer, rows.buffer_bytes as usize).writer();
+    let mut row = memory::room(table.shape().row_words())?;
+    let mut index = rows.next as usize;
+    rows.count = 0;
+    while index < count && writer.len() >= row_bytes {
+        if table.copy(index, &mut row)?.is_some() {
+            writer.write_slice(row.as_bytes())?;
+            rows.count = rows.count.wrapping_add(1);
+        }
+        index = index.wrapping_add(1);
+        cond_resched();
+    }
+    rows.next = if index < count { index as u32 } else { 0 };
+    (rows.turned_away, rows.replaced) = table.losses();
+    request.write_back()
+}

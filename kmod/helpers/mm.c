@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+#include <linux/mm.h>
+#include <linux/mmap_lock.h>
+#include <linux/userfaultfd_k.h>
+
+struct task_struct *nsprobe_mm_owner(struct mm_struct *mm)
+{
+	return rcu_dereference(mm->owner);
+}
+
+bool nsprobe_mm_layout(struct mm_struct *mm, unsigned int *sequence)
+{
+	return mmap_lock_speculate_try_begin(mm, sequence);
+}
+
+bool nsprobe_mm_changed(struct mm_struct *mm, unsigned int sequence)
+{
+	return mmap_lock_speculate_retry(mm, sequence);
+}
+
+bool nsprobe_is_private_memory(struct vm_area_struct *vma)
+{
+	return vma_is_anonymous(vma) && !userfaultfd_armed(vma);
+}
+
+const void *nsprobe_vdso(struct mm_struct *mm, unsigned long *start)
+{
+	*start = (unsigned long)mm->context.vdso;
+	return mm->context.vdso_image;
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+#include <linux/preempt.h>
+
+bool nsprobe_in_nmi(void)
+{
+	return in_nmi();
+}
+
+bool nsprobe_in_hardirq(void)
+{
+	return in_hardirq();
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where a hit goes that is not left out: into the ring, a table, or the counters alone.
+
+use crate::{
+    common::{
+        abi::{KERNEL_FRAMES_MAX, PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_STACK},
+        record::{
+            Frame,
+            Method,
+            StackEnd,
+            Unmapped,
+            KERNEL_WORDS_MAX, //
+        }, //
+    },
+    probe::{
+        counters::End,
+        hit::{Event, Origin},
+        Probe,
+        Sink, //
+    },
+    stack::Stack,
+    sys::{
+        kernel_stack,
+        scratch::Words,
+        uprobe::Verdict, //
+    },
+    table::{Key, Table}, //
+};
+
+/// What the program found for the sink.
+#[derive(Default)]
+pub(super) struct Found<'a> {
+    pub(super) fields: &'a [u64],
+    pub(super) key: &'a [u64],
+    pub(super) value: Option<u64>,
+}
+
+impl Probe {
+    /// Hands a hit to the sink, and counts the outcome.
+    pub(super) fn deliver(&self, event: &Event<'_>, found: &Found<'_>) -> Verdict {
+        let left_out = match &self.limits {
+            Some(limits) => self.left_out(limits, event),
+            None => None,
+        };
+        if let Some(end) = left_out {
+            event.here.end(end);
+            return Verdict::Ignore;
+        }
+        let end = match &self.sink {
+            Sink::Count => End::Aggregated,
+            Sink::Record => match self.record(event, found.fields) {
+                true => End::Recorded,
+                false if self.shared.is_frozen() => End::Frozen,
+                false => End::LostFull,
+            },
+            Sink::Table(table) => match self.value(event, found) {
+                Some(value) => self.aggregate(table, event, found.key, value),
+                None => {
+                    event.here.undecided();
+                    End::Rejected
+                }
+            },
+            Sink::Span(table) => {
+                let value = found.value.unwrap_or(0);
+                self.aggregate(table, event, found.key, value)
+            }
+        };
+        event.here.end(end);
+        if self.flags & PROBE_FREEZES != 0 {
+            self.shared.freeze();
+        }
+        Verdict::Keep
+    }
+
+    /// What a hit adds to its row: the value that the program found, else the time of
+    /// the call at its return, else one.
+    fn value(&self, event: &Event<'_>, found: &Found<'_>) -> Option<u64> {
+        match (found.value, &event.ended) {
+            (Some(value), _) => Some(value),
+            (None, Some(_)) => event.elapsed_ns(),
+            (None, None) => Some(1),
+        }
+    }
+
+    /// Puts the hit into a table, with its stack when that is wanted.
+    fn aggregate(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> End {
+        if self.flags & PROBE_STACK != 0 {
+            return self.aggregate_with_stack(table, event, words, value);
+        }
+        let key = Key {
+            words,
+            stack: &[],
+            stack_end: 0,
+        };
+        self.put(table, event, &key, value)
+    }
+
+    fn put(&self, table: &Table, event: &Event<'_>, key: &Key<'_>, value: u64) -> End {
+        let put = match self.sink {
+            Sink::Span(_) => table.begin(key, event.now_ns, event.ids().tid, value),
+            _ => table.add(key, event.here.cpu, value),
+        };
+        match put {
+            true => End::Aggregated,
+            false => End::TurnedAway,
+        }
+    }
+
+    /// A stack that is to be gone on with is no row's yet, but recorded for the reader.
+    #[inline(never)]
+    fn aggregate_with_stack(
+        &self,
+        table: &Table,
+        event: &Event<'_>,
+        words: &[u64],
+        value: u64,
+    ) -> End {
+        let mut stack = Stack::new();
+        if let (Origin::Kernel(ip), true) = (event.origin, self.flags & PROBE_KERNEL_STACK != 0) {
+            push_kernel_frames(&mut stack, ip);
+        }
+        let mut end = self.capture(&mut stack, event);
+        if matches!(end, StackEnd::Copied | StackEnd::Fault) {
+            if self.record_for_row(event, &stack, end, (value, words)) {
+                return End::Recorded;
+            }
+            end = end.if_left();
+        }
+        let key = Key {
+            words,
+            stack: stack.words(),
+            stack_end: end as u8,
+        };
+        let put = self.put(table, event, &key, value);
+        if matches!(put, End::Aggregated) && end.is_cut() {
+            event.here.stack_cut();
+        }
+        put
+    }
+}
+
+/// Begins a stack with the frames of the kernel, which was interrupted at `ip`. Out of line, as
+/// few stacks have some.
+#[cold]
+#[inline(never)]
+fn push_kernel_frames(stack: &mut Stack, ip: u64) {
+    let mut words = Words::<KERNEL_WORDS_MAX>::new();
+    kernel_stack::append(&mut words, Some(ip));
+    for (number, address) in words.as_slice().iter().enumerate().take(KERNEL_FRAMES_MAX) {
+        let method = match number {
+            0 => Method::Registers,
+            _ => Method::Row,
+        };
+        stack.push(Frame::Address {
+            address: *address,
+            why: Unmapped::Kernel as u8,
+            method: method as u8,
+        });
+    }
+}

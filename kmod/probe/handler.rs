@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What runs when a breakpoint is hit, and when a probed function returns.
+//!
+//! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
+//! not allocate and cannot panic; whatever happens to the hit is counted, so that
+//! `hits = recorded + aggregated + filtered + rejected + skipped + limited + off +
+//! frozen + lost_full + turned_away + missed` holds for each probe and CPU.
+
+use crate::{
+    common::abi::PROBE_RETURN_ONLY,
+    probe::{
+        counters::{End, Here},
+        deliver::Found,
+        entry_values::Call,
+        hit::{Event, Origin},
+        Probe,
+        Role, //
+    },
+    sys::{
+        self,
+        returns,
+        task::{Current, Mm},
+        uprobe::{Ends, Hook, Regs, Verdict}, //
+    }, //
+};
+
+impl Hook for Probe {
+    /// What most hits need first, without a call: who is traced, and a count.
+    #[inline(always)]
+    fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict {
+        let current = Current::get();
+        let Some(here) = self.counters.here(current.cpu_hint()) else {
+            return Verdict::Keep;
+        };
+        let shared = &*self.shared;
+        let filter = shared.filter.in_handler(regs);
+        let admits = shared.opener.admits_at_once(filter, &current);
+        let Some(admits) = admits.filter(|_| self.is_plain) else {
+            if self.role != Role::Whole {
+                let admits = admits.unwrap_or_else(|| shared.opener.admits(filter, &current));
+                return self.hit_of_call(regs, &current, here, call, admits);
+            }
+            return self.hit_with_care(regs, &current, here, call);
+        };
+        let sequence = here.begin();
+        if !admits {
+            here.end(End::Filtered);
+            return Verdict::Remove;
+        }
+        if self.counts_only {
+            here.end(End::Aggregated);
+            return Verdict::Keep;
+        }
+        if let Some(program) = &self.at_entry {
+            if program.rejects(regs, 0) {
+                here.end(End::Rejected);
+                return Verdict::Ignore;
+            }
+        }
+        self.entered(regs, &current, here, sequence as u32, call)
+    }
+
+    fn returns(&self) -> Option<u64> {
+        self.returns
+    }
+
+    fn returned(&self, regs: &Regs<'_>, entry: u64, call: Option<u64>) {
+        let current = Current::get();
+        let Some(here) = self.counters.here(current.cpu_hint()) else {
+            return;
+        };
+        let sequence = here.begin();
+        if self.is_off(&here, sequence) {
+            return here.end(End::Off);
+        }
+        let shared = &*self.shared;
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, &current) {
+            here.end(End::Filtered);
+            return;
+        }
+        let began = call.and_then(|word| self.call_of(word));
+        let ended = Some(began.unwrap_or_default());
+        self.ended(&self.event(regs, &current, here, sequence, entry, ended));
+    }
+
+    fn wants(&self, mm: &Mm) -> bool {
+        if self.limits.as_ref().is_some_and(|limits| limits.is_off()) {
+            return false;
+        }
+        let shared = &*self.shared;
+        shared
+            .filter
+            .with(|filter| shared.opener.traces_mm(filter, mm))
+    }
+}
+
+impl Probe {
+    /// The event of a hit now; `at` is the address of the breakpoint.
+    #[inline(always)]
+    pub(super) fn event<'a>(
+        &'a self,
+        regs: &'a Regs<'a>,
+        current: &'a Current,
+        here: Here<'a>,
+        sequence: u64,
+        at: u64,
+        ended: Option<Call>,
+    ) -> Event<'a> {
+        Event {
+            regs,
+            opener: &self.shared.opener,
+            current,
+            here,
+            sequence: sequence as u32,
+            now_ns: sys::now_ns(),
+            address: at.wrapping_sub(self.ahead),
+            origin: Origin::Breakpoint,
+            ended,
+        }
+    }
+
+    /// A sample of the current task, which is traced, with its user registers.
+    pub(crate) fn sampled(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u64, origin: Origin) {
+        let current = Current::get();
+        let event = Event {
+            origin,
+            ..self.event(regs, &current, here, sequence, regs.ip(), None)
+        };
+        if let Origin::Kernel(_) = origin {
+            here.in_kernel();
+        }
+        match &self.at_entry {
+            Some(program) => self.run(program, &event, &mut 0),
+            None => self.deliver(&event, &Found::default()),
+        };
+    }
+
+    /// What is left to do at a return whose task is traced.
+    pub(super) fn ended(&self, event: &Event<'_>) -> Verdict {
+        match &self.at_return {
+            Some(program) if program.rejects(event.regs, self.popped()) => {
+                event.here.end(End::Rejected);
+                Verdict::Ignore
+            }
+            Some(program) => self.run(program, event, &mut 0),
+            None => self.deliver(event, &Found::default()),
+        }
+    }
+
+    /// A hit of a probe that may be off, of whose calls only the returns count, or whose
+    /// filter has to look further.
+    #[cold]
+    #[inline(never)]
+    fn hit_with_care(
+        &self,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        call: &mut u64,
+    ) -> Verdict {
+        let is_quiet = self.flags & PROBE_RETURN_ONLY != 0;
+        let sequence = match is_quiet {
+            true => 0,
+            false => here.begin(),
+        };
+        if self.is_off(&here, sequence) {
+            self.turn_away(&here, End::Off);
+            return Verdict::Remove;
+        }
+        let shared = &*self.shared;
+        let filter = shared.filter.in_handler(regs);
+        if !shared.opener.admits(filter, current) {
+            self.turn_away(&here, End::Filtered);
+            return Verdict::Remove;
+        }
+        if self.counts_only {
+            here.end(End::Aggregated);
+            return Verdict::Keep;
+        }
+        match &self.at_entry {
+            Some(program) if program.rejects(regs, 0) => {
+                self.turn_away(&here, End::Rejected);
+                Verdict::Ignore
+            }
+            // The return wants to know when, and no more.
+            None if is_quiet => {
+                if returns::is_full() {
+                    here.too_deep();
+                }
+                *call = sys::now_ns();
+                Verdict::Keep
+            }
+            _ => self.entered(regs, current, here, sequence as u32, call),
+        }
+    }
+
+    /// What is left to do at an entry whose task is traced. Out of line, so that hits
+    /// that only count do not pay for its variables.
+    #[inline(never)]
+    fn entered(
+        &self,
+        regs: &Regs<'_>,
+        current: &Current,
+        here: Here<'_>,
+        sequence: u32,
+        call: &mut u64,
+    ) -> Verdict {
+        let event = self.event(regs, current, here, sequence.into(), regs.ip(), None);
+        *call = event.now_ns;
+        if self.ends == Ends::Both && returns::is_full() {
+            event.here.too_deep();
+        }
+        match &self.at_entry {
+            Some(program) => self.run(program, &event, call),
+            None => self.deliver(&event, &Found::default()),
+        }
+    }
+}

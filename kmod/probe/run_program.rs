@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Runs the program of a probe at a hit.
+
+use crate::{
+    common::abi::PROBE_RETURN_ONLY,
+    probe::{
+        counters::End,
+        deliver::Found,
+        entry_values::{Call, Values},
+        hit::Event,
+        modify::Writer,
+        program::{Fields, Program, Task},
+        Probe,
+        Role, //
+    },
+    sys::{
+        scratch::Words,
+        uprobe::{Ends, Verdict}, //
+    }, //
+};
+
+impl Probe {
+    /// Whether entries keep values for their returns.
+    fn keeps(&self) -> bool {
+        self.ends == Ends::Both
+            && self
+                .at_entry
+                .as_ref()
+                .is_some_and(|program| program.summary().keeps != 0)
+    }
+
+    /// The call that an entry left this word for.
+    pub(super) fn call_of(&self, word: u64) -> Option<Call> {
+        if self.keeps() {
+            return self.shared.calls.as_ref()?.take(word);
+        }
+        Some(Call {
+            time_ns: word,
+            values: Values::default(),
+        })
+    }
+
+    /// Out of line, so that hits without a program do not pay for its fields.
+    #[inline(never)]
+    pub(super) fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
+        let mut leaves_by = None;
+        let verdict = self.run_and_deliver(program, event, call, &mut leaves_by);
+        // Only now: what is delivered says where the task was hit.
+        if let Some(ret) = leaves_by {
+            event.regs.go_to(ret);
+        }
+        verdict
+    }
+
+    /// `leaves_by` becomes the address of the `ret` instruction that the task is to go
+    /// on at.
+    fn run_and_deliver(
+        &self,
+        program: &Program,
+        event: &Event<'_>,
+        call: &mut u64,
+        leaves_by: &mut Option<u64>,
+    ) -> Verdict {
+        let mut task = self.task(event);
+        let mut fields = Fields::new();
+        let outcome = program.run(&mut task, &mut fields);
+        if program.summary().writes {
+            let Writer { made, withheld, .. } = task.writer;
+            let failed = outcome.failed_writes.saturating_sub(withheld);
+            event.here.writes(made, failed, withheld);
+            *leaves_by = task.writer.leaves_by;
+        }
+        let is_entry = event.ended.is_none();
+        if is_entry && self.keeps() {
+            let kept = Call {
+                time_ns: event.now_ns,
+                values: task.values,
+            };
+            *call = match self.shared.calls.as_ref() {
+                Some(calls) => calls.keep(&kept),
+                None => 0,
+            };
+        }
+        let is_quiet = is_entry && self.flags & PROBE_RETURN_ONLY != 0;
+        if !outcome.matched {
+            if outcome.undecided {
+                event.here.undecided();
+            }
+            if self.role == Role::Begin {
+                self.forget_call(event.regs, event.current);
+            }
+            match is_quiet {
+                true => self.turn_away(&event.here, End::Rejected),
+                false => event.here.end(End::Rejected),
+            }
+            return Verdict::Ignore;
+        }
+        if self.role == Role::Begin {
+            return self.begin(event, task.values);
+        }
+        if is_quiet {
+            return Verdict::Keep;
+        }
+        let found = Found {
+            fields: fields.words(),
+            key: task.key.as_slice(),
+            value: task.value,
+        };
+        self.deliver(event, &found)
+    }
+
+    /// Bytes that the probed instruction takes off the stack.
+    #[inline(always)]
+    pub(super) fn popped(&self) -> u64 {
+        match self.role {
+            Role::End => self.returns.unwrap_or(8),
+            _ => 0,
+        }
+    }
+
+    /// The task of a hit, for programs.
+    #[inline(always)]
+    pub(super) fn task<'a>(&'a self, event: &'a Event<'a>) -> Task<'a> {
+        Task {
+            regs: event.regs,
+            opener: event.opener,
+            current: event.current,
+            cpu: event.here.cpu,
+            probe: self.id,
+            popped: self.popped(),
+            now_ns: event.now_ns,
+            probe_address: event.address,
+            elapsed_ns: event.elapsed_ns(),
+            values: event.ended.unwrap_or_default().values,
+            spans: self.spans.as_deref(),
+            ended: None,
+            writer: Writer {
+                shared: &self.shared,
+                regs: event.regs,
+                current: event.current,
+                left: self.writes_left.as_deref(),
+                probe: self.id,
+                sequence: event.sequence,
+                cpu: event.here.cpu,
+                now_ns: event.now_ns,
+                leaves_by: None,
+                made: 0,
+                withheld: 0,
+            },
+            key: Words::new(),
+            value: None,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A probe, made of its request and of what the session has for it: programs, tables, limits.
+
+use super::{
+    Ending,
+    Probes, //
+};
+use crate::{
+    common::{
+        abi::{
+            Probe as ProbeRequest,
+            Refusal,
+            FRAMES_MAX,
+            LATE_MAX,
+            PROBE_COPIES,
+            PROBE_FREEZES,
+            PROBE_LATE,
+            PROBE_RETURN_ONLY,
+            PROBE_STACK,
+            PROBE_STACK_IDS,
+            SINK_COUNT,
+            SINK_RECORD,
+            SINK_SPAN,
+            SINK_TABLE, //
+        },
+        table::Kind, //
+    },
+    context::Shared,
+    probe::{
+        counters::Counters,
+        entry_values::Calls,
+        limits::Limits,
+        program::Program,
+        request::{check_writes, fits, Refused},
+        under_way::UnderWay,
+        Probe,
+        Role,
+        Sink, //
+    },
+    ring::Rings,
+    stack::{
+        mapping_cache::MappingCache,
+        raw_copy::Copies,
+        stack_table::Stacks, //
+    },
+    sys::{
+        later::Slots,
+        memory::GFP_REQUEST,
+        tracepoint::Listener,
+        uprobe::Ends,
+        vma::FileKey, //
+    },
+};
+use core::sync::atomic::AtomicU32;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// What the probes of one function's calls share, which follow each other in a request.
+#[derive(Default)]
+pub(super) struct Allowed {
+    call: u32,
+    writes: Option<Arc<AtomicU32>>,
+    limits: Option<Arc<Limits>>,
+    /// Of the first of them: `every` counts by these.
+    counters: Option<Arc<Counters>>,
+}
+
+impl Allowed {
+    /// Makes what a probe is the first to ask for.
+    fn set(&mut self, request: &ProbeRequest) -> Result<(), Refused> {
+        let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
+        if request.call == 0 || request.call != self.call {
+            *self = Allowed {
+                call: request.call,
+                ..Allowed::default()
+            };
+        }
+        if self.writes.is_none() && request.max_writes != 0 {
+            self.writes = Some(Arc::new(AtomicU32::new(request.max_writes), GFP_REQUEST)?);
+        }
+        if let (None, Some(limits)) = (&self.limits, limits) {
+            self.limits = Some(Arc::new(limits, GFP_REQUEST)?);
+        }
+        Ok(())
+    }
+
+    /// The counters of a probe, and those that `every` counts by.
+    fn counters(&mut self) -> Result<(Arc<Counters>, Arc<Counters>), Refused> {
+        let own = Arc::new(Counters::new()?, GFP_REQUEST)?;
+        let first = self.counters.get_or_insert_with(|| own.clone()).clone();
+        Ok((own, first))
+    }
+}
+
+impl Probes {
+    /// The probe of a request, without a breakpoint.
+    pub(super) fn probe(
+        &mut self,
+        shared: &Arc<Shared>,
+        request: &ProbeRequest,
+        id: u32,
+        (ends, role): (Ends, Role),
+        file: FileKey,
+        allowed: &mut Allowed,
+    ) -> Result<Probe, Refused> {
+        let at_entry = self.program(request.entry_program)?;
+        let at_return = self.program(request.return_program)?;
+        let sink = self.sink(request)?;
+        let spans = self.table(request.span)?;
+        let entry_delivers = match role {
+            Role::Whole => ends != Ends::Return && request.flags & PROBE_RETURN_ONLY == 0,
+            Role::Begin | Role::End | Role::Leave => false,
+        };
+        let return_delivers = ends != Ends::Entry || role == Role::End;
+        for (program, delivers) in [(&at_entry, entry_delivers), (&at_return, return_delivers)] {
+            let summary = program.as_ref().map(|program| program.summary());
+            if !fits(summary, &sink, spans.as_deref(), delivers, request) {
+                return Err(Refused(EINVAL, Refusal::Mismatch));
+            }
+        }
+        check_writes(shared, request, [&at_entry, &at_return])?;
+        let overwrite = shared.rings.as_ref().is_some_and(Rings::overwrite);
+        if request.flags & PROBE_FREEZES != 0 && !overwrite {
+            return Err(Refused(EINVAL, Refusal::UnknownValue));
+        }
+        prepare_calls(shared, ends, at_entry.as_ref())?;
+        if role != Role::Whole {
+            self.follow_calls(shared)?;
+        }
+        prepare_stacks(shared, request.flags)?;
+        allowed.set(request)?;
+        let limits = allowed.limits.clone();
+        let (counters, eligible) = allowed.counters()?;
+        let report = match request.report_offset {
+            0 => request.offset,
+            offset => offset,
+        };
+        Ok(Probe {
+            id,
+            flags: request.flags,
+            role,
+            call: request.call,
+            returns: None,
+            max_frames: match request.max_frames {
+                0 => FRAMES_MAX,
+                frames => frames,
+            },
+            ahead: request.offset.wrapping_sub(report),
+            file,
+            offset: request.offset,
+            ends,
+            is_plain: limits.is_none()
+                && role == Role::Whole
+                && request.flags & PROBE_RETURN_ONLY == 0,
+            counts_only: matches!(sink, Sink::Count)
+                && ends == Ends::Entry
+                && role == Role::Whole
+                && at_entry.is_none()
+                && limits.is_none(),
+            at_entry,
+            at_return,
+            sink,
+            spans,
+            writes_left: allowed.writes.clone(),
+            limits,
+            runaway: request.runaway,
+            counters,
+            eligible,
+            shared: shared.clone(),
+        })
+    }
+
+    /// Makes room for calls that are followed to exits.
+    fn follow_calls(&mut self, shared: &Arc<Shared>) -> Result {
+        if shared.under_way.as_ref().is_none() {
+            shared.under_way.populate(UnderWay::new()?);
+        }
+        if self.endings.is_none() {
+            self.endings = Some(Listener::of_spaces(Ending(shared.clone()))?);
+        }
+        Ok(())
+    }
+
+    /// The sink that a probe asks for.
+    fn sink(&self, request: &ProbeRequest) -> Result<Sink, Refused> {
+        match (request.sink, self.table(request.table)?) {
+            (SINK_RECORD, None) => Ok(Sink::Record),
+            (SINK_COUNT, None) => Ok(Sink::Count),
+            (SINK_TABLE, Some(table)) if table.shape().kind != Kind::Spans => {
+                Ok(Sink::Table(table))
+            }
+            (SINK_SPAN, Some(table)) if table.shape().kind == Kind::Spans => Ok(Sink::Span(table)),
+            (SINK_RECORD..=SINK_SPAN, _) => Err(Refused(EINVAL, Refusal::Mismatch)),
+            _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
+        }
+    }
+}
+
+/// Makes room for the calls of a probe whose entries keep values.
+fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
+    let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
+    if ends == Ends::Both && keeps && shared.calls.as_ref().is_none() {
+        shared.calls.populate(Calls::new()?);
+    }
+    Ok(())
+}
+
+/// Makes room for what the stacks of a probe with these flags need.
+fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
+    if flags & PROBE_STACK != 0 && shared.mappings.as_ref().is_none() {
+        shared.mappings.populate(MappingCache::new()?);
+    }
+    if flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
+        shared.copies.populate(Copies::new()?);
+    }
+    if flags & PROBE_STACK_IDS != 0 && shared.stacks.as_ref().is_none() {
+        shared.stacks.populate(Stacks::new()?);
+    }
+    if flags & PROBE_LATE != 0 && shared.late.as_ref().is_none() {
+        shared.late.populate(Slots::new(LATE_MAX)?);
+    }
+    Ok(())
+}

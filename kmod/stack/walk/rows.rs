@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The walk by unwind rows; where a file has none, by its frame pointer.
+
+use super::{
+    fast::{Hot, Stopped},
+    Walk, //
+};
+use crate::{
+    common::{
+        program::Register,
+        record::{Method, StackEnd},
+        unwind::{At, Memory, Registers, Stop}, //
+    },
+    stack::{
+        mapping_cache::SimpleRule,
+        walk_cache::Made, //
+    },
+    sys::{
+        regs::RegisterFile,
+        returns::{may_be_trampoline, real_address},
+        user_mem::{Fault, NoFaults}, //
+    }, //
+};
+
+impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
+    /// Follows unwind rows; where there are none, the frame pointer.
+    pub(super) fn rows(&mut self, at: &mut Registers) -> Result<StackEnd, StackEnd> {
+        loop {
+            self.kept_rows(at)?;
+            let before = *at;
+            let inside = at.inside();
+            let known = self.resolver.last;
+            let offset = inside.wrapping_add(known.delta);
+            let table = match known.holds(inside) {
+                true => self.resolver.rows(),
+                false => None,
+            };
+            let rule = table.and_then(|table| table.find(offset));
+            let memory = OfTask {
+                memory: &self.memory,
+                regs: self.regs,
+            };
+            let mut simple = None;
+            let stepped = match rule {
+                Some(rule) => {
+                    simple = SimpleRule::of(rule);
+                    if let (Some(kept), Some(simple)) = (&self.resolver.mappings, simple) {
+                        kept.keep_rule(known.object, offset, simple);
+                    }
+                    rule.step(at, &memory)
+                }
+                None => Err(Stop::Unknown),
+            };
+            let at_entry = self.request.at_entry && before.at == At::Innermost;
+            let (slot, method) = match stepped {
+                Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
+                Ok(slot) => (slot, Method::Row),
+                // At an entry the caller is on top of the stack, whatever is known.
+                Err(Stop::Unknown)
+                    if self.request.copies
+                        && !at_entry
+                        && table.is_none()
+                        && known.holds(inside) =>
+                {
+                    self.stack.rest = Some(*at);
+                    return Err(StackEnd::Copied);
+                }
+                Err(Stop::Unknown) => {
+                    // Where a file says of its code how it is left, but not of this, or
+                    // nobody has asked it yet, a frame pointer would be a guess.
+                    let objects = self.resolver.objects();
+                    let guesses = match (rule, table) {
+                        (Some(rule), _) => !rule.leads_by_frame_pointer(),
+                        (None, Some(table)) => !table.is_empty(),
+                        (None, None) => known.holds(inside) && objects.has_rows(),
+                    };
+                    if guesses && !at_entry {
+                        // A table never changes; where there is none yet, one may come.
+                        self.ends_for_good = table.is_some();
+                        return Err(match table {
+                            Some(_) => StackEnd::NoRow,
+                            None => StackEnd::RowsNotReady,
+                        });
+                    }
+                    self.without_row(at, at_entry)?
+                }
+                Err(Stop::Outermost) => {
+                    self.ends_for_good = true;
+                    return Ok(StackEnd::Outermost);
+                }
+                Err(Stop::Fault) => return Err(StackEnd::Fault),
+                Err(Stop::Unsupported) => return Err(StackEnd::Unsupported),
+                Err(Stop::NotAbove) => return Err(StackEnd::BadRow),
+            };
+            let simple = simple.filter(|_| before.knows_rbp && method == Method::Row);
+            if at.rip == 0 {
+                return Ok(StackEnd::Outermost);
+            }
+            self.next_frame(slot, method, simple, at)?;
+        }
+    }
+
+    /// Goes to the frame that a row, or what stands in for one, has led to.
+    fn next_frame(
+        &mut self,
+        slot: u64,
+        method: Method,
+        simple: Option<SimpleRule>,
+        at: &mut Registers,
+    ) -> Result<(), StackEnd> {
+        let read = at.rip;
+        if may_be_trampoline(read) {
+            at.rip = real_address(slot).unwrap_or(read);
+        }
+        let frame = self.resolver.resolve(at.inside(), at.rip, method);
+        let frame = frame.ok_or(StackEnd::NotCode)?;
+        self.push(frame)?;
+        match (simple, frame.encode()) {
+            (Some(simple), ([word, _], 1)) if at.rip == read && at.knows_rbp => {
+                let made = Made {
+                    slot,
+                    rip: read,
+                    rbp_slot: simple.saved_slot(slot.wrapping_add(8)),
+                    rbp: at.rbp,
+                    by_rbp: simple.by_rbp(),
+                    word,
+                };
+                self.note(&made, at)
+            }
+            _ => {
+                self.break_off();
+                Ok(())
+            }
+        }
+    }
+
+    /// Follows rules that are kept, as far as there are some.
+    fn kept_rows(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
+        loop {
+            let kept = self.resolver.mappings.as_ref().filter(|_| at.knows_rbp);
+            let (Some(kept), Some(walked)) = (kept, &mut self.walked) else {
+                return Ok(());
+            };
+            let mut hot = Hot {
+                kept,
+                memory: &self.memory,
+                last: self.resolver.last,
+                stack: &mut *self.stack,
+                max_frames: self.request.max_frames,
+                walked,
+            };
+            let stopped = hot.follow(at);
+            self.resolver.last = hot.last;
+            match stopped {
+                Stopped::NotKept => return Ok(()),
+                Stopped::Ended(end) => {
+                    self.ends_for_good = end == StackEnd::Outermost;
+                    return Err(end);
+                }
+                Stopped::MeetsKept => self.take_behind(at)?,
+            }
+        }
+    }
+
+    /// Steps where no row says how: tells where the return address was, and the way.
+    #[cold]
+    fn without_row(
+        &mut self,
+        at: &mut Registers,
+        at_entry: bool,
+    ) -> Result<(u64, Method), StackEnd> {
+        let (slot, rip, rbp, method) = match at_entry {
+            true => {
+                let rip = self.memory.word(at.rsp).map_err(|Fault| StackEnd::Fault)?;
+                (at.rsp, rip, at.rbp, Method::StackTop)
+            }
+            false => {
+                let fp = at.rbp;
+                if !at.knows_rbp || fp & 7 != 0 || fp < at.rsp {
+                    return Err(match fp {
+                        0 if at.knows_rbp => StackEnd::Outermost,
+                        _ => StackEnd::BadFramePointer,
+                    });
+                }
+                let [rbp, rip] = self.memory.pair(fp).map_err(|Fault| StackEnd::Fault)?;
+                (fp.saturating_add(8), rip, rbp, Method::FramePointer)
+            }
+        };
+        *at = Registers {
+            rip,
+            rsp: slot.saturating_add(8),
+            rbp,
+            knows_rbp: true,
+            at: At::Call,
+        };
+        Ok((slot, method))
+    }
+}
+
+/// What rules read of the current task.
+struct OfTask<'a> {
+    memory: &'a NoFaults,
+    regs: &'a RegisterFile,
+}
+
+impl Memory for OfTask<'_> {
+    #[inline(always)]
+    fn word(&self, address: u64) -> Option<u64> {
+        self.memory.word(address).ok()
+    }
+
+    #[inline(always)]
+    fn pair(&self, address: u64) -> Option<[u64; 2]> {
+        self.memory.pair(address).ok()
+    }
+
+    fn register(&self, number: u8) -> Option<u64> {
+        self.regs.get(Register::from_u8(number)?)
+    }
+}
