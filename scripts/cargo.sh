@@ -24,13 +24,13 @@ if [ "$older" = "$wanted" ] && command -v cc >/dev/null && [ -z "${NSPROBE_FORCE
     # cargo would know another clone's by their times alone.
     kept=$CACHE/cargo/crates-$({ cargo --version && cat Cargo.lock Cargo.toml; } | digest)
     if [ "$*" = keep ]; then
+        lock "$CACHE/cargo/crates.lock"
         [ ! -e "$kept" ] || exit 0
         rm -rf "$CACHE"/cargo/crates-*
-        mkdir -p "$CACHE/cargo"
-        cp -a build/cargo "$kept.$$"
-        find "$kept.$$" -depth \( -name '*nsprobe*' -o -name incremental -o -name examples \
-            -o -name 'all-*' \) -exec rm -rf {} +
-        mv -T "$kept.$$" "$kept"
+        mkdir -p "$kept.new"
+        tar -C build/cargo --exclude='*nsprobe*' --exclude=incremental --exclude=examples \
+            --exclude='all-*' -cf - . | tar -C "$kept.new" -xf -
+        mv -T "$kept.new" "$kept"
         exit 0
     fi
     if [ -e "$kept" ] && [ ! -e build/cargo ]; then

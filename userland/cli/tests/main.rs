@@ -7,6 +7,7 @@
 mod capsule;
 mod capsule_tasks;
 mod cli;
+mod documents;
 mod export;
 mod pictures;
 mod support;
