@@ -9,8 +9,10 @@
 mod look;
 
 use crate::args::ProbeOptions;
-use crate::attach::probes::{How, Planned, PlannedProbe};
-use crate::attach::run::{self, Run, Sinks, Wanted};
+use crate::attach::probes::options::How;
+use crate::attach::probes::{Planned, PlannedProbe};
+use crate::attach::run::options::Wanted;
+use crate::attach::run::{self, Run, Sinks};
 use crate::attach::target::Target;
 use crate::names::search::Search;
 use crate::output::json;

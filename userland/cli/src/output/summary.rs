@@ -2,6 +2,7 @@
 //! What a trace comes to: its counters, and whether they add up.
 
 use crate::args::Detail;
+use crate::attach::run::options::Untraced;
 use crate::attach::unwind_rows::Report;
 use crate::hits::label::{ProbeLabel, Role};
 use crate::names::Line;
@@ -55,27 +56,6 @@ pub(crate) struct Summary {
     pub(crate) late: u64,
     /// What there was of unwind rows.
     pub(crate) rows: Option<Report>,
-}
-
-/// Whose children are not traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Untraced {
-    /// The command's.
-    ChildrenOfCommand,
-    /// A process's.
-    ChildrenOfProcess,
-}
-
-impl Untraced {
-    /// How they can be traced.
-    fn advice(self) -> &'static str {
-        match self {
-            Untraced::ChildrenOfCommand => "--children also traces those that the command starts",
-            Untraced::ChildrenOfProcess => {
-                "--children also traces those that the process starts from then on"
-            }
-        }
-    }
 }
 
 /// Calls that are followed to the function's exits, and not seen to end there as themselves.
