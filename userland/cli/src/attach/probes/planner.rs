@@ -104,7 +104,7 @@ impl<'a> Planner<'a> {
             Some(mapped) => mapped,
             None => match (device, self.target) {
                 (None, _) | (_, Target::Host | Target::Command(_)) => Mapped::by_links(),
-                (Some(_), target) => Mapped::by(target)?,
+                (Some(_), target) => target.mapped()?,
             },
         };
         let opened = self.target.open(name, &mapped)?;
