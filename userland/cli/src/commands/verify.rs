@@ -66,7 +66,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     for report in &reports {
         match options.json {
-            true => json::verified(&mut out, report)?,
+            true => json::line(&mut out, report)?,
             false => report.write(&mut out)?,
         }
     }
