@@ -4,12 +4,10 @@
 //! The module names them. On overlayfs `/proc/PID/maps` and the links of `/proc/PID/map_files`
 //! show the file at the path, which is another one once the mapped file was copied up.
 
-use crate::attach::target::Target;
 use crate::names::probed_file::FileId;
 use anyhow::{bail, Context};
-use libnsprobe::common::abi::RING_BYTES_MIN;
 use libnsprobe::common::record::Record;
-use libnsprobe::{Device, DumpOptions, Session, SetupOptions};
+use libnsprobe::{DumpOptions, Session};
 use nsprobe_containers::{open_here, Mapping, OpenedFile, Process};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,14 +48,8 @@ impl Mapped {
         Mapped(None)
     }
 
-    /// What the processes of a target have mapped.
-    pub(crate) fn by(target: &Target) -> anyhow::Result<Mapped> {
-        let setup = SetupOptions::with_ring_bytes(RING_BYTES_MIN);
-        let (mut session, _) = Device::open()?.setup(&setup)?;
-        if let Some(filter) = target.filter(None, &mut Vec::new())? {
-            let set = session.filter(&filter);
-            set.with_context(|| format!("cannot look at {}", target.describe()))?;
-        }
+    /// What the processes have mapped that the filter of a session lets through.
+    pub(crate) fn of(session: Session) -> anyhow::Result<Mapped> {
         let dump = session.dump_tasks(DumpOptions {
             mappings: true,
             args: false,

@@ -1,55 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whose files are meant, and who is traced.
 
+pub(crate) mod group;
+pub(crate) mod view;
+
 use crate::args::spec::BinaryName;
 use crate::args::Who;
 use crate::attach::command::{find_in_path, Program};
-use crate::attach::mapped::{Mapped, MappedFile, FILES_MAX};
+use crate::attach::mapped::Mapped;
 use crate::names::search::Reach;
 use anyhow::{bail, Context};
-use libnsprobe::common::abi::FILTER_PIDS_MAX;
-use libnsprobe::Filter;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nsprobe_containers::{
-    open_here, open_in, Container, Containers, Error, Execs, Mapping, OpenedFile, Process, Running,
-    Runtime, Scope,
-};
-use nsprobe_symbolize::{counted, escaped, glob_fits, Binary};
+use group::Group;
+use libnsprobe::common::abi::{FILTER_PIDS_MAX, RING_BYTES_MIN};
+use libnsprobe::{Device, Filter, SetupOptions};
+use nsprobe_containers::{open_here, open_in, OpenedFile, Process, Running, Runtime, Scope};
+use nsprobe_symbolize::{counted, Binary};
 use std::env;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// How often we look at the clock while we wait for a container, in milliseconds.
-const WAIT: u8 = 100;
-
-/// Where libraries lie that a command has not mapped yet, behind
-/// `$LD_LIBRARY_PATH`.
-const LIBRARY_DIRECTORIES: [&str; 6] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-    "/lib",
-    "/usr/lib",
-];
+use std::time::Duration;
+use view::{Opened, View, LIBRARY_DIRECTORIES};
 
 /// What maps the libraries.
 const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
 /// Most files of a command that are looked at before it begins.
 const COMMAND_FILES_MAX: usize = 256;
-
-/// Where programs lie in a container; its own `$PATH` is not ours to trust.
-const PROGRAM_DIRECTORIES: [&str; 6] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-];
 
 /// A target that exists.
 #[derive(Debug)]
@@ -64,92 +41,6 @@ pub(crate) enum Target {
     Process(Process),
     /// A command that is not yet started.
     Command(Program),
-}
-
-/// Containers whose names fit.
-#[derive(Debug)]
-pub(crate) struct Group {
-    /// What they are called, with `*` and `?`.
-    pub(crate) pattern: String,
-    /// Those that run; never empty.
-    pub(crate) members: Vec<Running>,
-}
-
-impl Group {
-    /// The containers that run, or the first one that starts before the deadline.
-    fn find(pattern: &str, limit: Option<Duration>) -> anyhow::Result<Group> {
-        let fits = |name: &str| glob_fits(pattern, name);
-        let deadline = limit.map(|limit| Instant::now() + limit);
-        let execs = Execs::new()?;
-        let mut members = Running::all(fits)?;
-        let mut containers = Containers::take()?;
-        if members.is_empty() {
-            let mut running = containers.iter().filter(|one| one.is_running());
-            if let Some(one) = running.find(|one| one.is_called(fits) && !may_join(one, fits)) {
-                bail!(
-                    "container {} shares its pid namespace with others: with --follow it cannot \
-                     be told from them",
-                    one.name
-                );
-            }
-            eprintln!(
-                "nsprobe: no container {} runs: waiting for one",
-                escaped(pattern)
-            );
-        }
-        while members.is_empty() {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                bail!("no container {pattern} has started");
-            }
-            let mut fds = [PollFd::new(execs.as_fd(), PollFlags::POLLIN)];
-            poll(&mut fds, PollTimeout::from(WAIT))?;
-            let executed = execs.take();
-            let started = executed.pids.into_iter();
-            let started = started.filter_map(|pid| Process::open(pid).ok());
-            for process in started {
-                let container = containers.of_process(&process).cloned();
-                if let Some(container) = container.filter(|one| may_join(one, fits)) {
-                    // Its first process may have ended.
-                    members.extend(Running::hold(container).ok());
-                    break;
-                }
-            }
-            if executed.missed && members.is_empty() {
-                members = Running::all(fits)?;
-            }
-        }
-        Ok(Group {
-            pattern: pattern.to_owned(),
-            members,
-        })
-    }
-
-    /// Opens a binary in all of them that have it.
-    fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
-        let mut all = Opened::default();
-        let mut why = None;
-        for container in &self.members {
-            match View::of_container(container).and_then(|view| view.open(binary, mapped)) {
-                Ok(opened) => all.add(opened),
-                Err(error) => why = why.or(Some((container, error))),
-            }
-        }
-        match (all.files.is_empty(), why) {
-            (true, Some((container, error))) => {
-                Err(error).with_context(|| format!("in container {}", container.name()))
-            }
-            _ => Ok(all),
-        }
-    }
-
-    /// Their pid namespaces, each with a process in it.
-    fn filter(&self) -> anyhow::Result<Filter> {
-        let mut all = Vec::new();
-        for container in &self.members {
-            all.push((container.init.pid(), container.pid_namespace()?.id));
-        }
-        Ok(Filter::any_pid_namespace(all))
-    }
 }
 
 impl Target {
@@ -229,6 +120,17 @@ impl Target {
                 Scope::Processes => filter_by_processes(container, notes)?,
             }),
         })
+    }
+
+    /// What its processes have mapped.
+    pub(crate) fn mapped(&self) -> anyhow::Result<Mapped> {
+        let setup = SetupOptions::with_ring_bytes(RING_BYTES_MIN);
+        let (mut session, _) = Device::open()?.setup(&setup)?;
+        if let Some(filter) = self.filter(None, &mut Vec::new())? {
+            let set = session.filter(&filter);
+            set.with_context(|| format!("cannot look at {}", self.describe()))?;
+        }
+        Mapped::of(session)
     }
 
     /// Fails when the process that was found is gone by now, so that the filter
@@ -354,26 +256,6 @@ impl Target {
     }
 }
 
-/// Whether a mapping is of code in a file that is, or was, at the path of this one. Folders may
-/// be links: of what was deleted the name decides.
-pub(crate) fn was_at(mapping: &Mapping, file: &File, path: &Path) -> bool {
-    let is_there = || path_of(file).is_some_and(|real| real == mapping.path);
-    mapping.executable
-        && mapping.path.file_name() == path.file_name()
-        && (mapping.deleted || mapping.path == path || is_there())
-}
-
-/// Where an open file lies.
-fn path_of(file: &File) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
-}
-
-/// Whether a container is one of a group's: those that share a pid namespace are not told
-/// from others by it.
-pub(crate) fn may_join(container: &Container, fits: impl Fn(&str) -> bool) -> bool {
-    container.init.is_some_and(|init| init.owns_namespace) && container.is_called(fits)
-}
-
 /// For a container that shares the pid namespace of others, and has no control group.
 fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::Result<Filter> {
     let pids = container.processes()?;
@@ -392,255 +274,4 @@ fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::
         counted(pids.len(), "process")
     ));
     Ok(Filter::pids(pids))
-}
-
-/// Opens a library, or else a program, by its bare name where a process may have nothing
-/// mapped yet.
-pub(crate) fn open_somewhere(process: &Process, name: &str) -> Option<OpenedFile> {
-    open_in_one_of(&LIBRARY_DIRECTORIES, process, name)
-        .or_else(|| open_in_one_of(&PROGRAM_DIRECTORIES, process, name))
-}
-
-fn open_in_one_of(directories: &[&str], process: &Process, name: &str) -> Option<OpenedFile> {
-    let path = |directory: &&str| Path::new(*directory).join(name);
-    directories
-        .iter()
-        .find_map(|directory| open_in(process, &path(directory)).ok())
-}
-
-/// The files that a binary stands for, and what the user should know of them.
-#[derive(Debug, Default)]
-pub(crate) struct Opened {
-    pub(crate) files: Vec<OpenedFile>,
-    pub(crate) notes: Vec<String>,
-}
-
-impl From<OpenedFile> for Opened {
-    fn from(file: OpenedFile) -> Opened {
-        Opened {
-            files: vec![file],
-            notes: Vec::new(),
-        }
-    }
-}
-
-impl Opened {
-    fn add(&mut self, other: Opened) {
-        self.files.extend(other.files);
-        self.notes.extend(other.notes);
-    }
-}
-
-/// Processes that see the same files.
-pub(crate) struct View<'a> {
-    /// Whose eyes they are seen with.
-    process: &'a Process,
-    container: Option<&'a Running>,
-    pids: Vec<u32>,
-}
-
-impl<'a> View<'a> {
-    /// That of one process alone.
-    pub(crate) fn of_process(process: &'a Process) -> View<'a> {
-        View {
-            process,
-            container: None,
-            pids: vec![process.pid()],
-        }
-    }
-
-    fn of_container(container: &'a Running) -> anyhow::Result<View<'a>> {
-        Ok(View {
-            process: &container.init,
-            container: Some(container),
-            pids: container.processes()?,
-        })
-    }
-
-    fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
-        let name = match binary {
-            BinaryName::Path(path) => return self.open_path(path, mapped),
-            BinaryName::Bare(name) => name,
-        };
-        match self.open_library(name, mapped) {
-            Err(error) => match error.downcast_ref::<Error>() {
-                // Mapped files have the names that links lead to, as Debian's redis-server is
-                // called redis-check-rdb; and what is to be started is not mapped yet.
-                Some(Error::NoSuchLibrary { .. }) => match open_somewhere(self.process, name) {
-                    Some(file) => self.open_with_mapped(Ok(file), Path::new(name), mapped),
-                    None => Err(error),
-                },
-                _ => Err(error),
-            },
-            opened => opened,
-        }
-    }
-
-    /// Opens the libraries of that name that are mapped.
-    pub(crate) fn open_library(&self, name: &str, mapped: &Mapped) -> anyhow::Result<Opened> {
-        let libraries = match self.container {
-            Some(container) => container.find_library(name)?,
-            None => vec![self.process.find_library(name)?],
-        };
-        let mut all = Opened::default();
-        for library in &libraries {
-            let &pid = library.pids.first().context("no process has it mapped")?;
-            let view = View {
-                process: &Process::open(pid)?,
-                container: None,
-                pids: library.pids.clone(),
-            };
-            all.add(view.open_path(&library.path, mapped)?);
-        }
-        Ok(all)
-    }
-
-    fn open_path(&self, path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
-        self.open_with_mapped(open_in(self.process, path), path, mapped)
-    }
-
-    /// The file that was found at a path, and those that processes have mapped from there: it
-    /// was replaced since, copied up in an overlay, or something is mounted over it.
-    fn open_with_mapped(
-        &self,
-        found: nsprobe_containers::Result<OpenedFile>,
-        path: &Path,
-        mapped: &Mapped,
-    ) -> anyhow::Result<Opened> {
-        let (found, why) = match found {
-            Ok(opened) => (Some(opened), None),
-            Err(
-                why @ (Error::NotFound { .. }
-                | Error::NotRegular { .. }
-                | Error::BadLink { .. }
-                | Error::OpenFailed { .. }),
-            ) => (None, Some(why)),
-            Err(error) => return Err(error.into()),
-        };
-        let path = found
-            .as_ref()
-            .map_or(path, |opened| &opened.path)
-            .to_owned();
-        let real = match &found {
-            Some(opened) => path_of(&opened.file),
-            None => self.below_root(&path),
-        };
-        let id = found
-            .as_ref()
-            .map(|opened| mapped.id_of(opened))
-            .transpose()?;
-        let is_there = |mapping: &Mapping| {
-            mapping.path == path || real.as_ref().is_some_and(|real| *real == mapping.path)
-        };
-        let mut others = mapped.files(&self.pids, is_there);
-        let is_mapped = others.iter().any(|other| Some(other.id) == id);
-        others.retain(|other| Some(other.id) != id);
-        let mut all = Opened::default();
-        if let Some(who) = who(&others) {
-            let path = path.display();
-            let all_of_them = match others.len() {
-                1 if why.is_none() => "both".to_owned(),
-                1 => "it".to_owned(),
-                count => counted(count + usize::from(why.is_none()), "file"),
-            };
-            all.notes.push(match &why {
-                None => format!(
-                    "{who} a file mapped that is no longer at {path} (replaced, copied up in an \
-                     overlay, or below a mount): {path} means {all_of_them}"
-                ),
-                Some(why) => format!(
-                    "{why}, but {who} the file mapped that was there: {path} means {all_of_them}"
-                ),
-            });
-            if others.len() == FILES_MAX {
-                all.notes.push(format!(
-                    "{path} means at most {FILES_MAX} files: any other is not looked at"
-                ));
-            }
-        } else if !is_mapped {
-            let has_name = |mapping: &Mapping| mapping.path.file_name() == path.file_name();
-            let namesakes = mapped.files(&self.pids, has_name);
-            let hint = namesakes.first().zip(who(&namesakes)).map(|(first, who)| {
-                let (name, path) = (path.file_name(), first.mapping.path.display());
-                let name = name.unwrap_or_default().display();
-                format!("{who} {path} mapped: to probe that, name it {name}:FUNCTION")
-            });
-            match (why, hint) {
-                (Some(why), Some(hint)) => bail!("{why}; {hint}"),
-                (Some(why), None) => return Err(why.into()),
-                (None, hint) => {
-                    all.notes.extend(hint.map(|hint| {
-                        format!("no process has {} mapped, but {hint}", path.display())
-                    }))
-                }
-            }
-        }
-        all.files.extend(found);
-        for other in &others {
-            all.files.push(mapped.open(other, &path)?);
-        }
-        Ok(all)
-    }
-
-    /// A path as the kernel shows it to us.
-    fn below_root(&self, path: &Path) -> Option<PathBuf> {
-        let root = fs::read_link(format!("/proc/{}/root", self.process.pid())).ok()?;
-        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
-    }
-}
-
-/// Who has these files mapped; `None` when there are none.
-fn who(files: &[MappedFile]) -> Option<String> {
-    let pid = files.first()?.pid;
-    let processes: usize = files.iter().map(|file| file.processes).sum();
-    Some(match processes {
-        1 => format!("process {pid} has"),
-        _ => format!("{}, such as {pid}, have", counted(processes, "process")),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_that_was_at_a_path_is_told_from_other_code() {
-        let file = File::open("/proc/self/exe").expect("it is there");
-        let own = path_of(&file).expect("it has a path");
-        let mapping = |path: &Path, executable: bool, deleted: bool| Mapping {
-            start: 0x1000,
-            end: 0x2000,
-            file_offset: 0,
-            dev: 1,
-            ino: 6,
-            executable,
-            writable: false,
-            shared: false,
-            path: path.to_owned(),
-            deleted,
-        };
-        let name = own.file_name().expect("it is a file");
-        let by_link = Path::new("/srv/link").join(name);
-        let was_there = |mapping: &Mapping| was_at(mapping, &file, &by_link);
-        // By another folder that leads there, or once did.
-        assert!(was_there(&mapping(&own, true, false)));
-        assert!(was_there(&mapping(
-            &Path::new("/real").join(name),
-            true,
-            true
-        )));
-        assert!(was_there(&mapping(&by_link, true, false)));
-        // A namesake, data, another name.
-        assert!(!was_there(&mapping(
-            &Path::new("/other").join(name),
-            true,
-            false
-        )));
-        assert!(!was_there(&mapping(&own, false, true)));
-        assert!(!was_there(&mapping(
-            Path::new("/srv/link/other"),
-            true,
-            true
-        )));
-    }
 }

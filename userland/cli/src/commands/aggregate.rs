@@ -6,8 +6,9 @@ mod exits;
 mod finished;
 
 use crate::args::{Aggregate, AggregatePlan};
-use crate::attach::probes::How;
-use crate::attach::run::{self, Ended, Pace, Run, Sinks, Wanted};
+use crate::attach::probes::options::How;
+use crate::attach::run::options::Wanted;
+use crate::attach::run::{self, Ended, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::Live;

@@ -3,7 +3,8 @@
 
 use crate::args::ListPlan;
 use crate::attach::mapped::Mapped;
-use crate::attach::probes::{because, open, Parsed};
+use crate::attach::probes::parsed::{open, Parsed};
+use crate::attach::probes::refusal::because;
 use crate::attach::target::Target;
 use crate::names::search::Search;
 use crate::output::json;

@@ -4,8 +4,9 @@
 pub(crate) mod backlog;
 
 use crate::args::TracePlan;
-use crate::attach::probes::How;
-use crate::attach::run::{self, Ended, Pace, Run, Sinks, Wanted};
+use crate::attach::probes::options::How;
+use crate::attach::run::options::Wanted;
+use crate::attach::run::{self, Ended, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::live::Live;
 use crate::hits::lookup::Lookup;

@@ -9,8 +9,10 @@
 mod look;
 
 use crate::args::ProbeOptions;
-use crate::attach::probes::{How, Planned, PlannedProbe};
-use crate::attach::run::{self, Run, Sinks, Wanted};
+use crate::attach::probes::options::How;
+use crate::attach::probes::{Planned, PlannedProbe};
+use crate::attach::run::options::Wanted;
+use crate::attach::run::{self, Run, Sinks};
 use crate::attach::target::Target;
 use crate::names::search::Search;
 use crate::output::json;
@@ -64,7 +66,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     for report in &reports {
         match options.json {
-            true => json::verified(&mut out, report)?,
+            true => json::line(&mut out, report)?,
             false => report.write(&mut out)?,
         }
     }

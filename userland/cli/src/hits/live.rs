@@ -7,12 +7,10 @@ use crate::names::jit::{CodeName, Moment};
 use crate::names::named::{without_object, Named};
 use crate::names::Names;
 use crate::tasks::HitNames;
-use libnsprobe::common::record::Record;
 use libnsprobe::common::record::{
-    CodeMapping, Details, Frame, Frames, Hit, Method, StackCopy, Unmapped,
+    CodeMapping, Details, Frame, Frames, Hit, Method, Record, StackCopy, Unmapped,
 };
-use libnsprobe::Batch;
-use libnsprobe::{Session, Stacks};
+use libnsprobe::{Batch, Session, Stacks};
 use nsprobe_symbolize::{KernelSymbol, KernelSymbols, SourceFrame};
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 
 mod file;
 
-pub(crate) use file::PictureFile;
+pub(crate) use file::{exists, PictureFile};
 
 use crate::hits::view::{is_doubtful, FrameView};
 use crate::output::columns::shortened;

@@ -221,14 +221,6 @@ pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> anyhow::Re
     Ok(file)
 }
 
-/// What is said where a file is to be written and one of this name is there.
-pub(crate) fn exists(path: &Path) -> String {
-    format!(
-        "{} exists: choose another name, or replace it with --replace",
-        path.display()
-    )
-}
-
 impl FunctionNames for HashMap<u64, String> {
     fn function_at(&self, address: u64) -> Option<String> {
         self.get(&address).cloned()

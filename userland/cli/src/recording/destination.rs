@@ -2,7 +2,8 @@
 //! Where a capsule goes: a file that is not there yet, or standard output.
 
 use crate::args::{RecordPlan, Who};
-use crate::recording::capsule::{exists, open_regular};
+use crate::output::pictures::exists;
+use crate::recording::capsule::open_regular;
 use anyhow::{bail, Context};
 use nsprobe_capsule::{FileOutput, Output, Writer};
 use std::fs::{self, OpenOptions};

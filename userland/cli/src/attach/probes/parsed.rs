@@ -4,7 +4,7 @@
 //! Each file has a process of its own. Where a breakpoint goes into a file is told by who
 //! has read that file and its debug files, and nothing else.
 
-use super::How;
+use super::options::How;
 use crate::attach::target::Target;
 use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From planned probes to those that the kernel attaches.
 
-use super::Wanted;
+use super::options::Wanted;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;

@@ -7,12 +7,15 @@
 //! the build-ids of the files that are probed already, wherever they lie. Several
 //! containers may share a file of their image: it is probed once.
 
-use super::Wanted;
+use super::options::Wanted;
 use crate::args::spec::BinaryName;
 use crate::args::{ProbeOptions, Who};
 use crate::attach::mapped::{self, Mapped};
-use crate::attach::probes::{How, Planned};
-use crate::attach::target::{may_join, open_somewhere, Target, View};
+use crate::attach::probes::options::How;
+use crate::attach::probes::Planned;
+use crate::attach::target::group::may_join;
+use crate::attach::target::view::{open_somewhere, View};
+use crate::attach::target::Target;
 use crate::names::build_id;
 use crate::names::probed_file::FileId;
 use anyhow::Context;

@@ -3,7 +3,8 @@
 
 use crate::attach::mapped::{self, Mapped};
 use crate::attach::probes::{Planned, PlannedProbe};
-use crate::attach::target::{was_at, Target};
+use crate::attach::target::view::was_at;
+use crate::attach::target::Target;
 use crate::names::build_id;
 use crate::names::probed_file::ProbedFile;
 use nsprobe_containers::{all_processes, Mapping, Process};
@@ -64,7 +65,7 @@ pub(super) enum Found {
 /// Looks at all processes; those that end meanwhile are not there.
 pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<Vec<Seen>> {
     let traced = Traced::of(target)?;
-    let mapped = Mapped::by(&Target::Host)?;
+    let mapped = Target::Host.mapped()?;
     let mut all = Vec::new();
     for pid in all_processes()? {
         let Ok(process) = Process::open(pid) else {

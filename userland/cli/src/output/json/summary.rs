@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The last line of a trace, and of a capsule that is printed.
 
-use super::{line, CountersLine};
+use super::counters::CountersLine;
+use super::line::line;
 use crate::output::summary::{MissedCalls, Summary};
 use libnsprobe::Counters;
 use serde::Serialize;

@@ -2,12 +2,16 @@
 //! JSON lines against their documentation.
 
 use super::*;
+use crate::hits::view::{FrameView, HitView};
+use crate::names::named::Named;
 use crate::names::Line;
 use crate::output::summary::{MissedCalls, ProbeSummary, Summary};
-use libnsprobe::common::record::Hit;
-use nsprobe_symbolize::FileOffset;
+use libnsprobe::common::record::{Frame, Hit, Lost, Method, StackEnd};
+use libnsprobe::Counters;
+use nsprobe_symbolize::{FileOffset, FoundIn, NamesFrom, Source, SourceFrame};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::Result;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;

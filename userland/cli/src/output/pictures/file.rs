@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file that has its name when all of it is written, and not before.
 
-use crate::recording::capsule::exists;
 use anyhow::{bail, Context};
 use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
@@ -89,4 +88,12 @@ impl Drop for Partial {
 
 fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
+}
+
+/// What is said where a file is to be written and one of this name is there.
+pub(crate) fn exists(path: &Path) -> String {
+    format!(
+        "{} exists: choose another name, or replace it with --replace",
+        path.display()
+    )
 }

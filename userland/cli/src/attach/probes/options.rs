@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How places are found and compiled.
+
+use crate::args::spec::ProbeSpec;
+use crate::args::Returns;
+use crate::names::search::Search;
+use nsprobe_probes::Wish;
+use nsprobe_spec::syntax::Assignment;
+use nsprobe_spec::Sink;
+use nsprobe_worker::{Limits, Worker};
+use std::sync::Arc;
+
+/// How places are probed.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    /// Where debug information is looked for.
+    pub(crate) search: &'a Arc<Search>,
+    /// What those who parse the files are made after: each file has one of its own.
+    pub(crate) parser: &'a Worker,
+    /// How long they may take.
+    pub(crate) limits: Limits,
+    /// Where hits go.
+    pub(crate) sink: Sink<'a>,
+    /// Whether calls are timed: probes are hit at returns.
+    pub(crate) at_return: bool,
+    /// Most places that one spec may stand for.
+    pub(crate) max_probes: usize,
+    /// Functions are probed where they were inlined, too.
+    pub(crate) inlined: bool,
+    /// Breakpoints go to the very beginning of functions.
+    pub(crate) exact: bool,
+    /// What is changed at each hit.
+    pub(crate) changes: &'a [Assignment],
+    /// How returns are seen.
+    pub(crate) returns: Returns,
+    /// Whether places are probed that may be in the middle of an instruction.
+    pub(crate) force: bool,
+    /// Whether names of probes have their conditions, by which those of one place differ.
+    pub(crate) names_conditions: bool,
+}
+
+impl How<'_> {
+    /// What is wanted of a file that errors call `path`.
+    pub(super) fn wish(&self, spec: &ProbeSpec, path: String) -> Wish {
+        Wish {
+            spec: spec.spec.clone(),
+            typed: spec.place().to_owned(),
+            path,
+            sink: self.sink.into(),
+            at_return: self.at_return,
+            max_probes: self.max_probes,
+            inlined: self.inlined,
+            exact: self.exact,
+            changes: self.changes.to_vec(),
+            return_probes: self.returns == Returns::Uretprobe,
+            force: self.force,
+        }
+    }
+}

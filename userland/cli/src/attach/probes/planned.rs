@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is to be probed: files, and places in them.
+
+use crate::args::spec::BinaryName;
+use crate::hits::label::SAMPLES;
+use crate::names::probed_file::ProbedFile;
+use nsprobe_probes::ExitProbes;
+use nsprobe_spec::decode::FieldFormat;
+use nsprobe_spec::{Code, Compiled, Sink, SpecError};
+use nsprobe_symbolize::FileOffset;
+use std::rc::Rc;
+
+/// A place to be probed.
+#[derive(Debug)]
+pub(crate) struct PlannedProbe {
+    /// Index of its file; none of samples.
+    pub(crate) file: Option<usize>,
+    /// Where in the file. Of samples, how many a second.
+    pub(crate) offset: FileOffset,
+    /// Where the breakpoint is put: there, or at a cheaper instruction behind it that
+    /// means the same.
+    pub(crate) breakpoint: FileOffset,
+    /// The semaphore of a static probe.
+    pub(crate) semaphore: Option<FileOffset>,
+    /// Whether that is the beginning of a function.
+    pub(crate) at_function: bool,
+    /// Whether it is hit when the function returns.
+    pub(crate) at_return: bool,
+    /// What runs at the entry.
+    pub(crate) entry: Option<Rc<Code>>,
+    /// What runs at the return.
+    pub(crate) ret: Option<Rc<Code>>,
+    /// Its hits freeze the record.
+    pub(crate) is_trigger: bool,
+    /// Probes on its exits, in place of one on its return.
+    pub(crate) exits: Option<ExitProbes<Rc<Code>>>,
+    /// The fields of its records.
+    pub(crate) fields: Rc<[FieldFormat]>,
+    /// The function's readable name, without parameters.
+    pub(crate) function: String,
+    /// How output calls it: `redis-server:setCommand`.
+    pub(crate) label: String,
+}
+
+impl PlannedProbe {
+    /// Whether both run the same programs.
+    pub(super) fn runs_as(&self, other: &PlannedProbe) -> bool {
+        (&self.entry, &self.ret, &self.exits) == (&other.entry, &other.ret, &other.exits)
+    }
+}
+
+/// Everything that is to be probed.
+#[derive(Debug, Default)]
+pub(crate) struct Planned {
+    /// The files.
+    pub(crate) files: Vec<ProbedFile>,
+    /// The probes, in the order of the specs.
+    pub(crate) probes: Vec<PlannedProbe>,
+    /// What the user should know.
+    pub(crate) notes: Vec<String>,
+    /// The parts of the keys that hits are counted by.
+    pub(crate) keys: Vec<FieldFormat>,
+    /// Which file each binary is.
+    pub(crate) opened: Vec<(BinaryName, usize)>,
+}
+
+impl Planned {
+    /// The files that have a probe.
+    pub(crate) fn probed(&self) -> impl Iterator<Item = &ProbedFile> {
+        let files = self.files.iter().enumerate();
+        let has_one = |index| self.probes.iter().any(|probe| probe.file == Some(index));
+        files
+            .filter(move |(index, _)| has_one(*index))
+            .map(|(_, file)| file)
+    }
+
+    /// Adds samples, `hz` times a second.
+    pub(crate) fn add_samples(&mut self, hz: u32, sink: &Sink<'_>) -> Result<(), SpecError> {
+        let keys = match sink {
+            Sink::Table { keys, .. } => *keys,
+            Sink::Record | Sink::Count => &[],
+        };
+        let sampled = Compiled::of_samples(keys)?;
+        self.probes.push(PlannedProbe {
+            file: None,
+            offset: FileOffset(hz.into()),
+            breakpoint: FileOffset(0),
+            semaphore: None,
+            at_function: false,
+            at_return: false,
+            entry: sampled.entry.map(Rc::new),
+            ret: None,
+            is_trigger: false,
+            exits: None,
+            fields: Rc::from([]),
+            function: SAMPLES.to_owned(),
+            label: SAMPLES.to_owned(),
+        });
+        self.keys = sampled.keys;
+        Ok(())
+    }
+}

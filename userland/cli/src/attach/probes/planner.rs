@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Puts together what is to be probed: files, each once, and places, each once.
+
+use super::options::How;
+use super::parsed::Parsed;
+use super::planned::{Planned, PlannedProbe};
+use super::refusal::{refusal, with_target};
+use crate::args::spec::{BinaryName, ProbeSpec};
+use crate::attach::mapped::Mapped;
+use crate::attach::target::Target;
+use crate::names::probed_file::{FileId, ProbedFile};
+use crate::names::search::Reach;
+use anyhow::Context;
+use libnsprobe::Device;
+use nsprobe_containers::OpenedFile;
+use nsprobe_probes::{Probe, Probes};
+use nsprobe_spec::decode::{FieldFormat, Shape};
+use nsprobe_spec::Code;
+use nsprobe_symbolize::{counted, FileOffset};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+impl Planned {
+    /// Finds what `specs` mean in `target`. The device knows which files are one. Without it
+    /// nothing is probed, but an error in a spec is reported first.
+    pub(crate) fn new(
+        target: &Target,
+        device: Option<&Device>,
+        specs: &[ProbeSpec],
+        triggers: &[ProbeSpec],
+        how: &How<'_>,
+    ) -> anyhow::Result<Planned> {
+        let mut planner = Planner::new(target, target.reach(), *how);
+        let all = specs.iter().map(|spec| (spec, false));
+        for (spec, is_trigger) in all.chain(triggers.iter().map(|spec| (spec, true))) {
+            if is_trigger {
+                // A place may be probed for its hits, and as a trigger.
+                planner.places.clear();
+            }
+            let before = planner.planned.probes.len();
+            let files = planner.open(device, &spec.binary)?;
+            planner.add_to_some(&files, spec)?;
+            let new = planner.planned.probes.iter_mut().skip(before);
+            new.for_each(|probe| probe.is_trigger = is_trigger);
+        }
+        Ok(planner.finish())
+    }
+
+    /// Finds what specs mean in files that are open, beside others that are traced; `target` has
+    /// the debug information.
+    pub(crate) fn in_files(
+        target: &Target,
+        files: Vec<(&ProbeSpec, OpenedFile, FileId)>,
+        how: &How<'_>,
+    ) -> anyhow::Result<Planned> {
+        let mut planner = Planner::new(target, Reach::Several, *how);
+        for (spec, file, id) in files {
+            let index = planner.add_file(file, id)?;
+            planner.planned.opened.push((spec.binary.clone(), index));
+            planner.add(index, spec)?;
+        }
+        Ok(planner.finish())
+    }
+}
+
+/// Puts together what is to be probed.
+struct Planner<'a> {
+    target: &'a Target,
+    reach: Reach,
+    how: How<'a>,
+    /// What the target's processes have mapped, once that was needed.
+    mapped: Option<Mapped>,
+    planned: Planned,
+    /// The files, in the hands of those who parse them.
+    parsed: Vec<Parsed>,
+    places: HashMap<(usize, FileOffset, bool), Vec<usize>>,
+    /// Programs are shared: those of most functions are alike.
+    programs: HashSet<Rc<Code>>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(target: &'a Target, reach: Reach, how: How<'a>) -> Planner<'a> {
+        Planner {
+            target,
+            reach,
+            how,
+            mapped: None,
+            planned: Planned::default(),
+            parsed: Vec::new(),
+            places: HashMap::new(),
+            programs: HashSet::new(),
+        }
+    }
+
+    /// Opens the files of a binary, unless they are open, and gives their indices.
+    fn open(&mut self, device: Option<&Device>, name: &BinaryName) -> anyhow::Result<Vec<usize>> {
+        let known = self.planned.opened.iter();
+        let known = known.filter(|(known, _)| known == name);
+        let known: Vec<usize> = known.map(|(_, index)| *index).collect();
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        let mapped = match self.mapped.take() {
+            Some(mapped) => mapped,
+            None => match (device, self.target) {
+                (None, _) | (_, Target::Host | Target::Command(_)) => Mapped::by_links(),
+                (Some(_), target) => target.mapped()?,
+            },
+        };
+        let opened = self.target.open(name, &mapped)?;
+        self.mapped = Some(mapped);
+        let mut indices = Vec::new();
+        for file in opened.files {
+            let id = match device {
+                Some(device) => device.identify(&file.file)?.into(),
+                None => FileId::of_stat(file.dev, file.ino),
+            };
+            let index = self.add_file(file, id)?;
+            if !indices.contains(&index) {
+                indices.push(index);
+                self.planned.opened.push((name.clone(), index));
+            }
+        }
+        let is_said = !opened.notes.is_empty();
+        self.planned.notes.extend(opened.notes);
+        if indices.len() > 1 && !is_said {
+            self.planned.notes.push(format!(
+                "{name} stands for {} of {}: all are probed",
+                counted(indices.len(), "file"),
+                self.target.describe()
+            ));
+        }
+        Ok(indices)
+    }
+
+    fn add_file(&mut self, opened: OpenedFile, id: FileId) -> anyhow::Result<usize> {
+        let files = &mut self.planned.files;
+        if let Some(known) = files.iter().position(|file| file.id == id) {
+            return Ok(known);
+        }
+        // A second handle, for the kernel.
+        let file = opened.file.try_clone();
+        let file = file.with_context(|| format!("cannot keep {} open", opened.path.display()))?;
+        let parsed = Parsed::open(&self.how, opened.file, &opened.path)?;
+        files.push(ProbedFile {
+            file,
+            build_id: parsed.build_id().map(<[u8]>::to_vec),
+            functions: None,
+            path: opened.path,
+            stat: (opened.dev, opened.ino),
+            id,
+        });
+        self.parsed.push(parsed);
+        Ok(self.planned.files.len() - 1)
+    }
+
+    /// Adds the places that a spec means, in those of these files that have any.
+    fn add_to_some(&mut self, files: &[usize], spec: &ProbeSpec) -> anyhow::Result<()> {
+        let mut refused = Vec::new();
+        for &file in files {
+            refused.extend(self.add(file, spec).err());
+        }
+        if refused.len() == files.len() {
+            return refused.into_iter().next().map_or(Ok(()), Err);
+        }
+        let notes = refused
+            .iter()
+            .map(|error| format!("{}: one of its files is not probed: {error:#}", spec.binary));
+        self.planned.notes.extend(notes);
+        Ok(())
+    }
+
+    /// Adds the places in a file that a spec means.
+    fn add(&mut self, index: usize, spec: &ProbeSpec) -> anyhow::Result<()> {
+        let Some((file, parsed)) = self
+            .planned
+            .files
+            .get(index)
+            .zip(self.parsed.get_mut(index))
+        else {
+            return Ok(());
+        };
+        let wish = self.how.wish(spec, file.path.display().to_string());
+        let found = parsed.probes(&wish, self.how.search, self.target, self.reach)?;
+        let words = self.target.words();
+        let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
+        let name = file.path.file_name().unwrap_or(file.path.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        let condition = spec.condition().filter(|_| self.how.names_conditions);
+        self.take(index, &name, condition, found);
+        Ok(())
+    }
+
+    /// Takes what was found in a file of this name.
+    fn take(&mut self, index: usize, name: &str, condition: Option<&str>, mut found: Probes) {
+        for note in std::mem::take(&mut found.notes) {
+            if !self.planned.notes.contains(&note) {
+                self.planned.notes.push(note);
+            }
+        }
+        if !found.probes.is_empty() {
+            self.planned.keys = std::mem::take(&mut found.keys);
+        }
+        let programs = found.programs.iter();
+        let programs: Vec<Rc<Code>> = programs.map(|code| self.share(code)).collect();
+        let formats = found.formats.iter();
+        let formats: Vec<Rc<[FieldFormat]>> = formats.map(|one| one.as_slice().into()).collect();
+        for probe in found.probes {
+            let label = match condition {
+                Some(condition) => format!("{name}:{} if {condition}", probe.function),
+                None => format!("{name}:{}", probe.function),
+            };
+            if let Some(probe) = planned(probe, index, label, &programs, &formats) {
+                self.add_probe(index, probe);
+            }
+        }
+    }
+
+    /// Adds a probe, unless one at its place does the same.
+    fn add_probe(&mut self, file: usize, probe: PlannedProbe) {
+        let place = (file, probe.offset, probe.at_return);
+        let here = self.places.entry(place).or_default();
+        let probes = &mut self.planned.probes;
+        let mut known = here.iter().filter_map(|&index| probes.get(index));
+        match known.find(|known| known.runs_as(&probe)) {
+            Some(known) if known.label != probe.label => {
+                let (one, other) = (&probe.label, &known.label);
+                let note = format!("{one} is the same place as {other}: its hits are shown there");
+                self.planned.notes.push(note);
+            }
+            Some(_) => {}
+            None => {
+                here.push(probes.len());
+                probes.push(probe);
+            }
+        }
+    }
+
+    fn share(&mut self, code: &Code) -> Rc<Code> {
+        match self.programs.get(code) {
+            Some(known) => Rc::clone(known),
+            None => {
+                let code = Rc::new(code.clone());
+                self.programs.insert(Rc::clone(&code));
+                code
+            }
+        }
+    }
+
+    /// Lets those who parse the files go, but for those who name functions.
+    fn finish(mut self) -> Planned {
+        for (index, parsed) in self.parsed.into_iter().enumerate() {
+            let probes = self.planned.probes.iter();
+            let mut own = probes.filter(|probe| probe.file == Some(index));
+            let names = |probe: &PlannedProbe| {
+                let mut fields = probe.fields.iter();
+                fields.any(|field| field.shape == Shape::Symbol)
+            };
+            if own.any(names) {
+                if let Some(file) = self.planned.files.get_mut(index) {
+                    file.functions = Some(Rc::new(parsed.into_functions()));
+                }
+            }
+        }
+        self.planned
+    }
+}
+
+/// A probe that was found; none when its numbers name nothing.
+fn planned(
+    probe: Probe,
+    file: usize,
+    label: String,
+    programs: &[Rc<Code>],
+    formats: &[Rc<[FieldFormat]>],
+) -> Option<PlannedProbe> {
+    let program = |number: Option<u32>| programs.get(number? as usize).map(Rc::clone);
+    Some(PlannedProbe {
+        file: Some(file),
+        offset: probe.offset,
+        breakpoint: probe.breakpoint,
+        semaphore: probe.semaphore,
+        at_function: probe.at_function,
+        at_return: probe.at_return,
+        entry: program(probe.entry),
+        ret: program(probe.ret),
+        is_trigger: false,
+        exits: match probe.exits {
+            Some(exits) => Some(exits.with_programs(|number| program(Some(number)))?),
+            None => None,
+        },
+        fields: Rc::clone(formats.get(probe.format as usize)?),
+        function: probe.function,
+        label,
+    })
+}

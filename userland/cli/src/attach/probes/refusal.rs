@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a file has not what is wanted of it, as errors.
+
+use crate::args::spec::ProbeSpec;
+use anyhow::anyhow;
+use nsprobe_probes::Refused;
+
+/// The same with a command in it that is for the file of this target. Who parses a file does
+/// not know whose it is.
+pub(super) fn with_target(why: Refused, path: &str, words: &str) -> Refused {
+    let list = |words: &str| format!("`nsprobe list {words}{path}`");
+    match why {
+        Refused::Because(causes) => {
+            let causes = causes.into_iter();
+            let causes = causes.map(|cause| cause.replace(&list(""), &list(words)));
+            Refused::Because(causes.collect())
+        }
+        why => why,
+    }
+}
+
+/// Why a file has not what a spec wants.
+pub(super) fn refusal(spec: &ProbeSpec, why: Refused) -> anyhow::Error {
+    match why {
+        Refused::Spec(error) => spec.error(&error).into(),
+        why => because(why),
+    }
+}
+
+/// Why a file has not what is wanted of it.
+pub(crate) fn because(why: Refused) -> anyhow::Error {
+    let causes = match why {
+        Refused::Because(causes) => causes,
+        Refused::Spec(error) => vec![error.message],
+        Refused::NeedsDebugFiles => vec!["its debug files are needed".to_owned()],
+    };
+    let mut causes = causes.into_iter().rev();
+    let first = anyhow!(causes.next().unwrap_or_default());
+    causes.fold(first, |error, cause| error.context(cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_is_told_with_the_target() {
+        let why = "no function x in /app/svc; `nsprobe list /app/svc` shows all";
+        let why = Refused::Because(vec!["it failed".to_owned(), why.to_owned()]);
+        let text = because(with_target(why, "/app/svc", "-c web "));
+        assert_eq!(
+            format!("{text:#}"),
+            "it failed: no function x in /app/svc; `nsprobe list -c web /app/svc` shows all"
+        );
+    }
+}

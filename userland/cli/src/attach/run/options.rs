@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is wanted of a run, and what follows from the options of its verb.
+
+use crate::args::{Detail, ProbeOptions, Tasks, Who};
+use crate::attach::probes::options::How;
+use anyhow::{bail, Context};
+use libnsprobe::{Filter, SetupOptions};
+use nsprobe_symbolize::escaped;
+use nsprobe_unwind::Cache;
+use nsprobe_worker::{Options, Worker};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How the probes of a run are made.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What and whom the user named.
+    pub(crate) options: &'a ProbeOptions,
+    /// How places are found and compiled.
+    pub(crate) how: How<'a>,
+    /// The session's rings.
+    pub(crate) setup: SetupOptions,
+    /// Whether the user stack is taken.
+    pub(crate) stack: bool,
+    /// Whether hits are recorded one by one.
+    pub(crate) records: bool,
+    /// Whether the kernel's stack is taken.
+    pub(crate) kernel_stack: bool,
+    /// Most frames of a stack; zero for the most that there can be.
+    pub(crate) max_frames: u32,
+    /// Most changes that each probe makes.
+    pub(crate) max_writes: u32,
+}
+
+impl Tasks {
+    /// The filter of the target, as far as these tasks go.
+    pub(crate) fn narrow(&self, filter: Option<Filter>) -> anyhow::Result<Option<Filter>> {
+        if self.are_all() {
+            return Ok(filter);
+        }
+        let mut filter = filter.unwrap_or_default();
+        if !self.tids.is_empty() {
+            filter = filter.with_threads(self.tids.iter().copied());
+        }
+        if self.children {
+            filter = filter.with_children();
+        }
+        if let Some(name) = &self.comm {
+            let named = filter.with_comm(name);
+            filter = named.context("no thread can have the name that --comm gives")?;
+        }
+        if let Some(uid) = self.uid {
+            filter = filter.with_uid(uid);
+        }
+        if let Some(directory) = &self.cgroup {
+            if filter.cgroup().is_some() {
+                bail!("--cgroup: the container is itself told by its control group alone");
+            }
+            filter = filter.with_cgroup(cgroup_id(directory)?);
+        }
+        Ok(Some(filter))
+    }
+}
+
+/// The number of a control group: that of its directory.
+fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
+    let shown = directory.display();
+    let metadata = std::fs::metadata(directory)
+        .with_context(|| format!("cannot look at the control group {shown}"))?;
+    if !directory.join("cgroup.procs").is_file() {
+        bail!("{shown} is no directory of the cgroup v2 file system");
+    }
+    Ok(metadata.ino())
+}
+
+impl ProbeOptions {
+    /// The tables of earlier runs, when they are wanted and can be had.
+    pub(crate) fn open_cache(&self) -> Option<Cache> {
+        if !self.rows.cache {
+            return None;
+        }
+        Cache::usual().unwrap_or_else(|error| {
+            self.note(&format!("no cache of unwind rows: {error}"));
+            None
+        })
+    }
+
+    /// What the processes that parse files of containers are like.
+    pub(crate) fn parsers(&self) -> Options {
+        Options {
+            sandbox: self.sandbox,
+            ..Options::default()
+        }
+    }
+
+    /// What those who parse probed files are made after.
+    pub(crate) fn parser(&self) -> Worker {
+        Worker::new(self.parsers())
+    }
+
+    /// How much goes to standard error.
+    pub(crate) fn detail(&self) -> Detail {
+        Detail::new(self.quiet, self.verbose)
+    }
+
+    /// Whose children are not traced, though nothing but being another process keeps them out.
+    pub(crate) fn untraced(&self) -> Option<Untraced> {
+        match self.who {
+            _ if !self.tasks.are_all() => None,
+            Who::Command(_) => Some(Untraced::ChildrenOfCommand),
+            Who::Process(_) => Some(Untraced::ChildrenOfProcess),
+            Who::Host | Who::Container(_) | Who::Group(_) => None,
+        }
+    }
+
+    /// Tells the user something that is no error.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("nsprobe: {}", escaped(text));
+        }
+    }
+}
+
+/// Whose children are not traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untraced {
+    /// The command's.
+    ChildrenOfCommand,
+    /// A process's.
+    ChildrenOfProcess,
+}
+
+impl Untraced {
+    /// How they can be traced.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Untraced::ChildrenOfCommand => "--children also traces those that the command starts",
+            Untraced::ChildrenOfProcess => {
+                "--children also traces those that the process starts from then on"
+            }
+        }
+    }
+}

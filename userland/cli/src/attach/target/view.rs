@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files as processes see them, and those that they still have mapped.
+
+use crate::args::spec::BinaryName;
+use crate::attach::mapped::{Mapped, MappedFile, FILES_MAX};
+use anyhow::{bail, Context};
+use nsprobe_containers::{open_in, Error, Mapping, OpenedFile, Process, Running};
+use nsprobe_symbolize::counted;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Where libraries lie that a command has not mapped yet, behind
+/// `$LD_LIBRARY_PATH`.
+pub(super) const LIBRARY_DIRECTORIES: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
+/// Where programs lie in a container; its own `$PATH` is not ours to trust.
+const PROGRAM_DIRECTORIES: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// Whether a mapping is of code in a file that is, or was, at the path of this one. Folders may
+/// be links: of what was deleted the name decides.
+pub(crate) fn was_at(mapping: &Mapping, file: &File, path: &Path) -> bool {
+    let is_there = || path_of(file).is_some_and(|real| real == mapping.path);
+    mapping.executable
+        && mapping.path.file_name() == path.file_name()
+        && (mapping.deleted || mapping.path == path || is_there())
+}
+
+/// Where an open file lies.
+fn path_of(file: &File) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+}
+
+/// Opens a library, or else a program, by its bare name where a process may have nothing
+/// mapped yet.
+pub(crate) fn open_somewhere(process: &Process, name: &str) -> Option<OpenedFile> {
+    open_in_one_of(&LIBRARY_DIRECTORIES, process, name)
+        .or_else(|| open_in_one_of(&PROGRAM_DIRECTORIES, process, name))
+}
+
+fn open_in_one_of(directories: &[&str], process: &Process, name: &str) -> Option<OpenedFile> {
+    let path = |directory: &&str| Path::new(*directory).join(name);
+    directories
+        .iter()
+        .find_map(|directory| open_in(process, &path(directory)).ok())
+}
+
+/// The files that a binary stands for, and what the user should know of them.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    pub(crate) files: Vec<OpenedFile>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl From<OpenedFile> for Opened {
+    fn from(file: OpenedFile) -> Opened {
+        Opened {
+            files: vec![file],
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Opened {
+    pub(super) fn add(&mut self, other: Opened) {
+        self.files.extend(other.files);
+        self.notes.extend(other.notes);
+    }
+}
+
+/// Processes that see the same files.
+pub(crate) struct View<'a> {
+    /// Whose eyes they are seen with.
+    process: &'a Process,
+    container: Option<&'a Running>,
+    pids: Vec<u32>,
+}
+
+impl<'a> View<'a> {
+    /// That of one process alone.
+    pub(crate) fn of_process(process: &'a Process) -> View<'a> {
+        View {
+            process,
+            container: None,
+            pids: vec![process.pid()],
+        }
+    }
+
+    pub(super) fn of_container(container: &'a Running) -> anyhow::Result<View<'a>> {
+        Ok(View {
+            process: &container.init,
+            container: Some(container),
+            pids: container.processes()?,
+        })
+    }
+
+    pub(super) fn open(&self, binary: &BinaryName, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let name = match binary {
+            BinaryName::Path(path) => return self.open_path(path, mapped),
+            BinaryName::Bare(name) => name,
+        };
+        match self.open_library(name, mapped) {
+            Err(error) => match error.downcast_ref::<Error>() {
+                // Mapped files have the names that links lead to, as Debian's redis-server is
+                // called redis-check-rdb; and what is to be started is not mapped yet.
+                Some(Error::NoSuchLibrary { .. }) => match open_somewhere(self.process, name) {
+                    Some(file) => self.open_with_mapped(Ok(file), Path::new(name), mapped),
+                    None => Err(error),
+                },
+                _ => Err(error),
+            },
+            opened => opened,
+        }
+    }
+
+    /// Opens the libraries of that name that are mapped.
+    pub(crate) fn open_library(&self, name: &str, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let libraries = match self.container {
+            Some(container) => container.find_library(name)?,
+            None => vec![self.process.find_library(name)?],
+        };
+        let mut all = Opened::default();
+        for library in &libraries {
+            let &pid = library.pids.first().context("no process has it mapped")?;
+            let view = View {
+                process: &Process::open(pid)?,
+                container: None,
+                pids: library.pids.clone(),
+            };
+            all.add(view.open_path(&library.path, mapped)?);
+        }
+        Ok(all)
+    }
+
+    fn open_path(&self, path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {
+        self.open_with_mapped(open_in(self.process, path), path, mapped)
+    }
+
+    /// The file that was found at a path, and those that processes have mapped from there: it
+    /// was replaced since, copied up in an overlay, or something is mounted over it.
+    fn open_with_mapped(
+        &self,
+        found: nsprobe_containers::Result<OpenedFile>,
+        path: &Path,
+        mapped: &Mapped,
+    ) -> anyhow::Result<Opened> {
+        let (found, why) = match found {
+            Ok(opened) => (Some(opened), None),
+            Err(
+                why @ (Error::NotFound { .. }
+                | Error::NotRegular { .. }
+                | Error::BadLink { .. }
+                | Error::OpenFailed { .. }),
+            ) => (None, Some(why)),
+            Err(error) => return Err(error.into()),
+        };
+        let path = found
+            .as_ref()
+            .map_or(path, |opened| &opened.path)
+            .to_owned();
+        let real = match &found {
+            Some(opened) => path_of(&opened.file),
+            None => self.below_root(&path),
+        };
+        let id = found
+            .as_ref()
+            .map(|opened| mapped.id_of(opened))
+            .transpose()?;
+        let is_there = |mapping: &Mapping| {
+            mapping.path == path || real.as_ref().is_some_and(|real| *real == mapping.path)
+        };
+        let mut others = mapped.files(&self.pids, is_there);
+        let is_mapped = others.iter().any(|other| Some(other.id) == id);
+        others.retain(|other| Some(other.id) != id);
+        let mut all = Opened::default();
+        if let Some(who) = who(&others) {
+            let path = path.display();
+            let all_of_them = match others.len() {
+                1 if why.is_none() => "both".to_owned(),
+                1 => "it".to_owned(),
+                count => counted(count + usize::from(why.is_none()), "file"),
+            };
+            all.notes.push(match &why {
+                None => format!(
+                    "{who} a file mapped that is no longer at {path} (replaced, copied up in an \
+                     overlay, or below a mount): {path} means {all_of_them}"
+                ),
+                Some(why) => format!(
+                    "{why}, but {who} the file mapped that was there: {path} means {all_of_them}"
+                ),
+            });
+            if others.len() == FILES_MAX {
+                all.notes.push(format!(
+                    "{path} means at most {FILES_MAX} files: any other is not looked at"
+                ));
+            }
+        } else if !is_mapped {
+            let has_name = |mapping: &Mapping| mapping.path.file_name() == path.file_name();
+            let namesakes = mapped.files(&self.pids, has_name);
+            let hint = namesakes.first().zip(who(&namesakes)).map(|(first, who)| {
+                let (name, path) = (path.file_name(), first.mapping.path.display());
+                let name = name.unwrap_or_default().display();
+                format!("{who} {path} mapped: to probe that, name it {name}:FUNCTION")
+            });
+            match (why, hint) {
+                (Some(why), Some(hint)) => bail!("{why}; {hint}"),
+                (Some(why), None) => return Err(why.into()),
+                (None, hint) => {
+                    all.notes.extend(hint.map(|hint| {
+                        format!("no process has {} mapped, but {hint}", path.display())
+                    }))
+                }
+            }
+        }
+        all.files.extend(found);
+        for other in &others {
+            all.files.push(mapped.open(other, &path)?);
+        }
+        Ok(all)
+    }
+
+    /// A path as the kernel shows it to us.
+    fn below_root(&self, path: &Path) -> Option<PathBuf> {
+        let root = fs::read_link(format!("/proc/{}/root", self.process.pid())).ok()?;
+        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+}
+
+/// Who has these files mapped; `None` when there are none.
+fn who(files: &[MappedFile]) -> Option<String> {
+    let pid = files.first()?.pid;
+    let processes: usize = files.iter().map(|file| file.processes).sum();
+    Some(match processes {
+        1 => format!("process {pid} has"),
+        _ => format!("{}, such as {pid}, have", counted(processes, "process")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_was_at_a_path_is_told_from_other_code() {
+        let file = File::open("/proc/self/exe").expect("it is there");
+        let own = path_of(&file).expect("it has a path");
+        let mapping = |path: &Path, executable: bool, deleted: bool| Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            file_offset: 0,
+            dev: 1,
+            ino: 6,
+            executable,
+            writable: false,
+            shared: false,
+            path: path.to_owned(),
+            deleted,
+        };
+        let name = own.file_name().expect("it is a file");
+        let by_link = Path::new("/srv/link").join(name);
+        let was_there = |mapping: &Mapping| was_at(mapping, &file, &by_link);
+        // By another folder that leads there, or once did.
+        assert!(was_there(&mapping(&own, true, false)));
+        assert!(was_there(&mapping(
+            &Path::new("/real").join(name),
+            true,
+            true
+        )));
+        assert!(was_there(&mapping(&by_link, true, false)));
+        // A namesake, data, another name.
+        assert!(!was_there(&mapping(
+            &Path::new("/other").join(name),
+            true,
+            false
+        )));
+        assert!(!was_there(&mapping(&own, false, true)));
+        assert!(!was_there(&mapping(
+            Path::new("/srv/link/other"),
+            true,
+            true
+        )));
+    }
+}

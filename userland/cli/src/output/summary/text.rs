@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a trace in sentences.
+
+use super::{MissedCalls, ProbeSummary, Summary, PROBES_BY_CPU_MAX};
+use crate::args::Detail;
+use crate::attach::run::options::Untraced;
+use crate::attach::unwind_rows::Report;
+use crate::names::Line;
+use libnsprobe::Counters;
+use nsprobe_capsule::model::TaskTotal;
+use nsprobe_symbolize::{counted, escaped};
+use std::collections::BTreeMap;
+use std::io::{Result, Write};
+use std::process::ExitCode;
+
+/// Most probes that are listed one by one.
+const PROBES_SHOWN: usize = 20;
+
+/// Most files that are listed one by one.
+const FILES_SHOWN: usize = 20;
+
+/// Most CPUs that are listed one by one.
+const CPUS_SHOWN: usize = 8;
+
+impl Summary {
+    /// On which CPUs how many of how many hits were lost, those with the most first; empty
+    /// when that is not known.
+    fn losses(&self) -> String {
+        let mut cpus: BTreeMap<u16, Counters> = BTreeMap::new();
+        for (cpu, counters) in self.probes.iter().flat_map(|probe| &probe.cpus) {
+            *cpus.entry(*cpu).or_default() += *counters;
+        }
+        let mut lost: Vec<(u16, Counters)> = cpus.into_iter().collect();
+        lost.retain(|(_, counters)| counters.lost_full > 0);
+        lost.sort_by_key(|(_, counters)| std::cmp::Reverse(counters.lost_full));
+        let known: u64 = lost.iter().map(|(_, counters)| counters.lost_full).sum();
+        let more = lost.len().saturating_sub(CPUS_SHOWN);
+        let shown = lost.iter().take(CPUS_SHOWN).map(|(cpu, counters)| {
+            format!("{} of {} on CPU {cpu}", counters.lost_full, counters.hits)
+        });
+        let mut shown: Vec<String> = shown.collect();
+        if more > 0 {
+            shown.push(format!("and on {}", counted(more, "more CPU")));
+        }
+        if shown.is_empty() {
+            return String::new();
+        }
+        if let Some(unknown @ 1..) = self.total().lost_full.checked_sub(known) {
+            shown.push(format!("{unknown} of probes beyond {PROBES_BY_CPU_MAX}"));
+        }
+        format!(" ({})", shown.join(", "))
+    }
+
+    /// Tells people as much as they want, and what went wrong in any case; the exit code.
+    pub(crate) fn tell(&self, detail: Detail, failure: Option<String>) -> anyhow::Result<ExitCode> {
+        // At once, so that the command's output does not come in between.
+        let mut text = Vec::new();
+        self.write(&mut text, detail)?;
+        std::io::stderr().write_all(&text)?;
+        let problem = self.problem();
+        for error in problem.iter().chain(&failure) {
+            eprintln!("nsprobe: {}", escaped(error));
+        }
+        let failed = problem.is_some() || failure.is_some();
+        Ok(ExitCode::from(u8::from(failed)))
+    }
+
+    /// Writes the hits of each probe by outcome, those with the most hits first.
+    fn write_probes(&self, out: &mut impl Write) -> Result<()> {
+        let hit = self.probes.iter().filter(|probe| probe.counters.hits > 0);
+        let mut hit: Vec<&ProbeSummary> = hit.collect();
+        hit.sort_by_key(|probe| std::cmp::Reverse(probe.counters.hits));
+        for probe in hit.iter().take(PROBES_SHOWN) {
+            let counters = sentence(&probe.counters);
+            writeln!(out, "nsprobe:   {}: {counters}", probe.label)?;
+        }
+        match hit.len().checked_sub(PROBES_SHOWN) {
+            None | Some(0) => Ok(()),
+            Some(more) => writeln!(
+                out,
+                "nsprobe:   and {more} with fewer hits (--json has all)"
+            ),
+        }
+    }
+
+    /// Writes it for people: one line of what there was, and what of it was lost; with
+    /// [`Detail::Verbose`] where all of it came from, too.
+    pub(crate) fn write(&self, out: &mut impl Write, detail: Detail) -> Result<()> {
+        if detail != Detail::Quiet {
+            self.write_total(out)?;
+        }
+        self.write_losses(out)?;
+        if detail == Detail::Verbose {
+            if self.probes.len() > 1 {
+                self.write_probes(out)?;
+            }
+            self.write_sources(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all hits by outcome, and what the user asked for beside them.
+    fn write_total(&self, out: &mut impl Write) -> Result<()> {
+        let total = self.total();
+        let is_of_tasks = self.probes.is_empty();
+        writeln!(
+            out,
+            "nsprobe: {}; {:.3} s: {}",
+            escaped(&self.ended_by),
+            self.elapsed.as_secs_f64(),
+            match is_of_tasks {
+                true => task_sentence(&self.task_total()),
+                false => sentence(&total),
+            }
+        )?;
+        if is_of_tasks {
+            return Ok(());
+        }
+        write_samples(out, &total)?;
+        match (self.untraced, total.filtered) {
+            (Some(whose), 1..) if !total.has_samples() => writeln!(
+                out,
+                "nsprobe: {} of other processes filtered, each of which may call more often: {}",
+                counted(total.filtered, "hit"),
+                whose.advice()
+            )?,
+            (Some(Untraced::ChildrenOfCommand), 0)
+                if total.hits == 0 && self.missed() == MissedCalls::default() =>
+            {
+                writeln!(
+                    out,
+                    "nsprobe: no hits in the command's first process: {}",
+                    Untraced::ChildrenOfCommand.advice()
+                )?
+            }
+            _ => {}
+        }
+        if self.overwritten > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} overwritten: the rings keep the newest (--ring-size)",
+                counted(self.overwritten, "older hit")
+            )?;
+        }
+        if total.written > 0 || total.write_failed > 0 || total.write_withheld > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} made, {} failed, {} withheld by --max-writes",
+                counted(total.written, "change"),
+                total.write_failed,
+                total.write_withheld
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is missing in the output, which nobody can do without.
+    fn write_losses(&self, out: &mut impl Write) -> Result<()> {
+        let total = self.total();
+        for (lost, what, on) in [
+            (total.lost_full, "hit", self.losses()),
+            (self.task_total().lost, "task event", String::new()),
+        ] {
+            if lost > 0 {
+                writeln!(
+                    out,
+                    "nsprobe: {} lost, as the rings were full{on}: try a larger --ring-size",
+                    counted(lost, what)
+                )?;
+            }
+        }
+        if total.turned_away > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} without a row, as the table was full: try more --rows",
+                counted(total.turned_away, "hit")
+            )?;
+        }
+        if total.too_deep > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} not seen: the kernel follows 64 nested calls; without --return \
+                 uretprobe all are seen",
+                counted(total.too_deep, "return")
+            )?;
+        }
+        let missed = self.missed();
+        if missed.unreturned > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} without a return: left in another way (by an exception, longjmp, the \
+                 end of the thread), or under way still",
+                counted(missed.unreturned, "call")
+            )?;
+        }
+        if missed.left_by_jump > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} left by a jump to where returns are not seen, and without a value",
+                counted(missed.left_by_jump, "call")
+            )?;
+        }
+        if self.has_stacks && total.stacks_cut > 0 {
+            writeln!(out, "nsprobe: {} cut", counted(total.stacks_cut, "stack"))?;
+        }
+        let failed = self.names.iter().filter(|line| line.is_failure);
+        for line in failed.take(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+        }
+        Ok(())
+    }
+
+    /// Writes how stacks and names were had.
+    fn write_sources(&self, out: &mut impl Write) -> Result<()> {
+        let there = self.total().recorded.saturating_sub(self.overwritten);
+        if let Some(more @ 1..) = there.checked_sub(self.printed) {
+            let more = counted(more, "more recorded hit");
+            writeln!(out, "nsprobe: {more} not printed")?;
+        }
+        if self.finished > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} finished from copies, as files had no unwind rows yet",
+                counted(self.finished, "stack")
+            )?;
+        }
+        if self.late > 0 {
+            writeln!(
+                out,
+                "nsprobe: {} taken once the pages were there again",
+                counted(self.late, "stack")
+            )?;
+        }
+        if let Some(line) = self.rows.as_ref().and_then(Report::describe) {
+            writeln!(out, "nsprobe: {}", escaped(&line))?;
+        }
+        let named: Vec<&Line> = self.names.iter().filter(|line| !line.is_failure).collect();
+        for line in named.iter().take(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: {}", escaped(&line.short))?;
+        }
+        if let Some(more @ 1..) = named.len().checked_sub(FILES_SHOWN) {
+            writeln!(out, "nsprobe: names: and {}", counted(more, "more file"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The balance of task events.
+fn task_sentence(total: &TaskTotal) -> String {
+    format!(
+        "{} = {} recorded + {} filtered + {} lost (ring full)",
+        counted(total.seen, "task event"),
+        total.recorded,
+        total.filtered,
+        total.lost
+    )
+}
+
+/// Writes what there was beside samples of tasks.
+fn write_samples(out: &mut impl Write, total: &Counters) -> Result<()> {
+    if !total.has_samples() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "nsprobe: {} in the kernel; besides, {} of idle CPUs and {} of kernel threads{}",
+        total.in_kernel,
+        counted(total.idle, "sample"),
+        total.kernel_threads,
+        match total.by_clock {
+            0 => "",
+            _ => "; by the CPU clock, as this machine counts no cycles",
+        }
+    )
+}
+
+/// Hits by outcome; parts that are nothing are said only of plain records.
+fn sentence(counters: &Counters) -> String {
+    let aggregates = counters.aggregated > 0 || counters.turned_away > 0;
+    let parts = [
+        (counters.recorded, "recorded", !aggregates),
+        (counters.aggregated, "counted", false),
+        (counters.filtered, "filtered", true),
+        (counters.rejected, "not matching", false),
+        (counters.skipped, "skipped (--every)", false),
+        (counters.limited, "over the limit (--rate)", false),
+        (counters.off, "after it was turned off (--runaway)", false),
+        (counters.frozen, "after the record was frozen", false),
+        (counters.turned_away, "without a row (table full)", false),
+        (counters.lost_full, "lost (ring full)", !aggregates),
+        (
+            counters.missed,
+            "of tasks that end or start a program",
+            false,
+        ),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _, always)| *count > 0 || *always)
+        .map(|(count, name, _)| format!("{count} {name}"))
+        .collect();
+    let what = match counters.has_samples() {
+        true => "sample",
+        false => "hit",
+    };
+    let mut text = format!("{} = {}", counted(counters.hits, what), parts.join(" + "));
+    if counters.undecided > 0 {
+        text.push_str(&format!(
+            " ({} of those not matching, since a value could not be read)",
+            counters.undecided
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::run::options::Untraced;
+    use crate::names::Line;
+    use libnsprobe::Counters;
+    use nsprobe_capsule::model::TaskTotal;
+    use nsprobe_symbolize::FileOffset;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn summary(recorded: u64, received: u64) -> Summary {
+        Summary {
+            elapsed: Duration::from_millis(1500),
+            ended_by: "interrupted".into(),
+            printed: received,
+            received,
+            overwritten: 0,
+            untraced: None,
+            has_stacks: false,
+            probes: vec![ProbeSummary {
+                id: 1,
+                binary: "/bin/x".into(),
+                function: "f".into(),
+                label: "x:f".into(),
+                offset: FileOffset(16),
+                counters: Counters {
+                    hits: 10,
+                    recorded,
+                    filtered: 3,
+                    lost_full: 2,
+                    ..Counters::default()
+                },
+                missed: MissedCalls::default(),
+                cpus: BTreeMap::new(),
+            }],
+            tasks: BTreeMap::new(),
+            finished: 0,
+            late: 0,
+            rows: None,
+            names: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_said() {
+        assert_eq!(summary(5, 5).problem(), None);
+        assert!(summary(6, 6)
+            .problem()
+            .unwrap()
+            .contains("x:f do not add up"));
+        assert!(summary(5, 4).problem().unwrap().contains("4 came out"));
+    }
+
+    fn told(summary: &Summary, detail: Detail) -> String {
+        let mut out = Vec::new();
+        summary.write(&mut out, detail).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn people_get_a_sentence_and_in_any_case_what_was_lost() {
+        let mut summary = summary(5, 5);
+        summary.probes[0].counters.lost_full = 0;
+        summary.probes[0].counters.hits = 8;
+        // All that is reported is there, and nothing of it is a loss.
+        (summary.printed, summary.finished, summary.late) = (4, 1, 1);
+        summary.names = vec![Line::plain("/x: DWARF".to_owned())];
+        let sentence = "nsprobe: interrupted; 1.500 s: 8 hits = 5 recorded + 3 filtered + 0 lost \
+                        (ring full)\n";
+        assert_eq!(told(&summary, Detail::Usual), sentence);
+        assert_eq!(told(&summary, Detail::Quiet), "");
+        let whole = told(&summary, Detail::Verbose);
+        for part in [
+            sentence,
+            "1 more recorded hit not printed",
+            "1 stack finished from copies",
+            "1 stack taken once",
+            "names: /x: DWARF",
+        ] {
+            assert!(whole.contains(part), "no {part:?} in {whole}");
+        }
+        summary.probes[0].counters.lost_full = 2;
+        let lost = "nsprobe: 2 hits lost, as the rings were full: try a larger --ring-size\n";
+        assert_eq!(told(&summary, Detail::Quiet), lost);
+        assert!(told(&summary, Detail::Usual).ends_with(lost));
+    }
+
+    #[test]
+    fn a_recording_of_tasks_alone_tells_of_their_events() {
+        let mut summary = summary(0, 0);
+        summary.probes.clear();
+        let total = |seen, lost| TaskTotal {
+            seen,
+            recorded: seen - lost - 1,
+            filtered: 1,
+            lost,
+        };
+        summary.tasks = [("fork".to_owned(), total(3, 0))].into();
+        let sentence = "nsprobe: interrupted; 1.500 s: 3 task events = 2 recorded + 1 filtered + \
+                        0 lost (ring full)\n";
+        assert_eq!(told(&summary, Detail::Usual), sentence);
+        assert_eq!(summary.problem(), None);
+        summary.tasks.insert("switch".to_owned(), total(9, 4));
+        let lost =
+            "nsprobe: 4 task events lost, as the rings were full: try a larger --ring-size\n";
+        assert_eq!(told(&summary, Detail::Quiet), lost);
+        assert!(told(&summary, Detail::Usual).ends_with(lost));
+    }
+
+    #[test]
+    fn who_forks_is_told_how_to_trace_children() {
+        let mut summary = summary(5, 5);
+        summary.probes[0].counters.lost_full = 0;
+        for whose in [Untraced::ChildrenOfCommand, Untraced::ChildrenOfProcess] {
+            summary.untraced = Some(whose);
+            summary.probes[0].counters.filtered = 3;
+            let text = told(&summary, Detail::Usual);
+            assert!(
+                text.contains("3 hits of other processes filtered"),
+                "{text}"
+            );
+            assert!(text.contains(": --children"), "{text}");
+            assert_eq!(told(&summary, Detail::Quiet), "");
+            summary.probes[0].counters.filtered = 0;
+            assert_eq!(told(&summary, Detail::Usual).lines().count(), 1);
+        }
+        // A program that a child executes never has the breakpoint.
+        summary.probes[0].counters = Counters::default();
+        assert_eq!(told(&summary, Detail::Usual).lines().count(), 1);
+        summary.untraced = Some(Untraced::ChildrenOfCommand);
+        assert!(told(&summary, Detail::Usual).contains(": --children"));
+    }
+
+    #[test]
+    fn no_kind_of_loss_is_hidden() {
+        let mut summary = summary(5, 5);
+        summary.has_stacks = true;
+        summary.probes[0].missed = MissedCalls {
+            left_by_jump: 2,
+            unreturned: 6,
+        };
+        summary.probes[0].counters = Counters {
+            turned_away: 3,
+            too_deep: 4,
+            stacks_cut: 5,
+            ..Counters::default()
+        };
+        summary.names = vec![Line::failed("/gone: no names: it is gone".to_owned())];
+        for detail in [Detail::Quiet, Detail::Usual, Detail::Verbose] {
+            let text = told(&summary, detail);
+            for part in [
+                "2 calls left by a jump",
+                "6 calls without a return",
+                "3 hits without a row",
+                "4 returns not seen",
+                "5 stacks cut",
+                "/gone: no names",
+            ] {
+                assert_eq!(text.matches(part).count(), 1, "{part:?}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn losses_are_told_by_cpu() {
+        let mut summary = summary(5, 5);
+        assert_eq!(summary.losses(), "");
+        summary.probes[0].counters.lost_full = 16;
+        let on = |lost_full| Counters {
+            hits: 5,
+            lost_full,
+            ..Counters::default()
+        };
+        let mut cpus: BTreeMap<u16, Counters> = (0..12).map(|cpu| (cpu, on(1))).collect();
+        cpus.insert(3, on(4));
+        cpus.insert(7, on(0));
+        summary.probes[0].add_cpus(cpus);
+        summary.probes[0].add_cpus([(3, on(2))].into());
+        let text = summary.losses();
+        let begin = " (6 of 10 on CPU 3, 1 of 5 on CPU 0, 1 of 5 on CPU 1,";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with(", and on 3 more CPUs)"), "{text}");
+        assert!(!text.contains("CPU 7"), "{text}");
+        summary.probes[0].counters.lost_full += 5;
+        let text = summary.losses();
+        assert!(text.ends_with("CPUs, 5 of probes beyond 256)"), "{text}");
+    }
+}
