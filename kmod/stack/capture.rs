@@ -9,7 +9,7 @@ use crate::{
     context::Shared,
     object::Objects,
     stack::{
-        mapping_cache::{Known, Mappings},
+        mapping_cache::{CodeRange, Mappings},
         raw_copy::Subject,
         resolver::Resolver,
         stack_table::Stacks,
@@ -173,7 +173,7 @@ impl Stack {
             pid,
             announce,
             mappings: maps.kept,
-            last: Known::default(),
+            last: CodeRange::default(),
         };
         let mut walk = Walk::new(self, resolver, regs, request, by_rows, memo);
         let (Ok(end) | Err(end)) = walk.run();

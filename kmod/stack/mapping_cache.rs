@@ -39,14 +39,14 @@ const KEPT_NS: u64 = 100_000_000;
 /// A mapping of code: addresses from `start` for `bytes` are `object` at
 /// `address + delta`.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Known {
+pub(crate) struct CodeRange {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) delta: u64,
     pub(crate) object: u32,
 }
 
-impl Known {
+impl CodeRange {
     /// Whether offsets in it do not fit into a frame's word.
     pub(crate) fn is_far(&self) -> bool {
         let end = self.start.wrapping_add(self.bytes);
@@ -274,12 +274,12 @@ impl<'a> Mappings<'a> {
     }
 
     /// The kept mapping that holds the address.
-    pub(crate) fn find(&self, address: u64) -> Option<Known> {
+    pub(crate) fn find(&self, address: u64) -> Option<CodeRange> {
         let holds = |entry: &&Entry| {
             address.wrapping_sub(entry.start.load(Relaxed)) < entry.bytes.load(Relaxed)
         };
         let entry = self.on.entries.iter().find(holds)?;
-        Some(Known {
+        Some(CodeRange {
             start: entry.start.load(Relaxed),
             bytes: entry.bytes.load(Relaxed),
             delta: entry.delta.load(Relaxed),
@@ -311,7 +311,7 @@ impl<'a> Mappings<'a> {
 
     /// Keeps a mapping that was looked up since the cache was taken, if the layout is
     /// still the same.
-    pub(crate) fn keep(&self, known: &Known) {
+    pub(crate) fn keep(&self, known: &CodeRange) {
         if !self.layout.holds() {
             return;
         }

@@ -7,7 +7,7 @@ use crate::{
         unwind::{At, Registers}, //
     },
     stack::{
-        mapping_cache::{Known, Mappings, SimpleRule},
+        mapping_cache::{CodeRange, Mappings, SimpleRule},
         walk_cache::{Made, Walked},
         Stack, //
     },
@@ -31,7 +31,7 @@ pub(super) enum Stopped {
 pub(super) struct Hot<'w, 'a> {
     pub(super) kept: &'w Mappings<'a>,
     pub(super) memory: &'w NoFaults,
-    pub(super) last: Known,
+    pub(super) last: CodeRange,
     pub(super) stack: &'w mut Stack,
     pub(super) max_frames: u32,
     pub(super) walked: &'w mut Walked<'a>,
