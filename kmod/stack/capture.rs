@@ -14,7 +14,7 @@ use crate::{
         resolver::Resolver,
         stack_table::Stacks,
         walk::Walk,
-        walk_cache::{Memo, Start},
+        walk_cache::{CachedWalk, WalkKey},
         Request,
         Stack, //
     },
@@ -140,20 +140,20 @@ impl Stack {
         announce: impl FnMut(u32),
     ) -> StackEnd {
         let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
-        let memo = match &maps.kept {
+        let cached = match &maps.kept {
             Some(kept) if regs.is_64bit() => {
-                let start = Start::new(regs, request, by_rows);
-                Some((start.pick(kept.memos()), start))
+                let key = WalkKey::new(regs, request, by_rows);
+                Some((key.pick(kept.cached_walks()), key))
             }
             _ => None,
         };
-        if let (Some((memo, start)), true) = (&memo, request.by_id) {
-            if let Some((id, end)) = memo.known_id(start, &NoFaults::new()) {
+        if let (Some((cached, key)), true) = (&cached, request.by_id) {
+            if let Some((id, end)) = cached.known_id(key, &NoFaults::new()) {
                 self.id = Some(id);
                 return end;
             }
         }
-        self.walk(regs, request, maps, by_rows, memo, (pid, announce))
+        self.walk(regs, request, maps, by_rows, cached, (pid, announce))
     }
 
     /// Out of line, as most stacks that an id stands for are known.
@@ -164,7 +164,7 @@ impl Stack {
         request: &Request,
         maps: Maps<'_>,
         by_rows: bool,
-        memo: Option<(&Memo, Start)>,
+        cached: Option<(&CachedWalk, WalkKey)>,
         (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
     ) -> StackEnd {
         let resolver = Resolver {
@@ -175,7 +175,7 @@ impl Stack {
             mappings: maps.kept,
             last: CodeRange::default(),
         };
-        let mut walk = Walk::new(self, resolver, regs, request, by_rows, memo);
+        let mut walk = Walk::new(self, resolver, regs, request, by_rows, cached);
         let (Ok(end) | Err(end)) = walk.run();
         walk.keep(end);
         let missed = walk.missed().filter(|_| end == StackEnd::Fault);

@@ -11,7 +11,7 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
-    stack::walk_cache::{Fresh, Memo, MEMOS},
+    stack::walk_cache::{CachedWalk, StepBuffer, CACHED_WALKS},
     sys::{
         memory,
         vma::Layout, //
@@ -184,8 +184,8 @@ struct OnCpu {
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
     rules: KVVec<KeptRule>,
-    memos: [Memo; MEMOS],
-    fresh: Fresh,
+    cached_walks: [CachedWalk; CACHED_WALKS],
+    step_buffer: StepBuffer,
 }
 
 /// The mappings of a session.
@@ -197,11 +197,11 @@ impl MappingCache {
         let all = memory::made_for_each_cpu(|| {
             let mut on = OnCpu {
                 rules: memory::made(RULES, |_| Ok(KeptRule::default()))?,
-                fresh: Fresh::new()?,
+                step_buffer: StepBuffer::new()?,
                 ..OnCpu::default()
             };
-            for memo in &mut on.memos {
-                *memo = Memo::new()?;
+            for cached in &mut on.cached_walks {
+                *cached = CachedWalk::new()?;
             }
             Ok(on)
         });
@@ -248,7 +248,7 @@ impl OnCpu {
         for entry in &self.entries {
             entry.bytes.store(0, Relaxed);
         }
-        self.memos.iter().for_each(Memo::forget);
+        self.cached_walks.iter().for_each(CachedWalk::forget);
         self.context.store(layout.context, Relaxed);
         self.sequence.store(layout.sequence.into(), Relaxed);
         self.since_ns.store(now_ns, Relaxed);
@@ -264,13 +264,13 @@ pub(crate) struct Mappings<'a> {
 impl<'a> Mappings<'a> {
     /// The stacks that were walked lately.
     #[inline(always)]
-    pub(crate) fn memos(&self) -> &'a [Memo; MEMOS] {
-        &self.on.memos
+    pub(crate) fn cached_walks(&self) -> &'a [CachedWalk; CACHED_WALKS] {
+        &self.on.cached_walks
     }
 
     /// Room for the steps of a walk.
-    pub(crate) fn fresh(&self) -> &'a Fresh {
-        &self.on.fresh
+    pub(crate) fn step_buffer(&self) -> &'a StepBuffer {
+        &self.on.step_buffer
     }
 
     /// The kept mapping that holds the address.
