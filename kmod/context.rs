@@ -12,7 +12,7 @@ use crate::{
     ring::{Rings, Waiter},
     stack::{
         mapping_cache::MappingCache,
-        raw_copy::Copies,
+        raw_copy::RawStacks,
         stack_table::Stacks, //
     },
     sys::{
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     /// There once calls are followed to their function's exits.
     pub(crate) under_way: SetOnce<UnderWay>,
     /// There once a probe copies stacks.
-    pub(crate) copies: SetOnce<Copies>,
+    pub(crate) raw_stacks: SetOnce<RawStacks>,
     /// There once a probe's records name stacks.
     pub(crate) stacks: SetOnce<Stacks>,
     /// There once a probe's stacks may be taken late.
@@ -71,7 +71,7 @@ impl Shared {
                 mappings: SetOnce::new(),
                 calls: SetOnce::new(),
                 under_way: SetOnce::new(),
-                copies: SetOnce::new(),
+                raw_stacks: SetOnce::new(),
                 stacks: SetOnce::new(),
                 late: SetOnce::new(),
                 waiter <- Waiter::new(),

@@ -10,7 +10,7 @@ use crate::{
     object::Objects,
     stack::{
         mapping_cache::{CodeRange, Mappings},
-        raw_copy::Subject,
+        raw_copy::CopyRequest,
         resolver::Resolver,
         stack_table::Stacks,
         walk::Walk,
@@ -107,10 +107,10 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn copy_rest(&self, of: &Of, at: Registers, now_ns: u64) -> bool {
-        let Some(copies) = self.copies.as_ref() else {
+        let Some(raw_stacks) = self.raw_stacks.as_ref() else {
             return false;
         };
-        let subject = Subject {
+        let request = CopyRequest {
             at,
             objects: &self.objects,
             pid: &|| of.pid,
@@ -122,7 +122,7 @@ impl Shared {
                 ..StackCopy::default()
             },
         };
-        copies.copy(of.cpu, &subject, |parts| {
+        raw_stacks.copy(of.cpu, &request, |parts| {
             self.append(of.cpu, KIND_STACK_COPY, parts, now_ns)
         })
     }

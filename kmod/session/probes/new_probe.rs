@@ -40,7 +40,7 @@ use crate::{
     ring::Rings,
     stack::{
         mapping_cache::MappingCache,
-        raw_copy::Copies,
+        raw_copy::RawStacks,
         stack_table::Stacks, //
     },
     sys::{
@@ -212,8 +212,8 @@ fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
     if flags & PROBE_STACK != 0 && shared.mappings.as_ref().is_none() {
         shared.mappings.populate(MappingCache::new()?);
     }
-    if flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
-        shared.copies.populate(Copies::new()?);
+    if flags & PROBE_COPIES != 0 && shared.raw_stacks.as_ref().is_none() {
+        shared.raw_stacks.populate(RawStacks::new()?);
     }
     if flags & PROBE_STACK_IDS != 0 && shared.stacks.as_ref().is_none() {
         shared.stacks.populate(Stacks::new()?);
