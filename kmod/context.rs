@@ -13,7 +13,7 @@ use crate::{
     stack::{
         mapping_cache::MappingCache,
         raw_copy::RawStacks,
-        stack_table::Stacks, //
+        stack_table::StackTable, //
     },
     sys::{
         later::Slots,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     /// There once a probe copies stacks.
     pub(crate) raw_stacks: SetOnce<RawStacks>,
     /// There once a probe's records name stacks.
-    pub(crate) stacks: SetOnce<Stacks>,
+    pub(crate) stacks: SetOnce<StackTable>,
     /// There once a probe's stacks may be taken late.
     pub(crate) late: SetOnce<Arc<Slots<Shared>>>,
     #[pin]

@@ -12,7 +12,7 @@ use crate::{
         mapping_cache::{CodeRange, Mappings},
         raw_copy::CopyRequest,
         resolver::Resolver,
-        stack_table::Stacks,
+        stack_table::StackTable,
         walk::Walk,
         walk_cache::{CachedWalk, WalkKey},
         Request,
@@ -59,7 +59,7 @@ struct Maps<'a> {
     /// What was looked up for earlier stacks.
     kept: Option<Mappings<'a>>,
     /// Where stacks get ids.
-    stacks: Option<&'a Stacks>,
+    stacks: Option<&'a StackTable>,
 }
 
 impl Shared {

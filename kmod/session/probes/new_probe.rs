@@ -41,7 +41,7 @@ use crate::{
     stack::{
         mapping_cache::MappingCache,
         raw_copy::RawStacks,
-        stack_table::Stacks, //
+        stack_table::StackTable, //
     },
     sys::{
         later::Slots,
@@ -216,7 +216,7 @@ fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
         shared.raw_stacks.populate(RawStacks::new()?);
     }
     if flags & PROBE_STACK_IDS != 0 && shared.stacks.as_ref().is_none() {
-        shared.stacks.populate(Stacks::new()?);
+        shared.stacks.populate(StackTable::new()?);
     }
     if flags & PROBE_LATE != 0 && shared.late.as_ref().is_none() {
         shared.late.populate(Slots::new(LATE_MAX)?);
