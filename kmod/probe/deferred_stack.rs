@@ -11,7 +11,7 @@ use crate::{
     context::Shared,
     probe::counters::Counters,
     stack::{
-        capture::{Frames, Moment, Of},
+        capture::{CaptureTime, Frames, StackOwner},
         Request,
         Stack, //
     },
@@ -40,7 +40,7 @@ pub(crate) struct LateJob {
     /// The registers at the hit.
     pub(crate) regs: RegisterFile,
     pub(crate) request: Request,
-    pub(crate) of: Of,
+    pub(crate) owner: StackOwner,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -51,13 +51,13 @@ impl Later for Shared {
         let mut stack = Stack::new();
         let (end, pages) = self.capture_late(&mut stack, job);
         let now_ns = sys::now_ns();
-        let end = self.copy_if_left(&stack, end, &job.of, now_ns);
+        let end = self.copy_if_left(&stack, end, &job.owner, now_ns);
         let frames = Frames::of(&stack, end);
         let record = LateStack {
             time_ns: now_ns,
-            hit_ns: job.of.hit_ns,
-            probe: job.of.probe,
-            tid: job.of.tid,
+            hit_ns: job.owner.hit_ns,
+            probe: job.owner.probe,
+            tid: job.owner.tid,
             stack: frames.id,
             words: frames.words.len() as u16,
             stack_end: end as u8,
@@ -66,8 +66,8 @@ impl Later for Shared {
         };
         let words: &[u64; LATE_WORDS] = transmute_ref!(&record);
         let parts = [body_of(words), frames.words, &[], &[]];
-        let told = self.append(job.of.cpu, KIND_LATE_STACK, &parts, now_ns);
-        if let Some(here) = job.counters.here(job.of.cpu) {
+        let told = self.append(job.owner.cpu, KIND_LATE_STACK, &parts, now_ns);
+        if let Some(here) = job.counters.here(job.owner.cpu) {
             if !told || end.is_cut() {
                 here.stack_cut();
             }
@@ -79,12 +79,12 @@ impl Shared {
     /// Takes what is there of the stack.
     fn capture_now(&self, stack: &mut Stack, job: &LateJob) -> StackEnd {
         let guard = rcu::read_lock();
-        let at = Moment {
-            cpu: job.of.cpu,
+        let at = CaptureTime {
+            cpu: job.owner.cpu,
             now_ns: sys::now_ns(),
             reading: Reading::under_rcu(&guard),
         };
-        self.capture(stack, &job.regs, &job.request, at, || job.of.pid)
+        self.capture(stack, &job.regs, &job.request, at, || job.owner.pid)
     }
 
     /// Takes the stack, and fetches what is missing until it is whole, or something cannot

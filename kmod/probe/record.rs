@@ -31,7 +31,7 @@ use crate::{
         Role, //
     },
     stack::{
-        capture::{Frames, Moment, Of},
+        capture::{CaptureTime, Frames, StackOwner},
         Request,
         Stack, //
     },
@@ -73,7 +73,7 @@ impl Probe {
     /// Takes the stack of a hit.
     pub(crate) fn capture(&self, stack: &mut Stack, event: &Event<'_>) -> StackEnd {
         let request = self.request(event);
-        let at = Moment {
+        let at = CaptureTime {
             cpu: event.here.cpu,
             now_ns: event.now_ns,
             reading: Reading::in_handler(event.regs),
@@ -169,7 +169,7 @@ impl Probe {
     ) -> bool {
         end = self
             .shared
-            .copy_if_left(stack, end, &self.of(event), event.now_ns);
+            .copy_if_left(stack, end, &self.owner(event), event.now_ns);
         let ticket = match stack.missed() {
             Some(address) => self.ticket(event, address),
             None => None,
@@ -186,7 +186,7 @@ impl Probe {
             let job = LateJob {
                 regs: event.regs.copy(),
                 request: self.request(event),
-                of: self.of(event),
+                owner: self.owner(event),
                 counters: self.counters.clone(),
             };
             if !ticket.leave(self.shared.clone(), job) {
@@ -196,9 +196,9 @@ impl Probe {
         recorded
     }
 
-    fn of(&self, event: &Event<'_>) -> Of {
+    fn owner(&self, event: &Event<'_>) -> StackOwner {
         let ids = event.ids();
-        Of {
+        StackOwner {
             probe: self.id,
             pid: ids.pid,
             tid: ids.tid,

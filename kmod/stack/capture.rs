@@ -35,7 +35,7 @@ pub(crate) struct Frames<'a> {
 
 /// The task that a stack is of, and the CPU and probe of its records.
 #[derive(Clone, Copy)]
-pub(crate) struct Of {
+pub(crate) struct StackOwner {
     pub(crate) probe: u32,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Of {
 }
 
 /// Where and when a stack is taken.
-pub(crate) struct Moment<'a> {
+pub(crate) struct CaptureTime<'a> {
     pub(crate) cpu: u32,
     pub(crate) now_ns: u64,
     pub(crate) reading: Reading<'a>,
@@ -69,11 +69,11 @@ impl Shared {
         stack: &mut Stack,
         regs: &RegisterFile,
         request: &Request,
-        Moment {
+        CaptureTime {
             cpu,
             now_ns,
             reading,
-        }: Moment<'_>,
+        }: CaptureTime<'_>,
         pid: impl Fn() -> u32,
     ) -> StackEnd {
         let maps = Maps {
@@ -95,35 +95,35 @@ impl Shared {
         &self,
         stack: &Stack,
         end: StackEnd,
-        of: &Of,
+        owner: &StackOwner,
         now_ns: u64,
     ) -> StackEnd {
         match stack.rest() {
-            Some(rest) if !self.copy_rest(of, rest, now_ns) => end.if_left(),
+            Some(rest) if !self.copy_rest(owner, rest, now_ns) => end.if_left(),
             _ => end,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn copy_rest(&self, of: &Of, at: Registers, now_ns: u64) -> bool {
+    fn copy_rest(&self, owner: &StackOwner, at: Registers, now_ns: u64) -> bool {
         let Some(raw_stacks) = self.raw_stacks.as_ref() else {
             return false;
         };
         let request = CopyRequest {
             at,
             objects: &self.objects,
-            pid: &|| of.pid,
-            announce: &|id| self.announce(of.cpu, id, now_ns),
+            pid: &|| owner.pid,
+            announce: &|id| self.announce(owner.cpu, id, now_ns),
             head: StackCopy {
-                time_ns: of.hit_ns,
-                probe: of.probe,
-                tid: of.tid,
+                time_ns: owner.hit_ns,
+                probe: owner.probe,
+                tid: owner.tid,
                 ..StackCopy::default()
             },
         };
-        raw_stacks.copy(of.cpu, &request, |parts| {
-            self.append(of.cpu, KIND_STACK_COPY, parts, now_ns)
+        raw_stacks.copy(owner.cpu, &request, |parts| {
+            self.append(owner.cpu, KIND_STACK_COPY, parts, now_ns)
         })
     }
 }
