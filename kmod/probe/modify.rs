@@ -23,7 +23,7 @@ const RECORD_WORDS: usize = size_of::<WriteRecord>() / 8;
 const RET: u8 = 0xc3;
 
 /// Writes of one hit.
-pub(crate) struct Writer<'a> {
+pub(crate) struct TargetWriter<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) regs: &'a Regs<'a>,
     pub(crate) current: &'a Current,
@@ -50,7 +50,7 @@ struct Change {
     after: u64,
 }
 
-impl Writer<'_> {
+impl TargetWriter<'_> {
     /// Sets a register.
     pub(crate) fn register(&mut self, register: Register, value: u64) -> bool {
         let change = Change {

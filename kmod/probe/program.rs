@@ -23,7 +23,7 @@ use crate::{
     filter::{Ids, Opener},
     probe::{
         entry_values::Values,
-        modify::Writer, //
+        modify::TargetWriter, //
     },
     sys::{
         scratch::Words,
@@ -133,7 +133,7 @@ pub(crate) struct Task<'a> {
     /// The span that it ended.
     pub(crate) ended: Option<Span>,
     /// What it writes.
-    pub(crate) writer: Writer<'a>,
+    pub(crate) writer: TargetWriter<'a>,
     /// The key so far.
     pub(crate) key: Words<KEY_WORDS_MAX>,
     /// The value for the table.

@@ -8,7 +8,7 @@ use crate::{
         deliver::Found,
         entry_values::{Call, Values},
         hit::Event,
-        modify::Writer,
+        modify::TargetWriter,
         program::{Fields, Program, Task},
         Probe,
         Role, //
@@ -65,7 +65,7 @@ impl Probe {
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
         if program.summary().writes {
-            let Writer { made, withheld, .. } = task.writer;
+            let TargetWriter { made, withheld, .. } = task.writer;
             let failed = outcome.failed_writes.saturating_sub(withheld);
             event.here.writes(made, failed, withheld);
             *leaves_by = task.writer.leaves_by;
@@ -134,7 +134,7 @@ impl Probe {
             values: event.ended.unwrap_or_default().values,
             spans: self.spans.as_deref(),
             ended: None,
-            writer: Writer {
+            writer: TargetWriter {
                 shared: &self.shared,
                 regs: event.regs,
                 current: event.current,
