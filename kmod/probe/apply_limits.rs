@@ -9,7 +9,7 @@ use crate::{
     probe::{
         counters::{End, Here},
         hit::Event,
-        limits::{LeftOut, Limits},
+        limits::{Limits, Skip},
         Probe, //
     },
     sys::{self, uprobe::Ends}, //
@@ -60,8 +60,8 @@ impl Probe {
             None => 1,
         };
         match limits.leaves_out(number, event.now_ns)? {
-            LeftOut::Skipped => Some(End::Skipped),
-            LeftOut::Limited => Some(End::Limited),
+            Skip::Skipped => Some(End::Skipped),
+            Skip::Limited => Some(End::Limited),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
         unwind::{At, Registers}, //
     },
     object::{Identified, Objects},
-    probe::limits::SharedBucket,
+    probe::limits::TokenBucket,
     sys::{
         memory,
         returns,
@@ -40,7 +40,7 @@ const BUDGET: u32 = COPY_BYTES_PER_SECOND >> 10;
 /// Room for one copy on each CPU, and what may be copied.
 pub(crate) struct RawStacks {
     desks: KVVec<Desk>,
-    budget: SharedBucket,
+    budget: TokenBucket,
 }
 
 /// Who is copied, and for whom.
@@ -58,7 +58,7 @@ impl RawStacks {
         let words = MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX);
         Ok(RawStacks {
             desks: memory::made_for_each_cpu(|| Desk::new(words))?,
-            budget: SharedBucket::new(Bucket::new(BUDGET, BUDGET).ok_or(EINVAL)?),
+            budget: TokenBucket::new(Bucket::new(BUDGET, BUDGET).ok_or(EINVAL)?),
         })
     }
 
