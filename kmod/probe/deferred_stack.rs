@@ -36,7 +36,7 @@ const PAGES_MAX: u8 = 32;
 const LATE_WORDS: usize = size_of::<LateStack>() / 8;
 
 /// A stack that is to be taken.
-pub(crate) struct LateJob {
+pub(crate) struct DeferredStack {
     /// The registers at the hit.
     pub(crate) regs: RegisterFile,
     pub(crate) request: Request,
@@ -45,9 +45,9 @@ pub(crate) struct LateJob {
 }
 
 impl Later for Shared {
-    type Job = LateJob;
+    type Job = DeferredStack;
 
-    fn run(&self, job: &LateJob) {
+    fn run(&self, job: &DeferredStack) {
         let mut stack = Stack::new();
         let (end, pages) = self.capture_late(&mut stack, job);
         let now_ns = sys::now_ns();
@@ -77,7 +77,7 @@ impl Later for Shared {
 
 impl Shared {
     /// Takes what is there of the stack.
-    fn capture_now(&self, stack: &mut Stack, job: &LateJob) -> StackEnd {
+    fn capture_now(&self, stack: &mut Stack, job: &DeferredStack) -> StackEnd {
         let guard = rcu::read_lock();
         let at = CaptureTime {
             cpu: job.owner.cpu,
@@ -89,7 +89,7 @@ impl Shared {
 
     /// Takes the stack, and fetches what is missing until it is whole, or something cannot
     /// be had; how often.
-    fn capture_late(&self, stack: &mut Stack, job: &LateJob) -> (StackEnd, u8) {
+    fn capture_late(&self, stack: &mut Stack, job: &DeferredStack) -> (StackEnd, u8) {
         let mut pages = 0;
         let mut last = None;
         loop {

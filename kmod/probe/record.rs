@@ -25,7 +25,7 @@ use crate::{
     },
     context::Shared,
     probe::{
-        deferred_stack::{may_be_fetched, LateJob},
+        deferred_stack::{may_be_fetched, DeferredStack},
         hit::{Event, Origin},
         Probe,
         Role, //
@@ -183,7 +183,7 @@ impl Probe {
             event.here.stack_cut();
         }
         if let (Some(ticket), true) = (ticket, recorded) {
-            let job = LateJob {
+            let job = DeferredStack {
                 regs: event.regs.copy(),
                 request: self.request(event),
                 owner: self.owner(event),
