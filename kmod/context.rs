@@ -6,7 +6,7 @@ use crate::{
     filter::{Filter, Opener},
     object::Objects,
     probe::{
-        entry_values::Calls,
+        entry_values::PendingCalls,
         under_way::UnderWay, //
     },
     ring::{Rings, Waiter},
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     /// There once a probe takes stacks.
     pub(crate) mappings: SetOnce<MappingCache>,
     /// There once a probe keeps values.
-    pub(crate) calls: SetOnce<Calls>,
+    pub(crate) calls: SetOnce<PendingCalls>,
     /// There once calls are followed to their function's exits.
     pub(crate) under_way: SetOnce<UnderWay>,
     /// There once a probe copies stacks.

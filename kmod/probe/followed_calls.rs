@@ -4,7 +4,7 @@
 use crate::{
     probe::{
         counters::{End, Here},
-        entry_values::{Call, Values},
+        entry_values::{PendingCall, Values},
         hit::Event,
         program::{Fields, Program},
         under_way::{Frame, UnderWay},
@@ -133,7 +133,7 @@ impl Probe {
 
     /// A call begins that is followed to an exit, with what its entry kept.
     pub(super) fn begin(&self, event: &Event<'_>, values: Values) -> Verdict {
-        let call = Call {
+        let call = PendingCall {
             time_ns: event.now_ns,
             values,
         };

@@ -11,7 +11,7 @@ use crate::{
     probe::{
         counters::{End, Here},
         deliver::Found,
-        entry_values::Call,
+        entry_values::PendingCall,
         hit::{Event, Origin},
         Probe,
         Role, //
@@ -105,7 +105,7 @@ impl Probe {
         here: Here<'a>,
         sequence: u64,
         at: u64,
-        ended: Option<Call>,
+        ended: Option<PendingCall>,
     ) -> Event<'a> {
         Event {
             regs,

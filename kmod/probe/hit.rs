@@ -5,7 +5,7 @@ use crate::{
     filter::{Ids, Opener},
     probe::{
         counters::Here,
-        entry_values::Call, //
+        entry_values::PendingCall, //
     },
     sys::{
         task::Current,
@@ -38,7 +38,7 @@ pub(crate) struct Event<'a> {
     pub(crate) origin: Origin,
     /// The call that ends here, for a return; its time is zero when its entry was
     /// not seen.
-    pub(crate) ended: Option<Call>,
+    pub(crate) ended: Option<PendingCall>,
 }
 
 impl Event<'_> {

@@ -6,7 +6,7 @@ use crate::{
     probe::{
         counters::End,
         deliver::Found,
-        entry_values::{Call, Values},
+        entry_values::{PendingCall, Values},
         hit::Event,
         modify::TargetWriter,
         program::{Fields, Program, Task},
@@ -30,11 +30,11 @@ impl Probe {
     }
 
     /// The call that an entry left this word for.
-    pub(super) fn call_of(&self, word: u64) -> Option<Call> {
+    pub(super) fn call_of(&self, word: u64) -> Option<PendingCall> {
         if self.keeps() {
             return self.shared.calls.as_ref()?.take(word);
         }
-        Some(Call {
+        Some(PendingCall {
             time_ns: word,
             values: Values::default(),
         })
@@ -72,7 +72,7 @@ impl Probe {
         }
         let is_entry = event.ended.is_none();
         if is_entry && self.keeps() {
-            let kept = Call {
+            let kept = PendingCall {
                 time_ns: event.now_ns,
                 values: task.values,
             };

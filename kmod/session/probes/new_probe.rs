@@ -28,7 +28,7 @@ use crate::{
     context::Shared,
     probe::{
         counters::Counters,
-        entry_values::Calls,
+        entry_values::PendingCalls,
         limits::Limits,
         program::Program,
         request::{check_writes, fits, Refused},
@@ -202,7 +202,7 @@ impl Probes {
 fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
     let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
     if ends == Ends::Both && keeps && shared.calls.as_ref().is_none() {
-        shared.calls.populate(Calls::new()?);
+        shared.calls.populate(PendingCalls::new()?);
     }
     Ok(())
 }
