@@ -49,7 +49,7 @@ impl Probe {
     /// What a hit ends as that the probe's limits leave out. Of a call only the
     /// beginning is looked at, if that is delivered.
     #[inline(never)]
-    pub(super) fn left_out(&self, limits: &Limits, event: &Event<'_>) -> Option<End> {
+    pub(super) fn skipped(&self, limits: &Limits, event: &Event<'_>) -> Option<End> {
         let began =
             event.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
         if began {
@@ -59,7 +59,7 @@ impl Probe {
             Some(here) => here.eligible(),
             None => 1,
         };
-        match limits.leaves_out(number, event.now_ns)? {
+        match limits.skip(number, event.now_ns)? {
             Skip::Skipped => Some(End::Skipped),
             Skip::Limited => Some(End::Limited),
         }

@@ -38,11 +38,11 @@ pub(super) struct Found<'a> {
 impl Probe {
     /// Hands a hit to the sink, and counts the outcome.
     pub(super) fn deliver(&self, event: &Event<'_>, found: &Found<'_>) -> Verdict {
-        let left_out = match &self.limits {
-            Some(limits) => self.left_out(limits, event),
+        let skipped = match &self.limits {
+            Some(limits) => self.skipped(limits, event),
             None => None,
         };
-        if let Some(end) = left_out {
+        if let Some(end) = skipped {
             event.here.end(end);
             return Verdict::Ignore;
         }

@@ -114,7 +114,7 @@ impl Limits {
 
     /// Why a hit is not delivered, which is number `number` of this CPU, from one on;
     /// `None` when it is.
-    pub(crate) fn leaves_out(&self, number: u64, now_ns: u64) -> Option<Skip> {
+    pub(crate) fn skip(&self, number: u64, now_ns: u64) -> Option<Skip> {
         let place = number.wrapping_sub(1).checked_rem(self.every.into());
         if place.unwrap_or(0) != 0 {
             return Some(Skip::Skipped);
