@@ -8,7 +8,7 @@ use crate::{
     },
     probe::{
         counters::{End, Here},
-        hit::Event,
+        hit::Hit,
         limits::{Limits, Skip},
         Probe, //
     },
@@ -49,17 +49,17 @@ impl Probe {
     /// What a hit ends as that the probe's limits leave out. Of a call only the
     /// beginning is looked at, if that is delivered.
     #[inline(never)]
-    pub(super) fn skipped(&self, limits: &Limits, event: &Event<'_>) -> Option<End> {
+    pub(super) fn skipped(&self, limits: &Limits, hit: &Hit<'_>) -> Option<End> {
         let began =
-            event.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
+            hit.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
         if began {
             return None;
         }
-        let number = match self.eligible.here(event.here.cpu) {
+        let number = match self.eligible.here(hit.here.cpu) {
             Some(here) => here.eligible(),
             None => 1,
         };
-        match limits.skip(number, event.now_ns)? {
+        match limits.skip(number, hit.now_ns)? {
             Skip::Skipped => Some(End::Skipped),
             Skip::Limited => Some(End::Limited),
         }

@@ -12,7 +12,7 @@ use crate::{
         counters::{End, Here},
         deliver::Found,
         entry_values::PendingCall,
-        hit::{Event, Origin},
+        hit::{Hit, Origin},
         Probe,
         Role, //
     },
@@ -81,7 +81,7 @@ impl Hook for Probe {
         }
         let began = call.and_then(|word| self.call_of(word));
         let ended = Some(began.unwrap_or_default());
-        self.ended(&self.event(regs, &current, here, sequence, entry, ended));
+        self.ended(&self.new_hit(regs, &current, here, sequence, entry, ended));
     }
 
     fn wants(&self, mm: &Mm) -> bool {
@@ -98,7 +98,7 @@ impl Hook for Probe {
 impl Probe {
     /// The event of a hit now; `at` is the address of the breakpoint.
     #[inline(always)]
-    pub(super) fn event<'a>(
+    pub(super) fn new_hit<'a>(
         &'a self,
         regs: &'a Regs<'a>,
         current: &'a Current,
@@ -106,8 +106,8 @@ impl Probe {
         sequence: u64,
         at: u64,
         ended: Option<PendingCall>,
-    ) -> Event<'a> {
-        Event {
+    ) -> Hit<'a> {
+        Hit {
             regs,
             opener: &self.shared.opener,
             current,
@@ -123,28 +123,28 @@ impl Probe {
     /// A sample of the current task, which is traced, with its user registers.
     pub(crate) fn sampled(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u64, origin: Origin) {
         let current = Current::get();
-        let event = Event {
+        let hit = Hit {
             origin,
-            ..self.event(regs, &current, here, sequence, regs.ip(), None)
+            ..self.new_hit(regs, &current, here, sequence, regs.ip(), None)
         };
         if let Origin::Kernel(_) = origin {
             here.in_kernel();
         }
         match &self.at_entry {
-            Some(program) => self.run(program, &event, &mut 0),
-            None => self.deliver(&event, &Found::default()),
+            Some(program) => self.run(program, &hit, &mut 0),
+            None => self.deliver(&hit, &Found::default()),
         };
     }
 
     /// What is left to do at a return whose task is traced.
-    pub(super) fn ended(&self, event: &Event<'_>) -> Verdict {
+    pub(super) fn ended(&self, hit: &Hit<'_>) -> Verdict {
         match &self.at_return {
-            Some(program) if program.rejects(event.regs, self.popped()) => {
-                event.here.end(End::Rejected);
+            Some(program) if program.rejects(hit.regs, self.popped()) => {
+                hit.here.end(End::Rejected);
                 Verdict::Ignore
             }
-            Some(program) => self.run(program, event, &mut 0),
-            None => self.deliver(event, &Found::default()),
+            Some(program) => self.run(program, hit, &mut 0),
+            None => self.deliver(hit, &Found::default()),
         }
     }
 
@@ -206,14 +206,14 @@ impl Probe {
         sequence: u32,
         call: &mut u64,
     ) -> Verdict {
-        let event = self.event(regs, current, here, sequence.into(), regs.ip(), None);
-        *call = event.now_ns;
+        let hit = self.new_hit(regs, current, here, sequence.into(), regs.ip(), None);
+        *call = hit.now_ns;
         if self.ends == Ends::Both && returns::is_full() {
-            event.here.too_deep();
+            hit.here.too_deep();
         }
         match &self.at_entry {
-            Some(program) => self.run(program, &event, call),
-            None => self.deliver(&event, &Found::default()),
+            Some(program) => self.run(program, &hit, call),
+            None => self.deliver(&hit, &Found::default()),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Origin {
 }
 
 /// A hit of a task that is traced.
-pub(crate) struct Event<'a> {
+pub(crate) struct Hit<'a> {
     pub(crate) regs: &'a Regs<'a>,
     pub(crate) opener: &'a Opener,
     pub(crate) current: &'a Current,
@@ -41,7 +41,7 @@ pub(crate) struct Event<'a> {
     pub(crate) ended: Option<PendingCall>,
 }
 
-impl Event<'_> {
+impl Hit<'_> {
     /// The numbers of the task.
     pub(crate) fn ids(&self) -> Ids {
         self.opener.ids(self.current)
