@@ -33,7 +33,7 @@ const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 
 /// What a session's probes share. Its handlers use it without locks.
 #[pin_data]
-pub(crate) struct Shared {
+pub(crate) struct Context {
     pub(crate) opener: Opener,
     pub(crate) filter: Swap<Filter>,
     pub(crate) rings: SetOnce<Rings>,
@@ -51,18 +51,18 @@ pub(crate) struct Shared {
     /// There once a probe's records name stacks.
     pub(crate) stacks: SetOnce<StackTable>,
     /// There once a probe's stacks may be taken late.
-    pub(crate) late: SetOnce<Arc<Slots<Shared>>>,
+    pub(crate) late: SetOnce<Arc<Slots<Context>>>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
 
-impl Shared {
+impl Context {
     /// For a session that the current task opens.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let opener = Opener::current()?;
         let objects = Objects::new()?;
         Arc::pin_init(
-            pin_init!(Shared {
+            pin_init!(Context {
                 opener,
                 filter: Swap::new(),
                 rings: SetOnce::new(),
@@ -147,7 +147,7 @@ impl Shared {
 }
 
 /// Follows the children of those whom a session's filter lists.
-pub(crate) struct Follower(pub(crate) Arc<Shared>);
+pub(crate) struct Follower(pub(crate) Arc<Context>);
 
 impl ForkHook for Follower {
     fn forked(&self, parent: &Current, child: &Current) {

@@ -41,7 +41,7 @@ pub(super) fn unwind(session: &Session, arg: UserPtr) -> Result {
     let mut request = Request::<abi::Unwind>::read(arg)?;
     let unwind = &mut request.value;
     if unwind.flags & abi::UNWIND_DROP != 0 {
-        drop_rows(&session.shared().objects, unwind)?;
+        drop_rows(&session.context().objects, unwind)?;
         return request.write_back();
     }
     let key = match unwind.flags {
@@ -54,7 +54,7 @@ pub(super) fn unwind(session: &Session, arg: UserPtr) -> Result {
     };
     match Rows::read(unwind) {
         Ok(rows) => {
-            let objects = &session.shared().objects;
+            let objects = &session.context().objects;
             unwind.object = objects.give_rows(key, rows)?;
             unwind.bytes = objects.row_bytes();
             let id = unwind.object;
@@ -94,7 +94,7 @@ pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
     if stack.flags != 0 || stack.reserved != 0 {
         return Err(EINVAL);
     }
-    let stacks = session.shared().stacks.as_ref().ok_or(ENOENT)?;
+    let stacks = session.context().stacks.as_ref().ok_or(ENOENT)?;
     let frames = stacks.frames(stack.id).ok_or(ENOENT)?;
     let room = core::mem::replace(&mut stack.words, frames.len() as u32);
     stack.used = stacks.used();
@@ -117,7 +117,7 @@ pub(super) fn object(session: &Session, arg: UserPtr) -> Result {
     if !matches!(object.flags, 0 | abi::OBJECT_FD | abi::OBJECT_ROOT) {
         return Err(EINVAL);
     }
-    let objects = &session.shared().objects;
+    let objects = &session.context().objects;
     object.identity = objects.identity(object.id).ok_or(ENOENT)?;
     object.fd = -1;
     let (id, flags) = (object.id, object.flags);

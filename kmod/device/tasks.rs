@@ -99,7 +99,7 @@ pub(super) fn dump(session: &Session, arg: UserPtr) -> Result {
     }
     let out = buffer(dump.buffer, dump.buffer_bytes)?;
     let events = session.task_events();
-    let done = TaskDump::new(session.shared(), events.as_deref(), dump.flags, out)?;
+    let done = TaskDump::new(session.context(), events.as_deref(), dump.flags, out)?;
     let done = done.run(dump.next)?;
     dump.next = done.next;
     dump.count = done.count;

@@ -40,7 +40,7 @@ impl Probe {
             };
             let words: &[u64; OFF_WORDS] = transmute_ref!(&record);
             let parts = [body_of(words), &[], &[], &[]];
-            self.shared
+            self.context
                 .append(here.cpu, KIND_OFF, &parts, record.time_ns);
         }
         limits.is_off()

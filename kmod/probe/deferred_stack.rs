@@ -8,7 +8,7 @@
 
 use crate::{
     common::record::{body_of, LateStack, StackEnd, KIND_LATE_STACK},
-    context::Shared,
+    context::Context,
     probe::counters::Counters,
     stack::{
         capture::{CaptureTime, Frames, StackOwner},
@@ -44,7 +44,7 @@ pub(crate) struct DeferredStack {
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Later for Shared {
+impl Later for Context {
     type Job = DeferredStack;
 
     fn run(&self, job: &DeferredStack) {
@@ -75,7 +75,7 @@ impl Later for Shared {
     }
 }
 
-impl Shared {
+impl Context {
     /// Takes what is there of the stack.
     fn capture_now(&self, stack: &mut Stack, job: &DeferredStack) -> StackEnd {
         let guard = rcu::read_lock();

@@ -50,7 +50,7 @@ impl Probe {
             Sink::Count => End::Aggregated,
             Sink::Record => match self.record(hit, found.fields) {
                 true => End::Recorded,
-                false if self.shared.is_frozen() => End::Frozen,
+                false if self.context.is_frozen() => End::Frozen,
                 false => End::LostFull,
             },
             Sink::Table(table) => match self.value(hit, found) {
@@ -67,7 +67,7 @@ impl Probe {
         };
         hit.here.end(end);
         if self.flags & PROBE_FREEZES != 0 {
-            self.shared.freeze();
+            self.context.freeze();
         }
         Verdict::Keep
     }

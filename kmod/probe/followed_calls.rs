@@ -29,7 +29,7 @@ impl Probe {
         top: &mut u64,
         admits: bool,
     ) -> Verdict {
-        let Some(calls) = self.shared.under_way.as_ref() else {
+        let Some(calls) = self.context.under_way.as_ref() else {
             return Verdict::Keep;
         };
         match (self.role, admits) {
@@ -138,7 +138,7 @@ impl Probe {
             values,
         };
         let frame = Frame::of(hit.regs, hit.current, self.call);
-        let calls = self.shared.under_way.as_ref();
+        let calls = self.context.under_way.as_ref();
         let begins = calls.is_some_and(|calls| calls.begin(&frame, &call));
         hit.here.end(match begins {
             true => End::Aggregated,
@@ -150,7 +150,7 @@ impl Probe {
     /// A call begins that is turned away: what an abandoned one has left in its place must not
     /// be taken for it at its exit.
     pub(super) fn forget_call(&self, regs: &Regs<'_>, current: &Current) {
-        if let Some(calls) = self.shared.under_way.as_ref() {
+        if let Some(calls) = self.context.under_way.as_ref() {
             calls.end(&Frame::of(regs, current, self.call));
         }
     }

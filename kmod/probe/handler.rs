@@ -32,12 +32,12 @@ impl Hook for Probe {
         let Some(here) = self.counters.here(current.cpu_hint()) else {
             return Verdict::Keep;
         };
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        let admits = shared.opener.admits_at_once(filter, &current);
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        let admits = context.opener.admits_at_once(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
             if self.role != Role::Whole {
-                let admits = admits.unwrap_or_else(|| shared.opener.admits(filter, &current));
+                let admits = admits.unwrap_or_else(|| context.opener.admits(filter, &current));
                 return self.hit_of_call(regs, &current, here, call, admits);
             }
             return self.hit_with_care(regs, &current, here, call);
@@ -73,9 +73,9 @@ impl Hook for Probe {
         if self.is_off(&here, sequence) {
             return here.end(End::Off);
         }
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, &current) {
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        if !context.opener.admits(filter, &current) {
             here.end(End::Filtered);
             return;
         }
@@ -88,10 +88,10 @@ impl Hook for Probe {
         if self.limits.as_ref().is_some_and(|limits| limits.is_off()) {
             return false;
         }
-        let shared = &*self.shared;
-        shared
+        let context = &*self.context;
+        context
             .filter
-            .with(|filter| shared.opener.traces_mm(filter, mm))
+            .with(|filter| context.opener.traces_mm(filter, mm))
     }
 }
 
@@ -109,7 +109,7 @@ impl Probe {
     ) -> Hit<'a> {
         Hit {
             regs,
-            opener: &self.shared.opener,
+            opener: &self.context.opener,
             current,
             here,
             sequence: sequence as u32,
@@ -168,9 +168,9 @@ impl Probe {
             self.turn_away(&here, End::Off);
             return Verdict::Remove;
         }
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, current) {
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        if !context.opener.admits(filter, current) {
             self.turn_away(&here, End::Filtered);
             return Verdict::Remove;
         }

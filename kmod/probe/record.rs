@@ -23,7 +23,7 @@ use crate::{
             KIND_HIT, //
         },
     },
-    context::Shared,
+    context::Context,
     probe::{
         deferred_stack::{may_be_fetched, DeferredStack},
         hit::{Hit, Origin},
@@ -78,7 +78,7 @@ impl Probe {
             now_ns: hit.now_ns,
             reading: Reading::in_handler(hit.regs),
         };
-        self.shared
+        self.context
             .capture(stack, hit.regs, &request, at, || hit.ids().pid)
     }
 
@@ -164,7 +164,7 @@ impl Probe {
         tail: &Tail<'_>,
     ) -> bool {
         end = self
-            .shared
+            .context
             .copy_if_left(stack, end, &self.owner(hit), hit.now_ns);
         let ticket = match stack.missed() {
             Some(address) => self.ticket(hit, address),
@@ -185,7 +185,7 @@ impl Probe {
                 owner: self.owner(hit),
                 counters: self.counters.clone(),
             };
-            if !ticket.leave(self.shared.clone(), job) {
+            if !ticket.leave(self.context.clone(), job) {
                 hit.here.stack_cut();
             }
         }
@@ -206,11 +206,11 @@ impl Probe {
     /// The right to take a stack late, as nothing can be read at `address`, when waiting may
     /// help and can do no harm.
     #[cold]
-    fn ticket(&self, hit: &Hit<'_>, address: u64) -> Option<Ticket<'_, Shared>> {
+    fn ticket(&self, hit: &Hit<'_>, address: u64) -> Option<Ticket<'_, Context>> {
         if !self.may_wait_for(hit, address) {
             return None;
         }
-        self.shared.late.as_ref()?.take()
+        self.context.late.as_ref()?.take()
     }
 
     /// Not in the kernel: the task may go to sleep there, and would keep what is left to it.
@@ -253,6 +253,6 @@ impl Probe {
         };
         let words: &[u64; HIT_WORDS] = transmute_ref!(&record);
         let parts = [body_of(words), elapsed, frames.words, tail.words];
-        self.shared.append(cpu, KIND_HIT, &parts, hit.now_ns)
+        self.context.append(cpu, KIND_HIT, &parts, hit.now_ns)
     }
 }

@@ -32,7 +32,7 @@ use crate::{
         program::Summary,
         table::Kind, //
     },
-    context::Shared,
+    context::Context,
     probe::{
         program::Program,
         Role,
@@ -224,7 +224,7 @@ pub(crate) fn check_instruction(file: &ReadableFile, offset: u64) -> Result<Opti
 
 /// Checks that the programs of the entry and the return may write what they do.
 pub(crate) fn check_writes(
-    shared: &Shared,
+    context: &Context,
     request: &ProbeRequest,
     programs: [&Option<Arc<Program>>; 2],
 ) -> Result<(), Refused> {
@@ -236,7 +236,7 @@ pub(crate) fn check_writes(
             _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
         };
     }
-    let may = shared.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
+    let may = context.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
     if !may {
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }

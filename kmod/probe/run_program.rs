@@ -32,7 +32,7 @@ impl Probe {
     /// The call that an entry left this word for.
     pub(super) fn call_of(&self, word: u64) -> Option<PendingCall> {
         if self.keeps() {
-            return self.shared.calls.as_ref()?.take(word);
+            return self.context.calls.as_ref()?.take(word);
         }
         Some(PendingCall {
             time_ns: word,
@@ -76,7 +76,7 @@ impl Probe {
                 time_ns: hit.now_ns,
                 values: task.values,
             };
-            *call = match self.shared.calls.as_ref() {
+            *call = match self.context.calls.as_ref() {
                 Some(calls) => calls.keep(&kept),
                 None => 0,
             };
@@ -135,7 +135,7 @@ impl Probe {
             spans: self.spans.as_deref(),
             ended: None,
             writer: TargetWriter {
-                shared: &self.shared,
+                context: &self.context,
                 regs: hit.regs,
                 current: hit.current,
                 left: self.writes_left.as_deref(),

@@ -63,10 +63,10 @@ impl Samples {
 
     /// What there is to be done for a sample of a task; nothing when the filter leaves it out.
     fn due(&self, current: &Current, here: Here<'_>) -> Option<Due> {
-        let shared = &*self.probe.shared;
+        let context = &*self.probe.context;
         let guard = rcu::read_lock();
-        let filter = shared.filter.get(Reading::under_rcu(&guard));
-        if shared.opener.admits(filter, current) {
+        let filter = context.filter.get(Reading::under_rcu(&guard));
+        if context.opener.admits(filter, current) {
             return Some(Due { cpu: here.cpu });
         }
         here.begin();

@@ -6,7 +6,7 @@ use crate::{
         record::{StackCopy, StackEnd, KIND_STACK_COPY},
         unwind::Registers, //
     },
-    context::Shared,
+    context::Context,
     object::Objects,
     stack::{
         mapping_cache::{CodeRange, Mappings},
@@ -62,7 +62,7 @@ struct Maps<'a> {
     stacks: Option<&'a StackTable>,
 }
 
-impl Shared {
+impl Context {
     /// Takes the current task's stack.
     pub(crate) fn capture(
         &self,

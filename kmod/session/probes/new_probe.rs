@@ -25,7 +25,7 @@ use crate::{
         },
         table::Kind, //
     },
-    context::Shared,
+    context::Context,
     probe::{
         counters::Counters,
         entry_values::PendingCalls,
@@ -98,7 +98,7 @@ impl Probes {
     /// The probe of a request, without a breakpoint.
     pub(super) fn probe(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         request: &ProbeRequest,
         id: u32,
         (ends, role): (Ends, Role),
@@ -120,16 +120,16 @@ impl Probes {
                 return Err(Refused(EINVAL, Refusal::Mismatch));
             }
         }
-        check_writes(shared, request, [&at_entry, &at_return])?;
-        let overwrite = shared.rings.as_ref().is_some_and(Rings::overwrite);
+        check_writes(context, request, [&at_entry, &at_return])?;
+        let overwrite = context.rings.as_ref().is_some_and(Rings::overwrite);
         if request.flags & PROBE_FREEZES != 0 && !overwrite {
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
-        prepare_calls(shared, ends, at_entry.as_ref())?;
+        prepare_calls(context, ends, at_entry.as_ref())?;
         if role != Role::Whole {
-            self.follow_calls(shared)?;
+            self.follow_calls(context)?;
         }
-        prepare_stacks(shared, request.flags)?;
+        prepare_stacks(context, request.flags)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();
         let (counters, eligible) = allowed.counters()?;
@@ -168,17 +168,17 @@ impl Probes {
             runaway: request.runaway,
             counters,
             eligible,
-            shared: shared.clone(),
+            context: context.clone(),
         })
     }
 
     /// Makes room for calls that are followed to exits.
-    fn follow_calls(&mut self, shared: &Arc<Shared>) -> Result {
-        if shared.under_way.as_ref().is_none() {
-            shared.under_way.populate(UnderWay::new()?);
+    fn follow_calls(&mut self, context: &Arc<Context>) -> Result {
+        if context.under_way.as_ref().is_none() {
+            context.under_way.populate(UnderWay::new()?);
         }
         if self.endings.is_none() {
-            self.endings = Some(Listener::of_spaces(Ending(shared.clone()))?);
+            self.endings = Some(Listener::of_spaces(Ending(context.clone()))?);
         }
         Ok(())
     }
@@ -199,27 +199,27 @@ impl Probes {
 }
 
 /// Makes room for the calls of a probe whose entries keep values.
-fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
+fn prepare_calls(context: &Context, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
     let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
-    if ends == Ends::Both && keeps && shared.calls.as_ref().is_none() {
-        shared.calls.populate(PendingCalls::new()?);
+    if ends == Ends::Both && keeps && context.calls.as_ref().is_none() {
+        context.calls.populate(PendingCalls::new()?);
     }
     Ok(())
 }
 
 /// Makes room for what the stacks of a probe with these flags need.
-fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
-    if flags & PROBE_STACK != 0 && shared.mappings.as_ref().is_none() {
-        shared.mappings.populate(MappingCache::new()?);
+fn prepare_stacks(context: &Context, flags: u32) -> Result {
+    if flags & PROBE_STACK != 0 && context.mappings.as_ref().is_none() {
+        context.mappings.populate(MappingCache::new()?);
     }
-    if flags & PROBE_COPIES != 0 && shared.raw_stacks.as_ref().is_none() {
-        shared.raw_stacks.populate(RawStacks::new()?);
+    if flags & PROBE_COPIES != 0 && context.raw_stacks.as_ref().is_none() {
+        context.raw_stacks.populate(RawStacks::new()?);
     }
-    if flags & PROBE_STACK_IDS != 0 && shared.stacks.as_ref().is_none() {
-        shared.stacks.populate(StackTable::new()?);
+    if flags & PROBE_STACK_IDS != 0 && context.stacks.as_ref().is_none() {
+        context.stacks.populate(StackTable::new()?);
     }
-    if flags & PROBE_LATE != 0 && shared.late.as_ref().is_none() {
-        shared.late.populate(Slots::new(LATE_MAX)?);
+    if flags & PROBE_LATE != 0 && context.late.as_ref().is_none() {
+        context.late.populate(Slots::new(LATE_MAX)?);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::{
         Probe as ProbeRequest,
         Refusal, //
     },
-    context::Shared,
+    context::Context,
     probe::{
         request::{check, check_sampler, refused_by_kernel, Refused},
         samples::Samples, //
@@ -37,7 +37,7 @@ impl Probes {
     #[inline(never)]
     pub(super) fn start_sampling(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         request: &mut ProbeRequest,
     ) -> Result<(), Refused> {
         let kind = check(request)?;
@@ -47,7 +47,7 @@ impl Probes {
         }
         let id = self.next_id()?;
         let probe = self.probe(
-            shared,
+            context,
             request,
             id,
             kind,
