@@ -3,7 +3,7 @@
 
 use crate::{
     common::record::{body_of, ObjectRecord, KIND_OBJECT},
-    filter::{Filter, Opener},
+    filter::{Filter, SessionOwner},
     object::Objects,
     probe::{
         entry_values::PendingCalls,
@@ -34,7 +34,7 @@ const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 /// What a session's probes share. Its handlers use it without locks.
 #[pin_data]
 pub(crate) struct Context {
-    pub(crate) opener: Opener,
+    pub(crate) session_owner: SessionOwner,
     pub(crate) filter: Swap<Filter>,
     pub(crate) rings: SetOnce<Rings>,
     /// Whether programs may write.
@@ -59,11 +59,11 @@ pub(crate) struct Context {
 impl Context {
     /// For a session that the current task opens.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let opener = Opener::current()?;
+        let session_owner = SessionOwner::current()?;
         let objects = Objects::new()?;
         Arc::pin_init(
             pin_init!(Context {
-                opener,
+                session_owner,
                 filter: Swap::new(),
                 rings: SetOnce::new(),
                 may_modify: SetOnce::new(),

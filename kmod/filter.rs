@@ -103,17 +103,17 @@ pub(crate) struct Ids {
 
 /// Who opened the session: the point of view of its numbers, and the process
 /// that is not traced by default.
-pub(crate) struct Opener {
+pub(crate) struct SessionOwner {
     process: Process,
     namespace: Namespace,
 }
 
-impl Opener {
+impl SessionOwner {
     /// The current task's process.
     pub(crate) fn current() -> Result<Self> {
         let process = Process::current().ok_or(ESRCH)?;
         let namespace = process.namespace().ok_or(ESRCH)?;
-        Ok(Opener { process, namespace })
+        Ok(SessionOwner { process, namespace })
     }
 
     /// Its process id, as the initial pid namespace numbers it.

@@ -34,10 +34,11 @@ impl Hook for Probe {
         };
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
-        let admits = context.opener.admits_at_once(filter, &current);
+        let admits = context.session_owner.admits_at_once(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
             if self.role != Role::Whole {
-                let admits = admits.unwrap_or_else(|| context.opener.admits(filter, &current));
+                let admits =
+                    admits.unwrap_or_else(|| context.session_owner.admits(filter, &current));
                 return self.hit_of_call(regs, &current, here, call, admits);
             }
             return self.hit_with_care(regs, &current, here, call);
@@ -75,7 +76,7 @@ impl Hook for Probe {
         }
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
-        if !context.opener.admits(filter, &current) {
+        if !context.session_owner.admits(filter, &current) {
             here.end(End::Filtered);
             return;
         }
@@ -91,7 +92,7 @@ impl Hook for Probe {
         let context = &*self.context;
         context
             .filter
-            .with(|filter| context.opener.traces_mm(filter, mm))
+            .with(|filter| context.session_owner.traces_mm(filter, mm))
     }
 }
 
@@ -109,7 +110,7 @@ impl Probe {
     ) -> Hit<'a> {
         Hit {
             regs,
-            opener: &self.context.opener,
+            session_owner: &self.context.session_owner,
             current,
             here,
             sequence: sequence as u32,
@@ -170,7 +171,7 @@ impl Probe {
         }
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
-        if !context.opener.admits(filter, current) {
+        if !context.session_owner.admits(filter, current) {
             self.turn_away(&here, End::Filtered);
             return Verdict::Remove;
         }

@@ -2,7 +2,7 @@
 //! A hit, while it is handled.
 
 use crate::{
-    filter::{Ids, Opener},
+    filter::{Ids, SessionOwner},
     probe::{
         counters::Here,
         entry_values::PendingCall, //
@@ -27,7 +27,7 @@ pub(crate) enum Origin {
 /// A hit of a task that is traced.
 pub(crate) struct Hit<'a> {
     pub(crate) regs: &'a Regs<'a>,
-    pub(crate) opener: &'a Opener,
+    pub(crate) session_owner: &'a SessionOwner,
     pub(crate) current: &'a Current,
     pub(crate) here: Here<'a>,
     pub(crate) sequence: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Hit<'a> {
 impl Hit<'_> {
     /// The numbers of the task.
     pub(crate) fn ids(&self) -> Ids {
-        self.opener.ids(self.current)
+        self.session_owner.ids(self.current)
     }
 
     /// Nanoseconds since the entry of the call that ends here.

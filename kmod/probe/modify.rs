@@ -132,7 +132,7 @@ impl TargetWriter<'_> {
     }
 
     fn record(&self, change: &Change, done: bool) {
-        let ids = self.context.opener.ids(self.current);
+        let ids = self.context.session_owner.ids(self.current);
         let record = WriteRecord {
             time_ns: self.now_ns,
             probe: self.probe,

@@ -123,7 +123,7 @@ impl Probe {
     pub(super) fn task<'a>(&'a self, hit: &'a Hit<'a>) -> Task<'a> {
         Task {
             regs: hit.regs,
-            opener: hit.opener,
+            session_owner: hit.session_owner,
             current: hit.current,
             cpu: hit.here.cpu,
             probe: self.id,

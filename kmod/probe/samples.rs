@@ -66,7 +66,7 @@ impl Samples {
         let context = &*self.probe.context;
         let guard = rcu::read_lock();
         let filter = context.filter.get(Reading::under_rcu(&guard));
-        if context.opener.admits(filter, current) {
+        if context.session_owner.admits(filter, current) {
             return Some(Due { cpu: here.cpu });
         }
         here.begin();

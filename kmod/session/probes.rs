@@ -192,7 +192,7 @@ impl Probes {
         if requests.iter().any(|request| request.max_writes != 0) {
             pr_info!(
                 "process {} attaches probes that may write: {}\n",
-                context.opener.pid(),
+                context.session_owner.pid(),
                 requests.len()
             );
         }

@@ -106,7 +106,9 @@ impl<'a> TaskDump<'a> {
             if self.room() < TASK_WORDS_MAX.wrapping_add(MAPPINGS_WORDS) {
                 break;
             }
-            let found = next_task(context.opener.namespace(), next, |task| self.look(task));
+            let found = next_task(context.session_owner.namespace(), next, |task| {
+                self.look(task)
+            });
             let Some((number, found)) = found else {
                 next = 0;
                 break;
@@ -156,14 +158,14 @@ impl<'a> TaskDump<'a> {
             None => self
                 .context
                 .filter
-                .with(|filter| self.context.opener.admits(filter, task)),
+                .with(|filter| self.context.session_owner.admits(filter, task)),
         };
         if !counts {
             return None;
         }
         self.levels.clear();
-        let (opener, levels) = (&self.context.opener, &mut self.levels);
-        let mut described = Described::new(opener, task, Look::Wait, now_ns, levels)?;
+        let (session_owner, levels) = (&self.context.session_owner, &mut self.levels);
+        let mut described = Described::new(session_owner, task, Look::Wait, now_ns, levels)?;
         described.record.what = TASK_ALIVE;
         described.record.state = task.state();
         let wants_memory = self.flags != 0 && task.is_leader() && !task.is_ending();

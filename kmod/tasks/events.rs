@@ -142,21 +142,21 @@ impl TaskEvents {
 
     /// Whether a task counts.
     fn admits(&self, filter: Option<&Filter>, task: &AnyTask<'_>) -> bool {
-        let opener = &self.context.opener;
+        let session_owner = &self.context.session_owner;
         match self.has(TASKS_UNFILTERED) {
-            true => opener.has_in_view(task),
-            false => opener.admits(filter, task),
+            true => session_owner.has_in_view(task),
+            false => session_owner.admits(filter, task),
         }
     }
 
     /// A task's number for the opener; zero for one that it does not see, and for an idle one.
     fn tid(&self, task: &AnyTask<'_>) -> u32 {
-        let opener = &self.context.opener;
-        match opener.namespace().is_initial() {
+        let session_owner = &self.context.session_owner;
+        match session_owner.namespace().is_initial() {
             // Also of one that has been reaped, and leaves its CPU for good.
             true => task.number(),
             false if task.is_idle() => 0,
-            false => opener.tid(task),
+            false => session_owner.tid(task),
         }
     }
 
@@ -179,7 +179,13 @@ impl TaskEvents {
         let cpu = Current::get().cpu_hint();
         let mut levels = Levels::new();
         let described = match counts {
-            true => Described::new(&self.context.opener, task, how, sys::now_ns(), &mut levels),
+            true => Described::new(
+                &self.context.session_owner,
+                task,
+                how,
+                sys::now_ns(),
+                &mut levels,
+            ),
             false => None,
         };
         let Some(mut described) = described else {
@@ -341,7 +347,7 @@ impl TaskHook for TaskEvents {
             Look::Own,
             counts,
             |described, levels| {
-                described.add_maker(&self.context.opener, maker, levels);
+                described.add_maker(&self.context.session_owner, maker, levels);
             },
         );
     }
@@ -351,9 +357,9 @@ impl TaskHook for TaskEvents {
             return;
         }
         let cpu = Current::get().cpu_hint();
-        let (opener, mut levels) = (&self.context.opener, Levels::new());
+        let (session_owner, mut levels) = (&self.context.session_owner, Levels::new());
         let described = match self.counts_now(task) {
-            true => Described::new(opener, task, Look::Own, sys::now_ns(), &mut levels),
+            true => Described::new(session_owner, task, Look::Own, sys::now_ns(), &mut levels),
             false => None,
         };
         let Some(mut described) = described else {
@@ -361,7 +367,7 @@ impl TaskHook for TaskEvents {
         };
         described.record.what = TASK_EXEC;
         described.record.cpu = cpu;
-        described.record.value = opener.old_tid(task, old_tid);
+        described.record.value = session_owner.old_tid(task, old_tid);
         described.record.object = self.program(cpu, &described);
         self.put_exec(cpu, &mut described, &levels);
     }
