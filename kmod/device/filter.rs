@@ -5,7 +5,7 @@ use super::rights::require_capabilities;
 use crate::{
     common::abi,
     device::user_struct::{Array, Request},
-    filter::{AtOnce, Filter, Followed, Tasks},
+    filter::{FastFilter, Filter, Followed, Tasks},
     session::Session,
     sys::{
         cgroup::Cgroup,
@@ -46,7 +46,7 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
         uid: uid(&wanted)?,
         comm: comm(&wanted)?,
         include_self: wanted.flags & abi::FILTER_SELF != 0,
-        at_once: AtOnce::Nothing,
+        fast: FastFilter::Nothing,
     };
     session.set_filter(filter.ready())
 }

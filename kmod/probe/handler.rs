@@ -34,7 +34,7 @@ impl Hook for Probe {
         };
         let context = &*self.context;
         let filter = context.filter.in_handler(regs);
-        let admits = context.session_owner.admits_at_once(filter, &current);
+        let admits = context.session_owner.admits_fast(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
             if self.role != Role::Whole {
                 let admits =
