@@ -53,7 +53,7 @@ enum State {
 }
 
 /// What is known of every probe, also when it is detached.
-pub(crate) struct Known {
+pub(crate) struct ProbeEntry {
     pub(crate) id: u32,
     pub(crate) file: FileKey,
     pub(crate) offset: u64,
@@ -61,10 +61,10 @@ pub(crate) struct Known {
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Known {
+impl ProbeEntry {
     /// That of a probe that is not attached yet.
     fn prepared(probe: &Probe) -> Self {
-        Known {
+        ProbeEntry {
             id: probe.id,
             file: probe.file,
             offset: probe.offset,
@@ -82,7 +82,7 @@ pub(crate) struct Probes {
     endings: Option<Endings>,
     batch: Batch<Probe>,
     sampling: Option<Sampling>,
-    known: KVVec<Known>,
+    known: KVVec<ProbeEntry>,
     pub(crate) programs: KVec<Arc<Program>>,
     pub(crate) tables: KVec<Arc<Table>>,
     pub(crate) table_bytes: u64,
@@ -132,14 +132,14 @@ impl Probes {
     }
 
     /// Those that are attached.
-    pub(crate) fn attached(&self) -> impl Iterator<Item = &Known> {
+    pub(crate) fn attached(&self) -> impl Iterator<Item = &ProbeEntry> {
         self.known
             .iter()
             .filter(|known| known.state == State::Attached)
     }
 
     /// The probe with this id, attached or not.
-    pub(crate) fn get(&self, id: u32) -> Option<&Known> {
+    pub(crate) fn get(&self, id: u32) -> Option<&ProbeEntry> {
         self.known.get(place(id)?)
     }
 
@@ -288,7 +288,7 @@ fn place(id: u32) -> Option<usize> {
 
 /// Marks the attached probes with these ids as leaving. On failure some may be
 /// marked.
-fn mark(known: &mut [Known], ids: &[u32]) -> Result {
+fn mark(known: &mut [ProbeEntry], ids: &[u32]) -> Result {
     for id in ids {
         let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
         match known.state {

@@ -3,7 +3,7 @@
 
 use super::{
     new_probe::Allowed,
-    Known,
+    ProbeEntry,
     Probes,
     RefusedAt, //
 };
@@ -134,7 +134,7 @@ impl Probes {
         if probe.role == Role::End && probe.ahead != 0 {
             probe.returns = returns;
         }
-        memory::push(&mut self.known, Known::prepared(&probe))?;
+        memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
         let place = Place {
             inode,
             offset: request.offset,

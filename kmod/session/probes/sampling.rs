@@ -3,7 +3,7 @@
 
 use super::{
     new_probe::Allowed,
-    Known,
+    ProbeEntry,
     Probes,
     Sampling,
     State, //
@@ -54,7 +54,7 @@ impl Probes {
             FileKey::NONE,
             &mut Allowed::default(),
         )?;
-        memory::push(&mut self.known, Known::prepared(&probe))?;
+        memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
         let samples = Arc::new(Samples::new(probe), GFP_REQUEST);
         let sampling = samples.map_err(Error::from).and_then(|samples| {
             Ok(Sampling {
