@@ -21,7 +21,7 @@ use crate::{
 
 /// What a walk is asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct StackRequest {
     /// The return address is on top of the stack.
     pub(crate) at_entry: bool,
     /// Bytes that frame 0 lies in front of the instruction pointer.

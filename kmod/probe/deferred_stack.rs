@@ -12,8 +12,8 @@ use crate::{
     probe::counters::Counters,
     stack::{
         capture::{CaptureTime, Frames, StackOwner},
-        Request,
         Stack, //
+        StackRequest,
     },
     sys::{
         self,
@@ -39,7 +39,7 @@ const LATE_WORDS: usize = size_of::<LateStack>() / 8;
 pub(crate) struct DeferredStack {
     /// The registers at the hit.
     pub(crate) regs: RegisterFile,
-    pub(crate) request: Request,
+    pub(crate) request: StackRequest,
     pub(crate) owner: StackOwner,
     pub(crate) counters: Arc<Counters>,
 }

@@ -32,8 +32,8 @@ use crate::{
     },
     stack::{
         capture::{CaptureTime, Frames, StackOwner},
-        Request,
         Stack, //
+        StackRequest,
     },
     sys::{
         kernel_stack,
@@ -82,10 +82,10 @@ impl Probe {
             .capture(stack, hit.regs, &request, at, || hit.ids().pid)
     }
 
-    fn request(&self, hit: &Hit<'_>) -> Request {
+    fn request(&self, hit: &Hit<'_>) -> StackRequest {
         // Behind a return the caller is where the instruction pointer is.
         let has_returned = hit.ended.is_some() && self.role != Role::End;
-        Request {
+        StackRequest {
             at_entry: self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
             ahead: match has_returned {
                 false => self.ahead,

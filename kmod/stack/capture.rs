@@ -15,8 +15,8 @@ use crate::{
         stack_table::StackTable,
         walk::Walk,
         walk_cache::{CachedWalk, WalkKey},
-        Request,
         Stack, //
+        StackRequest,
     },
     sys::{
         regs::RegisterFile,
@@ -68,7 +68,7 @@ impl Context {
         &self,
         stack: &mut Stack,
         regs: &RegisterFile,
-        request: &Request,
+        request: &StackRequest,
         CaptureTime {
             cpu,
             now_ns,
@@ -134,7 +134,7 @@ impl Stack {
     fn capture(
         &mut self,
         regs: &RegisterFile,
-        request: &Request,
+        request: &StackRequest,
         maps: Maps<'_>,
         pid: impl Fn() -> u32,
         announce: impl FnMut(u32),
@@ -161,7 +161,7 @@ impl Stack {
     fn walk(
         &mut self,
         regs: &RegisterFile,
-        request: &Request,
+        request: &StackRequest,
         maps: Maps<'_>,
         by_rows: bool,
         cached: Option<(&CachedWalk, WalkKey)>,

@@ -17,8 +17,8 @@ use crate::{
     stack::{
         resolver::Resolver,
         walk_cache::{CachedWalk, KnownSteps, UnwindStep, WalkKey, WalkRecorder},
-        Request,
         Stack, //
+        StackRequest,
     },
     sys::{
         regs::RegisterFile,
@@ -32,7 +32,7 @@ pub(crate) struct Walk<'a, A, P> {
     stack: &'a mut Stack,
     resolver: Resolver<'a, A, P>,
     regs: &'a RegisterFile,
-    request: &'a Request,
+    request: &'a StackRequest,
     memory: NoFaults,
     by_rows: bool,
     /// The walk before, to be compared with. None for who cannot have it to himself.
@@ -48,7 +48,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         stack: &'a mut Stack,
         resolver: Resolver<'a, A, P>,
         regs: &'a RegisterFile,
-        request: &'a Request,
+        request: &'a StackRequest,
         by_rows: bool,
         cached: Option<(&'a CachedWalk, WalkKey)>,
     ) -> Self {

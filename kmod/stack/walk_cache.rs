@@ -12,7 +12,7 @@
 
 use crate::{
     common::record::StackEnd,
-    stack::Request,
+    stack::StackRequest,
     sys::{
         memory::zeroed,
         regs::RegisterFile,
@@ -56,7 +56,7 @@ pub(crate) struct WalkKey {
 impl WalkKey {
     /// Of a walk from these registers on.
     #[inline(always)]
-    pub(crate) fn new(regs: &RegisterFile, request: &Request, by_rows: bool) -> Self {
+    pub(crate) fn new(regs: &RegisterFile, request: &StackRequest, by_rows: bool) -> Self {
         let top = match request.at_entry {
             true => user_mem::word(regs.sp()).unwrap_or(0),
             false => 0,
