@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The requests about mapped files, their unwind rows, and stacks that have an id.
 
-use super::{rights::require_capabilities, user_struct::Request};
+use super::{rights::require_capabilities, user_struct::UserStruct};
 use crate::{
     common::abi::{self, Object},
     object::{
@@ -25,7 +25,7 @@ use zerocopy::IntoBytes;
 
 /// `FILE`.
 pub(super) fn file(arg: UserPtr) -> Result {
-    let mut request = Request::<abi::File>::read(arg)?;
+    let mut request = UserStruct::<abi::File>::read(arg)?;
     let file = &mut request.value;
     if file.flags != 0 || file.reserved != 0 {
         return Err(EINVAL);
@@ -38,7 +38,7 @@ pub(super) fn file(arg: UserPtr) -> Result {
 /// `UNWIND`.
 pub(super) fn unwind(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::Unwind>::read(arg)?;
+    let mut request = UserStruct::<abi::Unwind>::read(arg)?;
     let unwind = &mut request.value;
     if unwind.flags & abi::UNWIND_DROP != 0 {
         drop_rows(&session.context().objects, unwind)?;
@@ -89,7 +89,7 @@ fn drop_rows(objects: &Objects, unwind: &mut abi::Unwind) -> Result {
 
 /// `STACK`.
 pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<abi::Stack>::read(arg)?;
+    let mut request = UserStruct::<abi::Stack>::read(arg)?;
     let stack = &mut request.value;
     if stack.flags != 0 || stack.reserved != 0 {
         return Err(EINVAL);
@@ -112,7 +112,7 @@ pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
 
 /// `OBJECT`.
 pub(super) fn object(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<Object>::read(arg)?;
+    let mut request = UserStruct::<Object>::read(arg)?;
     let object = &mut request.value;
     if !matches!(object.flags, 0 | abi::OBJECT_FD | abi::OBJECT_ROOT) {
         return Err(EINVAL);
