@@ -70,7 +70,7 @@ pub(crate) struct Probe {
     pub(crate) returns: Option<u64>,
     pub(crate) max_frames: u32,
     /// Bytes from the place that records report to the breakpoint.
-    pub(crate) ahead: u64,
+    pub(crate) breakpoint_delta: u64,
     /// The probed file, as it was when the probe was attached.
     pub(crate) file: FileKey,
     /// File offset of the breakpoint.

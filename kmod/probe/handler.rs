@@ -115,7 +115,7 @@ impl Probe {
             here,
             sequence: sequence as u32,
             now_ns: sys::now_ns(),
-            address: at.wrapping_sub(self.ahead),
+            address: at.wrapping_sub(self.breakpoint_delta),
             origin: Origin::Breakpoint,
             ended,
         }

@@ -87,8 +87,8 @@ impl Probe {
         let has_returned = hit.ended.is_some() && self.role != Role::End;
         StackRequest {
             at_entry: self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
-            ahead: match has_returned {
-                false => self.ahead,
+            breakpoint_delta: match has_returned {
+                false => self.breakpoint_delta,
                 true => 0,
             },
             max_frames: self.max_frames,

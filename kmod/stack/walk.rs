@@ -203,16 +203,16 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
 
     /// Frame 0: the function that was probed.
     fn first(&mut self) -> Result<(), StackEnd> {
-        let (ip, ahead) = (self.regs.ip(), self.request.ahead);
+        let (ip, breakpoint_delta) = (self.regs.ip(), self.request.breakpoint_delta);
         let frame = match self.resolver.resolve(ip, ip, Method::Registers) {
             Some(Frame::Object { id, offset, method }) => Frame::Object {
                 id,
-                offset: offset.wrapping_sub(ahead),
+                offset: offset.wrapping_sub(breakpoint_delta),
                 method,
             },
             Some(frame) => frame,
             None => Frame::Address {
-                address: ip.wrapping_sub(ahead),
+                address: ip.wrapping_sub(breakpoint_delta),
                 why: Unmapped::NoMapping as u8,
                 method: Method::Registers as u8,
             },

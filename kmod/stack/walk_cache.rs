@@ -46,7 +46,7 @@ pub(crate) struct WalkKey {
     rsp: u64,
     rbp: u64,
     /// Bytes that frame 0 lies in front of `rip`.
-    ahead: u64,
+    breakpoint_delta: u64,
     /// The word on top of the stack, where that is the return address: it tells callers apart.
     top: u64,
     /// Everything else that matters: never zero.
@@ -66,7 +66,7 @@ impl WalkKey {
             rip: regs.ip(),
             rsp: regs.sp(),
             rbp: regs.bp(),
-            ahead: request.ahead,
+            breakpoint_delta: request.breakpoint_delta,
             top,
             how: 1
                 | flag(request.at_entry, 1)
@@ -100,11 +100,11 @@ impl WalkKey {
             rip,
             rsp,
             rbp: _,
-            ahead,
+            breakpoint_delta,
             top,
             how,
         } = *self;
-        [top, rip, rsp, ahead, how]
+        [top, rip, rsp, breakpoint_delta, how]
     }
 }
 

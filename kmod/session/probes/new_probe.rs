@@ -147,7 +147,7 @@ impl Probes {
                 0 => FRAMES_MAX,
                 frames => frames,
             },
-            ahead: request.offset.wrapping_sub(report),
+            breakpoint_delta: request.offset.wrapping_sub(report),
             file,
             offset: request.offset,
             ends,

@@ -131,7 +131,7 @@ impl Probes {
         let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;
         // Where the function begins, a return probe of somebody else's would be in the way: one
         // that has just left may still write to where the return address was.
-        if probe.role == Role::End && probe.ahead != 0 {
+        if probe.role == Role::End && probe.breakpoint_delta != 0 {
             probe.returns = returns;
         }
         memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
