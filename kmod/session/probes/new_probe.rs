@@ -31,7 +31,7 @@ use crate::{
         entry_values::PendingCalls,
         limits::Limits,
         program::Program,
-        request::{check_writes, fits, Refused},
+        request::{program_fits, validate_writes, Refused},
         under_way::UnderWay,
         Probe,
         Role,
@@ -116,11 +116,11 @@ impl Probes {
         let return_delivers = ends != Ends::Entry || role == Role::End;
         for (program, delivers) in [(&at_entry, entry_delivers), (&at_return, return_delivers)] {
             let summary = program.as_ref().map(|program| program.summary());
-            if !fits(summary, &sink, spans.as_deref(), delivers, request) {
+            if !program_fits(summary, &sink, spans.as_deref(), delivers, request) {
                 return Err(Refused(EINVAL, Refusal::Mismatch));
             }
         }
-        check_writes(context, request, [&at_entry, &at_return])?;
+        validate_writes(context, request, [&at_entry, &at_return])?;
         let overwrite = context.rings.as_ref().is_some_and(Rings::overwrite);
         if request.flags & PROBE_FREEZES != 0 && !overwrite {
             return Err(Refused(EINVAL, Refusal::UnknownValue));

@@ -15,7 +15,7 @@ use crate::{
     },
     context::Context,
     probe::{
-        request::{check, check_instruction, check_offsets, Refused},
+        request::{validate, validate_instruction, validate_offsets, Refused},
         Role, //
     },
     sys::{
@@ -119,14 +119,14 @@ impl Probes {
         last: &mut LastFile,
         allowed: &mut Allowed,
     ) -> Result<(), Refused> {
-        let kind = check(request)?;
+        let kind = validate(request)?;
         if request.kind == PROBE_SAMPLE {
             // It has an `Attach` of its own.
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         let (file, inode) = last.get(request.fd)?;
-        check_offsets(request, inode.size())?;
-        let returns = check_instruction(file, request.offset)?;
+        validate_offsets(request, inode.size())?;
+        let returns = validate_instruction(file, request.offset)?;
         let id = self.next_id()?;
         let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;
         // Where the function begins, a return probe of somebody else's would be in the way: one

@@ -15,7 +15,7 @@ use crate::{
     },
     context::Context,
     probe::{
-        request::{check, check_sampler, refused_by_kernel, Refused},
+        request::{refused_by_kernel, validate, validate_sampler, Refused},
         samples::Samples, //
     },
     sys::{
@@ -40,8 +40,8 @@ impl Probes {
         context: &Arc<Context>,
         request: &mut ProbeRequest,
     ) -> Result<(), Refused> {
-        let kind = check(request)?;
-        check_sampler(request)?;
+        let kind = validate(request)?;
+        validate_sampler(request)?;
         if self.sampling.is_some() {
             return Err(Refused(EEXIST, Refusal::Twice));
         }
