@@ -18,7 +18,7 @@ use crate::{
     sys::{
         later::Slots,
         memory::GFP_REQUEST,
-        swap::Swap,
+        rcu_slot::RcuSlot,
         task::Current,
         tracepoint::ForkHook, //
     }, //
@@ -35,7 +35,7 @@ const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 #[pin_data]
 pub(crate) struct Context {
     pub(crate) session_owner: SessionOwner,
-    pub(crate) filter: Swap<Filter>,
+    pub(crate) filter: RcuSlot<Filter>,
     pub(crate) rings: SetOnce<Rings>,
     /// Whether programs may write.
     pub(crate) may_modify: SetOnce<bool>,
@@ -64,7 +64,7 @@ impl Context {
         Arc::pin_init(
             pin_init!(Context {
                 session_owner,
-                filter: Swap::new(),
+                filter: RcuSlot::new(),
                 rings: SetOnce::new(),
                 may_modify: SetOnce::new(),
                 objects,

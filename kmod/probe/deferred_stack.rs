@@ -18,8 +18,8 @@ use crate::{
     sys::{
         self,
         later::Later,
+        rcu_slot::Reading,
         regs::RegisterFile,
-        swap::Reading,
         user_mem,
         vma::look_up, //
     }, //

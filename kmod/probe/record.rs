@@ -38,8 +38,8 @@ use crate::{
     sys::{
         kernel_stack,
         later::Ticket,
+        rcu_slot::Reading, //
         scratch::Words,
-        swap::Reading, //
     }, //
 };
 use zerocopy::transmute_ref;

@@ -13,8 +13,8 @@ use crate::{
     sys::{
         self,
         later::Later,
+        rcu_slot::Reading,
         sampler::{with_user_regs, Sampled, Stopped},
-        swap::Reading,
         task::Current,
         uprobe::Regs, //
     }, //

@@ -19,8 +19,8 @@ use crate::{
         StackRequest,
     },
     sys::{
+        rcu_slot::Reading,
         regs::RegisterFile,
-        swap::Reading,
         user_mem::NoFaults, //
     }, //
 };

@@ -9,7 +9,7 @@ use crate::{
     object::Objects,
     stack::mapping_cache::{CodeRange, Mappings},
     sys::{
-        swap::Reading,
+        rcu_slot::Reading,
         vma::{look_up, Mapping}, //
     }, //
 };

@@ -55,7 +55,7 @@ use crate::{
         lock::{raw_lock, RawLock},
         memory,
         program_start::{read_args, Args, Program},
-        swap::Reading,
+        rcu_slot::Reading,
         task::Current,
         task_points::{Switch, TaskHook, Wake}, //
     },
