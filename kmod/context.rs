@@ -16,10 +16,10 @@ use crate::{
         stack_table::StackTable, //
     },
     sys::{
-        later::Slots,
         memory::GFP_REQUEST,
         rcu_slot::RcuSlot,
         task::Current,
+        task_work::Slots,
         tracepoint::ForkHook, //
     }, //
 };

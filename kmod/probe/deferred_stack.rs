@@ -17,9 +17,9 @@ use crate::{
     },
     sys::{
         self,
-        later::Later,
         rcu_slot::Reading,
         regs::RegisterFile,
+        task_work::TaskWork,
         user_mem,
         vma::look_up, //
     }, //
@@ -44,7 +44,7 @@ pub(crate) struct DeferredStack {
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Later for Context {
+impl TaskWork for Context {
     type Job = DeferredStack;
 
     fn run(&self, job: &DeferredStack) {

@@ -37,9 +37,9 @@ use crate::{
     },
     sys::{
         kernel_stack,
-        later::Ticket,
         rcu_slot::Reading, //
         scratch::Words,
+        task_work::Reservation,
     }, //
 };
 use zerocopy::transmute_ref;
@@ -166,11 +166,11 @@ impl Probe {
         end = self
             .context
             .copy_if_left(stack, end, &self.owner(hit), hit.now_ns);
-        let ticket = match stack.missed() {
-            Some(address) => self.ticket(hit, address),
+        let reservation = match stack.missed() {
+            Some(address) => self.reservation(hit, address),
             None => None,
         };
-        if ticket.is_some() {
+        if reservation.is_some() {
             end = StackEnd::Late;
         }
         let frames = Frames::of(stack, end);
@@ -178,14 +178,14 @@ impl Probe {
         if recorded && end.is_cut() {
             hit.here.stack_cut();
         }
-        if let (Some(ticket), true) = (ticket, recorded) {
+        if let (Some(reservation), true) = (reservation, recorded) {
             let job = DeferredStack {
                 regs: hit.regs.copy(),
                 request: self.request(hit),
                 owner: self.owner(hit),
                 counters: self.counters.clone(),
             };
-            if !ticket.leave(self.context.clone(), job) {
+            if !reservation.queue(self.context.clone(), job) {
                 hit.here.stack_cut();
             }
         }
@@ -206,7 +206,7 @@ impl Probe {
     /// The right to take a stack late, as nothing can be read at `address`, when waiting may
     /// help and can do no harm.
     #[cold]
-    fn ticket(&self, hit: &Hit<'_>, address: u64) -> Option<Ticket<'_, Context>> {
+    fn reservation(&self, hit: &Hit<'_>, address: u64) -> Option<Reservation<'_, Context>> {
         if !self.may_wait_for(hit, address) {
             return None;
         }

@@ -12,10 +12,10 @@ use crate::{
     },
     sys::{
         self,
-        later::Later,
         rcu_slot::Reading,
         sampler::{with_user_regs, Sampled, Stopped},
         task::Current,
+        task_work::TaskWork,
         uprobe::Regs, //
     }, //
 };
@@ -104,7 +104,7 @@ impl Sampled for Samples {
     }
 }
 
-impl Later for Samples {
+impl TaskWork for Samples {
     type Job = Due;
 
     fn run(&self, due: &Due) {

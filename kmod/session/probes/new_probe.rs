@@ -44,8 +44,8 @@ use crate::{
         stack_table::StackTable, //
     },
     sys::{
-        later::Slots,
         memory::GFP_REQUEST,
+        task_work::Slots,
         tracepoint::Listener,
         uprobe::Ends,
         vma::FileKey, //
