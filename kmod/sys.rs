@@ -28,7 +28,7 @@
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: user memory, without ever faulting;
 //! - [`vma`]: mappings of the current task, and the files behind them;
-//! - [`worker`]: work that no signal of the caller disturbs.
+//! - [`on_kworker`]: work that no signal of the caller disturbs.
 //!
 //! Counters and ring positions use `core::sync::atomic`: the kernel crate's
 //! `Atomic` calls an out-of-line C helper for each operation (no
@@ -46,6 +46,7 @@ pub(crate) mod irq_wake;
 pub(crate) mod kernel_stack;
 pub(crate) mod lock;
 pub(crate) mod memory;
+pub(crate) mod on_kworker;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
 pub(crate) mod program_start;
@@ -65,7 +66,6 @@ pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
-pub(crate) mod worker;
 
 use kernel::{
     bindings,
