@@ -22,7 +22,7 @@ use crate::{
     object::unwind_rows::Rows,
     sys::{
         self,
-        held::{HeldFile, HeldRoot},
+        file_ref::{HeldFile, HeldRoot},
         lock::{raw_lock, RawLock},
         memory::{self, GFP_REQUEST},
         program_start::Program,

@@ -38,8 +38,8 @@
 
 pub(crate) mod any_task;
 pub(crate) mod cgroup;
+pub(crate) mod file_ref;
 pub(crate) mod fops;
-pub(crate) mod held;
 mod helpers;
 pub(crate) mod inode;
 pub(crate) mod irq_wake;

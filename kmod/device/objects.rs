@@ -12,7 +12,7 @@ use crate::{
     session::Session,
     sys::{
         estale,
-        held::Opened,
+        file_ref::Opened,
         inode::PinnedInode,
         vma::FileKey, //
     },
