@@ -19,7 +19,7 @@ use crate::{
     sys::{
         memory,
         returns,
-        scratch::Desk,
+        scratch::ScratchBuffer,
         user_mem,
         vma::{each_code, Mapping}, //
     }, //
@@ -39,7 +39,7 @@ const BUDGET: u32 = COPY_BYTES_PER_SECOND >> 10;
 
 /// Room for one copy on each CPU, and what may be copied.
 pub(crate) struct RawStacks {
-    desks: KVVec<Desk>,
+    buffers: KVVec<ScratchBuffer>,
     budget: TokenBucket,
 }
 
@@ -57,7 +57,7 @@ impl RawStacks {
     pub(crate) fn new() -> Result<Self> {
         let words = MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX);
         Ok(RawStacks {
-            desks: memory::made_for_each_cpu(|| Desk::new(words))?,
+            buffers: memory::made_for_each_cpu(|| ScratchBuffer::new(words))?,
             budget: TokenBucket::new(Bucket::new(BUDGET, BUDGET).ok_or(EINVAL)?),
         })
     }
@@ -72,11 +72,11 @@ impl RawStacks {
         put: impl FnOnce(&[&[u64]; 4]) -> bool,
     ) -> bool {
         let may = || self.budget.take(request.head.time_ns, 1) == Some(true);
-        let desk = self.desks.get(cpu as usize).and_then(Desk::take);
-        let Some(mut desk) = desk.filter(|_| may()) else {
+        let buffer = self.buffers.get(cpu as usize).and_then(ScratchBuffer::take);
+        let Some(mut buffer) = buffer.filter(|_| may()) else {
             return false;
         };
-        let Some((mappings, stack)) = desk.words().split_at_mut_checked(MAPPINGS_WORDS) else {
+        let Some((mappings, stack)) = buffer.words().split_at_mut_checked(MAPPINGS_WORDS) else {
             return false;
         };
         let code = code(mappings, request);
