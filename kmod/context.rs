@@ -3,23 +3,23 @@
 
 use crate::{
     common::record::{body_of, ObjectRecord, KIND_OBJECT},
-    filter::{Filter, Opener},
+    filter::{Filter, SessionOwner},
     object::Objects,
     probe::{
-        entry_values::Calls,
+        entry_values::PendingCalls,
         under_way::UnderWay, //
     },
     ring::{Rings, Waiter},
     stack::{
         mapping_cache::MappingCache,
-        raw_copy::Copies,
-        stack_table::Stacks, //
+        raw_copy::RawStacks,
+        stack_table::StackTable, //
     },
     sys::{
-        later::Slots,
         memory::GFP_REQUEST,
-        swap::Swap,
+        rcu_slot::RcuSlot,
         task::Current,
+        task_work::Slots,
         tracepoint::ForkHook, //
     }, //
 };
@@ -33,9 +33,9 @@ const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 
 /// What a session's probes share. Its handlers use it without locks.
 #[pin_data]
-pub(crate) struct Shared {
-    pub(crate) opener: Opener,
-    pub(crate) filter: Swap<Filter>,
+pub(crate) struct Context {
+    pub(crate) session_owner: SessionOwner,
+    pub(crate) filter: RcuSlot<Filter>,
     pub(crate) rings: SetOnce<Rings>,
     /// Whether programs may write.
     pub(crate) may_modify: SetOnce<bool>,
@@ -43,35 +43,35 @@ pub(crate) struct Shared {
     /// There once a probe takes stacks.
     pub(crate) mappings: SetOnce<MappingCache>,
     /// There once a probe keeps values.
-    pub(crate) calls: SetOnce<Calls>,
+    pub(crate) calls: SetOnce<PendingCalls>,
     /// There once calls are followed to their function's exits.
     pub(crate) under_way: SetOnce<UnderWay>,
     /// There once a probe copies stacks.
-    pub(crate) copies: SetOnce<Copies>,
+    pub(crate) raw_stacks: SetOnce<RawStacks>,
     /// There once a probe's records name stacks.
-    pub(crate) stacks: SetOnce<Stacks>,
+    pub(crate) stacks: SetOnce<StackTable>,
     /// There once a probe's stacks may be taken late.
-    pub(crate) late: SetOnce<Arc<Slots<Shared>>>,
+    pub(crate) late: SetOnce<Arc<Slots<Context>>>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
 
-impl Shared {
+impl Context {
     /// For a session that the current task opens.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let opener = Opener::current()?;
+        let session_owner = SessionOwner::current()?;
         let objects = Objects::new()?;
         Arc::pin_init(
-            pin_init!(Shared {
-                opener,
-                filter: Swap::new(),
+            pin_init!(Context {
+                session_owner,
+                filter: RcuSlot::new(),
                 rings: SetOnce::new(),
                 may_modify: SetOnce::new(),
                 objects,
                 mappings: SetOnce::new(),
                 calls: SetOnce::new(),
                 under_way: SetOnce::new(),
-                copies: SetOnce::new(),
+                raw_stacks: SetOnce::new(),
                 stacks: SetOnce::new(),
                 late: SetOnce::new(),
                 waiter <- Waiter::new(),
@@ -147,7 +147,7 @@ impl Shared {
 }
 
 /// Follows the children of those whom a session's filter lists.
-pub(crate) struct Follower(pub(crate) Arc<Shared>);
+pub(crate) struct Follower(pub(crate) Arc<Context>);
 
 impl ForkHook for Follower {
     fn forked(&self, parent: &Current, child: &Current) {

@@ -18,7 +18,7 @@ use crate::{
     common::abi::{self, Info, Setup, Version},
     device::{
         rights::{require_capabilities, require_modify},
-        user_struct::Request, //
+        user_struct::UserStruct, //
     },
     session::Session,
     sys::{
@@ -100,7 +100,7 @@ impl Driver for Device {
 const RELEASE: &str = "0.1.0";
 
 fn info(arg: UserPtr) -> Result {
-    let mut request = Request::<Info>::read(arg)?;
+    let mut request = UserStruct::<Info>::read(arg)?;
     if request.value.flags != 0 {
         return Err(EINVAL);
     }
@@ -143,7 +143,7 @@ fn info(arg: UserPtr) -> Result {
 }
 
 fn set_up(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<Setup>::read(arg)?;
+    let mut request = UserStruct::<Setup>::read(arg)?;
     let setup = &mut request.value;
     let known = abi::SETUP_TEXT | abi::SETUP_MODIFY | abi::SETUP_OVERWRITE;
     if setup.flags & !known != 0 || setup.reserved != 0 {
@@ -168,7 +168,7 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
 }
 
 fn freeze(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<abi::Freeze>::read(arg)?;
+    let mut request = UserStruct::<abi::Freeze>::read(arg)?;
     let freeze = &mut request.value;
     if freeze.reserved != 0 {
         return Err(EINVAL);

@@ -38,12 +38,12 @@ pub(crate) struct Filter {
     /// Whether the opener's own process counts.
     pub(crate) include_self: bool,
     /// What can be told at once; see [`Filter::ready`].
-    pub(crate) at_once: AtOnce,
+    pub(crate) fast: FastFilter,
 }
 
 /// What can be told of a task in a few instructions.
 #[derive(Clone, Copy)]
-pub(crate) enum AtOnce {
+pub(crate) enum FastFilter {
     /// Nothing.
     Nothing,
     /// It is listed.
@@ -103,17 +103,17 @@ pub(crate) struct Ids {
 
 /// Who opened the session: the point of view of its numbers, and the process
 /// that is not traced by default.
-pub(crate) struct Opener {
+pub(crate) struct SessionOwner {
     process: Process,
     namespace: Namespace,
 }
 
-impl Opener {
+impl SessionOwner {
     /// The current task's process.
     pub(crate) fn current() -> Result<Self> {
         let process = Process::current().ok_or(ESRCH)?;
         let namespace = process.namespace().ok_or(ESRCH)?;
-        Ok(Opener { process, namespace })
+        Ok(SessionOwner { process, namespace })
     }
 
     /// Its process id, as the initial pid namespace numbers it.
@@ -141,15 +141,15 @@ impl Opener {
 
     /// Whether a task is traced, when that takes a few instructions and no call.
     #[inline(always)]
-    pub(crate) fn admits_at_once(&self, filter: Option<&Filter>, task: &impl Who) -> Option<bool> {
+    pub(crate) fn admits_fast(&self, filter: Option<&Filter>, task: &impl Who) -> Option<bool> {
         let process = task.process()?;
         if let Some(filter) = filter {
-            match filter.at_once {
-                AtOnce::Only(address) if address != core::ptr::from_ref(process) as usize => {
+            match filter.fast {
+                FastFilter::Only(address) if address != core::ptr::from_ref(process) as usize => {
                     return Some(false)
                 }
-                AtOnce::Only(_) | AtOnce::Anybody => {}
-                AtOnce::Nothing => return None,
+                FastFilter::Only(_) | FastFilter::Anybody => {}
+                FastFilter::Nothing => return None,
             }
         }
         Some(self.sees(filter, process))
@@ -157,7 +157,7 @@ impl Opener {
 
     /// Whether a task is traced.
     pub(crate) fn admits(&self, filter: Option<&Filter>, task: &impl Who) -> bool {
-        if let Some(admits) = self.admits_at_once(filter, task) {
+        if let Some(admits) = self.admits_fast(filter, task) {
             return admits;
         }
         task.process().is_some_and(|process| {
@@ -226,14 +226,14 @@ impl Opener {
 impl Filter {
     /// Finds out what can be told at once.
     pub(crate) fn ready(mut self) -> Self {
-        self.at_once = match &self.tasks {
-            _ if !self.is_plain() || self.followed.is_some() => AtOnce::Nothing,
-            Tasks::All => AtOnce::Anybody,
+        self.fast = match &self.tasks {
+            _ if !self.is_plain() || self.followed.is_some() => FastFilter::Nothing,
+            Tasks::All => FastFilter::Anybody,
             Tasks::Processes(all) => match all.as_slice() {
-                [one] => AtOnce::Only(core::ptr::from_ref(one.pid()) as usize),
-                _ => AtOnce::Nothing,
+                [one] => FastFilter::Only(core::ptr::from_ref(one.pid()) as usize),
+                _ => FastFilter::Nothing,
             },
-            Tasks::Threads(_) => AtOnce::Nothing,
+            Tasks::Threads(_) => FastFilter::Nothing,
         };
         self
     }

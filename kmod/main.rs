@@ -52,7 +52,7 @@ struct Nsprobe {
     _device: sys::fops::Registration<device::Device>,
     _samplers: sys::sampler::Ready,
     _task_points: sys::task_points::Ready,
-    _tails: sys::later::Tails,
+    _tails: sys::task_work::Tails,
 }
 
 impl kernel::Module for Nsprobe {
@@ -64,7 +64,7 @@ impl kernel::Module for Nsprobe {
             _device: sys::fops::Registration::new(module, c"nsprobe")?,
             _samplers: samplers,
             _task_points: task_points,
-            _tails: sys::later::Tails::new(),
+            _tails: sys::task_work::Tails::new(),
         })
     }
 }

@@ -8,7 +8,7 @@
 //! asks for them, so that it can be named although the process, or its container,
 //! is gone. The table is allocated when the session
 //! is made, never shrinks, and an id is one file's for good: looking up takes no
-//! lock. Unwind rows come and go (`sys/swap.rs`).
+//! lock. Unwind rows come and go (`sys/rcu_slot.rs`).
 
 pub(crate) mod unwind_rows;
 
@@ -22,11 +22,11 @@ use crate::{
     object::unwind_rows::Rows,
     sys::{
         self,
-        held::{HeldFile, HeldRoot},
+        file_ref::{HeldFile, HeldRoot},
         lock::{raw_lock, RawLock},
         memory::{self, GFP_REQUEST},
         program_start::Program,
-        swap::{self, Reading, Swap},
+        rcu_slot::{self, RcuSlot, Reading},
         user_mem,
         vma::{look_up, FileKey, Mapping}, //
     }, //
@@ -72,7 +72,7 @@ struct Slot {
     build_id: SetOnce<Option<BuildId>>,
     /// Whether the reader was told of it, and has not lost its rows since.
     told: AtomicBool,
-    rows: Swap<Rows>,
+    rows: RcuSlot<Rows>,
     /// When a stack last went through it, to some tenths of a second, or its rows were given.
     used_ns: AtomicU64,
     file: RawLock<Option<HeldFile>>,
@@ -91,7 +91,7 @@ impl Slot {
             pid: SetOnce::new(),
             build_id: SetOnce::new(),
             told: AtomicBool::new(false),
-            rows: Swap::new(),
+            rows: RcuSlot::new(),
             used_ns: AtomicU64::new(0),
             file: raw_lock!(None),
             has_root: AtomicBool::new(false),
@@ -301,7 +301,7 @@ impl Objects {
 
     fn drop_rows<'a>(&'a self, slots: impl Iterator<Item = &'a Slot>) -> u64 {
         let mut dropped = 0u64;
-        swap::drop_all(slots.filter_map(|slot| {
+        rcu_slot::drop_all(slots.filter_map(|slot| {
             let rows = slot.rows.take_out()?;
             dropped = dropped.saturating_add(rows.bytes());
             self.row_bytes.fetch_sub(rows.bytes(), Relaxed);

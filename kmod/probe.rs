@@ -22,7 +22,7 @@ pub(crate) mod samples;
 pub(crate) mod under_way;
 
 use crate::{
-    context::Shared,
+    context::Context,
     probe::{
         counters::Counters,
         limits::Limits,
@@ -70,7 +70,7 @@ pub(crate) struct Probe {
     pub(crate) returns: Option<u64>,
     pub(crate) max_frames: u32,
     /// Bytes from the place that records report to the breakpoint.
-    pub(crate) ahead: u64,
+    pub(crate) breakpoint_delta: u64,
     /// The probed file, as it was when the probe was attached.
     pub(crate) file: FileKey,
     /// File offset of the breakpoint.
@@ -94,14 +94,14 @@ pub(crate) struct Probe {
     pub(crate) counters: Arc<Counters>,
     /// Those that `every` counts by: of several probes of a call the first one's.
     pub(crate) eligible: Arc<Counters>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<Context>,
 }
 
 impl Probe {
     /// Whether both do the same at one place: each hit would count twice.
     pub(crate) fn repeats(&self, other: &Probe) -> bool {
-        fn address<T>(shared: &Option<Arc<T>>) -> Option<*const T> {
-            shared.as_ref().map(Arc::as_ptr)
+        fn address<T>(held: &Option<Arc<T>>) -> Option<*const T> {
+            held.as_ref().map(Arc::as_ptr)
         }
         self.offset == other.offset
             && self.file.is_inode_of(&other.file)

@@ -25,7 +25,7 @@ use crate::{
         ring::Geometry,
         table::Shape, //
     },
-    context::Shared,
+    context::Context,
     filter::Filter,
     probe::{
         counters::Counts,
@@ -72,7 +72,7 @@ enum Access {
 /// One open file of the device.
 #[pin_data]
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     as_text: SetOnce<bool>,
     access: SetOnce<Access>,
     #[pin]
@@ -88,10 +88,10 @@ pub(crate) struct Session {
 impl Session {
     /// A session of the current task.
     pub(crate) fn open() -> Result<Pin<KBox<Self>>> {
-        let shared = Shared::new()?;
+        let context = Context::new()?;
         KBox::pin_init(
             pin_init!(Session {
-                shared,
+                context,
                 as_text: SetOnce::new(),
                 access: SetOnce::new(),
                 probes <- new_mutex!(Probes::new()),
@@ -115,7 +115,7 @@ impl Session {
             && total.is_some_and(|total| total <= RING_BYTES_TOTAL_MAX)
             && watermark_bytes <= ring_bytes;
         let geometry = Geometry::new(ring_bytes).filter(|_| sized).ok_or(EINVAL)?;
-        if self.shared.rings.as_ref().is_some() {
+        if self.context.rings.as_ref().is_some() {
             return Err(EBUSY);
         }
         Rings::new(geometry, watermark_bytes, overwrite)
@@ -125,18 +125,18 @@ impl Session {
     pub(crate) fn keep_rings(&self, rings: Rings, as_text: bool, may_modify: bool) -> Result {
         // Under the lock, so that the rings of one caller do not meet the flags of another.
         let _probes = self.probes.lock();
-        if self.shared.rings.as_ref().is_some() {
+        if self.context.rings.as_ref().is_some() {
             return Err(EBUSY);
         }
         self.as_text.populate(as_text);
-        self.shared.may_modify.populate(may_modify);
-        self.shared.rings.populate(rings);
+        self.context.may_modify.populate(may_modify);
+        self.context.rings.populate(rings);
         Ok(())
     }
 
     /// Sets who is traced.
     pub(crate) fn set_filter(&self, filter: Filter) -> Result {
-        self.probes.lock().set_filter(&self.shared, filter)
+        self.probes.lock().set_filter(&self.context, filter)
     }
 
     /// Keeps a program; gives its id.
@@ -195,11 +195,11 @@ impl Session {
 
     /// Attaches all of `requests` and fills in their ids, or attaches none.
     pub(crate) fn attach(&self, requests: &mut [ProbeRequest]) -> Result<(), RefusedAt> {
-        if self.shared.rings.as_ref().is_none() {
+        if self.context.rings.as_ref().is_none() {
             let refused = Refused(ENXIO, Refusal::NoSetup);
             return Err(RefusedAt { index: 0, refused });
         }
-        self.probes.lock().attach(&self.shared, requests)
+        self.probes.lock().attach(&self.context, requests)
     }
 
     /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
@@ -219,17 +219,17 @@ impl Session {
     }
 
     /// What the session shares with its handlers.
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Wants this of tasks from now on. `ENXIO` without rings, if there is to be a record.
     pub(crate) fn set_tasks(&self, wanted: &Wanted) -> Result<(), Failed> {
         let has_records = wanted.flags & !(TASKS_CPU | TASKS_UNFILTERED) != 0;
-        if has_records && self.shared.rings.as_ref().is_none() {
+        if has_records && self.context.rings.as_ref().is_none() {
             return Err(Failed::Error(ENXIO));
         }
-        self.tasks.lock().set(&self.shared, wanted)
+        self.tasks.lock().set(&self.context, wanted)
     }
 
     /// The events of tasks, once some were wanted.
@@ -239,7 +239,7 @@ impl Session {
 
     /// The rings, for this way of reading them.
     fn rings_for(&self, access: Access) -> Result<&Rings> {
-        let rings = self.shared.rings.as_ref().ok_or(ENXIO)?;
+        let rings = self.context.rings.as_ref().ok_or(ENXIO)?;
         self.access.populate(access);
         match self.access.copy() {
             Some(first) if first == access => Ok(rings),
@@ -249,14 +249,14 @@ impl Session {
 
     /// Freezes the rings or ends that, when `freeze` says so; says whether they are.
     pub(crate) fn freeze(&self, freeze: Option<bool>) -> Result<bool> {
-        let rings = self.shared.rings.as_ref().ok_or(ENXIO)?;
+        let rings = self.context.rings.as_ref().ok_or(ENXIO)?;
         if !rings.overwrite() {
             return Err(EINVAL);
         }
         if let Some(freeze) = freeze {
             // Two callers take turns.
             let _reader = self.reader.lock();
-            rings.freeze(freeze, &self.shared.waiter);
+            rings.freeze(freeze, &self.context.waiter);
         }
         Ok(rings.is_frozen())
     }
@@ -279,12 +279,12 @@ impl Session {
             if nonblocking {
                 return Err(EAGAIN);
             }
-            self.shared.waiter.arm();
+            self.context.waiter.arm();
             if reader.is_ready(rings) {
                 continue;
             }
             // A record that comes before we sleep is found when the time is over.
-            let queue = self.shared.waiter.queue();
+            let queue = self.context.waiter.queue();
             let wait = msecs_to_jiffies(FLUSH_MS);
             if let CondVarTimeoutResult::Signal { .. } =
                 queue.wait_interruptible_timeout(&mut reader, wait)
@@ -296,12 +296,12 @@ impl Session {
 
     /// `poll()`.
     pub(crate) fn poll(&self, file: &File, table: PollTable<'_>) -> bool {
-        let shared = &*self.shared;
-        shared.waiter.register(file, &table);
-        let Some(rings) = shared.rings.as_ref() else {
+        let context = &*self.context;
+        context.waiter.register(file, &table);
+        let Some(rings) = context.rings.as_ref() else {
             return false;
         };
-        shared.waiter.arm();
+        context.waiter.arm();
         match self.access.copy() {
             Some(Access::Read) => rings.is_readable() && self.reader.lock().is_ready(rings),
             _ => rings.is_ready(),
@@ -316,17 +316,17 @@ impl Session {
     /// `/proc/PID/fdinfo`.
     pub(crate) fn show(&self, out: &SeqFile) {
         seq_print!(out, "session:\t{}\n", self.tally.0);
-        if let Some(rings) = self.shared.rings.as_ref() {
+        if let Some(rings) = self.context.rings.as_ref() {
             seq_print!(out, "rings:\t{}\n", rings.as_slice().len());
             seq_print!(out, "ring-bytes:\t{}\n", rings.ring_bytes());
         }
-        self.shared.filter.with(|filter| {
+        self.context.filter.with(|filter| {
             if let Some(filter) = filter {
                 filter.show(out);
             }
         });
         let probes = self.probes.lock();
-        seq_print!(out, "unwind-bytes:\t{}\n", self.shared.objects.row_bytes());
+        seq_print!(out, "unwind-bytes:\t{}\n", self.context.objects.row_bytes());
         seq_print!(out, "probes:\t{}\n", probes.attached_count());
         for known in probes.attached() {
             let counts = known.counters.total();

@@ -21,11 +21,11 @@ use crate::{
 
 /// What a walk is asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct StackRequest {
     /// The return address is on top of the stack.
     pub(crate) at_entry: bool,
     /// Bytes that frame 0 lies in front of the instruction pointer.
-    pub(crate) ahead: u64,
+    pub(crate) breakpoint_delta: u64,
     /// Most frames.
     pub(crate) max_frames: u32,
     /// Where a file has no rows, the walk ends, to be gone on with from a copy.

@@ -4,31 +4,34 @@
 //!
 //! - [`any_task`]: a task that need not be the current one;
 //! - [`cgroup`]: control groups, held;
+//! - [`file_ref`]: files and root directories of processes, held after those have ended;
 //! - [`fops`]: the device node and its file operations, with an owner;
+//! - [`helpers`]: the functions in `kmod/helpers/`;
 //! - [`inode`]: a probed file that stays, without pinning a mount;
 //! - [`irq_wake`]: sleepers that are woken from under the scheduler's locks;
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
-//! - [`later`]: what a task does on its way back to user space;
 //! - [`lock`]: a spin lock that may be taken in any context;
 //! - [`memory`]: what requests allocate, accounted and without the OOM killer;
+//! - [`on_kworker`]: work that no signal of the caller disturbs;
 //! - [`pages`]: the memory of a ring, and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
 //! - [`program_start`]: the program that a task starts, and its arguments;
+//! - [`rcu_slot`]: a value that handlers read while it is replaced;
 //! - [`regs`]: the registers of a traced task;
 //! - [`remote_mm`]: the memory of another process;
+//! - [`returns`]: the kernel's pending returns of the current task;
 //! - [`sampler`]: interrupts that sample tasks;
 //! - [`scratch`]: words on the stack that need not be zeroed;
-//! - [`helpers`]: what `helpers/` adds;
-//! - [`swap`]: a value that handlers read while it is replaced;
-//! - [`task`]: who the current task is, in whose namespace;
+//! - [`step`]: a step of a walk, as C compares it with memory;
 //! - [`task_points`]: the kernel's tracepoints of tasks, for all sessions at once;
 //! - [`task_walk`]: all threads, by number;
+//! - [`task_work`]: what a task does on its way back to user space;
+//! - [`task`]: who the current task is, in whose namespace;
 //! - [`thread`]: a thread that a filter names;
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
 //! - [`user_mem`]: user memory, without ever faulting;
-//! - [`vma`]: mappings of the current task, and the files behind them;
-//! - [`worker`]: work that no signal of the caller disturbs.
+//! - [`vma`]: mappings of the current task, and the files behind them.
 //!
 //! Counters and ring positions use `core::sync::atomic`: the kernel crate's
 //! `Atomic` calls an out-of-line C helper for each operation (no
@@ -38,34 +41,34 @@
 
 pub(crate) mod any_task;
 pub(crate) mod cgroup;
+pub(crate) mod file_ref;
 pub(crate) mod fops;
-pub(crate) mod held;
 mod helpers;
 pub(crate) mod inode;
 pub(crate) mod irq_wake;
 pub(crate) mod kernel_stack;
-pub(crate) mod later;
 pub(crate) mod lock;
 pub(crate) mod memory;
+pub(crate) mod on_kworker;
 pub(crate) mod pages;
 pub(crate) mod pid_set;
 pub(crate) mod program_start;
+pub(crate) mod rcu_slot;
 pub(crate) mod regs;
 pub(crate) mod remote_mm;
 pub(crate) mod returns;
 pub(crate) mod sampler;
 pub(crate) mod scratch;
 pub(crate) mod step;
-pub(crate) mod swap;
 pub(crate) mod task;
 pub(crate) mod task_points;
 pub(crate) mod task_walk;
+pub(crate) mod task_work;
 pub(crate) mod thread;
 pub(crate) mod tracepoint;
 pub(crate) mod uprobe;
 pub(crate) mod user_mem;
 pub(crate) mod vma;
-pub(crate) mod worker;
 
 use kernel::{
     bindings,

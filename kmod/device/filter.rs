@@ -4,8 +4,8 @@
 use super::rights::require_capabilities;
 use crate::{
     common::abi,
-    device::user_struct::{Array, Request},
-    filter::{AtOnce, Filter, Followed, Tasks},
+    device::user_struct::{Array, UserStruct},
+    filter::{FastFilter, Filter, Followed, Tasks},
     session::Session,
     sys::{
         cgroup::Cgroup,
@@ -33,7 +33,7 @@ const KNOWN: u32 = abi::FILTER_PIDS
 /// `FILTER`.
 pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let wanted = Request::<abi::Filter>::read(arg)?.value;
+    let wanted = UserStruct::<abi::Filter>::read(arg)?.value;
     let reserved = [wanted.reserved2, wanted.reserved3];
     if wanted.flags & !KNOWN != 0 || reserved != [0; 2] {
         return Err(EINVAL);
@@ -46,7 +46,7 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
         uid: uid(&wanted)?,
         comm: comm(&wanted)?,
         include_self: wanted.flags & abi::FILTER_SELF != 0,
-        at_once: AtOnce::Nothing,
+        fast: FastFilter::Nothing,
     };
     session.set_filter(filter.ready())
 }

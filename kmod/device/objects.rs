@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The requests about mapped files, their unwind rows, and stacks that have an id.
 
-use super::{rights::require_capabilities, user_struct::Request};
+use super::{rights::require_capabilities, user_struct::UserStruct};
 use crate::{
     common::abi::{self, Object},
     object::{
@@ -12,7 +12,7 @@ use crate::{
     session::Session,
     sys::{
         estale,
-        held::Opened,
+        file_ref::Opened,
         inode::PinnedInode,
         vma::FileKey, //
     },
@@ -25,7 +25,7 @@ use zerocopy::IntoBytes;
 
 /// `FILE`.
 pub(super) fn file(arg: UserPtr) -> Result {
-    let mut request = Request::<abi::File>::read(arg)?;
+    let mut request = UserStruct::<abi::File>::read(arg)?;
     let file = &mut request.value;
     if file.flags != 0 || file.reserved != 0 {
         return Err(EINVAL);
@@ -38,10 +38,10 @@ pub(super) fn file(arg: UserPtr) -> Result {
 /// `UNWIND`.
 pub(super) fn unwind(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::Unwind>::read(arg)?;
+    let mut request = UserStruct::<abi::Unwind>::read(arg)?;
     let unwind = &mut request.value;
     if unwind.flags & abi::UNWIND_DROP != 0 {
-        drop_rows(&session.shared().objects, unwind)?;
+        drop_rows(&session.context().objects, unwind)?;
         return request.write_back();
     }
     let key = match unwind.flags {
@@ -54,7 +54,7 @@ pub(super) fn unwind(session: &Session, arg: UserPtr) -> Result {
     };
     match Rows::read(unwind) {
         Ok(rows) => {
-            let objects = &session.shared().objects;
+            let objects = &session.context().objects;
             unwind.object = objects.give_rows(key, rows)?;
             unwind.bytes = objects.row_bytes();
             let id = unwind.object;
@@ -89,12 +89,12 @@ fn drop_rows(objects: &Objects, unwind: &mut abi::Unwind) -> Result {
 
 /// `STACK`.
 pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<abi::Stack>::read(arg)?;
+    let mut request = UserStruct::<abi::Stack>::read(arg)?;
     let stack = &mut request.value;
     if stack.flags != 0 || stack.reserved != 0 {
         return Err(EINVAL);
     }
-    let stacks = session.shared().stacks.as_ref().ok_or(ENOENT)?;
+    let stacks = session.context().stacks.as_ref().ok_or(ENOENT)?;
     let frames = stacks.frames(stack.id).ok_or(ENOENT)?;
     let room = core::mem::replace(&mut stack.words, frames.len() as u32);
     stack.used = stacks.used();
@@ -112,12 +112,12 @@ pub(super) fn stack(session: &Session, arg: UserPtr) -> Result {
 
 /// `OBJECT`.
 pub(super) fn object(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<Object>::read(arg)?;
+    let mut request = UserStruct::<Object>::read(arg)?;
     let object = &mut request.value;
     if !matches!(object.flags, 0 | abi::OBJECT_FD | abi::OBJECT_ROOT) {
         return Err(EINVAL);
     }
-    let objects = &session.shared().objects;
+    let objects = &session.context().objects;
     object.identity = objects.identity(object.id).ok_or(ENOENT)?;
     object.fd = -1;
     let (id, flags) = (object.id, object.flags);

@@ -3,7 +3,7 @@
 
 use super::{
     rights::require_capabilities,
-    user_struct::{Array, Request}, //
+    user_struct::{Array, UserStruct}, //
 };
 use crate::{
     common::{
@@ -28,7 +28,7 @@ use kernel::{
 /// `ATTACH`.
 pub(super) fn attach(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::Attach>::read(arg)?;
+    let mut request = UserStruct::<abi::Attach>::read(arg)?;
     let attach = &request.value;
     if attach.flags != 0 {
         return Err(EINVAL);
@@ -72,7 +72,7 @@ fn tell(at: &Array, probes: &[abi::Probe]) -> Result {
 
 /// `DETACH`.
 pub(super) fn detach(session: &Session, arg: UserPtr) -> Result {
-    let detach = Request::<Detach>::read(arg)?.value;
+    let detach = UserStruct::<Detach>::read(arg)?.value;
     if detach.flags != 0 || detach.reserved != 0 {
         return Err(EINVAL);
     }
@@ -82,7 +82,7 @@ pub(super) fn detach(session: &Session, arg: UserPtr) -> Result {
 
 /// `COUNTERS`.
 pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<Counters>::read(arg)?;
+    let mut request = UserStruct::<Counters>::read(arg)?;
     let counters = &mut request.value;
     if counters.flags != 0 {
         return Err(EINVAL);
@@ -117,7 +117,7 @@ pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
 /// `PROGRAM`.
 pub(super) fn program(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::Program>::read(arg)?;
+    let mut request = UserStruct::<abi::Program>::read(arg)?;
     let wanted = request.value;
     if wanted.flags != 0 || wanted.reserved != 0 {
         return Err(EINVAL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The requests about tables and their rows.
 
-use super::{rights::require_capabilities, user_struct::Request};
+use super::{rights::require_capabilities, user_struct::UserStruct};
 use crate::{
     common::abi,
     session::Session,
@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 /// `TABLE`.
 pub(super) fn table(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::Table>::read(arg)?;
+    let mut request = UserStruct::<abi::Table>::read(arg)?;
     let table = &mut request.value;
     if table.flags != 0 {
         return Err(EINVAL);
@@ -36,7 +36,7 @@ pub(super) fn table(session: &Session, arg: UserPtr) -> Result {
 
 /// `ROWS`.
 pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<abi::Rows>::read(arg)?;
+    let mut request = UserStruct::<abi::Rows>::read(arg)?;
     let rows = &mut request.value;
     if rows.flags != 0 {
         return Err(EINVAL);

@@ -20,7 +20,7 @@ use crate::{
         },
         task::TASK_ARGS_MAX, //
     },
-    device::user_struct::Request,
+    device::user_struct::UserStruct,
     session::Session,
     sys::{
         self,
@@ -52,7 +52,7 @@ const ROWS_AT_ONCE: usize = 64;
 /// `TASKS`.
 pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::Tasks>::read(arg)?;
+    let mut request = UserStruct::<abi::Tasks>::read(arg)?;
     let tasks = &request.value;
     let has = |flag| tasks.flags & flag != 0;
     let has_rows = (1..=abi::CPU_ROWS_MAX).contains(&tasks.cpu_rows);
@@ -91,7 +91,7 @@ fn buffer(at: u64, bytes: u32) -> Result<UserSliceWriter> {
 /// `TASK_DUMP`.
 pub(super) fn dump(session: &Session, arg: UserPtr) -> Result {
     require_capabilities()?;
-    let mut request = Request::<abi::TaskDump>::read(arg)?;
+    let mut request = UserStruct::<abi::TaskDump>::read(arg)?;
     let dump = &mut request.value;
     let is_known = dump.flags & !(DUMP_MAPPINGS | DUMP_ARGS) == 0;
     if !is_known || (dump.buffer_bytes as usize) < DUMP_BYTES_MIN {
@@ -99,7 +99,7 @@ pub(super) fn dump(session: &Session, arg: UserPtr) -> Result {
     }
     let out = buffer(dump.buffer, dump.buffer_bytes)?;
     let events = session.task_events();
-    let done = TaskDump::new(session.shared(), events.as_deref(), dump.flags, out)?;
+    let done = TaskDump::new(session.context(), events.as_deref(), dump.flags, out)?;
     let done = done.run(dump.next)?;
     dump.next = done.next;
     dump.count = done.count;
@@ -109,7 +109,7 @@ pub(super) fn dump(session: &Session, arg: UserPtr) -> Result {
 
 /// `CPU_TIMES`.
 pub(super) fn cpu_times(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<abi::CpuTimes>::read(arg)?;
+    let mut request = UserStruct::<abi::CpuTimes>::read(arg)?;
     let times = &mut request.value;
     let row_bytes = size_of::<CpuTime>();
     if times.flags != 0 || times.reserved != 0 || (times.buffer_bytes as usize) < row_bytes {
@@ -156,7 +156,7 @@ fn copy_rows(table: &CpuTable, from: usize, out: &mut UserSliceWriter) -> Result
 
 /// `TASK_COUNTERS`.
 pub(super) fn counters(session: &Session, arg: UserPtr) -> Result {
-    let mut request = Request::<abi::TaskCounters>::read(arg)?;
+    let mut request = UserStruct::<abi::TaskCounters>::read(arg)?;
     let counters = &mut request.value;
     if counters.flags != 0 || counters.reserved != 0 {
         return Err(EINVAL);

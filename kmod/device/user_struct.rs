@@ -62,13 +62,13 @@ impl Plain for abi::Counters {
 }
 
 /// A request, and how much of it the caller knows.
-pub(crate) struct Request<T> {
+pub(crate) struct UserStruct<T> {
     pub(crate) value: T,
     at: UserPtr,
     size: usize,
 }
 
-impl<T: Plain> Request<T> {
+impl<T: Plain> UserStruct<T> {
     /// Reads the struct at `at`, whose first field tells its size. It is read once:
     /// a caller that changes it meanwhile cannot make us see two of them.
     pub(crate) fn read(at: UserPtr) -> Result<Self> {
@@ -82,7 +82,7 @@ impl<T: Plain> Request<T> {
         if let Some(field) = value.as_mut_bytes().first_chunk_mut() {
             *field = (size as u32).to_ne_bytes();
         }
-        Ok(Request { value, at, size })
+        Ok(UserStruct { value, at, size })
     }
 
     /// Writes the struct back, as far as the caller knows it.

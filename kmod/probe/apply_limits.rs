@@ -8,8 +8,8 @@ use crate::{
     },
     probe::{
         counters::{End, Here},
-        hit::Event,
-        limits::{LeftOut, Limits},
+        hit::Hit,
+        limits::{Limits, Skip},
         Probe, //
     },
     sys::{self, uprobe::Ends}, //
@@ -40,7 +40,7 @@ impl Probe {
             };
             let words: &[u64; OFF_WORDS] = transmute_ref!(&record);
             let parts = [body_of(words), &[], &[], &[]];
-            self.shared
+            self.context
                 .append(here.cpu, KIND_OFF, &parts, record.time_ns);
         }
         limits.is_off()
@@ -49,19 +49,19 @@ impl Probe {
     /// What a hit ends as that the probe's limits leave out. Of a call only the
     /// beginning is looked at, if that is delivered.
     #[inline(never)]
-    pub(super) fn left_out(&self, limits: &Limits, event: &Event<'_>) -> Option<End> {
+    pub(super) fn skipped(&self, limits: &Limits, hit: &Hit<'_>) -> Option<End> {
         let began =
-            event.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
+            hit.ended.is_some() && self.ends == Ends::Both && self.flags & PROBE_RETURN_ONLY == 0;
         if began {
             return None;
         }
-        let number = match self.eligible.here(event.here.cpu) {
+        let number = match self.eligible.here(hit.here.cpu) {
             Some(here) => here.eligible(),
             None => 1,
         };
-        match limits.leaves_out(number, event.now_ns)? {
-            LeftOut::Skipped => Some(End::Skipped),
-            LeftOut::Limited => Some(End::Limited),
+        match limits.skip(number, hit.now_ns)? {
+            Skip::Skipped => Some(End::Skipped),
+            Skip::Limited => Some(End::Limited),
         }
     }
 

@@ -8,18 +8,18 @@
 
 use crate::{
     common::record::{body_of, LateStack, StackEnd, KIND_LATE_STACK},
-    context::Shared,
+    context::Context,
     probe::counters::Counters,
     stack::{
-        capture::{Frames, Moment, Of},
-        Request,
+        capture::{CaptureTime, Frames, StackOwner},
         Stack, //
+        StackRequest,
     },
     sys::{
         self,
-        later::Later,
+        rcu_slot::Reading,
         regs::RegisterFile,
-        swap::Reading,
+        task_work::TaskWork,
         user_mem,
         vma::look_up, //
     }, //
@@ -36,28 +36,28 @@ const PAGES_MAX: u8 = 32;
 const LATE_WORDS: usize = size_of::<LateStack>() / 8;
 
 /// A stack that is to be taken.
-pub(crate) struct LateJob {
+pub(crate) struct DeferredStack {
     /// The registers at the hit.
     pub(crate) regs: RegisterFile,
-    pub(crate) request: Request,
-    pub(crate) of: Of,
+    pub(crate) request: StackRequest,
+    pub(crate) owner: StackOwner,
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Later for Shared {
-    type Job = LateJob;
+impl TaskWork for Context {
+    type Job = DeferredStack;
 
-    fn run(&self, job: &LateJob) {
+    fn run(&self, job: &DeferredStack) {
         let mut stack = Stack::new();
         let (end, pages) = self.capture_late(&mut stack, job);
         let now_ns = sys::now_ns();
-        let end = self.copy_if_left(&stack, end, &job.of, now_ns);
+        let end = self.copy_if_left(&stack, end, &job.owner, now_ns);
         let frames = Frames::of(&stack, end);
         let record = LateStack {
             time_ns: now_ns,
-            hit_ns: job.of.hit_ns,
-            probe: job.of.probe,
-            tid: job.of.tid,
+            hit_ns: job.owner.hit_ns,
+            probe: job.owner.probe,
+            tid: job.owner.tid,
             stack: frames.id,
             words: frames.words.len() as u16,
             stack_end: end as u8,
@@ -66,8 +66,8 @@ impl Later for Shared {
         };
         let words: &[u64; LATE_WORDS] = transmute_ref!(&record);
         let parts = [body_of(words), frames.words, &[], &[]];
-        let told = self.append(job.of.cpu, KIND_LATE_STACK, &parts, now_ns);
-        if let Some(here) = job.counters.here(job.of.cpu) {
+        let told = self.append(job.owner.cpu, KIND_LATE_STACK, &parts, now_ns);
+        if let Some(here) = job.counters.here(job.owner.cpu) {
             if !told || end.is_cut() {
                 here.stack_cut();
             }
@@ -75,21 +75,21 @@ impl Later for Shared {
     }
 }
 
-impl Shared {
+impl Context {
     /// Takes what is there of the stack.
-    fn capture_now(&self, stack: &mut Stack, job: &LateJob) -> StackEnd {
+    fn capture_now(&self, stack: &mut Stack, job: &DeferredStack) -> StackEnd {
         let guard = rcu::read_lock();
-        let at = Moment {
-            cpu: job.of.cpu,
+        let at = CaptureTime {
+            cpu: job.owner.cpu,
             now_ns: sys::now_ns(),
             reading: Reading::under_rcu(&guard),
         };
-        self.capture(stack, &job.regs, &job.request, at, || job.of.pid)
+        self.capture(stack, &job.regs, &job.request, at, || job.owner.pid)
     }
 
     /// Takes the stack, and fetches what is missing until it is whole, or something cannot
     /// be had; how often.
-    fn capture_late(&self, stack: &mut Stack, job: &LateJob) -> (StackEnd, u8) {
+    fn capture_late(&self, stack: &mut Stack, job: &DeferredStack) -> (StackEnd, u8) {
         let mut pages = 0;
         let mut last = None;
         loop {

@@ -14,7 +14,7 @@ use crate::{
     },
     probe::{
         counters::End,
-        hit::{Event, Origin},
+        hit::{Hit, Origin},
         Probe,
         Sink, //
     },
@@ -37,68 +37,68 @@ pub(super) struct Found<'a> {
 
 impl Probe {
     /// Hands a hit to the sink, and counts the outcome.
-    pub(super) fn deliver(&self, event: &Event<'_>, found: &Found<'_>) -> Verdict {
-        let left_out = match &self.limits {
-            Some(limits) => self.left_out(limits, event),
+    pub(super) fn deliver(&self, hit: &Hit<'_>, found: &Found<'_>) -> Verdict {
+        let skipped = match &self.limits {
+            Some(limits) => self.skipped(limits, hit),
             None => None,
         };
-        if let Some(end) = left_out {
-            event.here.end(end);
+        if let Some(end) = skipped {
+            hit.here.end(end);
             return Verdict::Ignore;
         }
         let end = match &self.sink {
             Sink::Count => End::Aggregated,
-            Sink::Record => match self.record(event, found.fields) {
+            Sink::Record => match self.record(hit, found.fields) {
                 true => End::Recorded,
-                false if self.shared.is_frozen() => End::Frozen,
+                false if self.context.is_frozen() => End::Frozen,
                 false => End::LostFull,
             },
-            Sink::Table(table) => match self.value(event, found) {
-                Some(value) => self.aggregate(table, event, found.key, value),
+            Sink::Table(table) => match self.value(hit, found) {
+                Some(value) => self.aggregate(table, hit, found.key, value),
                 None => {
-                    event.here.undecided();
+                    hit.here.undecided();
                     End::Rejected
                 }
             },
             Sink::Span(table) => {
                 let value = found.value.unwrap_or(0);
-                self.aggregate(table, event, found.key, value)
+                self.aggregate(table, hit, found.key, value)
             }
         };
-        event.here.end(end);
+        hit.here.end(end);
         if self.flags & PROBE_FREEZES != 0 {
-            self.shared.freeze();
+            self.context.freeze();
         }
         Verdict::Keep
     }
 
     /// What a hit adds to its row: the value that the program found, else the time of
     /// the call at its return, else one.
-    fn value(&self, event: &Event<'_>, found: &Found<'_>) -> Option<u64> {
-        match (found.value, &event.ended) {
+    fn value(&self, hit: &Hit<'_>, found: &Found<'_>) -> Option<u64> {
+        match (found.value, &hit.ended) {
             (Some(value), _) => Some(value),
-            (None, Some(_)) => event.elapsed_ns(),
+            (None, Some(_)) => hit.elapsed_ns(),
             (None, None) => Some(1),
         }
     }
 
     /// Puts the hit into a table, with its stack when that is wanted.
-    fn aggregate(&self, table: &Table, event: &Event<'_>, words: &[u64], value: u64) -> End {
+    fn aggregate(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
         if self.flags & PROBE_STACK != 0 {
-            return self.aggregate_with_stack(table, event, words, value);
+            return self.aggregate_with_stack(table, hit, words, value);
         }
         let key = Key {
             words,
             stack: &[],
             stack_end: 0,
         };
-        self.put(table, event, &key, value)
+        self.put(table, hit, &key, value)
     }
 
-    fn put(&self, table: &Table, event: &Event<'_>, key: &Key<'_>, value: u64) -> End {
+    fn put(&self, table: &Table, hit: &Hit<'_>, key: &Key<'_>, value: u64) -> End {
         let put = match self.sink {
-            Sink::Span(_) => table.begin(key, event.now_ns, event.ids().tid, value),
-            _ => table.add(key, event.here.cpu, value),
+            Sink::Span(_) => table.begin(key, hit.now_ns, hit.ids().tid, value),
+            _ => table.add(key, hit.here.cpu, value),
         };
         match put {
             true => End::Aggregated,
@@ -108,20 +108,14 @@ impl Probe {
 
     /// A stack that is to be gone on with is no row's yet, but recorded for the reader.
     #[inline(never)]
-    fn aggregate_with_stack(
-        &self,
-        table: &Table,
-        event: &Event<'_>,
-        words: &[u64],
-        value: u64,
-    ) -> End {
+    fn aggregate_with_stack(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
         let mut stack = Stack::new();
-        if let (Origin::Kernel(ip), true) = (event.origin, self.flags & PROBE_KERNEL_STACK != 0) {
+        if let (Origin::Kernel(ip), true) = (hit.origin, self.flags & PROBE_KERNEL_STACK != 0) {
             push_kernel_frames(&mut stack, ip);
         }
-        let mut end = self.capture(&mut stack, event);
+        let mut end = self.capture(&mut stack, hit);
         if matches!(end, StackEnd::Copied | StackEnd::Fault) {
-            if self.record_for_row(event, &stack, end, (value, words)) {
+            if self.record_for_row(hit, &stack, end, (value, words)) {
                 return End::Recorded;
             }
             end = end.if_left();
@@ -131,9 +125,9 @@ impl Probe {
             stack: stack.words(),
             stack_end: end as u8,
         };
-        let put = self.put(table, event, &key, value);
+        let put = self.put(table, hit, &key, value);
         if matches!(put, End::Aggregated) && end.is_cut() {
-            event.here.stack_cut();
+            hit.here.stack_cut();
         }
         put
     }

@@ -52,7 +52,7 @@ impl Values {
 
 /// A call, as its return finds it; a time of zero when its entry was not seen.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Call {
+pub(crate) struct PendingCall {
     pub(crate) time_ns: u64,
     pub(crate) values: Values,
 }
@@ -67,7 +67,7 @@ pub(crate) struct SharedCall {
 }
 
 impl SharedCall {
-    pub(crate) fn store(&self, call: &Call) {
+    pub(crate) fn store(&self, call: &PendingCall) {
         self.time_ns.store(call.time_ns, Relaxed);
         let present = call.values.present;
         self.present.store(present.into(), Relaxed);
@@ -78,7 +78,7 @@ impl SharedCall {
         }
     }
 
-    pub(crate) fn load(&self) -> Call {
+    pub(crate) fn load(&self) -> PendingCall {
         let mut values = Values {
             present: self.present.load(Relaxed) as u8,
             ..Values::default()
@@ -88,7 +88,7 @@ impl SharedCall {
                 *to = from.load(Relaxed);
             }
         }
-        Call {
+        PendingCall {
             time_ns: self.time_ns.load(Relaxed),
             values,
         }
@@ -103,22 +103,22 @@ struct Slot {
 }
 
 /// The calls under way whose entries kept something.
-pub(crate) struct Calls {
+pub(crate) struct PendingCalls {
     slots: KVVec<Slot>,
     tickets: AtomicU64,
 }
 
-impl Calls {
+impl PendingCalls {
     /// None under way.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Calls {
+        Ok(PendingCalls {
             slots: memory::made(SLOTS, |_| Ok(Slot::default()))?,
             tickets: AtomicU64::new(1),
         })
     }
 
     /// Keeps a call; gives the word that finds it again.
-    pub(crate) fn keep(&self, call: &Call) -> u64 {
+    pub(crate) fn keep(&self, call: &PendingCall) -> u64 {
         let ticket = self.tickets.fetch_add(1, Relaxed) & !WRITING;
         let Some(slot) = self.slot(ticket) else {
             return 0;
@@ -137,7 +137,7 @@ impl Calls {
     }
 
     /// The call that [`keep`](Self::keep) gave this word for, if it is still there.
-    pub(crate) fn take(&self, ticket: u64) -> Option<Call> {
+    pub(crate) fn take(&self, ticket: u64) -> Option<PendingCall> {
         let slot = self.slot(ticket).filter(|_| ticket != 0)?;
         if slot.stamp.load(Acquire) != ticket {
             return None;

@@ -4,8 +4,8 @@
 use crate::{
     probe::{
         counters::{End, Here},
-        entry_values::{Call, Values},
-        hit::Event,
+        entry_values::{PendingCall, Values},
+        hit::Hit,
         program::{Fields, Program},
         under_way::{Frame, UnderWay},
         Probe,
@@ -29,7 +29,7 @@ impl Probe {
         top: &mut u64,
         admits: bool,
     ) -> Verdict {
-        let Some(calls) = self.shared.under_way.as_ref() else {
+        let Some(calls) = self.context.under_way.as_ref() else {
             return Verdict::Keep;
         };
         match (self.role, admits) {
@@ -67,10 +67,10 @@ impl Probe {
                 false => Verdict::Remove,
             };
         }
-        let event = self.event(regs, current, here, 0, regs.ip(), None);
+        let hit = self.new_hit(regs, current, here, 0, regs.ip(), None);
         match &self.at_entry {
-            Some(program) => self.run(program, &event, &mut 0),
-            None => self.begin(&event, Values::default()),
+            Some(program) => self.run(program, &hit, &mut 0),
+            None => self.begin(&hit, Values::default()),
         }
     }
 
@@ -95,7 +95,7 @@ impl Probe {
             here.end(End::Off);
             return Verdict::Remove;
         }
-        self.ended(&self.event(regs, current, here, sequence, regs.ip(), ended))
+        self.ended(&self.new_hit(regs, current, here, sequence, regs.ip(), ended))
     }
 
     /// A jump whose task is traced, to where returns are not seen, or not. Out of line, so that
@@ -109,10 +109,10 @@ impl Probe {
         here: Here<'_>,
     ) -> Verdict {
         let leaves = self.at_entry.as_ref().is_none_or(|program| {
-            let event = self.event(regs, current, here, 0, regs.ip(), None);
+            let hit = self.new_hit(regs, current, here, 0, regs.ip(), None);
             !program.rejects(regs, 0)
                 && program
-                    .run(&mut self.task(&event), &mut Fields::new())
+                    .run(&mut self.task(&hit), &mut Fields::new())
                     .matched
         });
         if leaves && calls.end(&Frame::of(regs, current, self.call)).is_some() {
@@ -132,15 +132,15 @@ impl Probe {
     }
 
     /// A call begins that is followed to an exit, with what its entry kept.
-    pub(super) fn begin(&self, event: &Event<'_>, values: Values) -> Verdict {
-        let call = Call {
-            time_ns: event.now_ns,
+    pub(super) fn begin(&self, hit: &Hit<'_>, values: Values) -> Verdict {
+        let call = PendingCall {
+            time_ns: hit.now_ns,
             values,
         };
-        let frame = Frame::of(event.regs, event.current, self.call);
-        let calls = self.shared.under_way.as_ref();
+        let frame = Frame::of(hit.regs, hit.current, self.call);
+        let calls = self.context.under_way.as_ref();
         let begins = calls.is_some_and(|calls| calls.begin(&frame, &call));
-        event.here.end(match begins {
+        hit.here.end(match begins {
             true => End::Aggregated,
             false => End::TurnedAway,
         });
@@ -150,7 +150,7 @@ impl Probe {
     /// A call begins that is turned away: what an abandoned one has left in its place must not
     /// be taken for it at its exit.
     pub(super) fn forget_call(&self, regs: &Regs<'_>, current: &Current) {
-        if let Some(calls) = self.shared.under_way.as_ref() {
+        if let Some(calls) = self.context.under_way.as_ref() {
             calls.end(&Frame::of(regs, current, self.call));
         }
     }

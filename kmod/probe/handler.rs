@@ -11,8 +11,8 @@ use crate::{
     probe::{
         counters::{End, Here},
         deliver::Found,
-        entry_values::Call,
-        hit::{Event, Origin},
+        entry_values::PendingCall,
+        hit::{Hit, Origin},
         Probe,
         Role, //
     },
@@ -32,12 +32,13 @@ impl Hook for Probe {
         let Some(here) = self.counters.here(current.cpu_hint()) else {
             return Verdict::Keep;
         };
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        let admits = shared.opener.admits_at_once(filter, &current);
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        let admits = context.session_owner.admits_fast(filter, &current);
         let Some(admits) = admits.filter(|_| self.is_plain) else {
             if self.role != Role::Whole {
-                let admits = admits.unwrap_or_else(|| shared.opener.admits(filter, &current));
+                let admits =
+                    admits.unwrap_or_else(|| context.session_owner.admits(filter, &current));
                 return self.hit_of_call(regs, &current, here, call, admits);
             }
             return self.hit_with_care(regs, &current, here, call);
@@ -73,48 +74,48 @@ impl Hook for Probe {
         if self.is_off(&here, sequence) {
             return here.end(End::Off);
         }
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, &current) {
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        if !context.session_owner.admits(filter, &current) {
             here.end(End::Filtered);
             return;
         }
         let began = call.and_then(|word| self.call_of(word));
         let ended = Some(began.unwrap_or_default());
-        self.ended(&self.event(regs, &current, here, sequence, entry, ended));
+        self.ended(&self.new_hit(regs, &current, here, sequence, entry, ended));
     }
 
     fn wants(&self, mm: &Mm) -> bool {
         if self.limits.as_ref().is_some_and(|limits| limits.is_off()) {
             return false;
         }
-        let shared = &*self.shared;
-        shared
+        let context = &*self.context;
+        context
             .filter
-            .with(|filter| shared.opener.traces_mm(filter, mm))
+            .with(|filter| context.session_owner.traces_mm(filter, mm))
     }
 }
 
 impl Probe {
     /// The event of a hit now; `at` is the address of the breakpoint.
     #[inline(always)]
-    pub(super) fn event<'a>(
+    pub(super) fn new_hit<'a>(
         &'a self,
         regs: &'a Regs<'a>,
         current: &'a Current,
         here: Here<'a>,
         sequence: u64,
         at: u64,
-        ended: Option<Call>,
-    ) -> Event<'a> {
-        Event {
+        ended: Option<PendingCall>,
+    ) -> Hit<'a> {
+        Hit {
             regs,
-            opener: &self.shared.opener,
+            session_owner: &self.context.session_owner,
             current,
             here,
             sequence: sequence as u32,
             now_ns: sys::now_ns(),
-            address: at.wrapping_sub(self.ahead),
+            address: at.wrapping_sub(self.breakpoint_delta),
             origin: Origin::Breakpoint,
             ended,
         }
@@ -123,28 +124,28 @@ impl Probe {
     /// A sample of the current task, which is traced, with its user registers.
     pub(crate) fn sampled(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u64, origin: Origin) {
         let current = Current::get();
-        let event = Event {
+        let hit = Hit {
             origin,
-            ..self.event(regs, &current, here, sequence, regs.ip(), None)
+            ..self.new_hit(regs, &current, here, sequence, regs.ip(), None)
         };
         if let Origin::Kernel(_) = origin {
             here.in_kernel();
         }
         match &self.at_entry {
-            Some(program) => self.run(program, &event, &mut 0),
-            None => self.deliver(&event, &Found::default()),
+            Some(program) => self.run(program, &hit, &mut 0),
+            None => self.deliver(&hit, &Found::default()),
         };
     }
 
     /// What is left to do at a return whose task is traced.
-    pub(super) fn ended(&self, event: &Event<'_>) -> Verdict {
+    pub(super) fn ended(&self, hit: &Hit<'_>) -> Verdict {
         match &self.at_return {
-            Some(program) if program.rejects(event.regs, self.popped()) => {
-                event.here.end(End::Rejected);
+            Some(program) if program.rejects(hit.regs, self.popped()) => {
+                hit.here.end(End::Rejected);
                 Verdict::Ignore
             }
-            Some(program) => self.run(program, event, &mut 0),
-            None => self.deliver(event, &Found::default()),
+            Some(program) => self.run(program, hit, &mut 0),
+            None => self.deliver(hit, &Found::default()),
         }
     }
 
@@ -168,9 +169,9 @@ impl Probe {
             self.turn_away(&here, End::Off);
             return Verdict::Remove;
         }
-        let shared = &*self.shared;
-        let filter = shared.filter.in_handler(regs);
-        if !shared.opener.admits(filter, current) {
+        let context = &*self.context;
+        let filter = context.filter.in_handler(regs);
+        if !context.session_owner.admits(filter, current) {
             self.turn_away(&here, End::Filtered);
             return Verdict::Remove;
         }
@@ -206,14 +207,14 @@ impl Probe {
         sequence: u32,
         call: &mut u64,
     ) -> Verdict {
-        let event = self.event(regs, current, here, sequence.into(), regs.ip(), None);
-        *call = event.now_ns;
+        let hit = self.new_hit(regs, current, here, sequence.into(), regs.ip(), None);
+        *call = hit.now_ns;
         if self.ends == Ends::Both && returns::is_full() {
-            event.here.too_deep();
+            hit.here.too_deep();
         }
         match &self.at_entry {
-            Some(program) => self.run(program, &event, call),
-            None => self.deliver(&event, &Found::default()),
+            Some(program) => self.run(program, &hit, call),
+            None => self.deliver(&hit, &Found::default()),
         }
     }
 }

@@ -2,10 +2,10 @@
 //! A hit, while it is handled.
 
 use crate::{
-    filter::{Ids, Opener},
+    filter::{Ids, SessionOwner},
     probe::{
         counters::Here,
-        entry_values::Call, //
+        entry_values::PendingCall, //
     },
     sys::{
         task::Current,
@@ -25,9 +25,9 @@ pub(crate) enum Origin {
 }
 
 /// A hit of a task that is traced.
-pub(crate) struct Event<'a> {
+pub(crate) struct Hit<'a> {
     pub(crate) regs: &'a Regs<'a>,
-    pub(crate) opener: &'a Opener,
+    pub(crate) session_owner: &'a SessionOwner,
     pub(crate) current: &'a Current,
     pub(crate) here: Here<'a>,
     pub(crate) sequence: u32,
@@ -38,13 +38,13 @@ pub(crate) struct Event<'a> {
     pub(crate) origin: Origin,
     /// The call that ends here, for a return; its time is zero when its entry was
     /// not seen.
-    pub(crate) ended: Option<Call>,
+    pub(crate) ended: Option<PendingCall>,
 }
 
-impl Event<'_> {
+impl Hit<'_> {
     /// The numbers of the task.
     pub(crate) fn ids(&self) -> Ids {
-        self.opener.ids(self.current)
+        self.session_owner.ids(self.current)
     }
 
     /// Nanoseconds since the entry of the call that ends here.

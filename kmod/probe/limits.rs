@@ -16,15 +16,15 @@ pub(crate) const LOOK_EVERY: u32 = 256;
 const ATTEMPTS: usize = 8;
 
 /// A bucket that all CPUs take from.
-pub(crate) struct SharedBucket {
+pub(crate) struct TokenBucket {
     bucket: Bucket,
     state: AtomicU64,
 }
 
-impl SharedBucket {
+impl TokenBucket {
     /// A full one.
     pub(crate) fn new(bucket: Bucket) -> Self {
-        SharedBucket {
+        TokenBucket {
             bucket,
             state: AtomicU64::new(0),
         }
@@ -53,7 +53,7 @@ impl SharedBucket {
 }
 
 /// Why a hit is not delivered.
-pub(crate) enum LeftOut {
+pub(crate) enum Skip {
     /// `every` skips it.
     Skipped,
     /// There were too many in a short time.
@@ -63,8 +63,8 @@ pub(crate) enum LeftOut {
 /// The limits of one probe.
 pub(crate) struct Limits {
     every: u32,
-    rate: Option<SharedBucket>,
-    runaway: Option<SharedBucket>,
+    rate: Option<TokenBucket>,
+    runaway: Option<TokenBucket>,
     off: AtomicBool,
 }
 
@@ -114,22 +114,22 @@ impl Limits {
 
     /// Why a hit is not delivered, which is number `number` of this CPU, from one on;
     /// `None` when it is.
-    pub(crate) fn leaves_out(&self, number: u64, now_ns: u64) -> Option<LeftOut> {
+    pub(crate) fn skip(&self, number: u64, now_ns: u64) -> Option<Skip> {
         let place = number.wrapping_sub(1).checked_rem(self.every.into());
         if place.unwrap_or(0) != 0 {
-            return Some(LeftOut::Skipped);
+            return Some(Skip::Skipped);
         }
         let rate = self.rate.as_ref()?;
         match rate.take(now_ns, 1) {
             Some(true) => None,
-            Some(false) | None => Some(LeftOut::Limited),
+            Some(false) | None => Some(Skip::Limited),
         }
     }
 }
 
-fn bucket(rate: u32, burst: u32) -> Result<Option<SharedBucket>, ()> {
+fn bucket(rate: u32, burst: u32) -> Result<Option<TokenBucket>, ()> {
     match rate {
         0 => Ok(None),
-        rate => Ok(Some(SharedBucket::new(Bucket::new(rate, burst).ok_or(())?))),
+        rate => Ok(Some(TokenBucket::new(Bucket::new(rate, burst).ok_or(())?))),
     }
 }

@@ -7,7 +7,7 @@ use crate::{
         program::Register,
         record::{body_of, WriteRecord, KIND_WRITE, WRITE_MEMORY, WRITE_REGISTER, WRITE_RETURN}, //
     },
-    context::Shared,
+    context::Context,
     sys::{
         task::Current,
         uprobe::Regs,
@@ -23,8 +23,8 @@ const RECORD_WORDS: usize = size_of::<WriteRecord>() / 8;
 const RET: u8 = 0xc3;
 
 /// Writes of one hit.
-pub(crate) struct Writer<'a> {
-    pub(crate) shared: &'a Shared,
+pub(crate) struct TargetWriter<'a> {
+    pub(crate) context: &'a Context,
     pub(crate) regs: &'a Regs<'a>,
     pub(crate) current: &'a Current,
     /// Writes that the probe may still make; none for one that makes none.
@@ -50,7 +50,7 @@ struct Change {
     after: u64,
 }
 
-impl Writer<'_> {
+impl TargetWriter<'_> {
     /// Sets a register.
     pub(crate) fn register(&mut self, register: Register, value: u64) -> bool {
         let change = Change {
@@ -132,7 +132,7 @@ impl Writer<'_> {
     }
 
     fn record(&self, change: &Change, done: bool) {
-        let ids = self.shared.opener.ids(self.current);
+        let ids = self.context.session_owner.ids(self.current);
         let record = WriteRecord {
             time_ns: self.now_ns,
             probe: self.probe,
@@ -150,7 +150,7 @@ impl Writer<'_> {
         };
         let words: &[u64; RECORD_WORDS] = transmute_ref!(&record);
         // Without room the gap shows, and the counter has the write.
-        self.shared.append(
+        self.context.append(
             self.cpu,
             KIND_WRITE,
             &[body_of(words), &[], &[], &[]],

@@ -20,10 +20,10 @@ use crate::{
         KEY_WORDS_MAX,
         OUTPUT_WORDS_MAX, //
     },
-    filter::{Ids, Opener},
+    filter::{Ids, SessionOwner},
     probe::{
         entry_values::Values,
-        modify::Writer, //
+        modify::TargetWriter, //
     },
     sys::{
         scratch::Words,
@@ -113,7 +113,7 @@ impl Output for Fields {
 /// The current task at a hit.
 pub(crate) struct Task<'a> {
     pub(crate) regs: &'a Regs<'a>,
-    pub(crate) opener: &'a Opener,
+    pub(crate) session_owner: &'a SessionOwner,
     pub(crate) current: &'a Current,
     pub(crate) cpu: u32,
     /// The probe's id.
@@ -133,7 +133,7 @@ pub(crate) struct Task<'a> {
     /// The span that it ended.
     pub(crate) ended: Option<Span>,
     /// What it writes.
-    pub(crate) writer: Writer<'a>,
+    pub(crate) writer: TargetWriter<'a>,
     /// The key so far.
     pub(crate) key: Words<KEY_WORDS_MAX>,
     /// The value for the table.
@@ -143,7 +143,7 @@ pub(crate) struct Task<'a> {
 impl Task<'_> {
     /// The numbers of the task.
     fn ids(&self) -> Ids {
-        self.opener.ids(self.current)
+        self.session_owner.ids(self.current)
     }
 }
 

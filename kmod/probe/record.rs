@@ -14,7 +14,7 @@ use crate::{
         program::{KEY_WORDS_MAX, OUTPUT_WORDS_MAX},
         record::{
             body_of,
-            Hit,
+            Hit as HitRecord,
             StackEnd,
             ELAPSED_UNKNOWN,
             HIT_KERNEL,
@@ -23,28 +23,28 @@ use crate::{
             KIND_HIT, //
         },
     },
-    context::Shared,
+    context::Context,
     probe::{
-        deferred_stack::{may_be_fetched, LateJob},
-        hit::{Event, Origin},
+        deferred_stack::{may_be_fetched, DeferredStack},
+        hit::{Hit, Origin},
         Probe,
         Role, //
     },
     stack::{
-        capture::{Frames, Moment, Of},
-        Request,
+        capture::{CaptureTime, Frames, StackOwner},
         Stack, //
+        StackRequest,
     },
     sys::{
         kernel_stack,
-        later::Ticket,
+        rcu_slot::Reading, //
         scratch::Words,
-        swap::Reading, //
+        task_work::Reservation,
     }, //
 };
 use zerocopy::transmute_ref;
 
-const HIT_WORDS: usize = size_of::<Hit>() / 8;
+const HIT_WORDS: usize = size_of::<HitRecord>() / 8;
 
 const NO_FRAMES: Frames<'_> = Frames {
     words: &[],
@@ -71,24 +71,24 @@ impl<'a> Tail<'a> {
 
 impl Probe {
     /// Takes the stack of a hit.
-    pub(crate) fn capture(&self, stack: &mut Stack, event: &Event<'_>) -> StackEnd {
-        let request = self.request(event);
-        let at = Moment {
-            cpu: event.here.cpu,
-            now_ns: event.now_ns,
-            reading: Reading::in_handler(event.regs),
+    pub(crate) fn capture(&self, stack: &mut Stack, hit: &Hit<'_>) -> StackEnd {
+        let request = self.request(hit);
+        let at = CaptureTime {
+            cpu: hit.here.cpu,
+            now_ns: hit.now_ns,
+            reading: Reading::in_handler(hit.regs),
         };
-        self.shared
-            .capture(stack, event.regs, &request, at, || event.ids().pid)
+        self.context
+            .capture(stack, hit.regs, &request, at, || hit.ids().pid)
     }
 
-    fn request(&self, event: &Event<'_>) -> Request {
+    fn request(&self, hit: &Hit<'_>) -> StackRequest {
         // Behind a return the caller is where the instruction pointer is.
-        let has_returned = event.ended.is_some() && self.role != Role::End;
-        Request {
+        let has_returned = hit.ended.is_some() && self.role != Role::End;
+        StackRequest {
             at_entry: self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
-            ahead: match has_returned {
-                false => self.ahead,
+            breakpoint_delta: match has_returned {
+                false => self.breakpoint_delta,
                 true => 0,
             },
             max_frames: self.max_frames,
@@ -98,20 +98,20 @@ impl Probe {
     }
 
     /// Puts the hit into the ring, with its stacks when they are wanted.
-    pub(crate) fn record(&self, event: &Event<'_>, fields: &[u64]) -> bool {
+    pub(crate) fn record(&self, hit: &Hit<'_>, fields: &[u64]) -> bool {
         match self.flags & (PROBE_STACK | PROBE_KERNEL_STACK) {
-            0 => self.append(event, &NO_FRAMES, &Tail::of(fields)),
-            PROBE_STACK => self.record_with_stack(event, &Tail::of(fields)),
-            _ => self.record_with_kernel_stack(event, fields),
+            0 => self.append(hit, &NO_FRAMES, &Tail::of(fields)),
+            PROBE_STACK => self.record_with_stack(hit, &Tail::of(fields)),
+            _ => self.record_with_kernel_stack(hit, fields),
         }
     }
 
     /// Out of line, so that other hits do not pay for its kilobyte.
     #[cold]
     #[inline(never)]
-    fn record_with_kernel_stack(&self, event: &Event<'_>, fields: &[u64]) -> bool {
+    fn record_with_kernel_stack(&self, hit: &Hit<'_>, fields: &[u64]) -> bool {
         let mut words = Words::<{ KERNEL_WORDS_MAX + OUTPUT_WORDS_MAX }>::new();
-        match event.origin {
+        match hit.origin {
             Origin::Breakpoint => kernel_stack::append(&mut words, None),
             Origin::Kernel(ip) => kernel_stack::append(&mut words, Some(ip)),
             Origin::User => {}
@@ -122,17 +122,17 @@ impl Probe {
             field_words: fields.len(),
         };
         match self.flags & PROBE_STACK {
-            0 => self.append(event, &NO_FRAMES, &tail),
-            _ => self.record_with_stack(event, &tail),
+            0 => self.append(hit, &NO_FRAMES, &tail),
+            _ => self.record_with_stack(hit, &tail),
         }
     }
 
     /// Out of line, so that hits without a stack do not pay for its kilobyte.
     #[inline(never)]
-    fn record_with_stack(&self, event: &Event<'_>, tail: &Tail<'_>) -> bool {
+    fn record_with_stack(&self, hit: &Hit<'_>, tail: &Tail<'_>) -> bool {
         let mut stack = Stack::new();
-        let end = self.capture(&mut stack, event);
-        self.record_stack(event, &stack, end, tail)
+        let end = self.capture(&mut stack, hit);
+        self.record_stack(hit, &stack, end, tail)
     }
 
     /// Records a hit for a row of a table whose stack is to be gone on with: with the value
@@ -141,105 +141,101 @@ impl Probe {
     #[inline(never)]
     pub(crate) fn record_for_row(
         &self,
-        event: &Event<'_>,
+        hit: &Hit<'_>,
         stack: &Stack,
         end: StackEnd,
         (value, key): (u64, &[u64]),
     ) -> bool {
-        if stack.rest().is_none()
-            && !stack
-                .missed()
-                .is_some_and(|at| self.may_wait_for(event, at))
-        {
+        if stack.rest().is_none() && !stack.missed().is_some_and(|at| self.may_wait_for(hit, at)) {
             return false;
         }
         let mut fields = Words::<{ KEY_WORDS_MAX + 1 }>::new();
         fields.push(value);
         fields.extend(key);
-        self.record_stack(event, stack, end, &Tail::of(fields.as_slice()))
+        self.record_stack(hit, stack, end, &Tail::of(fields.as_slice()))
     }
 
     /// Records a hit with a stack that ends so, and sees to what is missing of it.
     fn record_stack(
         &self,
-        event: &Event<'_>,
+        hit: &Hit<'_>,
         stack: &Stack,
         mut end: StackEnd,
         tail: &Tail<'_>,
     ) -> bool {
         end = self
-            .shared
-            .copy_if_left(stack, end, &self.of(event), event.now_ns);
-        let ticket = match stack.missed() {
-            Some(address) => self.ticket(event, address),
+            .context
+            .copy_if_left(stack, end, &self.owner(hit), hit.now_ns);
+        let reservation = match stack.missed() {
+            Some(address) => self.reservation(hit, address),
             None => None,
         };
-        if ticket.is_some() {
+        if reservation.is_some() {
             end = StackEnd::Late;
         }
         let frames = Frames::of(stack, end);
-        let recorded = self.append(event, &frames, tail);
+        let recorded = self.append(hit, &frames, tail);
         if recorded && end.is_cut() {
-            event.here.stack_cut();
+            hit.here.stack_cut();
         }
-        if let (Some(ticket), true) = (ticket, recorded) {
-            let job = LateJob {
-                regs: event.regs.copy(),
-                request: self.request(event),
-                of: self.of(event),
+        if let (Some(reservation), true) = (reservation, recorded) {
+            let job = DeferredStack {
+                regs: hit.regs.copy(),
+                request: self.request(hit),
+                owner: self.owner(hit),
                 counters: self.counters.clone(),
             };
-            if !ticket.leave(self.shared.clone(), job) {
-                event.here.stack_cut();
+            if !reservation.queue(self.context.clone(), job) {
+                hit.here.stack_cut();
             }
         }
         recorded
     }
 
-    fn of(&self, event: &Event<'_>) -> Of {
-        let ids = event.ids();
-        Of {
+    fn owner(&self, hit: &Hit<'_>) -> StackOwner {
+        let ids = hit.ids();
+        StackOwner {
             probe: self.id,
             pid: ids.pid,
             tid: ids.tid,
-            cpu: event.here.cpu,
-            hit_ns: event.now_ns,
+            cpu: hit.here.cpu,
+            hit_ns: hit.now_ns,
         }
     }
 
     /// The right to take a stack late, as nothing can be read at `address`, when waiting may
     /// help and can do no harm.
     #[cold]
-    fn ticket(&self, event: &Event<'_>, address: u64) -> Option<Ticket<'_, Shared>> {
-        if !self.may_wait_for(event, address) {
+    fn reservation(&self, hit: &Hit<'_>, address: u64) -> Option<Reservation<'_, Context>> {
+        if !self.may_wait_for(hit, address) {
             return None;
         }
-        self.shared.late.as_ref()?.take()
+        self.context.late.as_ref()?.take()
     }
 
     /// Not in the kernel: the task may go to sleep there, and would keep what is left to it.
-    fn may_wait_for(&self, event: &Event<'_>, address: u64) -> bool {
+    fn may_wait_for(&self, hit: &Hit<'_>, address: u64) -> bool {
         self.flags & PROBE_LATE != 0
-            && !matches!(event.origin, Origin::Kernel(_))
+            && !matches!(hit.origin, Origin::Kernel(_))
             && may_be_fetched(address)
     }
 
     /// Appends the record of the hit and what follows it.
-    fn append(&self, event: &Event<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
-        let (ids, cpu) = (event.ids(), event.here.cpu);
-        let in_kernel = match event.origin {
+    fn append(&self, hit: &Hit<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
+        let (ids, cpu) = (hit.ids(), hit.here.cpu);
+        let in_kernel = match hit.origin {
             Origin::Kernel(_) => HIT_KERNEL,
             Origin::Breakpoint | Origin::User => 0,
         };
-        let elapsed = [event.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
-        let (returned, elapsed): (u8, &[u64]) = match event.ended {
+        let elapsed = [hit.elapsed_ns().unwrap_or(ELAPSED_UNKNOWN)];
+        let (returned, elapsed): (u8, &[u64]) = match hit.ended {
             Some(_) => (HIT_RETURN, &elapsed),
             None => (0, &[]),
         };
-        let hit = Hit {
-            time_ns: event.now_ns,
+        let record = HitRecord {
+            time_ns: hit.now_ns,
             probe: self.id,
-            sequence: event.sequence,
+            sequence: hit.sequence,
             cpu: cpu as u16,
             words: frames.words.len() as u16,
             stack_end: frames.end as u8,
@@ -252,11 +248,11 @@ impl Probe {
             pidns_id: ids.pidns_id,
             pidns_inum: ids.pidns_inum,
             stack: frames.id,
-            comm: event.current.comm(),
-            ..Hit::default()
+            comm: hit.current.comm(),
+            ..HitRecord::default()
         };
-        let words: &[u64; HIT_WORDS] = transmute_ref!(&hit);
+        let words: &[u64; HIT_WORDS] = transmute_ref!(&record);
         let parts = [body_of(words), elapsed, frames.words, tail.words];
-        self.shared.append(cpu, KIND_HIT, &parts, event.now_ns)
+        self.context.append(cpu, KIND_HIT, &parts, hit.now_ns)
     }
 }

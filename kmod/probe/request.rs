@@ -32,7 +32,7 @@ use crate::{
         program::Summary,
         table::Kind, //
     },
-    context::Shared,
+    context::Context,
     probe::{
         program::Program,
         Role,
@@ -85,7 +85,7 @@ impl From<Unusable> for Refused {
 
 /// Whether the program of one end of a probe (or none) goes with the probe's sink
 /// and spans. `delivers` tells whether hits of that end reach the sink.
-pub(crate) fn fits(
+pub(crate) fn program_fits(
     program: Option<Summary>,
     sink: &Sink,
     spans: Option<&Table>,
@@ -134,7 +134,7 @@ fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
 }
 
 /// Checks what a request for a probe says by itself.
-pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
+pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
     let finished_later = PROBE_COPIES | PROBE_LATE;
     let of_stacks = finished_later | PROBE_STACK_IDS;
     let of_records = PROBE_STACK_IDS | PROBE_KERNEL_STACK;
@@ -174,7 +174,7 @@ pub(crate) fn check(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
 }
 
 /// Checks what a request for samples says by itself, besides what all say.
-pub(crate) fn check_sampler(request: &ProbeRequest) -> Result<(), Refused> {
+pub(crate) fn validate_sampler(request: &ProbeRequest) -> Result<(), Refused> {
     let has_place = request.fd != -1 || request.report_offset != 0 || request.semaphore != 0;
     let has_limits = request.every != 0 || request.rate != 0 || request.runaway != 0;
     if has_place
@@ -192,7 +192,7 @@ pub(crate) fn check_sampler(request: &ProbeRequest) -> Result<(), Refused> {
 }
 
 /// Checks where in its file of `file_bytes` a probe goes.
-pub(crate) fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused> {
+pub(crate) fn validate_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused> {
     if request.offset >= file_bytes {
         return Err(Refused(ENOEXEC, Refusal::OutsideFile));
     }
@@ -211,7 +211,10 @@ pub(crate) fn check_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(
 /// Checks that the instruction at a file's offset can be stepped over: what the kernel checks by
 /// itself, and wrongly (see [`is_system_call`]). Of a return: the bytes that it takes off the
 /// stack.
-pub(crate) fn check_instruction(file: &ReadableFile, offset: u64) -> Result<Option<u64>, Refused> {
+pub(crate) fn validate_instruction(
+    file: &ReadableFile,
+    offset: u64,
+) -> Result<Option<u64>, Refused> {
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
     let read = file.read(offset, &mut bytes);
     match bytes.get(..read) {
@@ -223,8 +226,8 @@ pub(crate) fn check_instruction(file: &ReadableFile, offset: u64) -> Result<Opti
 }
 
 /// Checks that the programs of the entry and the return may write what they do.
-pub(crate) fn check_writes(
-    shared: &Shared,
+pub(crate) fn validate_writes(
+    context: &Context,
     request: &ProbeRequest,
     programs: [&Option<Arc<Program>>; 2],
 ) -> Result<(), Refused> {
@@ -236,7 +239,7 @@ pub(crate) fn check_writes(
             _ => Err(Refused(EINVAL, Refusal::UnknownValue)),
         };
     }
-    let may = shared.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
+    let may = context.may_modify.copy().unwrap_or(false) && is_capable(CAP_SYS_ADMIN);
     if !may {
         return Err(Refused(EPERM, Refusal::MayNotWrite));
     }

@@ -6,9 +6,9 @@ use crate::{
     probe::{
         counters::End,
         deliver::Found,
-        entry_values::{Call, Values},
-        hit::Event,
-        modify::Writer,
+        entry_values::{PendingCall, Values},
+        hit::Hit,
+        modify::TargetWriter,
         program::{Fields, Program, Task},
         Probe,
         Role, //
@@ -30,11 +30,11 @@ impl Probe {
     }
 
     /// The call that an entry left this word for.
-    pub(super) fn call_of(&self, word: u64) -> Option<Call> {
+    pub(super) fn call_of(&self, word: u64) -> Option<PendingCall> {
         if self.keeps() {
-            return self.shared.calls.as_ref()?.take(word);
+            return self.context.calls.as_ref()?.take(word);
         }
-        Some(Call {
+        Some(PendingCall {
             time_ns: word,
             values: Values::default(),
         })
@@ -42,12 +42,12 @@ impl Probe {
 
     /// Out of line, so that hits without a program do not pay for its fields.
     #[inline(never)]
-    pub(super) fn run(&self, program: &Program, event: &Event<'_>, call: &mut u64) -> Verdict {
+    pub(super) fn run(&self, program: &Program, hit: &Hit<'_>, call: &mut u64) -> Verdict {
         let mut leaves_by = None;
-        let verdict = self.run_and_deliver(program, event, call, &mut leaves_by);
+        let verdict = self.run_and_deliver(program, hit, call, &mut leaves_by);
         // Only now: what is delivered says where the task was hit.
         if let Some(ret) = leaves_by {
-            event.regs.go_to(ret);
+            hit.regs.go_to(ret);
         }
         verdict
     }
@@ -57,26 +57,26 @@ impl Probe {
     fn run_and_deliver(
         &self,
         program: &Program,
-        event: &Event<'_>,
+        hit: &Hit<'_>,
         call: &mut u64,
         leaves_by: &mut Option<u64>,
     ) -> Verdict {
-        let mut task = self.task(event);
+        let mut task = self.task(hit);
         let mut fields = Fields::new();
         let outcome = program.run(&mut task, &mut fields);
         if program.summary().writes {
-            let Writer { made, withheld, .. } = task.writer;
+            let TargetWriter { made, withheld, .. } = task.writer;
             let failed = outcome.failed_writes.saturating_sub(withheld);
-            event.here.writes(made, failed, withheld);
+            hit.here.writes(made, failed, withheld);
             *leaves_by = task.writer.leaves_by;
         }
-        let is_entry = event.ended.is_none();
+        let is_entry = hit.ended.is_none();
         if is_entry && self.keeps() {
-            let kept = Call {
-                time_ns: event.now_ns,
+            let kept = PendingCall {
+                time_ns: hit.now_ns,
                 values: task.values,
             };
-            *call = match self.shared.calls.as_ref() {
+            *call = match self.context.calls.as_ref() {
                 Some(calls) => calls.keep(&kept),
                 None => 0,
             };
@@ -84,19 +84,19 @@ impl Probe {
         let is_quiet = is_entry && self.flags & PROBE_RETURN_ONLY != 0;
         if !outcome.matched {
             if outcome.undecided {
-                event.here.undecided();
+                hit.here.undecided();
             }
             if self.role == Role::Begin {
-                self.forget_call(event.regs, event.current);
+                self.forget_call(hit.regs, hit.current);
             }
             match is_quiet {
-                true => self.turn_away(&event.here, End::Rejected),
-                false => event.here.end(End::Rejected),
+                true => self.turn_away(&hit.here, End::Rejected),
+                false => hit.here.end(End::Rejected),
             }
             return Verdict::Ignore;
         }
         if self.role == Role::Begin {
-            return self.begin(event, task.values);
+            return self.begin(hit, task.values);
         }
         if is_quiet {
             return Verdict::Keep;
@@ -106,7 +106,7 @@ impl Probe {
             key: task.key.as_slice(),
             value: task.value,
         };
-        self.deliver(event, &found)
+        self.deliver(hit, &found)
     }
 
     /// Bytes that the probed instruction takes off the stack.
@@ -120,29 +120,29 @@ impl Probe {
 
     /// The task of a hit, for programs.
     #[inline(always)]
-    pub(super) fn task<'a>(&'a self, event: &'a Event<'a>) -> Task<'a> {
+    pub(super) fn task<'a>(&'a self, hit: &'a Hit<'a>) -> Task<'a> {
         Task {
-            regs: event.regs,
-            opener: event.opener,
-            current: event.current,
-            cpu: event.here.cpu,
+            regs: hit.regs,
+            session_owner: hit.session_owner,
+            current: hit.current,
+            cpu: hit.here.cpu,
             probe: self.id,
             popped: self.popped(),
-            now_ns: event.now_ns,
-            probe_address: event.address,
-            elapsed_ns: event.elapsed_ns(),
-            values: event.ended.unwrap_or_default().values,
+            now_ns: hit.now_ns,
+            probe_address: hit.address,
+            elapsed_ns: hit.elapsed_ns(),
+            values: hit.ended.unwrap_or_default().values,
             spans: self.spans.as_deref(),
             ended: None,
-            writer: Writer {
-                shared: &self.shared,
-                regs: event.regs,
-                current: event.current,
+            writer: TargetWriter {
+                context: &self.context,
+                regs: hit.regs,
+                current: hit.current,
                 left: self.writes_left.as_deref(),
                 probe: self.id,
-                sequence: event.sequence,
-                cpu: event.here.cpu,
-                now_ns: event.now_ns,
+                sequence: hit.sequence,
+                cpu: hit.here.cpu,
+                now_ns: hit.now_ns,
                 leaves_by: None,
                 made: 0,
                 withheld: 0,

@@ -12,10 +12,10 @@ use crate::{
     },
     sys::{
         self,
-        later::Later,
+        rcu_slot::Reading,
         sampler::{with_user_regs, Sampled, Stopped},
-        swap::Reading,
         task::Current,
+        task_work::TaskWork,
         uprobe::Regs, //
     }, //
 };
@@ -63,10 +63,10 @@ impl Samples {
 
     /// What there is to be done for a sample of a task; nothing when the filter leaves it out.
     fn due(&self, current: &Current, here: Here<'_>) -> Option<Due> {
-        let shared = &*self.probe.shared;
+        let context = &*self.probe.context;
         let guard = rcu::read_lock();
-        let filter = shared.filter.get(Reading::under_rcu(&guard));
-        if shared.opener.admits(filter, current) {
+        let filter = context.filter.get(Reading::under_rcu(&guard));
+        if context.session_owner.admits(filter, current) {
             return Some(Due { cpu: here.cpu });
         }
         here.begin();
@@ -104,7 +104,7 @@ impl Sampled for Samples {
     }
 }
 
-impl Later for Samples {
+impl TaskWork for Samples {
     type Job = Due;
 
     fn run(&self, due: &Due) {

@@ -13,7 +13,7 @@
 
 use crate::{
     common::abi::CALLS_MAX,
-    probe::entry_values::{Call, SharedCall},
+    probe::entry_values::{PendingCall, SharedCall},
     sys::{
         self,
         memory,
@@ -107,7 +107,7 @@ impl Row {
     }
 
     /// Publishes a call in a row that is ours, in state `state` before.
-    fn fill(&self, state: u64, frame: &Frame, call: &Call) {
+    fn fill(&self, state: u64, frame: &Frame, call: &PendingCall) {
         self.slot.store(frame.slot, Relaxed);
         self.space.store(frame.space, Relaxed);
         self.function.store(frame.function.into(), Relaxed);
@@ -147,7 +147,7 @@ impl UnderWay {
 
     /// A call begins, in place of one that was abandoned, or else of the oldest one that is in
     /// the way. False when others begin at its places just now.
-    pub(crate) fn begin(&self, frame: &Frame, call: &Call) -> bool {
+    pub(crate) fn begin(&self, frame: &Frame, call: &PendingCall) -> bool {
         let set = self.set(frame);
         let mut free = None;
         for row in set {
@@ -172,7 +172,7 @@ impl UnderWay {
     }
 
     #[cold]
-    fn begin_in_the_way(&self, set: &[Row], frame: &Frame, call: &Call) -> bool {
+    fn begin_in_the_way(&self, set: &[Row], frame: &Frame, call: &PendingCall) -> bool {
         let state = |row: &&Row| row.state.load(Acquire);
         let mut rows = set.iter();
         let free = rows.find(|row| state(row) & KIND == FREE);
@@ -195,7 +195,7 @@ impl UnderWay {
 
     /// The call that ends; none when it was not seen to begin. An abandoned one whose place
     /// on the stack is another call's now is dropped.
-    pub(crate) fn end(&self, frame: &Frame) -> Option<Call> {
+    pub(crate) fn end(&self, frame: &Frame) -> Option<PendingCall> {
         for row in self.set(frame) {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {

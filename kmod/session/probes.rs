@@ -15,7 +15,7 @@ use crate::{
         PROBES_MAX,
         PROBE_SAMPLE, //
     },
-    context::{Follower, Shared},
+    context::{Context, Follower},
     filter::Filter,
     probe::{
         counters::Counters,
@@ -53,7 +53,7 @@ enum State {
 }
 
 /// What is known of every probe, also when it is detached.
-pub(crate) struct Known {
+pub(crate) struct ProbeEntry {
     pub(crate) id: u32,
     pub(crate) file: FileKey,
     pub(crate) offset: u64,
@@ -61,10 +61,10 @@ pub(crate) struct Known {
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Known {
+impl ProbeEntry {
     /// That of a probe that is not attached yet.
     fn prepared(probe: &Probe) -> Self {
-        Known {
+        ProbeEntry {
             id: probe.id,
             file: probe.file,
             offset: probe.offset,
@@ -82,7 +82,7 @@ pub(crate) struct Probes {
     endings: Option<Endings>,
     batch: Batch<Probe>,
     sampling: Option<Sampling>,
-    known: KVVec<Known>,
+    known: KVVec<ProbeEntry>,
     pub(crate) programs: KVec<Arc<Program>>,
     pub(crate) tables: KVec<Arc<Table>>,
     pub(crate) table_bytes: u64,
@@ -132,30 +132,30 @@ impl Probes {
     }
 
     /// Those that are attached.
-    pub(crate) fn attached(&self) -> impl Iterator<Item = &Known> {
+    pub(crate) fn attached(&self) -> impl Iterator<Item = &ProbeEntry> {
         self.known
             .iter()
             .filter(|known| known.state == State::Attached)
     }
 
     /// The probe with this id, attached or not.
-    pub(crate) fn get(&self, id: u32) -> Option<&Known> {
+    pub(crate) fn get(&self, id: u32) -> Option<&ProbeEntry> {
         self.known.get(place(id)?)
     }
 
     /// Puts another filter in place, and breakpoints in and out as it wants. On failure
     /// the filter is the one before.
-    pub(crate) fn set_filter(&mut self, shared: &Arc<Shared>, filter: Filter) -> Result {
+    pub(crate) fn set_filter(&mut self, context: &Arc<Context>, filter: Filter) -> Result {
         if filter.followed.is_some() && self.forks.is_none() {
-            self.forks = Some(Listener::of_forks(Follower(shared.clone()))?);
+            self.forks = Some(Listener::of_forks(Follower(context.clone()))?);
         }
         let filter = KBox::new(filter, GFP_REQUEST)?;
-        let (before, result) = shared
+        let (before, result) = context
             .filter
             .replace(Some(filter), || self.batch.ask_again());
         if result.is_err() {
             // What fails to be taken out again is taken out at its next hit.
-            let (failed, _) = shared.filter.replace(before, || self.batch.ask_again());
+            let (failed, _) = context.filter.replace(before, || self.batch.ask_again());
             drop(failed);
         }
         result
@@ -164,17 +164,17 @@ impl Probes {
     /// Attaches all of `requests` and fills in their ids, or attaches none.
     pub(crate) fn attach(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         requests: &mut [ProbeRequest],
     ) -> Result<(), RefusedAt> {
         if let [request] = &mut *requests {
             if request.kind == PROBE_SAMPLE {
-                let started = self.start_sampling(shared, request);
+                let started = self.start_sampling(context, request);
                 return started.map_err(|refused| RefusedAt { index: 0, refused });
             }
         }
         let known_before = self.known.len();
-        if let Err(refused) = self.prepare_all(shared, requests) {
+        if let Err(refused) = self.prepare_all(context, requests) {
             self.batch.drop_prepared();
             self.known.truncate(known_before);
             return Err(refused);
@@ -192,7 +192,7 @@ impl Probes {
         if requests.iter().any(|request| request.max_writes != 0) {
             pr_info!(
                 "process {} attaches probes that may write: {}\n",
-                shared.opener.pid(),
+                context.session_owner.pid(),
                 requests.len()
             );
         }
@@ -288,7 +288,7 @@ fn place(id: u32) -> Option<usize> {
 
 /// Marks the attached probes with these ids as leaving. On failure some may be
 /// marked.
-fn mark(known: &mut [Known], ids: &[u32]) -> Result {
+fn mark(known: &mut [ProbeEntry], ids: &[u32]) -> Result {
     for id in ids {
         let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
         match known.state {
@@ -301,7 +301,7 @@ fn mark(known: &mut [Known], ids: &[u32]) -> Result {
 }
 
 /// What a session hears of spaces that end.
-struct Ending(Arc<Shared>);
+struct Ending(Arc<Context>);
 
 impl SpaceHook for Ending {
     fn ended(&self, space: &Mm) {

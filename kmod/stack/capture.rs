@@ -6,21 +6,21 @@ use crate::{
         record::{StackCopy, StackEnd, KIND_STACK_COPY},
         unwind::Registers, //
     },
-    context::Shared,
+    context::Context,
     object::Objects,
     stack::{
-        mapping_cache::{Known, Mappings},
-        raw_copy::Subject,
+        mapping_cache::{CodeRange, Mappings},
+        raw_copy::CopyRequest,
         resolver::Resolver,
-        stack_table::Stacks,
+        stack_table::StackTable,
         walk::Walk,
-        walk_cache::{Memo, Start},
-        Request,
+        walk_cache::{CachedWalk, WalkKey},
         Stack, //
+        StackRequest,
     },
     sys::{
+        rcu_slot::Reading,
         regs::RegisterFile,
-        swap::Reading,
         user_mem::NoFaults, //
     }, //
 };
@@ -35,7 +35,7 @@ pub(crate) struct Frames<'a> {
 
 /// The task that a stack is of, and the CPU and probe of its records.
 #[derive(Clone, Copy)]
-pub(crate) struct Of {
+pub(crate) struct StackOwner {
     pub(crate) probe: u32,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Of {
 }
 
 /// Where and when a stack is taken.
-pub(crate) struct Moment<'a> {
+pub(crate) struct CaptureTime<'a> {
     pub(crate) cpu: u32,
     pub(crate) now_ns: u64,
     pub(crate) reading: Reading<'a>,
@@ -59,21 +59,21 @@ struct Maps<'a> {
     /// What was looked up for earlier stacks.
     kept: Option<Mappings<'a>>,
     /// Where stacks get ids.
-    stacks: Option<&'a Stacks>,
+    stacks: Option<&'a StackTable>,
 }
 
-impl Shared {
+impl Context {
     /// Takes the current task's stack.
     pub(crate) fn capture(
         &self,
         stack: &mut Stack,
         regs: &RegisterFile,
-        request: &Request,
-        Moment {
+        request: &StackRequest,
+        CaptureTime {
             cpu,
             now_ns,
             reading,
-        }: Moment<'_>,
+        }: CaptureTime<'_>,
         pid: impl Fn() -> u32,
     ) -> StackEnd {
         let maps = Maps {
@@ -95,35 +95,35 @@ impl Shared {
         &self,
         stack: &Stack,
         end: StackEnd,
-        of: &Of,
+        owner: &StackOwner,
         now_ns: u64,
     ) -> StackEnd {
         match stack.rest() {
-            Some(rest) if !self.copy_rest(of, rest, now_ns) => end.if_left(),
+            Some(rest) if !self.copy_rest(owner, rest, now_ns) => end.if_left(),
             _ => end,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn copy_rest(&self, of: &Of, at: Registers, now_ns: u64) -> bool {
-        let Some(copies) = self.copies.as_ref() else {
+    fn copy_rest(&self, owner: &StackOwner, at: Registers, now_ns: u64) -> bool {
+        let Some(raw_stacks) = self.raw_stacks.as_ref() else {
             return false;
         };
-        let subject = Subject {
+        let request = CopyRequest {
             at,
             objects: &self.objects,
-            pid: &|| of.pid,
-            announce: &|id| self.announce(of.cpu, id, now_ns),
+            pid: &|| owner.pid,
+            announce: &|id| self.announce(owner.cpu, id, now_ns),
             head: StackCopy {
-                time_ns: of.hit_ns,
-                probe: of.probe,
-                tid: of.tid,
+                time_ns: owner.hit_ns,
+                probe: owner.probe,
+                tid: owner.tid,
                 ..StackCopy::default()
             },
         };
-        copies.copy(of.cpu, &subject, |parts| {
-            self.append(of.cpu, KIND_STACK_COPY, parts, now_ns)
+        raw_stacks.copy(owner.cpu, &request, |parts| {
+            self.append(owner.cpu, KIND_STACK_COPY, parts, now_ns)
         })
     }
 }
@@ -134,26 +134,26 @@ impl Stack {
     fn capture(
         &mut self,
         regs: &RegisterFile,
-        request: &Request,
+        request: &StackRequest,
         maps: Maps<'_>,
         pid: impl Fn() -> u32,
         announce: impl FnMut(u32),
     ) -> StackEnd {
         let by_rows = regs.is_64bit() && (request.copies || maps.objects.has_rows());
-        let memo = match &maps.kept {
+        let cached = match &maps.kept {
             Some(kept) if regs.is_64bit() => {
-                let start = Start::new(regs, request, by_rows);
-                Some((start.pick(kept.memos()), start))
+                let key = WalkKey::new(regs, request, by_rows);
+                Some((key.pick(kept.cached_walks()), key))
             }
             _ => None,
         };
-        if let (Some((memo, start)), true) = (&memo, request.by_id) {
-            if let Some((id, end)) = memo.known_id(start, &NoFaults::new()) {
+        if let (Some((cached, key)), true) = (&cached, request.by_id) {
+            if let Some((id, end)) = cached.known_id(key, &NoFaults::new()) {
                 self.id = Some(id);
                 return end;
             }
         }
-        self.walk(regs, request, maps, by_rows, memo, (pid, announce))
+        self.walk(regs, request, maps, by_rows, cached, (pid, announce))
     }
 
     /// Out of line, as most stacks that an id stands for are known.
@@ -161,10 +161,10 @@ impl Stack {
     fn walk(
         &mut self,
         regs: &RegisterFile,
-        request: &Request,
+        request: &StackRequest,
         maps: Maps<'_>,
         by_rows: bool,
-        memo: Option<(&Memo, Start)>,
+        cached: Option<(&CachedWalk, WalkKey)>,
         (pid, announce): (impl Fn() -> u32, impl FnMut(u32)),
     ) -> StackEnd {
         let resolver = Resolver {
@@ -173,9 +173,9 @@ impl Stack {
             pid,
             announce,
             mappings: maps.kept,
-            last: Known::default(),
+            last: CodeRange::default(),
         };
-        let mut walk = Walk::new(self, resolver, regs, request, by_rows, memo);
+        let mut walk = Walk::new(self, resolver, regs, request, by_rows, cached);
         let (Ok(end) | Err(end)) = walk.run();
         walk.keep(end);
         let missed = walk.missed().filter(|_| end == StackEnd::Fault);

@@ -11,7 +11,7 @@ use crate::{
         record::{Frame, Method, OFFSET_BITS},
         unwind::{Base, Rule, Saved}, //
     },
-    stack::walk_cache::{Fresh, Memo, MEMOS},
+    stack::walk_cache::{CachedWalk, StepBuffer, CACHED_WALKS},
     sys::{
         memory,
         vma::Layout, //
@@ -39,14 +39,14 @@ const KEPT_NS: u64 = 100_000_000;
 /// A mapping of code: addresses from `start` for `bytes` are `object` at
 /// `address + delta`.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Known {
+pub(crate) struct CodeRange {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) delta: u64,
     pub(crate) object: u32,
 }
 
-impl Known {
+impl CodeRange {
     /// Whether offsets in it do not fit into a frame's word.
     pub(crate) fn is_far(&self) -> bool {
         let end = self.start.wrapping_add(self.bytes);
@@ -184,8 +184,8 @@ struct OnCpu {
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
     rules: KVVec<KeptRule>,
-    memos: [Memo; MEMOS],
-    fresh: Fresh,
+    cached_walks: [CachedWalk; CACHED_WALKS],
+    step_buffer: StepBuffer,
 }
 
 /// The mappings of a session.
@@ -197,11 +197,11 @@ impl MappingCache {
         let all = memory::made_for_each_cpu(|| {
             let mut on = OnCpu {
                 rules: memory::made(RULES, |_| Ok(KeptRule::default()))?,
-                fresh: Fresh::new()?,
+                step_buffer: StepBuffer::new()?,
                 ..OnCpu::default()
             };
-            for memo in &mut on.memos {
-                *memo = Memo::new()?;
+            for cached in &mut on.cached_walks {
+                *cached = CachedWalk::new()?;
             }
             Ok(on)
         });
@@ -248,7 +248,7 @@ impl OnCpu {
         for entry in &self.entries {
             entry.bytes.store(0, Relaxed);
         }
-        self.memos.iter().for_each(Memo::forget);
+        self.cached_walks.iter().for_each(CachedWalk::forget);
         self.context.store(layout.context, Relaxed);
         self.sequence.store(layout.sequence.into(), Relaxed);
         self.since_ns.store(now_ns, Relaxed);
@@ -264,22 +264,22 @@ pub(crate) struct Mappings<'a> {
 impl<'a> Mappings<'a> {
     /// The stacks that were walked lately.
     #[inline(always)]
-    pub(crate) fn memos(&self) -> &'a [Memo; MEMOS] {
-        &self.on.memos
+    pub(crate) fn cached_walks(&self) -> &'a [CachedWalk; CACHED_WALKS] {
+        &self.on.cached_walks
     }
 
     /// Room for the steps of a walk.
-    pub(crate) fn fresh(&self) -> &'a Fresh {
-        &self.on.fresh
+    pub(crate) fn step_buffer(&self) -> &'a StepBuffer {
+        &self.on.step_buffer
     }
 
     /// The kept mapping that holds the address.
-    pub(crate) fn find(&self, address: u64) -> Option<Known> {
+    pub(crate) fn find(&self, address: u64) -> Option<CodeRange> {
         let holds = |entry: &&Entry| {
             address.wrapping_sub(entry.start.load(Relaxed)) < entry.bytes.load(Relaxed)
         };
         let entry = self.on.entries.iter().find(holds)?;
-        Some(Known {
+        Some(CodeRange {
             start: entry.start.load(Relaxed),
             bytes: entry.bytes.load(Relaxed),
             delta: entry.delta.load(Relaxed),
@@ -311,7 +311,7 @@ impl<'a> Mappings<'a> {
 
     /// Keeps a mapping that was looked up since the cache was taken, if the layout is
     /// still the same.
-    pub(crate) fn keep(&self, known: &Known) {
+    pub(crate) fn keep(&self, known: &CodeRange) {
         if !self.layout.holds() {
             return;
         }

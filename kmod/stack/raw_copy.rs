@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Copies of stacks that go through files without unwind rows, for the reader to finish.
+//! RawStacks of stacks that go through files without unwind rows, for the reader to finish.
 //!
 //! A file's rows come from user space, so the first stack through a file that nobody had
 //! mapped before finds none. Then the record is preceded by one with the registers, the
@@ -15,11 +15,11 @@ use crate::{
         unwind::{At, Registers}, //
     },
     object::{Identified, Objects},
-    probe::limits::SharedBucket,
+    probe::limits::TokenBucket,
     sys::{
         memory,
         returns,
-        scratch::Desk,
+        scratch::ScratchBuffer,
         user_mem,
         vma::{each_code, Mapping}, //
     }, //
@@ -38,13 +38,13 @@ const MAPPINGS_WORDS: usize = MAPPING_WORDS * CODE_MAPPINGS_MAX;
 const BUDGET: u32 = COPY_BYTES_PER_SECOND >> 10;
 
 /// Room for one copy on each CPU, and what may be copied.
-pub(crate) struct Copies {
-    desks: KVVec<Desk>,
-    budget: SharedBucket,
+pub(crate) struct RawStacks {
+    buffers: KVVec<ScratchBuffer>,
+    budget: TokenBucket,
 }
 
 /// Who is copied, and for whom.
-pub(crate) struct Subject<'a> {
+pub(crate) struct CopyRequest<'a> {
     pub(crate) at: Registers,
     pub(crate) objects: &'a Objects,
     pub(crate) pid: &'a dyn Fn() -> u32,
@@ -52,46 +52,46 @@ pub(crate) struct Subject<'a> {
     pub(crate) head: StackCopy,
 }
 
-impl Copies {
+impl RawStacks {
     /// Nothing copied.
     pub(crate) fn new() -> Result<Self> {
         let words = MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX);
-        Ok(Copies {
-            desks: memory::made_for_each_cpu(|| Desk::new(words))?,
-            budget: SharedBucket::new(Bucket::new(BUDGET, BUDGET).ok_or(EINVAL)?),
+        Ok(RawStacks {
+            buffers: memory::made_for_each_cpu(|| ScratchBuffer::new(words))?,
+            budget: TokenBucket::new(Bucket::new(BUDGET, BUDGET).ok_or(EINVAL)?),
         })
     }
 
-    /// Copies the current task's stack, and hands the record's parts to `put`; false
+    /// RawStacks the current task's stack, and hands the record's parts to `put`; false
     /// when nothing could be copied. In a handler.
     #[cold]
     pub(crate) fn copy(
         &self,
         cpu: u32,
-        subject: &Subject<'_>,
+        request: &CopyRequest<'_>,
         put: impl FnOnce(&[&[u64]; 4]) -> bool,
     ) -> bool {
-        let may = || self.budget.take(subject.head.time_ns, 1) == Some(true);
-        let desk = self.desks.get(cpu as usize).and_then(Desk::take);
-        let Some(mut desk) = desk.filter(|_| may()) else {
+        let may = || self.budget.take(request.head.time_ns, 1) == Some(true);
+        let buffer = self.buffers.get(cpu as usize).and_then(ScratchBuffer::take);
+        let Some(mut buffer) = buffer.filter(|_| may()) else {
             return false;
         };
-        let Some((mappings, stack)) = desk.words().split_at_mut_checked(MAPPINGS_WORDS) else {
+        let Some((mappings, stack)) = buffer.words().split_at_mut_checked(MAPPINGS_WORDS) else {
             return false;
         };
-        let code = code(mappings, subject);
-        let stack_words = memory(stack, subject.at.rsp);
+        let code = code(mappings, request);
+        let stack_words = memory(stack, request.at.rsp);
         let flags = |is_set, flag| if is_set { flag } else { 0 };
         let head = StackCopy {
-            rip: subject.at.rip,
-            rsp: subject.at.rsp,
-            rbp: subject.at.rbp,
-            flags: flags(subject.at.at == At::Call, COPY_BEHIND_CALL)
-                | flags(!subject.at.knows_rbp, COPY_WITHOUT_RBP)
+            rip: request.at.rip,
+            rsp: request.at.rsp,
+            rbp: request.at.rbp,
+            flags: flags(request.at.at == At::Call, COPY_BEHIND_CALL)
+                | flags(!request.at.knows_rbp, COPY_WITHOUT_RBP)
                 | flags(code.is_cut, COPY_MAPPINGS_CUT),
             mappings: code.count as u32,
             words: stack_words as u32,
-            ..subject.head
+            ..request.head
         };
         let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
         let mapping_words = code.count.wrapping_mul(MAPPING_WORDS);
@@ -117,7 +117,7 @@ struct Code {
 
 /// Writes which code is mapped: of files first, as that of none may be in hundreds of
 /// mappings.
-fn code(out: &mut [u64], subject: &Subject<'_>) -> Code {
+fn code(out: &mut [u64], request: &CopyRequest<'_>) -> Code {
     let mut count = 0usize;
     let mut is_cut = false;
     for of_files in [true, false] {
@@ -129,7 +129,7 @@ fn code(out: &mut [u64], subject: &Subject<'_>) -> Code {
                 is_cut = true;
                 return false;
             };
-            let told = told(&mapping, subject);
+            let told = told(&mapping, request);
             let words: &[u64; MAPPING_WORDS] = transmute_ref!(&told);
             for (to, from) in place.iter_mut().zip(words) {
                 *to = *from;
@@ -143,11 +143,11 @@ fn code(out: &mut [u64], subject: &Subject<'_>) -> Code {
 }
 
 /// A mapping and its object, which is announced when it is new.
-fn told(mapping: &Mapping<'_>, subject: &Subject<'_>) -> CodeMapping {
-    let (object, unmapped) = match subject.objects.identify(mapping, &subject.pid) {
+fn told(mapping: &Mapping<'_>, request: &CopyRequest<'_>) -> CodeMapping {
+    let (object, unmapped) = match request.objects.identify(mapping, &request.pid) {
         Ok(Identified { id, is_new }) => {
             if is_new {
-                (subject.announce)(id);
+                (request.announce)(id);
             }
             (id, 0)
         }
@@ -162,7 +162,7 @@ fn told(mapping: &Mapping<'_>, subject: &Subject<'_>) -> CodeMapping {
     }
 }
 
-/// Copies memory from `rsp` up, as far as it is there; how many words. Return addresses
+/// RawStacks memory from `rsp` up, as far as it is there; how many words. Return addresses
 /// that some tracer has replaced are put right.
 fn memory(out: &mut [u64], rsp: u64) -> usize {
     let mut count = 0usize;

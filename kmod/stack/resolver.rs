@@ -7,9 +7,9 @@ use crate::{
         unwind::Table, //
     },
     object::Objects,
-    stack::mapping_cache::{Known, Mappings},
+    stack::mapping_cache::{CodeRange, Mappings},
     sys::{
-        swap::Reading,
+        rcu_slot::Reading,
         vma::{look_up, Mapping}, //
     }, //
 };
@@ -24,7 +24,7 @@ pub(crate) struct Resolver<'a, A, P> {
     /// What was looked up for earlier stacks.
     pub(crate) mappings: Option<Mappings<'a>>,
     /// The mapping of the frame before: frames cluster.
-    pub(crate) last: Known,
+    pub(crate) last: CodeRange,
 }
 
 impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
@@ -63,7 +63,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
     }
 
     /// Identifies and keeps a mapping; `None` when it is not executable.
-    fn locate(&mut self, mapping: &Mapping<'_>) -> Option<Result<Known, Unmapped>> {
+    fn locate(&mut self, mapping: &Mapping<'_>) -> Option<Result<CodeRange, Unmapped>> {
         if !mapping.is_executable() {
             return None;
         }
@@ -74,7 +74,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
         if identified.is_new {
             (self.announce)(identified.id);
         }
-        let known = Known {
+        let known = CodeRange {
             start: mapping.start(),
             bytes: mapping.end().saturating_sub(mapping.start()),
             delta: mapping.file_offset().wrapping_sub(mapping.start()),

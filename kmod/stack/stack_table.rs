@@ -26,7 +26,7 @@ const WAYS: usize = 8;
 const LENGTH_BITS: u32 = 16;
 
 /// The stacks of a session.
-pub(crate) struct Stacks {
+pub(crate) struct StackTable {
     seed: u64,
     /// Ids, or zero where nothing is yet.
     index: KVVec<AtomicU32>,
@@ -36,10 +36,10 @@ pub(crate) struct Stacks {
     used: AtomicU32,
 }
 
-impl Stacks {
+impl StackTable {
     /// None.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Stacks {
+        Ok(StackTable {
             seed: sys::random(),
             index: zeroed(PLACES)?,
             arena: zeroed(STACK_TABLE_WORDS)?,

@@ -16,9 +16,9 @@ use crate::{
     },
     stack::{
         resolver::Resolver,
-        walk_cache::{self, Made, Memo, Start, Walked},
-        Request,
+        walk_cache::{CachedWalk, KnownSteps, UnwindStep, WalkKey, WalkRecorder},
         Stack, //
+        StackRequest,
     },
     sys::{
         regs::RegisterFile,
@@ -32,29 +32,31 @@ pub(crate) struct Walk<'a, A, P> {
     stack: &'a mut Stack,
     resolver: Resolver<'a, A, P>,
     regs: &'a RegisterFile,
-    request: &'a Request,
+    request: &'a StackRequest,
     memory: NoFaults,
     by_rows: bool,
     /// The walk before, to be compared with. None for who cannot have it to himself.
-    walked: Option<Walked<'a>>,
+    recorder: Option<WalkRecorder<'a>>,
     /// The end depends on the last registers alone, so the walk may be cached.
     ends_for_good: bool,
 }
 
 impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
-    /// A walk from these registers of the current task's on, by rows or not; `memo` has what
+    /// A walk from these registers of the current task's on, by rows or not; `cached` has what
     /// may be the same.
     pub(crate) fn new(
         stack: &'a mut Stack,
         resolver: Resolver<'a, A, P>,
         regs: &'a RegisterFile,
-        request: &'a Request,
+        request: &'a StackRequest,
         by_rows: bool,
-        memo: Option<(&'a Memo, Start)>,
+        cached: Option<(&'a CachedWalk, WalkKey)>,
     ) -> Self {
         Walk {
-            walked: match (memo, &resolver.mappings) {
-                (Some((memo, start)), Some(kept)) => Some(Walked::new(memo, kept.fresh(), start)),
+            recorder: match (cached, &resolver.mappings) {
+                (Some((cached, key)), Some(kept)) => {
+                    Some(WalkRecorder::new(cached, kept.step_buffer(), key))
+                }
                 _ => None,
             },
             stack,
@@ -80,8 +82,8 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     /// Keeps a walk that has ended so for the next one.
     pub(crate) fn keep(&mut self, end: StackEnd) {
         let is_final = self.is_final(end);
-        if let (Some(walked), true) = (&mut self.walked, is_final) {
-            walked.keep(end);
+        if let (Some(recorder), true) = (&mut self.recorder, is_final) {
+            recorder.keep(end);
         }
     }
 
@@ -98,8 +100,8 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
 
     /// The stack has this id.
     pub(crate) fn set_id(&self, id: Option<u32>, end: StackEnd) {
-        if let (Some(walked), true, Some(id)) = (&self.walked, self.is_final(end), id) {
-            walked.set_id(id);
+        if let (Some(recorder), true, Some(id)) = (&self.recorder, self.is_final(end), id) {
+            recorder.set_id(id);
         }
     }
 
@@ -117,8 +119,8 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
             return Err(StackEnd::Unsupported);
         }
         let room = self.room();
-        let known = match &mut self.walked {
-            Some(walked) => walked.at_start(&self.memory, room),
+        let known = match &mut self.recorder {
+            Some(recorder) => recorder.at_start(&self.memory, room),
             None => None,
         };
         if let Some(known) = known {
@@ -131,7 +133,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     }
 
     /// Takes steps that are known.
-    fn take(&mut self, known: &walk_cache::Known<'_>, at: &mut Registers) -> Result<(), StackEnd> {
+    fn take(&mut self, known: &KnownSteps<'_>, at: &mut Registers) -> Result<(), StackEnd> {
         if known.steps.is_empty() && known.end.is_none() {
             return Ok(());
         }
@@ -169,11 +171,11 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     }
 
     /// Takes down a step, and takes those behind it when they are known.
-    fn note(&mut self, made: &Made, at: &mut Registers) -> Result<(), StackEnd> {
-        let Some(walked) = &mut self.walked else {
+    fn note(&mut self, step: &UnwindStep, at: &mut Registers) -> Result<(), StackEnd> {
+        let Some(recorder) = &mut self.recorder else {
             return Ok(());
         };
-        if !walked.step(made) {
+        if !recorder.step(step) {
             return Ok(());
         }
         self.take_behind(at)
@@ -183,10 +185,10 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
     #[cold]
     fn take_behind(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
         let room = self.room();
-        let Some(walked) = &mut self.walked else {
+        let Some(recorder) = &mut self.recorder else {
             return Ok(());
         };
-        match walked.behind_step(&self.memory, room) {
+        match recorder.behind_step(&self.memory, room) {
             Some(known) => self.take(&known, at),
             None => Ok(()),
         }
@@ -194,23 +196,23 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
 
     /// Nothing before here can be kept together with what follows.
     fn break_off(&mut self) {
-        if let Some(walked) = &mut self.walked {
-            walked.break_off();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.break_off();
         }
     }
 
     /// Frame 0: the function that was probed.
     fn first(&mut self) -> Result<(), StackEnd> {
-        let (ip, ahead) = (self.regs.ip(), self.request.ahead);
+        let (ip, breakpoint_delta) = (self.regs.ip(), self.request.breakpoint_delta);
         let frame = match self.resolver.resolve(ip, ip, Method::Registers) {
             Some(Frame::Object { id, offset, method }) => Frame::Object {
                 id,
-                offset: offset.wrapping_sub(ahead),
+                offset: offset.wrapping_sub(breakpoint_delta),
                 method,
             },
             Some(frame) => frame,
             None => Frame::Address {
-                address: ip.wrapping_sub(ahead),
+                address: ip.wrapping_sub(breakpoint_delta),
                 why: Unmapped::NoMapping as u8,
                 method: Method::Registers as u8,
             },

@@ -12,7 +12,7 @@
 
 use crate::{
     common::record::StackEnd,
-    stack::Request,
+    stack::StackRequest,
     sys::{
         memory::zeroed,
         regs::RegisterFile,
@@ -34,39 +34,39 @@ use kernel::prelude::*;
 /// inner frames in front of the outer ones.
 const STEPS: usize = 256;
 /// Steps of one walk.
-const FRESH: usize = 128;
+const BUFFERED_STEPS: usize = 128;
 
 /// Stacks that are kept for each CPU.
-pub(crate) const MEMOS: usize = 8;
+pub(crate) const CACHED_WALKS: usize = 8;
 
 /// What a walk begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Start {
+pub(crate) struct WalkKey {
     rip: u64,
     rsp: u64,
     rbp: u64,
     /// Bytes that frame 0 lies in front of `rip`.
-    ahead: u64,
+    breakpoint_delta: u64,
     /// The word on top of the stack, where that is the return address: it tells callers apart.
     top: u64,
     /// Everything else that matters: never zero.
     how: u64,
 }
 
-impl Start {
+impl WalkKey {
     /// Of a walk from these registers on.
     #[inline(always)]
-    pub(crate) fn new(regs: &RegisterFile, request: &Request, by_rows: bool) -> Self {
+    pub(crate) fn new(regs: &RegisterFile, request: &StackRequest, by_rows: bool) -> Self {
         let top = match request.at_entry {
             true => user_mem::word(regs.sp()).unwrap_or(0),
             false => 0,
         };
         let flag = |set: bool, bit: u32| u64::from(set) << bit;
-        Start {
+        WalkKey {
             rip: regs.ip(),
             rsp: regs.sp(),
             rbp: regs.bp(),
-            ahead: request.ahead,
+            breakpoint_delta: request.breakpoint_delta,
             top,
             how: 1
                 | flag(request.at_entry, 1)
@@ -78,50 +78,50 @@ impl Start {
 
     /// The kept stack that begins so; else the one that is to make room for it.
     #[inline(always)]
-    pub(crate) fn pick<'a>(&self, memos: &'a [Memo; MEMOS]) -> &'a Memo {
+    pub(crate) fn pick<'a>(&self, cached_walks: &'a [CachedWalk; CACHED_WALKS]) -> &'a CachedWalk {
         let mixed = (self.rip ^ self.rsp.rotate_left(32) ^ self.top.rotate_left(16))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let which = (mixed >> (u64::BITS - MEMOS.ilog2())) as usize;
-        let [default, ..] = memos;
-        let first = memos.get(which).unwrap_or(default);
-        if first.starts_with(self) {
+        let which = (mixed >> (u64::BITS - CACHED_WALKS.ilog2())) as usize;
+        let [default, ..] = cached_walks;
+        let first = cached_walks.get(which).unwrap_or(default);
+        if first.has_key(self) {
             return first;
         }
-        let second = memos.get(which ^ 1).unwrap_or(default);
-        if second.starts_with(self) || second.age.load(Relaxed) < first.age.load(Relaxed) {
+        let second = cached_walks.get(which ^ 1).unwrap_or(default);
+        if second.has_key(self) || second.age.load(Relaxed) < first.age.load(Relaxed) {
             return second;
         }
         first
     }
 
     /// All but `rbp`.
-    fn words(&self) -> [u64; START_WORDS] {
-        let Start {
+    fn words(&self) -> [u64; KEY_WORDS] {
+        let WalkKey {
             rip,
             rsp,
             rbp: _,
-            ahead,
+            breakpoint_delta,
             top,
             how,
         } = *self;
-        [top, rip, rsp, ahead, how]
+        [top, rip, rsp, breakpoint_delta, how]
     }
 }
 
-const START_WORDS: usize = 5;
+const KEY_WORDS: usize = 5;
 
-/// In [`Start::how`]: the walk follows rows. Others always need `rbp`, if only to end.
+/// In [`WalkKey::how`]: the walk follows rows. Others always need `rbp`, if only to end.
 const BY_ROWS: u64 = 1 << 3;
 
 /// A stack. One context at a time uses it; it is atomic as it is shared.
 #[derive(Default)]
-pub(crate) struct Memo {
+pub(crate) struct CachedWalk {
     steps: KVVec<Step>,
     /// The innermost step that is kept; `STEPS` for none.
     first: AtomicUsize,
-    /// A [`Start`]; all zero when the first step is not the walk's first.
-    start: [AtomicU64; START_WORDS],
-    start_rbp: AtomicU64,
+    /// A [`WalkKey`]; all zero when the first step is not the walk's first.
+    key: [AtomicU64; KEY_WORDS],
+    key_rbp: AtomicU64,
     /// Whether some step depends on that. Most programs have no frame pointers: there it is
     /// a register as any other, and may be another one at each hit.
     needs_rbp: AtomicBool,
@@ -133,48 +133,48 @@ pub(crate) struct Memo {
     id: AtomicU32,
 }
 
-impl Memo {
+impl CachedWalk {
     /// Nothing kept.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Memo {
+        Ok(CachedWalk {
             steps: zeroed(STEPS)?,
             first: AtomicUsize::new(STEPS),
-            ..Memo::default()
+            ..CachedWalk::default()
         })
     }
 
     /// Forgets what is kept.
     pub(crate) fn forget(&self) {
         self.first.store(STEPS, Relaxed);
-        self.set_start(None);
+        self.set_key(None);
     }
 
-    fn set_start(&self, start: Option<&Start>) {
-        let words = start.map_or([0; START_WORDS], Start::words);
-        for (to, word) in self.start.iter().zip(words) {
+    fn set_key(&self, key: Option<&WalkKey>) {
+        let words = key.map_or([0; KEY_WORDS], WalkKey::words);
+        for (to, word) in self.key.iter().zip(words) {
             to.store(word, Relaxed);
         }
-        let rbp = start.map_or(0, |start| start.rbp);
-        self.start_rbp.store(rbp, Relaxed);
+        let rbp = key.map_or(0, |key| key.rbp);
+        self.key_rbp.store(rbp, Relaxed);
     }
 
     #[inline(always)]
-    fn starts_with(&self, start: &Start) -> bool {
-        let mut pairs = self.start.iter().zip(start.words());
+    fn has_key(&self, key: &WalkKey) -> bool {
+        let mut pairs = self.key.iter().zip(key.words());
         pairs.all(|(kept, word)| kept.load(Relaxed) == word)
-            && (self.has_rbp_of(start) || !self.needs_rbp.load(Relaxed))
+            && (self.has_rbp_of(key) || !self.needs_rbp.load(Relaxed))
     }
 
     #[inline(always)]
-    fn has_rbp_of(&self, start: &Start) -> bool {
-        self.start_rbp.load(Relaxed) == start.rbp
+    fn has_rbp_of(&self, key: &WalkKey) -> bool {
+        self.key_rbp.load(Relaxed) == key.rbp
     }
 
     /// The id of the whole stack, when a walk that begins so would find the one that is kept.
     #[inline(always)]
-    pub(crate) fn known_id(&self, start: &Start, memory: &NoFaults) -> Option<(u32, StackEnd)> {
+    pub(crate) fn known_id(&self, key: &WalkKey, memory: &NoFaults) -> Option<(u32, StackEnd)> {
         let id = self.id.load(Relaxed);
-        if id == 0 || !self.starts_with(start) {
+        if id == 0 || !self.has_key(key) {
             return None;
         }
         let steps = self.from(self.first.load(Relaxed));
@@ -195,7 +195,7 @@ impl Memo {
 
 /// A step that was just made.
 #[derive(Clone, Copy)]
-pub(crate) struct Made {
+pub(crate) struct UnwindStep {
     /// Where the return address was read, and what it is.
     pub(crate) slot: u64,
     pub(crate) rip: u64,
@@ -211,21 +211,21 @@ pub(crate) struct Made {
 
 /// Room for the steps of the walk that is under way.
 #[derive(Default)]
-pub(crate) struct Fresh(KVVec<Step>);
+pub(crate) struct StepBuffer(KVVec<Step>);
 
-impl Fresh {
+impl StepBuffer {
     /// None.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Fresh(zeroed(FRESH)?))
+        Ok(StepBuffer(zeroed(BUFFERED_STEPS)?))
     }
 }
 
 /// A walk, as it is compared with the one that is kept.
-pub(crate) struct Walked<'a> {
-    memo: &'a Memo,
+pub(crate) struct WalkRecorder<'a> {
+    cached: &'a CachedWalk,
     /// The steps of this walk that are not kept yet.
-    steps: &'a Fresh,
-    start: Start,
+    steps: &'a StepBuffer,
+    key: WalkKey,
     /// How many steps of this walk are fresh.
     fresh: usize,
     /// Whether these are all, from the walk's start on.
@@ -241,51 +241,51 @@ pub(crate) struct Walked<'a> {
 }
 
 /// Steps that need not be made, as they are known.
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownSteps<'a> {
     /// They, innermost first.
     pub(crate) steps: &'a [Step],
     /// How the stack ends behind them, when that is known.
     pub(crate) end: Option<StackEnd>,
 }
 
-impl<'a> Walked<'a> {
+impl<'a> WalkRecorder<'a> {
     /// A walk that begins.
-    pub(crate) fn new(memo: &'a Memo, steps: &'a Fresh, start: Start) -> Self {
-        let mut walked = Walked {
-            memo,
+    pub(crate) fn new(cached: &'a CachedWalk, steps: &'a StepBuffer, key: WalkKey) -> Self {
+        let mut recorder = WalkRecorder {
+            cached,
             steps,
-            start,
+            key,
             fresh: 0,
             from_start: true,
             has_read_rbp: false,
-            needs_rbp: start.how & BY_ROWS == 0,
-            next: memo.first.load(Relaxed),
+            needs_rbp: key.how & BY_ROWS == 0,
+            next: cached.first.load(Relaxed),
             next_slot: 0,
             equal_from: None,
         };
-        walked.set_next(walked.next);
-        walked
+        recorder.set_next(recorder.next);
+        recorder
     }
 
     fn set_next(&mut self, next: usize) {
         self.next = next;
-        let step = self.memo.steps.get(next);
+        let step = self.cached.steps.get(next);
         self.next_slot = step.map_or(u64::MAX, |step| step.slot.load(Relaxed));
     }
 
     /// What is known of a walk that has just begun.
-    pub(crate) fn at_start(&mut self, memory: &NoFaults, room: usize) -> Option<Known<'a>> {
-        if !self.memo.starts_with(&self.start) {
+    pub(crate) fn at_start(&mut self, memory: &NoFaults, room: usize) -> Option<KnownSteps<'a>> {
+        if !self.cached.has_key(&self.key) {
             return None;
         }
-        let first = self.memo.first.load(Relaxed);
-        let kept = self.memo.from(first);
+        let first = self.cached.first.load(Relaxed);
+        let kept = self.cached.from(first);
         let is_whole = || self.end_behind(kept, memory.matching(kept), room).is_some();
-        if !self.memo.has_rbp_of(&self.start) && !is_whole() {
+        if !self.cached.has_rbp_of(&self.key) && !is_whole() {
             // The walk would go on with an `rbp` that is not its own.
             return None;
         }
-        self.needs_rbp = self.memo.needs_rbp.load(Relaxed);
+        self.needs_rbp = self.cached.needs_rbp.load(Relaxed);
         let known = self.known_from(first, memory, room)?;
         let reads_rbp = |step: &Step| step.rbp_slot.load(Relaxed) != 0;
         self.has_read_rbp = known.steps.iter().any(reads_rbp);
@@ -294,18 +294,18 @@ impl<'a> Walked<'a> {
 
     /// Takes down a step; whether the steps behind it may be known.
     #[inline(always)]
-    pub(crate) fn step(&mut self, made: &Made) -> bool {
-        self.needs_rbp |= made.by_rbp && !self.has_read_rbp;
-        self.has_read_rbp |= made.rbp_slot != 0;
-        if made.slot >= self.next_slot && self.comes_to(made) {
+    pub(crate) fn step(&mut self, step: &UnwindStep) -> bool {
+        self.needs_rbp |= step.by_rbp && !self.has_read_rbp;
+        self.has_read_rbp |= step.rbp_slot != 0;
+        if step.slot >= self.next_slot && self.comes_to(step) {
             return true;
         }
         if let Some(fresh) = self.steps.0.get(self.fresh) {
-            fresh.slot.store(made.slot, Relaxed);
-            fresh.rip.store(made.rip, Relaxed);
-            fresh.rbp_slot.store(made.rbp_slot, Relaxed);
-            fresh.rbp.store(made.rbp, Relaxed);
-            fresh.word.store(made.word, Relaxed);
+            fresh.slot.store(step.slot, Relaxed);
+            fresh.rip.store(step.rip, Relaxed);
+            fresh.rbp_slot.store(step.rbp_slot, Relaxed);
+            fresh.rbp.store(step.rbp, Relaxed);
+            fresh.word.store(step.word, Relaxed);
         }
         self.fresh = self.fresh.wrapping_add(1);
         false
@@ -313,16 +313,16 @@ impl<'a> Walked<'a> {
 
     /// Whether the step leads to the same registers as a kept one, which is then `next`.
     #[cold]
-    fn comes_to(&mut self, made: &Made) -> bool {
-        while let Some(kept) = self.memo.steps.get(self.next) {
+    fn comes_to(&mut self, step: &UnwindStep) -> bool {
+        while let Some(kept) = self.cached.steps.get(self.next) {
             let slot = kept.slot.load(Relaxed);
-            if slot > made.slot {
+            if slot > step.slot {
                 break;
             }
-            let is_same = slot == made.slot
-                && kept.rip.load(Relaxed) == made.rip
-                && kept.rbp.load(Relaxed) == made.rbp
-                && kept.word.load(Relaxed) == made.word;
+            let is_same = slot == step.slot
+                && kept.rip.load(Relaxed) == step.rip
+                && kept.rbp.load(Relaxed) == step.rbp
+                && kept.word.load(Relaxed) == step.word;
             if is_same {
                 return true;
             }
@@ -333,7 +333,7 @@ impl<'a> Walked<'a> {
     }
 
     /// What is known behind the step that has just led to a kept one.
-    pub(crate) fn behind_step(&mut self, memory: &NoFaults, room: usize) -> Option<Known<'a>> {
+    pub(crate) fn behind_step(&mut self, memory: &NoFaults, room: usize) -> Option<KnownSteps<'a>> {
         // What is kept may need the `rbp` that this walk has brought.
         self.needs_rbp |= !self.has_read_rbp;
         self.has_read_rbp = true;
@@ -342,8 +342,13 @@ impl<'a> Walked<'a> {
 
     /// What is known from the kept step `from` on. When it is not all, the walk goes on
     /// with steps of its own behind it. `room` is for how many frames there is room.
-    fn known_from(&mut self, from: usize, memory: &NoFaults, room: usize) -> Option<Known<'a>> {
-        let kept = self.memo.from(from);
+    fn known_from(
+        &mut self,
+        from: usize,
+        memory: &NoFaults,
+        room: usize,
+    ) -> Option<KnownSteps<'a>> {
+        let kept = self.cached.from(from);
         let count = memory.matching(kept);
         let steps = kept.get(..count)?;
         let end = self.end_behind(kept, count, room);
@@ -354,7 +359,7 @@ impl<'a> Walked<'a> {
                 self.set_next(from.wrapping_add(count));
             }
         }
-        Some(Known { steps, end })
+        Some(KnownSteps { steps, end })
     }
 
     /// How the stack ends behind these kept steps, of which `count` are the same.
@@ -362,12 +367,12 @@ impl<'a> Walked<'a> {
         // A stack that was cut goes on behind its last frame, when there is room.
         let is_all =
             |end: &StackEnd| count == kept.len() && (*end != StackEnd::Limit || count == room);
-        self.memo.end().filter(is_all)
+        self.cached.end().filter(is_all)
     }
 
     /// Makes the kept steps of these places fresh ones.
     fn take_over(&mut self, from: usize, to: usize) {
-        for kept in self.memo.steps.get(from..to).unwrap_or(&[]) {
+        for kept in self.cached.steps.get(from..to).unwrap_or(&[]) {
             if let Some(fresh) = self.steps.0.get(self.fresh) {
                 fresh.set(kept);
             }
@@ -384,37 +389,37 @@ impl<'a> Walked<'a> {
 
     /// Keeps the walk, which has ended for a reason that its last registers alone tell.
     pub(crate) fn keep(&mut self, end: StackEnd) {
-        let memo = self.memo;
+        let cached = self.cached;
         let behind = match self.equal_from {
             Some(equal_from) => equal_from,
             None => {
-                memo.end.store(end as u8, Relaxed);
+                cached.end.store(end as u8, Relaxed);
                 STEPS
             }
         };
         let is_new = self.fresh != 0 || self.equal_from.is_none();
-        if !is_new && memo.starts_with(&self.start) {
+        if !is_new && cached.has_key(&self.key) {
             return;
         }
         let fresh = self.steps.0.get(..self.fresh);
         let (Some(fresh), Some(first)) = (fresh, behind.checked_sub(self.fresh)) else {
-            return memo.forget();
+            return cached.forget();
         };
-        for (kept, fresh) in memo.from(first).iter().zip(fresh) {
+        for (kept, fresh) in cached.from(first).iter().zip(fresh) {
             kept.set(fresh);
         }
-        memo.first.store(first, Relaxed);
-        memo.set_start(Some(&self.start).filter(|_| self.from_start));
-        memo.needs_rbp.store(self.needs_rbp, Relaxed);
-        memo.id.store(0, Relaxed);
-        let age = memo.age.load(Relaxed);
-        memo.age.store(age.wrapping_add(1), Relaxed);
+        cached.first.store(first, Relaxed);
+        cached.set_key(Some(&self.key).filter(|_| self.from_start));
+        cached.needs_rbp.store(self.needs_rbp, Relaxed);
+        cached.id.store(0, Relaxed);
+        let age = cached.age.load(Relaxed);
+        cached.age.store(age.wrapping_add(1), Relaxed);
     }
 
     /// The stack that was kept has this id.
     pub(crate) fn set_id(&self, id: u32) {
-        if self.memo.starts_with(&self.start) {
-            self.memo.id.store(id, Relaxed);
+        if self.cached.has_key(&self.key) {
+            self.cached.id.store(id, Relaxed);
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::{
     cgroup::Cgroup,
     helpers,
-    swap::Reading,
+    rcu_slot::Reading,
     task::{Current, Namespace, Pid, Who}, //
 };
 use crate::common::task::{

@@ -5,7 +5,7 @@
 //! that nobody else changes which file it is of.
 
 use super::{
-    held::HeldFile,
+    file_ref::HeldFile,
     helpers,
     user_mem,
     vma::FileKey, //

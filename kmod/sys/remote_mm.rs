@@ -5,7 +5,7 @@
 use super::{
     any_task::AnyTask,
     cond_resched,
-    held::HeldFile,
+    file_ref::HeldFile,
     program_start::{Args, Program},
     vma::FileKey, //
 };

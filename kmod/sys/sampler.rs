@@ -9,10 +9,10 @@
 
 use super::{
     helpers,
-    later::{Later, Slots},
     memory::{self, GFP_REQUEST},
     regs::Regs,
     task::Current, //
+    task_work::{Slots, TaskWork},
 };
 use core::{
     cell::UnsafeCell,
@@ -50,8 +50,8 @@ pub(crate) enum Stopped {
     Task,
 }
 
-/// Takes samples: [`Later::run`] does so in task context.
-pub(crate) trait Sampled: Later<Job: Copy> {
+/// Takes samples: [`TaskWork::run`] does so in task context.
+pub(crate) trait Sampled: TaskWork<Job: Copy> {
     /// The current CPU was interrupted. The job to take a sample, unless none is to be. In any
     /// context.
     fn interrupted(&self, stopped: Stopped, by_clock: bool) -> Option<Self::Job>;
@@ -129,7 +129,7 @@ impl<H: Sampled> Taker<H> {
         let left = match (in_user, in_nmi) {
             _ if !is_readable() => false,
             (true, _) => match self.slots.take() {
-                Some(ticket) => ticket.leave(self.hook.clone(), job),
+                Some(reservation) => reservation.queue(self.hook.clone(), job),
                 None => false,
             },
             (false, true) => self.leave_to_interrupt(ip, job),

@@ -85,46 +85,46 @@ impl<const N: usize> Words<N> {
 /// # Invariants
 ///
 /// The words are used by who has set `taken`, and by nobody else.
-pub(crate) struct Desk {
+pub(crate) struct ScratchBuffer {
     taken: AtomicBool,
     words: UnsafeCell<KVVec<u64>>,
 }
 
 // SAFETY: By the invariant one context at a time uses the words.
-unsafe impl Sync for Desk {}
+unsafe impl Sync for ScratchBuffer {}
 // SAFETY: Nothing in it belongs to a task.
-unsafe impl Send for Desk {}
+unsafe impl Send for ScratchBuffer {}
 
-impl Desk {
+impl ScratchBuffer {
     /// `count` words. Task context.
     pub(crate) fn new(count: usize) -> Result<Self> {
         // INVARIANT: Nobody has taken it.
-        Ok(Desk {
+        Ok(ScratchBuffer {
             taken: AtomicBool::new(false),
             words: UnsafeCell::new(memory::zeroed(count)?),
         })
     }
 
     /// The right to use it, unless somebody has it. Any context.
-    pub(crate) fn take(&self) -> Option<AtDesk<'_>> {
+    pub(crate) fn take(&self) -> Option<ScratchWords<'_>> {
         // INVARIANT: We have set it.
-        (!self.taken.swap(true, Acquire)).then(|| AtDesk(self))
+        (!self.taken.swap(true, Acquire)).then(|| ScratchWords(self))
     }
 }
 
-/// The right to use the words of a [`Desk`].
-pub(crate) struct AtDesk<'a>(&'a Desk);
+/// The right to use the words of a [`ScratchBuffer`].
+pub(crate) struct ScratchWords<'a>(&'a ScratchBuffer);
 
-impl AtDesk<'_> {
+impl ScratchWords<'_> {
     /// The words, with whatever is on them.
     pub(crate) fn words(&mut self) -> &mut [u64] {
-        // SAFETY: By the desk's invariant nobody else uses them as long as `self` lives,
+        // SAFETY: By the buffer's invariant nobody else uses them as long as `self` lives,
         // which is borrowed as long as the slice.
         unsafe { &mut *self.0.words.get() }
     }
 }
 
-impl Drop for AtDesk<'_> {
+impl Drop for ScratchWords<'_> {
     fn drop(&mut self) {
         // INVARIANT: The words are not used any more.
         self.0.taken.store(false, Release);

@@ -18,7 +18,7 @@ use super::{
     any_task::AnyTask,
     helpers,
     memory::GFP_REQUEST,
-    swap::{Reading, Swap},
+    rcu_slot::{RcuSlot, Reading},
     tracepoint::find, //
 };
 use crate::common::abi::{
@@ -183,10 +183,10 @@ global_lock! {
     unsafe(uninit) static REGISTRY: Mutex<Registry> = Registry { users: [0; POINTS.len()] };
 }
 
-type Slot = Swap<Arc<dyn TaskHook>>;
+type Slot = RcuSlot<Arc<dyn TaskHook>>;
 
 /// Who listens.
-static SLOTS: [Slot; LISTENERS_MAX] = [const { Swap::new() }; LISTENERS_MAX];
+static SLOTS: [Slot; LISTENERS_MAX] = [const { RcuSlot::new() }; LISTENERS_MAX];
 /// How many of the slots may be in use.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -281,7 +281,7 @@ impl Drop for Listening {
         let _ = self.want(0);
         let _registry = REGISTRY.lock();
         // INVARIANT: The slot was this one's.
-        drop(SLOTS.get(self.slot).and_then(Swap::take_out));
+        drop(SLOTS.get(self.slot).and_then(RcuSlot::take_out));
         let used = SLOTS
             .iter()
             .rposition(|slot| slot.with(|hook| hook.is_some()));

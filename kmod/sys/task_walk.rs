@@ -3,7 +3,7 @@
 
 use super::{
     any_task::AnyTask,
-    swap::Reading,
+    rcu_slot::Reading,
     task::Namespace, //
 };
 use core::ptr::NonNull;

@@ -11,8 +11,8 @@ use super::{
     cond_resched,
     inode::PinnedInode,
     memory::{self, GFP_REQUEST},
+    on_kworker::{self, Caller}, //
     task::Mm,
-    worker::{self, Caller}, //
 };
 use core::{
     ffi::c_int,
@@ -269,7 +269,7 @@ impl<H: Hook> Batch<H> {
     /// Registers what was prepared, all or none. Task context, sleeps.
     pub(crate) fn register_prepared(&mut self) -> Result<(), Failed> {
         let mut result = Ok(());
-        worker::run(&mut |caller| {
+        on_kworker::run(&mut |caller| {
             result = self.register_here(caller);
             if result.is_err() {
                 let first = self.registered;
@@ -300,7 +300,7 @@ impl<H: Hook> Batch<H> {
     /// of theirs runs. Nothing may be prepared. Task context, sleeps; never from a
     /// handler.
     pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool + Send) {
-        worker::run(&mut |_| self.unregister_here(0, &mut wanted));
+        on_kworker::run(&mut |_| self.unregister_here(0, &mut wanted));
         self.members.retain(|member| member.uprobe.is_some());
         self.registered = self.members.len();
     }
@@ -321,7 +321,7 @@ impl<H: Hook> Batch<H> {
             memory::push(&mut visitors, Visitor::new(&member.consumer.hook))?;
         }
         let mut result = Ok(());
-        worker::run(&mut |_| {
+        on_kworker::run(&mut |_| {
             for (visitor, member) in visitors.iter().zip(self.members.iter()) {
                 let visited = member.visit(visitor);
                 result = result.and(visited);

@@ -4,7 +4,7 @@
 //! Nothing here sleeps or faults: a mapping is looked up under its own lock, and
 //! when that is contended under a trylock of the mmap lock.
 
-use super::{held::HeldFile, helpers, task::Mm};
+use super::{file_ref::HeldFile, helpers, task::Mm};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     bindings,

@@ -16,7 +16,7 @@ use crate::{
         each_cpu,
         lock::{raw_lock, RawLock},
         memory,
-        swap::Reading,
+        rcu_slot::Reading,
         task::Current, //
     },
 };

@@ -19,7 +19,7 @@ use crate::{
             TASK_BYTES_MAX, //
         }, //
     },
-    context::Shared,
+    context::Context,
     object::Identified,
     sys::{
         self,
@@ -59,7 +59,7 @@ pub(crate) struct Dumped {
 
 /// A dump on its way.
 pub(crate) struct TaskDump<'a> {
-    shared: &'a Shared,
+    context: &'a Context,
     events: Option<&'a TaskEvents>,
     flags: u32,
     words: KVVec<u64>,
@@ -79,13 +79,13 @@ struct Found {
 impl<'a> TaskDump<'a> {
     /// For this reader; `flags` are `DUMP_*`.
     pub(crate) fn new(
-        shared: &'a Shared,
+        context: &'a Context,
         events: Option<&'a TaskEvents>,
         flags: u32,
         out: UserSliceWriter,
     ) -> Result<Self> {
         Ok(TaskDump {
-            shared,
+            context,
             events,
             flags,
             words: memory::room(GATHERED)?,
@@ -99,14 +99,16 @@ impl<'a> TaskDump<'a> {
     /// Writes the tasks from number `from` on, as many as fit. `EINTR` when the caller was
     /// killed.
     pub(crate) fn run(mut self, from: u32) -> Result<Dumped> {
-        let shared = self.shared;
+        let context = self.context;
         let mut next = from.max(1);
         loop {
             // One record, and the head of one with mappings, must fit whatever comes.
             if self.room() < TASK_WORDS_MAX.wrapping_add(MAPPINGS_WORDS) {
                 break;
             }
-            let found = next_task(shared.opener.namespace(), next, |task| self.look(task));
+            let found = next_task(context.session_owner.namespace(), next, |task| {
+                self.look(task)
+            });
             let Some((number, found)) = found else {
                 next = 0;
                 break;
@@ -154,16 +156,16 @@ impl<'a> TaskDump<'a> {
         let counts = match self.events {
             Some(events) => events.counts_now(task),
             None => self
-                .shared
+                .context
                 .filter
-                .with(|filter| self.shared.opener.admits(filter, task)),
+                .with(|filter| self.context.session_owner.admits(filter, task)),
         };
         if !counts {
             return None;
         }
         self.levels.clear();
-        let (opener, levels) = (&self.shared.opener, &mut self.levels);
-        let mut described = Described::new(opener, task, Look::Wait, now_ns, levels)?;
+        let (session_owner, levels) = (&self.context.session_owner, &mut self.levels);
+        let mut described = Described::new(session_owner, task, Look::Wait, now_ns, levels)?;
         described.record.what = TASK_ALIVE;
         described.record.state = task.state();
         let wants_memory = self.flags != 0 && task.is_leader() && !task.is_ending();
@@ -273,12 +275,12 @@ impl<'a> TaskDump<'a> {
     /// A mapping with its file as an object, which is announced if it is new.
     fn mapping(&self, seen: Seen, pid: u32) -> CodeMapping {
         let file = seen.file.ok_or(Unmapped::Anonymous);
-        let found = file.and_then(|file| self.shared.objects.identify_program(file, pid, false));
+        let found = file.and_then(|file| self.context.objects.identify_program(file, pid, false));
         let (object, unmapped) = match found {
             Ok(Identified { id, is_new }) => {
                 if is_new {
                     let cpu = sys::task::Current::get().cpu_hint();
-                    self.shared.announce_quietly(cpu, id, sys::now_ns());
+                    self.context.announce_quietly(cpu, id, sys::now_ns());
                 }
                 (id, 0)
             }

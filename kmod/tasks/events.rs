@@ -47,7 +47,7 @@ use crate::{
             WAKE_NEW, //
         }, //
     },
-    context::Shared,
+    context::Context,
     filter::Filter,
     sys::{
         self,
@@ -55,7 +55,7 @@ use crate::{
         lock::{raw_lock, RawLock},
         memory,
         program_start::{read_args, Args, Program},
-        swap::Reading,
+        rcu_slot::Reading,
         task::Current,
         task_points::{Switch, TaskHook, Wake}, //
     },
@@ -84,7 +84,7 @@ const STATE_PREEMPTED: u16 = 0x100;
 
 /// What a session records of tasks.
 pub(crate) struct TaskEvents {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     /// `TASKS_*`.
     flags: AtomicU32,
     /// Most bytes of a program's arguments.
@@ -98,9 +98,9 @@ pub(crate) struct TaskEvents {
 
 impl TaskEvents {
     /// Nothing is recorded yet.
-    pub(crate) fn new(shared: Arc<Shared>) -> Result<Self> {
+    pub(crate) fn new(context: Arc<Context>) -> Result<Self> {
         Ok(TaskEvents {
-            shared,
+            context,
             flags: AtomicU32::new(0),
             args_bytes: AtomicU32::new(0),
             counts: TaskCounts::new()?,
@@ -121,7 +121,7 @@ impl TaskEvents {
 
     /// How much of the arguments is recorded. Task context.
     pub(crate) fn set_args(&self, bytes: u32) -> Result {
-        let fits = self.shared.rings.as_ref();
+        let fits = self.context.rings.as_ref();
         let fits = fits.map_or(0, |rings| rings.ring_bytes() / ARGS_SHARE);
         if bytes != 0 && self.args.as_ref().is_none() {
             self.args.populate(args_room()?);
@@ -142,27 +142,27 @@ impl TaskEvents {
 
     /// Whether a task counts.
     fn admits(&self, filter: Option<&Filter>, task: &AnyTask<'_>) -> bool {
-        let opener = &self.shared.opener;
+        let session_owner = &self.context.session_owner;
         match self.has(TASKS_UNFILTERED) {
-            true => opener.has_in_view(task),
-            false => opener.admits(filter, task),
+            true => session_owner.has_in_view(task),
+            false => session_owner.admits(filter, task),
         }
     }
 
     /// A task's number for the opener; zero for one that it does not see, and for an idle one.
     fn tid(&self, task: &AnyTask<'_>) -> u32 {
-        let opener = &self.shared.opener;
-        match opener.namespace().is_initial() {
+        let session_owner = &self.context.session_owner;
+        match session_owner.namespace().is_initial() {
             // Also of one that has been reaped, and leaves its CPU for good.
             true => task.number(),
             false if task.is_idle() => 0,
-            false => opener.tid(task),
+            false => session_owner.tid(task),
         }
     }
 
     /// Whether a task counts now.
     pub(crate) fn counts_now(&self, task: &AnyTask<'_>) -> bool {
-        self.shared.filter.with(|filter| self.admits(filter, task))
+        self.context.filter.with(|filter| self.admits(filter, task))
     }
 
     /// Records what happened to `task`, when it counts; `fill` adds what only the caller
@@ -179,7 +179,13 @@ impl TaskEvents {
         let cpu = Current::get().cpu_hint();
         let mut levels = Levels::new();
         let described = match counts {
-            true => Described::new(&self.shared.opener, task, how, sys::now_ns(), &mut levels),
+            true => Described::new(
+                &self.context.session_owner,
+                task,
+                how,
+                sys::now_ns(),
+                &mut levels,
+            ),
             false => None,
         };
         let Some(mut described) = described else {
@@ -201,7 +207,7 @@ impl TaskEvents {
     }
 
     fn append(&self, cpu: u32, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> bool {
-        self.shared.append_quietly(cpu, kind, parts, now_ns)
+        self.context.append_quietly(cpu, kind, parts, now_ns)
     }
 
     /// The program that the current task starts, as an object; zero for none.
@@ -210,13 +216,13 @@ impl TaskEvents {
             return 0;
         };
         match self
-            .shared
+            .context
             .objects
             .identify_program(program, task.pid, true)
         {
             Ok(found) => {
                 if found.is_new {
-                    self.shared
+                    self.context
                         .announce_quietly(cpu, found.id, task.record.time_ns);
                 }
                 found.id
@@ -327,7 +333,7 @@ impl TaskHook for TaskEvents {
         if !self.has(TASKS_LIFE) {
             return;
         }
-        let counts = self.shared.filter.with(|filter| {
+        let counts = self.context.filter.with(|filter| {
             // The tracepoint that the session's follower hears comes later.
             if let Some(filter) = filter {
                 filter.follow(maker, child);
@@ -341,7 +347,7 @@ impl TaskHook for TaskEvents {
             Look::Own,
             counts,
             |described, levels| {
-                described.add_maker(&self.shared.opener, maker, levels);
+                described.add_maker(&self.context.session_owner, maker, levels);
             },
         );
     }
@@ -351,9 +357,9 @@ impl TaskHook for TaskEvents {
             return;
         }
         let cpu = Current::get().cpu_hint();
-        let (opener, mut levels) = (&self.shared.opener, Levels::new());
+        let (session_owner, mut levels) = (&self.context.session_owner, Levels::new());
         let described = match self.counts_now(task) {
-            true => Described::new(opener, task, Look::Own, sys::now_ns(), &mut levels),
+            true => Described::new(session_owner, task, Look::Own, sys::now_ns(), &mut levels),
             false => None,
         };
         let Some(mut described) = described else {
@@ -361,7 +367,7 @@ impl TaskHook for TaskEvents {
         };
         described.record.what = TASK_EXEC;
         described.record.cpu = cpu;
-        described.record.value = opener.old_tid(task, old_tid);
+        described.record.value = session_owner.old_tid(task, old_tid);
         described.record.object = self.program(cpu, &described);
         self.put_exec(cpu, &mut described, &levels);
     }
@@ -435,7 +441,7 @@ impl TaskHook for TaskEvents {
             }
         }
         if self.has(TASKS_SWITCHES) {
-            let counts = self.shared.filter.with(|filter| {
+            let counts = self.context.filter.with(|filter| {
                 [&switch.prev, &switch.next]
                     .into_iter()
                     .any(|task| !task.is_idle() && self.admits(filter, task))

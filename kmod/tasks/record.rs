@@ -14,7 +14,7 @@ use crate::{
             TASK_ZOMBIE, //
         }, //
     },
-    filter::Opener,
+    filter::SessionOwner,
     sys::{
         any_task::{AnyTask, Look},
         scratch::Words, //
@@ -40,13 +40,13 @@ impl Described {
     /// `task`, as the opener sees it, and its levels in `levels`, which are empty; `None` when
     /// the opener does not see it.
     pub(crate) fn new(
-        opener: &Opener,
+        session_owner: &SessionOwner,
         task: &AnyTask<'_>,
         how: Look,
         now_ns: u64,
         levels: &mut Levels,
     ) -> Option<Self> {
-        let (count, outer) = put_levels(levels, opener, task);
+        let (count, outer) = put_levels(levels, session_owner, task);
         let pid = outer?.pid;
         let namespaces = task.namespaces(how);
         let (user_ns, system_ns) = task.times();
@@ -74,8 +74,13 @@ impl Described {
     }
 
     /// Adds the task that made it.
-    pub(crate) fn add_maker(&mut self, opener: &Opener, maker: &AnyTask<'_>, levels: &mut Levels) {
-        (self.record.parent_levels, _) = put_levels(levels, opener, maker);
+    pub(crate) fn add_maker(
+        &mut self,
+        session_owner: &SessionOwner,
+        maker: &AnyTask<'_>,
+        levels: &mut Levels,
+    ) {
+        (self.record.parent_levels, _) = put_levels(levels, session_owner, maker);
     }
 
     /// Hands what is behind the header, but the levels and the arguments, to `put`.
@@ -89,9 +94,13 @@ impl Described {
 }
 
 /// Appends the levels of a task: how many, and the first.
-fn put_levels(levels: &mut Levels, opener: &Opener, task: &AnyTask<'_>) -> (u8, Option<TaskLevel>) {
+fn put_levels(
+    levels: &mut Levels,
+    session_owner: &SessionOwner,
+    task: &AnyTask<'_>,
+) -> (u8, Option<TaskLevel>) {
     let (mut count, mut outer) = (0u8, None);
-    task.levels(opener.namespace(), |level| {
+    task.levels(session_owner.namespace(), |level| {
         let words: [u64; LEVEL_WORDS] = transmute!(level);
         if levels.extend(&words) {
             count = count.wrapping_add(1);

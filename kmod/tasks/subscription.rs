@@ -3,7 +3,7 @@
 
 use crate::{
     common::abi::{TASKS_CPU, TASKS_UNFILTERED},
-    context::Shared,
+    context::Context,
     sys::{
         memory::GFP_REQUEST,
         task_points::Listening, //
@@ -63,8 +63,8 @@ impl TaskTrace {
     }
 
     /// Wants this from now on. Task context, sleeps.
-    pub(crate) fn set(&mut self, shared: &Arc<Shared>, wanted: &Wanted) -> Result<(), Failed> {
-        let Running { listening, events } = self.running(shared)?;
+    pub(crate) fn set(&mut self, context: &Arc<Context>, wanted: &Wanted) -> Result<(), Failed> {
+        let Running { listening, events } = self.running(context)?;
         let before = events.flags();
         let flags = wanted.flags | before & TASKS_CPU;
         if flags & TASKS_CPU != 0 && events.cpu_times.as_ref().is_none() {
@@ -93,11 +93,11 @@ impl TaskTrace {
         Ok(())
     }
 
-    fn running(&mut self, shared: &Arc<Shared>) -> Result<&mut Running> {
+    fn running(&mut self, context: &Arc<Context>) -> Result<&mut Running> {
         let running = match self.0.take() {
             Some(running) => running,
             None => {
-                let events = TaskEvents::new(shared.clone())?;
+                let events = TaskEvents::new(context.clone())?;
                 let events = Arc::new(events, GFP_REQUEST)?;
                 Running {
                     listening: Listening::new(events.clone())?,

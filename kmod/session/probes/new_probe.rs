@@ -25,13 +25,13 @@ use crate::{
         },
         table::Kind, //
     },
-    context::Shared,
+    context::Context,
     probe::{
         counters::Counters,
-        entry_values::Calls,
+        entry_values::PendingCalls,
         limits::Limits,
         program::Program,
-        request::{check_writes, fits, Refused},
+        request::{program_fits, validate_writes, Refused},
         under_way::UnderWay,
         Probe,
         Role,
@@ -40,12 +40,12 @@ use crate::{
     ring::Rings,
     stack::{
         mapping_cache::MappingCache,
-        raw_copy::Copies,
-        stack_table::Stacks, //
+        raw_copy::RawStacks,
+        stack_table::StackTable, //
     },
     sys::{
-        later::Slots,
         memory::GFP_REQUEST,
+        task_work::Slots,
         tracepoint::Listener,
         uprobe::Ends,
         vma::FileKey, //
@@ -98,7 +98,7 @@ impl Probes {
     /// The probe of a request, without a breakpoint.
     pub(super) fn probe(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         request: &ProbeRequest,
         id: u32,
         (ends, role): (Ends, Role),
@@ -116,20 +116,20 @@ impl Probes {
         let return_delivers = ends != Ends::Entry || role == Role::End;
         for (program, delivers) in [(&at_entry, entry_delivers), (&at_return, return_delivers)] {
             let summary = program.as_ref().map(|program| program.summary());
-            if !fits(summary, &sink, spans.as_deref(), delivers, request) {
+            if !program_fits(summary, &sink, spans.as_deref(), delivers, request) {
                 return Err(Refused(EINVAL, Refusal::Mismatch));
             }
         }
-        check_writes(shared, request, [&at_entry, &at_return])?;
-        let overwrite = shared.rings.as_ref().is_some_and(Rings::overwrite);
+        validate_writes(context, request, [&at_entry, &at_return])?;
+        let overwrite = context.rings.as_ref().is_some_and(Rings::overwrite);
         if request.flags & PROBE_FREEZES != 0 && !overwrite {
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
-        prepare_calls(shared, ends, at_entry.as_ref())?;
+        prepare_calls(context, ends, at_entry.as_ref())?;
         if role != Role::Whole {
-            self.follow_calls(shared)?;
+            self.follow_calls(context)?;
         }
-        prepare_stacks(shared, request.flags)?;
+        prepare_stacks(context, request.flags)?;
         allowed.set(request)?;
         let limits = allowed.limits.clone();
         let (counters, eligible) = allowed.counters()?;
@@ -147,7 +147,7 @@ impl Probes {
                 0 => FRAMES_MAX,
                 frames => frames,
             },
-            ahead: request.offset.wrapping_sub(report),
+            breakpoint_delta: request.offset.wrapping_sub(report),
             file,
             offset: request.offset,
             ends,
@@ -168,17 +168,17 @@ impl Probes {
             runaway: request.runaway,
             counters,
             eligible,
-            shared: shared.clone(),
+            context: context.clone(),
         })
     }
 
     /// Makes room for calls that are followed to exits.
-    fn follow_calls(&mut self, shared: &Arc<Shared>) -> Result {
-        if shared.under_way.as_ref().is_none() {
-            shared.under_way.populate(UnderWay::new()?);
+    fn follow_calls(&mut self, context: &Arc<Context>) -> Result {
+        if context.under_way.as_ref().is_none() {
+            context.under_way.populate(UnderWay::new()?);
         }
         if self.endings.is_none() {
-            self.endings = Some(Listener::of_spaces(Ending(shared.clone()))?);
+            self.endings = Some(Listener::of_spaces(Ending(context.clone()))?);
         }
         Ok(())
     }
@@ -199,27 +199,27 @@ impl Probes {
 }
 
 /// Makes room for the calls of a probe whose entries keep values.
-fn prepare_calls(shared: &Shared, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
+fn prepare_calls(context: &Context, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
     let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
-    if ends == Ends::Both && keeps && shared.calls.as_ref().is_none() {
-        shared.calls.populate(Calls::new()?);
+    if ends == Ends::Both && keeps && context.calls.as_ref().is_none() {
+        context.calls.populate(PendingCalls::new()?);
     }
     Ok(())
 }
 
 /// Makes room for what the stacks of a probe with these flags need.
-fn prepare_stacks(shared: &Shared, flags: u32) -> Result {
-    if flags & PROBE_STACK != 0 && shared.mappings.as_ref().is_none() {
-        shared.mappings.populate(MappingCache::new()?);
+fn prepare_stacks(context: &Context, flags: u32) -> Result {
+    if flags & PROBE_STACK != 0 && context.mappings.as_ref().is_none() {
+        context.mappings.populate(MappingCache::new()?);
     }
-    if flags & PROBE_COPIES != 0 && shared.copies.as_ref().is_none() {
-        shared.copies.populate(Copies::new()?);
+    if flags & PROBE_COPIES != 0 && context.raw_stacks.as_ref().is_none() {
+        context.raw_stacks.populate(RawStacks::new()?);
     }
-    if flags & PROBE_STACK_IDS != 0 && shared.stacks.as_ref().is_none() {
-        shared.stacks.populate(Stacks::new()?);
+    if flags & PROBE_STACK_IDS != 0 && context.stacks.as_ref().is_none() {
+        context.stacks.populate(StackTable::new()?);
     }
-    if flags & PROBE_LATE != 0 && shared.late.as_ref().is_none() {
-        shared.late.populate(Slots::new(LATE_MAX)?);
+    if flags & PROBE_LATE != 0 && context.late.as_ref().is_none() {
+        context.late.populate(Slots::new(LATE_MAX)?);
     }
     Ok(())
 }

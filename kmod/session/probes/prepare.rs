@@ -3,7 +3,7 @@
 
 use super::{
     new_probe::Allowed,
-    Known,
+    ProbeEntry,
     Probes,
     RefusedAt, //
 };
@@ -13,9 +13,9 @@ use crate::{
         Refusal,
         PROBE_SAMPLE, //
     },
-    context::Shared,
+    context::Context,
     probe::{
-        request::{check, check_instruction, check_offsets, Refused},
+        request::{validate, validate_instruction, validate_offsets, Refused},
         Role, //
     },
     sys::{
@@ -54,13 +54,13 @@ impl Probes {
     /// prepared.
     pub(super) fn prepare_all(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         requests: &mut [ProbeRequest],
     ) -> Result<(), RefusedAt> {
         let mut last = LastFile::default();
         let mut allowed = Allowed::default();
         for (index, request) in requests.iter_mut().enumerate() {
-            let prepared = self.prepare(shared, request, &mut last, &mut allowed);
+            let prepared = self.prepare(context, request, &mut last, &mut allowed);
             prepared.map_err(|refused| RefusedAt {
                 index: index as u32,
                 refused,
@@ -114,27 +114,27 @@ impl Probes {
     /// Checks a request and makes its probe, without a breakpoint yet.
     fn prepare(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         request: &mut ProbeRequest,
         last: &mut LastFile,
         allowed: &mut Allowed,
     ) -> Result<(), Refused> {
-        let kind = check(request)?;
+        let kind = validate(request)?;
         if request.kind == PROBE_SAMPLE {
             // It has an `Attach` of its own.
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         let (file, inode) = last.get(request.fd)?;
-        check_offsets(request, inode.size())?;
-        let returns = check_instruction(file, request.offset)?;
+        validate_offsets(request, inode.size())?;
+        let returns = validate_instruction(file, request.offset)?;
         let id = self.next_id()?;
-        let mut probe = self.probe(shared, request, id, kind, inode.key(), allowed)?;
+        let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;
         // Where the function begins, a return probe of somebody else's would be in the way: one
         // that has just left may still write to where the return address was.
-        if probe.role == Role::End && probe.ahead != 0 {
+        if probe.role == Role::End && probe.breakpoint_delta != 0 {
             probe.returns = returns;
         }
-        memory::push(&mut self.known, Known::prepared(&probe))?;
+        memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
         let place = Place {
             inode,
             offset: request.offset,

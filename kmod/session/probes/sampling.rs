@@ -3,7 +3,7 @@
 
 use super::{
     new_probe::Allowed,
-    Known,
+    ProbeEntry,
     Probes,
     Sampling,
     State, //
@@ -13,9 +13,9 @@ use crate::{
         Probe as ProbeRequest,
         Refusal, //
     },
-    context::Shared,
+    context::Context,
     probe::{
-        request::{check, check_sampler, refused_by_kernel, Refused},
+        request::{refused_by_kernel, validate, validate_sampler, Refused},
         samples::Samples, //
     },
     sys::{
@@ -37,24 +37,24 @@ impl Probes {
     #[inline(never)]
     pub(super) fn start_sampling(
         &mut self,
-        shared: &Arc<Shared>,
+        context: &Arc<Context>,
         request: &mut ProbeRequest,
     ) -> Result<(), Refused> {
-        let kind = check(request)?;
-        check_sampler(request)?;
+        let kind = validate(request)?;
+        validate_sampler(request)?;
         if self.sampling.is_some() {
             return Err(Refused(EEXIST, Refusal::Twice));
         }
         let id = self.next_id()?;
         let probe = self.probe(
-            shared,
+            context,
             request,
             id,
             kind,
             FileKey::NONE,
             &mut Allowed::default(),
         )?;
-        memory::push(&mut self.known, Known::prepared(&probe))?;
+        memory::push(&mut self.known, ProbeEntry::prepared(&probe))?;
         let samples = Arc::new(Samples::new(probe), GFP_REQUEST);
         let sampling = samples.map_err(Error::from).and_then(|samples| {
             Ok(Sampling {

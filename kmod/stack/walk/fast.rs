@@ -7,8 +7,8 @@ use crate::{
         unwind::{At, Registers}, //
     },
     stack::{
-        mapping_cache::{Known, Mappings, SimpleRule},
-        walk_cache::{Made, Walked},
+        mapping_cache::{CodeRange, Mappings, SimpleRule},
+        walk_cache::{UnwindStep, WalkRecorder},
         Stack, //
     },
     sys::{
@@ -31,10 +31,10 @@ pub(super) enum Stopped {
 pub(super) struct Hot<'w, 'a> {
     pub(super) kept: &'w Mappings<'a>,
     pub(super) memory: &'w NoFaults,
-    pub(super) last: Known,
+    pub(super) last: CodeRange,
     pub(super) stack: &'w mut Stack,
     pub(super) max_frames: u32,
-    pub(super) walked: &'w mut Walked<'a>,
+    pub(super) recorder: &'w mut WalkRecorder<'a>,
 }
 
 impl Hot<'_, '_> {
@@ -86,7 +86,7 @@ impl Hot<'_, '_> {
                 base = self.last.key_base();
                 place = self.last.word_base(Method::Row);
             }
-            let made = Made {
+            let step = UnwindStep {
                 slot: frame.wrapping_sub(8),
                 rip,
                 rbp_slot: rule.saved_slot(frame),
@@ -94,17 +94,17 @@ impl Hot<'_, '_> {
                 by_rbp: rule.by_rbp(),
                 word: rip.wrapping_add(place),
             };
-            if room == 0 || !self.stack.words.push(made.word) {
+            if room == 0 || !self.stack.words.push(step.word) {
                 break Stopped::Ended(StackEnd::Limit);
             }
             room = room.wrapping_sub(1);
             (inside, rsp, rbp) = (caller, frame, saved);
-            if self.walked.step(&made) {
+            if self.recorder.step(&step) {
                 break Stopped::MeetsKept;
             }
         };
-        let walked = full.wrapping_sub(room);
-        if walked != 0 {
+        let frames = full.wrapping_sub(room);
+        if frames != 0 {
             *at = Registers {
                 rip: inside.wrapping_add(1),
                 rsp,
@@ -112,7 +112,7 @@ impl Hot<'_, '_> {
                 knows_rbp: true,
                 at: At::Call,
             };
-            self.stack.frames = self.stack.frames.wrapping_add(walked);
+            self.stack.frames = self.stack.frames.wrapping_add(frames);
         }
         stopped
     }

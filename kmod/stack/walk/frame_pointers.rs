@@ -7,7 +7,7 @@ use crate::{
         record::{Method, StackEnd},
         unwind::{At, Registers}, //
     },
-    stack::walk_cache::Made,
+    stack::walk_cache::UnwindStep,
     sys::{
         returns::{may_be_trampoline, real_address},
         user_mem::Fault, //
@@ -20,7 +20,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         if at.at == At::Innermost && self.request.at_entry {
             let slot = at.rsp;
             let rip = self.memory.word(slot).map_err(|Fault| StackEnd::Fault)?;
-            let made = Made {
+            let step = UnwindStep {
                 slot,
                 rip,
                 rbp_slot: 0,
@@ -28,7 +28,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 by_rbp: true,
                 word: 0,
             };
-            self.caller(made, Method::StackTop, at)?;
+            self.caller(step, Method::StackTop, at)?;
         }
         loop {
             let fp = at.rbp;
@@ -43,7 +43,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             if rip == 0 {
                 return Ok(StackEnd::Outermost);
             }
-            let made = Made {
+            let step = UnwindStep {
                 slot: fp.wrapping_add(8),
                 rip,
                 rbp_slot: fp,
@@ -51,7 +51,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 by_rbp: true,
                 word: 0,
             };
-            self.caller(made, Method::FramePointer, at)?;
+            self.caller(step, Method::FramePointer, at)?;
         }
     }
 
@@ -59,29 +59,29 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     #[inline(always)]
     fn caller(
         &mut self,
-        mut made: Made,
+        mut step: UnwindStep,
         method: Method,
         at: &mut Registers,
     ) -> Result<(), StackEnd> {
         let last = self.resolver.last;
         *at = Registers {
-            rip: made.rip,
-            rsp: made.slot.saturating_add(8),
-            rbp: made.rbp,
+            rip: step.rip,
+            rsp: step.slot.saturating_add(8),
+            rbp: step.rbp,
             knows_rbp: true,
             at: At::Call,
         };
-        let is_plain = last.holds(made.rip.wrapping_sub(1)) && !last.is_far();
-        if !is_plain || may_be_trampoline(made.rip) {
-            return self.far_caller(made, method, at);
+        let is_plain = last.holds(step.rip.wrapping_sub(1)) && !last.is_far();
+        if !is_plain || may_be_trampoline(step.rip) {
+            return self.far_caller(step, method, at);
         }
-        made.word = made.rip.wrapping_add(last.word_base(method));
+        step.word = step.rip.wrapping_add(last.word_base(method));
         let full = self.stack.frames >= self.request.max_frames;
-        if full || !self.stack.words.push(made.word) {
+        if full || !self.stack.words.push(step.word) {
             return Err(StackEnd::Limit);
         }
         self.stack.frames = self.stack.frames.wrapping_add(1);
-        self.note(&made, at)
+        self.note(&step, at)
     }
 
     /// A caller in another mapping than the frame before, or behind a trampoline.
@@ -89,13 +89,13 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     #[inline(never)]
     fn far_caller(
         &mut self,
-        mut made: Made,
+        mut step: UnwindStep,
         method: Method,
         at: &mut Registers,
     ) -> Result<(), StackEnd> {
         let mut is_known = true;
-        if may_be_trampoline(made.rip) {
-            if let Some(real) = real_address(made.slot) {
+        if may_be_trampoline(step.rip) {
+            if let Some(real) = real_address(step.slot) {
                 at.rip = real;
                 is_known = false;
             }
@@ -106,8 +106,8 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         self.push(frame)?;
         match frame.encode() {
             ([word, _], 1) if is_known => {
-                made.word = word;
-                self.note(&made, at)
+                step.word = word;
+                self.note(&step, at)
             }
             _ => {
                 self.break_off();

@@ -13,7 +13,7 @@ use crate::{
     },
     stack::{
         mapping_cache::SimpleRule,
-        walk_cache::Made, //
+        walk_cache::UnwindStep, //
     },
     sys::{
         regs::RegisterFile,
@@ -117,7 +117,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         self.push(frame)?;
         match (simple, frame.encode()) {
             (Some(simple), ([word, _], 1)) if at.rip == read && at.knows_rbp => {
-                let made = Made {
+                let step = UnwindStep {
                     slot,
                     rip: read,
                     rbp_slot: simple.saved_slot(slot.wrapping_add(8)),
@@ -125,7 +125,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                     by_rbp: simple.by_rbp(),
                     word,
                 };
-                self.note(&made, at)
+                self.note(&step, at)
             }
             _ => {
                 self.break_off();
@@ -138,7 +138,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     fn kept_rows(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
         loop {
             let kept = self.resolver.mappings.as_ref().filter(|_| at.knows_rbp);
-            let (Some(kept), Some(walked)) = (kept, &mut self.walked) else {
+            let (Some(kept), Some(recorder)) = (kept, &mut self.recorder) else {
                 return Ok(());
             };
             let mut hot = Hot {
@@ -147,7 +147,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                 last: self.resolver.last,
                 stack: &mut *self.stack,
                 max_frames: self.request.max_frames,
-                walked,
+                recorder,
             };
             let stopped = hot.follow(at);
             self.resolver.last = hot.last;

@@ -6,7 +6,7 @@ use super::{each, Switch, Wake};
 use crate::sys::{
     any_task::AnyTask,
     helpers,
-    swap::Reading, //
+    rcu_slot::Reading, //
 };
 use core::{
     ffi::{c_char, c_int, c_void},

@@ -48,13 +48,13 @@ const BATCH: usize = 64;
 ///
 /// The pointer is NULL or comes from a box that this owns. A value that was taken out
 /// is not freed before every reader that may have seen it is done.
-pub(crate) struct Swap<T>(AtomicPtr<T>, PhantomData<KBox<T>>);
+pub(crate) struct RcuSlot<T>(AtomicPtr<T>, PhantomData<KBox<T>>);
 
-impl<T: Send + Sync> Swap<T> {
+impl<T: Send + Sync> RcuSlot<T> {
     /// No value.
     pub(crate) const fn new() -> Self {
         // INVARIANT: NULL.
-        Swap(AtomicPtr::new(core::ptr::null_mut()), PhantomData)
+        RcuSlot(AtomicPtr::new(core::ptr::null_mut()), PhantomData)
     }
 
     /// The value.
@@ -170,7 +170,7 @@ fn wait_for_readers() {
     }
 }
 
-impl<T> Drop for Swap<T> {
+impl<T> Drop for RcuSlot<T> {
     fn drop(&mut self) {
         let last = core::mem::replace(self.0.get_mut(), core::ptr::null_mut());
         if !last.is_null() {
@@ -183,6 +183,6 @@ impl<T> Drop for Swap<T> {
 
 // The value is read and dropped wherever the owner is.
 // SAFETY: As for a box of the same value.
-unsafe impl<T: Send + Sync> Send for Swap<T> {}
+unsafe impl<T: Send + Sync> Send for RcuSlot<T> {}
 // SAFETY: Shared access gives shared references and moves values.
-unsafe impl<T: Send + Sync> Sync for Swap<T> {}
+unsafe impl<T: Send + Sync> Sync for RcuSlot<T> {}

@@ -26,29 +26,29 @@ use kernel::{
 };
 
 /// Does jobs.
-pub(crate) trait Later: Send + Sync + Sized + 'static {
+pub(crate) trait TaskWork: Send + Sync + Sized + 'static {
     /// What there is to be done.
     type Job: Send + 'static;
 
-    /// Does one, in the task that it was left for. May sleep and fault.
+    /// Does one, in the task that it was queued for. May sleep and fault.
     fn run(&self, job: &Self::Job);
 }
 
 /// Room for jobs that are not done yet; taken in handlers, which cannot allocate.
-pub(crate) struct Slots<O: Later>(KVVec<Slot<O>>);
+pub(crate) struct Slots<O: TaskWork>(KVVec<Slot<O>>);
 
 /// # Invariants
 ///
-/// Who has set `taken` has the other fields to himself: a [`Ticket`], then the task work.
+/// Who has set `taken` has the other fields to himself: a [`Reservation`], then the task work.
 #[repr(C)]
-struct Slot<O: Later> {
+struct Slot<O: TaskWork> {
     head: Opaque<bindings::callback_head>,
     taken: AtomicBool,
-    left: UnsafeCell<Option<Left<O>>>,
+    queued: UnsafeCell<Option<Queued<O>>>,
 }
 
 /// A job, and all that it needs until it is done.
-struct Left<O: Later> {
+struct Queued<O: TaskWork> {
     slots: Arc<Slots<O>>,
     owner: Arc<O>,
     job: O::Job,
@@ -56,17 +56,17 @@ struct Left<O: Later> {
 
 // SAFETY: By the invariant one context at a time uses the fields; what is in them may go
 // from one to the other.
-unsafe impl<O: Later> Sync for Slot<O> {}
+unsafe impl<O: TaskWork> Sync for Slot<O> {}
 // SAFETY: As above; a callback head belongs to no task while it is not queued.
-unsafe impl<O: Later> Send for Slot<O> {}
+unsafe impl<O: TaskWork> Send for Slot<O> {}
 
 /// The right to leave one job.
-pub(crate) struct Ticket<'a, O: Later> {
+pub(crate) struct Reservation<'a, O: TaskWork> {
     slots: &'a Arc<Slots<O>>,
     slot: &'a Slot<O>,
 }
 
-impl<O: Later> Slots<O> {
+impl<O: TaskWork> Slots<O> {
     /// Room for `count` jobs.
     pub(crate) fn new(count: usize) -> Result<Arc<Self>> {
         // INVARIANT: It is not taken.
@@ -74,17 +74,17 @@ impl<O: Later> Slots<O> {
             Ok(Slot {
                 head: Opaque::zeroed(),
                 taken: AtomicBool::new(false),
-                left: UnsafeCell::new(None),
+                queued: UnsafeCell::new(None),
             })
         };
         Ok(Arc::new(Slots(memory::made(count, slot)?), GFP_REQUEST)?)
     }
 
     /// The right to leave a job, when there is room. Any context.
-    pub(crate) fn take<'a>(self: &'a Arc<Self>) -> Option<Ticket<'a, O>> {
+    pub(crate) fn take<'a>(self: &'a Arc<Self>) -> Option<Reservation<'a, O>> {
         // INVARIANT: We have set it.
         let slot = self.0.iter().find(|slot| !slot.taken.swap(true, Acquire))?;
-        Some(Ticket { slots: self, slot })
+        Some(Reservation { slots: self, slot })
     }
 
     /// Whether no job is left in any.
@@ -93,24 +93,24 @@ impl<O: Later> Slots<O> {
     }
 }
 
-impl<O: Later> Ticket<'_, O> {
+impl<O: TaskWork> Reservation<'_, O> {
     /// Has `owner` do the job in the current task, before that goes on in user space. False when
     /// the task is at its end. In a handler of ours, in any context.
-    pub(crate) fn leave(self, owner: Arc<O>, job: O::Job) -> bool {
-        let left = Left {
+    pub(crate) fn queue(self, owner: Arc<O>, job: O::Job) -> bool {
+        let queued = Queued {
             slots: self.slots.clone(),
             owner,
             job,
         };
-        // SAFETY: By the slot's invariant the fields are the ticket's. The slot's memory
-        // stays as long as `left`, which is dropped by the work, or here. The module is
+        // SAFETY: By the slot's invariant the fields are the reservation's. The slot's memory
+        // stays as long as `queued`, which is dropped by the work, or here. The module is
         // loaded, as its handler runs, and stays until the work has given its reference
         // back.
         unsafe {
-            *self.slot.left.get() = Some(left);
+            *self.slot.queued.get() = Some(queued);
             helpers::nsprobe_module_get();
             let head = self.slot.head.get();
-            (*head).func = Some(run_left::<O>);
+            (*head).func = Some(run_queued::<O>);
             let how = match helpers::nsprobe_in_nmi() {
                 true => bindings::task_work_notify_mode_TWA_NMI_CURRENT,
                 false => bindings::task_work_notify_mode_TWA_RESUME,
@@ -121,14 +121,14 @@ impl<O: Later> Ticket<'_, O> {
                 return true;
             }
             helpers::nsprobe_module_put();
-            let left = (*self.slot.left.get()).take();
-            drop(left);
+            let queued = (*self.slot.queued.get()).take();
+            drop(queued);
         }
         false
     }
 }
 
-impl<O: Later> Drop for Ticket<'_, O> {
+impl<O: TaskWork> Drop for Reservation<'_, O> {
     fn drop(&mut self) {
         // INVARIANT: The fields are not used any more.
         self.slot.taken.store(false, Release);
@@ -137,13 +137,13 @@ impl<O: Later> Drop for Ticket<'_, O> {
 
 /// # Safety
 ///
-/// `head` is the first field of a [`Slot`] that a ticket has left a job in. In the task it
+/// `head` is the first field of a [`Slot`] that a reservation has queued a job in. In the task it
 /// was left for.
-unsafe extern "C" fn run_left<O: Later>(head: *mut bindings::callback_head) {
+unsafe extern "C" fn run_queued<O: TaskWork>(head: *mut bindings::callback_head) {
     let slot = head.cast::<Slot<O>>();
-    // SAFETY: The slot is valid until `left` is dropped, and its fields are ours.
-    let left = unsafe { (*(*slot).left.get()).take() };
-    if let Some(Left { slots, owner, job }) = left {
+    // SAFETY: The slot is valid until `queued` is dropped, and its fields are ours.
+    let queued = unsafe { (*(*slot).queued.get()).take() };
+    if let Some(Queued { slots, owner, job }) = queued {
         owner.run(&job);
         drop(job);
         // SAFETY: `slots` keeps the slot.
@@ -152,7 +152,7 @@ unsafe extern "C" fn run_left<O: Later>(head: *mut bindings::callback_head) {
         drop(owner);
         drop(slots);
     }
-    // SAFETY: `Ticket::leave` took this reference. Nothing of ours is used afterwards but
+    // SAFETY: `Reservation::queue` took this reference. Nothing of ours is used afterwards but
     // the code up to the end of this function, which `Tails` waits for.
     unsafe { helpers::nsprobe_module_put() };
 }
