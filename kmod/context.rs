@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the probes of a session share.
+//! The context of a session's handlers: what its probes and task events share.
 
 use crate::{
     common::record::{body_of, ObjectRecord, KIND_OBJECT},
@@ -88,8 +88,8 @@ impl Context {
         }
     }
 
-    /// The same where nobody may be woken: under locks of the scheduler, or with interrupts
-    /// off. An interrupt of its own wakes the reader.
+    /// As `append`, for callers that must not wake a task, as they hold locks of the
+    /// scheduler or have interrupts off: an interrupt to this CPU wakes the reader.
     pub(crate) fn append_quietly(
         &self,
         cpu: u32,
@@ -124,7 +124,7 @@ impl Context {
         });
     }
 
-    /// The same where nobody may be woken.
+    /// As `announce`, for the callers of `append_quietly`.
     #[cold]
     pub(crate) fn announce_quietly(&self, cpu: u32, id: u32, now_ns: u64) {
         self.with_announcement(id, now_ns, |parts| {

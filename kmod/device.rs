@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Requests of user space, turned into calls of the session.
 //!
-//! Every field is looked at here, once; behind this file a value is what its type
-//! says. Opening needs CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, in the
-//! initial user namespace; requests that add to what a session sees need them of
-//! the caller too, so that a file that was handed on gives nobody more rights.
+//! The files below check the flags, reserved fields and sizes of requests; the session
+//! and `probe::request` check what depends on files, programs and other requests.
+//! Opening needs CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, in the initial user
+//! namespace. A request that adds to what a session sees checks the rights of its caller
+//! again: a process that was given the file gets no rights with it.
 
 mod filter;
 mod objects;

@@ -248,7 +248,7 @@ impl Filter {
         (is_listed || self.follows(process)) && self.is_inside(process)
     }
 
-    /// Whether it leaves out nobody whom it lists.
+    /// Whether the list of tasks is the only condition.
     fn is_plain(&self) -> bool {
         self.namespaces.is_empty()
             && self.cgroup.is_none()

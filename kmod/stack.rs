@@ -28,7 +28,7 @@ pub(crate) struct StackRequest {
     pub(crate) breakpoint_delta: u64,
     /// Most frames.
     pub(crate) max_frames: u32,
-    /// Where a file has no rows, the walk ends, to be gone on with from a copy.
+    /// Where a file has no rows, the walk ends, and user space continues it from a copy.
     pub(crate) copies: bool,
     /// An id is enough, where there is one.
     pub(crate) by_id: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Stack {
     pub(crate) frames: u32,
     /// The stack's id, when it has one; then there may be no words.
     id: Option<u32>,
-    /// Where a walk has ended that is to be gone on with.
+    /// The registers from which user space continues the walk.
     pub(crate) rest: Option<Registers>,
     /// Where a walk has ended as nothing could be read.
     missed: Option<u64>,
@@ -68,7 +68,7 @@ impl Stack {
         self.id
     }
 
-    /// The registers of the last frame, when the walk is to be gone on with.
+    /// The registers of the last frame, when user space continues the walk.
     pub(crate) fn rest(&self) -> Option<Registers> {
         self.rest
     }

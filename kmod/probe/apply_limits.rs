@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which hits a probe's limits take away, and the end of a probe that is hit too often.
+//! Applies a probe's limits to its hits, and turns a probe off that is hit too often.
 
 use crate::{
     common::{
@@ -19,8 +19,8 @@ use zerocopy::transmute_ref;
 const OFF_WORDS: usize = size_of::<OffRecord>() / 8;
 
 impl Probe {
-    /// Whether the probe was turned off, or is now: by hit number `sequence` of this CPU,
-    /// where zero is none.
+    /// Whether the probe is off. Hit number `sequence` of this CPU may turn it off; zero is no
+    /// hit.
     #[inline(always)]
     pub(super) fn is_off(&self, here: &Here<'_>, sequence: u64) -> bool {
         match &self.limits {
@@ -46,8 +46,8 @@ impl Probe {
         limits.is_off()
     }
 
-    /// What a hit ends as that the probe's limits leave out. Of a call only the
-    /// beginning is looked at, if that is delivered.
+    /// How a hit ends that the limits skip; `None` when they let it through. A return is let
+    /// through when its entry is delivered, too: the limits have judged that.
     #[inline(never)]
     pub(super) fn skipped(&self, limits: &Limits, hit: &Hit<'_>) -> Option<End> {
         let began =
@@ -65,8 +65,8 @@ impl Probe {
         }
     }
 
-    /// Counts a hit that goes nowhere. An entry whose return alone counts was not
-    /// counted as a hit yet.
+    /// Counts a hit that is not delivered. An entry of a probe of returns only was not counted
+    /// as a hit before.
     pub(super) fn turn_away(&self, here: &Here<'_>, end: End) {
         if self.flags & PROBE_RETURN_ONLY != 0 {
             here.begin();

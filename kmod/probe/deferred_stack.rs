@@ -108,8 +108,8 @@ impl Context {
     }
 }
 
-/// Whether fetching what could not be read at `address`, which may reach into another
-/// mapping, can keep nobody waiting but for a disk.
+/// Whether fetching what could not be read at `address` waits for a disk at most: no user
+/// space serves the memory. The read may reach into another mapping.
 pub(crate) fn may_be_fetched(address: u64) -> bool {
     user_mem::ends_of_read(address)
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where a hit goes that is not left out: into the ring, a table, or the counters alone.
+//! Delivers a hit to its probe's sink: the ring, a table, or the counters alone.
 
 use crate::{
     common::{
@@ -106,7 +106,8 @@ impl Probe {
         }
     }
 
-    /// A stack that is to be gone on with is no row's yet, but recorded for the reader.
+    /// As `aggregate`, with the stack in the key. A stack that is not complete yet goes into the
+    /// ring instead, and user space adds it to its row.
     #[inline(never)]
     fn aggregate_with_stack(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
         let mut stack = Stack::new();

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Hits where calls that are followed to their function's exits begin, end, or leave it.
+//! Calls that are followed to the exits of their function.
+//!
+//! One probe is at the function's entry, where a call begins, and others are at its exits,
+//! where it ends, or where it jumps to code whose return is not seen.
 
 use crate::{
     probe::{
@@ -19,7 +22,7 @@ use crate::{
 use kernel::sync::Arc;
 
 impl Probe {
-    /// A hit of a probe at which calls begin or end.
+    /// Handles a hit of such a probe; `admits` is the filter's answer.
     #[inline(never)]
     pub(super) fn hit_of_call(
         &self,
@@ -40,7 +43,7 @@ impl Probe {
         }
     }
 
-    /// The entry of a function.
+    /// Handles the entry of the function.
     #[inline(always)]
     fn at_begin(
         &self,
@@ -74,7 +77,7 @@ impl Probe {
         }
     }
 
-    /// An exit of a function whose task is traced.
+    /// Handles an exit of the function, in a task that the filter has admitted.
     fn at_exit(
         &self,
         calls: &UnderWay,
@@ -98,8 +101,8 @@ impl Probe {
         self.ended(&self.new_hit(regs, current, here, sequence, regs.ip(), ended))
     }
 
-    /// A jump whose task is traced, to where returns are not seen, or not. Out of line, so that
-    /// others do not pay for its fields.
+    /// Handles a jump that may leave for code whose return is not seen; the probe's program
+    /// decides whether it does. Out of line, so that other hits do not pay for its fields.
     #[inline(never)]
     fn at_jump(
         &self,
@@ -123,7 +126,8 @@ impl Probe {
         self.passed(&here)
     }
 
-    /// Others than the function's calls come to an instruction: that is no hit, but it costs.
+    /// Counts that code outside of a followed call came to the instruction. That is no hit, but
+    /// it costs time, and may turn the probe off.
     fn passed(&self, here: &Here<'_>) -> Verdict {
         match self.is_off(here, here.passed()) {
             true => Verdict::Remove,
@@ -131,7 +135,7 @@ impl Probe {
         }
     }
 
-    /// A call begins that is followed to an exit, with what its entry kept.
+    /// Begins to follow a call, with the values that its entry keeps.
     pub(super) fn begin(&self, hit: &Hit<'_>, values: Values) -> Verdict {
         let call = PendingCall {
             time_ns: hit.now_ns,
@@ -147,8 +151,8 @@ impl Probe {
         Verdict::Keep
     }
 
-    /// A call begins that is turned away: what an abandoned one has left in its place must not
-    /// be taken for it at its exit.
+    /// Removes what an abandoned call has left in the place of one that is not followed: the
+    /// exit would take it for that one.
     pub(super) fn forget_call(&self, regs: &Regs<'_>, current: &Current) {
         if let Some(calls) = self.context.under_way.as_ref() {
             calls.end(&Frame::of(regs, current, self.call));

@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl Hook for Probe {
-    /// What most hits need first, without a call: who is traced, and a count.
+    /// The fast path: a count and the fast filter, inline. Everything else is called.
     #[inline(always)]
     fn hit(&self, regs: &Regs<'_>, call: &mut u64) -> Verdict {
         let current = Current::get();
@@ -97,7 +97,7 @@ impl Hook for Probe {
 }
 
 impl Probe {
-    /// The event of a hit now; `at` is the address of the breakpoint.
+    /// A hit of the current task, at this moment; `at` is the address of the breakpoint.
     #[inline(always)]
     pub(super) fn new_hit<'a>(
         &'a self,
@@ -121,7 +121,8 @@ impl Probe {
         }
     }
 
-    /// A sample of the current task, which is traced, with its user registers.
+    /// Handles a sample of the current task, which the filter has admitted; `regs` are its
+    /// user registers.
     pub(crate) fn sampled(&self, regs: &Regs<'_>, here: Here<'_>, sequence: u64, origin: Origin) {
         let current = Current::get();
         let hit = Hit {
@@ -137,7 +138,7 @@ impl Probe {
         };
     }
 
-    /// What is left to do at a return whose task is traced.
+    /// Handles a return whose task the filter has admitted.
     pub(super) fn ended(&self, hit: &Hit<'_>) -> Verdict {
         match &self.at_return {
             Some(program) if program.rejects(hit.regs, self.popped()) => {
@@ -149,8 +150,8 @@ impl Probe {
         }
     }
 
-    /// A hit of a probe that may be off, of whose calls only the returns count, or whose
-    /// filter has to look further.
+    /// The slow path: for a probe with limits, one whose entries do not count, and a filter
+    /// that needs a lookup.
     #[cold]
     #[inline(never)]
     fn hit_with_care(
@@ -196,8 +197,8 @@ impl Probe {
         }
     }
 
-    /// What is left to do at an entry whose task is traced. Out of line, so that hits
-    /// that only count do not pay for its variables.
+    /// Handles an entry whose task the filter has admitted. Out of line, so that hits that
+    /// are only counted do not pay for its variables.
     #[inline(never)]
     fn entered(
         &self,

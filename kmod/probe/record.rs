@@ -135,8 +135,8 @@ impl Probe {
         self.record_stack(hit, &stack, end, tail)
     }
 
-    /// Records a hit for a row of a table whose stack is to be gone on with: with the value
-    /// and the key as its fields. False when the stack is to be taken as it is.
+    /// Records a hit for a row of a table whose stack user space completes: its fields are the
+    /// value and the key. False when nothing can complete the stack.
     #[cold]
     #[inline(never)]
     pub(crate) fn record_for_row(
@@ -155,7 +155,8 @@ impl Probe {
         self.record_stack(hit, stack, end, &Tail::of(fields.as_slice()))
     }
 
-    /// Records a hit with a stack that ends so, and sees to what is missing of it.
+    /// Records a hit with a stack that ends so. Copies the rest of the stack, or has the task
+    /// take it again before it goes on, when something is missing.
     fn record_stack(
         &self,
         hit: &Hit<'_>,

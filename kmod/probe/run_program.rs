@@ -29,7 +29,7 @@ impl Probe {
                 .is_some_and(|program| program.summary().keeps != 0)
     }
 
-    /// The call that an entry left this word for.
+    /// The call whose entry gave this word to the kernel to keep.
     pub(super) fn call_of(&self, word: u64) -> Option<PendingCall> {
         if self.keeps() {
             return self.context.calls.as_ref()?.take(word);
@@ -40,7 +40,8 @@ impl Probe {
         })
     }
 
-    /// Out of line, so that hits without a program do not pay for its fields.
+    /// Runs the program and delivers what it found. Out of line, so that hits without a program
+    /// do not pay for its fields.
     #[inline(never)]
     pub(super) fn run(&self, program: &Program, hit: &Hit<'_>, call: &mut u64) -> Verdict {
         let mut leaves_by = None;
@@ -52,8 +53,7 @@ impl Probe {
         verdict
     }
 
-    /// `leaves_by` becomes the address of the `ret` instruction that the task is to go
-    /// on at.
+    /// As `run`, which then moves the task to the `ret` instruction at `leaves_by`.
     fn run_and_deliver(
         &self,
         program: &Program,

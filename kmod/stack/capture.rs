@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A stack that was taken, and how a session takes one.
+//! Takes the stack of the current task, with the caches of its session, and gives it an id, or
+//! copies what user space needs to continue it.
 
 use crate::{
     common::{
@@ -89,8 +90,8 @@ impl Context {
         stack.capture(regs, request, maps, pid, announce)
     }
 
-    /// Puts what is needed to go on with a stack into the ring, when it is to be gone on
-    /// with; how it ends then.
+    /// Copies into the ring what user space needs to continue the walk, when it has to. Returns
+    /// how the stack ends then.
     pub(crate) fn copy_if_left(
         &self,
         stack: &Stack,
@@ -179,7 +180,7 @@ impl Stack {
         let (Ok(end) | Err(end)) = walk.run();
         walk.keep(end);
         let missed = walk.missed().filter(|_| end == StackEnd::Fault);
-        // Those that may yet be gone on with are no stacks of their own.
+        // A stack that is completed later gets its id then.
         let is_whole = !matches!(end, StackEnd::Fault | StackEnd::Copied);
         let stacks = maps.stacks.filter(|_| is_whole && request.by_id);
         let id = stacks.and_then(|stacks| stacks.id_of(walk.words()));

@@ -35,7 +35,8 @@ pub(crate) struct Walk<'a, A, P> {
     request: &'a StackRequest,
     memory: NoFaults,
     by_rows: bool,
-    /// The walk before, to be compared with. None for who cannot have it to himself.
+    /// Compares this walk with a cached one. `None` if another context on this CPU holds the
+    /// caches.
     recorder: Option<WalkRecorder<'a>>,
     /// The end depends on the last registers alone, so the walk may be cached.
     ends_for_good: bool,
@@ -79,7 +80,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         self.memory.missed()
     }
 
-    /// Keeps a walk that has ended so for the next one.
+    /// Caches the walk, which ended so, if it may be cached.
     pub(crate) fn keep(&mut self, end: StackEnd) {
         let is_final = self.is_final(end);
         if let (Some(recorder), true) = (&mut self.recorder, is_final) {
