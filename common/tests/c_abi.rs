@@ -17,9 +17,8 @@ mod c_abi {
 }
 use c_abi::{layout, reference, source, write};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -118,6 +117,67 @@ fn the_layout_names_everything_in_the_sources() {
     );
 }
 
+/// The kernel's bindgen, whose C parser is another one: what it makes of the header has the sizes,
+/// offsets and constants that rustc has.
+#[test]
+fn bindgen_reads_the_header_back() {
+    let read = "exec scripts/enter.sh \"$(scripts/sdk.sh root)/root\" \"$PWD\" \"$PWD\" \
+                bindgen --no-doc-comments include/nsprobe.h";
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-c", read]).current_dir(project()).output();
+    let output = output.unwrap();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{why}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+
+    let mut wanted = Vec::new();
+    for layout in layout::structs() {
+        let name = format!("nsprobe_{}", write::snake(layout.name));
+        let bytes = layout.bytes;
+        wanted.push(format!("size_of::<{name}>() - {bytes}usize]"));
+        wanted.extend(layout.fields.iter().map(|field| {
+            let (field, offset) = (field.name, field.offset);
+            format!("offset_of!({name}, {field}) - {offset}usize]")
+        }));
+    }
+    for (name, value) in layout::constants() {
+        match (name.split_once("::"), value) {
+            // Not evaluated: requests, by macros with arguments, and what is made of sizes.
+            (None, layout::Value::Number(number)) if !write::COMMANDS.contains(&name) => {
+                let name = write::c_constant(name);
+                let is_evaluated = text.contains(&format!("pub const {name}: "));
+                let line = match u32::try_from(number) {
+                    Ok(number) => format!("pub const {name}: u32 = {number};"),
+                    Err(_) if number == u64::MAX => format!("pub const {name}: i32 = -1;"),
+                    Err(_) => format!("pub const {name}: u64 = {number};"),
+                };
+                wanted.extend((is_evaluated || !name.contains("_BYTES_")).then_some(line));
+            }
+            (Some((of, variant)), layout::Value::Number(number)) => {
+                let of_c = format!("nsprobe_{}", write::snake(of));
+                let variant = write::c_enumerator(of, variant);
+                wanted.push(format!("pub const {of_c}_{variant}: {of_c} = {number};"));
+            }
+            _ => {}
+        }
+    }
+    let differ: Vec<_> = wanted.iter().filter(|line| !text.contains(*line)).collect();
+    assert!(differ.is_empty(), "bindgen has none of {differ:#?}");
+}
+
+#[test]
+fn the_example_compiles_without_a_warning() {
+    let example = project().join("examples/reader.c");
+    let include = project().join("include");
+    let program = fs::read_to_string(example).unwrap();
+    let program = program.replace(
+        "../include/nsprobe.h",
+        include.join("nsprobe.h").to_str().unwrap(),
+    );
+    gcc("-m64", &program).unwrap();
+}
+
 #[test]
 fn a_64_bit_compiler_agrees() {
     compile("-m64").unwrap();
@@ -140,8 +200,9 @@ fn compile(mode: &str) -> Result<(), String> {
 /// Whether the C compiler takes a program; only its front end runs, so that
 /// no C library for the other word size is needed.
 fn gcc(mode: &str, program: &str) -> Result<(), String> {
-    let cc = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
-    let mut child = Command::new(&cc)
+    let source = std::env::temp_dir().join(format!("nsprobe-abi{mode}-{}.c", std::process::id()));
+    fs::write(&source, program).unwrap();
+    let output = nsprobe_testing::compiler("cc")
         .args([
             mode,
             "-std=gnu11",
@@ -152,21 +213,12 @@ fn gcc(mode: &str, program: &str) -> Result<(), String> {
         ])
         // Debian keeps <asm/…> of either word size in the 64-bit folder.
         .args(["-idirafter", "/usr/include/x86_64-linux-gnu"])
-        .args(["-x", "c", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("{cc}: {error}"))?;
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(program.as_bytes())
+        .arg(&source)
+        .output()
         .unwrap();
-    let output = child.wait_with_output().unwrap();
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    let _ = fs::remove_file(source);
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
 }

@@ -278,7 +278,7 @@ fn places_of_thousands_of_files_are_named_in_bounded_memory() {
         &first,
         &source,
     ];
-    if !nsprobe_testing::success(Command::new("gcc").args(words)) {
+    if !nsprobe_testing::success(nsprobe_testing::compiler("gcc").args(words)) {
         return;
     }
     let (build_id, offset) = place_of("only_function", &first, &scratch);

@@ -261,7 +261,9 @@ fn endless_program(scratch: &Scratch) -> String {
     fs::write(&source, "int main(int argc, char **argv) { return argc; }").unwrap();
     fs::write(&info, endless::UNIT.repeat(1_000_000)).unwrap();
     fs::write(&abbrev, endless::abbreviations(40_000)).unwrap();
-    let made = Command::new("gcc").args(["-o", &program, &source]).status();
+    let made = nsprobe_testing::compiler("gcc")
+        .args(["-o", &program, &source])
+        .status();
     assert!(made.unwrap().success());
     let made = Command::new("objcopy")
         .arg(format!("--add-section=.debug_info={info}"))

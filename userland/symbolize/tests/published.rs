@@ -130,7 +130,7 @@ fn lines_that_go_backwards_cost_lines_alone() {
         text(&program),
         text(&file),
     ];
-    if output_of("cc", &words).is_none() {
+    if !nsprobe_testing::success(nsprobe_testing::compiler("cc").args(words)) {
         return;
     }
     let bytes = fs::read(&program).unwrap();

@@ -84,6 +84,16 @@ pub fn success(command: &mut Command) -> bool {
     true
 }
 
+/// A compiler of C (`gcc`, `cc`) or of C++ (`g++`, `c++`), without options.
+pub fn compiler(program: &str) -> Command {
+    let machine = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = cc::Build::new();
+    build.compiler(program).cpp(program.ends_with("++"));
+    build.host(&machine).target(&machine).opt_level(0);
+    build.no_default_flags(true).cargo_metadata(false);
+    build.get_compiler().to_command()
+}
+
 /// Whether a file of the machine is there.
 ///
 /// # Panics

@@ -99,7 +99,7 @@ fn a_line_is_where_it_is_come_to() {
     for flags in [["-g", "-O2"], ["-g", "-O3"], ["-g", "-O0"]] {
         let (source, program) = (folder.0.join("lines.cc"), folder.0.join("lines"));
         std::fs::write(&source, LINES).unwrap();
-        let mut compiler = Command::new("g++");
+        let mut compiler = nsprobe_testing::compiler("g++");
         compiler.args(flags).arg("-o").arg(&program).arg(&source);
         if !nsprobe_testing::success(&mut compiler) {
             return;
@@ -153,7 +153,7 @@ fn values_without_debug_information_are_what_they_name_or_refused() {
     let main = "int main(void) { return 0; }";
     let build = |name: &str, flags: &[&str]| -> Option<PathBuf> {
         let program = folder.0.join(name);
-        let mut compiler = Command::new("gcc");
+        let mut compiler = nsprobe_testing::compiler("gcc");
         compiler.args(flags).arg("-o").arg(&program);
         for (name, text) in [("one.c", &*one), ("two.c", &*two), ("main.c", main)] {
             let source = folder.0.join(name);

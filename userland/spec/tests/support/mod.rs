@@ -34,7 +34,7 @@ impl Folder {
             .join(source);
         let name = format!("program{}", fs::read_dir(&self.0).unwrap().count());
         let out = self.path(&name);
-        let mut command = Command::new(compiler);
+        let mut command = nsprobe_testing::compiler(compiler);
         command.args(flags).arg("-o").arg(&out).arg(source);
         nsprobe_testing::success(&mut command).then_some(out)
     }

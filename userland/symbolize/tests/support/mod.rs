@@ -47,7 +47,7 @@ impl Folder {
     ) -> Option<PathBuf> {
         let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixture"));
         let out = self.0.join(name);
-        let mut command = Command::new(compiler);
+        let mut command = nsprobe_testing::compiler(compiler);
         command.args(flags).arg("-o").arg(&out);
         nsprobe_testing::success(command.arg(fixtures.join(source))).then_some(out)
     }

@@ -74,7 +74,7 @@ impl Folder {
     pub(crate) fn program(&self, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
         let path = self.0.join(name);
         let source = self.file(&format!("{name}.c"), source.as_bytes());
-        let mut gcc = Command::new("gcc");
+        let mut gcc = nsprobe_testing::compiler("gcc");
         gcc.args(flags).arg("-o").arg(&path).arg(source);
         nsprobe_testing::success(&mut gcc).then_some(path)
     }
