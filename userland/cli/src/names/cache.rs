@@ -6,8 +6,7 @@
 //! elder one is forgotten, and the younger one takes its place. That happens between stacks
 //! alone: the names of a stack are all there at once.
 
-use crate::names::frames::Place;
-use crate::names::named::Named;
+use crate::names::named::{Named, Place};
 use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;

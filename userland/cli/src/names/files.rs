@@ -5,8 +5,8 @@
 //! after [`IDLE`] without a new name. So are its debug files, which are found at the same
 //! time.
 
-use super::sources::Line;
-use super::threads::{Around, Shared};
+use super::jobs::{Around, Shared};
+use super::line::Line;
 use crate::names::build_id::{build_id, hex};
 use crate::names::load_queue::Wishes;
 use crate::names::named::{Named, Placed};

@@ -10,9 +10,11 @@
 //! file for [`PATIENCE`] goes on without its names, until they come.
 
 use super::cache::Cache;
+use super::front::{Front, Rows, State};
+use super::jobs::{Answer, Around, Busy, Job};
+use super::line::Line;
 use super::progress::{self, Progress};
-use super::sources::Line;
-use super::threads::{Answer, Around, Busy, Job, Threads};
+use super::threads::Threads;
 use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{CodeName, Jit, Moment};
 use crate::names::load_queue::Wishes;
@@ -22,7 +24,6 @@ use crate::names::probed_file::ProbedFile;
 use crate::names::search::Search;
 use libnsprobe::common::record::{Frame, ObjectRecord};
 use libnsprobe::{Objects, Session};
-use nsprobe_unwind::UnwindTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -39,41 +40,6 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(30);
 const GLANCE: Duration = Duration::from_millis(10);
 /// How long a file that waits for a thread which is busy with another one stays with it.
 const STUCK: Duration = Duration::from_secs(1);
-
-/// A place in an object: its id, the offset in its file, and how the frame was found.
-pub(crate) type Place = (u32, u64, u8);
-
-/// A file, as far as it is known here.
-#[derive(Debug)]
-struct Front {
-    thread: usize,
-    state: State,
-    /// For its reader; none when it is closed.
-    secured: Option<Arc<Secured>>,
-    /// Places that were asked for.
-    asked: HashSet<(u64, u8)>,
-    /// Whether any was ever.
-    is_needed: bool,
-    /// Whether its unwind rows were asked for.
-    asked_table: bool,
-    table: Option<Rows>,
-    /// Since when it is waited for, without an answer.
-    waits: Option<Instant>,
-    /// It was waited for in vain: nobody waits until it answers.
-    is_late: bool,
-}
-
-#[derive(Debug)]
-enum State {
-    /// A thread opens it, or has not begun.
-    Opening,
-    Open(Box<Placed>),
-    Closed(Option<Box<Placed>>),
-    Unusable(String),
-}
-
-/// The unwind rows of a file; an error when it has none, and none when it cannot be had.
-pub(crate) type Rows = Option<Result<Rc<UnwindTable>, ()>>;
 
 /// The names of a session's frames.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of stacks as profiles.
 
-use super::{Printer, Style};
+use super::style::Style;
+use super::Printer;
 use crate::hits::lookup::NameFrames;
 use crate::output::fields;
 use crate::output::pictures::{About, Numbers, Rows};
