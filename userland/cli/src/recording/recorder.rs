@@ -11,7 +11,7 @@ use crate::attach::run::Run;
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::{secure, Live};
 use crate::hits::lookup::{words_of, Lookup, NameFrames, Rest as Behind};
-use crate::hits::rest::COPIES_ENOUGH;
+use crate::hits::offline_unwind::COPIES_ENOUGH;
 use crate::hits::waiting::{Ready, Waiting, WaitingHits};
 use crate::names::jit::Moment;
 use crate::output::summary::Summary;

@@ -3,7 +3,7 @@
 //! counting them, and they are added to the rows here.
 
 use crate::hits::lookup::{whole_stack, words_of, Lookup};
-use crate::hits::rest::COPIES_ENOUGH;
+use crate::hits::offline_unwind::COPIES_ENOUGH;
 use crate::hits::waiting::{Ready, Waiting, WaitingHits};
 use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
