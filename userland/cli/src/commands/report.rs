@@ -2,9 +2,9 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
+use crate::hits::assembler::{HitAssembler, Ready};
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{whole_stack, words_of};
-use crate::hits::waiting::{Ready, WaitingHits};
 use crate::names::function_names::name_symbols;
 use crate::output::summary::Summary;
 use crate::output::tables::{Printer, Style};
@@ -179,7 +179,7 @@ impl Counts {
         offline: &mut Offline<'_>,
         reader: &mut Reader<File>,
     ) -> anyhow::Result<()> {
-        let mut waiting = WaitingHits::default();
+        let mut waiting = HitAssembler::default();
         reader.each_record(|record| -> anyhow::Result<()> {
             if let Some(ready) = waiting.receive(record) {
                 self.add(offline, &ready);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
+use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::Lookup;
 use crate::hits::views::Views;
-use crate::hits::waiting::{Ready, Waiting, WaitingHits};
 use crate::output::lines::Output;
 use crate::output::summary::Summary;
 use crate::output::{json, text};
@@ -17,7 +17,7 @@ pub(crate) struct Printer {
     json: bool,
     count: Option<u64>,
     views: Views,
-    waiting: WaitingHits,
+    waiting: HitAssembler,
     printed: u64,
     /// The hit that is to be printed next, when its names are there.
     held: Option<Waiting>,
@@ -36,7 +36,7 @@ impl Printer {
             json,
             count,
             views: Views::new(labels, start_ns),
-            waiting: WaitingHits::default(),
+            waiting: HitAssembler::default(),
             printed: 0,
             held: None,
         }
