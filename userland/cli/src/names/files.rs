@@ -10,7 +10,7 @@ use super::line::Line;
 use crate::names::build_id::{build_id, hex};
 use crate::names::load_queue::Wishes;
 use crate::names::named::{Named, Placed};
-use crate::names::origin::{self, Found, Holder, Origin};
+use crate::names::origin::{self, FileSource, Found, Origin};
 use crate::names::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::Method;
@@ -86,11 +86,11 @@ impl Files {
         &mut self,
         id: u32,
         identity: &ObjectIdentity,
-        holder: &Holder,
+        source: &FileSource,
         around: &Arc<Around>,
         owner: Option<Box<Owner>>,
     ) -> Result<Placed, String> {
-        let found = origin::find(holder, identity, &self.worker).map_err(|e| format!("{e:#}"));
+        let found = origin::find(source, identity, &self.worker).map_err(|e| format!("{e:#}"));
         if let (Some(rows), Ok(found)) = (&around.rows, &found) {
             let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
             if let (true, Ok(file)) = (is_new, found.object.try_clone_file()) {

@@ -19,7 +19,7 @@ use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{CodeName, Jit, Moment};
 use crate::names::load_queue::Wishes;
 use crate::names::named::{generated_address, without_object, Named, Placed};
-use crate::names::origin::{self, Origin, Secured};
+use crate::names::origin::{self, Origin, PinnedObject};
 use crate::names::probed_file::ProbedFile;
 use crate::names::search::Search;
 use libnsprobe::common::record::{Frame, ObjectRecord};
@@ -284,7 +284,7 @@ impl Names {
         let Some(thread) = threads.another(file.thread) else {
             return;
         };
-        let Some(secured) = file.secured.clone() else {
+        let Some(pinned) = file.pinned.clone() else {
             return;
         };
         threads.forget(file.thread, id);
@@ -292,7 +292,7 @@ impl Names {
         file.state = State::Opening;
         let places: Vec<(u64, u8)> = file.asked.iter().copied().collect();
         let table = file.asked_table && file.table.is_none();
-        self.hand_over(id, secured);
+        self.hand_over(id, pinned);
         if !places.is_empty() {
             self.send(id, Job::Name { id, places });
         }
@@ -307,7 +307,7 @@ impl Names {
         if self.files.get(&id).is_some_and(|file| !is_closed(file)) {
             return;
         }
-        let secured = match self.objects.identity(session, id) {
+        let pinned = match self.objects.identity(session, id) {
             Ok(Some(identity)) => origin::secure(session, id, &identity, &self.probed)
                 .map_err(|error| format!("{error:#}")),
             Ok(None) => Err(format!("the kernel knows no object {id}")),
@@ -319,7 +319,7 @@ impl Names {
         let mut file = Front {
             thread: 0,
             state: State::Opening,
-            secured: None,
+            pinned: None,
             asked: HashSet::new(),
             is_needed,
             asked_table: false,
@@ -327,20 +327,20 @@ impl Names {
             waits: None,
             is_late: false,
         };
-        let secured = match (secured, &mut self.threads) {
-            (Ok(secured), Some(threads)) => {
+        let pinned = match (pinned, &mut self.threads) {
+            (Ok(pinned), Some(threads)) => {
                 file.thread = threads.least_busy();
-                let secured = Arc::new(secured);
-                file.secured = Some(Arc::clone(&secured));
-                Some(secured)
+                let pinned = Arc::new(pinned);
+                file.pinned = Some(Arc::clone(&pinned));
+                Some(pinned)
             }
-            (Ok(secured), None) => {
+            (Ok(pinned), None) => {
                 let placed = |path| Placed {
                     path,
                     origin: Origin::Kernel,
                     build_id: Vec::new(),
                 };
-                file.state = match secured.path() {
+                file.state = match pinned.path() {
                     Some(path) => State::Closed(Some(Box::new(placed(path)))),
                     None => State::Unusable("no stacks are taken".to_owned()),
                 };
@@ -352,12 +352,12 @@ impl Names {
             }
         };
         self.files.insert(id, file);
-        if let Some(secured) = secured {
-            self.hand_over(id, secured);
+        if let Some(pinned) = pinned {
+            self.hand_over(id, pinned);
         }
     }
 
-    fn hand_over(&mut self, id: u32, secured: Arc<Secured>) {
+    fn hand_over(&mut self, id: u32, pinned: Arc<PinnedObject>) {
         let Some(identity) = self.objects.known(id) else {
             return;
         };
@@ -366,8 +366,8 @@ impl Names {
             identity: Box::new(identity),
             around: Arc::clone(&self.around),
             // It may have ended when a thread has time for it.
-            owner: secured.owner(identity.pid).map(Box::new),
-            secured,
+            owner: pinned.owner(identity.pid).map(Box::new),
+            pinned,
         };
         self.send(id, job);
     }
@@ -415,7 +415,7 @@ impl Names {
                     State::Closed(placed) => State::Closed(placed),
                     State::Opening | State::Unusable(_) => State::Closed(None),
                 };
-                file.secured = None;
+                file.pinned = None;
                 file.asked.clear();
                 file.asked_table = false;
                 file.waits = None;

@@ -2,7 +2,7 @@
 //! A file, as far as those know it who ask for its names.
 
 use crate::names::named::Placed;
-use crate::names::origin::Secured;
+use crate::names::origin::PinnedObject;
 use nsprobe_unwind::UnwindTable;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(super) struct Front {
     pub(super) thread: usize,
     pub(super) state: State,
     /// For its reader; none when it is closed.
-    pub(super) secured: Option<Arc<Secured>>,
+    pub(super) pinned: Option<Arc<PinnedObject>>,
     /// Places that were asked for.
     pub(super) asked: HashSet<(u64, u8)>,
     /// Whether any was ever.

@@ -4,7 +4,7 @@
 use super::line::Line;
 use crate::names::load_queue::Wishes;
 use crate::names::named::{Named, Placed};
-use crate::names::origin::Secured;
+use crate::names::origin::PinnedObject;
 use crate::names::search::{Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
 use nsprobe_unwind::UnwindTable;
@@ -32,7 +32,7 @@ pub(super) enum Job {
     Open {
         id: u32,
         identity: Box<ObjectIdentity>,
-        secured: Arc<Secured>,
+        pinned: Arc<PinnedObject>,
         around: Arc<Around>,
         /// Who had it.
         owner: Option<Box<Owner>>,

@@ -59,13 +59,13 @@ pub(crate) struct Found {
 
 /// What was secured of an object, for its reader.
 #[derive(Debug)]
-pub(crate) struct Secured {
-    pub(crate) holder: Holder,
+pub(crate) struct PinnedObject {
+    pub(crate) source: FileSource,
     /// The root directory of the process that was first seen with it.
     root: Option<OwnedFd>,
 }
 
-impl Secured {
+impl PinnedObject {
     /// Who had the object, its process if it lives; none when nothing is left of it.
     pub(crate) fn owner(&self, pid: u32) -> Option<Owner> {
         let root = self.root.as_ref().and_then(|root| root.try_clone().ok());
@@ -77,16 +77,16 @@ impl Secured {
 
     /// The path of a file that the kernel held, which need not be read for that.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        match &self.holder {
-            Holder::Claimed(file) => Some(path_of(file)),
-            Holder::Vdso | Holder::Probed { .. } | Holder::Process => None,
+        match &self.source {
+            FileSource::Claimed(file) => Some(path_of(file)),
+            FileSource::Vdso | FileSource::Probed { .. } | FileSource::Process => None,
         }
     }
 }
 
 /// Who has an object's file.
 #[derive(Debug)]
-pub(crate) enum Holder {
+pub(crate) enum FileSource {
     /// The kernel, in each program.
     Vdso,
     /// We, since it is probed.
@@ -107,21 +107,21 @@ pub(crate) fn secure(
     id: u32,
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
-) -> anyhow::Result<Secured> {
+) -> anyhow::Result<PinnedObject> {
     // When the kernel holds none, the process has to live.
     let root = session.claim_root(id).ok().flatten();
-    let holder = holder(session, id, identity, probed)?;
-    Ok(Secured { holder, root })
+    let source = source(session, id, identity, probed)?;
+    Ok(PinnedObject { source, root })
 }
 
-fn holder(
+fn source(
     session: &Session,
     id: u32,
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
-) -> anyhow::Result<Holder> {
+) -> anyhow::Result<FileSource> {
     if (identity.dev, identity.ino) == (0, 0) {
-        return Ok(Holder::Vdso);
+        return Ok(FileSource::Vdso);
     }
     // Claimed in any case: the kernel shall not keep a container's file open.
     let claimed = session.claim(id);
@@ -130,24 +130,24 @@ fn holder(
         .find(|probed| is_probed(probed, identity).unwrap_or(false));
     if let Some(probed) = same {
         let mapped_path = claimed.ok().flatten().map(|file| path_of(&file));
-        return Ok(Holder::Probed {
+        return Ok(FileSource::Probed {
             file: probed.file.try_clone()?,
             path: probed.path.clone(),
             mapped_path: mapped_path.unwrap_or_else(|| probed.path.clone()),
         });
     }
-    Ok(claimed?.map_or(Holder::Process, Holder::Claimed))
+    Ok(claimed?.map_or(FileSource::Process, FileSource::Claimed))
 }
 
 /// Finds the file of an object, and has it read.
 pub(crate) fn find(
-    holder: &Holder,
+    source: &FileSource,
     identity: &ObjectIdentity,
     worker: &Worker,
 ) -> anyhow::Result<Found> {
-    match holder {
-        Holder::Vdso => from_vdso(worker, identity),
-        Holder::Probed {
+    match source {
+        FileSource::Vdso => from_vdso(worker, identity),
+        FileSource::Probed {
             file,
             path,
             mapped_path,
@@ -157,8 +157,8 @@ pub(crate) fn find(
             mapped_path: mapped_path.clone(),
             origin: Origin::Probed,
         }),
-        Holder::Claimed(file) => from_kernel(worker, file.try_clone()?, identity),
-        Holder::Process => from_mapping(worker, identity),
+        FileSource::Claimed(file) => from_kernel(worker, file.try_clone()?, identity),
+        FileSource::Process => from_mapping(worker, identity),
     }
 }
 

@@ -263,12 +263,12 @@ fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
         Job::Open {
             id,
             identity,
-            secured,
+            pinned,
             around,
             owner,
         } => Answer::Opened {
             id,
-            opened: files.open(id, &identity, &secured.holder, &around, owner),
+            opened: files.open(id, &identity, &pinned.source, &around, owner),
         },
         Job::Name { id, places } => match files.names(id, &places) {
             Some(named) => Answer::Named {
