@@ -6,11 +6,11 @@
 //! checksum, and where its code is) comes from the process that has the program. What is
 //! opened is handed on as [`OpenFiles`].
 
-mod hunt;
+mod debug_files;
 
 use crate::args::ProbeOptions;
 use crate::names::debuginfod::Debuginfod;
-use hunt::Hunt;
+use debug_files::DebugFileSearch;
 use nsprobe_containers::{Error, OpenedFile, Opener, Process, RootId, Sight, Stamp};
 use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
 use nsprobe_worker::Object;
@@ -120,7 +120,7 @@ impl Search {
     /// The debug files of `program`, which lies at `path` as one of `owners`, or
     /// else of the target, sees it.
     pub(crate) fn find(&self, program: &Object, path: &Path, owners: Owners<'_>) -> Found {
-        Hunt::new(self, program, path, owners, Reach::One).run()
+        DebugFileSearch::new(self, program, path, owners, Reach::One).run()
     }
 
     /// The same as `viewers` see it, for probes of this reach.
@@ -131,7 +131,7 @@ impl Search {
         viewers: &[Process],
         reach: Reach,
     ) -> Found {
-        Hunt::new(self, program, path, Owners::Processes(viewers), reach).run()
+        DebugFileSearch::new(self, program, path, Owners::Processes(viewers), reach).run()
     }
 
     /// Those of an object of this owner, if there is one left.
@@ -145,7 +145,7 @@ impl Search {
         let Some(servers) = &self.debuginfod else {
             return false;
         };
-        hunt::fetch(servers, program, found)
+        debug_files::fetch(servers, program, found)
     }
 
     /// The views of a program: those of its owners and of the target, and ours.

@@ -19,7 +19,7 @@ const SPLIT_FILES_MAX: usize = 512;
 const DELETED: &[u8] = b" (deleted)";
 
 /// The search for the debug files of one program.
-pub(super) struct Hunt<'a> {
+pub(super) struct DebugFileSearch<'a> {
     search: &'a Search,
     program: &'a Object,
     path: PathBuf,
@@ -29,20 +29,20 @@ pub(super) struct Hunt<'a> {
     found: Found,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> DebugFileSearch<'a> {
     pub(super) fn new(
         search: &'a Search,
         program: &'a Object,
         path: &Path,
         owners: Owners<'a>,
         reach: Reach,
-    ) -> Hunt<'a> {
+    ) -> DebugFileSearch<'a> {
         let bytes = path.as_os_str().as_bytes();
         let (bytes, is_deleted) = match bytes.strip_suffix(DELETED) {
             Some(before) => (before, true),
             None => (bytes, false),
         };
-        Hunt {
+        DebugFileSearch {
             search,
             program,
             path: OsString::from_vec(bytes.to_owned()).into(),
