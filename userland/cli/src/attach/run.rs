@@ -4,7 +4,7 @@
 
 mod attach;
 mod events;
-mod newcomers;
+mod new_containers;
 pub(crate) mod options;
 
 pub(crate) use attach::{Attached, Sinks};
@@ -23,7 +23,7 @@ use anyhow::Context;
 use attach::attach;
 use events::{Event, Events};
 use libnsprobe::{Device, ProbeId, Reader, Session};
-use newcomers::Newcomers;
+use new_containers::ContainerWatcher;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::counted;
@@ -40,7 +40,7 @@ pub(crate) struct Run<'a> {
     wanted: Wanted<'a>,
     target: &'a Target,
     events: Events,
-    newcomers: Option<Newcomers<'a>>,
+    new_containers: Option<ContainerWatcher<'a>>,
     sinks: Sinks,
     /// How many functions are followed to their exits.
     calls: u32,
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         }
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let newcomers = Newcomers::new(&wanted, target, &planned, &session)?;
+        let new_containers = ContainerWatcher::new(&wanted, target, &planned, &session)?;
         let mut calls = 0;
         let attached = attach(&mut session, &planned, &wanted, &sinks, &mut calls)?;
         let options = wanted.options;
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             wanted,
             target,
             events,
-            newcomers,
+            new_containers,
             sinks,
             calls,
             rows,
@@ -232,11 +232,14 @@ impl<'a> Run<'a> {
         let mut is_busy = false;
         let ended_by = loop {
             let pause = if is_busy { Duration::ZERO } else { pause };
-            let due = self.newcomers.as_ref().and_then(Newcomers::due);
+            let due = self.new_containers.as_ref().and_then(ContainerWatcher::due);
             let wait = next_wait(pause, [deadline, grace, due]);
-            let newcomers = self.newcomers.as_ref().map(Newcomers::fd);
+            let new_containers = self.new_containers.as_ref().map(ContainerWatcher::fd);
             let target = self.target.pidfd();
-            match self.events.wait(&self.session, target, newcomers, wait)? {
+            match self
+                .events
+                .wait(&self.session, target, new_containers, wait)?
+            {
                 Event::Signal { signal, by_process } => {
                     if self.command.is_none() || grace.is_some() {
                         break format!("interrupted by {signal}");
@@ -248,7 +251,7 @@ impl<'a> Run<'a> {
                 Event::ReaderGone => return Ok(Ended::ReaderGone),
                 Event::Records | Event::Nothing => {}
             }
-            self.add_newcomers()?;
+            self.add_new_containers()?;
             is_busy = match step(self)? {
                 Pace::Wait => false,
                 Pace::Again => true,
@@ -266,15 +269,15 @@ impl<'a> Run<'a> {
     }
 
     /// Probes what containers have that came lately.
-    fn add_newcomers(&mut self) -> anyhow::Result<()> {
-        let Some(newcomers) = &mut self.newcomers else {
+    fn add_new_containers(&mut self) -> anyhow::Result<()> {
+        let Some(new_containers) = &mut self.new_containers else {
             return Ok(());
         };
-        let found = newcomers.look(&self.session)?;
+        let found = new_containers.look(&self.session)?;
         if let Some(filter) = found.filter {
             if let Err(error) = self.session.filter(&filter) {
                 // Somebody has ended meanwhile, or its number is another's by now.
-                let again = newcomers.filter()?;
+                let again = new_containers.filter()?;
                 self.session.filter(&again).map_err(|_| error)?;
             }
             self.added.get_or_insert_default().containers = true;
@@ -346,7 +349,7 @@ impl<'a> Run<'a> {
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
         self.session.detach(&ids)?;
         // Those that follow look at what comes.
-        if self.newcomers.is_none() {
+        if self.new_containers.is_none() {
             self.note_replaced();
         }
         Ok(())

@@ -52,7 +52,7 @@ const PATIENCE: Limits = Limits {
 };
 
 /// The containers that come.
-pub(super) struct Newcomers<'a> {
+pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a ProbeOptions,
     how: How<'a>,
@@ -88,19 +88,19 @@ pub(super) struct Found {
     pub(super) planned: Vec<Planned>,
 }
 
-impl<'a> Newcomers<'a> {
+impl<'a> ContainerWatcher<'a> {
     /// Looks out from now on, when the user wants that.
     pub(super) fn new(
         wanted: &Wanted<'a>,
         target: &Target,
         planned: &Planned,
         session: &Session,
-    ) -> anyhow::Result<Option<Newcomers<'a>>> {
+    ) -> anyhow::Result<Option<ContainerWatcher<'a>>> {
         let options = wanted.options;
         if !options.follow {
             return Ok(None);
         }
-        let mut all = Newcomers {
+        let mut all = ContainerWatcher {
             execs: Execs::new()?,
             options,
             how: How {
