@@ -14,9 +14,9 @@ use crate::attach::command::{self, Started, Stopped};
 use crate::attach::probes::options::How;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::attach::unwind_rows::{Loader, Report as RowsReport};
+use crate::attach::unwind_rows::{Report as RowsReport, UnwindLoader};
 use crate::hits::label::ProbeLabel;
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{Progress, Threads};
 use anyhow::Context;
@@ -49,7 +49,7 @@ pub(crate) struct Run<'a> {
     /// The files that were known at the beginning, and where they lie.
     files: Vec<(PathBuf, FileId)>,
     /// Compiles unwind rows, when stacks are taken.
-    rows: Option<Loader>,
+    rows: Option<UnwindLoader>,
     /// Look names up, when stacks are taken.
     threads: Option<Threads>,
     /// What was added while it ran, until the verb takes it.
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
             false => None,
         };
         let rows = match wanted.stack && !wanted.options.frame_pointers {
-            true => Some(Loader::start(
+            true => Some(UnwindLoader::start(
                 &session,
                 wanted.options,
                 Arc::clone(wanted.how.search),
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
             false => None,
         };
         if let Some(rows) = &rows {
-            let limit = Loader::patience(target, wanted.options);
+            let limit = UnwindLoader::patience(target, wanted.options);
             let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
             rows.first(&planned, target, limit, |left| {
                 let left = counted(left, "file");
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         }
         for planned in found.planned {
             if let Some(rows) = &self.rows {
-                rows.wishes().give_all(&planned);
+                rows.load_queue().give_all(&planned);
             }
             let (session, calls) = (&mut self.session, &mut self.calls);
             match attach(session, &planned, &self.wanted, &self.sinks, calls) {
@@ -309,8 +309,8 @@ impl<'a> Run<'a> {
     }
 
     /// Where unwind rows are asked for.
-    pub(crate) fn wishes(&self) -> Option<Wishes> {
-        self.rows.as_ref().map(Loader::wishes)
+    pub(crate) fn load_queue(&self) -> Option<LoadQueue> {
+        self.rows.as_ref().map(UnwindLoader::load_queue)
     }
 
     /// Who looks names up.

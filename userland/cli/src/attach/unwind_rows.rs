@@ -7,7 +7,7 @@ use crate::args::ProbeOptions;
 use crate::attach::mapped;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::names::load_queue::{Job, Left, Wishes};
+use crate::names::load_queue::{Job, Left, LoadQueue};
 use crate::names::search::Search;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
@@ -59,12 +59,12 @@ pub(crate) struct Report {
 
 /// The thread that compiles.
 #[derive(Debug)]
-pub(crate) struct Loader {
-    wishes: Wishes,
+pub(crate) struct UnwindLoader {
+    queue: LoadQueue,
     thread: JoinHandle<Report>,
 }
 
-impl Loader {
+impl UnwindLoader {
     /// Starts it. Tables are taken from the cache, and kept there; in the module those that
     /// stacks go through stay, the others for as long as the
     /// options say. An error says why nobody can compile.
@@ -72,19 +72,19 @@ impl Loader {
         session: &Session,
         options: &ProbeOptions,
         search: Arc<Search>,
-    ) -> anyhow::Result<Loader> {
+    ) -> anyhow::Result<UnwindLoader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
         let _ = give_vdso(&unwinder);
         let (jobs, receiver) = mpsc::channel();
         let left = Arc::new(Left::default());
-        let wishes = Wishes {
+        let queue = LoadQueue {
             jobs,
             left: Arc::clone(&left),
             cache: options.open_cache().map(Arc::new),
         };
         let thread = thread::Builder::new().name("nsprobe-rows".to_owned());
-        let (cache, keep) = (wishes.cache.clone(), options.rows.keep);
+        let (cache, keep) = (queue.cache.clone(), options.rows.keep);
         let parsers = options.parsers();
         let (tell, started) = mpsc::channel();
         let thread = thread.spawn(move || {
@@ -110,12 +110,12 @@ impl Loader {
             worker.work(&receiver, &left)
         })?;
         let failed = started.recv().context("the thread of unwind rows ended")?;
-        failed.map_or(Ok(Loader { wishes, thread }), |why| Err(why.into()))
+        failed.map_or(Ok(UnwindLoader { queue, thread }), |why| Err(why.into()))
     }
 
     /// For those who come upon files.
-    pub(crate) fn wishes(&self) -> Wishes {
-        self.wishes.clone()
+    pub(crate) fn load_queue(&self) -> LoadQueue {
+        self.queue.clone()
     }
 
     /// Asks for what stacks will go through first: the probed files, and what those who
@@ -128,17 +128,17 @@ impl Loader {
         limit: Duration,
         goes_on: impl FnMut(usize) -> bool,
     ) {
-        let wishes = &self.wishes;
-        wishes.give_all(planned);
+        let queue = &self.queue;
+        queue.give_all(planned);
         for path in target.will_map() {
             if let Ok(file) = File::open(&path) {
-                wishes.give(file, &path);
+                queue.give(file, &path);
             }
         }
         for (file, path) in mapped(planned, target) {
-            wishes.give(file, &path);
+            queue.give(file, &path);
         }
-        wishes.left.wait(limit, goes_on);
+        queue.left.wait(limit, goes_on);
     }
 
     /// How long a trace of this target waits for its first rows. Those of all programs of the
@@ -154,12 +154,12 @@ impl Loader {
     /// Ends the thread once it has done what was asked for so far; what it has done.
     pub(crate) fn end(self) -> Report {
         // A thread that is gone has nothing to tell.
-        let _ = self.wishes.jobs.send(None);
+        let _ = self.queue.jobs.send(None);
         self.thread.join().unwrap_or_default()
     }
 }
 
-impl Wishes {
+impl LoadQueue {
     /// Wishes for the rows of all probed files.
     pub(crate) fn give_all(&self, planned: &Planned) {
         for file in &planned.files {

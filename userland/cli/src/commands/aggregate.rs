@@ -132,7 +132,12 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     // Without stacks nothing more is needed of the files.
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
-    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
     let style = Style::of(plan);
     let containers = match style.by_container {
         true => Some(HitNames::start()?),

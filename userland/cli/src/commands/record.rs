@@ -54,7 +54,12 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
     let live = Live::new(names, trace.kernel_stack);
     let mut recorder = Recorder::new(destination, live, plan.names);
     let known = recording::containers::of_target(&target);

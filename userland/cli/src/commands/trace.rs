@@ -47,7 +47,12 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
     let mut live = Live::new(names, plan.kernel_stack).with_containers(containers);
     let labels = run.labels.clone();
     let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns).to(out);

@@ -8,7 +8,7 @@
 use super::jobs::{Around, Shared};
 use super::line::Line;
 use crate::names::build_id::{build_id, hex};
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::named::{Named, Placed};
 use crate::names::origin::{self, FileSource, Found, Origin};
 use crate::names::search::{self, Owner, Search};
@@ -139,7 +139,7 @@ impl Files {
             State::Unusable(_) => return Some(None),
         };
         let around = self.around.as_ref()?;
-        let cache = around.rows.as_ref().and_then(Wishes::cache);
+        let cache = around.rows.as_ref().and_then(LoadQueue::cache);
         let mut rows = opened.found.object.rows(cache, false);
         if let Ok(None) = rows {
             opened.attach(&around.search, &self.shared);

@@ -17,7 +17,7 @@ use super::progress::{self, Progress};
 use super::threads::Threads;
 use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{CodeName, Jit, Moment};
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::named::{generated_address, without_object, Named, Placed};
 use crate::names::origin::{self, Origin, PinnedObject};
 use crate::names::probed_file::ProbedFile;
@@ -61,7 +61,7 @@ impl Names {
     /// Names for a session that probes these files; the files of stacks get unwind rows.
     pub(crate) fn new(
         probed: Vec<ProbedFile>,
-        rows: Option<Wishes>,
+        rows: Option<LoadQueue>,
         search: Arc<Search>,
         threads: Option<Threads>,
     ) -> Names {

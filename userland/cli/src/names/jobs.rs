@@ -2,7 +2,7 @@
 //! What the threads that look names up are asked for, and what they answer.
 
 use super::line::Line;
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::named::{Named, Placed};
 use crate::names::origin::PinnedObject;
 use crate::names::search::{Owner, Search};
@@ -22,7 +22,7 @@ pub(crate) struct Around {
     /// Where debug files are looked for.
     pub(crate) search: Arc<Search>,
     /// Where the unwind rows of files are asked for.
-    pub(crate) rows: Option<Wishes>,
+    pub(crate) rows: Option<LoadQueue>,
 }
 
 /// What threads are asked for. All but the first is about a file that was opened.

@@ -16,7 +16,7 @@ pub(crate) type Job = Option<(File, PathBuf)>;
 
 /// Asks for the rows of files.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct LoadQueue {
     /// None asks the thread to end.
     pub(crate) jobs: Sender<Job>,
     pub(crate) left: Arc<Left>,
@@ -30,7 +30,7 @@ pub(crate) struct Left {
     is_done: Condvar,
 }
 
-impl Wishes {
+impl LoadQueue {
     /// Where rows are kept for later runs.
     pub(crate) fn cache(&self) -> Option<&Cache> {
         self.cache.as_deref()
