@@ -11,7 +11,7 @@ pub(crate) use attach::{Attached, Sinks};
 
 use crate::args::ProbeOptions;
 use crate::attach::command::{self, Started, Stopped};
-use crate::attach::probes::options::How;
+use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
 use crate::attach::unwind_rows::{Report as RowsReport, UnwindLoader};
@@ -27,7 +27,7 @@ use new_containers::ContainerWatcher;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::counted;
-use options::Wanted;
+use options::AttachOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A run: probes that are attached, and the command when there is one.
 pub(crate) struct Run<'a> {
-    wanted: Wanted<'a>,
+    wanted: AttachOptions<'a>,
     target: &'a Target,
     events: Events,
     new_containers: Option<ContainerWatcher<'a>>,
@@ -106,7 +106,7 @@ pub(crate) enum Ended {
 pub(crate) fn plan(
     target: &Target,
     options: &ProbeOptions,
-    how: &How<'_>,
+    compile: &CompileOptions<'_>,
 ) -> anyhow::Result<Planned> {
     let device = Device::open().ok();
     let mut planned = target.within(Planned::new(
@@ -114,10 +114,10 @@ pub(crate) fn plan(
         device.as_ref(),
         &options.probes,
         &options.triggers,
-        how,
+        compile,
     ))?;
     if let Some(hz) = options.samples_hz {
-        planned.add_samples(hz, &how.sink)?;
+        planned.add_samples(hz, &compile.sink)?;
     }
     Ok(planned)
 }
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
     /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
     /// into.
     pub(crate) fn begin(
-        wanted: Wanted<'a>,
+        wanted: AttachOptions<'a>,
         target: &'a Target,
         mut planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
@@ -165,7 +165,7 @@ impl<'a> Run<'a> {
             true => Some(UnwindLoader::start(
                 &session,
                 wanted.options,
-                Arc::clone(wanted.how.search),
+                Arc::clone(wanted.compile.search),
             )?),
             false => None,
         };

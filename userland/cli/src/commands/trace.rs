@@ -4,8 +4,8 @@
 pub(crate) mod backlog;
 
 use crate::args::TracePlan;
-use crate::attach::probes::options::How;
-use crate::attach::run::options::Wanted;
+use crate::attach::probes::options::CompileOptions;
+use crate::attach::run::options::AttachOptions;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::live::Live;
@@ -35,9 +35,9 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
-    let how = how(plan, &search, &parser);
-    let planned = run::plan(&target, options, &how)?;
-    let wanted = wanted(plan, how);
+    let compile = compile_options(plan, &search, &parser);
+    let planned = run::plan(&target, options, &compile)?;
+    let wanted = attach_options(plan, compile);
     let containers = HitNames::start()?;
     let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
     let mut run = Run::begin(wanted, &target, planned, record)?;
@@ -84,9 +84,13 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
 }
 
 /// How the places of a trace are found and compiled.
-pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a Worker) -> How<'a> {
+pub(crate) fn compile_options<'a>(
+    plan: &'a TracePlan,
+    search: &'a Arc<Search>,
+    parser: &'a Worker,
+) -> CompileOptions<'a> {
     let options = &plan.options;
-    How {
+    CompileOptions {
         search,
         parser,
         limits: Limits::default(),
@@ -103,10 +107,13 @@ pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a 
 }
 
 /// How the probes of a trace are made.
-pub(crate) fn wanted<'a>(plan: &'a TracePlan, how: How<'a>) -> Wanted<'a> {
-    Wanted {
+pub(crate) fn attach_options<'a>(
+    plan: &'a TracePlan,
+    compile: CompileOptions<'a>,
+) -> AttachOptions<'a> {
+    AttachOptions {
         options: &plan.options,
-        how,
+        compile,
         setup: plan.setup,
         stack: plan.stack,
         records: true,

@@ -7,11 +7,11 @@
 //! the build-ids of the files that are probed already, wherever they lie. Several
 //! containers may share a file of their image: it is probed once.
 
-use super::options::Wanted;
+use super::options::AttachOptions;
 use crate::args::spec::BinaryName;
 use crate::args::{ProbeOptions, Who};
 use crate::attach::mapped::{self, Mapped};
-use crate::attach::probes::options::How;
+use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::group::may_join;
 use crate::attach::target::view::{open_somewhere, View};
@@ -55,7 +55,7 @@ const PATIENCE: Limits = Limits {
 pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a ProbeOptions,
-    how: How<'a>,
+    compile: CompileOptions<'a>,
     /// What they must be called.
     pattern: Option<&'a str>,
     /// Those that are known by now.
@@ -91,7 +91,7 @@ pub(super) struct Found {
 impl<'a> ContainerWatcher<'a> {
     /// Looks out from now on, when the user wants that.
     pub(super) fn new(
-        wanted: &Wanted<'a>,
+        wanted: &AttachOptions<'a>,
         target: &Target,
         planned: &Planned,
         session: &Session,
@@ -103,9 +103,9 @@ impl<'a> ContainerWatcher<'a> {
         let mut all = ContainerWatcher {
             execs: Execs::new()?,
             options,
-            how: How {
+            compile: CompileOptions {
                 limits: PATIENCE,
-                ..wanted.how
+                ..wanted.compile
             },
             pattern: match &options.who {
                 Who::Group(pattern) => Some(pattern),
@@ -347,7 +347,7 @@ impl<'a> ContainerWatcher<'a> {
             Some(container) => format!("container {}", container.name),
             None => format!("process {pid}, with a file system of its own"),
         };
-        let planned = Planned::in_files(&Target::Process(process), new, &self.how);
+        let planned = Planned::in_files(&Target::Process(process), new, &self.compile);
         match planned {
             Ok(planned) if planned.keys != self.keys => {
                 self.options.note(&format!(
