@@ -53,7 +53,7 @@ pub(crate) enum Plan {
 
 /// Whose files are meant and who is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum TargetSpec {
     /// This machine, all processes.
     Host,
     /// A container, by name, id or namespace.
@@ -91,7 +91,7 @@ impl Detail {
 /// What to probe, and for how long.
 #[derive(Debug)]
 pub(crate) struct ProbeOptions {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     pub(crate) tasks: Tasks,
     pub(crate) probes: Vec<ProbeSpec>,
     /// CPUs are sampled this number of times a second.
@@ -348,7 +348,7 @@ pub(crate) enum Shown {
 /// What to list.
 #[derive(Debug)]
 pub(crate) struct ListPlan {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     pub(crate) spec: ListSpec,
     /// Whether debuginfod servers are asked for debug information.
     pub(crate) debuginfod: bool,
@@ -387,7 +387,7 @@ pub(crate) struct RowsOptions {
 /// How to list tasks.
 #[derive(Debug)]
 pub(crate) struct PsPlan {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     /// Also tasks that are in no container.
     pub(crate) all: bool,
     /// Whether each thread has a line.
@@ -459,7 +459,7 @@ impl PsPlan {
 pub(crate) struct TreePlan {
     /// A capsule; without it the tasks of this machine are shown.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     /// Whether processes are shown.
     pub(crate) tasks: bool,
     /// And their threads.
@@ -470,7 +470,7 @@ pub(crate) struct TreePlan {
 /// How to show who takes the CPUs.
 #[derive(Debug)]
 pub(crate) struct TopPlan {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     pub(crate) batch: bool,
     /// After how many intervals it ends.
     pub(crate) count: Option<u64>,

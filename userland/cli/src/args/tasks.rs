@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe ps`, `tree` and `top`.
 
-use super::plan::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan, Who};
+use super::plan::{PsColumn, PsPlan, TargetSpec, TopPlan, TopSort, TreePlan};
 use super::value::seconds;
 use clap::Args;
 use std::path::PathBuf;
@@ -92,8 +92,8 @@ pub(super) struct TopArguments {
     json: bool,
 }
 
-fn who(container: Option<String>) -> Who {
-    container.map_or(Who::Host, Who::Container)
+fn who(container: Option<String>) -> TargetSpec {
+    container.map_or(TargetSpec::Host, TargetSpec::Container)
 }
 
 impl PsArguments {

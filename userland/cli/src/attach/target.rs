@@ -5,7 +5,7 @@ pub(crate) mod group;
 pub(crate) mod view;
 
 use crate::args::spec::BinaryName;
-use crate::args::Who;
+use crate::args::TargetSpec;
 use crate::attach::command::{find_in_path, Program};
 use crate::attach::mapped::Mapped;
 use crate::names::search::Reach;
@@ -45,13 +45,13 @@ pub(crate) enum Target {
 
 impl Target {
     /// Finds whom the user means; waits no longer than `limit` for who does not run yet.
-    pub(crate) fn find(who: &Who, limit: Option<Duration>) -> anyhow::Result<Target> {
+    pub(crate) fn find(who: &TargetSpec, limit: Option<Duration>) -> anyhow::Result<Target> {
         Ok(match who {
-            Who::Host => Target::Host,
-            Who::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
-            Who::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
-            Who::Process(pid) => Target::Process(Process::open(*pid)?),
-            Who::Command(words) => Target::Command(Program::find(words)?),
+            TargetSpec::Host => Target::Host,
+            TargetSpec::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
+            TargetSpec::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
+            TargetSpec::Process(pid) => Target::Process(Process::open(*pid)?),
+            TargetSpec::Command(words) => Target::Command(Program::find(words)?),
         })
     }
 

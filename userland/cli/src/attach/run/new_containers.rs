@@ -9,7 +9,7 @@
 
 use super::options::AttachOptions;
 use crate::args::spec::BinaryName;
-use crate::args::{ProbeOptions, Who};
+use crate::args::{ProbeOptions, TargetSpec};
 use crate::attach::mapped::{self, Mapped};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
@@ -108,7 +108,7 @@ impl<'a> ContainerWatcher<'a> {
                 ..wanted.compile
             },
             pattern: match &options.who {
-                Who::Group(pattern) => Some(pattern),
+                TargetSpec::Group(pattern) => Some(pattern),
                 _ => None,
             },
             containers: Containers::take()?,
