@@ -2,8 +2,8 @@
 //! Names for frames: the file of an object, its debug files, and what they say of a place.
 //!
 //! `frames` is what output asks, and `named` what it answers. `threads` do what `jobs` say, with
-//! `files`; `front`, `cache`, `sources` and `line` are what is kept of that, and `progress` says
-//! what is waited for.
+//! `files`; `file_state`, `cache`, `sources` and `line` are what is kept of that, and `progress`
+//! says what is waited for.
 //!
 //! `origin` finds the file of an object (`probed_file`: those that are probed), `search` its debug
 //! files, `debuginfod` those of servers; `build_id` reads the id of a mapping. `jit` knows
@@ -13,9 +13,9 @@
 pub(crate) mod build_id;
 mod cache;
 pub(crate) mod debuginfod;
+mod file_state;
 mod files;
 mod frames;
-mod front;
 pub(crate) mod function_names;
 pub(crate) mod jit;
 mod jobs;
@@ -29,8 +29,8 @@ pub(crate) mod search;
 mod sources;
 mod threads;
 
+pub(crate) use file_state::Rows;
 pub(crate) use frames::Names;
-pub(crate) use front::Rows;
 pub(crate) use line::Line;
 pub(crate) use progress::Progress;
 pub(crate) use threads::Threads;

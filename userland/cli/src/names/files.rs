@@ -5,7 +5,7 @@
 //! after [`IDLE`] without a new name. So are its debug files, which are found at the same
 //! time.
 
-use super::jobs::{Around, Shared};
+use super::jobs::{NameContext, Shared};
 use super::line::Line;
 use crate::names::build_id::{build_id, hex};
 use crate::names::load_queue::LoadQueue;
@@ -65,7 +65,7 @@ pub(super) struct Files {
     /// Who parses them.
     worker: Worker,
     shared: Arc<Shared>,
-    around: Option<Arc<Around>>,
+    context: Option<Arc<NameContext>>,
     known: BTreeMap<u32, Known>,
 }
 
@@ -75,7 +75,7 @@ impl Files {
         Files {
             worker,
             shared,
-            around: None,
+            context: None,
             known: BTreeMap::new(),
         }
     }
@@ -87,11 +87,11 @@ impl Files {
         id: u32,
         identity: &ObjectIdentity,
         source: &FileSource,
-        around: &Arc<Around>,
+        context: &Arc<NameContext>,
         owner: Option<Box<Owner>>,
     ) -> Result<Placed, String> {
         let found = origin::find(source, identity, &self.worker).map_err(|e| format!("{e:#}"));
-        if let (Some(rows), Ok(found)) = (&around.rows, &found) {
+        if let (Some(rows), Ok(found)) = (&context.rows, &found) {
             let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
             if let (true, Ok(file)) = (is_new, found.object.try_clone_file()) {
                 rows.give(file, &found.path);
@@ -103,11 +103,11 @@ impl Files {
             build_id: found.object.build_id().unwrap_or_default().to_vec(),
         });
         let placed = placed.map_err(Clone::clone);
-        self.around = Some(Arc::clone(around));
+        self.context = Some(Arc::clone(context));
         if let Ok(placed) = &placed {
             self.shared.reads(placed.path.clone(), 0);
         }
-        let opened = found.map(|found| Opened::new(&around.search, found, owner));
+        let opened = found.map(|found| Opened::new(&context.search, found, owner));
         let build_id = hex(build_id(identity));
         let sources = self.known.remove(&id).map(|known| known.sources);
         let mut known = Known::new(build_id, opened);
@@ -124,8 +124,8 @@ impl Files {
         if matches!(known.file, State::Closed(_)) {
             return None;
         }
-        let around = self.around.as_ref()?;
-        Some(known.names(&around.search, &self.shared, places))
+        let context = self.context.as_ref()?;
+        Some(known.names(&context.search, &self.shared, places))
     }
 
     /// The unwind rows of an object; the outer none when its file is not open. An error when it
@@ -138,11 +138,11 @@ impl Files {
             State::Closed(_) => return None,
             State::Unusable(_) => return Some(None),
         };
-        let around = self.around.as_ref()?;
-        let cache = around.rows.as_ref().and_then(LoadQueue::cache);
+        let context = self.context.as_ref()?;
+        let cache = context.rows.as_ref().and_then(LoadQueue::cache);
         let mut rows = opened.found.object.rows(cache, false);
         if let Ok(None) = rows {
-            opened.attach(&around.search, &self.shared);
+            opened.attach(&context.search, &self.shared);
             rows = opened.found.object.rows(cache, true);
         }
         Some(match rows {
@@ -154,7 +154,10 @@ impl Files {
 
     /// Asks for the rows of a file once more.
     pub(super) fn give_rows(&mut self, id: u32, claimed: Option<File>) {
-        let rows = self.around.as_ref().and_then(|around| around.rows.as_ref());
+        let rows = self
+            .context
+            .as_ref()
+            .and_then(|context| context.rows.as_ref());
         let (Some(rows), Some(known)) = (rows, self.known.get(&id)) else {
             return;
         };

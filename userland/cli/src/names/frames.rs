@@ -10,8 +10,8 @@
 //! file for [`PATIENCE`] goes on without its names, until they come.
 
 use super::cache::Cache;
-use super::front::{Front, Rows, State};
-use super::jobs::{Answer, Around, Busy, Job};
+use super::file_state::{FileState, Rows, State};
+use super::jobs::{Answer, Busy, Job, NameContext};
 use super::line::Line;
 use super::progress::{self, Progress};
 use super::threads::Threads;
@@ -46,9 +46,9 @@ const STUCK: Duration = Duration::from_secs(1);
 pub(crate) struct Names {
     objects: Objects,
     probed: Vec<ProbedFile>,
-    around: Arc<Around>,
+    context: Arc<NameContext>,
     threads: Option<Threads>,
-    files: BTreeMap<u32, Front>,
+    files: BTreeMap<u32, FileState>,
     names: Cache,
     patience: Duration,
     /// Whether output waits for names.
@@ -71,7 +71,7 @@ impl Names {
         Names {
             objects: Objects::default(),
             probed,
-            around: Arc::new(Around { search, rows }),
+            context: Arc::new(NameContext { search, rows }),
             threads,
             files: BTreeMap::new(),
             names: Cache::new(bytes),
@@ -303,7 +303,7 @@ impl Names {
 
     /// Makes sure that a thread has the object's file, if it can be had.
     fn open(&mut self, session: &Session, id: u32) {
-        let is_closed = |file: &Front| matches!(file.state, State::Closed(_));
+        let is_closed = |file: &FileState| matches!(file.state, State::Closed(_));
         if self.files.get(&id).is_some_and(|file| !is_closed(file)) {
             return;
         }
@@ -316,7 +316,7 @@ impl Names {
         let before = self.files.get_mut(&id);
         let is_needed = before.as_ref().is_some_and(|file| file.is_needed);
         let table = before.and_then(|file| file.table.take());
-        let mut file = Front {
+        let mut file = FileState {
             thread: 0,
             state: State::Opening,
             pinned: None,
@@ -364,7 +364,7 @@ impl Names {
         let job = Job::Open {
             id,
             identity: Box::new(identity),
-            around: Arc::clone(&self.around),
+            context: Arc::clone(&self.context),
             // It may have ended when a thread has time for it.
             owner: pinned.owner(identity.pid).map(Box::new),
             pinned,

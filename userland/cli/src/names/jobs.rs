@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// What the threads need of the trace.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct NameContext {
     /// Where debug files are looked for.
     pub(crate) search: Arc<Search>,
     /// Where the unwind rows of files are asked for.
@@ -33,7 +33,7 @@ pub(super) enum Job {
         id: u32,
         identity: Box<ObjectIdentity>,
         pinned: Arc<PinnedObject>,
-        around: Arc<Around>,
+        context: Arc<NameContext>,
         /// Who had it.
         owner: Option<Box<Owner>>,
     },

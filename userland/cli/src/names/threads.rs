@@ -264,11 +264,11 @@ fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
             id,
             identity,
             pinned,
-            around,
+            context,
             owner,
         } => Answer::Opened {
             id,
-            opened: files.open(id, &identity, &pinned.source, &around, owner),
+            opened: files.open(id, &identity, &pinned.source, &context, owner),
         },
         Job::Name { id, places } => match files.names(id, &places) {
             Some(named) => Answer::Named {

@@ -14,7 +14,7 @@ pub(crate) type Rows = Option<Result<Rc<UnwindTable>, ()>>;
 
 /// A file, as far as it is known here.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct FileState {
     pub(super) thread: usize,
     pub(super) state: State,
     /// For its reader; none when it is closed.
