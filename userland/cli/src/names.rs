@@ -29,7 +29,7 @@ pub(crate) mod search;
 mod sources;
 mod threads;
 
-pub(crate) use file_state::Rows;
+pub(crate) use file_state::FileRows;
 pub(crate) use frames::Names;
 pub(crate) use line::Line;
 pub(crate) use progress::Progress;

@@ -14,7 +14,7 @@ use crate::attach::command::{self, Started, Stopped};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::attach::unwind_rows::{Report as RowsReport, UnwindLoader};
+use crate::attach::unwind_rows::{RowsReport, UnwindLoader};
 use crate::hits::label::ProbeLabel;
 use crate::names::load_queue::LoadQueue;
 use crate::names::probed_file::{FileId, ProbedFile};

@@ -21,7 +21,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use view::{Opened, View, LIBRARY_DIRECTORIES};
+use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// What maps the libraries.
 const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
@@ -64,8 +64,8 @@ impl Target {
                 BinaryName::Bare(name) => self.search(name)?,
             })?)),
             Target::Group(group) => group.open(binary, mapped),
-            Target::Process(process) => View::of_process(process).open(binary, mapped),
-            Target::Container(container) => View::of_container(container)?.open(binary, mapped),
+            Target::Process(process) => FileView::of_process(process).open(binary, mapped),
+            Target::Container(container) => FileView::of_container(container)?.open(binary, mapped),
         }
     }
 

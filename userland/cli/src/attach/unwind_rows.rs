@@ -7,7 +7,7 @@ use crate::args::ProbeOptions;
 use crate::attach::mapped;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::names::load_queue::{Job, Left, LoadQueue};
+use crate::names::load_queue::{Left, LoadJob, LoadQueue};
 use crate::names::search::Search;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
@@ -42,7 +42,7 @@ const FIRST_FILES_MAX: usize = 1024;
 /// What has become of the wishes.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(crate) struct Report {
+pub(crate) struct RowsReport {
     /// Files that the module has rows of.
     pub(crate) files: u64,
     /// Bytes of these.
@@ -61,7 +61,7 @@ pub(crate) struct Report {
 #[derive(Debug)]
 pub(crate) struct UnwindLoader {
     queue: LoadQueue,
-    thread: JoinHandle<Report>,
+    thread: JoinHandle<RowsReport>,
 }
 
 impl UnwindLoader {
@@ -96,7 +96,7 @@ impl UnwindLoader {
             // Who does not listen has given up.
             let _ = tell.send(failed);
             let Some(parser) = parser else {
-                return Report::default();
+                return RowsReport::default();
             };
             let worker = Worker {
                 unwinder,
@@ -105,7 +105,7 @@ impl UnwindLoader {
                 cache,
                 keep,
                 seen: HashSet::new(),
-                report: Report::default(),
+                report: RowsReport::default(),
             };
             worker.work(&receiver, &left)
         })?;
@@ -152,7 +152,7 @@ impl UnwindLoader {
     }
 
     /// Ends the thread once it has done what was asked for so far; what it has done.
-    pub(crate) fn end(self) -> Report {
+    pub(crate) fn end(self) -> RowsReport {
         // A thread that is gone has nothing to tell.
         let _ = self.queue.jobs.send(None);
         self.thread.join().unwrap_or_default()
@@ -182,12 +182,12 @@ struct Worker {
     keep: Duration,
     /// The files that rows were given for since the last ones were dropped.
     seen: HashSet<(u64, u64, i64, i64)>,
-    report: Report,
+    report: RowsReport,
 }
 
 impl Worker {
     /// Compiles until it is asked to end.
-    fn work(mut self, jobs: &Receiver<Job>, left: &Left) -> Report {
+    fn work(mut self, jobs: &Receiver<LoadJob>, left: &Left) -> RowsReport {
         let pause = self.keep.clamp(PAUSE_MIN, PAUSE_MAX);
         let mut looked = Instant::now();
         loop {
@@ -334,7 +334,7 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     files
 }
 
-impl Report {
+impl RowsReport {
     /// A line for people, when there is something to tell.
     pub(crate) fn describe(&self) -> Option<String> {
         if self.files == 0 && self.without.is_empty() {

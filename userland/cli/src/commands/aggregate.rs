@@ -18,7 +18,7 @@ use crate::names::Names;
 use crate::output::lines::Output;
 use crate::output::pictures::{About, PictureFile};
 use crate::output::summary::{self, Summary};
-use crate::output::tables::{Printer, Style};
+use crate::output::tables::{Style, TablePrinter};
 use crate::tasks::HitNames;
 use exits::ExitRows;
 use finished::Finished;
@@ -151,7 +151,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         live: Live::new(names, plan.kernel_stack),
         finished: Finished::default(),
         containers,
-        printer: Printer::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
+        printer: TablePrinter::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
         picture,
     };
     counting.follow(plan, run)
@@ -196,7 +196,7 @@ struct Counting {
     finished: Finished,
     /// With `--by container`.
     containers: Option<HitNames>,
-    printer: Printer,
+    printer: TablePrinter,
     picture: Option<PictureFile>,
 }
 

@@ -7,7 +7,7 @@ use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{whole_stack, words_of};
 use crate::names::function_names::name_symbols;
 use crate::output::summary::Summary;
-use crate::output::tables::{Printer, Style};
+use crate::output::tables::{Style, TablePrinter};
 use crate::recording::capsule::{Capsule, Offline};
 use crate::tasks::Place;
 use anyhow::bail;
@@ -96,7 +96,7 @@ pub(crate) struct Counted<'a> {
     /// Who knows the names of their frames.
     pub(crate) offline: Offline<'a>,
     /// Who knows their keys.
-    pub(crate) printer: Printer,
+    pub(crate) printer: TablePrinter,
     pub(crate) rows: Rows,
 }
 
@@ -113,7 +113,7 @@ impl Counted<'_> {
         let mut counts = Counts::new(&labels, by, has_stacks)?;
         counts.take_all(&mut offline, reader)?;
         let formats: Vec<FieldFormat> = counts.by.iter().map(format).collect();
-        let mut printer = Printer::new(style, &formats, false, labels);
+        let mut printer = TablePrinter::new(style, &formats, false, labels);
         printer.name_containers(counts.containers.names());
         for (name, values) in &counts.values {
             printer.name_values(name, values.names());

@@ -13,7 +13,7 @@ use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::lines::Output;
-use crate::output::records::Printer;
+use crate::output::records::RecordPrinter;
 use crate::output::summary::{self, Summary};
 use crate::tasks::HitNames;
 use backlog::Backlog;
@@ -55,7 +55,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     );
     let mut live = Live::new(names, plan.kernel_stack).with_containers(containers);
     let labels = run.labels.clone();
-    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns).to(out);
+    let mut printer = RecordPrinter::new(options.json, plan.count, labels, run.start_ns).to(out);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
@@ -128,7 +128,7 @@ fn end(
     plan: &TracePlan,
     mut run: Run<'_>,
     mut live: Live,
-    mut printer: Printer,
+    mut printer: RecordPrinter,
     mut backlog: Backlog,
     mut ended_by: String,
 ) -> anyhow::Result<ExitCode> {

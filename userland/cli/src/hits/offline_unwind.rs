@@ -103,7 +103,7 @@ impl Copied {
 }
 
 impl Rows {
-    fn of(told: crate::names::Rows) -> Rows {
+    fn of(told: crate::names::FileRows) -> Rows {
         match told {
             Some(Ok(table)) => Rows::Table(table),
             Some(Err(())) => Rows::None,

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The unwind rows of a file; an error when it has none, and none when it cannot be had.
-pub(crate) type Rows = Option<Result<Rc<UnwindTable>, ()>>;
+pub(crate) type FileRows = Option<Result<Rc<UnwindTable>, ()>>;
 
 /// A file, as far as it is known here.
 #[derive(Debug)]
 pub(super) struct FileState {
     pub(super) thread: usize,
-    pub(super) state: State,
+    pub(super) state: Stage,
     /// For its reader; none when it is closed.
     pub(super) pinned: Option<Arc<PinnedObject>>,
     /// Places that were asked for.
@@ -25,7 +25,7 @@ pub(super) struct FileState {
     pub(super) is_needed: bool,
     /// Whether its unwind rows were asked for.
     pub(super) asked_table: bool,
-    pub(super) table: Option<Rows>,
+    pub(super) table: Option<FileRows>,
     /// Since when it is waited for, without an answer.
     pub(super) waits: Option<Instant>,
     /// It was waited for in vain: nobody waits until it answers.
@@ -33,7 +33,7 @@ pub(super) struct FileState {
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum Stage {
     /// A thread opens it, or has not begun.
     Opening,
     Open(Box<Placed>),

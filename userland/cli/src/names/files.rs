@@ -10,7 +10,7 @@ use super::line::Line;
 use crate::names::build_id::{build_id, hex};
 use crate::names::load_queue::LoadQueue;
 use crate::names::named::{Named, Placed};
-use crate::names::origin::{self, FileSource, Found, Origin};
+use crate::names::origin::{self, FileSource, FoundFile, Origin};
 use crate::names::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::Method;
@@ -30,7 +30,7 @@ const SOURCES_MAX: usize = 16;
 
 /// A file, as far as it was of use.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownFile {
     pub(super) build_id: String,
     pub(super) path: Option<PathBuf>,
     pub(super) file: State,
@@ -42,7 +42,7 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 pub(super) enum State {
-    Open(Box<Opened>),
+    Open(Box<OpenedObject>),
     /// What there was to tell of it is kept.
     Closed(Line),
     Unusable(String),
@@ -50,10 +50,10 @@ pub(super) enum State {
 
 /// A file, and those with its debug information.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) found: Found,
+pub(super) struct OpenedObject {
+    pub(super) found: FoundFile,
     /// What was found when the file was announced, until a name is needed.
-    pub(super) pending: Option<search::Found>,
+    pub(super) pending: Option<search::FoundDebugFiles>,
     /// What there is to tell of debug files.
     pub(super) notes: Vec<String>,
     /// Where debug information was looked for, when there is none.
@@ -66,7 +66,7 @@ pub(super) struct Files {
     worker: Worker,
     shared: Arc<Shared>,
     context: Option<Arc<NameContext>>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, KnownFile>,
 }
 
 impl Files {
@@ -107,10 +107,10 @@ impl Files {
         if let Ok(placed) = &placed {
             self.shared.reads(placed.path.clone(), 0);
         }
-        let opened = found.map(|found| Opened::new(&context.search, found, owner));
+        let opened = found.map(|found| OpenedObject::new(&context.search, found, owner));
         let build_id = hex(build_id(identity));
         let sources = self.known.remove(&id).map(|known| known.sources);
-        let mut known = Known::new(build_id, opened);
+        let mut known = KnownFile::new(build_id, opened);
         known.sources = sources.unwrap_or_default();
         self.known.insert(id, known);
         placed
@@ -207,12 +207,12 @@ impl Files {
     }
 }
 
-impl Opened {
+impl OpenedObject {
     /// Secures the debug files of a file that was this owner.
-    fn new(search: &Search, found: Found, owner: Option<Box<Owner>>) -> Opened {
+    fn new(search: &Search, found: FoundFile, owner: Option<Box<Owner>>) -> OpenedObject {
         let pending = (found.origin != Origin::Vdso)
             .then(|| search.find_for(&found.object, &found.mapped_path, owner.as_deref()));
-        Opened {
+        OpenedObject {
             found,
             pending,
             notes: Vec::new(),
@@ -256,9 +256,9 @@ impl Opened {
     }
 }
 
-impl Known {
-    fn new(build_id: String, opened: Result<Opened, String>) -> Known {
-        Known {
+impl KnownFile {
+    fn new(build_id: String, opened: Result<OpenedObject, String>) -> KnownFile {
+        KnownFile {
             build_id,
             path: opened.as_ref().ok().map(|opened| opened.found.path.clone()),
             file: match opened {

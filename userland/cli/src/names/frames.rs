@@ -10,7 +10,7 @@
 //! file for [`PATIENCE`] goes on without its names, until they come.
 
 use super::cache::Cache;
-use super::file_state::{FileState, Rows, State};
+use super::file_state::{FileRows, FileState, Stage};
 use super::jobs::{Answer, Busy, Job, NameContext};
 use super::line::Line;
 use super::progress::{self, Progress};
@@ -186,7 +186,7 @@ impl Names {
                 continue;
             };
             file.is_needed = true;
-            if let State::Unusable(_) = file.state {
+            if let Stage::Unusable(_) = file.state {
                 continue;
             }
             waited_for.insert(id);
@@ -200,7 +200,7 @@ impl Names {
     }
 
     /// The unwind rows of an object; the outer none while they are not there.
-    pub(crate) fn table(&mut self, session: &Session, id: u32) -> Option<Rows> {
+    pub(crate) fn table(&mut self, session: &Session, id: u32) -> Option<FileRows> {
         self.take_answers();
         self.open(session, id);
         let Some(file) = self.files.get_mut(&id) else {
@@ -209,7 +209,7 @@ impl Names {
         if let Some(table) = &file.table {
             return Some(table.clone());
         }
-        if let State::Unusable(_) = file.state {
+        if let Stage::Unusable(_) = file.state {
             return Some(None);
         }
         if !std::mem::replace(&mut file.asked_table, true) {
@@ -289,7 +289,7 @@ impl Names {
         };
         threads.forget(file.thread, id);
         file.thread = thread;
-        file.state = State::Opening;
+        file.state = Stage::Opening;
         let places: Vec<(u64, u8)> = file.asked.iter().copied().collect();
         let table = file.asked_table && file.table.is_none();
         self.hand_over(id, pinned);
@@ -303,7 +303,7 @@ impl Names {
 
     /// Makes sure that a thread has the object's file, if it can be had.
     fn open(&mut self, session: &Session, id: u32) {
-        let is_closed = |file: &FileState| matches!(file.state, State::Closed(_));
+        let is_closed = |file: &FileState| matches!(file.state, Stage::Closed(_));
         if self.files.get(&id).is_some_and(|file| !is_closed(file)) {
             return;
         }
@@ -318,7 +318,7 @@ impl Names {
         let table = before.and_then(|file| file.table.take());
         let mut file = FileState {
             thread: 0,
-            state: State::Opening,
+            state: Stage::Opening,
             pinned: None,
             asked: HashSet::new(),
             is_needed,
@@ -341,13 +341,13 @@ impl Names {
                     build_id: Vec::new(),
                 };
                 file.state = match pinned.path() {
-                    Some(path) => State::Closed(Some(Box::new(placed(path)))),
-                    None => State::Unusable("no stacks are taken".to_owned()),
+                    Some(path) => Stage::Closed(Some(Box::new(placed(path)))),
+                    None => Stage::Unusable("no stacks are taken".to_owned()),
                 };
                 None
             }
             (Err(why), _) => {
-                file.state = State::Unusable(why);
+                file.state = Stage::Unusable(why);
                 None
             }
         };
@@ -391,8 +391,8 @@ impl Names {
         match answer {
             Answer::Opened { id: _, opened } => {
                 file.state = match opened {
-                    Ok(placed) => State::Open(Box::new(placed)),
-                    Err(why) => State::Unusable(why),
+                    Ok(placed) => Stage::Open(Box::new(placed)),
+                    Err(why) => Stage::Unusable(why),
                 };
             }
             Answer::Named { id, named } => {
@@ -409,11 +409,11 @@ impl Names {
                 file.table = Some(table.map(|table| table.map(Rc::new)));
             }
             Answer::Closed { id: _ } => {
-                let state = std::mem::replace(&mut file.state, State::Opening);
+                let state = std::mem::replace(&mut file.state, Stage::Opening);
                 file.state = match state {
-                    State::Open(placed) => State::Closed(Some(placed)),
-                    State::Closed(placed) => State::Closed(placed),
-                    State::Opening | State::Unusable(_) => State::Closed(None),
+                    Stage::Open(placed) => Stage::Closed(Some(placed)),
+                    Stage::Closed(placed) => Stage::Closed(placed),
+                    Stage::Opening | Stage::Unusable(_) => Stage::Closed(None),
                 };
                 file.pinned = None;
                 file.asked.clear();
@@ -426,7 +426,7 @@ impl Names {
     /// A frame without a name.
     fn unnamed(&self, id: u32) -> Named {
         let why = match self.files.get(&id).map(|file| &file.state) {
-            Some(State::Unusable(why)) => why.clone(),
+            Some(Stage::Unusable(why)) => why.clone(),
             _ => "its file is not read yet".to_owned(),
         };
         let mut unnamed = Named {
@@ -446,16 +446,16 @@ impl Names {
     /// known.
     pub(crate) fn place(&self, id: u32) -> Option<Result<&Placed, &str>> {
         match &self.files.get(&id)?.state {
-            State::Open(placed) | State::Closed(Some(placed)) => Some(Ok(placed)),
-            State::Unusable(why) => Some(Err(why)),
-            State::Opening | State::Closed(None) => None,
+            Stage::Open(placed) | Stage::Closed(Some(placed)) => Some(Ok(placed)),
+            Stage::Unusable(why) => Some(Err(why)),
+            Stage::Opening | Stage::Closed(None) => None,
         }
     }
 
     /// Whether it will be known where an object's file is.
     pub(crate) fn is_opening(&self, id: u32) -> bool {
         let file = self.files.get(&id);
-        file.is_some_and(|file| matches!(file.state, State::Opening))
+        file.is_some_and(|file| matches!(file.state, Stage::Opening))
     }
 
     /// Takes what the threads tell of files that they have closed.
@@ -473,7 +473,7 @@ impl Names {
             Some(line) => line,
             None => {
                 let why = match &file.state {
-                    State::Unusable(why) => why.clone(),
+                    Stage::Unusable(why) => why.clone(),
                     _ => "it was not read in time".to_owned(),
                 };
                 let path = self.place(*id).and_then(Result::ok);

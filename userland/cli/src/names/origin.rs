@@ -49,7 +49,7 @@ impl fmt::Display for Origin {
 
 /// An object's file.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub(crate) object: Rc<Object>,
     pub(crate) path: PathBuf,
     /// Where it lies as the process that mapped it sees that.
@@ -144,14 +144,14 @@ pub(crate) fn find(
     source: &FileSource,
     identity: &ObjectIdentity,
     worker: &Worker,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<FoundFile> {
     match source {
         FileSource::Vdso => from_vdso(worker, identity),
         FileSource::Probed {
             file,
             path,
             mapped_path,
-        } => Ok(Found {
+        } => Ok(FoundFile {
             object: Rc::new(open(worker, file.try_clone()?, path)?),
             path: path.clone(),
             mapped_path: mapped_path.clone(),
@@ -194,11 +194,15 @@ fn open(worker: &Worker, file: File, path: &Path) -> anyhow::Result<Object> {
 
 /// The kernel's file is the mapped one by construction; its build-id can still
 /// differ, when the process wrote to the mapping or the file was written to.
-fn from_kernel(worker: &Worker, file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_kernel(
+    worker: &Worker,
+    file: File,
+    identity: &ObjectIdentity,
+) -> anyhow::Result<FoundFile> {
     let path = path_of(&file);
     let object = open(worker, file, &path)?;
     verify(&object, &path, identity)?;
-    Ok(Found {
+    Ok(FoundFile {
         object: Rc::new(object),
         mapped_path: path.clone(),
         path,
@@ -207,11 +211,11 @@ fn from_kernel(worker: &Worker, file: File, identity: &ObjectIdentity) -> anyhow
 }
 
 /// The vDSO of another kind of program (a 32-bit one) has another build-id.
-fn from_vdso(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_vdso(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<FoundFile> {
     let path = PathBuf::from(VDSO);
     let object = open(worker, own_vdso()?, &path)?;
     verify(&object, &path, identity)?;
-    Ok(Found {
+    Ok(FoundFile {
         object: Rc::new(object),
         mapped_path: path.clone(),
         path,
@@ -245,7 +249,7 @@ fn verify(object: &Object, path: &Path, identity: &ObjectIdentity) -> anyhow::Re
 }
 
 /// The file at the path of a mapping of the process that mapped it first.
-fn from_mapping(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_mapping(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<FoundFile> {
     if identity.pid == 0 {
         bail!("the kernel no longer holds the file, and its process is not known");
     }
@@ -269,7 +273,7 @@ fn at_path(
     process: &Process,
     path: &Path,
     identity: &ObjectIdentity,
-) -> Option<Found> {
+) -> Option<FoundFile> {
     let opened = open_in(process, path).ok()?;
     let metadata = opened.file.metadata().ok()?;
     let unchanged =
@@ -282,7 +286,7 @@ fn at_path(
     if !is_certain || verify(&object, path, identity).is_err() {
         return None;
     }
-    Some(Found {
+    Some(FoundFile {
         object: Rc::new(object),
         path: path.to_owned(),
         mapped_path: path.to_owned(),

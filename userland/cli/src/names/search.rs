@@ -40,7 +40,7 @@ pub(crate) enum Reach {
 
 /// What was found for a program.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundDebugFiles {
     pub(crate) files: OpenFiles,
     /// What was refused and why, and that there is no debug information.
     pub(crate) notes: Vec<String>,
@@ -119,7 +119,12 @@ impl Search {
 
     /// The debug files of `program`, which lies at `path` as one of `owners`, or
     /// else of the target, sees it.
-    pub(crate) fn find(&self, program: &Object, path: &Path, owners: Owners<'_>) -> Found {
+    pub(crate) fn find(
+        &self,
+        program: &Object,
+        path: &Path,
+        owners: Owners<'_>,
+    ) -> FoundDebugFiles {
         DebugFileSearch::new(self, program, path, owners, Reach::One).run()
     }
 
@@ -130,18 +135,23 @@ impl Search {
         path: &Path,
         viewers: &[Process],
         reach: Reach,
-    ) -> Found {
+    ) -> FoundDebugFiles {
         DebugFileSearch::new(self, program, path, Owners::Processes(viewers), reach).run()
     }
 
     /// Those of an object of this owner, if there is one left.
-    pub(crate) fn find_for(&self, program: &Object, path: &Path, owner: Option<&Owner>) -> Found {
+    pub(crate) fn find_for(
+        &self,
+        program: &Object,
+        path: &Path,
+        owner: Option<&Owner>,
+    ) -> FoundDebugFiles {
         let owners = owner.map_or(Owners::Processes(&[]), Owner::owners);
         self.find(program, path, owners)
     }
 
     /// Asks debuginfod servers for what `found` lacks; whether they had any of it.
-    pub(crate) fn fetch(&self, program: &Object, found: &mut Found) -> bool {
+    pub(crate) fn fetch(&self, program: &Object, found: &mut FoundDebugFiles) -> bool {
         let Some(servers) = &self.debuginfod else {
             return false;
         };

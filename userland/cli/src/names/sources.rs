@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the names of a file came from, for people.
 
-use super::files::{Known, Opened, State};
+use super::files::{KnownFile, OpenedObject, State};
 use super::line::{name, Line};
 use crate::names::origin::Origin;
 use crate::names::search::place;
@@ -13,7 +13,7 @@ const FILES_SHOWN: usize = 3;
 /// Sources that tell more than symbol tables, the best first.
 const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
 
-impl Known {
+impl KnownFile {
     /// Where names of the file came from, or why there are none.
     pub(super) fn describe(&self) -> Line {
         let path = self.path.as_deref();
@@ -24,7 +24,7 @@ impl Known {
         }
     }
 
-    fn quality(&self, name: &str, opened: &Opened) -> Line {
+    fn quality(&self, name: &str, opened: &OpenedObject) -> Line {
         let best = BEST.iter().find(|(best, _)| {
             let mut sources = self.sources.iter();
             sources.any(|(source, _)| source == best)

@@ -12,7 +12,7 @@ use libnsprobe::common::record::{OffRecord, Record, WriteRecord};
 use std::io::{self, Write};
 
 /// The output of a trace.
-pub(crate) struct Printer {
+pub(crate) struct RecordPrinter {
     out: Output,
     json: bool,
     count: Option<u64>,
@@ -23,15 +23,15 @@ pub(crate) struct Printer {
     held: Option<Waiting>,
 }
 
-impl Printer {
+impl RecordPrinter {
     /// The output of a trace that begins at `start_ns`, of at most `count` hits.
     pub(crate) fn new(
         json: bool,
         count: Option<u64>,
         labels: Vec<ProbeLabel>,
         start_ns: u64,
-    ) -> Printer {
-        Printer {
+    ) -> RecordPrinter {
+        RecordPrinter {
             out: Output::to_stdout(),
             json,
             count,
@@ -43,8 +43,8 @@ impl Printer {
     }
 
     /// The same, but that it goes elsewhere.
-    pub(crate) fn to(self, out: Output) -> Printer {
-        Printer { out, ..self }
+    pub(crate) fn to(self, out: Output) -> RecordPrinter {
+        RecordPrinter { out, ..self }
     }
 
     /// There are more probes.
@@ -154,7 +154,7 @@ impl Printer {
         if self.is_full() {
             return Ok(true);
         }
-        let Printer {
+        let RecordPrinter {
             out, json, views, ..
         } = self;
         let shown = views.of(lookup, ready, |view| match json {

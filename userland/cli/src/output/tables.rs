@@ -28,7 +28,7 @@ use std::time::Duration;
 use style::CONTAINER;
 
 /// The output of a verb that counts.
-pub(crate) struct Printer {
+pub(crate) struct TablePrinter {
     out: Output,
     style: Style,
     keys: Vec<FieldFormat>,
@@ -39,20 +39,20 @@ pub(crate) struct Printer {
     values: HashMap<String, HashMap<u64, FieldValue>>,
 }
 
-impl Printer {
+impl TablePrinter {
     pub(crate) fn new(
         style: Style,
         keys: &[FieldFormat],
         one_each: bool,
         labels: Vec<ProbeLabel>,
-    ) -> Printer {
+    ) -> TablePrinter {
         let keys = match keys {
             [] if one_each || style.what == Aggregate::Count => {
                 vec![FieldFormat::new("func", Shape::Word)]
             }
             keys => keys.to_vec(),
         };
-        Printer {
+        TablePrinter {
             out: Output::to_stdout(),
             style,
             keys,
@@ -66,8 +66,8 @@ impl Printer {
     }
 
     /// The same, but that it goes elsewhere.
-    pub(crate) fn to(self, out: Output) -> Printer {
-        Printer { out, ..self }
+    pub(crate) fn to(self, out: Output) -> TablePrinter {
+        TablePrinter { out, ..self }
     }
 
     /// The ids of pid namespaces in these rows that stand for containers.

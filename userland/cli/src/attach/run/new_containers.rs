@@ -14,7 +14,7 @@ use crate::attach::mapped::{self, Mapped};
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::group::may_join;
-use crate::attach::target::view::{open_somewhere, View};
+use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
 use crate::names::build_id;
 use crate::names::probed_file::FileId;
@@ -287,7 +287,7 @@ impl<'a> ContainerWatcher<'a> {
         for (spec, binary) in self.specs() {
             if let BinaryName::Bare(name) = binary {
                 let links = Mapped::by_links();
-                let opened = View::of_process(process).open_library(name, &links);
+                let opened = FileView::of_process(process).open_library(name, &links);
                 let opened = opened.map_or(Vec::new(), |opened| opened.files);
                 files.extend(opened.into_iter().map(|opened| (spec, opened)));
             }

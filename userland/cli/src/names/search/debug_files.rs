@@ -2,7 +2,7 @@
 //! The search for one program's debug files: the file with what was stripped, then what
 //! that shares with others (dwz), then split DWARF.
 
-use super::{place, Found, Owners, Reach, Search, View, Viewer};
+use super::{place, FoundDebugFiles, Owners, Reach, Search, View, Viewer};
 use crate::names::debuginfod::Debuginfod;
 use nsprobe_containers::{OpenedFile, Process, Stamp};
 use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
@@ -26,7 +26,7 @@ pub(super) struct DebugFileSearch<'a> {
     is_deleted: bool,
     views: Vec<View<'a>>,
     reach: Reach,
-    found: Found,
+    found: FoundDebugFiles,
 }
 
 impl<'a> DebugFileSearch<'a> {
@@ -49,12 +49,12 @@ impl<'a> DebugFileSearch<'a> {
             is_deleted,
             views: search.views(owners),
             reach,
-            found: Found::default(),
+            found: FoundDebugFiles::default(),
         }
     }
 
     /// Looks for all of it.
-    pub(super) fn run(mut self) -> Found {
+    pub(super) fn run(mut self) -> FoundDebugFiles {
         if self.program.has_debug_info() {
             self.shared_and_split(self.program, None);
             return self.found;
@@ -353,7 +353,7 @@ fn has_mapped(process: &Process, path: &Path) -> bool {
 }
 
 /// Asks servers for what `found` lacks; whether they had any of it.
-pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut Found) -> bool {
+pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut FoundDebugFiles) -> bool {
     let mut fetched = false;
     let mut holder = None;
     if !program.has_debug_info() && found.files.separate.is_none() {

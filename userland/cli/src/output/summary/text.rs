@@ -4,7 +4,7 @@
 use super::{MissedCalls, ProbeSummary, Summary, PROBES_BY_CPU_MAX};
 use crate::args::Detail;
 use crate::attach::run::options::Untraced;
-use crate::attach::unwind_rows::Report;
+use crate::attach::unwind_rows::RowsReport;
 use crate::names::Line;
 use libnsprobe::Counters;
 use nsprobe_capsule::model::TaskTotal;
@@ -231,7 +231,7 @@ impl Summary {
                 counted(self.late, "stack")
             )?;
         }
-        if let Some(line) = self.rows.as_ref().and_then(Report::describe) {
+        if let Some(line) = self.rows.as_ref().and_then(RowsReport::describe) {
             writeln!(out, "nsprobe: {}", escaped(&line))?;
         }
         let named: Vec<&Line> = self.names.iter().filter(|line| !line.is_failure).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Histograms as text.
 
-use super::Printer;
+use super::TablePrinter;
 use libnsprobe::common::histogram::Scale;
 use libnsprobe::TableRow;
 use nsprobe_symbolize::counted;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// Characters of the longest bar of a histogram.
 const BAR: usize = 50;
 
-impl Printer {
+impl TablePrinter {
     pub(super) fn histogram(&mut self, row: &TableRow, scale: Scale) -> io::Result<()> {
         let title = self.title(row);
         let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);

@@ -2,14 +2,14 @@
 //! Tables of stacks as profiles.
 
 use super::style::Style;
-use super::Printer;
+use super::TablePrinter;
 use crate::hits::lookup::NameFrames;
 use crate::output::fields;
 use crate::output::pictures::{About, Numbers, Rows};
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
 
-impl Printer {
+impl TablePrinter {
     /// All rows, however many are printed.
     pub(crate) fn profile(
         &self,
