@@ -19,8 +19,8 @@ mod value;
 pub(crate) use plan::{
     Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
     ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
-    Returns, RowsOptions, ScriptPlan, Shown, StatusPlan, SymbolizePlan, Tasks, TopPlan, TopSort,
-    TracePlan, TreePlan, Who,
+    Returns, RowsOptions, ScriptPlan, Shown, StatusPlan, SymbolizePlan, TargetSpec, Tasks, TopPlan,
+    TopSort, TracePlan, TreePlan,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names for frames: the file of an object, its debug files, and what they say of a place.
 //!
-//! `frames` is what output asks, and `named` what it answers. `threads`, `files`, `cache` and
-//! `sources` are behind it; `progress` says what is waited for. `origin` finds the file of an
-//! object (`probed_file` are those that are probed), `search` its debug files, `debuginfod` those
-//! of servers, `build_id` reads the id of a mapping. `jit` knows generated code,
-//! `load_queue` takes files whose unwind rows are wanted,
-//! `function_names` names values that are addresses of functions.
+//! `frames` is what output asks, and `named` what it answers. `threads` do what `jobs` say, with
+//! `files`; `file_state`, `cache`, `sources` and `line` are what is kept of that, and `progress`
+//! says what is waited for.
+//!
+//! `origin` finds the file of an object (`probed_file`: those that are probed), `search` its debug
+//! files, `debuginfod` those of servers; `build_id` reads the id of a mapping. `jit` knows
+//! generated code. `load_queue` takes files whose unwind rows are wanted, `function_names` names
+//! values that are addresses of functions.
 
 pub(crate) mod build_id;
 mod cache;
 pub(crate) mod debuginfod;
+mod file_state;
 mod files;
 mod frames;
 pub(crate) mod function_names;
 pub(crate) mod jit;
+mod jobs;
+mod line;
 pub(crate) mod load_queue;
 pub(crate) mod named;
 pub(crate) mod origin;
@@ -24,7 +29,8 @@ pub(crate) mod search;
 mod sources;
 mod threads;
 
-pub(crate) use frames::{Names, Rows};
+pub(crate) use file_state::FileRows;
+pub(crate) use frames::Names;
+pub(crate) use line::Line;
 pub(crate) use progress::Progress;
-pub(crate) use sources::Line;
 pub(crate) use threads::Threads;

@@ -3,7 +3,8 @@
 
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
 use super::plan::{
-    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Shown, SymbolizePlan, Who,
+    Detail, InfoPlan, RecordPlan, ReportKey, ReportPlan, ScriptPlan, Shown, SymbolizePlan,
+    TargetSpec,
 };
 use super::profile::frequency;
 use super::raw;
@@ -202,14 +203,14 @@ impl RecordArguments {
             trace.options.samples_hz = Some(self.frequency);
             trace.stack = true;
             // Most of what a command does, its children do.
-            trace.options.tasks.children |= matches!(trace.options.who, Who::Command(_));
+            trace.options.tasks.children |= matches!(trace.options.who, TargetSpec::Command(_));
         } else if trace.options.probes.is_empty() {
             tasks |= TASKS_SWITCHES | TASKS_WAKEUPS;
             if trace.setup.ring_bytes == 0 {
                 trace.setup = SetupOptions::with_ring_bytes(TASK_RING_BYTES);
             }
             let options = &mut trace.options;
-            let all_of_host = options.who == Who::Host && options.tasks.are_all();
+            let all_of_host = options.who == TargetSpec::Host && options.tasks.are_all();
             if all_of_host && !self.all {
                 return Err(raw(
                     "no PROBE, and no target whose tasks are recorded: give a PROBE to record its \
@@ -217,7 +218,7 @@ impl RecordArguments {
                      to record those of the whole machine",
                 ));
             }
-            if options.follow && options.who == Who::Host {
+            if options.follow && options.who == TargetSpec::Host {
                 return Err(raw(
                     "--follow without a PROBE goes with -c NAME; --all has tasks of all containers",
                 ));
@@ -227,7 +228,7 @@ impl RecordArguments {
                 tasks |= TASKS_UNFILTERED;
             }
             // Most of what a command does, its children do.
-            options.tasks.children |= matches!(options.who, Who::Command(_));
+            options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         }
         if trace.options.json {
             return Err(raw(

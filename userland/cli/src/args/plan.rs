@@ -61,7 +61,7 @@ pub(crate) enum Plan {
 
 /// Whose files are meant and who is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum TargetSpec {
     /// This machine, all processes.
     Host,
     /// A container, by name, id or namespace.
@@ -99,7 +99,7 @@ impl Detail {
 /// What to probe, and for how long.
 #[derive(Debug)]
 pub(crate) struct ProbeOptions {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     pub(crate) tasks: Tasks,
     pub(crate) probes: Vec<ProbeSpec>,
     /// CPUs are sampled this number of times a second.
@@ -356,7 +356,7 @@ pub(crate) enum Shown {
 /// What to list.
 #[derive(Debug)]
 pub(crate) struct ListPlan {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     pub(crate) spec: ListSpec,
     /// Whether debuginfod servers are asked for debug information.
     pub(crate) debuginfod: bool,

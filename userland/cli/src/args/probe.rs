@@ -3,7 +3,7 @@
 
 use super::help::{LIMITS, OUTPUT, PROBES, STACKS, TARGET};
 use super::limits::LimitArguments;
-use super::plan::{ProbeOptions, Returns, RowsOptions, Tasks, Who};
+use super::plan::{ProbeOptions, Returns, RowsOptions, TargetSpec, Tasks};
 use super::value::seconds;
 use super::{raw, spec};
 use clap::Args;
@@ -163,7 +163,7 @@ pub(super) struct StackArguments {
     servers: DebuginfodArguments,
 }
 
-/// Who is asked for debug information.
+/// TargetSpec is asked for debug information.
 #[derive(Debug, Args)]
 pub(super) struct DebuginfodArguments {
     /// Fetch missing debug information from DEBUGINFOD_URLS
@@ -223,12 +223,12 @@ pub(super) struct TaskArguments {
 }
 
 impl WhoArguments {
-    pub(super) fn plan(self, command: Vec<OsString>) -> Who {
+    pub(super) fn plan(self, command: Vec<OsString>) -> TargetSpec {
         match (self.container, self.pid) {
-            (Some(container), _) => Who::Container(container),
-            (None, Some(pid)) => Who::Process(pid),
-            (None, None) if !command.is_empty() => Who::Command(command),
-            (None, None) => Who::Host,
+            (Some(container), _) => TargetSpec::Container(container),
+            (None, Some(pid)) => TargetSpec::Process(pid),
+            (None, None) if !command.is_empty() => TargetSpec::Command(command),
+            (None, None) => TargetSpec::Host,
         }
     }
 }
@@ -267,8 +267,8 @@ pub(super) fn following(follow: bool, options: ProbeOptions) -> Result<ProbeOpti
     Ok(ProbeOptions {
         follow,
         who: match options.who {
-            Who::Container(pattern) if follow => Who::Group(pattern),
-            Who::Container(pattern) if pattern.contains(['*', '?']) => {
+            TargetSpec::Container(pattern) if follow => TargetSpec::Group(pattern),
+            TargetSpec::Container(pattern) if pattern.contains(['*', '?']) => {
                 return Err(raw(&format!("-c {pattern}: a glob needs --follow")));
             }
             who => who,
@@ -329,7 +329,7 @@ impl TargetArguments {
 }
 
 impl TaskArguments {
-    pub(super) fn plan(self, who: &Who) -> Result<Tasks, clap::Error> {
+    pub(super) fn plan(self, who: &TargetSpec) -> Result<Tasks, clap::Error> {
         let comm = self.comm.map(|name| name.into_encoded_bytes());
         if comm
             .as_ref()
@@ -337,7 +337,8 @@ impl TaskArguments {
         {
             return Err(raw("--comm: a thread's name has 1 to 15 bytes"));
         }
-        let lists = !self.tid.is_empty() || matches!(who, Who::Process(_) | Who::Command(_));
+        let lists =
+            !self.tid.is_empty() || matches!(who, TargetSpec::Process(_) | TargetSpec::Command(_));
         if self.children && !lists {
             return Err(raw(
                 "--children: of what? It goes with -p, --tid or a command",

@@ -3,7 +3,7 @@
 
 use super::aggregate::TableArguments;
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TracePlan, Who};
+use super::plan::{Aggregate, AggregatePlan, Plan, RecordPlan, Shown, TargetSpec, TracePlan};
 use super::probe::{following, RowsArguments, StackArguments, TargetArguments};
 use super::raw;
 use clap::{Arg, Args};
@@ -66,7 +66,7 @@ impl ProfileArguments {
     pub(super) fn plan(self) -> Result<Plan, clap::Error> {
         let mut options = following(self.follow, self.stack.plan(self.target.plan()?)?)?;
         // Most of what a command does, its children do.
-        options.tasks.children |= matches!(options.who, Who::Command(_));
+        options.tasks.children |= matches!(options.who, TargetSpec::Command(_));
         options.rows = self.rows.plan();
         options.samples_hz = Some(self.frequency);
         let what = Aggregate::Stacks {

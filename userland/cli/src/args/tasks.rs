@@ -2,7 +2,7 @@
 //! `nsprobe ps`, `tree` and `top`.
 
 use super::help::{LIMITS, OUTPUT, SHOW, TARGET};
-use super::plan::{PsColumn, PsPlan, TopPlan, TopSort, TreePlan, Who};
+use super::plan::{PsColumn, PsPlan, TargetSpec, TopPlan, TopSort, TreePlan};
 use super::value::seconds;
 use clap::Args;
 use std::path::PathBuf;
@@ -96,8 +96,8 @@ pub(super) struct TopArguments {
     delay: Duration,
 }
 
-fn who(container: Option<String>) -> Who {
-    container.map_or(Who::Host, Who::Container)
+fn who(container: Option<String>) -> TargetSpec {
+    container.map_or(TargetSpec::Host, TargetSpec::Container)
 }
 
 impl PsArguments {

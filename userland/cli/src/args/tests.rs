@@ -86,19 +86,19 @@ fn command_lines_of_the_documents_and_of_help_are_understood() {
 
 #[test]
 fn targets_are_told_apart() {
-    assert_eq!(trace(&["a:f"]).unwrap().options.who, Who::Host);
+    assert_eq!(trace(&["a:f"]).unwrap().options.who, TargetSpec::Host);
     assert_eq!(
         trace(&["-p", "7", "a:f"]).unwrap().options.who,
-        Who::Process(7)
+        TargetSpec::Process(7)
     );
     assert_eq!(
         trace(&["a:f", "-c", "web", "b:g"]).unwrap().options.who,
-        Who::Container("web".into())
+        TargetSpec::Container("web".into())
     );
     let plan = trace(&["a:f", "--", "sleep", "--stack"]).unwrap();
     assert_eq!(
         plan.options.who,
-        Who::Command(vec!["sleep".into(), "--stack".into()])
+        TargetSpec::Command(vec!["sleep".into(), "--stack".into()])
     );
     assert!(!plan.stack);
     assert!(trace(&["-p", "1", "-c", "web", "a:f"]).is_err());

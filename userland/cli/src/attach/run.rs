@@ -4,30 +4,30 @@
 
 mod attach;
 mod events;
-mod newcomers;
+mod new_containers;
 pub(crate) mod options;
 
 pub(crate) use attach::{Attached, Sinks};
 
 use crate::args::ProbeOptions;
 use crate::attach::command::{self, Started, Stopped};
-use crate::attach::probes::options::How;
+use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::attach::unwind_rows::{Loader, Report as RowsReport};
+use crate::attach::unwind_rows::{RowsReport, UnwindLoader};
 use crate::hits::label::ProbeLabel;
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::probed_file::{FileId, ProbedFile};
 use crate::names::{Progress, Threads};
 use anyhow::Context;
 use attach::attach;
 use events::{Event, Events};
 use libnsprobe::{Device, ProbeId, Reader, Session};
-use newcomers::Newcomers;
+use new_containers::ContainerWatcher;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::Signal;
 use nsprobe_symbolize::counted;
-use options::Wanted;
+use options::AttachOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,10 +37,10 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A run: probes that are attached, and the command when there is one.
 pub(crate) struct Run<'a> {
-    wanted: Wanted<'a>,
+    wanted: AttachOptions<'a>,
     target: &'a Target,
     events: Events,
-    newcomers: Option<Newcomers<'a>>,
+    new_containers: Option<ContainerWatcher<'a>>,
     sinks: Sinks,
     /// How many functions are followed to their exits.
     calls: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Run<'a> {
     /// The files that were known at the beginning, and where they lie.
     files: Vec<(PathBuf, FileId)>,
     /// Compiles unwind rows, when stacks are taken.
-    rows: Option<Loader>,
+    rows: Option<UnwindLoader>,
     /// Look names up, when stacks are taken.
     threads: Option<Threads>,
     /// What was added while it ran, until the verb takes it.
@@ -106,7 +106,7 @@ pub(crate) enum Ended {
 pub(crate) fn plan(
     target: &Target,
     options: &ProbeOptions,
-    how: &How<'_>,
+    compile: &CompileOptions<'_>,
 ) -> anyhow::Result<Planned> {
     let device = Device::open().ok();
     let mut planned = target.within(Planned::new(
@@ -114,10 +114,10 @@ pub(crate) fn plan(
         device.as_ref(),
         &options.probes,
         &options.triggers,
-        how,
+        compile,
     ))?;
     if let Some(hz) = options.samples_hz {
-        planned.add_samples(hz, &how.sink)?;
+        planned.add_samples(hz, &compile.sink)?;
     }
     Ok(planned)
 }
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
     /// Attaches the probes, then lets the command run. `sinks` makes what the hits go
     /// into.
     pub(crate) fn begin(
-        wanted: Wanted<'a>,
+        wanted: AttachOptions<'a>,
         target: &'a Target,
         mut planned: Planned,
         sinks: impl FnOnce(&mut Session) -> anyhow::Result<Sinks>,
@@ -162,15 +162,15 @@ impl<'a> Run<'a> {
             false => None,
         };
         let rows = match wanted.stack && !wanted.options.frame_pointers {
-            true => Some(Loader::start(
+            true => Some(UnwindLoader::start(
                 &session,
                 wanted.options,
-                Arc::clone(wanted.how.search),
+                Arc::clone(wanted.compile.search),
             )?),
             false => None,
         };
         if let Some(rows) = &rows {
-            let limit = Loader::patience(target, wanted.options);
+            let limit = UnwindLoader::patience(target, wanted.options);
             let (since, mut progress) = (Instant::now(), Progress::new(wanted.options.quiet));
             rows.first(&planned, target, limit, |left| {
                 let left = counted(left, "file");
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         }
         // Other processes are traced from here on, before `attach` is through.
         let start_ns = Reader::now();
-        let newcomers = Newcomers::new(&wanted, target, &planned, &session)?;
+        let new_containers = ContainerWatcher::new(&wanted, target, &planned, &session)?;
         let mut calls = 0;
         let attached = attach(&mut session, &planned, &wanted, &sinks, &mut calls)?;
         let options = wanted.options;
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             wanted,
             target,
             events,
-            newcomers,
+            new_containers,
             sinks,
             calls,
             rows,
@@ -232,11 +232,14 @@ impl<'a> Run<'a> {
         let mut is_busy = false;
         let ended_by = loop {
             let pause = if is_busy { Duration::ZERO } else { pause };
-            let due = self.newcomers.as_ref().and_then(Newcomers::due);
+            let due = self.new_containers.as_ref().and_then(ContainerWatcher::due);
             let wait = next_wait(pause, [deadline, grace, due]);
-            let newcomers = self.newcomers.as_ref().map(Newcomers::fd);
+            let new_containers = self.new_containers.as_ref().map(ContainerWatcher::fd);
             let target = self.target.pidfd();
-            match self.events.wait(&self.session, target, newcomers, wait)? {
+            match self
+                .events
+                .wait(&self.session, target, new_containers, wait)?
+            {
                 Event::Signal { signal, by_process } => {
                     if self.command.is_none() || grace.is_some() {
                         break format!("interrupted by {signal}");
@@ -248,7 +251,7 @@ impl<'a> Run<'a> {
                 Event::ReaderGone => return Ok(Ended::ReaderGone),
                 Event::Records | Event::Nothing => {}
             }
-            self.add_newcomers()?;
+            self.add_new_containers()?;
             is_busy = match step(self)? {
                 Pace::Wait => false,
                 Pace::Again => true,
@@ -266,22 +269,22 @@ impl<'a> Run<'a> {
     }
 
     /// Probes what containers have that came lately.
-    fn add_newcomers(&mut self) -> anyhow::Result<()> {
-        let Some(newcomers) = &mut self.newcomers else {
+    fn add_new_containers(&mut self) -> anyhow::Result<()> {
+        let Some(new_containers) = &mut self.new_containers else {
             return Ok(());
         };
-        let found = newcomers.look(&self.session)?;
+        let found = new_containers.look(&self.session)?;
         if let Some(filter) = found.filter {
             if let Err(error) = self.session.filter(&filter) {
                 // Somebody has ended meanwhile, or its number is another's by now.
-                let again = newcomers.filter()?;
+                let again = new_containers.filter()?;
                 self.session.filter(&again).map_err(|_| error)?;
             }
             self.added.get_or_insert_default().containers = true;
         }
         for planned in found.planned {
             if let Some(rows) = &self.rows {
-                rows.wishes().give_all(&planned);
+                rows.load_queue().give_all(&planned);
             }
             let (session, calls) = (&mut self.session, &mut self.calls);
             match attach(session, &planned, &self.wanted, &self.sinks, calls) {
@@ -306,11 +309,11 @@ impl<'a> Run<'a> {
     }
 
     /// Where unwind rows are asked for.
-    pub(crate) fn wishes(&self) -> Option<Wishes> {
-        self.rows.as_ref().map(Loader::wishes)
+    pub(crate) fn load_queue(&self) -> Option<LoadQueue> {
+        self.rows.as_ref().map(UnwindLoader::load_queue)
     }
 
-    /// Who looks names up.
+    /// TargetSpec looks names up.
     pub(crate) fn take_threads(&mut self) -> Option<Threads> {
         self.threads.take()
     }
@@ -346,7 +349,7 @@ impl<'a> Run<'a> {
         let ids: Vec<ProbeId> = self.attached.iter().map(|probe| probe.id).collect();
         self.session.detach(&ids)?;
         // Those that follow look at what comes.
-        if self.newcomers.is_none() {
+        if self.new_containers.is_none() {
             self.note_replaced();
         }
         Ok(())

@@ -5,7 +5,7 @@ pub(crate) mod group;
 pub(crate) mod view;
 
 use crate::args::spec::BinaryName;
-use crate::args::Who;
+use crate::args::TargetSpec;
 use crate::attach::command::{find_in_path, Program};
 use crate::attach::mapped::Mapped;
 use crate::names::search::Reach;
@@ -21,7 +21,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use view::{Opened, View, LIBRARY_DIRECTORIES};
+use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
 /// What maps the libraries.
 const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
@@ -45,13 +45,13 @@ pub(crate) enum Target {
 
 impl Target {
     /// Finds whom the user means; waits no longer than `limit` for who does not run yet.
-    pub(crate) fn find(who: &Who, limit: Option<Duration>) -> anyhow::Result<Target> {
+    pub(crate) fn find(who: &TargetSpec, limit: Option<Duration>) -> anyhow::Result<Target> {
         Ok(match who {
-            Who::Host => Target::Host,
-            Who::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
-            Who::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
-            Who::Process(pid) => Target::Process(Process::open(*pid)?),
-            Who::Command(words) => Target::Command(Program::find(words)?),
+            TargetSpec::Host => Target::Host,
+            TargetSpec::Group(pattern) => Target::Group(Group::find(pattern, limit)?),
+            TargetSpec::Container(spec) => Target::Container(Box::new(Running::find(spec)?)),
+            TargetSpec::Process(pid) => Target::Process(Process::open(*pid)?),
+            TargetSpec::Command(words) => Target::Command(Program::find(words)?),
         })
     }
 
@@ -64,8 +64,8 @@ impl Target {
                 BinaryName::Bare(name) => self.search(name)?,
             })?)),
             Target::Group(group) => group.open(binary, mapped),
-            Target::Process(process) => View::of_process(process).open(binary, mapped),
-            Target::Container(container) => View::of_container(container)?.open(binary, mapped),
+            Target::Process(process) => FileView::of_process(process).open(binary, mapped),
+            Target::Container(container) => FileView::of_container(container)?.open(binary, mapped),
         }
     }
 
@@ -102,7 +102,7 @@ impl Target {
             })
     }
 
-    /// Who is to be traced; for a command, its process is `started`. Notes for
+    /// TargetSpec is to be traced; for a command, its process is `started`. Notes for
     /// the user go to `notes`.
     pub(crate) fn filter(
         &self,

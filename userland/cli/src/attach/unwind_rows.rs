@@ -7,7 +7,7 @@ use crate::args::ProbeOptions;
 use crate::attach::mapped;
 use crate::attach::probes::Planned;
 use crate::attach::target::Target;
-use crate::names::load_queue::{Job, Left, Wishes};
+use crate::names::load_queue::{Left, LoadJob, LoadQueue};
 use crate::names::search::Search;
 use anyhow::Context;
 use libnsprobe::{Error, Session, UnwindRows, Unwinder};
@@ -42,7 +42,7 @@ const FIRST_FILES_MAX: usize = 1024;
 /// What has become of the wishes.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(crate) struct Report {
+pub(crate) struct RowsReport {
     /// Files that the module has rows of.
     pub(crate) files: u64,
     /// Bytes of these.
@@ -59,12 +59,12 @@ pub(crate) struct Report {
 
 /// The thread that compiles.
 #[derive(Debug)]
-pub(crate) struct Loader {
-    wishes: Wishes,
-    thread: JoinHandle<Report>,
+pub(crate) struct UnwindLoader {
+    queue: LoadQueue,
+    thread: JoinHandle<RowsReport>,
 }
 
-impl Loader {
+impl UnwindLoader {
     /// Starts it. Tables are taken from the cache, and kept there; in the module those that
     /// stacks go through stay, the others for as long as the
     /// options say. An error says why nobody can compile.
@@ -72,19 +72,19 @@ impl Loader {
         session: &Session,
         options: &ProbeOptions,
         search: Arc<Search>,
-    ) -> anyhow::Result<Loader> {
+    ) -> anyhow::Result<UnwindLoader> {
         let unwinder = session.unwinder()?;
         // Stacks that go through it end there without them, and say so.
         let _ = give_vdso(&unwinder);
         let (jobs, receiver) = mpsc::channel();
         let left = Arc::new(Left::default());
-        let wishes = Wishes {
+        let queue = LoadQueue {
             jobs,
             left: Arc::clone(&left),
             cache: options.open_cache().map(Arc::new),
         };
         let thread = thread::Builder::new().name("nsprobe-rows".to_owned());
-        let (cache, keep) = (wishes.cache.clone(), options.rows.keep);
+        let (cache, keep) = (queue.cache.clone(), options.rows.keep);
         let parsers = options.parsers();
         let (tell, started) = mpsc::channel();
         let thread = thread.spawn(move || {
@@ -93,10 +93,10 @@ impl Loader {
                 Ok(parser) => (Some(parser), None),
                 Err(why) => (None, Some(why)),
             };
-            // Who does not listen has given up.
+            // TargetSpec does not listen has given up.
             let _ = tell.send(failed);
             let Some(parser) = parser else {
-                return Report::default();
+                return RowsReport::default();
             };
             let worker = Worker {
                 unwinder,
@@ -105,17 +105,17 @@ impl Loader {
                 cache,
                 keep,
                 seen: HashSet::new(),
-                report: Report::default(),
+                report: RowsReport::default(),
             };
             worker.work(&receiver, &left)
         })?;
         let failed = started.recv().context("the thread of unwind rows ended")?;
-        failed.map_or(Ok(Loader { wishes, thread }), |why| Err(why.into()))
+        failed.map_or(Ok(UnwindLoader { queue, thread }), |why| Err(why.into()))
     }
 
     /// For those who come upon files.
-    pub(crate) fn wishes(&self) -> Wishes {
-        self.wishes.clone()
+    pub(crate) fn load_queue(&self) -> LoadQueue {
+        self.queue.clone()
     }
 
     /// Asks for what stacks will go through first: the probed files, and what those who
@@ -128,17 +128,17 @@ impl Loader {
         limit: Duration,
         goes_on: impl FnMut(usize) -> bool,
     ) {
-        let wishes = &self.wishes;
-        wishes.give_all(planned);
+        let queue = &self.queue;
+        queue.give_all(planned);
         for path in target.will_map() {
             if let Ok(file) = File::open(&path) {
-                wishes.give(file, &path);
+                queue.give(file, &path);
             }
         }
         for (file, path) in mapped(planned, target) {
-            wishes.give(file, &path);
+            queue.give(file, &path);
         }
-        wishes.left.wait(limit, goes_on);
+        queue.left.wait(limit, goes_on);
     }
 
     /// How long a trace of this target waits for its first rows. Those of all programs of the
@@ -152,14 +152,14 @@ impl Loader {
     }
 
     /// Ends the thread once it has done what was asked for so far; what it has done.
-    pub(crate) fn end(self) -> Report {
+    pub(crate) fn end(self) -> RowsReport {
         // A thread that is gone has nothing to tell.
-        let _ = self.wishes.jobs.send(None);
+        let _ = self.queue.jobs.send(None);
         self.thread.join().unwrap_or_default()
     }
 }
 
-impl Wishes {
+impl LoadQueue {
     /// Wishes for the rows of all probed files.
     pub(crate) fn give_all(&self, planned: &Planned) {
         for file in &planned.files {
@@ -170,10 +170,10 @@ impl Wishes {
     }
 }
 
-/// Who compiles.
+/// TargetSpec compiles.
 struct Worker {
     unwinder: Unwinder,
-    /// Who reads the files.
+    /// TargetSpec reads the files.
     parser: nsprobe_worker::Worker,
     /// Where debug files are looked for.
     search: Arc<Search>,
@@ -182,12 +182,12 @@ struct Worker {
     keep: Duration,
     /// The files that rows were given for since the last ones were dropped.
     seen: HashSet<(u64, u64, i64, i64)>,
-    report: Report,
+    report: RowsReport,
 }
 
 impl Worker {
     /// Compiles until it is asked to end.
-    fn work(mut self, jobs: &Receiver<Job>, left: &Left) -> Report {
+    fn work(mut self, jobs: &Receiver<LoadJob>, left: &Left) -> RowsReport {
         let pause = self.keep.clamp(PAUSE_MIN, PAUSE_MAX);
         let mut looked = Instant::now();
         loop {
@@ -212,7 +212,7 @@ impl Worker {
             return;
         }
         if let Err(why) = self.give(file, path) {
-            // So that its stacks are not copied again and again. Who cannot be told so is
+            // So that its stacks are not copied again and again. TargetSpec cannot be told so is
             // copied no more after a while.
             let _ = self.unwinder.give_none(file);
             let shown = escaped(&path.display().to_string()).to_string();
@@ -311,7 +311,7 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
     for pid in pids.unwrap_or_default() {
-        // Who ends meanwhile needs no rows.
+        // TargetSpec ends meanwhile needs no rows.
         let Ok(mappings) = Process::open(pid).and_then(|process| process.mappings()) else {
             continue;
         };
@@ -334,7 +334,7 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     files
 }
 
-impl Report {
+impl RowsReport {
     /// A line for people, when there is something to tell.
     pub(crate) fn describe(&self) -> Option<String> {
         if self.files == 0 && self.without.is_empty() {

@@ -6,8 +6,8 @@ mod exits;
 mod finished;
 
 use crate::args::{Aggregate, AggregatePlan};
-use crate::attach::probes::options::How;
-use crate::attach::run::options::Wanted;
+use crate::attach::probes::options::CompileOptions;
+use crate::attach::run::options::AttachOptions;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::label::ProbeLabel;
@@ -18,7 +18,7 @@ use crate::names::Names;
 use crate::output::lines::Output;
 use crate::output::pictures::{About, PictureFile};
 use crate::output::summary::{self, Summary};
-use crate::output::tables::{Printer, Style};
+use crate::output::tables::{Style, TablePrinter};
 use crate::tasks::HitNames;
 use exits::ExitRows;
 use finished::Finished;
@@ -53,7 +53,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let counts_only = plan.what == Aggregate::Count && plan.by.is_empty() && value.is_none();
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
-    let how_by = |keys| How {
+    let compile_by = |keys| CompileOptions {
         search: &search,
         parser: &parser,
         limits: Limits::default(),
@@ -71,8 +71,8 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         force: options.force,
         names_conditions: options.probes.len() > 1,
     };
-    let mut how = how_by(&plan.by);
-    let mut planned = run::plan(&target, options, &how)?;
+    let mut compile = compile_by(&plan.by);
+    let mut planned = run::plan(&target, options, &compile)?;
     let tells_functions =
         plan.by.is_empty() && !counts_only && !matches!(plan.what, Aggregate::Stacks { .. });
     // A table of its own for each probe needs no key, but more memory on many CPUs.
@@ -81,16 +81,16 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let one_each = tells_functions && is_small && !options.follow;
     let by_function = [by_function()];
     if tells_functions && !one_each {
-        how = how_by(&by_function);
-        planned = run::plan(&target, options, &how)?;
+        compile = compile_by(&by_function);
+        planned = run::plan(&target, options, &compile)?;
     }
     let max_frames = match plan.what {
         Aggregate::Stacks { max_frames, .. } => max_frames,
         _ => 0,
     };
-    let wanted = Wanted {
+    let wanted = AttachOptions {
         options,
-        how,
+        compile,
         setup: match max_frames {
             0 => SetupOptions::with_ring_bytes(RING_BYTES),
             // The stacks that the module leaves to us, which are many where rows are missing.
@@ -132,7 +132,12 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     // Without stacks nothing more is needed of the files.
     let files = std::mem::take(&mut run.planned.files);
     let files = if wanted.stack { files } else { Vec::new() };
-    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
     let style = Style::of(plan);
     let containers = match style.by_container {
         true => Some(HitNames::start()?),
@@ -146,7 +151,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
         live: Live::new(names, plan.kernel_stack),
         finished: Finished::default(),
         containers,
-        printer: Printer::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
+        printer: TablePrinter::new(style, &run.planned.keys, one_each, run.labels.clone()).to(out),
         picture,
     };
     counting.follow(plan, run)
@@ -191,7 +196,7 @@ struct Counting {
     finished: Finished,
     /// With `--by container`.
     containers: Option<HitNames>,
-    printer: Printer,
+    printer: TablePrinter,
     picture: Option<PictureFile>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe ps`: the tasks of this machine, or of a container, by container.
 
-use crate::args::{PsColumn, PsPlan, Who};
+use crate::args::{PsColumn, PsPlan, TargetSpec};
 use crate::output::columns::{self, Head};
 use crate::output::json;
 use crate::tasks::{
@@ -38,8 +38,8 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
     let placed = shown
         .into_iter()
         .map(|one| (Place::of(one.task, &places), one));
-    // Who names a container means all that is in it.
-    let shows_all = plan.all || matches!(plan.who, Who::Container(_));
+    // TargetSpec names a container means all that is in it.
+    let shows_all = plan.all || matches!(plan.who, TargetSpec::Container(_));
     let mut rows: Vec<(Place, Shown<'_>)> = placed
         .filter(|(place, _)| shows_all || place.is_container())
         .collect();

@@ -37,11 +37,11 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
-    let how = trace::how(trace, &search, &parser);
-    let planned = run::plan(&target, options, &how)?;
+    let compile = trace::compile_options(trace, &search, &parser);
+    let planned = run::plan(&target, options, &compile)?;
     let module = Device::open()?.info().release.clone();
     let destination = Destination::open(plan, planned.probes.len())?;
-    let wanted = trace::wanted(trace, how);
+    let wanted = trace::attach_options(trace, compile);
     let mut dump = TaskDump::default();
     let record = |session: &mut Session| {
         dump = task_records::begin(session, plan)?;
@@ -54,7 +54,12 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
     let live = Live::new(names, trace.kernel_stack);
     let mut recorder = Recorder::new(destination, live, plan.names);
     let known = recording::containers::of_target(&target);

@@ -2,12 +2,12 @@
 //! `nsprobe report`: counts what a capsule has, by stacks.
 
 use crate::args::{Aggregate, Detail, HitKey, ReportKey, ReportPlan, Shown};
+use crate::hits::assembler::{HitAssembler, Ready};
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{whole_stack, words_of};
-use crate::hits::waiting::{Ready, WaitingHits};
 use crate::names::function_names::name_symbols;
 use crate::output::summary::Summary;
-use crate::output::tables::{Printer, Style};
+use crate::output::tables::{Style, TablePrinter};
 use crate::recording::capsule::{Capsule, Offline};
 use crate::tasks::Place;
 use anyhow::bail;
@@ -93,10 +93,10 @@ pub(crate) fn tell(
 
 /// The hits of a capsule, counted.
 pub(crate) struct Counted<'a> {
-    /// Who knows the names of their frames.
+    /// TargetSpec knows the names of their frames.
     pub(crate) offline: Offline<'a>,
-    /// Who knows their keys.
-    pub(crate) printer: Printer,
+    /// TargetSpec knows their keys.
+    pub(crate) printer: TablePrinter,
     pub(crate) rows: Rows,
 }
 
@@ -113,7 +113,7 @@ impl Counted<'_> {
         let mut counts = Counts::new(&labels, by, has_stacks)?;
         counts.take_all(&mut offline, reader)?;
         let formats: Vec<FieldFormat> = counts.by.iter().map(format).collect();
-        let mut printer = Printer::new(style, &formats, false, labels);
+        let mut printer = TablePrinter::new(style, &formats, false, labels);
         printer.name_containers(counts.containers.names());
         for (name, values) in &counts.values {
             printer.name_values(name, values.names());
@@ -179,7 +179,7 @@ impl Counts {
         offline: &mut Offline<'_>,
         reader: &mut Reader<File>,
     ) -> anyhow::Result<()> {
-        let mut waiting = WaitingHits::default();
+        let mut waiting = HitAssembler::default();
         reader.each_record(|record| -> anyhow::Result<()> {
             if let Some(ready) = waiting.receive(record) {
                 self.add(offline, &ready);

@@ -3,7 +3,7 @@
 
 use crate::args::ScriptPlan;
 use crate::hits::lookup::Lookup;
-use crate::output::records::Printer;
+use crate::output::records::RecordPrinter;
 use crate::recording::capsule::{Capsule, Offline};
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
     capsule.require_hits(&plan.file)?;
     let header = capsule.contents.header.as_ref();
     let count = header.and_then(|header| header.count);
-    let mut printer = Printer::new(plan.json, count, capsule.labels(), capsule.start_ns());
+    let mut printer = RecordPrinter::new(plan.json, count, capsule.labels(), capsule.start_ns());
     let mut offline = Offline::new(&capsule.contents);
     capsule
         .reader

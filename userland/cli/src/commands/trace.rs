@@ -4,8 +4,8 @@
 pub(crate) mod backlog;
 
 use crate::args::TracePlan;
-use crate::attach::probes::options::How;
-use crate::attach::run::options::Wanted;
+use crate::attach::probes::options::CompileOptions;
+use crate::attach::run::options::AttachOptions;
 use crate::attach::run::{self, Ended, Pace, Run, Sinks};
 use crate::attach::target::Target;
 use crate::hits::live::Live;
@@ -13,7 +13,7 @@ use crate::hits::lookup::Lookup;
 use crate::names::search::Search;
 use crate::names::Names;
 use crate::output::lines::Output;
-use crate::output::records::Printer;
+use crate::output::records::RecordPrinter;
 use crate::output::summary::{self, Summary};
 use crate::tasks::HitNames;
 use backlog::Backlog;
@@ -35,9 +35,9 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
-    let how = how(plan, &search, &parser);
-    let planned = run::plan(&target, options, &how)?;
-    let wanted = wanted(plan, how);
+    let compile = compile_options(plan, &search, &parser);
+    let planned = run::plan(&target, options, &compile)?;
+    let wanted = attach_options(plan, compile);
     let containers = HitNames::start()?;
     let record = |_: &mut Session| Ok(Sinks::All(Sink::Record));
     let mut run = Run::begin(wanted, &target, planned, record)?;
@@ -47,10 +47,15 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
         false => Vec::new(),
     };
     run.planned.files.clear();
-    let names = Names::new(files, run.wishes(), Arc::clone(&search), run.take_threads());
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
     let mut live = Live::new(names, plan.kernel_stack).with_containers(containers);
     let labels = run.labels.clone();
-    let mut printer = Printer::new(options.json, plan.count, labels, run.start_ns).to(out);
+    let mut printer = RecordPrinter::new(options.json, plan.count, labels, run.start_ns).to(out);
     let mut backlog = Backlog::default();
     let ended = run.follow(FLUSH, |run| {
         if let Some(added) = run.take_added() {
@@ -79,9 +84,13 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
 }
 
 /// How the places of a trace are found and compiled.
-pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a Worker) -> How<'a> {
+pub(crate) fn compile_options<'a>(
+    plan: &'a TracePlan,
+    search: &'a Arc<Search>,
+    parser: &'a Worker,
+) -> CompileOptions<'a> {
     let options = &plan.options;
-    How {
+    CompileOptions {
         search,
         parser,
         limits: Limits::default(),
@@ -98,10 +107,13 @@ pub(crate) fn how<'a>(plan: &'a TracePlan, search: &'a Arc<Search>, parser: &'a 
 }
 
 /// How the probes of a trace are made.
-pub(crate) fn wanted<'a>(plan: &'a TracePlan, how: How<'a>) -> Wanted<'a> {
-    Wanted {
+pub(crate) fn attach_options<'a>(
+    plan: &'a TracePlan,
+    compile: CompileOptions<'a>,
+) -> AttachOptions<'a> {
+    AttachOptions {
         options: &plan.options,
-        how,
+        compile,
         setup: plan.setup,
         stack: plan.stack,
         records: true,
@@ -116,7 +128,7 @@ fn end(
     plan: &TracePlan,
     mut run: Run<'_>,
     mut live: Live,
-    mut printer: Printer,
+    mut printer: RecordPrinter,
     mut backlog: Backlog,
     mut ended_by: String,
 ) -> anyhow::Result<ExitCode> {

@@ -9,9 +9,9 @@
 mod look;
 
 use crate::args::ProbeOptions;
-use crate::attach::probes::options::How;
+use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::{Planned, PlannedProbe};
-use crate::attach::run::options::Wanted;
+use crate::attach::run::options::AttachOptions;
 use crate::attach::run::{self, Run, Sinks};
 use crate::attach::target::Target;
 use crate::names::search::Search;
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, None)?;
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
-    let how = How {
+    let compile = CompileOptions {
         search: &search,
         parser: &parser,
         limits: Limits::default(),
@@ -48,10 +48,10 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
         force: options.force,
         names_conditions: options.probes.len() > 1,
     };
-    let planned = run::plan(&target, options, &how)?;
-    let wanted = Wanted {
+    let planned = run::plan(&target, options, &compile)?;
+    let wanted = AttachOptions {
         options,
-        how,
+        compile,
         setup: SetupOptions::default(),
         stack: false,
         records: false,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who knows what records do not say themselves, while a session lasts.
+//! TargetSpec knows what records do not say themselves, while a session lasts.
 
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
-use crate::hits::rest::Rests;
+use crate::hits::offline_unwind::StackContinuations;
 use crate::names::jit::{CodeName, Moment};
 use crate::names::named::{without_object, Named};
 use crate::names::Names;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 /// What is known of the records of a session.
 pub(crate) struct Live {
     pub(crate) names: Names,
-    rests: Rests,
+    continuations: StackContinuations,
     stacks: Stacks,
     kernel: KernelSymbols,
     containers: Option<HitNames>,
@@ -30,7 +30,7 @@ impl Live {
     pub(crate) fn new(names: Names, with_kernel: bool) -> Live {
         Live {
             names,
-            rests: Rests::default(),
+            continuations: StackContinuations::default(),
             stacks: Stacks::default(),
             kernel: match with_kernel {
                 // Without them, addresses are printed.
@@ -140,12 +140,16 @@ impl Lookup for LiveOf<'_> {
     }
 
     fn rest(&mut self, hit: &Hit, count: usize) -> Rest {
-        let Live { names, rests, .. } = &mut *self.live;
-        rests.finish(self.session, names, hit, count)
+        let Live {
+            names,
+            continuations,
+            ..
+        } = &mut *self.live;
+        continuations.finish(self.session, names, hit, count)
     }
 
     fn note_copy(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]) {
-        self.live.rests.note(head, mappings, words);
+        self.live.continuations.note(head, mappings, words);
     }
 
     fn kernel(&self, return_address: u64) -> Option<&KernelSymbol> {
@@ -153,7 +157,7 @@ impl Lookup for LiveOf<'_> {
     }
 
     fn finished(&self) -> u64 {
-        self.live.rests.finished()
+        self.live.continuations.finished()
     }
 
     fn container(&mut self, hit: &Hit) -> Option<String> {

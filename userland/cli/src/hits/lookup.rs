@@ -8,7 +8,7 @@ use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, Stack
 use nsprobe_symbolize::KernelSymbol;
 use std::rc::Rc;
 
-/// Who knows the names of frames.
+/// TargetSpec knows the names of frames.
 pub(crate) trait NameFrames {
     /// What is known of `frame`.
     fn name(&mut self, frame: Frame) -> Rc<Named>;
@@ -43,7 +43,7 @@ pub(crate) trait NameFrames {
     }
 }
 
-/// Who knows all that records do not say themselves.
+/// TargetSpec knows all that records do not say themselves.
 pub(crate) trait Lookup: NameFrames {
     /// The words of a stack that records name by its id.
     fn stack(&mut self, id: u32) -> Option<Rc<[u64]>>;

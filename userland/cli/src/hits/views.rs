@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hits with all that output needs to know of them.
 
+use crate::hits::assembler::Ready;
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{whole_stack, Lookup};
 use crate::hits::view::{FrameView, HitView, KernelFrame};
-use crate::hits::waiting::Ready;
 use crate::names::function_names::name_symbols;
 use crate::names::jit::Moment;
 use nsprobe_spec::decode;

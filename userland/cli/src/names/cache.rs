@@ -6,8 +6,7 @@
 //! elder one is forgotten, and the younger one takes its place. That happens between stacks
 //! alone: the names of a stack are all there at once.
 
-use crate::names::frames::Place;
-use crate::names::named::Named;
+use crate::names::named::{FramePlace, Named};
 use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;
@@ -22,12 +21,12 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 struct Half {
-    names: HashMap<Place, Rc<Named>>,
+    names: HashMap<FramePlace, Rc<Named>>,
     bytes: u64,
 }
 
 impl Half {
-    fn insert(&mut self, place: Place, named: Rc<Named>) {
+    fn insert(&mut self, place: FramePlace, named: Rc<Named>) {
         self.bytes += bytes_of(&named);
         if let Some(before) = self.names.insert(place, named) {
             self.bytes -= bytes_of(&before);
@@ -46,12 +45,12 @@ impl Cache {
     }
 
     /// Whether the name of a place is there.
-    pub(super) fn has(&self, place: &Place) -> bool {
+    pub(super) fn has(&self, place: &FramePlace) -> bool {
         self.young.names.contains_key(place) || self.old.names.contains_key(place)
     }
 
     /// The name of a place.
-    pub(super) fn get(&mut self, place: &Place) -> Option<Rc<Named>> {
+    pub(super) fn get(&mut self, place: &FramePlace) -> Option<Rc<Named>> {
         if let Some(named) = self.young.names.get(place) {
             return Some(Rc::clone(named));
         }
@@ -62,7 +61,7 @@ impl Cache {
     }
 
     /// Keeps a name.
-    pub(super) fn insert(&mut self, place: Place, named: Rc<Named>) {
+    pub(super) fn insert(&mut self, place: FramePlace, named: Rc<Named>) {
         self.young.insert(place, named);
     }
 
@@ -77,7 +76,7 @@ impl Cache {
 /// What a name takes, about.
 fn bytes_of(named: &Named) -> u64 {
     // With what a map and a counter take for it.
-    let mut bytes = 2 * size_of::<Named>() + size_of::<Place>();
+    let mut bytes = 2 * size_of::<Named>() + size_of::<FramePlace>();
     bytes += named.build_id.capacity();
     bytes += named.unresolved.as_ref().map_or(0, String::capacity);
     bytes += named.path.as_ref().map_or(0, |path| path.capacity());

@@ -5,12 +5,12 @@
 //! after [`IDLE`] without a new name. So are its debug files, which are found at the same
 //! time.
 
-use super::sources::Line;
-use super::threads::{Around, Shared};
+use super::jobs::{NameContext, Shared};
+use super::line::Line;
 use crate::names::build_id::{build_id, hex};
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::named::{Named, Placed};
-use crate::names::origin::{self, Found, Holder, Origin};
+use crate::names::origin::{self, FileSource, FoundFile, Origin};
 use crate::names::search::{self, Owner, Search};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::Method;
@@ -30,7 +30,7 @@ const SOURCES_MAX: usize = 16;
 
 /// A file, as far as it was of use.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownFile {
     pub(super) build_id: String,
     pub(super) path: Option<PathBuf>,
     pub(super) file: State,
@@ -42,7 +42,7 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 pub(super) enum State {
-    Open(Box<Opened>),
+    Open(Box<OpenedObject>),
     /// What there was to tell of it is kept.
     Closed(Line),
     Unusable(String),
@@ -50,10 +50,10 @@ pub(super) enum State {
 
 /// A file, and those with its debug information.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) found: Found,
+pub(super) struct OpenedObject {
+    pub(super) found: FoundFile,
     /// What was found when the file was announced, until a name is needed.
-    pub(super) pending: Option<search::Found>,
+    pub(super) pending: Option<search::FoundDebugFiles>,
     /// What there is to tell of debug files.
     pub(super) notes: Vec<String>,
     /// Where debug information was looked for, when there is none.
@@ -62,11 +62,11 @@ pub(super) struct Opened {
 
 /// The files of a thread.
 pub(super) struct Files {
-    /// Who parses them.
+    /// TargetSpec parses them.
     worker: Worker,
     shared: Arc<Shared>,
-    around: Option<Arc<Around>>,
-    known: BTreeMap<u32, Known>,
+    context: Option<Arc<NameContext>>,
+    known: BTreeMap<u32, KnownFile>,
 }
 
 impl Files {
@@ -75,7 +75,7 @@ impl Files {
         Files {
             worker,
             shared,
-            around: None,
+            context: None,
             known: BTreeMap::new(),
         }
     }
@@ -86,12 +86,12 @@ impl Files {
         &mut self,
         id: u32,
         identity: &ObjectIdentity,
-        holder: &Holder,
-        around: &Arc<Around>,
+        source: &FileSource,
+        context: &Arc<NameContext>,
         owner: Option<Box<Owner>>,
     ) -> Result<Placed, String> {
-        let found = origin::find(holder, identity, &self.worker).map_err(|e| format!("{e:#}"));
-        if let (Some(rows), Ok(found)) = (&around.rows, &found) {
+        let found = origin::find(source, identity, &self.worker).map_err(|e| format!("{e:#}"));
+        if let (Some(rows), Ok(found)) = (&context.rows, &found) {
             let is_new = !self.known.contains_key(&id) && found.origin != Origin::Vdso;
             if let (true, Ok(file)) = (is_new, found.object.try_clone_file()) {
                 rows.give(file, &found.path);
@@ -103,14 +103,14 @@ impl Files {
             build_id: found.object.build_id().unwrap_or_default().to_vec(),
         });
         let placed = placed.map_err(Clone::clone);
-        self.around = Some(Arc::clone(around));
+        self.context = Some(Arc::clone(context));
         if let Ok(placed) = &placed {
             self.shared.reads(placed.path.clone(), 0);
         }
-        let opened = found.map(|found| Opened::new(&around.search, found, owner));
+        let opened = found.map(|found| OpenedObject::new(&context.search, found, owner));
         let build_id = hex(build_id(identity));
         let sources = self.known.remove(&id).map(|known| known.sources);
-        let mut known = Known::new(build_id, opened);
+        let mut known = KnownFile::new(build_id, opened);
         known.sources = sources.unwrap_or_default();
         self.known.insert(id, known);
         placed
@@ -124,8 +124,8 @@ impl Files {
         if matches!(known.file, State::Closed(_)) {
             return None;
         }
-        let around = self.around.as_ref()?;
-        Some(known.names(&around.search, &self.shared, places))
+        let context = self.context.as_ref()?;
+        Some(known.names(&context.search, &self.shared, places))
     }
 
     /// The unwind rows of an object; the outer none when its file is not open. An error when it
@@ -138,11 +138,11 @@ impl Files {
             State::Closed(_) => return None,
             State::Unusable(_) => return Some(None),
         };
-        let around = self.around.as_ref()?;
-        let cache = around.rows.as_ref().and_then(Wishes::cache);
+        let context = self.context.as_ref()?;
+        let cache = context.rows.as_ref().and_then(LoadQueue::cache);
         let mut rows = opened.found.object.rows(cache, false);
         if let Ok(None) = rows {
-            opened.attach(&around.search, &self.shared);
+            opened.attach(&context.search, &self.shared);
             rows = opened.found.object.rows(cache, true);
         }
         Some(match rows {
@@ -154,7 +154,10 @@ impl Files {
 
     /// Asks for the rows of a file once more.
     pub(super) fn give_rows(&mut self, id: u32, claimed: Option<File>) {
-        let rows = self.around.as_ref().and_then(|around| around.rows.as_ref());
+        let rows = self
+            .context
+            .as_ref()
+            .and_then(|context| context.rows.as_ref());
         let (Some(rows), Some(known)) = (rows, self.known.get(&id)) else {
             return;
         };
@@ -204,12 +207,12 @@ impl Files {
     }
 }
 
-impl Opened {
+impl OpenedObject {
     /// Secures the debug files of a file that was this owner.
-    fn new(search: &Search, found: Found, owner: Option<Box<Owner>>) -> Opened {
+    fn new(search: &Search, found: FoundFile, owner: Option<Box<Owner>>) -> OpenedObject {
         let pending = (found.origin != Origin::Vdso)
             .then(|| search.find_for(&found.object, &found.mapped_path, owner.as_deref()));
-        Opened {
+        OpenedObject {
             found,
             pending,
             notes: Vec::new(),
@@ -253,9 +256,9 @@ impl Opened {
     }
 }
 
-impl Known {
-    fn new(build_id: String, opened: Result<Opened, String>) -> Known {
-        Known {
+impl KnownFile {
+    fn new(build_id: String, opened: Result<OpenedObject, String>) -> KnownFile {
+        KnownFile {
             build_id,
             path: opened.as_ref().ok().map(|opened| opened.found.path.clone()),
             file: match opened {

@@ -10,19 +10,20 @@
 //! file for [`PATIENCE`] goes on without its names, until they come.
 
 use super::cache::Cache;
+use super::file_state::{FileRows, FileState, Stage};
+use super::jobs::{Answer, Busy, Job, NameContext};
+use super::line::Line;
 use super::progress::{self, Progress};
-use super::sources::Line;
-use super::threads::{Answer, Around, Busy, Job, Threads};
+use super::threads::Threads;
 use crate::names::build_id::{build_id, hex};
 use crate::names::jit::{CodeName, Jit, Moment};
-use crate::names::load_queue::Wishes;
+use crate::names::load_queue::LoadQueue;
 use crate::names::named::{generated_address, without_object, Named, Placed};
-use crate::names::origin::{self, Origin, Secured};
+use crate::names::origin::{self, Origin, PinnedObject};
 use crate::names::probed_file::ProbedFile;
 use crate::names::search::Search;
 use libnsprobe::common::record::{Frame, ObjectRecord};
 use libnsprobe::{Objects, Session};
-use nsprobe_unwind::UnwindTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -40,49 +41,14 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// How long a file that waits for a thread which is busy with another one stays with it.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// A place in an object: its id, the offset in its file, and how the frame was found.
-pub(crate) type Place = (u32, u64, u8);
-
-/// A file, as far as it is known here.
-#[derive(Debug)]
-struct Front {
-    thread: usize,
-    state: State,
-    /// For its reader; none when it is closed.
-    secured: Option<Arc<Secured>>,
-    /// Places that were asked for.
-    asked: HashSet<(u64, u8)>,
-    /// Whether any was ever.
-    is_needed: bool,
-    /// Whether its unwind rows were asked for.
-    asked_table: bool,
-    table: Option<Rows>,
-    /// Since when it is waited for, without an answer.
-    waits: Option<Instant>,
-    /// It was waited for in vain: nobody waits until it answers.
-    is_late: bool,
-}
-
-#[derive(Debug)]
-enum State {
-    /// A thread opens it, or has not begun.
-    Opening,
-    Open(Box<Placed>),
-    Closed(Option<Box<Placed>>),
-    Unusable(String),
-}
-
-/// The unwind rows of a file; an error when it has none, and none when it cannot be had.
-pub(crate) type Rows = Option<Result<Rc<UnwindTable>, ()>>;
-
 /// The names of a session's frames.
 #[derive(Debug)]
 pub(crate) struct Names {
     objects: Objects,
     probed: Vec<ProbedFile>,
-    around: Arc<Around>,
+    context: Arc<NameContext>,
     threads: Option<Threads>,
-    files: BTreeMap<u32, Front>,
+    files: BTreeMap<u32, FileState>,
     names: Cache,
     patience: Duration,
     /// Whether output waits for names.
@@ -95,7 +61,7 @@ impl Names {
     /// Names for a session that probes these files; the files of stacks get unwind rows.
     pub(crate) fn new(
         probed: Vec<ProbedFile>,
-        rows: Option<Wishes>,
+        rows: Option<LoadQueue>,
         search: Arc<Search>,
         threads: Option<Threads>,
     ) -> Names {
@@ -105,7 +71,7 @@ impl Names {
         Names {
             objects: Objects::default(),
             probed,
-            around: Arc::new(Around { search, rows }),
+            context: Arc::new(NameContext { search, rows }),
             threads,
             files: BTreeMap::new(),
             names: Cache::new(bytes),
@@ -220,7 +186,7 @@ impl Names {
                 continue;
             };
             file.is_needed = true;
-            if let State::Unusable(_) = file.state {
+            if let Stage::Unusable(_) = file.state {
                 continue;
             }
             waited_for.insert(id);
@@ -234,7 +200,7 @@ impl Names {
     }
 
     /// The unwind rows of an object; the outer none while they are not there.
-    pub(crate) fn table(&mut self, session: &Session, id: u32) -> Option<Rows> {
+    pub(crate) fn table(&mut self, session: &Session, id: u32) -> Option<FileRows> {
         self.take_answers();
         self.open(session, id);
         let Some(file) = self.files.get_mut(&id) else {
@@ -243,7 +209,7 @@ impl Names {
         if let Some(table) = &file.table {
             return Some(table.clone());
         }
-        if let State::Unusable(_) = file.state {
+        if let Stage::Unusable(_) = file.state {
             return Some(None);
         }
         if !std::mem::replace(&mut file.asked_table, true) {
@@ -318,15 +284,15 @@ impl Names {
         let Some(thread) = threads.another(file.thread) else {
             return;
         };
-        let Some(secured) = file.secured.clone() else {
+        let Some(pinned) = file.pinned.clone() else {
             return;
         };
         threads.forget(file.thread, id);
         file.thread = thread;
-        file.state = State::Opening;
+        file.state = Stage::Opening;
         let places: Vec<(u64, u8)> = file.asked.iter().copied().collect();
         let table = file.asked_table && file.table.is_none();
-        self.hand_over(id, secured);
+        self.hand_over(id, pinned);
         if !places.is_empty() {
             self.send(id, Job::Name { id, places });
         }
@@ -337,11 +303,11 @@ impl Names {
 
     /// Makes sure that a thread has the object's file, if it can be had.
     fn open(&mut self, session: &Session, id: u32) {
-        let is_closed = |file: &Front| matches!(file.state, State::Closed(_));
+        let is_closed = |file: &FileState| matches!(file.state, Stage::Closed(_));
         if self.files.get(&id).is_some_and(|file| !is_closed(file)) {
             return;
         }
-        let secured = match self.objects.identity(session, id) {
+        let pinned = match self.objects.identity(session, id) {
             Ok(Some(identity)) => origin::secure(session, id, &identity, &self.probed)
                 .map_err(|error| format!("{error:#}")),
             Ok(None) => Err(format!("the kernel knows no object {id}")),
@@ -350,10 +316,10 @@ impl Names {
         let before = self.files.get_mut(&id);
         let is_needed = before.as_ref().is_some_and(|file| file.is_needed);
         let table = before.and_then(|file| file.table.take());
-        let mut file = Front {
+        let mut file = FileState {
             thread: 0,
-            state: State::Opening,
-            secured: None,
+            state: Stage::Opening,
+            pinned: None,
             asked: HashSet::new(),
             is_needed,
             asked_table: false,
@@ -361,47 +327,47 @@ impl Names {
             waits: None,
             is_late: false,
         };
-        let secured = match (secured, &mut self.threads) {
-            (Ok(secured), Some(threads)) => {
+        let pinned = match (pinned, &mut self.threads) {
+            (Ok(pinned), Some(threads)) => {
                 file.thread = threads.least_busy();
-                let secured = Arc::new(secured);
-                file.secured = Some(Arc::clone(&secured));
-                Some(secured)
+                let pinned = Arc::new(pinned);
+                file.pinned = Some(Arc::clone(&pinned));
+                Some(pinned)
             }
-            (Ok(secured), None) => {
+            (Ok(pinned), None) => {
                 let placed = |path| Placed {
                     path,
                     origin: Origin::Kernel,
                     build_id: Vec::new(),
                 };
-                file.state = match secured.path() {
-                    Some(path) => State::Closed(Some(Box::new(placed(path)))),
-                    None => State::Unusable("no stacks are taken".to_owned()),
+                file.state = match pinned.path() {
+                    Some(path) => Stage::Closed(Some(Box::new(placed(path)))),
+                    None => Stage::Unusable("no stacks are taken".to_owned()),
                 };
                 None
             }
             (Err(why), _) => {
-                file.state = State::Unusable(why);
+                file.state = Stage::Unusable(why);
                 None
             }
         };
         self.files.insert(id, file);
-        if let Some(secured) = secured {
-            self.hand_over(id, secured);
+        if let Some(pinned) = pinned {
+            self.hand_over(id, pinned);
         }
     }
 
-    fn hand_over(&mut self, id: u32, secured: Arc<Secured>) {
+    fn hand_over(&mut self, id: u32, pinned: Arc<PinnedObject>) {
         let Some(identity) = self.objects.known(id) else {
             return;
         };
         let job = Job::Open {
             id,
             identity: Box::new(identity),
-            around: Arc::clone(&self.around),
+            context: Arc::clone(&self.context),
             // It may have ended when a thread has time for it.
-            owner: secured.owner(identity.pid).map(Box::new),
-            secured,
+            owner: pinned.owner(identity.pid).map(Box::new),
+            pinned,
         };
         self.send(id, job);
     }
@@ -425,8 +391,8 @@ impl Names {
         match answer {
             Answer::Opened { id: _, opened } => {
                 file.state = match opened {
-                    Ok(placed) => State::Open(Box::new(placed)),
-                    Err(why) => State::Unusable(why),
+                    Ok(placed) => Stage::Open(Box::new(placed)),
+                    Err(why) => Stage::Unusable(why),
                 };
             }
             Answer::Named { id, named } => {
@@ -443,13 +409,13 @@ impl Names {
                 file.table = Some(table.map(|table| table.map(Rc::new)));
             }
             Answer::Closed { id: _ } => {
-                let state = std::mem::replace(&mut file.state, State::Opening);
+                let state = std::mem::replace(&mut file.state, Stage::Opening);
                 file.state = match state {
-                    State::Open(placed) => State::Closed(Some(placed)),
-                    State::Closed(placed) => State::Closed(placed),
-                    State::Opening | State::Unusable(_) => State::Closed(None),
+                    Stage::Open(placed) => Stage::Closed(Some(placed)),
+                    Stage::Closed(placed) => Stage::Closed(placed),
+                    Stage::Opening | Stage::Unusable(_) => Stage::Closed(None),
                 };
-                file.secured = None;
+                file.pinned = None;
                 file.asked.clear();
                 file.asked_table = false;
                 file.waits = None;
@@ -460,7 +426,7 @@ impl Names {
     /// A frame without a name.
     fn unnamed(&self, id: u32) -> Named {
         let why = match self.files.get(&id).map(|file| &file.state) {
-            Some(State::Unusable(why)) => why.clone(),
+            Some(Stage::Unusable(why)) => why.clone(),
             _ => "its file is not read yet".to_owned(),
         };
         let mut unnamed = Named {
@@ -480,16 +446,16 @@ impl Names {
     /// known.
     pub(crate) fn place(&self, id: u32) -> Option<Result<&Placed, &str>> {
         match &self.files.get(&id)?.state {
-            State::Open(placed) | State::Closed(Some(placed)) => Some(Ok(placed)),
-            State::Unusable(why) => Some(Err(why)),
-            State::Opening | State::Closed(None) => None,
+            Stage::Open(placed) | Stage::Closed(Some(placed)) => Some(Ok(placed)),
+            Stage::Unusable(why) => Some(Err(why)),
+            Stage::Opening | Stage::Closed(None) => None,
         }
     }
 
     /// Whether it will be known where an object's file is.
     pub(crate) fn is_opening(&self, id: u32) -> bool {
         let file = self.files.get(&id);
-        file.is_some_and(|file| matches!(file.state, State::Opening))
+        file.is_some_and(|file| matches!(file.state, Stage::Opening))
     }
 
     /// Takes what the threads tell of files that they have closed.
@@ -507,7 +473,7 @@ impl Names {
             Some(line) => line,
             None => {
                 let why = match &file.state {
-                    State::Unusable(why) => why.clone(),
+                    Stage::Unusable(why) => why.clone(),
                     _ => "it was not read in time".to_owned(),
                 };
                 let path = self.place(*id).and_then(Result::ok);

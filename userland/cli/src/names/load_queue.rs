@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A file, and its path; none asks the thread to end.
-pub(crate) type Job = Option<(File, PathBuf)>;
+pub(crate) type LoadJob = Option<(File, PathBuf)>;
 
 /// Asks for the rows of files.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct LoadQueue {
     /// None asks the thread to end.
-    pub(crate) jobs: Sender<Job>,
+    pub(crate) jobs: Sender<LoadJob>,
     pub(crate) left: Arc<Left>,
     pub(crate) cache: Option<Arc<Cache>>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Left {
     is_done: Condvar,
 }
 
-impl Wishes {
+impl LoadQueue {
     /// Where rows are kept for later runs.
     pub(crate) fn cache(&self) -> Option<&Cache> {
         self.cache.as_deref()

@@ -6,6 +6,9 @@ use libnsprobe::common::record::{Frame, Method, Unmapped};
 use nsprobe_symbolize::{NamesFrom, Source, SourceFrame};
 use std::path::{Path, PathBuf};
 
+/// A place in an object: its id, the offset in its file, and how the frame was found.
+pub(crate) type FramePlace = (u32, u64, u8);
+
 /// What is known of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {

@@ -49,7 +49,7 @@ impl fmt::Display for Origin {
 
 /// An object's file.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub(crate) object: Rc<Object>,
     pub(crate) path: PathBuf,
     /// Where it lies as the process that mapped it sees that.
@@ -59,14 +59,14 @@ pub(crate) struct Found {
 
 /// What was secured of an object, for its reader.
 #[derive(Debug)]
-pub(crate) struct Secured {
-    pub(crate) holder: Holder,
+pub(crate) struct PinnedObject {
+    pub(crate) source: FileSource,
     /// The root directory of the process that was first seen with it.
     root: Option<OwnedFd>,
 }
 
-impl Secured {
-    /// Who had the object, its process if it lives; none when nothing is left of it.
+impl PinnedObject {
+    /// TargetSpec had the object, its process if it lives; none when nothing is left of it.
     pub(crate) fn owner(&self, pid: u32) -> Option<Owner> {
         let root = self.root.as_ref().and_then(|root| root.try_clone().ok());
         match root.map(|root| Sight::of_root(pid, root)) {
@@ -77,16 +77,16 @@ impl Secured {
 
     /// The path of a file that the kernel held, which need not be read for that.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        match &self.holder {
-            Holder::Claimed(file) => Some(path_of(file)),
-            Holder::Vdso | Holder::Probed { .. } | Holder::Process => None,
+        match &self.source {
+            FileSource::Claimed(file) => Some(path_of(file)),
+            FileSource::Vdso | FileSource::Probed { .. } | FileSource::Process => None,
         }
     }
 }
 
-/// Who has an object's file.
+/// TargetSpec has an object's file.
 #[derive(Debug)]
-pub(crate) enum Holder {
+pub(crate) enum FileSource {
     /// The kernel, in each program.
     Vdso,
     /// We, since it is probed.
@@ -107,21 +107,21 @@ pub(crate) fn secure(
     id: u32,
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
-) -> anyhow::Result<Secured> {
+) -> anyhow::Result<PinnedObject> {
     // When the kernel holds none, the process has to live.
     let root = session.claim_root(id).ok().flatten();
-    let holder = holder(session, id, identity, probed)?;
-    Ok(Secured { holder, root })
+    let source = source(session, id, identity, probed)?;
+    Ok(PinnedObject { source, root })
 }
 
-fn holder(
+fn source(
     session: &Session,
     id: u32,
     identity: &ObjectIdentity,
     probed: &[ProbedFile],
-) -> anyhow::Result<Holder> {
+) -> anyhow::Result<FileSource> {
     if (identity.dev, identity.ino) == (0, 0) {
-        return Ok(Holder::Vdso);
+        return Ok(FileSource::Vdso);
     }
     // Claimed in any case: the kernel shall not keep a container's file open.
     let claimed = session.claim(id);
@@ -130,35 +130,35 @@ fn holder(
         .find(|probed| is_probed(probed, identity).unwrap_or(false));
     if let Some(probed) = same {
         let mapped_path = claimed.ok().flatten().map(|file| path_of(&file));
-        return Ok(Holder::Probed {
+        return Ok(FileSource::Probed {
             file: probed.file.try_clone()?,
             path: probed.path.clone(),
             mapped_path: mapped_path.unwrap_or_else(|| probed.path.clone()),
         });
     }
-    Ok(claimed?.map_or(Holder::Process, Holder::Claimed))
+    Ok(claimed?.map_or(FileSource::Process, FileSource::Claimed))
 }
 
 /// Finds the file of an object, and has it read.
 pub(crate) fn find(
-    holder: &Holder,
+    source: &FileSource,
     identity: &ObjectIdentity,
     worker: &Worker,
-) -> anyhow::Result<Found> {
-    match holder {
-        Holder::Vdso => from_vdso(worker, identity),
-        Holder::Probed {
+) -> anyhow::Result<FoundFile> {
+    match source {
+        FileSource::Vdso => from_vdso(worker, identity),
+        FileSource::Probed {
             file,
             path,
             mapped_path,
-        } => Ok(Found {
+        } => Ok(FoundFile {
             object: Rc::new(open(worker, file.try_clone()?, path)?),
             path: path.clone(),
             mapped_path: mapped_path.clone(),
             origin: Origin::Probed,
         }),
-        Holder::Claimed(file) => from_kernel(worker, file.try_clone()?, identity),
-        Holder::Process => from_mapping(worker, identity),
+        FileSource::Claimed(file) => from_kernel(worker, file.try_clone()?, identity),
+        FileSource::Process => from_mapping(worker, identity),
     }
 }
 
@@ -194,11 +194,15 @@ fn open(worker: &Worker, file: File, path: &Path) -> anyhow::Result<Object> {
 
 /// The kernel's file is the mapped one by construction; its build-id can still
 /// differ, when the process wrote to the mapping or the file was written to.
-fn from_kernel(worker: &Worker, file: File, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_kernel(
+    worker: &Worker,
+    file: File,
+    identity: &ObjectIdentity,
+) -> anyhow::Result<FoundFile> {
     let path = path_of(&file);
     let object = open(worker, file, &path)?;
     verify(&object, &path, identity)?;
-    Ok(Found {
+    Ok(FoundFile {
         object: Rc::new(object),
         mapped_path: path.clone(),
         path,
@@ -207,11 +211,11 @@ fn from_kernel(worker: &Worker, file: File, identity: &ObjectIdentity) -> anyhow
 }
 
 /// The vDSO of another kind of program (a 32-bit one) has another build-id.
-fn from_vdso(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_vdso(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<FoundFile> {
     let path = PathBuf::from(VDSO);
     let object = open(worker, own_vdso()?, &path)?;
     verify(&object, &path, identity)?;
-    Ok(Found {
+    Ok(FoundFile {
         object: Rc::new(object),
         mapped_path: path.clone(),
         path,
@@ -245,7 +249,7 @@ fn verify(object: &Object, path: &Path, identity: &ObjectIdentity) -> anyhow::Re
 }
 
 /// The file at the path of a mapping of the process that mapped it first.
-fn from_mapping(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<Found> {
+fn from_mapping(worker: &Worker, identity: &ObjectIdentity) -> anyhow::Result<FoundFile> {
     if identity.pid == 0 {
         bail!("the kernel no longer holds the file, and its process is not known");
     }
@@ -269,7 +273,7 @@ fn at_path(
     process: &Process,
     path: &Path,
     identity: &ObjectIdentity,
-) -> Option<Found> {
+) -> Option<FoundFile> {
     let opened = open_in(process, path).ok()?;
     let metadata = opened.file.metadata().ok()?;
     let unchanged =
@@ -282,7 +286,7 @@ fn at_path(
     if !is_certain || verify(&object, path, identity).is_err() {
         return None;
     }
-    Some(Found {
+    Some(FoundFile {
         object: Rc::new(object),
         path: path.to_owned(),
         mapped_path: path.to_owned(),

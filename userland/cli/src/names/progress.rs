@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Says on a terminal what output waits for, when that takes long.
 
-use super::threads::Busy;
+use super::jobs::Busy;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nsprobe_symbolize::escaped;
 use std::io::{self, IsTerminal};

@@ -6,11 +6,11 @@
 //! checksum, and where its code is) comes from the process that has the program. What is
 //! opened is handed on as [`OpenFiles`].
 
-mod hunt;
+mod debug_files;
 
 use crate::args::ProbeOptions;
 use crate::names::debuginfod::Debuginfod;
-use hunt::Hunt;
+use debug_files::DebugFileSearch;
 use nsprobe_containers::{Error, OpenedFile, Opener, Process, RootId, Sight, Stamp};
 use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
 use nsprobe_worker::Object;
@@ -40,7 +40,7 @@ pub(crate) enum Reach {
 
 /// What was found for a program.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundDebugFiles {
     pub(crate) files: OpenFiles,
     /// What was refused and why, and that there is no debug information.
     pub(crate) notes: Vec<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Found {
     pub(crate) unused: Option<String>,
 }
 
-/// Who has a program, besides the target.
+/// TargetSpec has a program, besides the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owners<'a> {
     /// Processes that may have it.
@@ -59,7 +59,7 @@ pub(crate) enum Owners<'a> {
     Seen(&'a Sight),
 }
 
-/// Who has an object.
+/// TargetSpec has an object.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The process that the kernel has seen with it.
@@ -77,7 +77,7 @@ impl Owner {
     }
 }
 
-/// Who sees a root directory.
+/// TargetSpec sees a root directory.
 #[derive(Clone, Copy, Debug)]
 enum Viewer<'a> {
     We,
@@ -119,8 +119,13 @@ impl Search {
 
     /// The debug files of `program`, which lies at `path` as one of `owners`, or
     /// else of the target, sees it.
-    pub(crate) fn find(&self, program: &Object, path: &Path, owners: Owners<'_>) -> Found {
-        Hunt::new(self, program, path, owners, Reach::One).run()
+    pub(crate) fn find(
+        &self,
+        program: &Object,
+        path: &Path,
+        owners: Owners<'_>,
+    ) -> FoundDebugFiles {
+        DebugFileSearch::new(self, program, path, owners, Reach::One).run()
     }
 
     /// The same as `viewers` see it, for probes of this reach.
@@ -130,22 +135,27 @@ impl Search {
         path: &Path,
         viewers: &[Process],
         reach: Reach,
-    ) -> Found {
-        Hunt::new(self, program, path, Owners::Processes(viewers), reach).run()
+    ) -> FoundDebugFiles {
+        DebugFileSearch::new(self, program, path, Owners::Processes(viewers), reach).run()
     }
 
     /// Those of an object of this owner, if there is one left.
-    pub(crate) fn find_for(&self, program: &Object, path: &Path, owner: Option<&Owner>) -> Found {
+    pub(crate) fn find_for(
+        &self,
+        program: &Object,
+        path: &Path,
+        owner: Option<&Owner>,
+    ) -> FoundDebugFiles {
         let owners = owner.map_or(Owners::Processes(&[]), Owner::owners);
         self.find(program, path, owners)
     }
 
     /// Asks debuginfod servers for what `found` lacks; whether they had any of it.
-    pub(crate) fn fetch(&self, program: &Object, found: &mut Found) -> bool {
+    pub(crate) fn fetch(&self, program: &Object, found: &mut FoundDebugFiles) -> bool {
         let Some(servers) = &self.debuginfod else {
             return false;
         };
-        hunt::fetch(servers, program, found)
+        debug_files::fetch(servers, program, found)
     }
 
     /// The views of a program: those of its owners and of the target, and ours.

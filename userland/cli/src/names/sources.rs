@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the names of a file came from, for people.
 
-use super::files::{Known, Opened, State};
+use super::files::{KnownFile, OpenedObject, State};
+use super::line::{name, Line};
 use crate::names::origin::Origin;
 use crate::names::search::place;
 use nsprobe_symbolize::{NamesFrom, Source};
-use std::path::Path;
 
 /// Most files of debug information that are named.
 const FILES_SHOWN: usize = 3;
@@ -13,71 +13,7 @@ const FILES_SHOWN: usize = 3;
 /// Sources that tell more than symbol tables, the best first.
 const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
 
-/// What a file's names came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
-    /// For people, with one reason why it is not better.
-    pub(crate) short: String,
-    /// All that there is to tell.
-    pub(crate) whole: String,
-    /// Whether there are no names because something failed.
-    pub(crate) is_failure: bool,
-}
-
-impl Line {
-    /// One to which nothing is to be added.
-    pub(crate) fn plain(text: String) -> Line {
-        Line {
-            short: text.clone(),
-            whole: text,
-            is_failure: false,
-        }
-    }
-
-    /// One that says what failed.
-    pub(crate) fn failed(text: String) -> Line {
-        Line {
-            is_failure: true,
-            ..Line::plain(text)
-        }
-    }
-
-    /// That of a file without names.
-    pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> Line {
-        Line::failed(format!("{}: no names: {why}", name(path, build_id)))
-    }
-
-    /// With reasons.
-    fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
-        let mut whole: Vec<&str> = Vec::new();
-        for reason in reasons.iter().chain(rest) {
-            // A second look at a file finds the same.
-            if !whole.contains(&reason.as_str()) {
-                whole.push(reason);
-            }
-        }
-        let in_brackets = |reasons: String| match reasons.is_empty() {
-            true => text.to_owned(),
-            false => format!("{text} ({reasons})"),
-        };
-        Line {
-            short: in_brackets(reasons.first().cloned().unwrap_or_default()),
-            whole: in_brackets(whole.join("; ")),
-            is_failure: false,
-        }
-    }
-}
-
-/// What a file is called.
-fn name(path: Option<&Path>, build_id: &str) -> String {
-    match (path, build_id) {
-        (Some(path), _) => path.display().to_string(),
-        (None, "") => "a file without a build-id".to_owned(),
-        (None, id) => format!("the file with build-id {id}"),
-    }
-}
-
-impl Known {
+impl KnownFile {
     /// Where names of the file came from, or why there are none.
     pub(super) fn describe(&self) -> Line {
         let path = self.path.as_deref();
@@ -88,7 +24,7 @@ impl Known {
         }
     }
 
-    fn quality(&self, name: &str, opened: &Opened) -> Line {
+    fn quality(&self, name: &str, opened: &OpenedObject) -> Line {
         let best = BEST.iter().find(|(best, _)| {
             let mut sources = self.sources.iter();
             sources.any(|(source, _)| source == best)
@@ -142,29 +78,5 @@ fn own(origin: Origin) -> &'static str {
         Origin::Kernel => "the mapped file, from the kernel",
         Origin::Mapping => "the file of a living mapping",
         Origin::Vdso => "the kernel's own code in each program",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn people_are_told_one_reason_and_programs_all() {
-        let reasons = ["it is stripped", "/d is refused", "it is stripped"].map(str::to_owned);
-        let line = Line::with(
-            "/a: symbol table of it",
-            &reasons,
-            Some(&"looked for /b".to_owned()),
-        );
-        assert_eq!(line.short, "/a: symbol table of it (it is stripped)");
-        let whole = "/a: symbol table of it (it is stripped; /d is refused; looked for /b)";
-        assert_eq!(line.whole, whole);
-        assert_eq!(Line::with("/a", &[], None), Line::plain("/a".to_owned()));
-        let lost = Line::without(None, "12ab", "it is gone");
-        assert_eq!(
-            lost.short,
-            "the file with build-id 12ab: no names: it is gone"
-        );
     }
 }

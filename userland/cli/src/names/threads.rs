@@ -3,22 +3,15 @@
 //! it. A file belongs to one of them; there are more when the others are busy.
 
 use super::files::Files;
-use super::sources::Line;
-use crate::names::load_queue::Wishes;
-use crate::names::named::{Named, Placed};
-use crate::names::origin::Secured;
-use crate::names::search::{Owner, Search};
+use super::jobs::{Answer, Busy, Job, Shared};
+use super::line::Line;
 use anyhow::Context;
-use libnsprobe::common::abi::ObjectIdentity;
-use nsprobe_unwind::UnwindTable;
 use nsprobe_worker::{Options, Worker};
-use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,126 +24,6 @@ const NAMES_PART: u64 = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a thread may take to sum up.
 const SUM_UP: Duration = Duration::from_secs(5);
-
-/// What the threads need of the trace.
-#[derive(Debug)]
-pub(crate) struct Around {
-    /// Where debug files are looked for.
-    pub(crate) search: Arc<Search>,
-    /// Where the unwind rows of files are asked for.
-    pub(crate) rows: Option<Wishes>,
-}
-
-/// What threads are asked for. All but the first is about a file that was opened.
-#[derive(Debug)]
-pub(super) enum Job {
-    /// To find the file of an object, and to have it read.
-    Open {
-        id: u32,
-        identity: Box<ObjectIdentity>,
-        secured: Arc<Secured>,
-        around: Arc<Around>,
-        /// Who had it.
-        owner: Option<Box<Owner>>,
-    },
-    /// The names of places.
-    Name { id: u32, places: Vec<(u64, u8)> },
-    /// The unwind rows.
-    Table { id: u32 },
-    /// To ask for the rows once more, of the file that the kernel gave, or else of the open one.
-    GiveRows { id: u32, claimed: Option<File> },
-    /// Where names came from.
-    SumUp(Sender<Vec<(u32, Line)>>),
-}
-
-impl Job {
-    fn is_open(&self) -> bool {
-        matches!(self, Job::Open { .. })
-    }
-
-    fn id(&self) -> Option<u32> {
-        match self {
-            Job::Open { id, .. } | Job::Name { id, .. } => Some(*id),
-            Job::Table { id } | Job::GiveRows { id, .. } => Some(*id),
-            Job::SumUp(_) => None,
-        }
-    }
-}
-
-/// What threads answer.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// To [`Job::Open`]: where the file was found, or why it is of no use.
-    Opened {
-        id: u32,
-        opened: Result<Placed, String>,
-    },
-    /// To [`Job::Name`].
-    Named {
-        id: u32,
-        named: Vec<((u64, u8), Named)>,
-    },
-    /// To [`Job::Table`]: an error when there are no rows, none when the file cannot be had.
-    Table {
-        id: u32,
-        table: Option<Result<UnwindTable, ()>>,
-    },
-    /// To anything, or by itself: the file is closed, as it was of no use for long.
-    Closed { id: u32 },
-}
-
-impl Answer {
-    /// The object that it is about.
-    pub(super) fn id(&self) -> u32 {
-        match self {
-            Answer::Opened { id, .. } | Answer::Named { id, .. } => *id,
-            Answer::Table { id, .. } | Answer::Closed { id } => *id,
-        }
-    }
-}
-
-/// What a thread is doing.
-#[derive(Clone, Debug)]
-pub(super) struct Busy {
-    /// The object.
-    pub(super) id: u32,
-    /// Since when.
-    pub(super) since: Instant,
-    /// The file whose debug information is read, as far as it is known.
-    pub(super) path: PathBuf,
-    /// Bytes of it.
-    pub(super) bytes: u64,
-}
-
-/// What a thread shares with who asks it.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    busy: Mutex<Option<Busy>>,
-    /// Objects that are others' by now.
-    forgotten: Mutex<HashSet<u32>>,
-    /// Jobs that are not done.
-    left: AtomicUsize,
-}
-
-impl Shared {
-    fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn forgotten(&self) -> MutexGuard<'_, HashSet<u32>> {
-        self.forgotten
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells whose debug information is read.
-    pub(super) fn reads(&self, path: PathBuf, bytes: u64) {
-        if let Some(busy) = &mut *self.busy() {
-            busy.path = path;
-            busy.bytes = bytes;
-        }
-    }
-}
 
 /// The threads, as who asks them has them.
 #[derive(Debug)]
@@ -342,7 +215,7 @@ fn refuse(jobs: &Receiver<Job>, answers: &Sender<Answer>, why: &str) {
     for job in jobs {
         if let Job::Open { id, .. } = job {
             let opened = Err(why.to_owned());
-            // Who does not listen has ended.
+            // TargetSpec does not listen has ended.
             let _ = answers.send(Answer::Opened { id, opened });
         }
     }
@@ -390,12 +263,12 @@ fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
         Job::Open {
             id,
             identity,
-            secured,
-            around,
+            pinned,
+            context,
             owner,
         } => Answer::Opened {
             id,
-            opened: files.open(id, &identity, &secured.holder, &around, owner),
+            opened: files.open(id, &identity, &pinned.source, &context, owner),
         },
         Job::Name { id, places } => match files.names(id, &places) {
             Some(named) => Answer::Named {
@@ -413,7 +286,7 @@ fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
             return None;
         }
         Job::SumUp(tell) => {
-            // Who does not wait any more needs no answer.
+            // TargetSpec does not wait any more needs no answer.
             let _ = tell.send(files.sources());
             return None;
         }

@@ -7,7 +7,7 @@ pub(crate) use file::{exists, PictureFile};
 
 use crate::hits::view::{is_doubtful, FrameView};
 use crate::output::columns::shortened;
-use crate::output::text::{self};
+use crate::output::text;
 use libnsprobe::common::record::{Frame, StackEnd};
 use libnsprobe::TableRow;
 use nsprobe_profile::{Line, Location, Mapping, Measure, Profile, Sample};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the records of a trace, as text or as JSON, up to the wanted count.
 
+use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::Lookup;
 use crate::hits::views::Views;
-use crate::hits::waiting::{Ready, Waiting, WaitingHits};
 use crate::output::lines::Output;
 use crate::output::summary::Summary;
 use crate::output::{json, text};
@@ -12,39 +12,39 @@ use libnsprobe::common::record::{OffRecord, Record, WriteRecord};
 use std::io::{self, Write};
 
 /// The output of a trace.
-pub(crate) struct Printer {
+pub(crate) struct RecordPrinter {
     out: Output,
     json: bool,
     count: Option<u64>,
     views: Views,
-    waiting: WaitingHits,
+    waiting: HitAssembler,
     printed: u64,
     /// The hit that is to be printed next, when its names are there.
     held: Option<Waiting>,
 }
 
-impl Printer {
+impl RecordPrinter {
     /// The output of a trace that begins at `start_ns`, of at most `count` hits.
     pub(crate) fn new(
         json: bool,
         count: Option<u64>,
         labels: Vec<ProbeLabel>,
         start_ns: u64,
-    ) -> Printer {
-        Printer {
+    ) -> RecordPrinter {
+        RecordPrinter {
             out: Output::to_stdout(),
             json,
             count,
             views: Views::new(labels, start_ns),
-            waiting: WaitingHits::default(),
+            waiting: HitAssembler::default(),
             printed: 0,
             held: None,
         }
     }
 
     /// The same, but that it goes elsewhere.
-    pub(crate) fn to(self, out: Output) -> Printer {
-        Printer { out, ..self }
+    pub(crate) fn to(self, out: Output) -> RecordPrinter {
+        RecordPrinter { out, ..self }
     }
 
     /// There are more probes.
@@ -154,7 +154,7 @@ impl Printer {
         if self.is_full() {
             return Ok(true);
         }
-        let Printer {
+        let RecordPrinter {
             out, json, views, ..
         } = self;
         let shown = views.of(lookup, ready, |view| match json {

@@ -4,7 +4,7 @@
 mod text;
 
 use crate::attach::run::options::Untraced;
-use crate::attach::unwind_rows::Report;
+use crate::attach::unwind_rows::RowsReport;
 use crate::hits::label::{ProbeLabel, Role};
 use crate::names::Line;
 use libnsprobe::{Counters, ProbeId, Session};
@@ -46,7 +46,7 @@ pub(crate) struct Summary {
     /// Stacks that were taken late, as a page was not there.
     pub(crate) late: u64,
     /// What there was of unwind rows.
-    pub(crate) rows: Option<Report>,
+    pub(crate) rows: Option<RowsReport>,
 }
 
 /// Calls that are followed to the function's exits, and not seen to end there as themselves.

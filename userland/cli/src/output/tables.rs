@@ -2,9 +2,13 @@
 //! Tables as text and as JSON.
 
 mod functions;
+mod histogram;
 mod picture;
+mod style;
 
-use crate::args::{Aggregate, AggregatePlan, Shown};
+pub(crate) use style::Style;
+
+use crate::args::{Aggregate, Shown};
 use crate::hits::label::{probe_id, ProbeLabel};
 use crate::hits::lookup::NameFrames;
 use crate::hits::view::FrameView;
@@ -12,76 +16,19 @@ use crate::output::fields::{self, duration};
 use crate::output::json;
 use crate::output::lines::Output;
 use crate::output::summary::Summary;
-use crate::output::text::{self};
-use libnsprobe::common::histogram::Scale;
-use libnsprobe::common::program::Context;
+use crate::output::text;
 use libnsprobe::common::record::{Frame, Frames, OffRecord, StackEnd};
 use libnsprobe::{Rows, TableRow};
 use nsprobe_spec::decode::{self, FieldFormat, FieldValue, Shape};
-use nsprobe_spec::syntax::{Field, Kind};
 use nsprobe_symbolize::{counted, escaped};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
-
-/// What the key is called that is a container.
-const CONTAINER: &str = "container";
-const SECOND_NS: u64 = 1_000_000_000;
-/// Characters of the longest bar of a histogram.
-const BAR: usize = 50;
-
-/// What a table shows, and how.
-pub(crate) struct Style {
-    pub(crate) json: bool,
-    pub(crate) what: Aggregate,
-    /// What is counted, in the singular.
-    pub(crate) unit: &'static str,
-    /// Values are times.
-    pub(crate) timed: bool,
-    /// What was added up.
-    pub(crate) summed: Option<String>,
-    /// CPUs are sampled; nanoseconds between two samples of one.
-    pub(crate) period_ns: Option<u64>,
-    /// Most rows.
-    pub(crate) top: usize,
-    /// Keys have the ids of pid namespaces, which stand for containers.
-    pub(crate) by_container: bool,
-}
-
-impl Style {
-    pub(crate) fn of(plan: &AggregatePlan) -> Style {
-        Style {
-            json: plan.options.json,
-            what: plan.what,
-            timed: plan.value.is_none(),
-            summed: plan.value.as_ref().map(|value| value.name.clone()),
-            top: plan.top,
-            by_container: plan.by.iter().any(is_container),
-            ..Style::counting(plan.options.samples_hz)
-        }
-    }
-
-    /// Of calls, or of samples, this number a second.
-    pub(crate) fn counting(samples_hz: Option<u32>) -> Style {
-        Style {
-            json: false,
-            what: Aggregate::Count,
-            unit: match samples_hz {
-                Some(_) => "sample",
-                None => "call",
-            },
-            timed: false,
-            summed: None,
-            period_ns: samples_hz.map(|hz| SECOND_NS / u64::from(hz.max(1))),
-            top: usize::MAX,
-            by_container: false,
-        }
-    }
-}
+use style::CONTAINER;
 
 /// The output of a verb that counts.
-pub(crate) struct Printer {
+pub(crate) struct TablePrinter {
     out: Output,
     style: Style,
     keys: Vec<FieldFormat>,
@@ -92,20 +39,20 @@ pub(crate) struct Printer {
     values: HashMap<String, HashMap<u64, FieldValue>>,
 }
 
-impl Printer {
+impl TablePrinter {
     pub(crate) fn new(
         style: Style,
         keys: &[FieldFormat],
         one_each: bool,
         labels: Vec<ProbeLabel>,
-    ) -> Printer {
+    ) -> TablePrinter {
         let keys = match keys {
             [] if one_each || style.what == Aggregate::Count => {
                 vec![FieldFormat::new("func", Shape::Word)]
             }
             keys => keys.to_vec(),
         };
-        Printer {
+        TablePrinter {
             out: Output::to_stdout(),
             style,
             keys,
@@ -119,8 +66,8 @@ impl Printer {
     }
 
     /// The same, but that it goes elsewhere.
-    pub(crate) fn to(self, out: Output) -> Printer {
-        Printer { out, ..self }
+    pub(crate) fn to(self, out: Output) -> TablePrinter {
+        TablePrinter { out, ..self }
     }
 
     /// The ids of pid namespaces in these rows that stand for containers.
@@ -300,42 +247,6 @@ impl Printer {
         }
     }
 
-    fn histogram(&mut self, row: &TableRow, scale: Scale) -> io::Result<()> {
-        let title = self.title(row);
-        let mean = row.sum.checked_div(row.count as i64).unwrap_or(0);
-        writeln!(
-            self.out,
-            "{title}: {}, mean {}, least {}, greatest {}",
-            counted(row.count, "call"),
-            self.value(mean),
-            self.value(row.least),
-            self.value(row.greatest)
-        )?;
-        if let Scale::Log { .. } = scale {
-            let percentiles = [50, 90, 99].map(|percent| {
-                let value = percentile(row, scale, percent).min(row.greatest);
-                format!("p{percent} <= {}", self.value(value))
-            });
-            writeln!(self.out, "  {}", percentiles.join(", "))?;
-        }
-        let bars = bars(&row.buckets, scale);
-        let most = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
-        for bar in bars {
-            let length = (bar.count as usize * BAR).div_ceil(most as usize);
-            let range = match (bar.least, bar.greatest) {
-                (i64::MIN, greatest) => format!("up to {}", self.value(greatest)),
-                (least, i64::MAX) => format!("from {}", self.value(least)),
-                (least, greatest) if least == greatest => self.value(least),
-                (least, greatest) => {
-                    format!("{} .. {}", self.value(least), self.value(greatest))
-                }
-            };
-            let marks = "@".repeat(length);
-            writeln!(self.out, "  {range:>28} {:>10} |{marks:<BAR$}|", bar.count)?;
-        }
-        writeln!(self.out)
-    }
-
     fn frames(&self, names: &mut impl NameFrames, row: &TableRow) -> Vec<FrameView> {
         let frames: Vec<Frame> = Frames(&row.stack).collect();
         names.prepare_all(&frames);
@@ -418,98 +329,5 @@ impl Printer {
             json::summary(&mut self.out, summary)?;
         }
         self.out.flush()
-    }
-}
-
-/// Whether a key is the container, as `--by container` means it.
-fn is_container(field: &Field) -> bool {
-    field.name == CONTAINER && field.value.kind == Kind::Context(Context::PidNamespaceId)
-}
-
-/// A line of a histogram.
-struct Bar {
-    least: i64,
-    greatest: i64,
-    count: u64,
-}
-
-/// The lines from the first that is not empty to the last; those of a power of two
-/// are one.
-fn bars(buckets: &[u64], scale: Scale) -> Vec<Bar> {
-    let coarse = match scale {
-        Scale::Log { .. } => Scale::Log { bits: 0 },
-        linear => linear,
-    };
-    let mut counts = vec![0u64; coarse.count()];
-    for (bucket, count) in buckets.iter().enumerate() {
-        let Some((least, _)) = scale.range(bucket) else {
-            continue;
-        };
-        let place = match scale {
-            Scale::Log { .. } => coarse.bucket(least),
-            Scale::Linear { .. } => bucket,
-        };
-        if let Some(sum) = counts.get_mut(place) {
-            *sum += count;
-        }
-    }
-    let first = counts.iter().position(|count| *count > 0);
-    let last = counts.iter().rposition(|count| *count > 0);
-    let (Some(first), Some(last)) = (first, last) else {
-        return Vec::new();
-    };
-    (first..=last)
-        .filter_map(|bucket| {
-            let (least, greatest) = coarse.range(bucket)?;
-            let count = counts.get(bucket).copied().unwrap_or(0);
-            Some(Bar {
-                least,
-                greatest,
-                count,
-            })
-        })
-        .collect()
-}
-
-/// A value that a percentage of all values does not exceed: the upper end of the
-/// bucket in which they are reached.
-fn percentile(row: &TableRow, scale: Scale, percent: u64) -> i64 {
-    let total: u64 = row.buckets.iter().sum();
-    let wanted = (u128::from(total) * u128::from(percent)).div_ceil(100) as u64;
-    let mut sum = 0u64;
-    for (bucket, count) in row.buckets.iter().enumerate() {
-        sum += count;
-        if sum >= wanted && *count > 0 {
-            return scale
-                .range(bucket)
-                .map_or(i64::MAX, |(_, greatest)| greatest);
-        }
-    }
-    row.greatest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn powers_of_two_are_one_line() {
-        let scale = Scale::Log { bits: 2 };
-        let mut buckets = vec![0; scale.count()];
-        for value in [5, 6, 7, 20] {
-            buckets[scale.bucket(value)] += 1;
-        }
-        let bars = bars(&buckets, scale);
-        let lines: Vec<_> = bars
-            .iter()
-            .map(|bar| (bar.least, bar.greatest, bar.count))
-            .collect();
-        assert_eq!(lines, [(4, 7, 3), (8, 15, 0), (16, 31, 1)]);
-        let row = TableRow {
-            buckets,
-            ..TableRow::default()
-        };
-        assert_eq!(percentile(&row, scale, 50), 6);
-        assert_eq!(percentile(&row, scale, 99), 23);
     }
 }

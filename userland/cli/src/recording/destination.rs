@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a capsule goes: a file that is not there yet, or standard output.
 
-use crate::args::{RecordPlan, Who};
+use crate::args::{RecordPlan, TargetSpec};
 use crate::output::pictures::exists;
 use crate::recording::capsule::open_regular;
 use anyhow::{bail, Context};
@@ -39,7 +39,7 @@ impl Destination {
             if io::stdout().is_terminal() {
                 bail!("a capsule is not for terminals: -o FILE, or a pipe behind -o -");
             }
-            if matches!(plan.trace.options.who, Who::Command(_)) {
+            if matches!(plan.trace.options.who, TargetSpec::Command(_)) {
                 bail!("the command's own output would get into the capsule: use -o FILE");
             }
             return Ok(());

@@ -8,11 +8,11 @@
 use super::containers::Containers;
 use super::wants::Wants;
 use crate::attach::run::Run;
+use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::label::ProbeLabel;
 use crate::hits::live::{secure, Live};
 use crate::hits::lookup::{words_of, Lookup, NameFrames, Rest as Behind};
-use crate::hits::rest::COPIES_ENOUGH;
-use crate::hits::waiting::{Ready, Waiting, WaitingHits};
+use crate::hits::offline_unwind::COPIES_ENOUGH;
 use crate::names::jit::Moment;
 use crate::output::summary::Summary;
 use crate::recording::capsule::{convert, rest_key};
@@ -50,7 +50,7 @@ pub(crate) struct Recorder {
     /// Whether names are looked up.
     names: bool,
     labels: HashMap<u32, ProbeLabel>,
-    waiting: WaitingHits,
+    waiting: HitAssembler,
     wants: Wants,
     objects: HashSet<u32>,
     /// Objects that were written before it was known where their files are.
@@ -91,7 +91,7 @@ impl Recorder {
             end_bytes,
             names,
             labels: HashMap::new(),
-            waiting: WaitingHits::default(),
+            waiting: HitAssembler::default(),
             wants: Wants::default(),
             objects: HashSet::new(),
             unplaced: Vec::new(),

@@ -27,7 +27,7 @@ pub(crate) fn space_of(level: &TaskLevel) -> PidSpace {
     }
 }
 
-/// Who knows containers by what the kernel tells of a task.
+/// TargetSpec knows containers by what the kernel tells of a task.
 pub(crate) trait Places {
     /// The container of a control group (0 for one that is not known) and of the id of a pid
     /// namespace.

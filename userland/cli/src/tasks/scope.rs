@@ -2,7 +2,7 @@
 //! Which tasks are meant by `-c`.
 
 use super::{Place, Places};
-use crate::args::Who;
+use crate::args::TargetSpec;
 use nsprobe_containers::{PidSpace, Running, Scope as TargetScope};
 use nsprobe_tasks::Task;
 use std::collections::HashSet;
@@ -34,8 +34,8 @@ struct Wanted {
 
 impl Scope {
     /// Those that the user means. Fails for a container that is not there, or for several.
-    pub(crate) fn find(who: &Who) -> anyhow::Result<Scope> {
-        let Who::Container(spec) = who else {
+    pub(crate) fn find(who: &TargetSpec) -> anyhow::Result<Scope> {
+        let TargetSpec::Container(spec) = who else {
             return Ok(Scope::default());
         };
         let found = Running::find(spec)?;

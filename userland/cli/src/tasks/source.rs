@@ -24,7 +24,7 @@ impl CpuRow {
     }
 }
 
-/// Who ran how long, since it was asked for first.
+/// TargetSpec ran how long, since it was asked for first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuReading {
     /// CLOCK_MONOTONIC in nanoseconds.
@@ -90,7 +90,7 @@ impl Source {
         Ok(())
     }
 
-    /// Who has run how long by now.
+    /// TargetSpec has run how long by now.
     pub(crate) fn cpu(&mut self) -> anyhow::Result<CpuReading> {
         let times = self.session.cpu_times()?;
         let mut rows: HashMap<(u64, u64), CpuRow> = HashMap::new();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `ps`, `tree` and `top` have to do.
 
-use super::Who;
+use super::TargetSpec;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How to list tasks.
 #[derive(Debug)]
 pub(crate) struct PsPlan {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     /// Also tasks that are in no container.
     pub(crate) all: bool,
     /// Whether each thread has a line.
@@ -80,7 +80,7 @@ impl PsPlan {
 pub(crate) struct TreePlan {
     /// A capsule; without it the tasks of this machine are shown.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     /// Whether processes are shown.
     pub(crate) tasks: bool,
     /// And their threads.
@@ -91,7 +91,7 @@ pub(crate) struct TreePlan {
 /// How to show who takes the CPUs.
 #[derive(Debug)]
 pub(crate) struct TopPlan {
-    pub(crate) who: Who,
+    pub(crate) who: TargetSpec,
     pub(crate) batch: bool,
     /// After how many intervals it ends.
     pub(crate) count: Option<u64>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How places are probed.
 #[derive(Clone, Copy)]
-pub(crate) struct How<'a> {
+pub(crate) struct CompileOptions<'a> {
     /// Where debug information is looked for.
     pub(crate) search: &'a Arc<Search>,
     /// What those who parse the files are made after: each file has one of its own.
@@ -39,7 +39,7 @@ pub(crate) struct How<'a> {
     pub(crate) names_conditions: bool,
 }
 
-impl How<'_> {
+impl CompileOptions<'_> {
     /// What is wanted of a file that errors call `path`.
     pub(super) fn wish(&self, spec: &ProbeSpec, path: String) -> Wish {
         Wish {

@@ -4,7 +4,7 @@
 //! Each file has a process of its own. Where a breakpoint goes into a file is told by who
 //! has read that file and its debug files, and nothing else.
 
-use super::options::How;
+use super::options::CompileOptions;
 use crate::attach::target::Target;
 use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};
@@ -32,8 +32,12 @@ pub(crate) struct Parsed {
 
 impl Parsed {
     /// Has a file read that errors call `path`.
-    pub(crate) fn open(how: &How<'_>, file: File, path: &Path) -> anyhow::Result<Parsed> {
-        let object = open(how.parser, how.limits, file, path)?;
+    pub(crate) fn open(
+        compile: &CompileOptions<'_>,
+        file: File,
+        path: &Path,
+    ) -> anyhow::Result<Parsed> {
+        let object = open(compile.parser, compile.limits, file, path)?;
         Ok(Parsed::new(object, path))
     }
 
@@ -179,7 +183,7 @@ impl FunctionNames for Functions {
             known.clear();
         }
         let name = known.entry(address);
-        // Who has no parser any more has no names.
+        // TargetSpec has no parser any more has no names.
         let name = name.or_insert_with(|| self.object.function_at(address).ok().flatten());
         name.clone()
     }

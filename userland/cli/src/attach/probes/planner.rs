@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Puts together what is to be probed: files, each once, and places, each once.
 
-use super::options::How;
+use super::options::CompileOptions;
 use super::parsed::Parsed;
 use super::planned::{Planned, PlannedProbe};
 use super::refusal::{refusal, with_target};
@@ -28,9 +28,9 @@ impl Planned {
         device: Option<&Device>,
         specs: &[ProbeSpec],
         triggers: &[ProbeSpec],
-        how: &How<'_>,
+        compile: &CompileOptions<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, target.reach(), *how);
+        let mut planner = Planner::new(target, target.reach(), *compile);
         let all = specs.iter().map(|spec| (spec, false));
         for (spec, is_trigger) in all.chain(triggers.iter().map(|spec| (spec, true))) {
             if is_trigger {
@@ -51,9 +51,9 @@ impl Planned {
     pub(crate) fn in_files(
         target: &Target,
         files: Vec<(&ProbeSpec, OpenedFile, FileId)>,
-        how: &How<'_>,
+        compile: &CompileOptions<'_>,
     ) -> anyhow::Result<Planned> {
-        let mut planner = Planner::new(target, Reach::Several, *how);
+        let mut planner = Planner::new(target, Reach::Several, *compile);
         for (spec, file, id) in files {
             let index = planner.add_file(file, id)?;
             planner.planned.opened.push((spec.binary.clone(), index));
@@ -67,7 +67,7 @@ impl Planned {
 struct Planner<'a> {
     target: &'a Target,
     reach: Reach,
-    how: How<'a>,
+    compile: CompileOptions<'a>,
     /// What the target's processes have mapped, once that was needed.
     mapped: Option<Mapped>,
     planned: Planned,
@@ -79,11 +79,11 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(target: &'a Target, reach: Reach, how: How<'a>) -> Planner<'a> {
+    fn new(target: &'a Target, reach: Reach, compile: CompileOptions<'a>) -> Planner<'a> {
         Planner {
             target,
             reach,
-            how,
+            compile,
             mapped: None,
             planned: Planned::default(),
             parsed: Vec::new(),
@@ -141,7 +141,7 @@ impl<'a> Planner<'a> {
         // A second handle, for the kernel.
         let file = opened.file.try_clone();
         let file = file.with_context(|| format!("cannot keep {} open", opened.path.display()))?;
-        let parsed = Parsed::open(&self.how, opened.file, &opened.path)?;
+        let parsed = Parsed::open(&self.compile, opened.file, &opened.path)?;
         files.push(ProbedFile {
             file,
             build_id: parsed.build_id().map(<[u8]>::to_vec),
@@ -180,13 +180,13 @@ impl<'a> Planner<'a> {
         else {
             return Ok(());
         };
-        let wish = self.how.wish(spec, file.path.display().to_string());
-        let found = parsed.probes(&wish, self.how.search, self.target, self.reach)?;
+        let wish = self.compile.wish(spec, file.path.display().to_string());
+        let found = parsed.probes(&wish, self.compile.search, self.target, self.reach)?;
         let words = self.target.words();
         let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
         let name = file.path.file_name().unwrap_or(file.path.as_os_str());
         let name = name.to_string_lossy().into_owned();
-        let condition = spec.condition().filter(|_| self.how.names_conditions);
+        let condition = spec.condition().filter(|_| self.compile.names_conditions);
         self.take(index, &name, condition, found);
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::args::spec::ProbeSpec;
 use anyhow::anyhow;
 use nsprobe_probes::Refused;
 
-/// The same with a command in it that is for the file of this target. Who parses a file does
+/// The same with a command in it that is for the file of this target. TargetSpec parses a file does
 /// not know whose it is.
 pub(super) fn with_target(why: Refused, path: &str, words: &str) -> Refused {
     let list = |words: &str| format!("`nsprobe list {words}{path}`");

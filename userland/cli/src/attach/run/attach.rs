@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From planned probes to those that the kernel attaches.
 
-use super::options::Wanted;
+use super::options::AttachOptions;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
@@ -76,7 +76,7 @@ impl ProbeLabel {
 pub(super) fn attach(
     session: &mut Session,
     planned: &Planned,
-    wanted: &Wanted<'_>,
+    wanted: &AttachOptions<'_>,
     sinks: &Sinks,
     calls: &mut u32,
 ) -> anyhow::Result<Vec<Attached>> {
@@ -137,7 +137,7 @@ fn cannot(error: Error, planned: &Planned, roles: &[(usize, Role)]) -> anyhow::E
 /// What the kernel is asked for.
 struct Requests<'f, 'r> {
     session: &'r mut Session,
-    wanted: &'r Wanted<'r>,
+    wanted: &'r AttachOptions<'r>,
     /// Those that were uploaded.
     programs: HashMap<Rc<Code>, ProgramId>,
     probes: Vec<Probe<'f>>,
@@ -256,7 +256,7 @@ impl<'f> Requests<'f, '_> {
 }
 
 /// The request for a probe, but for its programs and its sink.
-fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &Wanted<'_>) -> Probe<'f> {
+fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &AttachOptions<'_>) -> Probe<'f> {
     let mut request = match probe.at_function {
         true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
         false => Probe::instruction(file, probe.offset.0),
@@ -271,7 +271,7 @@ fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &Wanted<'_>) -> Pro
 }
 
 /// What all probes of a run have in common.
-fn common<'f>(mut request: Probe<'f>, wanted: &Wanted<'_>) -> Probe<'f> {
+fn common<'f>(mut request: Probe<'f>, wanted: &AttachOptions<'_>) -> Probe<'f> {
     if wanted.stack {
         request = request.with_stack().with_max_frames(wanted.max_frames);
     }

@@ -56,7 +56,7 @@ impl Events {
         &self,
         session: &Session,
         target: Option<BorrowedFd<'_>>,
-        newcomers: Option<BorrowedFd<'_>>,
+        new_containers: Option<BorrowedFd<'_>>,
         limit: Duration,
     ) -> anyhow::Result<Event> {
         let stdout = io::stdout();
@@ -67,7 +67,7 @@ impl Events {
             PollFd::new(stdout.as_fd(), PollFlags::empty()),
         ];
         let ends = target.or(self.command.as_ref().map(Process::pidfd));
-        let others = ends.into_iter().chain(newcomers);
+        let others = ends.into_iter().chain(new_containers);
         fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         // Rounded up, so that a deadline is over when its wait is.
         let limit = limit + Duration::from_micros(999);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is wanted of a run, and what follows from the options of its verb.
 
-use crate::args::{Detail, ProbeOptions, Tasks, Who};
-use crate::attach::probes::options::How;
+use crate::args::{Detail, ProbeOptions, TargetSpec, Tasks};
+use crate::attach::probes::options::CompileOptions;
 use anyhow::{bail, Context};
 use libnsprobe::{Filter, SetupOptions};
 use nsprobe_symbolize::escaped;
@@ -13,11 +13,11 @@ use std::path::Path;
 
 /// How the probes of a run are made.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct AttachOptions<'a> {
     /// What and whom the user named.
     pub(crate) options: &'a ProbeOptions,
     /// How places are found and compiled.
-    pub(crate) how: How<'a>,
+    pub(crate) compile: CompileOptions<'a>,
     /// The session's rings.
     pub(crate) setup: SetupOptions,
     /// Whether the user stack is taken.
@@ -107,9 +107,9 @@ impl ProbeOptions {
     pub(crate) fn untraced(&self) -> Option<Untraced> {
         match self.who {
             _ if !self.tasks.are_all() => None,
-            Who::Command(_) => Some(Untraced::ChildrenOfCommand),
-            Who::Process(_) => Some(Untraced::ChildrenOfProcess),
-            Who::Host | Who::Container(_) | Who::Group(_) => None,
+            TargetSpec::Command(_) => Some(Untraced::ChildrenOfCommand),
+            TargetSpec::Process(_) => Some(Untraced::ChildrenOfProcess),
+            TargetSpec::Host | TargetSpec::Container(_) | TargetSpec::Group(_) => None,
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Containers whose names fit, more of which may come.
 
-use super::view::{Opened, View};
+use super::view::{FileView, Opened};
 use crate::args::spec::BinaryName;
 use crate::attach::mapped::Mapped;
 use anyhow::{bail, Context};
@@ -78,7 +78,7 @@ impl Group {
         let mut all = Opened::default();
         let mut why = None;
         for container in &self.members {
-            match View::of_container(container).and_then(|view| view.open(binary, mapped)) {
+            match FileView::of_container(container).and_then(|view| view.open(binary, mapped)) {
                 Ok(opened) => all.add(opened),
                 Err(error) => why = why.or(Some((container, error))),
             }

@@ -83,25 +83,25 @@ impl Opened {
 }
 
 /// Processes that see the same files.
-pub(crate) struct View<'a> {
+pub(crate) struct FileView<'a> {
     /// Whose eyes they are seen with.
     process: &'a Process,
     container: Option<&'a Running>,
     pids: Vec<u32>,
 }
 
-impl<'a> View<'a> {
+impl<'a> FileView<'a> {
     /// That of one process alone.
-    pub(crate) fn of_process(process: &'a Process) -> View<'a> {
-        View {
+    pub(crate) fn of_process(process: &'a Process) -> FileView<'a> {
+        FileView {
             process,
             container: None,
             pids: vec![process.pid()],
         }
     }
 
-    pub(super) fn of_container(container: &'a Running) -> anyhow::Result<View<'a>> {
-        Ok(View {
+    pub(super) fn of_container(container: &'a Running) -> anyhow::Result<FileView<'a>> {
+        Ok(FileView {
             process: &container.init,
             container: Some(container),
             pids: container.processes()?,
@@ -136,7 +136,7 @@ impl<'a> View<'a> {
         let mut all = Opened::default();
         for library in &libraries {
             let &pid = library.pids.first().context("no process has it mapped")?;
-            let view = View {
+            let view = FileView {
                 process: &Process::open(pid)?,
                 container: None,
                 pids: library.pids.clone(),
@@ -240,7 +240,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Who has these files mapped; `None` when there are none.
+/// TargetSpec has these files mapped; `None` when there are none.
 fn who(files: &[MappedFile]) -> Option<String> {
     let pid = files.first()?.pid;
     let processes: usize = files.iter().map(|file| file.processes).sum();

@@ -2,16 +2,16 @@
 //! Hits whose stacks the module could not take whole at once: it records them instead of
 //! counting them, and they are added to the rows here.
 
+use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::lookup::{whole_stack, words_of, Lookup};
-use crate::hits::rest::COPIES_ENOUGH;
-use crate::hits::waiting::{Ready, Waiting, WaitingHits};
+use crate::hits::offline_unwind::COPIES_ENOUGH;
 use libnsprobe::common::record::{Record, StackEnd};
 use libnsprobe::{Rows, TableRow};
 
 /// Rows of such hits.
 #[derive(Default)]
 pub(super) struct Finished {
-    waiting: WaitingHits,
+    waiting: HitAssembler,
     /// Those whose stacks are followed when what files say of them is there.
     copied: Vec<Waiting>,
     rows: Rows,

@@ -8,8 +8,8 @@ mod hits;
 mod notes;
 
 use crate::args::CtfPlan;
+use crate::hits::assembler::{HitAssembler, Ready};
 use crate::hits::views::Views;
-use crate::hits::waiting::{Ready, WaitingHits};
 use crate::recording::capsule::{Capsule, Offline};
 use anyhow::Context;
 use hits::Hits;
@@ -65,7 +65,7 @@ struct Export<'a> {
     contents: &'a Contents,
     offline: Offline<'a>,
     views: Views,
-    waiting: WaitingHits,
+    waiting: HitAssembler,
     kernel: KernelEvents,
     hits: Hits,
     notes: Notes,
@@ -93,7 +93,7 @@ impl<'a> Export<'a> {
             contents,
             offline: Offline::new(contents),
             views,
-            waiting: WaitingHits::default(),
+            waiting: HitAssembler::default(),
             kernel,
             hits,
             notes,

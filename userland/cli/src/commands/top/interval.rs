@@ -91,7 +91,7 @@ impl Interval {
     }
 }
 
-/// Who knows containers, and which of them are wanted.
+/// TargetSpec knows containers, and which of them are wanted.
 pub(super) struct Wanted<'a, P> {
     pub(super) places: &'a P,
     pub(super) scope: &'a Scope,

@@ -10,7 +10,7 @@
 
 use crate::attach::run::Run;
 use crate::hits::live::{secure, Live};
-use crate::output::records::Printer;
+use crate::output::records::RecordPrinter;
 use libnsprobe::common::record::{Frame, Record};
 use libnsprobe::{Ordered, Session};
 use std::collections::HashSet;
@@ -66,7 +66,7 @@ impl Backlog {
         &mut self,
         run: &Run<'_>,
         live: &mut Live,
-        printer: &mut Printer,
+        printer: &mut RecordPrinter,
     ) -> anyhow::Result<bool> {
         let mut lookup = live.of(&run.session);
         for _ in 0..RECORDS_AT_ONCE {
@@ -107,7 +107,7 @@ impl Backlog {
         &mut self,
         run: &mut Run<'_>,
         live: &mut Live,
-        printer: &mut Printer,
+        printer: &mut RecordPrinter,
     ) -> anyhow::Result<()> {
         self.take_all(run, live)?;
         self.until_ns = u64::MAX;

@@ -93,7 +93,7 @@ pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<V
     Ok(all)
 }
 
-/// Who is to be traced.
+/// TargetSpec is to be traced.
 enum Traced {
     /// Everybody, as we see files in this mount namespace.
     All(Option<u64>),

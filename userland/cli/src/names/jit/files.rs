@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How coarse the times of files and processes are.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Who reads the files of a process.
+/// TargetSpec reads the files of a process.
 #[derive(Debug)]
 pub(super) struct Reader {
     worker: Worker,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of the functions in stacks.
 
-use super::Printer;
+use super::TablePrinter;
 use crate::hits::lookup::NameFrames;
 use crate::output::pictures::About;
 use libnsprobe::TableRow;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Most callers of a function.
 const CALLERS: usize = 8;
 
-impl Printer {
+impl TablePrinter {
     /// What functions take, and who calls them.
     pub(super) fn functions(
         &mut self,

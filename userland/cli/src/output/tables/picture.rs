@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of stacks as profiles.
 
-use super::{Printer, Style};
+use super::style::Style;
+use super::TablePrinter;
 use crate::hits::lookup::NameFrames;
 use crate::output::fields;
 use crate::output::pictures::{About, Numbers, Rows};
 use libnsprobe::TableRow;
 use nsprobe_profile::Profile;
 
-impl Printer {
+impl TablePrinter {
     /// All rows, however many are printed.
     pub(crate) fn profile(
         &self,

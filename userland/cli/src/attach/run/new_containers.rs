@@ -7,14 +7,14 @@
 //! the build-ids of the files that are probed already, wherever they lie. Several
 //! containers may share a file of their image: it is probed once.
 
-use super::options::Wanted;
+use super::options::AttachOptions;
 use crate::args::spec::BinaryName;
-use crate::args::{ProbeOptions, Who};
+use crate::args::{ProbeOptions, TargetSpec};
 use crate::attach::mapped::{self, Mapped};
-use crate::attach::probes::options::How;
+use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::target::group::may_join;
-use crate::attach::target::view::{open_somewhere, View};
+use crate::attach::target::view::{open_somewhere, FileView};
 use crate::attach::target::Target;
 use crate::names::build_id;
 use crate::names::probed_file::FileId;
@@ -52,10 +52,10 @@ const PATIENCE: Limits = Limits {
 };
 
 /// The containers that come.
-pub(super) struct Newcomers<'a> {
+pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a ProbeOptions,
-    how: How<'a>,
+    compile: CompileOptions<'a>,
     /// What they must be called.
     pattern: Option<&'a str>,
     /// Those that are known by now.
@@ -88,27 +88,27 @@ pub(super) struct Found {
     pub(super) planned: Vec<Planned>,
 }
 
-impl<'a> Newcomers<'a> {
+impl<'a> ContainerWatcher<'a> {
     /// Looks out from now on, when the user wants that.
     pub(super) fn new(
-        wanted: &Wanted<'a>,
+        wanted: &AttachOptions<'a>,
         target: &Target,
         planned: &Planned,
         session: &Session,
-    ) -> anyhow::Result<Option<Newcomers<'a>>> {
+    ) -> anyhow::Result<Option<ContainerWatcher<'a>>> {
         let options = wanted.options;
         if !options.follow {
             return Ok(None);
         }
-        let mut all = Newcomers {
+        let mut all = ContainerWatcher {
             execs: Execs::new()?,
             options,
-            how: How {
+            compile: CompileOptions {
                 limits: PATIENCE,
-                ..wanted.how
+                ..wanted.compile
             },
             pattern: match &options.who {
-                Who::Group(pattern) => Some(pattern),
+                TargetSpec::Group(pattern) => Some(pattern),
                 _ => None,
             },
             containers: Containers::take()?,
@@ -120,7 +120,7 @@ impl<'a> Newcomers<'a> {
             namespaces: Vec::new(),
             waiting: VecDeque::new(),
             later: VecDeque::new(),
-            // Who came after the target was looked for, and before we looked out.
+            // TargetSpec came after the target was looked for, and before we looked out.
             rescan: true,
             keys: planned.keys.clone(),
         };
@@ -190,7 +190,7 @@ impl<'a> Newcomers<'a> {
         Ok(Found { filter, planned })
     }
 
-    /// Who is traced by now.
+    /// TargetSpec is traced by now.
     pub(super) fn filter(&mut self) -> anyhow::Result<Filter> {
         // Of those that ended nobody is left to be traced.
         self.namespaces.retain(|(process, _)| process.still_same());
@@ -209,7 +209,7 @@ impl<'a> Newcomers<'a> {
 
     /// What is to be probed because of a process, in which the libraries `are_there`.
     fn process(&mut self, session: &Session, pid: u32, are_there: bool) -> Option<Planned> {
-        // Who is gone by now has nothing to be probed.
+        // TargetSpec is gone by now has nothing to be probed.
         let process = Process::open(pid).ok()?;
         let root = process.root().ok()?;
         if root == self.ours {
@@ -287,7 +287,7 @@ impl<'a> Newcomers<'a> {
         for (spec, binary) in self.specs() {
             if let BinaryName::Bare(name) = binary {
                 let links = Mapped::by_links();
-                let opened = View::of_process(process).open_library(name, &links);
+                let opened = FileView::of_process(process).open_library(name, &links);
                 let opened = opened.map_or(Vec::new(), |opened| opened.files);
                 files.extend(opened.into_iter().map(|opened| (spec, opened)));
             }
@@ -347,7 +347,7 @@ impl<'a> Newcomers<'a> {
             Some(container) => format!("container {}", container.name),
             None => format!("process {pid}, with a file system of its own"),
         };
-        let planned = Planned::in_files(&Target::Process(process), new, &self.how);
+        let planned = Planned::in_files(&Target::Process(process), new, &self.compile);
         match planned {
             Ok(planned) if planned.keys != self.keys => {
                 self.options.note(&format!(

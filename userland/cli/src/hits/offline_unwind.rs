@@ -24,7 +24,7 @@ pub(crate) const COPIES_ENOUGH: usize = COPIES_MAX / 2;
 
 /// Copies, and the rows to follow them by.
 #[derive(Debug, Default)]
-pub(crate) struct Rests {
+pub(crate) struct StackContinuations {
     /// By thread, probe and time: the hit comes next.
     copies: HashMap<(u32, u32, u64), Copied>,
     /// Those that were followed, for who asks again as he waits for their names.
@@ -103,7 +103,7 @@ impl Copied {
 }
 
 impl Rows {
-    fn of(told: crate::names::Rows) -> Rows {
+    fn of(told: crate::names::FileRows) -> Rows {
         match told {
             Some(Ok(table)) => Rows::Table(table),
             Some(Err(())) => Rows::None,
@@ -143,7 +143,7 @@ impl Rows {
     }
 }
 
-impl Rests {
+impl StackContinuations {
     /// Keeps a copy for its hit.
     pub(crate) fn note(&mut self, head: &StackCopy, mappings: &[CodeMapping], words: &[u64]) {
         if self.copies.len() >= COPIES_MAX {

@@ -2,7 +2,7 @@
 //! The search for one program's debug files: the file with what was stripped, then what
 //! that shares with others (dwz), then split DWARF.
 
-use super::{place, Found, Owners, Reach, Search, View, Viewer};
+use super::{place, FoundDebugFiles, Owners, Reach, Search, View, Viewer};
 use crate::names::debuginfod::Debuginfod;
 use nsprobe_containers::{OpenedFile, Process, Stamp};
 use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
@@ -19,42 +19,42 @@ const SPLIT_FILES_MAX: usize = 512;
 const DELETED: &[u8] = b" (deleted)";
 
 /// The search for the debug files of one program.
-pub(super) struct Hunt<'a> {
+pub(super) struct DebugFileSearch<'a> {
     search: &'a Search,
     program: &'a Object,
     path: PathBuf,
     is_deleted: bool,
     views: Vec<View<'a>>,
     reach: Reach,
-    found: Found,
+    found: FoundDebugFiles,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> DebugFileSearch<'a> {
     pub(super) fn new(
         search: &'a Search,
         program: &'a Object,
         path: &Path,
         owners: Owners<'a>,
         reach: Reach,
-    ) -> Hunt<'a> {
+    ) -> DebugFileSearch<'a> {
         let bytes = path.as_os_str().as_bytes();
         let (bytes, is_deleted) = match bytes.strip_suffix(DELETED) {
             Some(before) => (before, true),
             None => (bytes, false),
         };
-        Hunt {
+        DebugFileSearch {
             search,
             program,
             path: OsString::from_vec(bytes.to_owned()).into(),
             is_deleted,
             views: search.views(owners),
             reach,
-            found: Found::default(),
+            found: FoundDebugFiles::default(),
         }
     }
 
     /// Looks for all of it.
-    pub(super) fn run(mut self) -> Found {
+    pub(super) fn run(mut self) -> FoundDebugFiles {
         if self.program.has_debug_info() {
             self.shared_and_split(self.program, None);
             return self.found;
@@ -353,7 +353,7 @@ fn has_mapped(process: &Process, path: &Path) -> bool {
 }
 
 /// Asks servers for what `found` lacks; whether they had any of it.
-pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut Found) -> bool {
+pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut FoundDebugFiles) -> bool {
     let mut fetched = false;
     let mut holder = None;
     if !program.has_debug_info() && found.files.separate.is_none() {

@@ -88,13 +88,13 @@ impl Ready<'_> {
 
 /// Hits that wait, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingHits {
+pub(crate) struct HitAssembler {
     hits: VecDeque<Waiting>,
     received: u64,
     late: u64,
 }
 
-impl WaitingHits {
+impl HitAssembler {
     /// Hits that came, whether they wait or not.
     pub(crate) fn received(&self) -> u64 {
         self.received
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_stack_finds_its_hit_and_no_other() {
-        let mut hits = WaitingHits::default();
+        let mut hits = HitAssembler::default();
         for (tid, time_ns) in [(1, 10), (2, 10), (1, 20)] {
             assert!(hits.push(waiting(tid, time_ns)).is_none());
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_given_up_when_too_many_wait() {
-        let mut hits = WaitingHits::default();
+        let mut hits = HitAssembler::default();
         for time_ns in 0..WAITING_MAX as u64 {
             assert!(hits.push(waiting(1, time_ns)).is_none());
         }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file, as far as those know it who ask for its names.
+
+use crate::names::named::Placed;
+use crate::names::origin::PinnedObject;
+use nsprobe_unwind::UnwindTable;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The unwind rows of a file; an error when it has none, and none when it cannot be had.
+pub(crate) type FileRows = Option<Result<Rc<UnwindTable>, ()>>;
+
+/// A file, as far as it is known here.
+#[derive(Debug)]
+pub(super) struct FileState {
+    pub(super) thread: usize,
+    pub(super) state: Stage,
+    /// For its reader; none when it is closed.
+    pub(super) pinned: Option<Arc<PinnedObject>>,
+    /// Places that were asked for.
+    pub(super) asked: HashSet<(u64, u8)>,
+    /// Whether any was ever.
+    pub(super) is_needed: bool,
+    /// Whether its unwind rows were asked for.
+    pub(super) asked_table: bool,
+    pub(super) table: Option<FileRows>,
+    /// Since when it is waited for, without an answer.
+    pub(super) waits: Option<Instant>,
+    /// It was waited for in vain: nobody waits until it answers.
+    pub(super) is_late: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// A thread opens it, or has not begun.
+    Opening,
+    Open(Box<Placed>),
+    Closed(Option<Box<Placed>>),
+    Unusable(String),
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the threads that look names up are asked for, and what they answer.
+
+use super::line::Line;
+use crate::names::load_queue::LoadQueue;
+use crate::names::named::{Named, Placed};
+use crate::names::origin::PinnedObject;
+use crate::names::search::{Owner, Search};
+use libnsprobe::common::abi::ObjectIdentity;
+use nsprobe_unwind::UnwindTable;
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What the threads need of the trace.
+#[derive(Debug)]
+pub(crate) struct NameContext {
+    /// Where debug files are looked for.
+    pub(crate) search: Arc<Search>,
+    /// Where the unwind rows of files are asked for.
+    pub(crate) rows: Option<LoadQueue>,
+}
+
+/// What threads are asked for. All but the first is about a file that was opened.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// To find the file of an object, and to have it read.
+    Open {
+        id: u32,
+        identity: Box<ObjectIdentity>,
+        pinned: Arc<PinnedObject>,
+        context: Arc<NameContext>,
+        /// TargetSpec had it.
+        owner: Option<Box<Owner>>,
+    },
+    /// The names of places.
+    Name { id: u32, places: Vec<(u64, u8)> },
+    /// The unwind rows.
+    Table { id: u32 },
+    /// To ask for the rows once more, of the file that the kernel gave, or else of the open one.
+    GiveRows { id: u32, claimed: Option<File> },
+    /// Where names came from.
+    SumUp(Sender<Vec<(u32, Line)>>),
+}
+
+impl Job {
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Job::Open { .. })
+    }
+
+    pub(super) fn id(&self) -> Option<u32> {
+        match self {
+            Job::Open { id, .. } | Job::Name { id, .. } => Some(*id),
+            Job::Table { id } | Job::GiveRows { id, .. } => Some(*id),
+            Job::SumUp(_) => None,
+        }
+    }
+}
+
+/// What threads answer.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// To [`Job::Open`]: where the file was found, or why it is of no use.
+    Opened {
+        id: u32,
+        opened: Result<Placed, String>,
+    },
+    /// To [`Job::Name`].
+    Named {
+        id: u32,
+        named: Vec<((u64, u8), Named)>,
+    },
+    /// To [`Job::Table`]: an error when there are no rows, none when the file cannot be had.
+    Table {
+        id: u32,
+        table: Option<Result<UnwindTable, ()>>,
+    },
+    /// To anything, or by itself: the file is closed, as it was of no use for long.
+    Closed { id: u32 },
+}
+
+impl Answer {
+    /// The object that it is about.
+    pub(super) fn id(&self) -> u32 {
+        match self {
+            Answer::Opened { id, .. } | Answer::Named { id, .. } => *id,
+            Answer::Table { id, .. } | Answer::Closed { id } => *id,
+        }
+    }
+}
+
+/// What a thread is doing.
+#[derive(Clone, Debug)]
+pub(super) struct Busy {
+    /// The object.
+    pub(super) id: u32,
+    /// Since when.
+    pub(super) since: Instant,
+    /// The file whose debug information is read, as far as it is known.
+    pub(super) path: PathBuf,
+    /// Bytes of it.
+    pub(super) bytes: u64,
+}
+
+/// What a thread shares with who asks it.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) busy: Mutex<Option<Busy>>,
+    /// Objects that are others' by now.
+    pub(super) forgotten: Mutex<HashSet<u32>>,
+    /// Jobs that are not done.
+    pub(super) left: AtomicUsize,
+}
+
+impl Shared {
+    pub(super) fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forgotten(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whose debug information is read.
+    pub(super) fn reads(&self, path: PathBuf, bytes: u64) {
+        if let Some(busy) = &mut *self.busy() {
+            busy.path = path;
+            busy.bytes = bytes;
+        }
+    }
+}
