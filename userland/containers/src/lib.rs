@@ -14,20 +14,20 @@ mod copy;
 mod error;
 mod execs;
 pub mod mappings;
+mod mount_view;
 pub mod namespace;
 mod nearest;
 mod panics;
 pub mod process;
-mod sight;
 mod view;
 
 pub use container::{Cgroup, Container, Containers, Init, Pod, Running, Runtime, Scope, State};
 pub use error::{Error, FileKind};
 pub use execs::{Execs, Executed};
 pub use mappings::{Library, Mapping};
+pub use mount_view::MountView;
 pub use namespace::{open_here, open_in, OpenedFile, Opener, Stamp};
 pub use process::{all_processes, processes_in_pid_namespace, PidSpace, Process, RootId};
-pub use sight::Sight;
 
 /// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;

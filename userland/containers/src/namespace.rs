@@ -21,7 +21,7 @@
 use crate::copy;
 use crate::panics;
 use crate::view::View;
-use crate::{Error, Process, Result, Sight};
+use crate::{Error, MountView, Process, Result};
 use nix::errno::Errno;
 use nix::fcntl::{open, AtFlags, OFlag};
 use nix::sched::{setns, unshare, CloneFlags};
@@ -102,7 +102,7 @@ impl Opener {
     /// Opens `path` as `process` sees it: from its root directory, which is also
     /// where a relative path starts. No link leads out of that root.
     pub fn open_in(&self, process: &Process, path: &Path) -> Result<OpenedFile> {
-        let destination = Destination::of(&Sight::of(process)?)?;
+        let destination = Destination::of(&MountView::of(process)?)?;
         self.run(path, move |path| destination.enter()?.open(path))
     }
 
@@ -112,17 +112,17 @@ impl Opener {
         self.run(path, |path| ours()?.open(path))
     }
 
-    /// Opens those of `paths` that are there for who has this sight, in one visit. What is no
+    /// Opens those of `paths` that are there for who has this mount_view, in one visit. What is no
     /// regular file, or may not be opened, is an error of its own.
     ///
     /// These are files to be read, and not the kernel's to probe: one in a file system that
     /// need not answer is copied into memory.
     pub fn open_all_in(
         &self,
-        sight: &Sight,
+        mount_view: &MountView,
         paths: Vec<PathBuf>,
     ) -> Result<Vec<Result<OpenedFile>>> {
-        let destination = Destination::of(sight)?;
+        let destination = Destination::of(mount_view)?;
         self.open_all(paths, move || destination.enter())
     }
 
@@ -131,9 +131,9 @@ impl Opener {
         self.open_all(paths, ours)
     }
 
-    /// The stamp of the regular file at `path` for who has this sight, or for us.
-    pub fn stamp(&self, sight: Option<&Sight>, path: &Path) -> Result<Option<Stamp>> {
-        let destination = sight.map(Destination::of).transpose()?;
+    /// The stamp of the regular file at `path` for who has this mount_view, or for us.
+    pub fn stamp(&self, mount_view: Option<&MountView>, path: &Path) -> Result<Option<Stamp>> {
+        let destination = mount_view.map(Destination::of).transpose()?;
         self.run(path, move |path| {
             let view = match destination {
                 Some(destination) => destination.enter()?,
@@ -275,8 +275,8 @@ struct Destination {
 }
 
 impl Destination {
-    fn of(sight: &Sight) -> Result<Destination> {
-        let pid = sight.pid;
+    fn of(mount_view: &MountView) -> Result<Destination> {
+        let pid = mount_view.pid;
         let failed = |source| Error::CannotJoin {
             pid,
             step: "keep its root directory",
@@ -287,11 +287,11 @@ impl Destination {
             .map_err(|errno| cannot_join(pid, "open /proc", errno))?;
         Ok(Destination {
             pid,
-            namespace: match &sight.namespace {
+            namespace: match &mount_view.namespace {
                 Some(namespace) => Some(namespace.try_clone().map_err(failed)?),
                 None => None,
             },
-            root: sight.root.try_clone().map_err(failed)?,
+            root: mount_view.root.try_clone().map_err(failed)?,
             proc,
         })
     }
@@ -432,8 +432,8 @@ mod tests {
         };
         let process = Process::open(there.id()).expect("it lives");
         let visit = |job: fn()| {
-            let sight = Sight::of(&process).expect("it lives");
-            let destination = Destination::of(&sight).expect("it lives");
+            let mount_view = MountView::of(&process).expect("it lives");
+            let destination = Destination::of(&mount_view).expect("it lives");
             Opener::default().run(Path::new("a job"), move |_| {
                 destination.enter()?;
                 job();

@@ -4,7 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use nsprobe_containers::{open_here, open_in, Error, FileKind, OpenedFile, Opener, Process, Sight};
+use nsprobe_containers::{
+    open_here, open_in, Error, FileKind, MountView, OpenedFile, Opener, Process,
+};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -260,7 +262,7 @@ fn of_many_paths_those_that_are_there_are_opened() {
     ];
     let target = Target::here();
     let opener = Opener::default();
-    let inside = opener.open_all_in(&Sight::of(&target.process()).unwrap(), paths.clone());
+    let inside = opener.open_all_in(&MountView::of(&target.process()).unwrap(), paths.clone());
     let mut opened = inside.unwrap().into_iter();
     let mut next = || opened.next().unwrap();
     assert_eq!(text(next().unwrap()), "first");
@@ -337,10 +339,10 @@ fn a_held_root_shows_its_mount_also_when_the_namespace_has_ended() {
         .custom_flags(O_PATH)
         .open(path);
     // Its process has another one by now, so nothing is known of a namespace.
-    let sight = Sight::of_root(pid, OwnedFd::from(root.unwrap())).unwrap();
+    let mount_view = MountView::of_root(pid, OwnedFd::from(root.unwrap())).unwrap();
     let paths = ["/file", "/sub/file", "/missing"].map(PathBuf::from);
     let look = || {
-        let opened = Opener::default().open_all_in(&sight, paths.to_vec());
+        let opened = Opener::default().open_all_in(&mount_view, paths.to_vec());
         let mut opened = opened.unwrap().into_iter();
         assert_eq!(text(opened.next().unwrap().unwrap()).trim(), "kept");
         opened.next()

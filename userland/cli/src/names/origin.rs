@@ -13,7 +13,7 @@ use crate::names::search::Owner;
 use anyhow::{bail, Context};
 use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Session;
-use nsprobe_containers::{open_in, Process, Sight};
+use nsprobe_containers::{open_in, MountView, Process};
 use nsprobe_symbolize::{own_vdso, VDSO};
 use nsprobe_worker::{Object, Worker};
 use std::fmt;
@@ -69,8 +69,8 @@ impl PinnedObject {
     /// TargetSpec had the object, its process if it lives; none when nothing is left of it.
     pub(crate) fn owner(&self, pid: u32) -> Option<Owner> {
         let root = self.root.as_ref().and_then(|root| root.try_clone().ok());
-        match root.map(|root| Sight::of_root(pid, root)) {
-            Some(sight) => sight.ok().map(Owner::Seen),
+        match root.map(|root| MountView::of_root(pid, root)) {
+            Some(mount_view) => mount_view.ok().map(Owner::Seen),
             None => Process::open(pid).ok().map(Owner::Process),
         }
     }

@@ -11,7 +11,7 @@ mod debug_files;
 use crate::args::ProbeOptions;
 use crate::names::debuginfod::Debuginfod;
 use debug_files::DebugFileSearch;
-use nsprobe_containers::{Error, OpenedFile, Opener, Process, RootId, Sight, Stamp};
+use nsprobe_containers::{Error, MountView, OpenedFile, Opener, Process, RootId, Stamp};
 use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
 use nsprobe_worker::Object;
 use std::cell::OnceCell;
@@ -55,15 +55,15 @@ pub(crate) struct FoundDebugFiles {
 pub(crate) enum Owners<'a> {
     /// Processes that may have it.
     Processes(&'a [Process]),
-    /// The process that the kernel has seen with it, in whose sight it is.
-    Seen(&'a Sight),
+    /// The process that the kernel has seen with it, in whose mount_view it is.
+    Seen(&'a MountView),
 }
 
 /// TargetSpec has an object.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The process that the kernel has seen with it.
-    Seen(Sight),
+    Seen(MountView),
     /// One that may have it.
     Process(Process),
 }
@@ -71,7 +71,7 @@ pub(crate) enum Owner {
 impl Owner {
     fn owners(&self) -> Owners<'_> {
         match self {
-            Owner::Seen(sight) => Owners::Seen(sight),
+            Owner::Seen(mount_view) => Owners::Seen(mount_view),
             Owner::Process(process) => Owners::Processes(std::slice::from_ref(process)),
         }
     }
@@ -82,7 +82,7 @@ impl Owner {
 enum Viewer<'a> {
     We,
     Process(&'a Process),
-    Owner(&'a Sight),
+    Owner(&'a MountView),
 }
 
 /// A root directory from which paths are looked up.
@@ -161,11 +161,11 @@ impl Search {
     /// The views of a program: those of its owners and of the target, and ours.
     fn views<'a>(&'a self, owners: Owners<'a>) -> Vec<View<'a>> {
         let ours = RootId::ours().ok();
-        let (sight, processes) = match owners {
+        let (mount_view, processes) = match owners {
             Owners::Processes(processes) => (None, processes),
-            Owners::Seen(sight) => (Some(sight), &[][..]),
+            Owners::Seen(mount_view) => (Some(mount_view), &[][..]),
         };
-        let seen = sight.map(|sight| (sight.root().ok(), Viewer::Owner(sight)));
+        let seen = mount_view.map(|mount_view| (mount_view.root().ok(), Viewer::Owner(mount_view)));
         let processes = processes.iter().chain(&self.targets);
         let processes = processes.map(|one| (one.root().ok(), Viewer::Process(one)));
         let mut views: Vec<View<'a>> = Vec::new();
@@ -202,9 +202,9 @@ impl Search {
         let opener = Opener::default();
         let opened = match view.viewer {
             Viewer::We => opener.open_all_here(names),
-            Viewer::Owner(sight) => opener.open_all_in(sight, names),
+            Viewer::Owner(mount_view) => opener.open_all_in(mount_view, names),
             Viewer::Process(process) => {
-                Sight::of(process).and_then(|sight| opener.open_all_in(&sight, names))
+                MountView::of(process).and_then(|mount_view| opener.open_all_in(&mount_view, names))
             }
         };
         let opened = opened.unwrap_or_else(|error| vec![Err(error)]);
@@ -220,9 +220,9 @@ impl Search {
         let opener = Opener::default();
         let stamp = match view.viewer {
             Viewer::We => opener.stamp(None, path),
-            Viewer::Owner(sight) => opener.stamp(Some(sight), path),
+            Viewer::Owner(mount_view) => opener.stamp(Some(mount_view), path),
             Viewer::Process(process) => {
-                Sight::of(process).and_then(|sight| opener.stamp(Some(&sight), path))
+                MountView::of(process).and_then(|mount_view| opener.stamp(Some(&mount_view), path))
             }
         };
         self.noted(view, stamp, notes)?

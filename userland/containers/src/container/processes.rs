@@ -4,7 +4,7 @@
 use crate::process::all_processes;
 use crate::{PidSpace, Process, Result};
 
-/// A process at first sight.
+/// A process at first mount_view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) pid: u32,
@@ -88,7 +88,7 @@ impl Processes for Living {
 }
 
 impl Living {
-    /// A process at first sight.
+    /// A process at first mount_view.
     pub(super) fn task(process: &Process) -> Option<Task> {
         let cgroup = process.read("cgroup").ok()?;
         Some(Task {

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 ///
 /// It keeps the container's file systems mounted: do not keep it.
 #[derive(Debug)]
-pub struct Sight {
+pub struct MountView {
     pub(crate) pid: u32,
     pub(crate) root: OwnedFd,
     /// None when it has ended, and its mounts with it: then only what lies in that of the
@@ -18,10 +18,10 @@ pub struct Sight {
     pub(crate) namespace: Option<OwnedFd>,
 }
 
-impl Sight {
+impl MountView {
     /// That of a living process.
-    pub fn of(process: &Process) -> Result<Sight> {
-        Ok(Sight {
+    pub fn of(process: &Process) -> Result<MountView> {
+        Ok(MountView {
             pid: process.pid(),
             namespace: Some(process.open_at("ns/mnt", OFlag::O_RDONLY)?),
             root: process.open_at("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?,
@@ -29,14 +29,14 @@ impl Sight {
     }
 
     /// That of the process that has, or had, the number `pid` and this root (`O_PATH`).
-    pub fn of_root(pid: u32, root: OwnedFd) -> io::Result<Sight> {
+    pub fn of_root(pid: u32, root: OwnedFd) -> io::Result<MountView> {
         let id = RootId::of(&root)?;
         // A process with that number and root sees the same, whether it is the same or not.
-        let now = Process::open(pid).and_then(|process| Sight::of(&process));
+        let now = Process::open(pid).and_then(|process| MountView::of(&process));
         let now = now
             .ok()
             .filter(|now| RootId::of(&now.root).ok() == Some(id));
-        Ok(now.unwrap_or(Sight {
+        Ok(now.unwrap_or(MountView {
             pid,
             root,
             namespace: None,
