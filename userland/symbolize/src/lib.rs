@@ -43,7 +43,7 @@ mod sections;
 mod short_names;
 mod signature;
 mod split;
-mod stand_in;
+mod elf_from_debug_file;
 mod suffix;
 mod usdt;
 

@@ -14,6 +14,6 @@ mod huge;
 mod layouts;
 mod names;
 mod published;
-mod stand_in;
+mod elf_from_debug_file;
 mod support;
 mod tables;

@@ -31,7 +31,7 @@ fn a_debug_file_alone_names_what_its_program_does() {
         };
         let debug = debug_file(&folder, &whole);
         let (program, alone) = (open(&whole).unwrap(), open(&debug).unwrap());
-        let stand_in = alone.stand_in().unwrap();
+        let elf_from_debug_file = alone.elf_from_debug_file().unwrap();
         let set = DebugSet::new(OpenFiles {
             separate: Some(found(&debug)),
             ..OpenFiles::default()
@@ -41,7 +41,7 @@ fn a_debug_file_alone_names_what_its_program_does() {
             let Ok(wanted) = program.resolve(function.file_offset, Lookup::Instruction) else {
                 continue;
             };
-            let got = stand_in.resolve_with(&set, function.file_offset, Lookup::Instruction);
+            let got = elf_from_debug_file.resolve_with(&set, function.file_offset, Lookup::Instruction);
             let got = got.unwrap_or_else(|why| panic!("{flags:?} {function:?}: {why}"));
             assert_eq!(got.frames, wanted.frames, "{flags:?} {function:?}");
             assert!(matches!(got.from, NamesFrom::File(..)), "{got:?}");
@@ -73,13 +73,13 @@ fn headers_that_tell_of_no_order_are_refused() {
         let mut changed = bytes.clone();
         changed[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
         let alone = open(&folder.file("changed", &changed)).unwrap();
-        let why = alone.stand_in().unwrap_err();
+        let why = alone.elf_from_debug_file().unwrap_err();
         assert!(why.starts_with("its headers"), "{why}");
     }
     // A file without code has none.
     let object = open(&folder.file("empty", &header())).unwrap();
     assert_eq!(
-        object.stand_in().unwrap_err(),
+        object.elf_from_debug_file().unwrap_err(),
         "its headers tell of no code"
     );
 }

@@ -184,7 +184,7 @@ fn has_code(binary: &Binary) -> bool {
 
 /// A debug file whose program was not found: where that has its code follows from the file.
 fn alone(path: PathBuf, debug: Binary) -> Known {
-    let program = debug.stand_in();
+    let program = debug.elf_from_debug_file();
     let shown = path.display().to_string();
     eprintln!(
         "nsprobe: {}, a debug file, was found without its program: {}",

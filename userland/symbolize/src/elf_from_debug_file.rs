@@ -34,7 +34,7 @@ struct Load {
 impl Binary {
     /// A program without code and symbols, with segments where those of the program of this
     /// debug file are, up to the last one with code. The error says why that is not certain.
-    pub fn stand_in(&self) -> Result<Binary, String> {
+    pub fn elf_from_debug_file(&self) -> Result<Binary, String> {
         let headers = self.headers().ok_or("its headers cannot be read")?;
         let loads: Vec<Load> = headers
             .chunks_exact(PROGRAM_HEADER)
