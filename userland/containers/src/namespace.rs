@@ -112,7 +112,7 @@ impl Opener {
         self.run(path, |path| ours()?.open(path))
     }
 
-    /// Opens those of `paths` that are there for who has this mount_view, in one visit. What is no
+    /// Opens those of `paths` that are there in this mount view, in one visit. What is no
     /// regular file, or may not be opened, is an error of its own.
     ///
     /// These are files to be read, and not the kernel's to probe: one in a file system that
@@ -131,7 +131,7 @@ impl Opener {
         self.open_all(paths, ours)
     }
 
-    /// The stamp of the regular file at `path` for who has this mount_view, or for us.
+    /// The stamp of the regular file at `path` in this mount view, or in ours.
     pub fn stamp(&self, mount_view: Option<&MountView>, path: &Path) -> Result<Option<Stamp>> {
         let destination = mount_view.map(Destination::of).transpose()?;
         self.run(path, move |path| {

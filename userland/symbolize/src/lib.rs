@@ -31,6 +31,7 @@ mod jit_perf_map;
 mod kernel;
 mod layout;
 // One definition for both crates, of which neither may use the other.
+mod elf_from_debug_file;
 #[path = "../../containers/src/nearest.rs"]
 mod nearest;
 mod needed;
@@ -43,7 +44,6 @@ mod sections;
 mod short_names;
 mod signature;
 mod split;
-mod elf_from_debug_file;
 mod suffix;
 mod usdt;
 
