@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes of a wish: data that a process without privileges sends.
+//! What comes of a query: data that a process without privileges sends.
 
-use crate::Wish;
+use crate::ProbeQuery;
 use nsprobe_spec::decode::FieldFormat;
 use nsprobe_spec::{Code, SpecError};
 use nsprobe_symbolize::FileOffset;
@@ -104,19 +104,19 @@ pub enum Refused {
 }
 
 impl Probes {
-    /// Whether all is within what comes of a wish: the numbers name something, and no more
+    /// Whether all is within what comes of a query: the numbers name something, and no more
     /// is done than was asked for.
-    pub fn is_sound(&self, wish: &Wish) -> bool {
+    pub fn is_sound(&self, probe_query: &ProbeQuery) -> bool {
         let is_bounded = |fields: &[FieldFormat]| {
             fields.len() <= FIELDS_MAX && fields.iter().all(FieldFormat::is_bounded)
         };
-        self.probes.len() <= wish.max_probes
+        self.probes.len() <= probe_query.max_probes
             && self.probes.iter().all(|probe| self.is_sound_probe(probe))
             && self.formats.len() <= self.probes.len()
             && self.formats.iter().all(|fields| is_bounded(fields))
             && is_bounded(&self.keys)
             && self.notes.len() <= NOTES_MAX
-            && (!wish.changes.is_empty() || !self.programs.iter().any(Code::changes))
+            && (!probe_query.changes.is_empty() || !self.programs.iter().any(Code::changes))
     }
 
     fn is_sound_probe(&self, probe: &Probe) -> bool {

@@ -2,7 +2,7 @@
 //! From a spec and a file to probes: where they are, their programs, and how their fields
 //! are read.
 //!
-//! Nothing is opened here. What is asked ([`Wish`]) and what comes of it ([`Probes`],
+//! Nothing is opened here. What is asked ([`ProbeQuery`]) and what comes of it ([`Probes`],
 //! [`Refused`]) is data, so that the file may be parsed by another process, which has no
 //! privileges; then what comes of it is as hostile as the file.
 #![forbid(unsafe_code)]
@@ -14,13 +14,13 @@ mod find;
 mod list;
 mod place;
 mod planner;
+mod probe_query;
 mod spot;
-mod wish;
 
 pub use answer::{ExitProbes, Probe, Probes, Refused};
 pub use list::{list, ListedFunction, ListedUsdt, Listing};
 pub use planner::{plan, DebugFiles};
-pub use wish::{Sink, Wish};
+pub use probe_query::{ProbeQuery, Sink};
 
 use nsprobe_symbolize::demangle::demangle_without_parameters;
 use nsprobe_symbolize::{Address, Binary, Place};

@@ -5,8 +5,8 @@
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
 use crate::find::{find, is_unnamed, knows, several};
 use crate::place::Searched;
+use crate::probe_query::ProbeQuery;
 use crate::spot::{check, spot_at, Spot};
-use crate::wish::Wish;
 use anyhow::bail;
 use nsprobe_spec::decode::FieldFormat;
 use nsprobe_spec::dwarf::DebugInfo;
@@ -39,17 +39,17 @@ impl<'a> DebugFiles<'a> {
     }
 }
 
-/// Finds what a wish means in a file. Without `files` it answers that they are needed.
+/// Finds what a query means in a file. Without `files` it answers that they are needed.
 ///
 /// # Errors
 /// Why there is nothing to be probed; names in it come from the file.
 pub fn plan(
     binary: &Binary,
     files: Option<DebugFiles<'_>>,
-    wish: &Wish,
+    probe_query: &ProbeQuery,
 ) -> Result<Probes, Refused> {
-    let unnamed = is_unnamed(binary, &wish.spec.place);
-    let wanted = unnamed || wish.asks_debug_info();
+    let unnamed = is_unnamed(binary, &probe_query.spec.place);
+    let wanted = unnamed || probe_query.asks_debug_info();
     if wanted && files.is_none() {
         return Err(Refused::NeedsDebugFiles);
     }
@@ -59,12 +59,12 @@ pub fn plan(
         None => Err("no debug information was read".to_owned()),
     };
     let separate = files.and_then(|files| files.set.separate(binary));
-    let named = separate.filter(|file| unnamed && knows(file, &wish.spec.place));
-    let path = Path::new(&wish.path);
+    let named = separate.filter(|file| unnamed && knows(file, &probe_query.spec.place));
+    let path = Path::new(&probe_query.path);
     let mut place = Searched::new(binary, path, debug.as_ref().map_err(String::as_str));
     place.named = named.unwrap_or(binary);
     let mut planner = Planner {
-        wish,
+        probe_query,
         place: &place,
         found: Probes::default(),
         programs: HashMap::new(),
@@ -83,7 +83,7 @@ fn refused(error: anyhow::Error) -> Refused {
 }
 
 struct Planner<'a> {
-    wish: &'a Wish,
+    probe_query: &'a ProbeQuery,
     place: &'a Searched<'a>,
     found: Probes,
     /// Programs are shared: those of most functions are alike.
@@ -92,15 +92,15 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
-        let (wish, path) = (self.wish, self.place.path.display());
+        let (probe_query, path) = (self.probe_query, self.place.path.display());
         let spots = self.spots()?;
-        if spots.len() > wish.max_probes {
+        if spots.len() > probe_query.max_probes {
             bail!(
                 "{} fits {} of {path}, more than {}: narrow it down, or allow more with \
                  --max-probes {}",
-                wish.typed,
+                probe_query.typed,
                 counted(spots.len(), "place"),
-                wish.max_probes,
+                probe_query.max_probes,
                 spots.len()
             );
         }
@@ -110,8 +110,8 @@ impl Planner<'_> {
         let mut copies = Vec::new();
         for spot in spots {
             // Where a static probe is, the assembler has put an instruction.
-            let is_put = matches!(wish.spec.place, Place::Usdt { .. });
-            if !is_put && !wish.force {
+            let is_put = matches!(probe_query.spec.place, Place::Usdt { .. });
+            if !is_put && !probe_query.force {
                 self.place.check_boundary(&spot)?;
             }
             let function = spot.function.clone();
@@ -139,7 +139,7 @@ impl Planner<'_> {
 
     /// Leaves out what the kernel cannot probe.
     fn without_writable(&mut self, spots: Vec<Spot>) -> anyhow::Result<Vec<Spot>> {
-        if self.wish.force {
+        if self.probe_query.force {
             return Ok(spots);
         }
         let is_writable = |spot: &Spot| self.place.is_writable(spot);
@@ -179,11 +179,11 @@ impl Planner<'_> {
     /// Where in the file the spec means.
     fn spots(&mut self) -> anyhow::Result<Vec<Spot>> {
         let place = self.place;
-        match &self.wish.spec.place {
+        match &self.probe_query.spec.place {
             Place::Functions { name, offset } => {
-                if self.wish.inlined && *offset == 0 {
+                if self.probe_query.inlined && *offset == 0 {
                     let mut spots = place.inlined(name)?;
-                    if !is_unnamed(place.named, &self.wish.spec.place) {
+                    if !is_unnamed(place.named, &self.probe_query.spec.place) {
                         spots.extend(self.functions(name, 0)?);
                     }
                     if !spots.is_empty() {
@@ -266,9 +266,9 @@ impl Planner<'_> {
 
     /// The probe of a place, with its programs; or why it cannot be.
     fn compile(&mut self, spot: Spot) -> anyhow::Result<Result<Probe, String>> {
-        let (wish, place) = (self.wish, self.place);
+        let (probe_query, place) = (self.probe_query, self.place);
         let scope = place.scope(&spot);
-        if !scope.has_types() && wish.names_typed() {
+        if !scope.has_types() && probe_query.names_typed() {
             self.note(format!(
                 "{}: without debug information, argN and $retval are words of 64 bits: \
                  (s32)$retval, arg1:u8 and the like take the part that is meant",
@@ -276,11 +276,11 @@ impl Planner<'_> {
             ));
         }
         let compiled = Compiled::new(&Request {
-            spec: &wish.spec,
+            spec: &probe_query.spec,
             scope: scope.as_ref(),
-            sink: wish.sink.borrowed(),
-            at_return: wish.at_return,
-            changes: &wish.changes,
+            sink: probe_query.sink.borrowed(),
+            at_return: probe_query.at_return,
+            changes: &probe_query.changes,
             ret: place.ret(&spot),
         })?;
         let at_return = compiled.at_return;
@@ -297,10 +297,11 @@ impl Planner<'_> {
             Ok(exits) => exits,
             Err(why) => return Ok(Err(why)),
         };
-        let breakpoint = match spot.at_function && !wish.exact && wish.changes.is_empty() {
-            true => place.breakpoint(&spot, &compiled),
-            false => spot.offset,
-        };
+        let breakpoint =
+            match spot.at_function && !probe_query.exact && probe_query.changes.is_empty() {
+                true => place.breakpoint(&spot, &compiled),
+                false => spot.offset,
+            };
         // At one instruction it is not known whether a call begins or ends first.
         let is_exit = |at| {
             exits
@@ -345,7 +346,7 @@ impl Planner<'_> {
         spot: &Spot,
         compiled: &Compiled,
     ) -> anyhow::Result<Result<Option<ExitProbes>, String>> {
-        let (wish, place) = (self.wish, self.place);
+        let (probe_query, place) = (self.probe_query, self.place);
         if !compiled.at_return {
             return Ok(Ok(None));
         }
@@ -356,7 +357,7 @@ impl Planner<'_> {
                 place.path.display()
             );
         }
-        if wish.return_probes {
+        if probe_query.return_probes {
             self.note(format!(
                 "{}: its return address is replaced during a call: an exception, a cancelled thread \
                  or a stack switch there kills or hangs the program",

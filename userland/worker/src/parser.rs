@@ -60,9 +60,9 @@ impl Parser {
             Request::Resolve { object, queries } => self.resolve(object, &queries),
             Request::Probes {
                 object,
-                wish,
+                probe_query,
                 notes,
-            } => self.probes(object, &wish, notes.as_deref()),
+            } => self.probes(object, &probe_query, notes.as_deref()),
             Request::List {
                 object,
                 searched,

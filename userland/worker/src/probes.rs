@@ -5,23 +5,23 @@
 use crate::object::Object;
 use crate::protocol::{Reply, Request};
 use crate::Result;
-use nsprobe_probes::{Listing, Probes, Refused, Wish};
+use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
 
 /// What a file has, or why that is not what was asked for.
 type Found<T> = Result<std::result::Result<T, Refused>>;
 
 impl Object {
-    /// The probes that a wish means in this file and the debug files that are attached to
+    /// The probes that a query means in this file and the debug files that are attached to
     /// it. `notes` is what there is to say where debug information is missed; without it
     /// debug files were not looked for, and the answer may be that they are needed.
-    pub fn probes(&self, wish: &Wish, notes: Option<&[String]>) -> Found<Probes> {
+    pub fn probes(&self, probe_query: &ProbeQuery, notes: Option<&[String]>) -> Found<Probes> {
         let request = Request::Probes {
             object: self.subject().number,
-            wish: Box::new(wish.clone()),
+            probe_query: Box::new(probe_query.clone()),
             notes: notes.map(<[String]>::to_vec),
         };
         match self.ask(&request)? {
-            Reply::Probes(Ok(found)) if found.is_sound(wish) => Ok(Ok(found)),
+            Reply::Probes(Ok(found)) if found.is_sound(probe_query) => Ok(Ok(found)),
             Reply::Probes(Err(Refused::NeedsDebugFiles)) if notes.is_some() => Err(self.distrust()),
             Reply::Probes(Err(why)) => Ok(Err(why)),
             _ => Err(self.distrust()),

@@ -9,7 +9,7 @@ pub use debug::{Attached, Form, Holder, Role, Shared, Told, Unit};
 pub(crate) use debug::{FAILURES_MAX, UNITS_BYTES_MAX, UNITS_MAX};
 pub use generated::{GeneratedFile, GeneratedName};
 
-use nsprobe_probes::{Listing, Probes, Refused, Wish};
+use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
 use nsprobe_symbolize::{FileOffset, Lookup, Segment, Unresolved};
 use nsprobe_unwind::Input;
 use serde::{Deserialize, Serialize};
@@ -77,12 +77,12 @@ pub enum Request {
         /// The offsets.
         queries: Vec<Query>,
     },
-    /// The probes that a wish means in a program.
+    /// The probes that a query means in a program.
     Probes {
         /// The number.
         object: u32,
         /// What is wanted.
-        wish: Box<Wish>,
+        probe_query: Box<ProbeQuery>,
         /// What there is to say where debug information is missed; none when debug files
         /// were not looked for.
         notes: Option<Vec<String>>,
@@ -215,7 +215,7 @@ pub enum Reply {
         /// Why debug files could not be used, when there is more to tell than last time.
         failures: Option<Vec<String>>,
     },
-    /// To `Probes`: what comes of the wish.
+    /// To `Probes`: what comes of the query.
     Probes(Result<Probes, Refused>),
     /// To `List`.
     Listing(Result<Listing, Refused>),

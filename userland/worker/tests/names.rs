@@ -2,10 +2,10 @@
 //! Names, and what debug files say of them, through a child in its sandbox: compressed symbols,
 //! symbol versions, labels, split DWARF, and frames that only a debug file describes.
 
-use crate::probes::{here, open, wish};
+use crate::probes::{here, open, probe_query};
 use crate::support::package::package;
 use crate::support::{file, options, Folder};
-use nsprobe_probes::{Refused, Wish};
+use nsprobe_probes::{ProbeQuery, Refused};
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles};
 use nsprobe_unwind::UnwindTable;
 use nsprobe_worker::{Object, Query, Worker};
@@ -76,7 +76,9 @@ fn compressed_symbols_name_and_find_functions_in_the_sandbox() {
     assert_eq!(named.frames[0].function, "hidden_leaf");
     assert_eq!(named.from, NamesFrom::DebugData);
     // The file says it itself: no debug file is asked for, and the place is proven.
-    let found = object.probes(&wish("hidden_leaf%return"), None).unwrap();
+    let found = object
+        .probes(&probe_query("hidden_leaf%return"), None)
+        .unwrap();
     assert_eq!(found.unwrap().probes[0].offset, offset);
     let listing = object.list(false, "/app", Some("hidden"), 0).unwrap();
     assert_eq!(listing.unwrap().functions[0].name, "hidden_leaf");
@@ -97,7 +99,7 @@ fn compressed_symbols_that_cannot_be_read_leave_the_others() {
     assert_eq!(named[0].found.clone().unwrap().frames[0].function, "api");
     let failures = object.failures();
     assert!(failures[0].contains(".gnu_debugdata"), "{failures:?}");
-    assert!(object.probes(&wish("api"), None).unwrap().is_ok());
+    assert!(object.probes(&probe_query("api"), None).unwrap().is_ok());
 }
 
 #[test]
@@ -149,7 +151,7 @@ fn functions_of_several_versions_are_told_apart() {
         assert!(names.contains(&name), "{names:?}");
     }
     let probes = |text: &str| {
-        let found = here(&path, &wish(text)).unwrap().probes.into_iter();
+        let found = here(&path, &probe_query(text)).unwrap().probes.into_iter();
         let mut found: Vec<String> = found.map(|probe| probe.function).collect();
         found.sort();
         found.join(" ")
@@ -170,8 +172,8 @@ fn a_label_is_probed_by_its_name_where_a_frame_begins() {
     let Some(path) = folder.program("app", SOURCE, &[]) else {
         return;
     };
-    assert_eq!(here(&path, &wish("starts")).unwrap().probes.len(), 1);
-    let Err(Refused::Because(why)) = here(&path, &wish("data_in_code")) else {
+    assert_eq!(here(&path, &probe_query("starts")).unwrap().probes.len(), 1);
+    let Err(Refused::Because(why)) = here(&path, &probe_query("data_in_code")) else {
         panic!("not refused");
     };
     assert!(why[0].contains("no symbol"), "{why:?}");
@@ -188,13 +190,13 @@ fn functions_are_found_by_the_names_of_debug_information() {
     let Some(path) = folder.program("app", SOURCE, &["-g", "-O1"]) else {
         return;
     };
-    let found = here(&path, &wish("area(a)")).unwrap();
+    let found = here(&path, &probe_query("area(a)")).unwrap();
     assert_eq!(
         (found.probes.len(), found.probes[0].function.as_str()),
         (1, "area")
     );
     assert!(found.probes[0].at_function);
-    let Err(Refused::Because(why)) = here(&path, &wish("are")) else {
+    let Err(Refused::Because(why)) = here(&path, &probe_query("are")) else {
         panic!("not refused");
     };
     assert!(why[0].contains("did you mean area_"), "{why:?}");
@@ -258,12 +260,12 @@ fn split_debug_information_is_that_of_a_whole_file() {
             let object = open(&worker, &path);
             object.attach(files).unwrap();
             for (text, inlined) in SPLIT_PLACES {
-                let wish = Wish {
+                let probe_query = ProbeQuery {
                     inlined,
-                    ..wish(text)
+                    ..probe_query(text)
                 };
-                let ours = object.probes(&wish, Some(&[])).unwrap();
-                let theirs = here(&whole_path, &wish);
+                let ours = object.probes(&probe_query, Some(&[])).unwrap();
+                let theirs = here(&whole_path, &probe_query);
                 assert!(theirs.is_ok(), "{theirs:?}");
                 assert_eq!(ours, theirs, "{text} {version}");
             }
@@ -271,14 +273,19 @@ fn split_debug_information_is_that_of_a_whole_file() {
         // GCC leaves it in the folder of the tests.
         std::fs::remove_file(&dwo).unwrap();
         let object = open(&worker, &path);
-        let Err(Refused::Spec(error)) = object.probes(&wish("handle(r->id)"), Some(&[])).unwrap()
+        let Err(Refused::Spec(error)) = object
+            .probes(&probe_query("handle(r->id)"), Some(&[]))
+            .unwrap()
         else {
             panic!("not refused");
         };
         let name = unit.name.to_str().unwrap();
         assert!(error.message.contains(name), "{error}");
         assert!(error.message.contains("was not found"), "{error}");
-        assert!(object.probes(&wish("app.c:3"), Some(&[])).unwrap().is_ok());
+        assert!(object
+            .probes(&probe_query("app.c:3"), Some(&[]))
+            .unwrap()
+            .is_ok());
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where source lines and static probes are, in programs of the machine's own compiler.
 
-use crate::probes::{here, wish};
+use crate::probes::{here, probe_query};
 use crate::support::{file, Folder};
 use nsprobe_probes::{Probes, Refused};
 use nsprobe_spec::decode::Shape;
@@ -107,7 +107,7 @@ fn a_line_is_where_it_is_come_to() {
         let binary = Binary::open(file(&program), &program).unwrap();
         let mut places = Vec::new();
         for (line, _) in COMES_TO {
-            let found = here(&program, &wish(&format!("lines.cc:{line}"))).unwrap();
+            let found = here(&program, &probe_query(&format!("lines.cc:{line}"))).unwrap();
             assert_eq!(found.notes, [""; 0], "{flags:?} {line}");
             for probe in found.probes {
                 let segment = binary.segment_of(probe.offset).unwrap();
@@ -162,7 +162,7 @@ fn values_without_debug_information_are_what_they_name_or_refused() {
         }
         nsprobe_testing::success(&mut compiler).then_some(program)
     };
-    let told = |program: &Path, spec: &str| match here(program, &wish(spec)) {
+    let told = |program: &Path, spec: &str| match here(program, &probe_query(spec)) {
         Ok(found) => format!("{:?}", found.notes),
         Err(Refused::Spec(error)) => error.message,
         Err(other) => panic!("{spec}: {other:?}"),
@@ -178,7 +178,7 @@ fn values_without_debug_information_are_what_they_name_or_refused() {
     assert!(message.contains("words of 64 bits"), "{message}");
     let message = told(&stripped, "dup:one(arg2)");
     assert!(message.contains("was stripped"), "{message}");
-    let Probes { formats, notes, .. } = here(&program, &wish("dup:two($params)")).unwrap();
+    let Probes { formats, notes, .. } = here(&program, &probe_query("dup:two($params)")).unwrap();
     assert_eq!(notes, [""; 0]);
     let names: Vec<&str> = formats[0].iter().map(|field| field.name.as_str()).collect();
     assert_eq!(names, ["arg1", "arg2", "arg3"]);
@@ -226,13 +226,13 @@ fn what_the_kernel_does_not_reach_is_told() {
     let Some(program) = folder.program("beyond", BEYOND, &["-O1"]) else {
         return;
     };
-    let why = |spec: &str| match here(&program, &wish(spec)) {
+    let why = |spec: &str| match here(&program, &probe_query(spec)) {
         Err(Refused::Because(why)) => why.join(": "),
         other => panic!("{spec}: {other:?}"),
     };
     let told = why("in_data");
     assert!(told.contains("is mapped writable"), "{told}");
-    let found = here(&program, &wish("in_*")).unwrap();
+    let found = here(&program, &probe_query("in_*")).unwrap();
     assert_eq!(found.probes.len(), 1);
     let is_told = |note: &String| note.starts_with("1 place without a probe: in_data");
     assert!(found.notes.iter().any(is_told), "{:?}", found.notes);
@@ -248,7 +248,7 @@ fn what_the_kernel_does_not_reach_is_told() {
     let twice = [&plain[..], &["-Wl,-T", &script]].concat();
     let notes = |name: &str, flags: &[&str]| {
         let program = folder.program(name, WITH_SEMAPHORE, flags)?;
-        Some(here(&program, &wish("a:b")).unwrap().notes)
+        Some(here(&program, &probe_query("a:b")).unwrap().notes)
     };
     let (Some(once), Some(twice)) = (notes("once", &plain), notes("twice", &twice)) else {
         return;

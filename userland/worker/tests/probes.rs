@@ -6,7 +6,7 @@ use crate::support::dwarf::{self, named, referring, unit, FIRST};
 use crate::support::elf::{compressed, program, section, symbols, zstd, TEXT};
 use crate::support::trial::{with, PATIENCE};
 use crate::support::{file, options, Folder, CHILD};
-use nsprobe_probes::{DebugFiles, Probes, Refused, Sink, Wish};
+use nsprobe_probes::{DebugFiles, ProbeQuery, Probes, Refused, Sink};
 use nsprobe_spec::Spec;
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, OpenFile, OpenFiles};
 use nsprobe_worker::{Error, Limits, Object, Worker};
@@ -29,8 +29,8 @@ const SOURCE: &str = "
     }
 ";
 
-pub(crate) fn wish(text: &str) -> Wish {
-    Wish {
+pub(crate) fn probe_query(text: &str) -> ProbeQuery {
+    ProbeQuery {
         spec: Spec::parse(text).unwrap(),
         typed: text.to_owned(),
         path: "/app".to_owned(),
@@ -45,11 +45,11 @@ pub(crate) fn wish(text: &str) -> Wish {
     }
 }
 
-/// The wish, as a file with another name of a place brings it to misbehave.
-fn typed(text: &str, typed: &str) -> Wish {
-    Wish {
+/// The query, as a file with another name of a place brings it to misbehave.
+fn typed(text: &str, typed: &str) -> ProbeQuery {
+    ProbeQuery {
         typed: typed.to_owned(),
-        ..wish(text)
+        ..probe_query(text)
     }
 }
 
@@ -57,21 +57,21 @@ pub(crate) fn open(worker: &Worker, path: &Path) -> Object {
     Object::open(worker, file(path), path).unwrap()
 }
 
-pub(crate) fn here(path: &Path, wish: &Wish) -> Result<Probes, Refused> {
-    with_debug_files(path, &DebugSet::default(), wish)
+pub(crate) fn here(path: &Path, probe_query: &ProbeQuery) -> Result<Probes, Refused> {
+    with_debug_files(path, &DebugSet::default(), probe_query)
 }
 
 pub(crate) fn with_debug_files(
     path: &Path,
     set: &DebugSet,
-    wish: &Wish,
+    probe_query: &ProbeQuery,
 ) -> Result<Probes, Refused> {
     let binary = Binary::open(file(path), path).unwrap();
     let files = DebugFiles {
         set,
         notes: &["a note".to_owned()],
     };
-    nsprobe_probes::plan(&binary, Some(files), wish)
+    nsprobe_probes::plan(&binary, Some(files), probe_query)
 }
 
 #[test]
@@ -102,19 +102,26 @@ fn a_child_finds_what_we_would() {
             "moved(arg1, arg2:hex, $comm)",
             "main($stack1:symbol, %rdi:symbol)",
         ] {
-            let plain = wish(text);
-            let inlined = Wish {
+            let plain = probe_query(text);
+            let inlined = ProbeQuery {
                 inlined: true,
                 spec: Spec::parse(&text.replace("moved", "twice")).unwrap(),
                 ..plain.clone()
             };
-            let at_exits = Wish {
+            let at_exits = ProbeQuery {
                 at_return: true,
                 ..plain.clone()
             };
-            for wish in [plain, inlined, at_exits] {
-                let told = object.probes(&wish, Some(&["a note".to_owned()])).unwrap();
-                assert_eq!(told, here(path, &wish), "{text} of {}", path.display());
+            for probe_query in [plain, inlined, at_exits] {
+                let told = object
+                    .probes(&probe_query, Some(&["a note".to_owned()]))
+                    .unwrap();
+                assert_eq!(
+                    told,
+                    here(path, &probe_query),
+                    "{text} of {}",
+                    path.display()
+                );
                 found_some += usize::from(told.is_ok());
             }
         }
@@ -144,11 +151,11 @@ fn a_stripped_file_has_bounds_by_its_frames_alone() {
     let symbols = Binary::open(file(&named), &named).unwrap();
     let at = |name: &str| symbols.find_functions(name)[0].file_offset.0;
     let probes = |text: &str, force| {
-        let wish = Wish {
+        let probe_query = ProbeQuery {
             force,
-            ..wish(text)
+            ..probe_query(text)
         };
-        here(&stripped, &wish)
+        here(&stripped, &probe_query)
     };
     let exits = |found: Probes| found.probes[0].exits.clone().expect("exits");
     let found = exits(probes("sizeless%return", false).unwrap());
@@ -174,11 +181,11 @@ fn a_stripped_file_has_bounds_by_its_frames_alone() {
         ..OpenFiles::default()
     });
     let probes = |name: &str, force| {
-        let wish = Wish {
+        let probe_query = ProbeQuery {
             force,
-            ..wish(name)
+            ..probe_query(name)
         };
-        with_debug_files(&stripped, &set, &wish)
+        with_debug_files(&stripped, &set, &probe_query)
     };
     assert!(probes("inner", false).is_ok());
     for (name, part) in [
@@ -201,13 +208,16 @@ fn debug_files_are_asked_for_where_they_are_needed() {
     let path = folder.program("app", SOURCE, &["-O1"]).unwrap();
     let object = open(&worker, &path);
     let needs = |text: &str| {
-        let told = object.probes(&wish(text), None).unwrap();
+        let told = object.probes(&probe_query(text), None).unwrap();
         told == Err(Refused::NeedsDebugFiles)
     };
     assert!(needs("moved(by)") && needs("app.c:6") && needs("elsewhere"));
     assert!(needs("moved(arg1)") && needs("moved($retval)"));
     assert!(!needs("moved(%rdi)") && !needs("moved*"));
-    let told = object.probes(&wish("moved(by)"), Some(&["looked in vain".to_owned()]));
+    let told = object.probes(
+        &probe_query("moved(by)"),
+        Some(&["looked in vain".to_owned()]),
+    );
     let Err(Refused::Spec(error)) = told.unwrap() else {
         panic!("there is debug information");
     };
@@ -258,7 +268,7 @@ fn misled(how: &str) -> String {
     assert_eq!(again.to_string(), error.to_string());
     assert_eq!(other.pid(), None);
     let sound = folder.program("sound", SOURCE, &["-g"]).unwrap();
-    let found = open(&other, &sound).probes(&wish("moved(by)"), Some(&[]));
+    let found = open(&other, &sound).probes(&probe_query("moved(by)"), Some(&[]));
     assert_eq!(found.unwrap().unwrap().probes.len(), 1);
     error.to_string()
 }
@@ -302,7 +312,7 @@ fn each_file_has_a_child_of_its_own() {
     assert_ne!(pids[0], pids[1]);
     assert_eq!(worker.pid(), None);
     for object in objects {
-        assert!(object.probes(&wish("moved"), None).unwrap().is_ok());
+        assert!(object.probes(&probe_query("moved"), None).unwrap().is_ok());
     }
     drop(workers);
     assert!(pids.iter().all(|pid| crate::support::is_dead(*pid)));
@@ -332,12 +342,12 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
         let path = folder.file("hostile", bytes);
         let worker = Worker::new(options.clone());
         let asked = Object::open(&worker, file(&path), &path).and_then(|object| {
-            let wish = Wish {
+            let probe_query = ProbeQuery {
                 inlined: true,
                 at_return: true,
-                ..wish(text)
+                ..probe_query(text)
             };
-            object.probes(&wish, Some(&[]))?.ok();
+            object.probes(&probe_query, Some(&[]))?.ok();
             object.list(true, "/app", None, 0)?.ok();
             object.function_at(TEXT + 1)
         });

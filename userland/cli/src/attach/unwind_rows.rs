@@ -39,7 +39,7 @@ const MAKE_ROOM: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(5
 /// Most files that are looked for in processes when a trace begins.
 const FIRST_FILES_MAX: usize = 1024;
 
-/// What has become of the wishes.
+/// What has become of what was asked for.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct RowsReport {
@@ -160,7 +160,7 @@ impl UnwindLoader {
 }
 
 impl LoadQueue {
-    /// Wishes for the rows of all probed files.
+    /// Asks for the rows of all probed files.
     pub(crate) fn give_all(&self, planned: &Planned) {
         for file in &planned.files {
             if let Ok(copy) = file.file.try_clone() {

@@ -19,7 +19,7 @@ use libnsprobe::Reader;
 use nix::unistd::{sysconf, SysconfVar};
 use nsprobe_tasks::{Limits, Tasks};
 use rows::Choice;
-use screen::{Screen, Wish};
+use screen::{KeyOutcome, Screen};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ fn interactive(
         let pause = left(until).unwrap_or(Duration::ZERO).min(DRAIN);
         match terminal.input(signals, pause)? {
             Input::Key(key) => {
-                if screen.key(key) == Wish::Quit {
+                if screen.key(key) == KeyOutcome::Quit {
                     return Ok(());
                 }
                 terminal.draw(&mut screen)?;

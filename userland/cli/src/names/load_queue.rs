@@ -36,7 +36,7 @@ impl LoadQueue {
         self.cache.as_deref()
     }
 
-    /// Wishes for the rows of a file.
+    /// Asks for the rows of a file.
     pub(crate) fn give(&self, file: File, path: &Path) {
         self.left.add(1);
         if self.jobs.send(Some((file, path.to_owned()))).is_err() {

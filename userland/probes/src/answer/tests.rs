@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent is what comes, unless it is more than a wish can bring.
+//! What is sent is what comes, unless it is more than a query can bring.
 
 use super::*;
 use crate::Sink;
@@ -7,8 +7,8 @@ use nsprobe_common::program::{Operation, Step};
 use nsprobe_spec::decode::Shape;
 use nsprobe_spec::{Layout, Spec};
 
-fn wish() -> Wish {
-    Wish {
+fn probe_query() -> ProbeQuery {
+    ProbeQuery {
         spec: Spec::parse("f").unwrap(),
         typed: "f".to_owned(),
         path: "/app".to_owned(),
@@ -76,7 +76,7 @@ fn sent(probes: &Probes) -> Option<Probes> {
 #[test]
 fn what_is_sent_comes() {
     let probes = probes();
-    assert!(probes.is_sound(&wish()));
+    assert!(probes.is_sound(&probe_query()));
     assert_eq!(sent(&probes), Some(probes));
 }
 
@@ -98,7 +98,7 @@ fn what_no_wish_brings_is_not_sound() {
     let is_sound = |change: &dyn Fn(&mut Probes)| {
         let mut changed = probes();
         change(&mut changed);
-        changed.is_sound(&wish())
+        changed.is_sound(&probe_query())
     };
     assert!(is_sound(&|probes| probes
         .probes

@@ -3,13 +3,13 @@
 
 use super::Parser;
 use crate::protocol::{reason, Failure, Reply, CAUSES_MAX};
-use nsprobe_probes::{DebugFiles, Refused, Wish};
+use nsprobe_probes::{DebugFiles, ProbeQuery, Refused};
 
 impl Parser {
     pub(super) fn probes(
         &self,
         object: u32,
-        wish: &Wish,
+        probe_query: &ProbeQuery,
         notes: Option<&[String]>,
     ) -> Result<Reply, Failure> {
         let held = self.held(object)?;
@@ -17,7 +17,7 @@ impl Parser {
             set: &held.debug,
             notes,
         });
-        let found = nsprobe_probes::plan(&held.binary, files, wish);
+        let found = nsprobe_probes::plan(&held.binary, files, probe_query);
         Ok(Reply::Probes(found.map_err(short)))
     }
 

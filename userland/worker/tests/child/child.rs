@@ -43,16 +43,16 @@ impl Parse for Misled {
             }
             self.lies |= label.ends_with(b"names-another-file");
         }
-        if let Request::Probes { wish, .. } = &request {
-            mislead(wish.typed.as_bytes());
-            if wish.typed == "names-no-program" {
+        if let Request::Probes { probe_query, .. } = &request {
+            mislead(probe_query.typed.as_bytes());
+            if probe_query.typed == "names-no-program" {
                 let mut reply = self.parser.answer(request, files);
                 if let Reply::Probes(Ok(found)) = &mut reply {
                     found.probes[0].entry = Some(7);
                 }
                 return reply;
             }
-            if wish.typed == "wants-more-and-more" {
+            if probe_query.typed == "wants-more-and-more" {
                 return Reply::Probes(Err(Refused::NeedsDebugFiles));
             }
         }

@@ -4,7 +4,7 @@
 use crate::args::spec::ProbeSpec;
 use crate::args::Returns;
 use crate::names::search::Search;
-use nsprobe_probes::Wish;
+use nsprobe_probes::ProbeQuery;
 use nsprobe_spec::syntax::Assignment;
 use nsprobe_spec::Sink;
 use nsprobe_worker::{Limits, Worker};
@@ -41,8 +41,8 @@ pub(crate) struct CompileOptions<'a> {
 
 impl CompileOptions<'_> {
     /// What is wanted of a file that errors call `path`.
-    pub(super) fn wish(&self, spec: &ProbeSpec, path: String) -> Wish {
-        Wish {
+    pub(super) fn probe_query(&self, spec: &ProbeSpec, path: String) -> ProbeQuery {
+        ProbeQuery {
             spec: spec.spec.clone(),
             typed: spec.place().to_owned(),
             path,

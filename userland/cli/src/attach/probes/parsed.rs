@@ -9,7 +9,7 @@ use crate::attach::target::Target;
 use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};
 use nsprobe_containers::Opener;
-use nsprobe_probes::{Listing, Probes, Refused, Wish};
+use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
 use nsprobe_worker::{Error, Limits, Object, Worker};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -56,21 +56,21 @@ impl Parsed {
         self.object.build_id()
     }
 
-    /// What a wish means in the file; debug files are looked for when they are needed.
+    /// What a query means in the file; debug files are looked for when they are needed.
     pub(crate) fn probes(
         &mut self,
-        wish: &Wish,
+        probe_query: &ProbeQuery,
         search: &Search,
         target: &Target,
         reach: Reach,
     ) -> anyhow::Result<Result<Probes, Refused>> {
         // Whether they were of use to another spec is of no matter to this one.
-        let found = self.ask(wish, None)?;
+        let found = self.ask(probe_query, None)?;
         if found != Err(Refused::NeedsDebugFiles) {
             return Ok(found);
         }
         self.search(search, target, reach)?;
-        let mut found = self.ask(wish, self.notes.as_deref())?;
+        let mut found = self.ask(probe_query, self.notes.as_deref())?;
         if let Err(Refused::Because(causes)) = &mut found {
             causes.extend(self.unused.clone());
         }
@@ -110,10 +110,10 @@ impl Parsed {
 
     fn ask(
         &self,
-        wish: &Wish,
+        probe_query: &ProbeQuery,
         notes: Option<&[String]>,
     ) -> anyhow::Result<Result<Probes, Refused>> {
-        let found = self.object.probes(wish, notes);
+        let found = self.object.probes(probe_query, notes);
         found.map_err(|error| told(error, &self.path))
     }
 

@@ -180,10 +180,13 @@ impl<'a> Planner<'a> {
         else {
             return Ok(());
         };
-        let wish = self.compile.wish(spec, file.path.display().to_string());
-        let found = parsed.probes(&wish, self.compile.search, self.target, self.reach)?;
+        let probe_query = self
+            .compile
+            .probe_query(spec, file.path.display().to_string());
+        let found = parsed.probes(&probe_query, self.compile.search, self.target, self.reach)?;
         let words = self.target.words();
-        let found = found.map_err(|why| refusal(spec, with_target(why, &wish.path, &words)))?;
+        let found =
+            found.map_err(|why| refusal(spec, with_target(why, &probe_query.path, &words)))?;
         let name = file.path.file_name().unwrap_or(file.path.as_os_str());
         let name = name.to_string_lossy().into_owned();
         let condition = spec.condition().filter(|_| self.compile.names_conditions);

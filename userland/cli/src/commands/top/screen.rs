@@ -11,7 +11,7 @@ const FILTER_MAX: usize = 100;
 
 /// What a key asks of the runner of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum KeyOutcome {
     /// To be drawn anew.
     Draw,
     /// To end.
@@ -61,21 +61,21 @@ impl Screen {
     }
 
     /// A key was pressed.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Wish {
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyOutcome {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
-            return Wish::Quit;
+            return KeyOutcome::Quit;
         }
         if self.typed.is_some() {
             self.typing(key.code);
         } else if self.shows_help {
             self.shows_help = false;
         } else if matches!(key.code, KeyCode::Char('q')) {
-            return Wish::Quit;
+            return KeyOutcome::Quit;
         } else {
             self.command(key.code);
         }
-        Wish::Draw
+        KeyOutcome::Draw
     }
 
     fn command(&mut self, code: KeyCode) {

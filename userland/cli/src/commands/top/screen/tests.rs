@@ -11,7 +11,7 @@ fn screen() -> Screen {
     screen
 }
 
-fn press(screen: &mut Screen, code: KeyCode) -> Wish {
+fn press(screen: &mut Screen, code: KeyCode) -> KeyOutcome {
     screen.key(KeyEvent::from(code))
 }
 
@@ -22,17 +22,17 @@ fn names(screen: &Screen) -> Vec<&str> {
 #[test]
 fn keys_that_end_it() {
     let mut screen = screen();
-    assert_eq!(press(&mut screen, KeyCode::Char('q')), Wish::Quit);
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), KeyOutcome::Quit);
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(screen.key(control), Wish::Quit);
+    assert_eq!(screen.key(control), KeyOutcome::Quit);
     // While a text is typed, and on the help, q is a letter like others.
     press(&mut screen, KeyCode::Char('/'));
-    assert_eq!(press(&mut screen, KeyCode::Char('q')), Wish::Draw);
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), KeyOutcome::Draw);
     assert_eq!(screen.typed.as_deref(), Some("q"));
-    assert_eq!(screen.key(control), Wish::Quit);
+    assert_eq!(screen.key(control), KeyOutcome::Quit);
     press(&mut screen, KeyCode::Esc);
     press(&mut screen, KeyCode::Char('?'));
-    assert_eq!(press(&mut screen, KeyCode::Char('q')), Wish::Draw);
+    assert_eq!(press(&mut screen, KeyCode::Char('q')), KeyOutcome::Draw);
     assert!(!screen.shows_help);
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Probes of one spec in one file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Wish {
+pub struct ProbeQuery {
     /// Which places, and what is fetched there.
     pub spec: Spec,
     /// The places, as they were typed.
@@ -74,7 +74,7 @@ impl From<nsprobe_spec::Sink<'_>> for Sink {
     }
 }
 
-impl Wish {
+impl ProbeQuery {
     /// Whether the spec, or what hits are counted by, names what only debug information knows: with
     /// arguments and results, their types.
     pub(crate) fn asks_debug_info(&self) -> bool {
