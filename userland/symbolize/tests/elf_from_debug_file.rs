@@ -31,7 +31,7 @@ fn a_debug_file_alone_names_what_its_program_does() {
         };
         let debug = debug_file(&folder, &whole);
         let (program, alone) = (open(&whole).unwrap(), open(&debug).unwrap());
-        let found = alone.elf_from_debug_file().unwrap();
+        let binary = alone.elf_from_debug_file().unwrap();
         let set = DebugSet::new(OpenFiles {
             separate: Some(found(&debug)),
             ..OpenFiles::default()
@@ -41,7 +41,7 @@ fn a_debug_file_alone_names_what_its_program_does() {
             let Ok(wanted) = program.resolve(function.file_offset, Lookup::Instruction) else {
                 continue;
             };
-            let got = found.resolve_with(&set, function.file_offset, Lookup::Instruction);
+            let got = binary.resolve_with(&set, function.file_offset, Lookup::Instruction);
             let got = got.unwrap_or_else(|why| panic!("{flags:?} {function:?}: {why}"));
             assert_eq!(got.frames, wanted.frames, "{flags:?} {function:?}");
             assert!(matches!(got.from, NamesFrom::File(..)), "{got:?}");

@@ -5,7 +5,7 @@
 //!   cost NSPROBE FILE [COUNT]
 
 use nsprobe_symbolize::{Binary, FileOffset, Lookup};
-use nsprobe_worker::{Object, Options, Query, Worker};
+use nsprobe_worker::{Options, Query, SandboxedBinary, Worker};
 use std::error::Error;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut object = None;
     measure("a child: open", 1, &pids, || {
         let file = File::open(path).ok();
-        object = file.and_then(|file| Object::open(&worker, file, path).ok());
+        object = file.and_then(|file| SandboxedBinary::open(&worker, file, path).ok());
     });
     let object = object.ok_or("it cannot be read")?;
     for (who, queries, at_once) in [

@@ -4,9 +4,9 @@
 //! Paths and places of the files that were found stay here; the child is sent the open
 //! files, and says from the how-many-th of them its names are.
 
-use crate::object::Object;
 use crate::protocol::{Holder, Reply, Request, Role};
 use crate::quarantine::FileKey;
+use crate::sandboxed_binary::SandboxedBinary;
 use crate::worker::DebugFile;
 use crate::Result;
 use nsprobe_symbolize::{
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Most debug files of one program; what is beyond is skipped.
 pub(crate) const FILES_OF_ONE_MAX: usize = 1056;
 
-impl Object {
+impl SandboxedBinary {
     /// The paths at which the debug information of this file, which lies at `path`
     /// in its own mount namespace, may be, best first.
     pub fn debug_file_names(&self, path: &Path) -> Vec<PathBuf> {
@@ -44,7 +44,7 @@ impl Object {
 
     /// Fails, with the reason, unless `file` holds the debug information of this program. Who
     /// does not survive that is the file.
-    pub fn check_debug_file(&self, file: &Object) -> std::result::Result<(), String> {
+    pub fn check_debug_file(&self, file: &SandboxedBinary) -> std::result::Result<(), String> {
         let request = Request::Check {
             program: self.subject().number,
             object: file.subject().number,

@@ -22,7 +22,6 @@ mod debug;
 mod error;
 mod filter;
 mod generated;
-mod object;
 mod parser;
 mod probes;
 mod process;
@@ -30,12 +29,12 @@ mod protocol;
 mod quarantine;
 mod rows;
 mod sandbox;
+mod sandboxed_binary;
 mod worker;
 
 pub use child::{is_asked_for, serve, serve_with, Parse};
 pub use error::{Death, Error};
 pub use generated::{Generated, ReadUpTo};
-pub use object::{Answer, Object};
 pub use parser::Parser;
 pub use process::{Limits, Options, Sandbox};
 pub use protocol::{
@@ -43,6 +42,7 @@ pub use protocol::{
     Request, Role, Shared, Told, Unit,
 };
 pub use sandbox::enter;
+pub use sandboxed_binary::{Answer, SandboxedBinary};
 pub use worker::Worker;
 
 /// The result of everything here that can fail.

@@ -2,15 +2,15 @@
 //! What specs need of a file, through a child. The outer error is about the parser, the
 //! inner one is what the spec or the file lacks.
 
-use crate::object::Object;
 use crate::protocol::{Reply, Request};
+use crate::sandboxed_binary::SandboxedBinary;
 use crate::Result;
 use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
 
 /// What a file has, or why that is not what was asked for.
 type Found<T> = Result<std::result::Result<T, Refused>>;
 
-impl Object {
+impl SandboxedBinary {
     /// The probes that a query means in this file and the debug files that are attached to
     /// it. `notes` is what there is to say where debug information is missed; without it
     /// debug files were not looked for, and the answer may be that they are needed.

@@ -11,10 +11,10 @@
 use crate::error::{Death, Error};
 use crate::process::Process;
 use crate::protocol::{Failure, Reply, Request};
-use crate::{Object, Result};
+use crate::{Result, SandboxedBinary};
 use nsprobe_unwind::{Cache, Digest, Input, UnwindTable};
 
-impl Object {
+impl SandboxedBinary {
     /// The unwind rows of the file and the debug files that are attached to it, and whether an
     /// earlier run has compiled them. Unless debug files were `searched` for, there are none where
     /// these may have more.

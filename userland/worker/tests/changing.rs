@@ -4,7 +4,7 @@
 
 use crate::support::{file, options, Folder};
 use nsprobe_symbolize::{FileOffset, Lookup};
-use nsprobe_worker::{Object, Query, Worker};
+use nsprobe_worker::{Query, SandboxedBinary, Worker};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ fn two_programs(folder: &Folder) -> Option<[Vec<u8>; 2]> {
 }
 
 /// All places of the program's code.
-fn places(object: &Object) -> Vec<Query> {
+fn places(object: &SandboxedBinary) -> Vec<Query> {
     let segment = object.segments().iter().find(|s| s.executable).unwrap();
     let offsets = (0..segment.file_bytes).map(|at| FileOffset(segment.file_offset.0 + at));
     let lookup = Lookup::Instruction;
@@ -40,7 +40,7 @@ fn places(object: &Object) -> Vec<Query> {
 }
 
 /// The name of each place; none where there is none, or when the file is not read.
-fn names(object: &Object, queries: &[Query]) -> Vec<Option<String>> {
+fn names(object: &SandboxedBinary, queries: &[Query]) -> Vec<Option<String>> {
     let Ok(answers) = object.resolve_all(queries) else {
         return vec![None; queries.len()];
     };
@@ -65,7 +65,7 @@ impl<'a> Changing<'a> {
     fn new(worker: &'a Worker, folder: &Folder, bytes: Vec<u8>) -> Changing<'a> {
         // Another file: what is read of it is not there already.
         let whole = folder.file("whole", &bytes);
-        let whole = Object::open(worker, file(&whole), &whole).unwrap();
+        let whole = SandboxedBinary::open(worker, file(&whole), &whole).unwrap();
         let queries = places(&whole);
         let wanted = names(&whole, &queries);
         let found = wanted.iter().flatten().count();
@@ -86,7 +86,7 @@ impl<'a> Changing<'a> {
         fs::write(path, &self.bytes).unwrap();
         // The clock of files stands still for some milliseconds.
         std::thread::sleep(Duration::from_millis(20));
-        let object = Object::open(self.worker, file(path), path).unwrap();
+        let object = SandboxedBinary::open(self.worker, file(path), path).unwrap();
         change(&fs::File::options().write(true).open(path).unwrap());
         let names = names(&object, &self.queries);
         for (name, wanted) in names.iter().zip(&self.wanted) {
@@ -138,7 +138,7 @@ fn a_file_that_changes_all_the_time_costs_no_child() {
     let path = folder.file("changing", &one);
     let sound = folder.file("sound", &one);
     let worker = Worker::start(options()).unwrap();
-    let sound = Object::open(&worker, file(&sound), &sound).unwrap();
+    let sound = SandboxedBinary::open(&worker, file(&sound), &sound).unwrap();
     let queries = places(&sound);
     let (wanted, pid) = (names(&sound, &queries), worker.pid());
     let is_over = AtomicBool::new(false);
@@ -157,7 +157,7 @@ fn a_file_that_changes_all_the_time_costs_no_child() {
         });
         let begun = Instant::now();
         while (opened < 20 || refused < 20) && begun.elapsed() < Duration::from_secs(100) {
-            match Object::open(&worker, file(&path), &path) {
+            match SandboxedBinary::open(&worker, file(&path), &path) {
                 Ok(object) => {
                     let _ = names(&object, &queries);
                     opened += 1;

@@ -6,7 +6,7 @@ use crate::support::{file, options, Folder};
 use nsprobe_symbolize::{
     Binary, DebugSet, FileOffset, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles, Source,
 };
-use nsprobe_worker::{Error, Object, Query, Worker};
+use nsprobe_worker::{Error, Query, SandboxedBinary, Worker};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +53,7 @@ fn separate(path: &Path) -> OpenFiles {
 }
 
 /// All places of the program's code.
-fn places(object: &Object) -> Vec<Query> {
+fn places(object: &SandboxedBinary) -> Vec<Query> {
     let segment = object.segments().iter().find(|s| s.executable).unwrap();
     let offsets = (0..segment.file_bytes).map(|at| FileOffset(segment.file_offset.0 + at));
     let lookup = Lookup::Instruction;
@@ -62,7 +62,7 @@ fn places(object: &Object) -> Vec<Query> {
 
 /// Each place has, through the child, what it has by the same parser here; how many had it
 /// from a debug file.
-fn agrees(object: &Object, program: &Path, files: OpenFiles) -> usize {
+fn agrees(object: &SandboxedBinary, program: &Path, files: OpenFiles) -> usize {
     let (binary, debug) = (
         Binary::open(file(program), program).unwrap(),
         DebugSet::new(files),
@@ -89,7 +89,7 @@ fn split_units_are_told_and_read_and_many_files_are_sent() {
         return;
     };
     let worker = Worker::start(options()).unwrap();
-    let object = Object::open(&worker, file(&program), &program).unwrap();
+    let object = SandboxedBinary::open(&worker, file(&program), &program).unwrap();
     let binary = Binary::open(file(&program), &program).unwrap();
     let units = object.split_units().unwrap();
     assert_eq!(units, binary.split_units().unwrap());
@@ -112,9 +112,9 @@ fn split_units_are_told_and_read_and_many_files_are_sent() {
     object.attach(files()).unwrap();
     assert!(agrees(&object, &program, files()) > 20);
     // As many again do not fit beside them, and are read in turn.
-    let again = Object::open(&worker, file(&program), &program).unwrap();
+    let again = SandboxedBinary::open(&worker, file(&program), &program).unwrap();
     again.attach(files()).unwrap();
-    let third = Object::open(&worker, file(&program), &program).unwrap();
+    let third = SandboxedBinary::open(&worker, file(&program), &program).unwrap();
     third.attach(files()).unwrap();
     for object in [&again, &third, &object] {
         assert!(agrees(object, &program, files()) > 20);
@@ -136,7 +136,7 @@ fn files_are_checked_by_the_child() {
         return;
     };
     let worker = Worker::start(options()).unwrap();
-    let object = Object::open(&worker, file(&program), &program).unwrap();
+    let object = SandboxedBinary::open(&worker, file(&program), &program).unwrap();
     let binary = Binary::open(file(&program), &program).unwrap();
     let path = Path::new("/opt/app/bin/app");
     assert_eq!(
@@ -145,7 +145,8 @@ fn files_are_checked_by_the_child() {
         "names"
     );
     for candidate in [&debug, &decoy] {
-        let candidate_object = Object::open_sections(&worker, file(candidate), candidate).unwrap();
+        let candidate_object =
+            SandboxedBinary::open_sections(&worker, file(candidate), candidate).unwrap();
         let candidate = Binary::open_sections(file(candidate), candidate).unwrap();
         assert_eq!(
             object.check_debug_file(&candidate_object),
@@ -154,8 +155,8 @@ fn files_are_checked_by_the_child() {
         assert!(candidate_object.has_debug_names());
         assert_eq!(candidate_object.supplementary(), candidate.supplementary());
     }
-    let refused =
-        object.check_debug_file(&Object::open_sections(&worker, file(&decoy), &decoy).unwrap());
+    let refused = object
+        .check_debug_file(&SandboxedBinary::open_sections(&worker, file(&decoy), &decoy).unwrap());
     assert!(refused.unwrap_err().contains("build-id"));
 }
 
@@ -166,7 +167,7 @@ fn a_debug_file_that_no_parser_survives_costs_itself_alone() {
         return;
     };
     let worker = Worker::start(options()).unwrap();
-    let object = Object::open(&worker, file(&program), &program).unwrap();
+    let object = SandboxedBinary::open(&worker, file(&program), &program).unwrap();
     let before = object.resolve_all(&places(&object)).unwrap();
     // The tests' child aborts on it.
     let bad = folder.0.join("app-aborts");
@@ -193,7 +194,7 @@ fn a_child_that_names_a_file_it_was_not_given_is_not_believed() {
     let worker = Worker::start(options()).unwrap();
     let path = folder.0.join("names-another-file");
     fs::copy(&program, &path).unwrap();
-    let object = Object::open(&worker, file(&path), &path).unwrap();
+    let object = SandboxedBinary::open(&worker, file(&path), &path).unwrap();
     let error = object.resolve_all(&places(&object)).unwrap_err();
     let says = "the parser gave an answer that makes no sense on this file";
     assert_eq!(error.to_string(), says);

@@ -3,13 +3,13 @@
 
 use crate::support::{file, options, Folder, CHILD};
 use nsprobe_symbolize::Lookup;
-use nsprobe_worker::{Error, Object, Query, Worker};
+use nsprobe_worker::{Error, Query, SandboxedBinary, Worker};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
 /// The name of the code at a file's entry.
-fn first_name(object: &Object) -> String {
+fn first_name(object: &SandboxedBinary) -> String {
     let segment = object.segments().iter().find(|s| s.executable).unwrap();
     // Not each byte: who answers a few at a time is asked for all others each time.
     let places = (0..4096).step_by(16);
@@ -31,20 +31,20 @@ fn first_name(object: &Object) -> String {
 fn misled(how: &str) -> Error {
     let folder = Folder::new(how);
     let worker = Worker::start(options()).unwrap();
-    let sound = Object::open(&worker, file(CHILD.as_ref()), CHILD.as_ref()).unwrap();
+    let sound = SandboxedBinary::open(&worker, file(CHILD.as_ref()), CHILD.as_ref()).unwrap();
     let name = first_name(&sound);
     let path = folder.file(how, b"whatever");
-    let error = Object::open(&worker, file(&path), &path).unwrap_err();
+    let error = SandboxedBinary::open(&worker, file(&path), &path).unwrap_err();
     assert_eq!(first_name(&sound), name);
     // It is asked about no more: no child is lost by it.
     let pid = worker.pid();
-    let again = Object::open(&worker, file(&path), Path::new("harmless")).unwrap_err();
+    let again = SandboxedBinary::open(&worker, file(&path), Path::new("harmless")).unwrap_err();
     assert_eq!(again.to_string(), error.to_string());
     assert_eq!((worker.pid(), first_name(&sound)), (pid, name));
     // Another file at the same path is another file.
     fs::remove_file(&path).unwrap();
     fs::copy(CHILD, &path).unwrap();
-    Object::open(&worker, file(&path), Path::new("harmless")).unwrap();
+    SandboxedBinary::open(&worker, file(&path), Path::new("harmless")).unwrap();
     error
 }
 
@@ -56,7 +56,7 @@ fn answers_come_a_few_at_a_time() {
     let open = |name: &str| {
         let path = folder.0.join(name);
         fs::copy(CHILD, &path).unwrap();
-        Object::open(&worker, file(&path), &path).unwrap()
+        SandboxedBinary::open(&worker, file(&path), &path).unwrap()
     };
     let name = first_name(&open("sound"));
     assert_eq!(first_name(&open("answers-a-few")), name);
@@ -121,13 +121,13 @@ fn a_loop_ends_with_the_patience() {
     options.limits.load = Duration::from_secs(1);
     let worker = Worker::start(options).unwrap();
     let path = folder.file("loops", b"whatever");
-    let error = Object::open(&worker, file(&path), &path).unwrap_err();
+    let error = SandboxedBinary::open(&worker, file(&path), &path).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the parser gave no answer within 1 s on this file"
     );
     let sound = Path::new("/bin/true");
-    Object::open(&worker, file(sound), sound).unwrap();
+    SandboxedBinary::open(&worker, file(sound), sound).unwrap();
 }
 
 #[test]
@@ -136,9 +136,11 @@ fn a_child_that_is_killed_or_stopped_from_outside_costs_no_names() {
     options.limits.query = Duration::from_secs(3);
     options.limits.load = Duration::from_secs(5);
     let worker = Worker::start(options).unwrap();
-    let files: Vec<Object> = ["/proc/self/exe", CHILD]
+    let files: Vec<SandboxedBinary> = ["/proc/self/exe", CHILD]
         .iter()
-        .map(|path| Object::open(&worker, File::open(path).unwrap(), path.as_ref()).unwrap())
+        .map(|path| {
+            SandboxedBinary::open(&worker, File::open(path).unwrap(), path.as_ref()).unwrap()
+        })
         .collect();
     let names: Vec<String> = files.iter().map(first_name).collect();
     let signal = |signal| {
@@ -171,7 +173,7 @@ fn files_that_kill_one_child_after_the_other_are_stopped() {
     let mut last = String::new();
     for number in 0..40 {
         let path = folder.file(&format!("{number}-aborts"), b"whatever");
-        last = Object::open(&worker, file(&path), &path)
+        last = SandboxedBinary::open(&worker, file(&path), &path)
             .unwrap_err()
             .to_string();
     }
@@ -182,8 +184,8 @@ fn files_that_kill_one_child_after_the_other_are_stopped() {
 fn more_files_than_a_child_may_have_open_are_read_in_turn() {
     let worker = Worker::start(options()).unwrap();
     let path = Path::new("/bin/true");
-    let open = || Object::open(&worker, file(path), path).unwrap();
-    let files: Vec<Object> = (0..200).map(|_| open()).collect();
+    let open = || SandboxedBinary::open(&worker, file(path), path).unwrap();
+    let files: Vec<SandboxedBinary> = (0..200).map(|_| open()).collect();
     let name = first_name(&files[0]);
     assert!(files
         .iter()
@@ -198,9 +200,11 @@ fn files_beyond_the_memory_are_read_again() {
     let mut options = options();
     options.memory_bytes = 0;
     let worker = Worker::start(options).unwrap();
-    let files: Vec<Object> = ["/proc/self/exe", CHILD]
+    let files: Vec<SandboxedBinary> = ["/proc/self/exe", CHILD]
         .iter()
-        .map(|path| Object::open(&worker, File::open(path).unwrap(), path.as_ref()).unwrap())
+        .map(|path| {
+            SandboxedBinary::open(&worker, File::open(path).unwrap(), path.as_ref()).unwrap()
+        })
         .collect();
     let names: Vec<String> = files.iter().map(first_name).collect();
     assert_ne!(names[0], "");

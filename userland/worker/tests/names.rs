@@ -8,7 +8,7 @@ use crate::support::{file, options, Folder};
 use nsprobe_probes::{ProbeQuery, Refused};
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, Lookup, NamesFrom, OpenFile, OpenFiles};
 use nsprobe_unwind::UnwindTable;
-use nsprobe_worker::{Object, Query, Worker};
+use nsprobe_worker::{Query, SandboxedBinary, Worker};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -319,7 +319,7 @@ fn frames_that_only_a_debug_file_describes_have_rows() {
     let binary = Binary::open(file(&whole), &whole).unwrap();
     let wanted = UnwindTable::of(&binary).unwrap();
     let worker = Worker::new(options());
-    let object = Object::open_sections(&worker, file(&path), &path).unwrap();
+    let object = SandboxedBinary::open_sections(&worker, file(&path), &path).unwrap();
     assert_eq!(object.rows(None, false).unwrap(), None);
     let error = object.rows(None, true).unwrap_err().to_string();
     assert!(error.contains("no debug file"), "{error}");
@@ -328,6 +328,6 @@ fn frames_that_only_a_debug_file_describes_have_rows() {
     // Of a file that describes its frames itself, no other is asked for.
     let flags = &flags[..flags.len() - 2];
     let own = folder.program("own", source, flags).unwrap();
-    let object = Object::open_sections(&worker, file(&own), &own).unwrap();
+    let object = SandboxedBinary::open_sections(&worker, file(&own), &own).unwrap();
     assert!(object.rows(None, false).unwrap().is_some());
 }

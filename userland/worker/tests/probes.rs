@@ -9,7 +9,7 @@ use crate::support::{file, options, Folder, CHILD};
 use nsprobe_probes::{DebugFiles, ProbeQuery, Probes, Refused, Sink};
 use nsprobe_spec::Spec;
 use nsprobe_symbolize::{Binary, DebugSet, FoundIn, OpenFile, OpenFiles};
-use nsprobe_worker::{Error, Limits, Object, Worker};
+use nsprobe_worker::{Error, Limits, SandboxedBinary, Worker};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ fn typed(text: &str, typed: &str) -> ProbeQuery {
     }
 }
 
-pub(crate) fn open(worker: &Worker, path: &Path) -> Object {
-    Object::open(worker, file(path), path).unwrap()
+pub(crate) fn open(worker: &Worker, path: &Path) -> SandboxedBinary {
+    SandboxedBinary::open(worker, file(path), path).unwrap()
 }
 
 pub(crate) fn here(path: &Path, probe_query: &ProbeQuery) -> Result<Probes, Refused> {
@@ -264,7 +264,7 @@ fn misled(how: &str) -> String {
     assert!(matches!(error, Error::Fatal(_)), "{error}");
     // What is known of the file is known to who reads others.
     let other = worker.another(options.limits);
-    let again = Object::open(&other, file(&path), &path).unwrap_err();
+    let again = SandboxedBinary::open(&other, file(&path), &path).unwrap_err();
     assert_eq!(again.to_string(), error.to_string());
     assert_eq!(other.pid(), None);
     let sound = folder.program("sound", SOURCE, &["-g"]).unwrap();
@@ -341,7 +341,7 @@ fn hostile(folder: &Folder, bytes: &[u8]) -> usize {
         let _ = std::fs::remove_file(&path);
         let path = folder.file("hostile", bytes);
         let worker = Worker::new(options.clone());
-        let asked = Object::open(&worker, file(&path), &path).and_then(|object| {
+        let asked = SandboxedBinary::open(&worker, file(&path), &path).and_then(|object| {
             let probe_query = ProbeQuery {
                 inlined: true,
                 at_return: true,

@@ -2,7 +2,7 @@
 //! SBX-01: what a child cannot do, and what it is left with.
 
 use crate::support::{options, CHILD};
-use nsprobe_worker::{Object, Sandbox, Worker};
+use nsprobe_worker::{Sandbox, SandboxedBinary, Worker};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -142,14 +142,15 @@ fn a_child_has_the_files_that_are_in_use_and_no_others() {
     assert!(bare[2].starts_with("socket:"), "{bare:?}");
     assert_eq!(bare.len(), 3);
 
-    let object = Object::open(&worker, File::open(CHILD).unwrap(), CHILD.as_ref()).unwrap();
+    let object =
+        SandboxedBinary::open(&worker, File::open(CHILD).unwrap(), CHILD.as_ref()).unwrap();
     assert!(object.has_symbols());
     assert!(descriptors(&worker).contains(&CHILD.to_owned()));
     assert_eq!(descriptors(&worker).len(), 4);
     drop(object);
     assert_eq!(descriptors(&worker), bare);
     // A file that is refused is not kept either.
-    Object::open(&worker, left, "passwd".as_ref()).unwrap_err();
+    SandboxedBinary::open(&worker, left, "passwd".as_ref()).unwrap_err();
     assert_eq!(descriptors(&worker), bare);
 }
 
@@ -178,7 +179,7 @@ fn without_a_sandbox_it_is_a_process_of_its_own_still() {
     let worker = Worker::start(open).unwrap();
     let status = status(format!("/proc/{}/status", worker.pid().unwrap()).into());
     assert_eq!(status["Seccomp"], "0");
-    Object::open(&worker, File::open(CHILD).unwrap(), CHILD.as_ref()).unwrap();
+    SandboxedBinary::open(&worker, File::open(CHILD).unwrap(), CHILD.as_ref()).unwrap();
 }
 
 #[test]

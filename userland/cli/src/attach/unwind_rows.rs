@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nsprobe_containers::{all_processes, Process};
 use nsprobe_symbolize::{counted, escaped, own_vdso, Binary, VDSO};
 use nsprobe_unwind::{Cache, UnwindTable};
-use nsprobe_worker::Object;
+use nsprobe_worker::SandboxedBinary;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -221,7 +221,7 @@ impl Worker {
     }
 
     fn give(&mut self, file: &File, path: &Path) -> anyhow::Result<()> {
-        let object = Object::open_sections(&self.parser, file.try_clone()?, path)?;
+        let object = SandboxedBinary::open_sections(&self.parser, file.try_clone()?, path)?;
         let cache = self.cache.as_deref();
         let rows = match object.rows(cache, false)? {
             Some(rows) => Some(rows),

@@ -16,7 +16,7 @@ use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::common::record::Method;
 use nsprobe_symbolize::{FileOffset, Lookup, NamesFrom, OpenFiles, Source};
 use nsprobe_unwind::UnwindTable;
-use nsprobe_worker::{Answer, Error, Object, Query, Worker};
+use nsprobe_worker::{Answer, Error, Query, SandboxedBinary, Worker};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
@@ -335,7 +335,7 @@ impl KnownFile {
 }
 
 /// Bytes of a program and its debug files.
-fn bytes_of(object: &Object, files: &OpenFiles) -> u64 {
+fn bytes_of(object: &SandboxedBinary, files: &OpenFiles) -> u64 {
     let bytes = |file: &File| file.metadata().map_or(0, |metadata| metadata.len());
     let own = object.try_clone_file().map_or(0, |file| bytes(&file));
     let separate = files.separate.iter().map(|open| bytes(&open.file));

@@ -15,7 +15,7 @@ use libnsprobe::common::abi::ObjectIdentity;
 use libnsprobe::Session;
 use nsprobe_containers::{open_in, MountView, Process};
 use nsprobe_symbolize::{own_vdso, VDSO};
-use nsprobe_worker::{Object, Worker};
+use nsprobe_worker::{SandboxedBinary, Worker};
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -50,7 +50,7 @@ impl fmt::Display for Origin {
 /// An object's file.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundFile {
-    pub(crate) object: Rc<Object>,
+    pub(crate) object: Rc<SandboxedBinary>,
     pub(crate) path: PathBuf,
     /// Where it lies as the process that mapped it sees that.
     pub(crate) mapped_path: PathBuf,
@@ -188,8 +188,8 @@ fn ctime_ns(metadata: &Metadata) -> u64 {
 }
 
 /// Has a file read by the process that parses for us.
-fn open(worker: &Worker, file: File, path: &Path) -> anyhow::Result<Object> {
-    Ok(Object::open(worker, file, path)?)
+fn open(worker: &Worker, file: File, path: &Path) -> anyhow::Result<SandboxedBinary> {
+    Ok(SandboxedBinary::open(worker, file, path)?)
 }
 
 /// The kernel's file is the mapped one by construction; its build-id can still
@@ -230,7 +230,7 @@ fn path_of(file: &File) -> PathBuf {
     fs::read_link(link).unwrap_or_else(|_| PathBuf::from("(no path)"))
 }
 
-fn verify(object: &Object, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {
+fn verify(object: &SandboxedBinary, path: &Path, identity: &ObjectIdentity) -> anyhow::Result<()> {
     let (claim, own) = (build_id(identity), object.build_id().unwrap_or_default());
     // None was read: the page of the note was not in memory.
     if claim.is_empty() || claim == own {

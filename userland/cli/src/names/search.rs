@@ -13,7 +13,7 @@ use crate::names::debuginfod::Debuginfod;
 use debug_files::DebugFileSearch;
 use nsprobe_containers::{Error, MountView, OpenedFile, Opener, Process, RootId, Stamp};
 use nsprobe_symbolize::{FoundIn, OpenFile, OpenFiles};
-use nsprobe_worker::Object;
+use nsprobe_worker::SandboxedBinary;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -121,7 +121,7 @@ impl Search {
     /// else of the target, sees it.
     pub(crate) fn find(
         &self,
-        program: &Object,
+        program: &SandboxedBinary,
         path: &Path,
         owners: Owners<'_>,
     ) -> FoundDebugFiles {
@@ -131,7 +131,7 @@ impl Search {
     /// The same as `viewers` see it, for probes of this reach.
     pub(crate) fn find_for_probes(
         &self,
-        program: &Object,
+        program: &SandboxedBinary,
         path: &Path,
         viewers: &[Process],
         reach: Reach,
@@ -142,7 +142,7 @@ impl Search {
     /// Those of an object of this owner, if there is one left.
     pub(crate) fn find_for(
         &self,
-        program: &Object,
+        program: &SandboxedBinary,
         path: &Path,
         owner: Option<&Owner>,
     ) -> FoundDebugFiles {
@@ -151,7 +151,7 @@ impl Search {
     }
 
     /// Asks debuginfod servers for what `found` lacks; whether they had any of it.
-    pub(crate) fn fetch(&self, program: &Object, found: &mut FoundDebugFiles) -> bool {
+    pub(crate) fn fetch(&self, program: &SandboxedBinary, found: &mut FoundDebugFiles) -> bool {
         let Some(servers) = &self.debuginfod else {
             return false;
         };

@@ -11,7 +11,6 @@ pub(crate) mod trial;
 use nsprobe_worker::{Limits, Options};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The program that children are.

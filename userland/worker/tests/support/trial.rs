@@ -4,7 +4,7 @@
 use super::elf::{program, symbols, Section, TEXT};
 use super::{file, options, Folder};
 use nsprobe_symbolize::{FileOffset, Lookup, Source};
-use nsprobe_worker::{Answer, Error, Object, Query, Worker};
+use nsprobe_worker::{Answer, Error, Query, SandboxedBinary, Worker};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) const MEMORY_BYTES_MAX: u64 = 200 << 20;
 pub(crate) struct Trial {
     pub(crate) folder: Folder,
     worker: Worker,
-    sound: Object,
+    sound: SandboxedBinary,
 }
 
 /// The answers to a few questions about a file, or why there are none.
@@ -40,7 +40,7 @@ impl Trial {
         let worker = Worker::start(options).unwrap();
         let sound = program(&symbols(2, &[(b"sound", TEXT, 64)]));
         let path = folder.file("sound", &sound);
-        let sound = Object::open(&worker, file(&path), &path).unwrap();
+        let sound = SandboxedBinary::open(&worker, file(&path), &path).unwrap();
         Trial {
             folder,
             worker,
@@ -57,7 +57,7 @@ impl Trial {
     }
 
     pub(crate) fn at(&self, path: &Path) -> Outcome {
-        let outcome = Object::open(&self.worker, file(path), path).and_then(|object| {
+        let outcome = SandboxedBinary::open(&self.worker, file(path), path).and_then(|object| {
             // The first question reads the debug information.
             object.resolve(query(TEXT))?;
             let offsets = [
@@ -71,8 +71,8 @@ impl Trial {
             ];
             object.resolve_all(&offsets.map(query))
         });
-        let _ =
-            Object::open_sections(&self.worker, file(path), path).and_then(|o| o.rows(None, true));
+        let _ = SandboxedBinary::open_sections(&self.worker, file(path), path)
+            .and_then(|o| o.rows(None, true));
         let answer = self.sound.resolve(query(TEXT + 3)).unwrap();
         assert_eq!(name(&answer), "sound");
         outcome

@@ -10,7 +10,7 @@ use crate::names::function_names::FunctionNames;
 use crate::names::search::{Reach, Search};
 use nsprobe_containers::Opener;
 use nsprobe_probes::{Listing, ProbeQuery, Probes, Refused};
-use nsprobe_worker::{Error, Limits, Object, Worker};
+use nsprobe_worker::{Error, Limits, SandboxedBinary, Worker};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ const NAMES_MAX: usize = 1 << 16;
 /// A file, and what a search for its debug files had to say.
 #[derive(Debug)]
 pub(crate) struct Parsed {
-    object: Object,
+    object: SandboxedBinary,
     path: PathBuf,
     /// None as long as it was not looked for them.
     notes: Option<Vec<String>>,
@@ -42,7 +42,7 @@ impl Parsed {
     }
 
     /// The same of one that is open.
-    pub(crate) fn new(object: Object, path: &Path) -> Parsed {
+    pub(crate) fn new(object: SandboxedBinary, path: &Path) -> Parsed {
         Parsed {
             object,
             path: path.to_owned(),
@@ -150,10 +150,10 @@ pub(crate) fn open(
     limits: Limits,
     file: File,
     path: &Path,
-) -> anyhow::Result<Object> {
+) -> anyhow::Result<SandboxedBinary> {
     let opener = Opener { limit: limits.load };
     let file = opener.for_another_user(file, path)?;
-    let object = Object::open(&parser.another(limits), file, path);
+    let object = SandboxedBinary::open(&parser.another(limits), file, path);
     object.map_err(|error| told(error, path))
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn told(error: Error, path: &Path) -> anyhow::Error {
 /// The functions of a file by their addresses.
 #[derive(Debug)]
 pub(super) struct Functions {
-    object: Object,
+    object: SandboxedBinary,
     known: RefCell<HashMap<u64, Option<String>>>,
 }
 

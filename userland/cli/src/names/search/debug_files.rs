@@ -6,7 +6,7 @@ use super::{place, FoundDebugFiles, Owners, Reach, Search, View, Viewer};
 use crate::names::debuginfod::Debuginfod;
 use nsprobe_containers::{OpenedFile, Process, Stamp};
 use nsprobe_symbolize::{counted, FoundIn, OpenFile, SplitUnit, Supplementary};
-use nsprobe_worker::Object;
+use nsprobe_worker::SandboxedBinary;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,7 +21,7 @@ const DELETED: &[u8] = b" (deleted)";
 /// The search for the debug files of one program.
 pub(super) struct DebugFileSearch<'a> {
     search: &'a Search,
-    program: &'a Object,
+    program: &'a SandboxedBinary,
     path: PathBuf,
     is_deleted: bool,
     views: Vec<View<'a>>,
@@ -32,7 +32,7 @@ pub(super) struct DebugFileSearch<'a> {
 impl<'a> DebugFileSearch<'a> {
     pub(super) fn new(
         search: &'a Search,
-        program: &'a Object,
+        program: &'a SandboxedBinary,
         path: &Path,
         owners: Owners<'a>,
         reach: Reach,
@@ -67,7 +67,7 @@ impl<'a> DebugFileSearch<'a> {
 
     /// Finds what `holder`, which was found in the view `at` or is the program, says is
     /// elsewhere.
-    fn shared_and_split(&mut self, holder: &Object, at: Option<usize>) {
+    fn shared_and_split(&mut self, holder: &SandboxedBinary, at: Option<usize>) {
         if let Some(link) = holder.supplementary() {
             self.supplementary(&link, at);
         }
@@ -126,7 +126,7 @@ impl<'a> DebugFileSearch<'a> {
 
     /// Finds the file with what was stripped, and the index of the view that has it. One
     /// with symbols alone is taken where there is none with DWARF.
-    fn separate(&mut self) -> Option<(usize, Object)> {
+    fn separate(&mut self) -> Option<(usize, SandboxedBinary)> {
         let names = self.program.debug_file_names(&self.path);
         let mut symbols = None;
         for at in 0..self.views.len() {
@@ -160,8 +160,8 @@ impl<'a> DebugFileSearch<'a> {
         &mut self,
         at: usize,
         opened: OpenedFile,
-        binary: Object,
-    ) -> Option<(usize, Object)> {
+        binary: SandboxedBinary,
+    ) -> Option<(usize, SandboxedBinary)> {
         self.found.files.separate = Some(self.views.get(at)?.found(opened));
         Some((at, binary))
     }
@@ -317,7 +317,7 @@ fn with_suffix(path: PathBuf, suffix: &str) -> PathBuf {
 }
 
 /// The file, if it holds debug information of the program.
-fn checked(program: &Object, opened: &OpenedFile) -> Result<Object, String> {
+fn checked(program: &SandboxedBinary, opened: &OpenedFile) -> Result<SandboxedBinary, String> {
     let binary = headers(program, &opened.file, &opened.path)?;
     program.check_debug_file(&binary)?;
     match binary.has_debug_names() {
@@ -326,18 +326,18 @@ fn checked(program: &Object, opened: &OpenedFile) -> Result<Object, String> {
     }
 }
 
-fn headers(program: &Object, file: &File, path: &Path) -> Result<Object, String> {
+fn headers(program: &SandboxedBinary, file: &File, path: &Path) -> Result<SandboxedBinary, String> {
     let file = file.try_clone().map_err(|error| error.to_string())?;
-    Object::open_sections(program.worker(), file, path).map_err(|error| error.to_string())
+    SandboxedBinary::open_sections(program.worker(), file, path).map_err(|error| error.to_string())
 }
 
 fn check_supplementary(
-    program: &Object,
+    program: &SandboxedBinary,
     opened: &OpenedFile,
     link: &Supplementary,
 ) -> Result<(), String> {
     let file = opened.file.try_clone().map_err(|error| error.to_string())?;
-    let binary = Object::open_supplementary(program.worker(), file, &opened.path);
+    let binary = SandboxedBinary::open_supplementary(program.worker(), file, &opened.path);
     let binary = binary.map_err(|error| error.to_string())?;
     match binary.build_id() == Some(&link.build_id) {
         true => Ok(()),
@@ -353,7 +353,11 @@ fn has_mapped(process: &Process, path: &Path) -> bool {
 }
 
 /// Asks servers for what `found` lacks; whether they had any of it.
-pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut FoundDebugFiles) -> bool {
+pub(super) fn fetch(
+    servers: &Debuginfod,
+    program: &SandboxedBinary,
+    found: &mut FoundDebugFiles,
+) -> bool {
     let mut fetched = false;
     let mut holder = None;
     if !program.has_debug_info() && found.files.separate.is_none() {
@@ -386,7 +390,7 @@ pub(super) fn fetch(servers: &Debuginfod, program: &Object, found: &mut FoundDeb
     fetched
 }
 
-fn fetched_headers(program: &Object, file: &OpenFile) -> Result<Object, String> {
+fn fetched_headers(program: &SandboxedBinary, file: &OpenFile) -> Result<SandboxedBinary, String> {
     let binary = headers(program, &file.file, &file.path)?;
     program.check_debug_file(&binary)?;
     Ok(binary)

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// A file. It is kept open, here and in the child, until it is dropped.
 #[derive(Debug)]
-pub struct Object {
+pub struct SandboxedBinary {
     worker: Worker,
     subject: Subject,
     facts: Facts,
@@ -33,23 +33,27 @@ pub struct Answer {
     pub is_after_call: Option<bool>,
 }
 
-impl Object {
+impl SandboxedBinary {
     /// Has the headers and symbol tables of `file` read, which errors call `label`.
-    pub fn open(worker: &Worker, file: File, label: &Path) -> Result<Object> {
-        Object::open_as(worker, file, label, Form::Program)
+    pub fn open(worker: &Worker, file: File, label: &Path) -> Result<SandboxedBinary> {
+        SandboxedBinary::open_as(worker, file, label, Form::Program)
     }
 
     /// Has the headers alone read: it has no functions.
-    pub fn open_sections(worker: &Worker, file: File, label: &Path) -> Result<Object> {
-        Object::open_as(worker, file, label, Form::Sections)
+    pub fn open_sections(worker: &Worker, file: File, label: &Path) -> Result<SandboxedBinary> {
+        SandboxedBinary::open_as(worker, file, label, Form::Sections)
     }
 
     /// Has a file read of what several debug files share.
-    pub fn open_supplementary(worker: &Worker, file: File, label: &Path) -> Result<Object> {
-        Object::open_as(worker, file, label, Form::Supplementary)
+    pub fn open_supplementary(
+        worker: &Worker,
+        file: File,
+        label: &Path,
+    ) -> Result<SandboxedBinary> {
+        SandboxedBinary::open_as(worker, file, label, Form::Supplementary)
     }
 
-    fn open_as(worker: &Worker, file: File, label: &Path, form: Form) -> Result<Object> {
+    fn open_as(worker: &Worker, file: File, label: &Path, form: Form) -> Result<SandboxedBinary> {
         let subject = Subject {
             number: worker.inner().number(),
             key: FileKey::of(&file)?,
@@ -59,7 +63,7 @@ impl Object {
             debug: RefCell::default(),
         };
         let facts = worker.inner().open(&subject)?;
-        Ok(Object {
+        Ok(SandboxedBinary {
             worker: worker.clone(),
             subject,
             facts,
@@ -198,7 +202,7 @@ impl Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for SandboxedBinary {
     fn drop(&mut self) {
         self.worker.inner().close(self.subject.number);
     }
