@@ -2,7 +2,7 @@
 //! A capsule as a source of what output needs: the same that a session gives, from a file.
 
 pub(crate) mod convert;
-mod generated;
+mod generated_code;
 mod places;
 
 pub(crate) use places::CapsulePlaces;
@@ -18,7 +18,7 @@ use crate::output::summary::Summary;
 use crate::tasks::Place;
 use anyhow::{bail, Context};
 use convert::named;
-use generated::GeneratedNames;
+use generated_code::GeneratedNames;
 use libnsprobe::common::record::{CodeMapping, Frame, Frames, Hit, Method, StackCopy, StackEnd};
 use nsprobe_capsule::{Contents, Reader, RestKey};
 use nsprobe_symbolize::{counted, escaped, KernelSymbol};
