@@ -84,8 +84,11 @@ pub fn success(command: &mut Command) -> bool {
     true
 }
 
-/// A compiler of C (`gcc`, `cc`) or of C++ (`g++`, `c++`), without options.
+/// A compiler without options: of C (`gcc`, `cc`), of C++ (`g++`, `c++`), or another.
 pub fn compiler(program: &str) -> Command {
+    if !["gcc", "cc", "g++", "c++"].contains(&program) {
+        return Command::new(program);
+    }
     let machine = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = cc::Build::new();
     build.compiler(program).cpp(program.ends_with("++"));
