@@ -125,5 +125,3 @@ impl PartialEq for Sink {
         }
     }
 }
-
-impl Probe {}

@@ -56,6 +56,8 @@ pub(crate) struct Key<'a> {
     pub(crate) stack: &'a [u64],
     /// Why the stack ends.
     pub(crate) stack_end: u8,
+    /// Of a span whose stack the session keeps: the stack's id.
+    pub(crate) stack_id: u32,
 }
 
 /// A span that ended.
@@ -143,6 +145,7 @@ impl Table {
         let place = claimed.place;
         place.set(COUNT, 1);
         place.set(SUM, value);
+        place.set(LEAST, key.stack_id.into());
         place.set(TIME, now_ns);
         place.set(TASK, u64::from(tid) << 32);
         place.set_key(&self.shape, key);
@@ -150,13 +153,19 @@ impl Table {
         true
     }
 
-    /// Ends the span of this key, if one has begun. Runs in handlers.
-    pub(crate) fn end(&self, key: &[u64]) -> Option<Span> {
-        let claimed = self.claim(self.hash(key, &[]), key)?;
+    /// Ends the span of this key, if one has begun, at `latest_ns` at the latest. Runs in
+    /// handlers.
+    pub(crate) fn end(&self, key: &[u64], latest_ns: u64) -> Option<Span> {
+        let hash = self.hash(key, &[]);
+        let claimed = self.claim(hash, key)?;
         let span = Span {
             began_ns: claimed.place.get(TIME),
             value: claimed.place.get(SUM),
         };
+        if span.began_ns > latest_ns {
+            claimed.publish(hash);
+            return None;
+        }
         claimed.free();
         Some(span)
     }
@@ -400,7 +409,7 @@ impl<'a> Place<'a> {
             count: self.get(COUNT),
             sum,
             least: match spans {
-                true => sum,
+                true => self.get(LEAST) as i64,
                 false => of_least_word(self.get(LEAST)),
             },
             greatest: match spans {

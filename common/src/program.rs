@@ -157,7 +157,8 @@ numbered! {
         Value = 82,
         /// Ends the span that began under the key so far, and empties the key for what
         /// follows. Nanoseconds since it began; absent when there is none. Once in a
-        /// program.
+        /// program. With `small` 1, at a return, only a span that began before the call: one
+        /// that began meanwhile, in another thread, stays.
         EndSpan = 83,
         /// The value that the ended span began with; absent when there was none.
         SpanValue = 84,

@@ -3,7 +3,7 @@
 
 use crate::{
     common::{
-        abi::{KERNEL_FRAMES_MAX, PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_STACK},
+        abi::{KERNEL_FRAMES_MAX, PROBE_FREEZES, PROBE_KERNEL_STACK, PROBE_STACK, PROBE_STACK_IDS},
         record::{
             Frame,
             Method,
@@ -91,6 +91,7 @@ impl Probe {
             words,
             stack: &[],
             stack_end: 0,
+            stack_id: 0,
         };
         self.put(table, hit, &key, value)
     }
@@ -106,7 +107,7 @@ impl Probe {
         }
     }
 
-    /// As `aggregate`, with the stack in the key. A stack that is not complete yet goes into the
+    /// As `aggregate`, with the stack in the key, or its id in the span. A stack that is not complete yet goes into the
     /// ring instead, and user space adds it to its row.
     #[inline(never)]
     fn aggregate_with_stack(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
@@ -121,13 +122,20 @@ impl Probe {
             }
             end = end.if_left();
         }
+        let by_id = self.flags & PROBE_STACK_IDS != 0;
+        let stack_id = match by_id {
+            true => self.context.stack_id(&stack),
+            false => None,
+        };
         let key = Key {
             words,
-            stack: stack.words(),
+            stack: if by_id { &[] } else { stack.words() },
             stack_end: end as u8,
+            stack_id: stack_id.unwrap_or(0),
         };
         let put = self.put(table, hit, &key, value);
-        if matches!(put, End::Aggregated) && end.is_cut() {
+        let is_cut = end.is_cut() || by_id && stack_id.is_none();
+        if matches!(put, End::Aggregated) && is_cut {
             hit.here.stack_cut();
         }
         put

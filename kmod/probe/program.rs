@@ -208,8 +208,12 @@ impl Machine for Task<'_> {
         self.value = Some(value);
     }
 
-    fn end_span(&mut self) -> Option<u64> {
-        self.ended = self.spans?.end(self.key.as_slice());
+    fn end_span(&mut self, before_call: bool) -> Option<u64> {
+        let latest_ns = match before_call {
+            true => self.now_ns.saturating_sub(self.elapsed_ns.unwrap_or(0)),
+            false => u64::MAX,
+        };
+        self.ended = self.spans?.end(self.key.as_slice(), latest_ns);
         self.key = Words::new();
         Some(self.now_ns.saturating_sub(self.ended?.began_ns))
     }

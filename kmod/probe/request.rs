@@ -106,7 +106,8 @@ pub(crate) fn program_fits(
         Sink::Table(_) | Sink::Span(_) if !delivers => true,
         Sink::Table(table) | Sink::Span(table) => {
             let shape = table.shape();
-            let with_stack = request.flags & PROBE_STACK != 0;
+            // By their ids they are kept elsewhere.
+            let with_stack = request.flags & (PROBE_STACK | PROBE_STACK_IDS) == PROBE_STACK;
             let frames = match request.max_frames {
                 0 => FRAMES_MAX,
                 frames => frames,
@@ -143,6 +144,7 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     let is_recorded = request.sink == SINK_RECORD;
     let of_records = match (request.kind, request.sink) {
         (PROBE_SAMPLE, SINK_TABLE) => PROBE_STACK_IDS,
+        (_, SINK_SPAN) => PROBE_KERNEL_STACK,
         _ => of_records,
     };
     let unknown = Refused(EINVAL, Refusal::UnknownValue);

@@ -90,6 +90,15 @@ impl Context {
         stack.capture(regs, request, maps, pid, announce)
     }
 
+    /// The id of a taken stack, also of one that ends early; `None` when there is no room for
+    /// it.
+    pub(crate) fn stack_id(&self, stack: &Stack) -> Option<u32> {
+        match stack.id() {
+            None => self.stacks.as_ref()?.id_of(stack.words()),
+            known => known,
+        }
+    }
+
     /// Copies into the ring what user space needs to continue the walk, when it has to. Returns
     /// how the stack ends then.
     pub(crate) fn copy_if_left(

@@ -148,9 +148,10 @@ pub struct Row {
     pub count: u64,
     /// Sum of their values; of a span, its value.
     pub sum: i64,
-    /// Least value.
+    /// Least value; of a span, the id of its stack with
+    /// [`PROBE_STACK_IDS`](super::PROBE_STACK_IDS), else zero.
     pub least: i64,
-    /// Greatest value.
+    /// Greatest value; of a span, its value.
     pub greatest: i64,
     /// When a span began, CLOCK_MONOTONIC in nanoseconds; else zero.
     pub time_ns: u64,

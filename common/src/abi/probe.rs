@@ -64,7 +64,8 @@ pub const SINK_COUNT: u32 = 1;
 /// the call's entry at a return, and 1 elsewhere.
 pub const SINK_TABLE: u32 = 2;
 /// [`Probe::sink`]: begins a span in [`Probe::table`], under the program's key;
-/// a span of the same key that had begun before is replaced.
+/// a span of the same key that had begun before is replaced. With [`PROBE_STACK_IDS`] the
+/// session keeps its stack once, and the row has the stack's id ([`Row::least`](super::Row::least)).
 pub const SINK_SPAN: u32 = 3;
 
 /// [`Probe::flags`]: a hit that is delivered freezes the rings, with its own record in
@@ -79,7 +80,9 @@ pub const PROBE_COPIES: u32 = 1 << 4;
 
 /// [`Probe::flags`]: with [`PROBE_STACK`] and [`SINK_RECORD`]: equal stacks are kept once,
 /// and records name them by an id ([`Hit::stack`](super::record::Hit::stack)). When there is
-/// no room for more, the frames are in the record, as without this.
+/// no room for more, the frames are in the record, as without this. With [`SINK_SPAN`] rows name
+/// them, in a table without room for stacks; a span for whose stack there is no room has none, and
+/// its hit counts as one with a truncated stack.
 pub const PROBE_STACK_IDS: u32 = 1 << 5;
 /// [`Probe::flags`]: with [`SINK_RECORD`], or for [`PROBE_SAMPLE`] and [`SINK_TABLE`]: take the
 /// kernel's stack, too, in a table up to [`KERNEL_FRAMES_MAX`] frames of it. Needs CAP_SYSLOG in

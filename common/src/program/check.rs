@@ -152,6 +152,7 @@ impl Checker<'_> {
                 once(&mut self.summary.gives_value)?;
             }
             Operation::EndSpan => {
+                within(step.small, 0, 1)?;
                 once(&mut self.ends)?;
                 self.summary.ends_span = Some(core::mem::take(&mut self.summary.key_words));
             }

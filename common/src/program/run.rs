@@ -32,9 +32,9 @@ pub trait Machine {
     fn key(&mut self, words: &[u64]);
     /// Takes the value for the table.
     fn value(&mut self, value: u64);
-    /// Ends the span that began under the key, and empties the key; nanoseconds since
-    /// it began.
-    fn end_span(&mut self) -> Option<u64>;
+    /// Ends the span that began under the key, `before_call` only one that is older than the
+    /// call of this return, and empties the key; nanoseconds since it began.
+    fn end_span(&mut self, before_call: bool) -> Option<u64>;
     /// The value that the ended span began with.
     fn span_value(&self) -> Option<u64>;
 }
@@ -183,7 +183,7 @@ impl<const COUNT: usize> Run<COUNT> {
             }
             Operation::Value => return self.give(a, |value| machine.value(value)),
             Operation::EndSpan => {
-                let elapsed = machine.end_span();
+                let elapsed = machine.end_span(step.small != 0);
                 self.set(step.to, elapsed);
             }
             Operation::SetRegister | Operation::Store | Operation::Return => {

@@ -76,7 +76,7 @@ impl Machine for Fake {
     fn value(&mut self, value: u64) {
         self.value = Some(value);
     }
-    fn end_span(&mut self) -> Option<u64> {
+    fn end_span(&mut self, _: bool) -> Option<u64> {
         let began = self.spans.remove(&std::mem::take(&mut self.key));
         self.ended = began.map(|(_, value)| value);
         began.map(|(elapsed, _)| elapsed)
@@ -459,6 +459,11 @@ fn flaws_are_named_with_their_step() {
             vec![step(Operation::Register, 0, 0, 0, 17, 0)],
             0,
             Flaw::Unknown,
+        ),
+        (
+            vec![step(Operation::EndSpan, 1, 0, 0, 2, 0)],
+            0,
+            Flaw::BadSize,
         ),
         (vec![constant(0, 0); STEPS_MAX + 1], 0, Flaw::TooLong),
         (

@@ -91,7 +91,7 @@ impl Machine for Task {
 
     fn value(&mut self, _: u64) {}
 
-    fn end_span(&mut self) -> Option<u64> {
+    fn end_span(&mut self, _: bool) -> Option<u64> {
         self.key = 0;
         Some(5)
     }

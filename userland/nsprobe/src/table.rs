@@ -77,7 +77,7 @@ pub struct TableRow {
     pub count: u64,
     /// Sum of their values; of a span, its value.
     pub sum: i64,
-    /// Least value.
+    /// Least value; of a span, the id of its stack where the session keeps stacks.
     pub least: i64,
     /// Greatest value.
     pub greatest: i64,

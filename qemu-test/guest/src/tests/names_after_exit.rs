@@ -75,7 +75,7 @@ impl Drop for Files {
 
 /// A trace of what runs as `fresh`, begun for certain; how many containers that took.
 fn start(fresh: &Fresh) -> (Running, usize) {
-    let words = ["trace", "--json", "--stack", "--comm", "fresh"];
+    let words = ["trace", "--json", "--verbose", "--stack", "--comm", "fresh"];
     let mut trace = Running::start(&[&words[..], &["libc.so.6:getppid"]].concat());
     for begun in 1..100 {
         fresh.run(&[]);

@@ -3,6 +3,7 @@
 //! left to be seen.
 
 use super::sinks::{attach, program, session_on, LOG, SUMS};
+use super::stack_ids::ask;
 use crate::module::Module;
 use crate::records::Records;
 use crate::steps::{constant, field, key, register, step, value};
@@ -176,4 +177,76 @@ fn spans_that_do_not_end_are_left() {
     assert_eq!(after.replaced - answer.replaced, 9);
     let replaced = rows.iter().find(|row| row.key == [1]).expect("it is there");
     assert_eq!(replaced.stack.len(), 4);
+}
+
+test! { core, spans_name_their_stacks_and_end_with_older_calls, module }
+/// As allocations do: many spans of few stacks, and one call that ends what another thread may
+/// have begun again before it returns.
+fn spans_name_their_stacks_and_end_with_older_calls() {
+    let _module = Module::load();
+    let mut victim = Victim::start("chain", &[]);
+    let session = session_on(&victim);
+    let table = Table {
+        kind: abi::TABLE_SPANS,
+        key_words: 1,
+        rows: 1000,
+        ..SUMS
+    };
+    let spans = session.table(table).expect("a table");
+    let by_stack = session.table(Table {
+        max_frames: 20,
+        ..table
+    });
+    let by_stack = by_stack.expect("a table");
+    let (bottom, outer) = (victim.function("bottom"), victim.function("level_15"));
+    let time = step(Operation::Context, 0, 0, 0, 0, Context::Time as u64);
+    let begin = |steps: &[Step], flags, table: &Table| Probe {
+        flags: abi::PROBE_STACK | flags,
+        max_frames: 20,
+        sink: abi::SINK_SPAN,
+        table: table.id,
+        entry_program: program(&session, steps),
+        ..Probe::default()
+    };
+    let named = begin(&[time, key(0)], abi::PROBE_STACK_IDS, &spans);
+    let named = attach(&session, &victim, &bottom, named);
+    let whole = begin(&[time, key(0)], 0, &by_stack);
+    let whole = attach(&session, &victim, &bottom, whole);
+    victim.call(50);
+    session.detach(&[named, whole]).expect("they are attached");
+    let (rows, _) = session.rows(&spans, 7);
+    assert_eq!(rows.len(), 50);
+    let id = rows[0].head.least;
+    assert!(rows.iter().all(|row| row.head.least == id && row.stack.is_empty()));
+    let (stack, _) = ask(&session, id as u32, 64);
+    let stack = stack.expect("it is kept");
+    let (rows, _) = session.rows(&by_stack, 7);
+    assert!(stack.len() >= 17 && rows.iter().all(|row| row.stack == stack));
+
+    let one = [constant(0, 1), key(0)];
+    let within = begin(&one, abi::PROBE_STACK_IDS, &spans);
+    let within = attach(&session, &victim, &bottom, within);
+    let older = [
+        step(Operation::EndSpan, 1, 0, 0, 1, 0),
+        step(Operation::Require, 0, 1, 0, 0, 0),
+    ];
+    let older = attach(
+        &session,
+        &victim,
+        &outer,
+        Probe {
+            kind: abi::PROBE_CALL,
+            flags: abi::PROBE_RETURN_ONLY,
+            sink: abi::SINK_COUNT,
+            return_program: program(&session, &[&one[..], &older].concat()),
+            span: spans.id,
+            ..Probe::default()
+        },
+    );
+    victim.call(5);
+    assert_eq!(session.counters(older).aggregated, 0, "begun in the call");
+    session.detach(&[within]).expect("it is attached");
+    victim.call(5);
+    assert_eq!(session.counters(older).aggregated, 1, "older than the call");
+    assert_eq!(session.rows(&spans, 7).0.len(), 50);
 }

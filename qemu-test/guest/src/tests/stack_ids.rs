@@ -16,7 +16,7 @@ const BY_ID: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY | abi::PROBE_STACK_IDS
 const INLINE: u32 = abi::PROBE_STACK | abi::PROBE_AT_ENTRY;
 
 /// Asks for a stack with room for this number of words.
-fn ask(session: &Session, id: u32, room: usize) -> (std::io::Result<Vec<u64>>, Stack) {
+pub(super) fn ask(session: &Session, id: u32, room: usize) -> (std::io::Result<Vec<u64>>, Stack) {
     let mut words = vec![0u64; room];
     let mut stack = Stack {
         size: size::<Stack>(),

@@ -64,7 +64,7 @@ impl Machine for Thread {
     fn value(&mut self, value: u64) {
         self.value = Some(value);
     }
-    fn end_span(&mut self) -> Option<u64> {
+    fn end_span(&mut self, _: bool) -> Option<u64> {
         None
     }
     fn span_value(&self) -> Option<u64> {

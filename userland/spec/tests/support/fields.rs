@@ -44,7 +44,7 @@ impl Machine for Thread<'_> {
     }
     fn key(&mut self, _: &[u64]) {}
     fn value(&mut self, _: u64) {}
-    fn end_span(&mut self) -> Option<u64> {
+    fn end_span(&mut self, _: bool) -> Option<u64> {
         None
     }
     fn span_value(&self) -> Option<u64> {
