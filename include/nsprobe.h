@@ -619,7 +619,9 @@ struct nsprobe_pid_namespace {
 
 /*
  * nsprobe_probe.sink: begins a span in nsprobe_probe.table, under the program's
- * key; a span of the same key that had begun before is replaced.
+ * key; a span of the same key that had begun before is replaced. With
+ * NSPROBE_PROBE_STACK_IDS the session keeps its stack once, and the row has the
+ * stack's id (nsprobe_row.least).
  */
 #define NSPROBE_SINK_SPAN 3
 
@@ -642,7 +644,9 @@ struct nsprobe_pid_namespace {
  * nsprobe_probe.flags: with NSPROBE_PROBE_STACK and NSPROBE_SINK_RECORD: equal
  * stacks are kept once, and records name them by an id (nsprobe_hit.stack).
  * When there is no room for more, the frames are in the record, as without
- * this.
+ * this. With NSPROBE_SINK_SPAN rows name them, in a table without room for
+ * stacks; a span for whose stack there is no room has none, and its hit counts
+ * as one with a truncated stack.
  */
 #define NSPROBE_PROBE_STACK_IDS (1U << 5)
 
@@ -1171,9 +1175,12 @@ struct nsprobe_row {
 	__u64 count;
 	/* Sum of their values; of a span, its value. */
 	__s64 sum;
-	/* Least value. */
+	/*
+	 * Least value; of a span, the id of its stack with
+	 * NSPROBE_PROBE_STACK_IDS, else zero.
+	 */
 	__s64 least;
-	/* Greatest value. */
+	/* Greatest value; of a span, its value. */
 	__s64 greatest;
 	/* When a span began, CLOCK_MONOTONIC in nanoseconds; else zero. */
 	__u64 time_ns;
@@ -1774,7 +1781,9 @@ enum nsprobe_operation {
 	/*
 	 * Ends the span that began under the key so far, and empties the key
 	 * for what follows. Nanoseconds since it began; absent when there is
-	 * none. Once in a program.
+	 * none. Once in a program. With small 1, at a return, only a span that
+	 * began before the call: one that began meanwhile, in another thread,
+	 * stays.
 	 */
 	NSPROBE_OPERATION_END_SPAN = 83,
 	/*
