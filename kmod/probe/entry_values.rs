@@ -124,7 +124,8 @@ impl PendingCalls {
         };
         let before = slot.stamp.swap(ticket | WRITING, AcqRel);
         if before & WRITING != 0 {
-            // A task was preempted here for a whole round, and may still write: neither call is kept.
+            // A task was preempted here for a whole round, and may still write: neither call is
+            // kept.
             return 0;
         }
         slot.call.store(call);
