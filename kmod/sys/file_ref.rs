@@ -17,11 +17,13 @@ use kernel::{
 pub(crate) struct HeldFile(ARef<File>);
 
 impl HeldFile {
-    /// A reference of one's own.
+    /// Takes a reference of its own.
+    ///
     ///
     /// # Safety
     ///
-    /// Somebody else must hold the file, as the one that is mapped or executed.
+    ///
+    /// The file must be held by another reference, as the one that is mapped or executed.
     pub(super) unsafe fn take(file: NonNull<bindings::file>) -> Self {
         // SAFETY: The caller says that the count is not zero; `get_file` takes the
         // reference that `ARef` then owns. Such a file has no `fdget_pos` of this thread:
@@ -39,7 +41,7 @@ impl HeldFile {
         let path = unsafe { &(*self.0.as_ptr()).__bindgen_anon_1.f_path };
         Opened::new(|| {
             open(path, flags)
-                // Only the owner of a file may leave its access time alone.
+                // Only the owner of a file may suppress updates of its access time.
                 .or_else(|_| open(path, flags & !bindings::O_NOATIME))
         })
     }
