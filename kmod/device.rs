@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Turns requests of user space into calls of the session.
 //!
-//!
 //! The files below check the flags, reserved fields and sizes of requests; the session and
 //! `probe::request` check what depends on files, programs and other requests. Opening needs
 //! CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, in the initial user namespace. A request that

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which tasks a session traces.
 //!
-//!
 //! The filter is asked twice: for an address space, whether it carries the breakpoint at all, and
 //! for each hit, because an address space may be shared and a child inherits its parent's
 //! breakpoints. Runs in handlers: no locks but those of RCU, no sleeping.
@@ -19,7 +18,6 @@ use kernel::{
 };
 
 /// The conditions for a task to be traced; all of them must hold.
-///
 ///
 /// An address space is judged by what does not change while it lives, and by its owner's control
 /// group at that moment; names and users are judged at the hit.

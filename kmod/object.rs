@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The mapped files that a session's frames name.
 //!
-//!
 //! A session gives each file a small id when it first shows up in a stack, or as a program that is
 //! started. It reads the file's build-id from the process's own mapped notes, never from the file:
 //! that could sleep, or touch pages that must not be touched. It holds the file and the process's

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A probe, as its handler uses it.
 //!
-//!
 //! At a hit `handler` runs first. It asks the filter, `apply_limits` and the program
 //! (`run_program`) whether the hit counts, and passes it to `deliver`.
 

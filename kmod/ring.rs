@@ -3,7 +3,6 @@
 //! runs in any context but NMI. A full ring counts the records that it lost and announces the gap
 //! in front of the next record that fits.
 //!
-//!
 //! Any task may write to any ring: the CPU is only a hint, and a migration between reading it and
 //! reserving is harmless.
 
@@ -396,7 +395,6 @@ impl Rings {
 }
 
 /// The wait queue of the reader.
-///
 ///
 /// `armed` keeps writers from waking a reader that is not asleep: the reader sets it and then looks
 /// at the rings; a writer publishes and then looks at it. With a full barrier between the two steps

@@ -2,7 +2,6 @@
 //! A session: one open file of the device. It owns every probe, ring and object made through it;
 //! closing it detaches and frees them all.
 //!
-//!
 //! Locks: of `probes`, `reader` and `tasks`, none is held together with another. Handlers take
 //! none.
 

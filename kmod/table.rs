@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables that aggregate hits in the kernel, instead of recording each one.
 //!
-//!
 //! All memory is allocated when the table is made. Hits find and make rows without locks: a row's
 //! first word says whether it is free, being written, or holds a key; the task that turns it from
 //! free to busy owns it until it publishes it. A task that meets a busy row tries the next place,

@@ -314,7 +314,6 @@ pub const FILTER_CHILDREN_MAX: u32 = 1 << 14;
 /// and replaces the previous filter: when it returns, no hit is judged by the old one any more, and
 /// processes carry breakpoints as the new one requires.
 ///
-///
 /// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid namespace that
 /// `pidns_id` names; `EBADF`, `ENOENT` no such control group; `ENOMEM`. On failure the previous
 /// filter stays.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! The buckets of a histogram: the bucket of a value, and the range of a bucket.
 //!
-//!
 //! Bucket 0 holds the values below the scale. On the logarithmic scale those are the negative ones;
 //! then come one bucket for each value below `1 << log_bits`, and `1 << log_bits` buckets of equal
 //! width for each power of two above, up to `i64::MAX`. On the linear scale `buckets` of width

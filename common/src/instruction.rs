@@ -8,7 +8,6 @@ pub const INSTRUCTION_BYTES_MAX: usize = 16;
 
 /// Whether these bytes begin with `syscall` or `sysenter`.
 ///
-///
 /// The kernel executes a copy of a probed instruction with the trap flag set, and takes the trap
 /// for its end. After a system call it returns by `iret`, which traps one instruction later: that
 /// one has been executed then, and the program continues at a meaningless address. The kernel's own

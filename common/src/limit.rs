@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A token bucket in one word.
 //!
-//!
 //! The word is a time: the one at which all tokens taken so far would have been taken at the steady
 //! rate. It may be ahead of the clock by the worth of a burst. (Known from networks as the generic
 //! cell rate algorithm, ITU-T I.371.)

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! Probe programs: what to fetch at a hit, which hits count, and what to write.
 //!
-//!
 //! A program is a list of [`Step`]s over [`SLOTS`] slots of 64 bits, and some constant bytes. It is
 //! data without jumps, so it takes no more steps than it has. [`check`] shows before it ever runs
 //! that each step is known, that it reads only slots that an earlier step wrote, and that its
 //! output fits. What can still fail at a hit is memory that is not present and division by zero:
 //! then the value is *absent*, a value computed from it is absent too, and a field says so.
-//!
 //!
 //! Registers, memory and facts about the task come from a [`Machine`], so that the same code runs
 //! in a handler and in a test.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Deferred stacks: a page of the stack was not present, and a handler must not wait for one.
 //!
-//!
 //! On its way back to user space the task fetches the page and captures the stack: above the place
 //! of the hit the stack is still as it was. Meanwhile an emulated probed instruction writes below
 //! that place, if anywhere.

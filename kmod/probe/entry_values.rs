@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Values that an entry keeps for its return.
 //!
-//!
 //! The uprobe core carries one word from a call's entry to its return. Without kept values that is
 //! the entry's time; with some it names a slot here. A return may never come (longjmp, exit, a
 //! killed thread, calls deeper than the kernel follows), so slots are used in a circle and reused

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Calls that are followed to the exits of their function.
 //!
-//!
 //! One probe is at the function's entry, where a call begins. Others are at its exits, where the
 //! call ends, or jumps to code whose return is not seen.
 

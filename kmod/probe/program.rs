@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Programs that user space uploaded, and the task that they run on.
 //!
-//!
 //! A program is checked when it is uploaded and kept by its session; probes name it by id. Running
 //! one (`common/src/program.rs`) takes no locks, does not fault, and takes no more steps than the
 //! program has.

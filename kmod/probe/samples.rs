@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Samples of tasks, as hits of a probe that has no place.
 //!
-//!
 //! A sample becomes a hit when it is taken. Samples that still wait for their task when the probe
 //! is removed are not taken, and are no hits.
 

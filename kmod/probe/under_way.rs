@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Calls between their function's entry and its exits, where the return address is left unchanged.
 //!
-//!
 //! A call is identified by its address space, the slot that holds its return address, and the
 //! function: not by its thread, as a fibre may continue in another one. A call may be abandoned (by
 //! an exception, `longjmp`, a thread's end) and leave its row behind. The next entry at the slot
 //! takes that row over. If another function's call reaches an exit with that slot, it differs in
 //! what a function restores: its return address, and its caller's registers. Rows are freed when
 //! their address space ends.
-//!
 //!
 //! A call may be in one of a few rows. The task that turns a row's state to busy owns it until it
 //! publishes it; a busy row is passed over. If all are taken, the oldest call is forgotten.

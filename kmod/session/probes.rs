@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The probes of a session, with their programs and tables.
 //!
-//!
 //! Every refusal comes while probes are prepared, before the first breakpoint is inserted.
 
 mod new_probe;

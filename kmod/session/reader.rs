@@ -3,7 +3,6 @@
 //! them. It returns whole binary records, or lines of text, of which one is split only if the
 //! buffer is shorter than it.
 //!
-//!
 //! A session is read or mapped, not both: two readers would take records from each other.
 
 use crate::{

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Caches, on each CPU, the mappings and unwind rules of recent stacks.
 //!
-//!
 //! Looking up a mapping takes hundreds of instructions, and stack after stack goes through the same
 //! few. An entry belongs to one address space and holds while that has the same layout. The
 //! layout's count wraps after 2^31 changes, and a file may be written under its mappings, so
@@ -72,7 +71,6 @@ impl CodeRange {
 }
 
 /// A simple rule in one word; nearly all rules are simple.
-///
 ///
 /// Bits 0 to 31 are the frame's offset, bits 32 to 47 where `rbp` is saved; the constants name the
 /// other bits.

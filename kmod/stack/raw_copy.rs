@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Raw copies of stacks that go through files without unwind rows: the reader continues the walk.
 //!
-//!
 //! A file's rows come from user space, so the first stack through a file that no process had mapped
 //! before finds none. Then a record with the registers, the mapped code, and the stack's memory up
 //! to a bound precedes the hit's record: user space needs no more to continue with the same rows

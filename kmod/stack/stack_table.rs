@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Stacks that records name by id: each is kept once, as long as the session lives.
 //!
-//!
 //! All memory is allocated at once. A stack is found by its hash and its frames. A new one takes
 //! the next words of the arena, is written there, and is then added to the index by one
 //! compare-and-exchange. No task waits, and nothing ever moves or is freed: an id, which is the

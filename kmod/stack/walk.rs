@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Walks a user stack by the unwind rows of its files, and by frame pointers where there are none.
 //!
-//!
 //! Every step goes up the stack, and a frame whose address is not in executable memory ends the
 //! walk: a stack may be truncated, but it never continues with a guess.
 

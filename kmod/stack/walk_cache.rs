@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Caches recent walks on each CPU, so that a stack is compared instead of walked again.
 //!
-//!
 //! Stack after stack shares its outer frames, and often all of them. The result of a step to the
 //! caller is a function of the registers before it, of the words that it reads, and of rules that
 //! never change. So when a walk reaches the registers of a kept step, the steps behind that one are
 //! valid as long as the words are unchanged: a few instructions a frame. No kept step is used
 //! without that check.
-//!
 //!
 //! Kept steps end at the end of their array, the outermost one last: stacks that share outer frames
 //! have them at the same indexes, whatever their depth.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A task that need not be the current one.
 //!
-//!
 //! A `task_struct` is freed by RCU, and so is what is read of it here; so all of this runs in an
 //! RCU section, which [`AnyTask`] borrows. What the task itself may change meanwhile is read once
 //! (`READ_ONCE`): the value was true at some moment of the call.

@@ -12,9 +12,7 @@ use kernel::{
 /// A control group, held by a reference. It may be removed from the hierarchy meanwhile; then no
 /// task is in it any more.
 ///
-///
 /// # Invariants
-///
 ///
 /// Owns one reference.
 pub(crate) struct Cgroup(NonNull<bindings::cgroup>);

@@ -19,9 +19,7 @@ pub(crate) struct HeldFile(ARef<File>);
 impl HeldFile {
     /// Takes a reference of its own.
     ///
-    ///
     /// # Safety
-    ///
     ///
     /// The file must be held by another reference, as the one that is mapped or executed.
     pub(super) unsafe fn take(file: NonNull<bindings::file>) -> Self {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The device node and its file operations.
 //!
-//!
 //! The kernel crate's `MiscDevice` of 7.2 sets no owner, so that the module could be unloaded under
 //! an open file, and has no `poll`. This module has its own table: entry points turn raw pointers
 //! into types, call one method of [`Driver`] and turn its result into an errno.

@@ -2,7 +2,6 @@
 //! A probed file, open while a request needs it, and its inode, which is held without pinning a
 //! mount.
 //!
-//!
 //! `uprobe_register` requires its caller to hold the inode and the file system. Holding the opened
 //! `struct file` would do, but keeps the mount busy that the file was opened through: a container
 //! could not be unmounted while a probe is in its file. So the inode and the file system's

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A queue whose sleepers may be woken in any context but NMI.
 //!
-//!
 //! Waking takes the run queue's lock, which tracepoints of the scheduler hold already. So an
 //! interrupt that the CPU sends to itself wakes them, as soon as interrupts are on.
 

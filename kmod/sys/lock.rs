@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A spin lock that may be taken in any context but NMI.
 //!
-//!
 //! Interrupts are off while it is held, and it is a raw one, so that it spins on PREEMPT_RT too:
 //! rings are written from tracepoints that hold the run queue's lock. Keep critical sections short,
 //! and never wake a task in one. The kernel crate's `SpinLock` leaves interrupts on.

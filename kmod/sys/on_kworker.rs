@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Runs a piece of work in a kernel worker and waits for it.
 //!
-//!
 //! Inserting breakpoints into other processes, or removing them, fails half-way when the task that
 //! does it has a fatal signal pending (`get_user_pages` gives up): a reader that is killed would
 //! leave breakpoints without a consumer behind, and its target with a trap that no handler answers.

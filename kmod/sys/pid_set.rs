@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A set of processes or threads that handlers search without a lock.
 //!
-//!
 //! Open addressing with linear probing. An entry holds its `struct pid`, so that the address cannot
 //! be reused while it is in the set; readers compare addresses and never follow them, so entries
 //! may be removed at any time.

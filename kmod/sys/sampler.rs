@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Samples of tasks: a perf event on each online CPU interrupts it many times per second.
 //!
-//!
 //! An event of the CPU clock is an interrupt, one of cycles an NMI. A task that was in user space
 //! samples itself on its way back there, where it may wait for pages ([`later`](super::later)). A
 //! task that was in the kernel may sleep and keep such a job, so it is sampled in the interrupt,
@@ -162,9 +161,7 @@ struct Left<J> {
 
 /// Takes samples in an interrupt that the CPU sends to itself.
 ///
-///
 /// # Invariants
-///
 ///
 /// `work` is a work whose function is [`take_left`]. The context that has set `taken` owns `left`:
 /// an NMI, then the work.

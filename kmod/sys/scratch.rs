@@ -82,9 +82,7 @@ impl<const N: usize> Words<N> {
 
 /// Words that one context at a time may use; any other context has to do without.
 ///
-///
 /// # Invariants
-///
 ///
 /// Only the context that has set `taken` uses the words.
 pub(crate) struct ScratchBuffer {

@@ -2,13 +2,11 @@
 //! The kernel's tracepoints of tasks. Each is registered once for the whole module, from the first
 //! session that requests it until the last one drops it; each call is passed to all listeners.
 //!
-//!
 //! Contexts that listeners must respect (7.2): forks, program starts and exits come in task
 //! context, with interrupts on; a new name, too, of any task; moves to another control group under
 //! a spin lock with interrupts off; other namespaces with preemption off; a switch with the run
 //! queue's lock held; a wake-up under scheduler locks, in any context but NMI. So no listener
 //! sleeps, wakes a task, or takes a lock with interrupts on.
-//!
 //!
 //! Listeners are found through slots that are read under RCU, as a tracepoint's own functions are.
 //! Neither is waited for while the other lock is held.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How long each container ran on each CPU.
 //!
-//!
 //! Counted at context switches, from the kernel's own account of each task (`se.sum_exec_runtime`,
 //! from which `cpu.stat` of its control group is counted, too): the growth since the task got the
 //! CPU goes to the container that the task was in then. A task that is moved to another control
 //! group while it runs is counted at that moment.
-//!
 //!
 //! The rows of a CPU have a lock of their own, for which only readers and moved tasks ever contend:
 //! a switch takes it with the run queue's lock held.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Dumps the living tasks as records, in the order of their numbers.
 //!
-//!
 //! Each task is read in an RCU section of its own, so that other tasks run meanwhile; a task that
 //! begins or ends between two sections has an event. Records are built in kernel memory first, and
 //! copied from there to the reader's memory, which may fault.

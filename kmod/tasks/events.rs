@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Records the events of tasks for a session.
 //!
-//!
 //! All of this runs in tracepoints, some with the run queue's lock held or in an interrupt. Its
 //! locks are raw and keep interrupts off (`sys/lock.rs`), so that no event can occur while the same
 //! CPU holds one of them, and nothing that has tracepoints is called under them. A hit that is
