@@ -31,33 +31,33 @@ use zerocopy::transmute_ref;
 
 const OBJECT_WORDS: usize = size_of::<ObjectRecord>() / 8;
 
-/// What a session's probes share. Its handlers use it without locks.
+/// What a session's probes share. Handlers use it without locks.
 #[pin_data]
 pub(crate) struct Context {
     pub(crate) session_owner: SessionOwner,
     pub(crate) filter: RcuSlot<Filter>,
     pub(crate) rings: SetOnce<Rings>,
-    /// Whether programs may write.
+    /// Whether programs may write to traced tasks.
     pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
-    /// There once a probe takes stacks.
+    /// Set once a probe takes stacks.
     pub(crate) mappings: SetOnce<MappingCache>,
-    /// There once a probe keeps values.
+    /// Set once a probe keeps values.
     pub(crate) calls: SetOnce<PendingCalls>,
-    /// There once calls are followed to their function's exits.
+    /// Set once calls are followed to their function's exits.
     pub(crate) under_way: SetOnce<UnderWay>,
-    /// There once a probe copies stacks.
+    /// Set once a probe copies stacks.
     pub(crate) raw_stacks: SetOnce<RawStacks>,
-    /// There once a probe's records name stacks.
+    /// Set once a probe's records name stacks by id.
     pub(crate) stacks: SetOnce<StackTable>,
-    /// There once a probe's stacks may be taken late.
+    /// Set once a probe's stacks may be deferred.
     pub(crate) late: SetOnce<Arc<Slots<Context>>>,
     #[pin]
     pub(crate) waiter: Waiter,
 }
 
 impl Context {
-    /// For a session that the current task opens.
+    /// Makes the context of a session that the current task opens.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let session_owner = SessionOwner::current()?;
         let objects = Objects::new()?;
@@ -88,8 +88,8 @@ impl Context {
         }
     }
 
-    /// As `append`, for callers that must not wake a task, as they hold locks of the
-    /// scheduler or have interrupts off: an interrupt to this CPU wakes the reader.
+    /// As `append`, for callers that hold scheduler locks or have interrupts off, and so must not
+    /// wake a task: an interrupt to this CPU wakes the reader.
     pub(crate) fn append_quietly(
         &self,
         cpu: u32,
@@ -116,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Tells the reader what object `id` is.
+    /// Announces object `id` to the reader.
     #[cold]
     pub(crate) fn announce(&self, cpu: u32, id: u32, now_ns: u64) {
         self.with_announcement(id, now_ns, |parts| {
@@ -146,7 +146,7 @@ impl Context {
     }
 }
 
-/// Follows the children of those whom a session's filter lists.
+/// Follows the children of the tasks that a session's filter lists.
 pub(crate) struct Follower(pub(crate) Arc<Context>);
 
 impl ForkHook for Follower {

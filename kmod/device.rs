@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Requests of user space, turned into calls of the session.
+//! Turns requests of user space into calls of the session.
 //!
-//! The files below check the flags, reserved fields and sizes of requests; the session
-//! and `probe::request` check what depends on files, programs and other requests.
-//! Opening needs CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, in the initial user
-//! namespace. A request that adds to what a session sees checks the rights of its caller
-//! again: a process that was given the file gets no rights with it.
+//! The files below check the flags, reserved fields and sizes of requests; the session and
+//! `probe::request` check what depends on files, programs and other requests. Opening needs
+//! CAP_PERFMON and CAP_SYS_PTRACE, or CAP_SYS_ADMIN, in the initial user namespace. A request that
+//! adds to what a session sees checks the capabilities of its caller again: a process that was
+//! given the file gets no rights with it.
 
 mod filter;
 mod objects;
@@ -97,7 +97,7 @@ impl Driver for Device {
     }
 }
 
-/// The module's release, as records of it are zero-padded.
+/// The module's release, which `Info` carries zero-padded.
 const RELEASE: &str = "0.1.0";
 
 fn info(arg: UserPtr) -> Result {
@@ -162,8 +162,8 @@ fn set_up(session: &Session, arg: UserPtr) -> Result {
     )?;
     setup.rings = nr_cpu_ids();
     setup.mmap_stride = rings.stride();
-    // Before they are the session's: rings of which the caller does not know could not be
-    // used, and there would be no others.
+    // Write back before the session has the rings: if that fails, the caller does not know of them,
+    // and could not make others.
     request.write_back()?;
     session.keep_rings(rings, as_text, may_modify)
 }

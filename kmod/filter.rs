@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who is traced.
+//! Which tasks a session traces.
 //!
-//! The filter is asked twice: for an address space, whether it carries the
-//! breakpoint at all, and for each hit, because an address space may be shared
-//! and a child inherits its parent's breakpoints. Runs in handlers: no locks but those
-//! of RCU, no sleeping.
+//! The filter is asked twice: for an address space, whether it carries the breakpoint at all, and
+//! for each hit, because an address space may be shared and a child inherits its parent's
+//! breakpoints. Runs in handlers: no locks but those of RCU, no sleeping.
 
 use crate::sys::{
     cgroup::Cgroup,
@@ -18,14 +17,14 @@ use kernel::{
     seq_print, //
 };
 
-/// What a session traces. Conditions are joined by "and".
+/// The conditions for a task to be traced; all of them must hold.
 ///
-/// An address space is judged by what does not change while it lives, and by the
-/// control group of its owner at the moment; names and users are judged at the hit.
+/// An address space is judged by what does not change while it lives, and by its owner's control
+/// group at that moment; names and users are judged at the hit.
 pub(crate) struct Filter {
     /// Only these processes or threads.
     pub(crate) tasks: Tasks,
-    /// And those that they fork from now on.
+    /// Also the tasks that these fork from now on.
     pub(crate) followed: Option<Followed>,
     /// Only tasks in one of these pid namespaces or below it; in any, when empty.
     pub(crate) namespaces: KVec<Namespace>,
@@ -35,26 +34,26 @@ pub(crate) struct Filter {
     pub(crate) uid: Option<u32>,
     /// Only threads with this name, NUL-padded.
     pub(crate) comm: Option<[u8; 16]>,
-    /// Whether the opener's own process counts.
+    /// Whether the session owner's own process may be traced.
     pub(crate) include_self: bool,
-    /// What can be told at once; see [`Filter::ready`].
+    /// What can be decided without a lookup; see [`Filter::ready`].
     pub(crate) fast: FastFilter,
 }
 
-/// What can be told of a task in a few instructions.
+/// A decision that takes a few instructions.
 #[derive(Clone, Copy)]
 pub(crate) enum FastFilter {
-    /// Nothing.
+    /// None: the filter needs a lookup.
     Nothing,
-    /// It is listed.
+    /// Every task passes.
     Anybody,
-    /// It is listed when this is its process's address.
+    /// A task passes if this is the address of its process's `struct pid`.
     Only(usize),
 }
 
 /// The tasks that a filter lists.
 pub(crate) enum Tasks {
-    /// Any.
+    /// Every task.
     All,
     /// These processes.
     Processes(KVec<Process>),
@@ -62,14 +61,14 @@ pub(crate) enum Tasks {
     Threads(KVec<Thread>),
 }
 
-/// What listed tasks have forked since.
+/// The tasks that listed tasks have forked since.
 pub(crate) struct Followed {
     processes: PidSet,
     threads: PidSet,
 }
 
 impl Followed {
-    /// Nothing yet.
+    /// Makes empty sets.
     pub(crate) fn new() -> Result<Self> {
         Ok(Followed {
             processes: PidSet::new(Kind::Process)?,
@@ -77,32 +76,32 @@ impl Followed {
         })
     }
 
-    /// Forks that found no room in the sets: their tasks do not count.
+    /// Forks that found no room in the sets: their tasks are filtered.
     pub(crate) fn missed(&self) -> u64 {
         let missed = self.processes.missed();
         missed.saturating_add(self.threads.missed())
     }
 }
 
-/// The numbers by which a record names the current task.
+/// The pids and tids that a record carries for the current task.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ids {
-    /// Process, as the opener's namespace numbers it.
+    /// Process id in the session owner's pid namespace.
     pub(crate) pid: u32,
-    /// Thread, as the opener's namespace numbers it.
+    /// Thread id in the session owner's pid namespace.
     pub(crate) tid: u32,
-    /// Process, as its own namespace numbers it.
+    /// Process id in the task's own pid namespace.
     pub(crate) ns_pid: u32,
-    /// Thread, as its own namespace numbers it.
+    /// Thread id in the task's own pid namespace.
     pub(crate) ns_tid: u32,
-    /// Id of its own pid namespace.
+    /// Id of the task's own pid namespace.
     pub(crate) pidns_id: u64,
-    /// The namespace's inode number.
+    /// Inode number of that namespace.
     pub(crate) pidns_inum: u32,
 }
 
-/// Who opened the session: the point of view of its numbers, and the process
-/// that is not traced by default.
+/// The process that opened the session: records number tasks in its pid namespace, and by default
+/// it is not traced.
 pub(crate) struct SessionOwner {
     process: Process,
     namespace: Namespace,
@@ -116,12 +115,12 @@ impl SessionOwner {
         Ok(SessionOwner { process, namespace })
     }
 
-    /// Its process id, as the initial pid namespace numbers it.
+    /// Its process id in the initial pid namespace.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid().number()
     }
 
-    /// Whether `process` may be traced, whatever the filter lists.
+    /// Whether `process` may be traced, regardless of the tasks that the filter lists.
     #[inline(always)]
     fn sees(&self, filter: Option<&Filter>, process: &Pid) -> bool {
         let include_self = filter.is_some_and(|filter| filter.include_self);
@@ -139,7 +138,7 @@ impl SessionOwner {
         .unwrap_or(false)
     }
 
-    /// Whether a task is traced, when that takes a few instructions and no call.
+    /// Whether a task is traced, if that is decided in a few instructions without a call.
     #[inline(always)]
     pub(crate) fn admits_fast(&self, filter: Option<&Filter>, task: &impl Who) -> Option<bool> {
         let process = task.process()?;
@@ -173,15 +172,15 @@ impl SessionOwner {
                 .is_some_and(|process| self.namespace.number_of(process).is_some())
     }
 
-    /// The number of a task; zero where this namespace does not see it.
+    /// The task's tid; zero if this namespace does not see the task.
     pub(crate) fn tid(&self, task: &impl Who) -> u32 {
         task.thread()
             .and_then(|thread| self.namespace.number_of(thread))
             .unwrap_or(0)
     }
 
-    /// The number that a task had before it executed another program: `old` for the initial
-    /// namespace. Zero where that cannot be told, as its pid is gone.
+    /// The tid that a task had before it executed another program; `old` is that tid in the initial
+    /// namespace. Zero if it is unknown, as its pid is gone.
     pub(crate) fn old_tid(&self, task: &impl Who, old: u32) -> u32 {
         match task.thread() {
             _ if self.namespace.is_initial() => old,
@@ -190,12 +189,12 @@ impl SessionOwner {
         }
     }
 
-    /// Its pid namespace, the first that its records tell of.
+    /// Its pid namespace, the first that its records describe.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// The numbers of the current task; zero where this namespace does not see it.
+    /// The ids of the current task; zero where this namespace does not see it.
     pub(crate) fn ids(&self, current: &Current) -> Ids {
         let (Some(process), Some(thread)) = (current.process(), current.thread()) else {
             return Ids::default();
@@ -224,7 +223,7 @@ impl SessionOwner {
 }
 
 impl Filter {
-    /// Finds out what can be told at once.
+    /// Computes `fast`.
     pub(crate) fn ready(mut self) -> Self {
         self.fast = match &self.tasks {
             _ if !self.is_plain() || self.followed.is_some() => FastFilter::Nothing,
@@ -238,7 +237,7 @@ impl Filter {
         self
     }
 
-    /// Whether a thread of `process` may count.
+    /// Whether a thread of `process` may pass.
     fn may_admit(&self, process: &Pid) -> bool {
         let is_listed = match &self.tasks {
             Tasks::All => true,
@@ -256,7 +255,7 @@ impl Filter {
             && self.comm.is_none()
     }
 
-    /// Whether a task, of this process, counts.
+    /// Whether a task of `process` passes.
     fn admits(&self, task: &impl Who, process: &Pid) -> bool {
         let is_listed = match &self.tasks {
             Tasks::All => true,
@@ -273,7 +272,7 @@ impl Filter {
             && self.cgroup.as_ref().is_none_or(|cgroup| task.is_in(cgroup))
     }
 
-    /// Whether a thread is listed, or was forked by one that is.
+    /// Whether a thread is listed, or was forked by a listed one.
     fn lists(&self, process: &Pid, thread: &Pid) -> bool {
         match &self.tasks {
             Tasks::All => true,
@@ -304,7 +303,7 @@ impl Filter {
             || namespaces.any(|namespace| namespace.number_of(process).is_some())
     }
 
-    /// Its lines of fdinfo.
+    /// Prints the filter's lines of fdinfo.
     pub(crate) fn show(&self, out: &SeqFile) {
         match &self.tasks {
             Tasks::All => (),
@@ -325,7 +324,7 @@ impl Filter {
         }
     }
 
-    /// Follows a new task when its parent is listed. The child does not run yet.
+    /// Follows a new task if its parent is listed. The child does not run yet.
     pub(crate) fn follow(&self, parent: &impl Who, child: &impl Who) {
         let Some(followed) = &self.followed else {
             return;
@@ -347,7 +346,7 @@ impl Filter {
     }
 }
 
-/// Whether two names are the same up to their NUL.
+/// Whether two names are equal up to their NUL.
 fn is_same_name(one: &[u8; 16], other: &[u8; 16]) -> bool {
     for (a, b) in one.iter().zip(other) {
         if a != b {

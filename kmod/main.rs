@@ -47,7 +47,7 @@ module! {
     license: "GPL v2",
 }
 
-/// The loaded module: the device, as long as it lives; then what its jobs leave behind.
+/// The loaded module. Drop order: first the device, then the leftovers of its jobs.
 struct Nsprobe {
     _device: sys::fops::Registration<device::Device>,
     _samplers: sys::sampler::Ready,
@@ -57,7 +57,7 @@ struct Nsprobe {
 
 impl kernel::Module for Nsprobe {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        // Before there is a device.
+        // Set up before there is a device.
         let task_points = sys::task_points::Ready::new();
         let samplers = sys::sampler::Ready::new()?;
         Ok(Nsprobe {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The mapped files that a session's frames name.
 //!
-//! A session gives each file a small id the first time it shows up in a stack, or
-//! as a program that is started, reads its build-id from the process's own mapped
-//! notes (never from the file: that could sleep, or touch pages that must not be
-//! touched), and holds the file and the process's root directory until the reader
-//! asks for them, so that it can be named although the process, or its container,
-//! is gone. The table is allocated when the session
-//! is made, never shrinks, and an id is one file's for good: looking up takes no
-//! lock. Unwind rows come and go (`sys/rcu_slot.rs`).
+//! A session gives each file a small id when it first shows up in a stack, or as a program that is
+//! started. It reads the file's build-id from the process's own mapped notes, never from the file:
+//! that could sleep, or touch pages that must not be touched. It holds the file and the process's
+//! root directory until the reader asks for them, so that the file can be named although the
+//! process, or its container, is gone. The table is allocated when the session is made, never
+//! shrinks, and never gives an id to another file: a lookup takes no lock. Unwind rows come and go
+//! (`sys/rcu_slot.rs`).
 
 pub(crate) mod unwind_rows;
 
@@ -43,7 +42,7 @@ use kernel::{
 };
 
 impl FileKey {
-    /// What user space learns of the file; nothing of build-id and process.
+    /// The file's identity for user space, without build-id and process.
     pub(crate) fn identity(&self) -> ObjectIdentity {
         ObjectIdentity {
             dev: self.dev,
@@ -60,27 +59,27 @@ impl FileKey {
 const PLACES: usize = 2 * OBJECTS_MAX as usize;
 /// Places looked at before the table counts as full.
 const PROBES_MAX: usize = 64;
-/// Mappings of one file below its code that are looked at for the ELF header.
+/// Mappings of a file, from its code downwards, that are searched for the ELF header.
 const HEADER_SEARCH_MAX: usize = 8;
 
-/// A file. One that rows were given for may not have been seen in a stack yet.
+/// A file. One that has rows may not have been seen in a stack yet.
 struct Slot {
     key: SetOnce<FileKey>,
-    /// Who was first seen with it.
+    /// The process that was first seen with it.
     pid: SetOnce<u32>,
-    /// What its mapping told when it was first seen in a stack.
+    /// The build-id from its mapping when it was first seen in a stack.
     build_id: SetOnce<Option<BuildId>>,
-    /// Whether the reader was told of it, and has not lost its rows since.
+    /// Whether the file was announced to the reader, and its rows were not dropped since.
     told: AtomicBool,
     rows: RcuSlot<Rows>,
-    /// When a stack last went through it, to some tenths of a second, or its rows were given.
+    /// When a stack last went through it, to some tenths of a second, or when its rows were given.
     used_ns: AtomicU64,
     file: RawLock<Option<HeldFile>>,
-    /// Whether `root` is held, or is about to be.
+    /// Whether `root` is held, or is being set.
     has_root: AtomicBool,
-    /// Whether `root` is to be held by who comes next and may.
+    /// Whether the next stack outside of an interrupt has to set `root`.
     owes_root: AtomicBool,
-    /// The root directory of who was first seen with the file.
+    /// The root directory of the process that was first seen with the file.
     root: RawLock<Option<HeldRoot>>,
 }
 
@@ -101,27 +100,26 @@ impl Slot {
     }
 }
 
-/// A session's objects. An object's id is its place in `slots`, counted from one;
-/// `index` finds it by its key: an id, or zero where nothing is yet.
+/// A session's objects. An object's id is its place in `slots`, counted from one; `index` finds the
+/// id by the file's key, and is zero where there is none yet.
 pub(crate) struct Objects {
     slots: KVVec<Slot>,
     index: KVVec<AtomicU32>,
-    /// How many there are; held while one is added.
+    /// The number of objects; held while one is added.
     count: RawLock<u32>,
-    /// Bytes of all rows.
     row_bytes: AtomicU64,
     /// How many times rows were dropped.
     dropped: AtomicU32,
 }
 
-/// An object's id, and whether it was given just now.
+/// An object's id, and whether it is new.
 pub(crate) struct Identified {
     pub(crate) id: u32,
     pub(crate) is_new: bool,
 }
 
 impl Objects {
-    /// An empty table.
+    /// Makes an empty table.
     pub(crate) fn new() -> Result<Self> {
         Ok(Objects {
             slots: memory::made(OBJECTS_MAX as usize, |_| Ok(Slot::new()))?,
@@ -132,7 +130,7 @@ impl Objects {
         })
     }
 
-    /// The object of a locked mapping of process `pid`. Runs in handlers.
+    /// Identifies the object of a locked mapping of process `pid`. Runs in handlers.
     pub(crate) fn identify(
         &self,
         mapping: &Mapping<'_>,
@@ -149,9 +147,9 @@ impl Objects {
         }
     }
 
-    /// The object of the program of process `pid`, which is the current one if that starts it
-    /// just now. Nothing of it need be mapped and present yet, so its build-id is left to the
-    /// first stack through it, or to the reader. Runs in tracepoints.
+    /// Identifies the object of the program of process `pid`, which is the current one if it starts
+    /// the program now. The program may not be mapped and present yet, so the first stack through
+    /// it, or the reader, finds its build-id. Runs in tracepoints.
     pub(crate) fn identify_program(
         &self,
         program: Program,
@@ -185,7 +183,7 @@ impl Objects {
         Found::Full
     }
 
-    /// Takes a file for seen in a stack, of which it may have been told before.
+    /// Records that a file was seen in a stack. It may have been announced before.
     #[cold]
     fn see(&self, mapping: &Mapping<'_>, key: FileKey, pid: u32) -> Result<Identified, Unmapped> {
         let build_id = build_id(mapping, &key);
@@ -201,8 +199,8 @@ impl Objects {
         })
     }
 
-    /// Has the reader told of a file that process `pid` was seen with, unless it was already.
-    /// `is_current` says whether that is the current one.
+    /// Marks a file that process `pid` was seen with as announced, unless it already is.
+    /// `is_current` says whether `pid` is the current process.
     fn tell(
         &self,
         id: u32,
@@ -230,12 +228,12 @@ impl Objects {
             .is_some_and(|slot| slot.build_id.as_ref().is_some())
     }
 
-    /// The id of a file, which gets one when it has none.
+    /// Finds the id of a file, or gives it one.
     fn id_of(&self, key: FileKey) -> Result<u32, Unmapped> {
         self.add(&mut self.count.lock(), key)
     }
 
-    /// Notes that a stack goes through an object; false when the reader has to be told of it.
+    /// Notes that a stack goes through an object; false if the object must be announced first.
     fn is_in_use(&self, id: u32) -> bool {
         let slot = self.slot(id).filter(|slot| slot.told.load(Relaxed));
         if let Some(slot) = slot {
@@ -244,7 +242,7 @@ impl Objects {
         slot.is_some()
     }
 
-    /// The id of a file, which gets one when it has none; `count` is locked.
+    /// As `id_of`, with `count` locked.
     fn add(&self, count: &mut u32, key: FileKey) -> Result<u32, Unmapped> {
         let place = match self.find(&key) {
             Found::Known(id) => return Ok(id),
@@ -263,7 +261,7 @@ impl Objects {
         self.slots.get((id as usize).checked_sub(1)?)
     }
 
-    /// Keeps the rows of a file; its id. Task context.
+    /// Keeps the rows of a file; returns the object's id. Task context.
     pub(crate) fn give_rows(&self, key: FileKey, rows: Rows) -> Result<u32> {
         let bytes = rows.bytes();
         let rows = KBox::new(rows, GFP_REQUEST)?;
@@ -285,9 +283,8 @@ impl Objects {
         Err(if fits { EEXIST } else { ENOSPC })
     }
 
-    /// Drops the rows of the files that no stack has gone through for so long. Who has such
-    /// a file in a stack later tells the reader of it again. How many bytes. Task context,
-    /// sleeps.
+    /// Drops the rows of the files that no stack went through for `unused_ns`, and returns their
+    /// bytes. The next stack through such a file announces it again. Task context, sleeps.
     pub(crate) fn drop_unused(&self, unused_ns: u64) -> u64 {
         let until_ns = sys::now_ns().saturating_sub(unused_ns);
         let is_unused = |slot: &&Slot| slot.used_ns.load(Relaxed) <= until_ns;
@@ -305,24 +302,23 @@ impl Objects {
             let rows = slot.rows.take_out()?;
             dropped = dropped.saturating_add(rows.bytes());
             self.row_bytes.fetch_sub(rows.bytes(), Relaxed);
-            // Only now: user space gives rows when there are none.
+            // Only after the rows are gone: user space gives rows to an object that has none.
             slot.told.store(false, Relaxed);
             Some(rows)
         }));
         if dropped != 0 {
-            // A walk that has seen one of them is done, and has kept its rules under this number.
+            // A walk that read a dropped row has ended, and kept its rules under the old number.
             self.dropped.fetch_add(1, Relaxed);
         }
         dropped
     }
 
-    /// Bytes of all rows.
     pub(crate) fn row_bytes(&self) -> u64 {
         self.row_bytes.load(Relaxed)
     }
 
-    /// Another number after rows were dropped: rules that were kept before are not theirs who
-    /// come now.
+    /// A number that changes after rows were dropped: rules that were kept under another number may
+    /// be of dropped rows.
     #[inline(always)]
     pub(crate) fn rows_version(&self) -> u32 {
         self.dropped.load(Relaxed)
@@ -340,7 +336,7 @@ impl Objects {
         Some(self.slot(id)?.rows.get(reading)?.table())
     }
 
-    /// What the object with this id is.
+    /// The identity of the object with this id.
     pub(crate) fn identity(&self, id: u32) -> Option<ObjectIdentity> {
         let slot = self.slot(id)?;
         let pid = *slot.pid.as_ref()?;
@@ -358,7 +354,7 @@ impl Objects {
         self.slot(id)?.file.lock().take()
     }
 
-    /// Takes the root directory of who was first seen with the file out of the table.
+    /// Takes the root directory of the process that was first seen with the file out of the table.
     pub(crate) fn take_root(&self, id: u32) -> Option<HeldRoot> {
         let slot = self.slot(id)?;
         let root = slot.root.lock().take()?;
@@ -366,7 +362,7 @@ impl Objects {
         Some(root)
     }
 
-    /// Puts a file back that [`take_file`](Self::take_file) gave.
+    /// Puts back a file that [`take_file`](Self::take_file) returned.
     pub(crate) fn put_file(&self, id: u32, file: HeldFile) {
         if let Some(slot) = self.slot(id) {
             let previous = slot.file.lock().replace(file);
@@ -374,11 +370,11 @@ impl Objects {
         }
     }
 
-    /// Puts a root directory back that [`take_root`](Self::take_root) gave, unless another
-    /// one is held by now.
+    /// Puts back a root directory that [`take_root`](Self::take_root) returned, unless another one
+    /// is held already.
     pub(crate) fn put_root(&self, id: u32, root: HeldRoot) {
         if let Some(slot) = self.slot(id) {
-            // As in `hold_root`: who sets it has the place to himself, and nothing is in it.
+            // As in `hold_root`: the task that sets the flag owns the place, which is empty.
             if !slot.has_root.swap(true, Relaxed) {
                 *slot.root.lock() = Some(root);
             }
@@ -390,16 +386,17 @@ impl Slot {
     /// Holds the root directory of the current task, unless one is held.
     fn hold_root(&self) {
         if sys::in_interrupt() {
-            // What was interrupted may hold the locks that this takes.
+            // The interrupted task may hold the locks that this takes.
             return self.owes_root.store(true, Relaxed);
         }
-        // Nobody drops a root here: that could sleep.
+        // This must not drop a root: that could sleep.
         if !self.has_root.swap(true, Relaxed) {
             *self.root.lock() = HeldRoot::of_current();
         }
     }
 
-    /// Holds the root directory that could not be held in an interrupt; whether there was such.
+    /// Holds the root directory that could not be held in an interrupt; returns whether there was
+    /// one.
     fn hold_owed_root(&self) -> bool {
         let owed = self.owes_root.load(Relaxed)
             && !sys::in_interrupt()
@@ -421,8 +418,8 @@ enum Found<'a> {
     Full,
 }
 
-/// The build-id in the notes of the file that `mapping` maps, when they are
-/// mapped and present.
+/// Reads the build-id from the notes of the file that `mapping` maps, if they are mapped and
+/// present.
 fn build_id(mapping: &Mapping<'_>, key: &FileKey) -> Option<BuildId> {
     let (start, end) = header_mapping(mapping, key)?;
     elf_note::find(|offset, out| {
@@ -437,8 +434,8 @@ fn build_id(mapping: &Mapping<'_>, key: &FileKey) -> Option<BuildId> {
     .ok()
 }
 
-/// Where the file's first bytes are mapped: linkers put the headers into the
-/// segment at file offset 0, which lies right below the code.
+/// Finds where the file's first bytes are mapped: linkers put the headers into the segment at file
+/// offset 0, which lies right below the code.
 fn header_mapping(mapping: &Mapping<'_>, key: &FileKey) -> Option<(u64, u64)> {
     let (mut start, mut end, mut offset) = (mapping.start(), mapping.end(), mapping.file_offset());
     for _ in 0..HEADER_SEARCH_MAX {

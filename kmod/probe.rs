@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A probe, as its handler knows it.
+//! A probe, as its handler uses it.
 //!
 //! At a hit `handler` runs first. It asks the filter, `apply_limits` and the program
-//! (`run_program`) whether the hit counts, and hands it to `deliver`.
+//! (`run_program`) whether the hit counts, and passes it to `deliver`.
 
 mod apply_limits;
 pub(crate) mod counters;
@@ -34,11 +34,11 @@ use crate::{
 use core::sync::atomic::AtomicU32;
 use kernel::sync::Arc;
 
-/// Where a hit that counts goes.
+/// Where a hit goes that passes filter, limits and program.
 pub(crate) enum Sink {
     /// A record in the ring.
     Record,
-    /// Nothing but the counters.
+    /// The counters only.
     Count,
     /// A row of this table.
     Table(Arc<Table>),
@@ -46,30 +46,30 @@ pub(crate) enum Sink {
     Span(Arc<Table>),
 }
 
-/// What a probe is to a call.
+/// The role of a probe in a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Nothing, or all of it: the kernel follows it to its return.
+    /// Not part of a followed call, or a call that the kernel follows to its return.
     Whole,
-    /// The call begins.
+    /// The call begins here.
     Begin,
-    /// It returns.
+    /// The call returns here.
     End,
-    /// It goes where its return is not seen.
+    /// The call jumps to code whose return is not seen.
     Leave,
 }
 
-/// A probe, as its handler knows it.
+/// A probe, as its handler uses it.
 pub(crate) struct Probe {
     pub(crate) id: u32,
     pub(crate) flags: u32,
     pub(crate) role: Role,
-    /// Which function's calls begin or end here, or zero.
+    /// The id of the function whose calls begin or end here, or zero.
     pub(crate) call: u32,
-    /// Bytes that the instruction takes off the stack, of one that returns.
+    /// If the instruction returns: the bytes that it takes off the stack.
     pub(crate) returns: Option<u64>,
     pub(crate) max_frames: u32,
-    /// Bytes from the place that records report to the breakpoint.
+    /// Bytes from the reported place to the breakpoint.
     pub(crate) breakpoint_delta: u64,
     /// The probed file, as it was when the probe was attached.
     pub(crate) file: FileKey,
@@ -80,25 +80,25 @@ pub(crate) struct Probe {
     pub(crate) at_entry: Option<Arc<Program>>,
     pub(crate) at_return: Option<Arc<Program>>,
     pub(crate) sink: Sink,
-    /// Hits are counted, and nothing else.
+    /// Whether hits are only counted.
     pub(crate) counts_only: bool,
-    /// It has no limits, and its entries count.
+    /// Whether it has no limits, and its entries count as hits.
     pub(crate) is_plain: bool,
-    /// The table whose spans the programs end.
+    /// The table whose spans its programs end.
     pub(crate) spans: Option<Arc<Table>>,
     /// Writes that its programs may still make.
     pub(crate) writes_left: Option<Arc<AtomicU32>>,
     pub(crate) limits: Option<Arc<Limits>>,
-    /// Hits a second that turn it off, or zero.
+    /// Hits per second that turn it off, or zero.
     pub(crate) runaway: u32,
     pub(crate) counters: Arc<Counters>,
-    /// Those that `every` counts by: of several probes of a call the first one's.
+    /// The counters by which `every` counts: of several probes of a call, the first one's.
     pub(crate) eligible: Arc<Counters>,
     pub(crate) context: Arc<Context>,
 }
 
 impl Probe {
-    /// Whether both do the same at one place: each hit would count twice.
+    /// Whether both probes do the same at one place, so that each hit would count twice.
     pub(crate) fn repeats(&self, other: &Probe) -> bool {
         fn address<T>(held: &Option<Arc<T>>) -> Option<*const T> {
             held.as_ref().map(Arc::as_ptr)

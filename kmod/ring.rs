@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The rings of a session: one for each possible CPU, so that writers seldom
-//! meet. Appending runs in any context but NMI; a ring that is full counts what
-//! it turned away and says so in front of the next record that fits.
+//! The rings of a session: one for each possible CPU, so that writers seldom contend. Appending
+//! runs in any context but NMI. A full ring counts the records that it lost and announces the gap
+//! in front of the next record that fits.
 //!
-//! Any task may write to any ring: the CPU is only a hint, and being moved
-//! between reading it and reserving is harmless.
+//! Any task may write to any ring: the CPU is only a hint, and a migration between reading it and
+//! reserving is harmless.
 
 use crate::{
     common::{
@@ -41,11 +41,11 @@ use kernel::{
 };
 use zerocopy::transmute_ref;
 
-/// The part of a ring that one copy of a stack may take.
+/// The fraction of a ring that one copy of a stack may take.
 const COPY_SHARE: u64 = 8;
 const LOST_BYTES: u64 = size_of::<Lost>() as u64;
 
-/// Records that found no room since the last one that did.
+/// Records lost since the last one that fitted.
 #[derive(Default)]
 struct Gap {
     count: u64,
@@ -59,13 +59,13 @@ struct State {
     pending: u64,
     lost: u64,
     gap: Gap,
-    /// In rings that overwrite: the oldest record, and how many hits are gone.
+    /// In rings that overwrite: the position of the oldest record, and the number of hits
+    /// overwritten.
     oldest: u64,
     overwritten: u64,
     frozen: bool,
 }
 
-/// The ring of one CPU.
 pub(crate) struct Ring {
     pages: RingPages,
     geometry: Geometry,
@@ -83,9 +83,8 @@ impl Ring {
         })
     }
 
-    /// Appends a record of `kind` whose body (what follows the header) is `parts`,
-    /// in words. Gives the position behind it, or `None` when
-    /// there was no room.
+    /// Appends a record of `kind` whose body (what follows the header) is `parts`, in words.
+    /// Returns the position behind it, or `None` if the ring has no room.
     #[inline(always)]
     fn append(&self, kind: u16, parts: &[&[u64]; 4], now_ns: u64) -> Option<u64> {
         let body = parts
@@ -97,8 +96,8 @@ impl Ring {
         if kind == KIND_STACK_COPY && length > self.geometry.data_bytes() / COPY_SHARE {
             return None;
         }
-        // An announcement that is lost loses nothing: the reader can ask. What is told of a
-        // stack is missed where it was.
+        // A lost announcement loses no data: the reader can ask for the object. A stack that is
+        // lost is reported as truncated in its hit's record.
         let is_hit = !matches!(kind, KIND_OBJECT | KIND_STACK_COPY | KIND_LATE_STACK);
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, is_hit)?;
         let body = at.start.wrapping_add(size_of::<Header>() as u64);
@@ -107,8 +106,8 @@ impl Ring {
         Some(at.end)
     }
 
-    /// Reserves `length` bytes and marks them with `header`, behind a note of the
-    /// gap if there is one. Without room the record `counts` as lost, or not.
+    /// Reserves `length` bytes and marks them with `header`, behind a record of the gap if there is
+    /// one. `counts` says whether the record counts as lost when there is no room.
     fn reserve(&self, length: u64, header: u64, now_ns: u64, counts: bool) -> Option<Reservation> {
         let mut consumer = self.pages.consumer();
         let mut state = self.state.lock();
@@ -120,7 +119,7 @@ impl Ring {
                 return None;
             }
             self.make_room(&mut state, wanted);
-            // What the reader says counts while the ring is frozen only.
+            // The reader's position is valid only while the ring is frozen.
             consumer = state.oldest;
         }
         let Some(all) = self
@@ -147,7 +146,7 @@ impl Ring {
         Some(at)
     }
 
-    /// Moves `pending` behind the records that are complete.
+    /// Moves `pending` past the complete records.
     #[inline(always)]
     fn see_committed(&self, state: &mut State) {
         while state.pending != state.producer {
@@ -159,9 +158,9 @@ impl Ring {
         }
     }
 
-    /// Gives up the oldest records until there is room for `wanted` bytes, or one of them
-    /// is still being written. The writer of a record has its room to itself until it
-    /// has committed it: that is behind `pending`.
+    /// Drops the oldest records until there is room for `wanted` bytes, or until the oldest one is
+    /// still being written. A writer owns the room of its record until it commits it, and that room
+    /// is at or behind `pending`.
     #[cold]
     fn give_up(&self, state: &mut State, wanted: u64) {
         let bytes = self.geometry.data_bytes();
@@ -190,8 +189,8 @@ impl Ring {
         }
     }
 
-    /// Takes no records from here on, and tells the reader where the oldest one is; or
-    /// begins anew.
+    /// Stops taking records and gives the reader the position of the oldest one, or starts again
+    /// with an empty ring.
     fn freeze(&self, freeze: bool) {
         let mut state = self.state.lock();
         if state.frozen == freeze {
@@ -200,7 +199,7 @@ impl Ring {
         state.frozen = freeze;
         match freeze {
             true => self.pages.set_consumer(state.oldest),
-            // Those that are being written stay.
+            // Records that are being written stay.
             false => {
                 self.see_committed(&mut state);
                 state.oldest = state.pending;
@@ -208,7 +207,7 @@ impl Ring {
         }
     }
 
-    /// Where the oldest record is, in a ring that overwrites.
+    /// The position of the oldest record, in a ring that overwrites.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.overwrites.then(|| self.state.lock().oldest)
     }
@@ -228,13 +227,13 @@ impl Ring {
         self.pages.write(at, words);
     }
 
-    /// Bytes that wait for the reader, as far as the reader says.
+    /// Bytes that wait for the reader, according to the reader's own position.
     fn used(&self) -> u64 {
         let producer = self.state.lock().producer;
         self.geometry.used(self.pages.consumer(), producer)
     }
 
-    /// The time of the record at `position`, when it is complete.
+    /// The time and length of the record at `position`, if it is complete.
     pub(crate) fn peek(&self, position: u64) -> Option<(u64, usize)> {
         if position == self.state.lock().producer {
             return None;
@@ -247,7 +246,7 @@ impl Ring {
         Some((self.pages.header(time_at), (header & LENGTH) as usize))
     }
 
-    /// Copies the complete record at `position` out and gives its space back.
+    /// Copies the complete record at `position` to `out` and frees its space.
     pub(crate) fn take(&self, position: u64, out: &mut [u8]) {
         self.pages.read(position, out);
         self.pages
@@ -266,19 +265,18 @@ impl State {
     }
 }
 
-/// All rings of a session.
 pub(crate) struct Rings {
     rings: KVec<Ring>,
     geometry: Geometry,
     watermark: u64,
     overwrite: bool,
     frozen: AtomicBool,
-    /// Held while all rings are frozen or that is ended, so that all are the same.
+    /// Held while all rings are frozen or thawed, so that they all end in one state.
     freezing: RawLock<()>,
 }
 
 impl Rings {
-    /// One ring for each possible CPU.
+    /// Makes one ring for each possible CPU.
     pub(crate) fn new(geometry: Geometry, watermark: u64, overwrite: bool) -> Result<Self> {
         let count = nr_cpu_ids() as usize;
         let bytes = RingPages::stride(geometry).saturating_mul(count as u64);
@@ -298,12 +296,12 @@ impl Rings {
         })
     }
 
-    /// The rings, by CPU.
+    /// The rings, indexed by CPU.
     pub(crate) fn as_slice(&self) -> &[Ring] {
         &self.rings
     }
 
-    /// Distance of two rings in the device's file, in bytes.
+    /// Distance between two rings in the device's file, in bytes.
     pub(crate) fn stride(&self) -> u64 {
         RingPages::stride(self.geometry)
     }
@@ -313,8 +311,7 @@ impl Rings {
         self.geometry.data_bytes()
     }
 
-    /// Appends to the ring of `cpu` and wakes the reader when enough has gathered, in the
-    /// way of `wake`.
+    /// Appends to the ring of `cpu`; calls `wake` to wake the reader when the watermark is reached.
     #[inline(always)]
     pub(crate) fn append(
         &self,
@@ -329,11 +326,11 @@ impl Rings {
         };
         let end = ring.append(kind, parts, now_ns);
         if self.overwrite {
-            // Nobody reads until it is frozen.
+            // A ring that overwrites is not read before it is frozen.
             return end.is_some();
         }
         let Some(end) = end else {
-            // A full ring is over any watermark.
+            // A full ring is above any watermark.
             wake();
             return false;
         };
@@ -343,7 +340,7 @@ impl Rings {
         true
     }
 
-    /// Whether a ring holds enough to be read.
+    /// Whether a ring holds enough for the reader, or rings that overwrite are frozen.
     pub(crate) fn is_ready(&self) -> bool {
         if self.overwrite {
             return self.is_frozen();
@@ -361,18 +358,18 @@ impl Rings {
         !self.overwrite || self.is_frozen()
     }
 
-    /// Whether rings that overwrite are frozen, or about to be.
+    /// Whether rings that overwrite are frozen, or are being frozen.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// Freezes all rings, or ends that; wakes the reader. Any context but NMI.
+    /// Freezes or thaws all rings; wakes the reader when they are frozen. Any context but NMI.
     pub(crate) fn freeze(&self, freeze: bool, waiter: &Waiter) {
         if !self.overwrite {
             return;
         }
         let guard = self.freezing.lock();
-        // First, so that who finds a ring frozen finds this as well.
+        // Set this first, so that a task that finds a ring frozen finds this set, too.
         self.frozen.store(freeze, Ordering::Release);
         for ring in &self.rings {
             ring.freeze(freeze);
@@ -383,7 +380,7 @@ impl Rings {
         }
     }
 
-    /// Maps the page `page_offset` of the device's file and those behind it.
+    /// Maps the device's file from page `page_offset` on.
     pub(crate) fn map(&self, page_offset: usize, vma: &VmaNew) -> Result {
         let stride = usize::try_from(self.stride())? / PAGE_SIZE;
         let (ring, first) = match (
@@ -397,12 +394,11 @@ impl Rings {
     }
 }
 
-/// Where the reader sleeps.
+/// The wait queue of the reader.
 ///
-/// `armed` keeps writers from waking a reader that is not asleep: the reader
-/// sets it and then looks at the rings; a writer publishes and then looks at it.
-/// With a full barrier between the two steps on both sides, one of them sees the
-/// other.
+/// `armed` keeps writers from waking a reader that is not asleep: the reader sets it and then looks
+/// at the rings; a writer publishes and then looks at it. With a full barrier between the two steps
+/// on both sides, one of them sees the other.
 #[pin_data]
 pub(crate) struct Waiter {
     armed: AtomicBool,
@@ -411,7 +407,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Nobody waits.
+    /// A queue without a waiter.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Waiter {
             armed: AtomicBool::new(false),
@@ -419,39 +415,39 @@ impl Waiter {
         })
     }
 
-    /// Wakes the reader when it may be asleep. Task or interrupt context, but not
-    /// under the run queue's lock.
+    /// Wakes the reader if it may be asleep. Task or interrupt context, but not under the run
+    /// queue's lock.
     pub(crate) fn wake(&self) {
         if self.disarm() {
             match sys::in_interrupt() {
-                // PREEMPT_RT takes no lock of a queue there.
+                // On PREEMPT_RT, interrupt context cannot take the queue's lock.
                 true => self.queue.wake_soon(),
                 false => self.queue.notify_all(),
             }
         }
     }
 
-    /// The same soon, in any context but NMI and under any lock.
+    /// Wakes the reader from an interrupt, in any context but NMI and under any lock.
     pub(crate) fn wake_soon(&self) {
         if self.disarm() {
             self.queue.wake_soon();
         }
     }
 
-    /// Whether the reader may be asleep; then the caller wakes it, and nobody else.
+    /// Whether the reader may be asleep; if so, this caller alone has to wake it.
     #[inline(always)]
     fn disarm(&self) -> bool {
         sys::full_barrier();
         self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed)
     }
 
-    /// From here on writers wake the reader; look at the rings after this.
+    /// Makes writers wake the reader; look at the rings after this.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         sys::full_barrier();
     }
 
-    /// Registers a poll.
+    /// Registers the reader with a poll.
     pub(crate) fn register(&self, file: &File, table: &PollTable<'_>) {
         table.register_wait(file, &self.queue);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A session: one open file of the device. It owns every probe, ring and object
-//! made through it; its end detaches and frees them all.
+//! A session: one open file of the device. It owns every probe, ring and object made through it;
+//! closing it detaches and frees them all.
 //!
-//! Locks: of `probes`, `reader` and `tasks` none is held together with another. Handlers
-//! take none.
+//! Locks: of `probes`, `reader` and `tasks`, none is held together with another. Handlers take
+//! none.
 
 pub(crate) mod probes;
 pub(crate) mod reader;
@@ -58,11 +58,10 @@ use kernel::{
     uaccess::UserSliceWriter, //
 };
 
-/// A blocking `read()` hands out what there is after this time, even below the
-/// watermark.
+/// A blocking `read()` returns what there is after this time, even below the watermark.
 const FLUSH_MS: u32 = 100;
 
-/// How records leave the session; fixed by the first use.
+/// How records leave the session; the first use decides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Mapped,
@@ -81,12 +80,12 @@ pub(crate) struct Session {
     reader: Mutex<Reader>,
     #[pin]
     tasks: Mutex<TaskTrace>,
-    /// Goes last: a session that is not counted any more holds nothing.
+    /// Dropped last: a session that is no longer counted holds nothing.
     tally: Tally,
 }
 
 impl Session {
-    /// A session of the current task.
+    /// Opens a session of the current task.
     pub(crate) fn open() -> Result<Pin<KBox<Self>>> {
         let context = Context::new()?;
         KBox::pin_init(
@@ -103,7 +102,7 @@ impl Session {
         )
     }
 
-    /// Makes rings, which the session does not have yet; see [`keep_rings`](Self::keep_rings).
+    /// Makes rings for a session that has none yet; see [`keep_rings`](Self::keep_rings).
     pub(crate) fn make_rings(
         &self,
         ring_bytes: u64,
@@ -121,9 +120,10 @@ impl Session {
         Rings::new(geometry, watermark_bytes, overwrite)
     }
 
-    /// The session has these rings from now on. `EBUSY` when it has some.
+    /// Gives the session these rings. `EBUSY` if it has some.
     pub(crate) fn keep_rings(&self, rings: Rings, as_text: bool, may_modify: bool) -> Result {
-        // Under the lock, so that the rings of one caller do not meet the flags of another.
+        // Under the lock, so that the rings of one caller are never paired with the flags of
+        // another.
         let _probes = self.probes.lock();
         if self.context.rings.as_ref().is_some() {
             return Err(EBUSY);
@@ -134,12 +134,12 @@ impl Session {
         Ok(())
     }
 
-    /// Sets who is traced.
+    /// Sets which tasks are traced.
     pub(crate) fn set_filter(&self, filter: Filter) -> Result {
         self.probes.lock().set_filter(&self.context, filter)
     }
 
-    /// Keeps a program; gives its id.
+    /// Keeps a program; returns its id.
     pub(crate) fn keep_program(&self, program: Program) -> Result<u32> {
         let mut probes = self.probes.lock();
         if probes.programs.len() >= PROGRAMS_MAX as usize {
@@ -150,8 +150,8 @@ impl Session {
         Ok(probes.programs.len() as u32)
     }
 
-    /// Takes back the program that [`keep_program`](Self::keep_program) has just given this
-    /// id, unless others have come behind it.
+    /// Takes back the program that [`keep_program`](Self::keep_program) has just given this id,
+    /// unless others were kept after it.
     pub(crate) fn forget_program(&self, id: u32) {
         let mut probes = self.probes.lock();
         if probes.programs.len() == id as usize {
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// Makes a table; gives its id and its shape.
+    /// Makes a table; returns its id and its shape.
     pub(crate) fn make_table(&self, shape: Shape) -> Result<u32> {
         let bytes = Table::bytes(&shape).ok_or(ENOSPC)?;
         let mut probes = self.probes.lock();
@@ -173,8 +173,8 @@ impl Session {
         Ok(probes.tables.len() as u32)
     }
 
-    /// Takes back the table that [`make_table`](Self::make_table) has just given this id,
-    /// unless others have come behind it.
+    /// Takes back the table that [`make_table`](Self::make_table) has just given this id, unless
+    /// others were made after it.
     pub(crate) fn forget_table(&self, id: u32, shape: &Shape) {
         let mut probes = self.probes.lock();
         if probes.tables.len() == id as usize {
@@ -202,8 +202,7 @@ impl Session {
         self.probes.lock().attach(&self.context, requests)
     }
 
-    /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
-    /// twice.
+    /// Detaches the probes with these ids, all or none. `EINVAL` if an id is repeated.
     pub(crate) fn detach(&self, ids: &[u32]) -> Result {
         self.probes.lock().detach(ids)
     }
@@ -223,7 +222,8 @@ impl Session {
         &self.context
     }
 
-    /// Wants this of tasks from now on. `ENXIO` without rings, if there is to be a record.
+    /// Sets which task events the session requests. `ENXIO` if they need a record and there are no
+    /// rings.
     pub(crate) fn set_tasks(&self, wanted: &Wanted) -> Result<(), Failed> {
         let has_records = wanted.flags & !(TASKS_CPU | TASKS_UNFILTERED) != 0;
         if has_records && self.context.rings.as_ref().is_none() {
@@ -232,12 +232,12 @@ impl Session {
         self.tasks.lock().set(&self.context, wanted)
     }
 
-    /// The events of tasks, once some were wanted.
+    /// The task events, once some were requested.
     pub(crate) fn task_events(&self) -> Option<Arc<TaskEvents>> {
         self.tasks.lock().events()
     }
 
-    /// The rings, for this way of reading them.
+    /// The rings, if they may be used in this way.
     fn rings_for(&self, access: Access) -> Result<&Rings> {
         let rings = self.context.rings.as_ref().ok_or(ENXIO)?;
         self.access.populate(access);
@@ -247,7 +247,7 @@ impl Session {
         }
     }
 
-    /// Freezes the rings or ends that, when `freeze` says so; says whether they are.
+    /// Freezes or thaws the rings if `freeze` is given; returns whether they are frozen.
     pub(crate) fn freeze(&self, freeze: Option<bool>) -> Result<bool> {
         let rings = self.context.rings.as_ref().ok_or(ENXIO)?;
         if !rings.overwrite() {
@@ -267,7 +267,7 @@ impl Session {
         let as_text = self.as_text.copy().unwrap_or(false);
         let mut reader = self.reader.lock();
         loop {
-            // Also after a sleep, in which the lock was free.
+            // Checked again after a sleep, in which the lock was free.
             if !rings.is_readable() {
                 return Err(EBUSY);
             }
@@ -283,7 +283,7 @@ impl Session {
             if reader.is_ready(rings) {
                 continue;
             }
-            // A record that comes before we sleep is found when the time is over.
+            // A record that comes before this task sleeps is found after the timeout.
             let queue = self.context.waiter.queue();
             let wait = msecs_to_jiffies(FLUSH_MS);
             if let CondVarTimeoutResult::Signal { .. } =

@@ -19,18 +19,18 @@ use crate::{
     sys::scratch::Words, //
 };
 
-/// What a walk is asked for.
+/// The parameters of a walk.
 #[derive(Clone, Copy)]
 pub(crate) struct StackRequest {
     /// The return address is on top of the stack.
     pub(crate) at_entry: bool,
-    /// Bytes that frame 0 lies in front of the instruction pointer.
+    /// Bytes from frame 0 to the instruction pointer.
     pub(crate) breakpoint_delta: u64,
-    /// Most frames.
+    /// The maximum number of frames.
     pub(crate) max_frames: u32,
-    /// Where a file has no rows, the walk ends, and user space continues it from a copy.
+    /// Whether a walk into a file without rows ends there, for user space to continue from a copy.
     pub(crate) copies: bool,
-    /// An id is enough, where there is one.
+    /// Whether a known stack may be returned as its id alone.
     pub(crate) by_id: bool,
 }
 
@@ -38,16 +38,16 @@ pub(crate) struct StackRequest {
 pub(crate) struct Stack {
     pub(crate) words: Words<WORDS_MAX>,
     pub(crate) frames: u32,
-    /// The stack's id, when it has one; then there may be no words.
+    /// The stack's id, if it has one; then there may be no words.
     id: Option<u32>,
     /// The registers from which user space continues the walk.
     pub(crate) rest: Option<Registers>,
-    /// Where a walk has ended as nothing could be read.
+    /// The address that could not be read, where the walk ended.
     missed: Option<u64>,
 }
 
 impl Stack {
-    /// No frames.
+    /// An empty stack.
     pub(crate) fn new() -> Self {
         Stack {
             words: Words::new(),
@@ -63,22 +63,22 @@ impl Stack {
         self.words.as_slice()
     }
 
-    /// The stack's id: instead of its words.
+    /// The stack's id, which replaces its words.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id
     }
 
-    /// The registers of the last frame, when user space continues the walk.
+    /// The registers of the last frame, if user space continues the walk.
     pub(crate) fn rest(&self) -> Option<Registers> {
         self.rest
     }
 
-    /// The address that could not be read, when the walk ended so.
+    /// The address that could not be read, if the walk ended there.
     pub(crate) fn missed(&self) -> Option<u64> {
         self.missed
     }
 
-    /// Appends a frame; false when there is no room.
+    /// Appends a frame; returns false if there is no room.
     pub(crate) fn push(&mut self, frame: Frame) -> bool {
         let ([first, second], count) = frame.encode();
         let pushed = match count {

@@ -8,12 +8,12 @@
 //! - [`fops`]: the device node and its file operations, with an owner;
 //! - [`helpers`]: the functions in `kmod/helpers/`;
 //! - [`inode`]: a probed file that stays, without pinning a mount;
-//! - [`irq_wake`]: sleepers that are woken from under the scheduler's locks;
+//! - [`irq_wake`]: queues whose sleepers are woken under the scheduler's locks;
 //! - [`kernel_stack`]: the kernel's own stack of the current task;
 //! - [`lock`]: a spin lock that may be taken in any context;
-//! - [`memory`]: what requests allocate, accounted and without the OOM killer;
-//! - [`on_kworker`]: work that no signal of the caller disturbs;
-//! - [`pages`]: the memory of a ring, and its mappings;
+//! - [`memory`]: allocations of requests, accounted and without the OOM killer;
+//! - [`on_kworker`]: work that a signal to the caller does not interrupt;
+//! - [`pages`]: the memory of a ring and its mappings;
 //! - [`pid_set`]: tasks that handlers look up without a lock;
 //! - [`program_start`]: the program that a task starts, and its arguments;
 //! - [`rcu_slot`]: a value that handlers read while it is replaced;
@@ -25,8 +25,8 @@
 //! - [`step`]: a step of a walk, as C compares it with memory;
 //! - [`task_points`]: the kernel's tracepoints of tasks, for all sessions at once;
 //! - [`task_walk`]: all threads, by number;
-//! - [`task_work`]: what a task does on its way back to user space;
-//! - [`task`]: who the current task is, in whose namespace;
+//! - [`task_work`]: work that a task does on its way back to user space;
+//! - [`task`]: the current task and its pid namespaces;
 //! - [`thread`]: a thread that a filter names;
 //! - [`tracepoint`]: forks, as they happen;
 //! - [`uprobe`]: consumers that are unregistered before they are freed;
@@ -75,23 +75,23 @@ use kernel::{
     error::Error, //
 };
 
-/// `ESTALE`, which the kernel crate of 7.2 does not name.
+/// `ESTALE`, which the kernel crate of 7.2 lacks.
 pub(crate) fn estale() -> Error {
     Error::from_errno(-(bindings::ESTALE as i32))
 }
 
-/// `EOPNOTSUPP`, which it does not name either.
+/// `EOPNOTSUPP`, which it lacks as well.
 pub(crate) fn eopnotsupp() -> Error {
     Error::from_errno(-(bindings::EOPNOTSUPP as i32))
 }
 
-/// Waits until those who have locked RCU by now have given it free. Task context, sleeps.
+/// Waits until all tasks that are in an RCU section now have left it. Task context, sleeps.
 pub(crate) fn wait_for_rcu() {
     // SAFETY: Task context, and RCU is not locked here.
     unsafe { bindings::synchronize_rcu() };
 }
 
-/// Whether this is an interrupt.
+/// Whether this is hard interrupt context.
 pub(crate) fn in_interrupt() -> bool {
     // SAFETY: No preconditions.
     unsafe { helpers::nsprobe_in_hardirq() }
@@ -103,13 +103,13 @@ pub(crate) fn now_ns() -> u64 {
     unsafe { bindings::ktime_get_mono_fast_ns() }
 }
 
-/// A number that nobody can foresee. Any context.
+/// A number that cannot be predicted. Any context.
 pub(crate) fn random() -> u64 {
     // SAFETY: `get_random_u64` has no preconditions.
     unsafe { bindings::get_random_u64() }
 }
 
-/// Lets others run when it is their turn. Task context, no locks held.
+/// Yields the CPU if another task should run. Task context, no locks held.
 pub(crate) fn cond_resched() {
     // SAFETY: `__cond_resched` may be called wherever one may sleep.
     unsafe { bindings::__cond_resched() };
@@ -122,7 +122,7 @@ pub(crate) fn each_cpu<F: Fn() + Sync>(call: &F) {
     ///
     /// `call` is a valid `F`.
     unsafe extern "C" fn run<F: Fn()>(call: *mut core::ffi::c_void) {
-        // SAFETY: The caller says so.
+        // SAFETY: By the contract of `run`.
         unsafe { (*call.cast::<F>())() }
     }
     let data = core::ptr::from_ref(call).cast_mut().cast();

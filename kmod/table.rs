@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Tables that hits are counted into, instead of being recorded one by one.
+//! Tables that aggregate hits in the kernel, instead of recording each one.
 //!
-//! All memory is taken when the table is made. Hits find and make rows without
-//! locks: a row's first word says whether it is free, being written, or holds a
-//! key; who turns it from free to busy owns it until he publishes it. Somebody who
-//! meets a busy row goes on to the next place, so that nobody waits for a task that
-//! was preempted; one key may get two rows by that, which the reader adds up.
+//! All memory is allocated when the table is made. Hits find and make rows without locks: a row's
+//! first word says whether it is free, being written, or holds a key; the task that turns it from
+//! free to busy owns it until it publishes it. A task that meets a busy row tries the next place,
+//! so that it never waits for a task that was preempted. One key may get two rows that way; the
+//! reader adds them up.
 
 use crate::{
     common::{
@@ -30,9 +30,9 @@ use kernel::{
 };
 use zerocopy::IntoBytes;
 
-/// The part of a row's state that says what it is: free, busy, or the high bits of
-/// its key's hash. The rest counts how often it was published, so that who copies a
-/// row sees that it was given to another key meanwhile.
+/// The part of a row's state that says what it is: free, busy, or the high bits of its key's hash.
+/// The rest counts how often the row was published, so that a task that copies the row notices if
+/// it was given to another key meanwhile.
 const TAG: u64 = !0xffff;
 const FREE: u64 = 0;
 const BUSY: u64 = 1 << 16;
@@ -48,26 +48,25 @@ const TASK: usize = 7;
 const KEY: usize = ROW_WORDS + 1;
 const _: () = assert!(KEY == TASK + 1);
 
-/// What a row is found by, or what a span carries.
+/// The key of a row, or what a span carries.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) words: &'a [u64],
-    /// Frames' words.
+    /// The words of the frames.
     pub(crate) stack: &'a [u64],
-    /// Why the stack ends.
+    /// Why the stack ended.
     pub(crate) stack_end: u8,
     /// Of a span whose stack the session keeps: the stack's id.
     pub(crate) stack_id: u32,
 }
 
-/// A span that ended.
+/// A span that has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) began_ns: u64,
     pub(crate) value: u64,
 }
 
-/// One table.
 pub(crate) struct Table {
     shape: Shape,
     /// Words of one row.
@@ -83,18 +82,18 @@ pub(crate) struct Table {
 struct Place<'a>(&'a [AtomicU64]);
 
 impl Table {
-    /// Bytes that a table of this shape takes.
+    /// Bytes that a table of this shape takes, or `None` if they overflow.
     pub(crate) fn bytes(shape: &Shape) -> Option<u64> {
         let words = shape.rows.checked_mul(shape.kept_words())?;
         (words as u64).checked_mul(8)
     }
 
-    /// The shape that a request asks for.
+    /// The shape that a request describes.
     pub(crate) fn shape_of(request: &abi::Table) -> Option<Shape> {
         Shape::new(request, nr_cpu_ids() as usize)
     }
 
-    /// An empty table.
+    /// Makes an empty table.
     pub(crate) fn new(shape: Shape) -> Result<Self> {
         let count = shape.rows.checked_mul(shape.kept_words()).ok_or(EINVAL)?;
         Ok(Table {
@@ -107,12 +106,11 @@ impl Table {
         })
     }
 
-    /// The table's shape.
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Adds a hit; false when there is no row for it. Runs in handlers.
+    /// Adds a hit; returns false if there is no row for it. Runs in handlers.
     pub(crate) fn add(&self, key: &Key<'_>, cpu: u32, value: u64) -> bool {
         let place = match self.shape.is_keyed() {
             true => self.find_or_make(key),
@@ -128,7 +126,7 @@ impl Table {
         true
     }
 
-    /// Begins a span; false when there is no row for it. Runs in handlers.
+    /// Begins a span; returns false if there is no row for it. Runs in handlers.
     pub(crate) fn begin(&self, key: &Key<'_>, now_ns: u64, tid: u32, value: u64) -> bool {
         let hash = self.hash(key.words, &[]);
         let claimed = match self.claim(hash, key.words) {
@@ -186,7 +184,7 @@ impl Table {
         Some(Place(words))
     }
 
-    /// The places that a key of this hash may be at.
+    /// The places where a key of this hash may be.
     fn places(&self, hash: u64) -> impl Iterator<Item = Place<'_>> {
         self.shape
             .sets(hash)
@@ -194,7 +192,7 @@ impl Table {
             .flat_map(move |set| (0..WAYS).filter_map(move |way| self.place(set.wrapping_add(way))))
     }
 
-    /// The row of a key, made when there is none.
+    /// Finds the row of a key, or makes it.
     fn find_or_make(&self, key: &Key<'_>) -> Option<Place<'_>> {
         let hash = self.hash(key.words, key.stack);
         let found = self
@@ -210,14 +208,14 @@ impl Table {
         Some(place)
     }
 
-    /// Takes the row of a span's key for oneself.
+    /// Claims the row of a span's key.
     fn claim(&self, hash: u64, key: &[u64]) -> Option<Claimed<'_>> {
         for place in self.places(hash) {
             let state = place.state();
             if state & TAG != hash & TAG || !place.has_words(key) {
                 continue;
             }
-            // It holds that key unless it was given away since, which this notices.
+            // The row holds that key unless it was given away since; `claim` fails then.
             if let Some(claimed) = place.claim(state) {
                 return Some(claimed);
             }
@@ -225,7 +223,7 @@ impl Table {
         None
     }
 
-    /// Takes a free row for oneself, out of the emptier set.
+    /// Claims a free row, from the emptier set.
     fn claim_free(&self, hash: u64) -> Option<Claimed<'_>> {
         let [first, second] = self.shape.sets(hash);
         let free = |set: usize| {
@@ -254,13 +252,13 @@ impl Table {
         None
     }
 
-    /// Rows that were turned away, and spans that were replaced.
+    /// The number of rows turned away, and of spans replaced.
     pub(crate) fn losses(&self) -> (u64, u64) {
         (self.turned_away.load(Relaxed), self.replaced.load(Relaxed))
     }
 
-    /// Copies row `index` into `out`, which has room for it; `None` when there is
-    /// nothing in it, and an error behind the last row. Task context.
+    /// Copies row `index` into `out`, which has room for it. `None` if the row is empty, an error
+    /// if `index` is behind the last row. Task context.
     pub(crate) fn copy(&self, index: usize, out: &mut KVVec<u64>) -> Result<Option<()>> {
         let place = self.place(index).ok_or(ENOENT)?;
         let state = place.state();
@@ -276,26 +274,26 @@ impl Table {
             out.push(word.load(Relaxed), GFP_REQUEST)?;
         }
         core::sync::atomic::fence(Acquire);
-        // Freed, or given to another key, while it was copied.
+        // It was freed, or given to another key, while it was copied.
         Ok((place.state() == state).then_some(()))
     }
 }
 
-/// A row that is ours to write.
+/// A row that this task owns and may write.
 struct Claimed<'a> {
     place: Place<'a>,
-    /// How often it was published.
+    /// How often the row was published.
     version: u64,
 }
 
 impl Claimed<'_> {
-    /// Others may use the row from here on.
+    /// Publishes the row: others may use it from here on.
     fn publish(self, hash: u64) {
         let version = self.version.wrapping_add(1) & !TAG;
         self.place.set_state(hash & TAG | version);
     }
 
-    /// The row is free from here on.
+    /// Frees the row.
     fn free(self) {
         self.place.set_state(FREE | self.version);
     }
@@ -326,7 +324,7 @@ impl<'a> Place<'a> {
         self.state() & TAG
     }
 
-    /// Takes the row, if its state is still this one.
+    /// Claims the row if its state is still `state`.
     fn claim(self, state: u64) -> Option<Claimed<'a>> {
         let word = self.0.first()?;
         let version = state & !TAG;
@@ -372,7 +370,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Adds a value.
+    /// Adds a value to the row.
     fn add(self, shape: &Shape, value: i64) {
         let plus = |at: usize, more: u64| {
             if let Some(word) = self.0.get(at) {
@@ -391,7 +389,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Makes a word at least so great. It seldom changes, so it is read first.
+    /// Raises a word to at least `to`. The word seldom changes, so it is read first.
     fn raise(self, at: usize, to: u64) {
         if let Some(word) = self.0.get(at) {
             if word.load(Relaxed) < to {
@@ -400,7 +398,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The row's head as user space gets it.
+    /// Copies the row's head in the layout of the ABI.
     fn copy_head(self, shape: &Shape, out: &mut KVVec<u64>) -> Result {
         let [_, stack_words, _, stack_end] = unpack(self.get(LENGTHS));
         let spans = shape.kind == Kind::Spans;
@@ -434,7 +432,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Lengths and end of a key's stack in one word.
+/// Packs the lengths of a key's parts and the end of its stack into one word.
 fn lengths(shape: &Shape, key: &Key<'_>) -> u64 {
     let stack = key.stack.len().min(shape.stack_words) as u64;
     (key.words.len() as u64) | stack << 16 | u64::from(key.stack_end) << 48

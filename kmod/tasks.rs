@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What sessions learn of tasks: their events, the state of all at once, and their CPU use.
+//! What sessions record of tasks: their events, a dump of all tasks, and their CPU times.
 
 pub(crate) mod counters;
 pub(crate) mod cpu_times;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How many sessions and probes the whole module has.
+//! The number of sessions and probes in the whole module.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Sessions that were ever opened: the last one's number.
+/// The number of the session opened last.
 static LAST_SESSION: AtomicU32 = AtomicU32::new(0);
 /// Sessions open in the whole module.
 pub(crate) static SESSIONS: AtomicU32 = AtomicU32::new(0);
 /// Probes attached in the whole module.
 pub(crate) static PROBES: AtomicU32 = AtomicU32::new(0);
 
-/// One in [`SESSIONS`], and its number.
+/// One session counted in [`SESSIONS`], and its number.
 pub(crate) struct Tally(pub(crate) u32);
 
 impl Tally {

@@ -207,7 +207,7 @@ pub const OBJECTS_MAX: u32 = 1 << 12;
 /// 16 or 20 long; the kernel's own `BUILD_ID_SIZE_MAX` is 20).
 pub const BUILD_ID_MAX: usize = 20;
 
-/// What the module is and can do. Works on any open file.
+/// Version, features and state of the module. Works on any open file.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Info {
@@ -221,9 +221,9 @@ pub struct Info {
     pub version_min: u32,
     /// `FEATURE_*` bits.
     pub features: u64,
-    /// Sessions open now, in the whole module.
+    /// Sessions currently open in the whole module.
     pub sessions: u32,
-    /// Probes attached now, in the whole module.
+    /// Probes currently attached in the whole module.
     pub probes: u32,
     /// Rings that [`Setup`] makes: one for each possible CPU.
     pub rings: u32,
@@ -243,8 +243,8 @@ pub const SETUP_TEXT: u32 = 1 << 0;
 /// `allow_modify`, and a kernel that is not locked down (`EACCES`).
 pub const SETUP_MODIFY: u32 = 1 << 1;
 
-/// [`Setup::flags`]: rings keep the newest records, and new ones take the place of the
-/// oldest. They are read while they are frozen ([`Freeze`]), and only then.
+/// [`Setup::flags`]: rings keep the newest records, and new ones replace the oldest. They can be
+/// read only while they are frozen ([`Freeze`]).
 pub const SETUP_OVERWRITE: u32 = 1 << 2;
 
 /// Makes the session's rings. Once per session, before the first [`Attach`].
@@ -261,7 +261,7 @@ pub struct Setup {
     /// `poll()` and a blocking `read()` wake when a ring holds this many bytes;
     /// 0 means at the first record; at most `ring_bytes`.
     pub watermark_bytes: u64,
-    /// Out: how many rings there are.
+    /// Out: the number of rings.
     pub rings: u32,
     /// Zero.
     pub reserved: u32,
@@ -278,7 +278,7 @@ const _: () = assert!(size_of::<Setup>() == 40);
 pub const FILTER_PIDS: u32 = 1 << 0;
 /// [`Filter::flags`]: only tasks in this pid namespace or one below it.
 pub const FILTER_PIDNS: u32 = 1 << 1;
-/// [`Filter::flags`]: the opener's own process counts too.
+/// [`Filter::flags`]: also trace the session owner's own process.
 pub const FILTER_SELF: u32 = 1 << 2;
 
 /// [`Filter::flags`]: only these threads; not with [`FILTER_PIDS`].
@@ -309,14 +309,14 @@ pub const FILTER_PIDNS_MAX: u32 = 256;
 /// what is forked beyond that is counted (`filter-missed` in fdinfo) and not traced.
 pub const FILTER_CHILDREN_MAX: u32 = 1 << 14;
 
-/// Who is traced; without it everything that the opener's pid namespace can see, but
-/// not the opener's own process. Conditions are joined by "and". It may be called at
-/// any time and takes the place of the filter before: when it returns, no hit is
-/// judged by that any more, and processes carry breakpoints as the new one wants it.
+/// Sets which tasks are traced. Without a filter, all tasks that the session owner's pid namespace
+/// sees, but not the owner's own process. All conditions must hold. It may be called at any time
+/// and replaces the previous filter: when it returns, no hit is judged by the old one any more, and
+/// processes carry breakpoints as the new one requires.
 ///
-/// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid namespace
-/// that `pidns_id` names; `EBADF`, `ENOENT` no such control group; `ENOMEM`. The
-/// filter is then the one before.
+/// Errors: `ESRCH` no such process; `ESTALE` the process is not in the pid namespace that
+/// `pidns_id` names; `EBADF`, `ENOENT` no such control group; `ENOMEM`. On failure the previous
+/// filter stays.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Filter {
@@ -330,7 +330,7 @@ pub struct Filter {
     pub pids: u64,
     /// 1 to [`FILTER_PIDS_MAX`].
     pub pid_count: u32,
-    /// With [`FILTER_PIDNS`]: a process in the wanted pid namespace.
+    /// With [`FILTER_PIDNS`]: a process in the requested pid namespace.
     pub pidns_pid: u32,
     /// With [`FILTER_PIDNS`]: the id of that namespace, checked against the
     /// process's.

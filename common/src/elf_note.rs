@@ -7,9 +7,9 @@
 
 use super::abi::BUILD_ID_MAX;
 
-/// Most program headers looked at.
+/// The maximum number of program headers that are read.
 pub const PROGRAM_HEADERS_MAX: u16 = 256;
-/// Most bytes of notes looked at, in one file.
+/// The maximum number of bytes of notes that are read in one file.
 pub const NOTE_BYTES_MAX: u64 = 64 << 10;
 
 const PT_NOTE: u32 = 4;
@@ -23,9 +23,9 @@ pub enum Missing {
     Unreadable,
     /// Not a little-endian ELF file.
     NotElf,
-    /// An ELF file whose headers or notes contradict themselves.
+    /// An ELF file with inconsistent headers or notes.
     Malformed,
-    /// A sound ELF file without a build-id.
+    /// A valid ELF file without a build-id.
     Absent,
 }
 
@@ -52,7 +52,7 @@ impl BuildId {
         self.length as u32
     }
 
-    /// Never: an empty build-id is none.
+    /// Always false: an empty build-id is not accepted.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -101,8 +101,8 @@ const ELF32: Class = Class {
     note_range: |ph| Some((u32_at(ph, 4)?.into(), u32_at(ph, 16)?.into())),
 };
 
-/// The build-id of the file that `read(offset, out)` reads: it fills all of
-/// `out` from the file offset on and says whether it could.
+/// Finds the build-id of the file that `read(offset, out)` reads: it fills all of `out` from the
+/// file offset on and returns whether it could.
 pub fn find(mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Result<BuildId, Missing> {
     let mut header = [0; 64];
     let (ident, _) = header.split_at_mut(52);

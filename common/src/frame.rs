@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! The frames of a stack: their words in a record, how each was found, and why there are
-//! no more.
+//! The frames of a stack: their words in a record, how each was found, and why the stack ends.
 
 /// Why a stack has no further frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StackEnd {
-    /// No stack was asked for.
+    /// No stack was requested.
     None = 0,
     /// The outermost frame: a frame pointer of zero, as the ABI has it.
     Outermost = 1,
@@ -27,15 +26,14 @@ pub enum StackEnd {
     BadRow = 7,
     /// The next frame's file has unwind rows, but none for this code.
     NoRow = 8,
-    /// The last frame's file has no unwind rows yet; the
-    /// [`StackCopy`](super::record::StackCopy) in front of the hit has what is needed to go
-    /// on.
+    /// The last frame's file has no unwind rows yet; user space continues the walk from the
+    /// [`StackCopy`](super::record::StackCopy) in front of the hit.
     Copied = 9,
-    /// The next frame's page is not there; a
-    /// [`LateStack`](super::record::LateStack) with all frames follows.
+    /// The next frame's page is not present; a [`LateStack`](super::record::LateStack) with all
+    /// frames follows.
     Late = 10,
-    /// What was copied of the stack ends ([`STACK_COPY_WORDS_MAX`](super::abi::STACK_COPY_WORDS_MAX)).
-    /// No record says so: it is what a reader finds who goes on with a copy.
+    /// The copy of the stack ends ([`STACK_COPY_WORDS_MAX`](super::abi::STACK_COPY_WORDS_MAX)). No
+    /// record carries this reason: a reader that continues from a copy finds it.
     CopyEnd = 11,
     /// The unwind rows of the next frame's file were not there yet.
     RowsNotReady = 12,
@@ -62,7 +60,7 @@ impl StackEnd {
         })
     }
 
-    /// The reason when nobody goes on with the stack.
+    /// The reason if the walk is not continued.
     pub const fn if_left(self) -> StackEnd {
         match self {
             StackEnd::Copied => StackEnd::RowsNotReady,
@@ -104,8 +102,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// Whether the frame that was found so is that of the instruction itself; else it is what
-    /// follows a call. `method` is a number out of a record.
+    /// Whether a frame found by `method` is at the instruction itself; otherwise its address
+    /// follows a call. `method` is a number from a record.
     pub const fn is_exact(method: u8) -> bool {
         method == Method::Registers as u8 || method == Method::Signal as u8
     }
@@ -123,7 +121,7 @@ pub enum Unmapped {
     NoMapping = 3,
     /// The file offset does not fit into [`OFFSET_BITS`].
     HugeOffset = 4,
-    /// It is the kernel's: the stacks of samples in a table have its frames in front.
+    /// The address is in the kernel: stacks of samples in a table begin with its frames.
     Kernel = 5,
 }
 
@@ -150,7 +148,7 @@ pub enum Frame {
         /// How it was found.
         method: u8,
     },
-    /// An address that belongs to no object.
+    /// An address in no object.
     Address {
         /// The virtual address.
         address: u64,
@@ -162,13 +160,12 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// The word of frames in an object, but for their offset, which is less than
-    /// `1 << OFFSET_BITS`.
+    /// The word of a frame in an object, without its offset, which is less than `1 << OFFSET_BITS`.
     pub const fn place(id: u32, method: Method) -> u64 {
         (id as u64) << (OFFSET_BITS + METHOD_BITS) | (method as u64) << OFFSET_BITS
     }
 
-    /// The words of the frame, and how many of the two count.
+    /// The words of the frame, and the number of them that are used.
     pub const fn encode(self) -> ([u64; 2], usize) {
         match self {
             Frame::Object { id, offset, method } => {
@@ -187,8 +184,7 @@ impl Frame {
         }
     }
 
-    /// The same, but found by an unwind row where it was found on top of the stack: both are
-    /// certain.
+    /// This frame, as found by an unwind row instead of on top of the stack: both are certain.
     pub const fn by_row(self) -> Frame {
         const fn by_row(method: u8) -> u8 {
             if method == Method::StackTop as u8 {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Which bucket of a histogram a value falls into, and what a bucket holds.
+//! The buckets of a histogram: the bucket of a value, and the range of a bucket.
 //!
-//! Bucket 0 holds what is below the scale. On the logarithmic scale that is what is
-//! negative; then come one bucket for each value below `1 << log_bits`, and
-//! `1 << log_bits` buckets of equal width for each power of two above, up to
-//! `i64::MAX`. On the linear scale `buckets` of width `step` follow, and a last one
-//! for what lies above.
+//! Bucket 0 holds the values below the scale. On the logarithmic scale those are the negative ones;
+//! then come one bucket for each value below `1 << log_bits`, and `1 << log_bits` buckets of equal
+//! width for each power of two above, up to `i64::MAX`. On the linear scale `buckets` of width
+//! `step` follow, and a last one for the values above.
 
 use super::abi::{LINEAR_MAX, LOG_BITS_MAX};
 
@@ -19,11 +18,11 @@ pub enum Scale {
     },
     /// Equal buckets.
     Linear {
-        /// Where the first one begins.
+        /// Where the first bucket begins.
         low: i64,
-        /// How wide they are, from 1 on.
+        /// The width of a bucket, at least 1.
         step: u64,
-        /// How many there are, 1 to [`LINEAR_MAX`].
+        /// The number of buckets, 1 to [`LINEAR_MAX`].
         buckets: u32,
     },
 }
@@ -39,7 +38,7 @@ impl Scale {
         }
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     pub const fn count(self) -> usize {
         match self {
             // Below, single values, and the powers from `bits` to 62.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Tells x86 instructions that must not be probed, although the kernel lets them be, and those
-//! that a handler can do itself.
+//! Recognizes x86 instructions that must not be probed, although the kernel accepts them, and those
+//! that a handler can emulate.
 
 /// Bytes of the longest instruction, and of the copy of it that the kernel keeps
 /// (`MAX_UINSN_BYTES` of `arch/x86/include/asm/uprobes.h`).
@@ -8,11 +8,11 @@ pub const INSTRUCTION_BYTES_MAX: usize = 16;
 
 /// Whether these bytes begin with `syscall` or `sysenter`.
 ///
-/// The kernel executes a copy of a probed instruction with the trap flag set, and takes the
-/// trap for its end. Behind a system call it returns by `iret`, which traps one instruction
-/// later: that one has been executed then, and the program goes on at an address that means
-/// nothing. The kernel's own table says that these are not supported, but its look at the
-/// first byte (0f) accepts them before (`uprobe_init_insn` of `arch/x86/kernel/uprobes.c`).
+/// The kernel executes a copy of a probed instruction with the trap flag set, and takes the trap
+/// for its end. After a system call it returns by `iret`, which traps one instruction later: that
+/// one has been executed then, and the program continues at a meaningless address. The kernel's own
+/// table lists these as not supported, but its check of the first byte (0f) accepts them before
+/// (`uprobe_init_insn` of `arch/x86/kernel/uprobes.c`).
 pub fn is_system_call(bytes: &[u8]) -> bool {
     let bytes = bytes.get(..INSTRUCTION_BYTES_MAX).unwrap_or(bytes);
     let mut rest = bytes.iter().copied();
@@ -20,8 +20,8 @@ pub fn is_system_call(bytes: &[u8]) -> bool {
     opcode == Some(0x0f) && matches!(rest.next(), Some(0x05 | 0x34))
 }
 
-/// The bytes that a near return takes off the stack, when these bytes are one, with no prefix but
-/// `rep` or `bnd`, which mean nothing there.
+/// If these bytes are a near return, the bytes that it takes off the stack. The only prefixes
+/// allowed are `rep` and `bnd`, which mean nothing there.
 pub fn popped_by_return(bytes: &[u8]) -> Option<u64> {
     match bytes {
         [0xc3, ..] | [0xf2 | 0xf3, 0xc3, ..] => Some(8),

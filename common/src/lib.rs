@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! What the module and user space both compile: the ABI and the pure logic
-//! that deserves tests on a host.
+//! Code that the module and user space both compile: the ABI and the pure logic that deserves tests
+//! on a host.
 //!
 //! Rules of the folder: no `std`, no allocation, no `unsafe`, no I/O, nothing
 //! that can panic; siblings are named by `super::` (the kernel build takes this
 //! crate in as a module by `#[path]`); it compiles with rustc 1.85.1.
 #![cfg_attr(not(MODULE), no_std)]
 
-/// Enumerations whose items have numbers that are never used for another.
+/// Enumerations whose items have numbers that are never reused.
 macro_rules! numbered {
     ($(#[$doc:meta])* pub enum $name:ident {
         $($(#[$item_doc:meta])* $item:ident = $number:literal,)*
@@ -20,10 +20,10 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// The one with this number.
+            /// The item with this number.
             #[inline]
             pub const fn from_u8(number: u8) -> Option<Self> {
-                // Looked up, as a hit does it for each step.
+                // A table, as each step of a hit looks one up.
                 const ALL: [Option<$name>; 256] = {
                     let mut all = [None; 256];
                     $(all[$number] = Some($name::$item);)*

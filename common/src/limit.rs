@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 //! A token bucket in one word.
 //!
-//! The word is a time: the one at which all that was taken so far would have been
-//! taken at the steady rate. It may run ahead of the clock by as much as a burst is
-//! worth. (Known from networks as the generic cell rate algorithm, ITU-T I.371.)
+//! The word is a time: the one at which all tokens taken so far would have been taken at the steady
+//! rate. It may be ahead of the clock by the worth of a burst. (Known from networks as the generic
+//! cell rate algorithm, ITU-T I.371.)
 
-/// Most tokens a second.
+/// The maximum rate, in tokens per second.
 pub const RATE_MAX: u32 = 100_000_000;
 
-/// How fast a bucket fills, and how much it holds.
+/// The rate and the size of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Nanoseconds a token.
+    /// Nanoseconds per token.
     interval_ns: u64,
-    /// What a full bucket is worth, in nanoseconds.
+    /// The worth of a full bucket, in nanoseconds.
     burst_ns: u64,
 }
 
 impl Bucket {
-    /// One that gets `rate` tokens a second, and holds `burst`; `None` when there is
-    /// no such one.
+    /// A bucket that gets `rate` tokens per second and holds `burst`; `None` if these are out of
+    /// range.
     pub const fn new(rate: u32, burst: u32) -> Option<Bucket> {
         if rate == 0 || rate > RATE_MAX || burst == 0 {
             return None;
@@ -34,8 +34,8 @@ impl Bucket {
         })
     }
 
-    /// Takes `tokens` out of a bucket whose word is `state`: its word afterwards, or
-    /// `None` when there are fewer in it. A new bucket is full, its word zero.
+    /// Takes `tokens` out of a bucket whose word is `state`: its word afterwards, or `None` if it
+    /// holds fewer. A new bucket is full, its word zero.
     pub const fn take(self, state: u64, now_ns: u64, tokens: u32) -> Option<u64> {
         let from = if state > now_ns { state } else { now_ns };
         let after = from.saturating_add(self.interval_ns.saturating_mul(tokens as u64));
@@ -45,8 +45,8 @@ impl Bucket {
         Some(after)
     }
 
-    /// The word of a bucket from which `tokens` were taken that need not have been in it: those
-    /// who come later wait for as many.
+    /// The word of a bucket after taking `tokens` even if it holds fewer: later callers wait for
+    /// the missing ones.
     pub const fn owe(self, state: u64, tokens: u32) -> u64 {
         state.saturating_add(self.interval_ns.saturating_mul(tokens as u64))
     }

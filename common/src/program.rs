@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Probe programs: what is fetched at a hit, which hits count, what is written.
+//! Probe programs: what to fetch at a hit, which hits count, and what to write.
 //!
-//! A program is a list of [`Step`]s over [`SLOTS`] slots of 64 bits, and some
-//! constant bytes. It is data: no jumps, so it ends after as many steps as it
-//! has; [`check`] shows before it ever runs that each step is known, reads only
-//! slots that an earlier step wrote, and that its output fits. What is left to
-//! fail at a hit is memory that is not there and division by zero: then the value
-//! is *absent*, what is computed from it is absent too, and a field says so.
+//! A program is a list of [`Step`]s over [`SLOTS`] slots of 64 bits, and some constant bytes. It is
+//! data without jumps, so it takes no more steps than it has. [`check`] shows before it ever runs
+//! that each step is known, that it reads only slots that an earlier step wrote, and that its
+//! output fits. What can still fail at a hit is memory that is not present and division by zero:
+//! then the value is *absent*, a value computed from it is absent too, and a field says so.
 //!
-//! Registers, memory and what is known of the task come from a [`Machine`], so
-//! that the same code runs in a handler and in a test.
+//! Registers, memory and facts about the task come from a [`Machine`], so that the same code runs
+//! in a handler and in a test.
 
 mod check;
 mod guard;
@@ -47,9 +46,9 @@ pub struct Step {
     pub a: u8,
     /// The second slot that is read.
     pub b: u8,
-    /// What it means stands at the operation.
+    /// Its meaning depends on the operation.
     pub small: i32,
-    /// What it means stands at the operation.
+    /// Its meaning depends on the operation.
     pub large: u64,
 }
 const _: () = assert!(size_of::<Step>() == 16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The request that says who is traced.
+//! The request that sets which tasks are traced.
 
 use super::rights::require_capabilities;
 use crate::{
@@ -51,7 +51,7 @@ pub(super) fn set(session: &Session, arg: UserPtr) -> Result {
     session.set_filter(filter.ready())
 }
 
-/// `Some` with the flag; without it the fields that go with it are zero.
+/// `Some` if `flag` is set; otherwise the fields of that flag must be zero.
 fn with(wanted: &abi::Filter, flag: u32, is_zero: bool) -> Result<Option<()>> {
     match (wanted.flags & flag != 0, is_zero) {
         (true, _) => Ok(Some(())),
@@ -90,7 +90,7 @@ fn followed(wanted: &abi::Filter) -> Result<Option<Followed>> {
     if wanted.flags & abi::FILTER_CHILDREN == 0 {
         return Ok(None);
     }
-    // Children of everybody are everybody.
+    // Following children needs a list of tasks: without one every task is traced.
     if wanted.flags & (abi::FILTER_PIDS | abi::FILTER_TIDS) == 0 {
         return Err(EINVAL);
     }
@@ -124,7 +124,7 @@ fn namespaces(wanted: &abi::Filter) -> Result<KVec<Namespace>> {
     Ok(all)
 }
 
-/// The pid namespace of a process, when it is that of this id.
+/// The pid namespace of process `pid`, if its id is `id`.
 fn namespace(pid: u32, id: u64) -> Result<Namespace> {
     let namespace = Process::find(pid)?.namespace().ok_or(ESRCH)?;
     match namespace.id() == id {
@@ -147,7 +147,7 @@ fn cgroup(wanted: &abi::Filter) -> Result<Option<Cgroup>> {
 
 fn uid(wanted: &abi::Filter) -> Result<Option<u32>> {
     let given = with(wanted, abi::FILTER_UID, wanted.uid == 0)?;
-    // No user has this number: it means "none" in the kernel.
+    // No user has this number: the kernel uses it for "none".
     match given.map(|()| wanted.uid) {
         Some(u32::MAX) => Err(EINVAL),
         uid => Ok(uid),

@@ -125,7 +125,7 @@ pub(super) fn object(session: &Session, arg: UserPtr) -> Result {
         return request.write_back();
     }
     require_capabilities()?;
-    // The descriptor is there once the caller knows of it; what fails is as it was before.
+    // The descriptor is installed after the caller knows its number; on failure nothing changes.
     let mut hand_out = |opened: Result<Opened>| {
         let opened = opened?;
         request.value.fd = opened.fd();

@@ -45,7 +45,7 @@ pub(super) fn attach(session: &Session, arg: UserPtr) -> Result {
         let Refused(error, reason) = refused;
         request.value.failed = index;
         request.value.reason = reason as u32;
-        // The error matters more than a reason that cannot be written.
+        // The error matters more than a reason that cannot be written back.
         let _ = request.write_back();
         return Err(error);
     }
@@ -60,7 +60,7 @@ pub(super) fn attach(session: &Session, arg: UserPtr) -> Result {
     told
 }
 
-/// Writes probes back to where they came from.
+/// Writes probes back to the array that they came from.
 fn tell(at: &Array, probes: &[abi::Probe]) -> Result {
     for index in 0..at.count() {
         if let Some(probe) = probes.get(index as usize) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which rights a caller needs.
+//! The capabilities that a caller needs.
 
 use crate::sys::task::{
     is_capable,
@@ -22,8 +22,7 @@ pub(super) fn require_capabilities() -> Result {
     }
 }
 
-/// `EPERM` unless the current task may modify traced programs, `EACCES` when nobody
-/// may.
+/// `EPERM` unless the current task may modify traced programs, `EACCES` if no task may.
 pub(super) fn require_modify() -> Result {
     if !module_allows_modify() || is_locked_down(Lockdown::Writing) {
         Err(EACCES)

@@ -133,7 +133,8 @@ pub(super) fn cpu_times(session: &Session, arg: UserPtr) -> Result {
     request.write_back()
 }
 
-/// Writes the rows from place `from` on, as many as fit: where to go on, and how many.
+/// Copies the rows from place `from` on, as many as fit; returns where to continue, and their
+/// number.
 fn copy_rows(table: &CpuTable, from: usize, out: &mut UserSliceWriter) -> Result<(usize, u32)> {
     let mut rows = KVec::with_capacity(ROWS_AT_ONCE, GFP_REQUEST)?;
     let (mut at, mut count) = (from, 0u32);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Structs that come from user space and go back there, by the rule of
-//! `copy_struct_from_user`: a shorter one is filled up with zeroes, a longer one
-//! may only have zeroes behind what we know.
+//! Structs that are copied from and to user space by the rule of `copy_struct_from_user`: a shorter
+//! one is padded with zeroes, a longer one may only have zeroes behind what the module knows.
 
 use crate::{
     common::{
@@ -21,12 +20,12 @@ use kernel::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes that are copied from user space before others may run.
+/// Bytes that are copied from user space before other tasks may run.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// A type that requests are made of.
 pub(crate) trait Plain: FromBytes + IntoBytes + Immutable + Default + Copy {
-    /// Bytes of its first version: the least that a caller must know.
+    /// Bytes of its first version: the minimum that a caller must know.
     const BYTES_V1: usize = size_of::<Self>();
 }
 
@@ -61,7 +60,7 @@ impl Plain for abi::Counters {
     const BYTES_V1: usize = abi::COUNTERS_BYTES_V1;
 }
 
-/// A request, and how much of it the caller knows.
+/// A request, and the number of its bytes that the caller knows.
 pub(crate) struct UserStruct<T> {
     pub(crate) value: T,
     at: UserPtr,
@@ -69,8 +68,8 @@ pub(crate) struct UserStruct<T> {
 }
 
 impl<T: Plain> UserStruct<T> {
-    /// Reads the struct at `at`, whose first field tells its size. It is read once:
-    /// a caller that changes it meanwhile cannot make us see two of them.
+    /// Reads the struct at `at`, whose first field is its size. It is read once: a caller that
+    /// changes it meanwhile cannot make the module see two different sizes.
     pub(crate) fn read(at: UserPtr) -> Result<Self> {
         let mut size = 0u32;
         UserSlice::new(at, size_of::<u32>())
@@ -78,14 +77,14 @@ impl<T: Plain> UserStruct<T> {
             .read_slice(size.as_mut_bytes())?;
         let size = size as usize;
         let mut value = read_sized::<T>(at, size)?;
-        // The field may have changed since; what counts is what was read.
+        // The field may have changed since; the size that was read first is valid.
         if let Some(field) = value.as_mut_bytes().first_chunk_mut() {
             *field = (size as u32).to_ne_bytes();
         }
         Ok(UserStruct { value, at, size })
     }
 
-    /// Writes the struct back, as far as the caller knows it.
+    /// Writes the part of the struct that the caller knows back.
     pub(crate) fn write_back(&self) -> Result {
         write_sized(&self.value, self.at, self.size)
     }
@@ -115,7 +114,7 @@ fn read_sized<T: Plain>(at: UserPtr, size: usize) -> Result<T> {
     Ok(value)
 }
 
-/// Writes what the caller knows of `value`: the first `size` bytes.
+/// Writes the part of `value` that the caller knows: the first `size` bytes.
 fn write_sized<T: Plain>(value: &T, at: UserPtr, size: usize) -> Result {
     let bytes = value.as_bytes();
     let bytes = bytes.get(..size.min(bytes.len())).ok_or(EINVAL)?;
@@ -130,7 +129,7 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// `count` structs of `stride` bytes at address `at`, between one and `max`.
+    /// An array of `count` structs of `stride` bytes at address `at`; `count` is from one to `max`.
     pub(crate) fn new(at: u64, stride: u32, count: u32, max: u32) -> Result<Self> {
         if count == 0 || count > max {
             return Err(EINVAL);
@@ -142,12 +141,12 @@ impl Array {
         })
     }
 
-    /// All of them.
+    /// Reads all structs.
     pub(crate) fn read_all<T: Plain>(&self) -> Result<KVVec<T>> {
         memory::made(self.count as usize, |index| self.read(index as u32))
     }
 
-    /// All of them, of a type that the caller knows as we do.
+    /// Reads all structs, of a type that the caller and the module know alike.
     pub(crate) fn read_plain<T: Plain>(&self) -> Result<KVVec<T>> {
         if self.stride != size_of::<T>() {
             return Err(EINVAL);
@@ -164,7 +163,7 @@ impl Array {
         Ok(all)
     }
 
-    /// How many there are.
+    /// The number of structs.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -174,12 +173,12 @@ impl Array {
             .wrapping_byte_add(self.stride.wrapping_mul(index as usize))
     }
 
-    /// Reads one.
+    /// Reads the struct at `index`.
     pub(crate) fn read<T: Plain>(&self, index: u32) -> Result<T> {
         read_sized(self.place(index), self.stride)
     }
 
-    /// Writes one.
+    /// Writes the struct at `index`.
     pub(crate) fn write<T: Plain>(&self, index: u32, value: &T) -> Result {
         write_sized(value, self.place(index), self.stride)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Unwind rows that user space gave a session for its objects.
 //!
-//! They are checked once and never change; handlers find them by the object without a
-//! lock. Rows of one session are used for no other.
+//! They are checked once and never change; handlers find them by the object without a lock. Rows of
+//! a session are used for that session only.
 
 use crate::{
     common::{
@@ -25,7 +25,7 @@ pub(crate) struct Rows {
 pub(crate) enum Refused {
     /// The request is wrong, or memory is short.
     Request(Error),
-    /// The table is.
+    /// The table of rows is wrong.
     Defect(Defect),
 }
 
@@ -63,7 +63,7 @@ impl Rows {
         }
     }
 
-    /// Those of a file that has none.
+    /// Makes the rows of a file that has none.
     fn none(request: &abi::Unwind) -> Result<Self, Refused> {
         let counts = [request.block_count, request.row_count, request.rule_count];
         if counts != [0; 3] || request.first != 0 {
@@ -77,13 +77,13 @@ impl Rows {
         })
     }
 
-    /// For lookups.
+    /// The rows as a table for lookups.
     #[inline(always)]
     pub(crate) fn table(&self) -> Table<'_> {
         Table::kept(self.first, &self.blocks, &self.rows, &self.rules)
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory that the rows take.
     pub(crate) fn bytes(&self) -> u64 {
         let words = self.blocks.len().wrapping_add(self.rows.len());
         let rules = self.rules.len().wrapping_mul(size_of::<Rule>());

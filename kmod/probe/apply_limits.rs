@@ -19,8 +19,8 @@ use zerocopy::transmute_ref;
 const OFF_WORDS: usize = size_of::<OffRecord>() / 8;
 
 impl Probe {
-    /// Whether the probe is off. Hit number `sequence` of this CPU may turn it off; zero is no
-    /// hit.
+    /// Whether the probe is off. Hit number `sequence` of this CPU may turn it off; zero stands for
+    /// no hit.
     #[inline(always)]
     pub(super) fn is_off(&self, here: &Here<'_>, sequence: u64) -> bool {
         match &self.limits {
@@ -46,8 +46,8 @@ impl Probe {
         limits.is_off()
     }
 
-    /// How a hit ends that the limits skip; `None` when they let it through. A return is let
-    /// through when its entry is delivered, too: the limits have judged that.
+    /// Applies the limits; `Some(end)` skips this hit. A return passes if its entry was delivered,
+    /// as the limits were applied to that.
     #[inline(never)]
     pub(super) fn skipped(&self, limits: &Limits, hit: &Hit<'_>) -> Option<End> {
         let began =
@@ -65,8 +65,8 @@ impl Probe {
         }
     }
 
-    /// Counts a hit that is not delivered. An entry of a probe of returns only was not counted
-    /// as a hit before.
+    /// Counts a hit that is not delivered. An entry of a return-only probe was not counted as a hit
+    /// before.
     pub(super) fn turn_away(&self, here: &Here<'_>, end: End) {
         if self.flags & PROBE_RETURN_ONLY != 0 {
             here.begin();

@@ -7,8 +7,7 @@ use kernel::prelude::*;
 
 macro_rules! counters {
     ($($name:ident,)*) => {
-        /// The counters of one probe on one CPU: whole cache lines, so that CPUs do not
-        /// share any.
+        /// The counters of one probe on one CPU, in whole cache lines, so that CPUs share none.
         #[repr(align(64))]
         #[derive(Default)]
         struct OnCpu {
@@ -22,8 +21,8 @@ macro_rules! counters {
         }
 
         impl OnCpu {
-            /// In this order: what hits end as is read before the hits, so that a hit in
-            /// between makes the sum too small for a moment, never too large.
+            /// Loads the outcomes before the hits: a hit in between makes the sum too small for a
+            /// moment, never too large.
             fn load(&self) -> Counts {
                 $(let $name = self.$name.load(Relaxed);)*
                 Counts { $($name,)* }
@@ -65,30 +64,30 @@ counters! {
     hits,
 }
 
-/// What a hit ends as. Each ends as one of these.
+/// The outcome of a hit; each hit has exactly one.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// In the ring.
+    /// Its record is in the ring.
     Recorded,
     /// Counted, in a table, or as the beginning of a span.
     Aggregated,
-    /// The filter leaves its task out.
+    /// The filter excludes its task.
     Filtered,
-    /// The program did not require it.
+    /// The program's condition did not hold.
     Rejected,
     /// The ring had no room.
     LostFull,
     /// The table had no row left.
     TurnedAway,
-    /// `every` skips it.
+    /// Skipped by `every`.
     Skipped,
-    /// It is one of too many in a short time.
+    /// Over the rate limit.
     Limited,
     /// The probe was turned off.
     Off,
     /// The rings are frozen.
     Frozen,
-    /// A sample of a task of which nothing can be read.
+    /// A sample of a task that cannot be read.
     Missed,
 }
 
@@ -96,14 +95,14 @@ pub(crate) enum End {
 pub(crate) struct Counters(KVVec<OnCpu>);
 
 impl Counters {
-    /// All zero.
+    /// All counters at zero.
     pub(crate) fn new() -> Result<Self> {
         Ok(Counters(memory::made_for_each_cpu(
             || Ok(OnCpu::default()),
         )?))
     }
 
-    /// The values on one CPU, if there is such a one.
+    /// The values on one CPU, or `None` if there is no such CPU.
     pub(crate) fn on_cpu(&self, cpu: u32) -> Option<Counts> {
         self.0.get(cpu as usize).map(OnCpu::load)
     }
@@ -122,8 +121,8 @@ impl Counters {
     }
 }
 
-/// The counters of the CPU that took a hit. The task may move on to another one
-/// meanwhile: the hit stays with this.
+/// The counters of the CPU that took a hit. The task may move to another CPU meanwhile: the hit
+/// stays with this one.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
     pub(crate) cpu: u32,
@@ -131,12 +130,12 @@ pub(crate) struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Counts a hit; says how many there were with it.
+    /// Counts a hit; returns the number of hits including it.
     pub(crate) fn begin(&self) -> u64 {
         self.on.hits.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Counts what a hit ended as.
+    /// Counts the outcome of a hit.
     pub(crate) fn end(&self, end: End) {
         let counter = match end {
             End::Recorded => &self.on.recorded,
@@ -154,17 +153,17 @@ impl Here<'_> {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Counts a hit that may be delivered; says how many there were with it.
+    /// Counts a hit that may be delivered; returns their number including it.
     pub(crate) fn eligible(&self) -> u64 {
         self.on.eligible.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Counts what is no hit, as it ends no call; says how often that was.
+    /// Counts a pass that is no hit, as it ends no call; returns their number including it.
     pub(crate) fn passed(&self) -> u64 {
         self.on.passed.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Of a sample: it was taken in the kernel.
+    /// Counts a sample that was taken in the kernel.
     pub(crate) fn in_kernel(&self) {
         self.on.in_kernel.fetch_add(1, Relaxed);
     }
@@ -179,17 +178,17 @@ impl Here<'_> {
         self.on.kernel_threads.fetch_add(1, Relaxed);
     }
 
-    /// Of any sample: it is by the CPU clock.
+    /// Counts a sample taken by the CPU clock.
     pub(crate) fn by_clock(&self) {
         self.on.by_clock.fetch_add(1, Relaxed);
     }
 
-    /// Of a call: the kernel does not follow it to its return.
+    /// Counts a call that the kernel does not follow to its return.
     pub(crate) fn too_deep(&self) {
         self.on.too_deep.fetch_add(1, Relaxed);
     }
 
-    /// Of a rejected hit: a value was missing that would have decided.
+    /// Counts a rejected hit whose condition needed a value that was missing.
     pub(crate) fn undecided(&self) {
         self.on.undecided.fetch_add(1, Relaxed);
     }
@@ -201,7 +200,7 @@ impl Here<'_> {
         self.on.write_withheld.fetch_add(withheld.into(), Relaxed);
     }
 
-    /// Of a recorded hit: its stack ended early.
+    /// Counts a recorded hit with a truncated stack.
     pub(crate) fn stack_cut(&self) {
         self.on.stacks_cut.fetch_add(1, Relaxed);
     }

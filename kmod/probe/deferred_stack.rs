@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Stacks that are taken late: a page of the stack was not there, and a handler must not
-//! wait for one.
+//! Deferred stacks: a page of the stack was not present, and a handler must not wait for one.
 //!
-//! The task fetches the page on its way back to user space, when its stack is still as it
-//! was above the place of the hit, and takes the stack then. What is emulated of the probed
-//! instruction meanwhile writes below that place, if anywhere.
+//! On its way back to user space the task fetches the page and captures the stack: above the place
+//! of the hit the stack is still as it was. Meanwhile an emulated probed instruction writes below
+//! that place, if anywhere.
 
 use crate::{
     common::record::{body_of, LateStack, StackEnd, KIND_LATE_STACK},
@@ -30,12 +29,12 @@ use kernel::sync::{
 };
 use zerocopy::transmute_ref;
 
-/// Most pages that are fetched for one stack.
+/// The maximum number of pages fetched for one stack.
 const PAGES_MAX: u8 = 32;
 
 const LATE_WORDS: usize = size_of::<LateStack>() / 8;
 
-/// A stack that is to be taken.
+/// A stack to be captured later.
 pub(crate) struct DeferredStack {
     /// The registers at the hit.
     pub(crate) regs: RegisterFile,
@@ -76,7 +75,7 @@ impl TaskWork for Context {
 }
 
 impl Context {
-    /// Takes what is there of the stack.
+    /// Captures as much of the stack as is present.
     fn capture_now(&self, stack: &mut Stack, job: &DeferredStack) -> StackEnd {
         let guard = rcu::read_lock();
         let at = CaptureTime {
@@ -87,8 +86,8 @@ impl Context {
         self.capture(stack, &job.regs, &job.request, at, || job.owner.pid)
     }
 
-    /// Takes the stack, and fetches what is missing until it is whole, or something cannot
-    /// be had; how often.
+    /// Captures the stack, and fetches missing pages until it is complete or a page cannot be
+    /// fetched; returns also the number of fetches.
     fn capture_late(&self, stack: &mut Stack, job: &DeferredStack) -> (StackEnd, u8) {
         let mut pages = 0;
         let mut last = None;
@@ -108,8 +107,8 @@ impl Context {
     }
 }
 
-/// Whether fetching what could not be read at `address` waits for a disk at most: no user
-/// space serves the memory. The read may reach into another mapping.
+/// Whether fetching the memory at `address`, which could not be read, waits for a disk at most: no
+/// user-space process serves it. The read may extend into another mapping.
 pub(crate) fn may_be_fetched(address: u64) -> bool {
     user_mem::ends_of_read(address)
         .iter()

@@ -27,7 +27,7 @@ use crate::{
     table::{Key, Table}, //
 };
 
-/// What the program found for the sink.
+/// What the program computed for the sink.
 #[derive(Default)]
 pub(super) struct Found<'a> {
     pub(super) fields: &'a [u64],
@@ -36,7 +36,7 @@ pub(super) struct Found<'a> {
 }
 
 impl Probe {
-    /// Hands a hit to the sink, and counts the outcome.
+    /// Delivers a hit to the sink, and counts the outcome.
     pub(super) fn deliver(&self, hit: &Hit<'_>, found: &Found<'_>) -> Verdict {
         let skipped = match &self.limits {
             Some(limits) => self.skipped(limits, hit),
@@ -72,8 +72,8 @@ impl Probe {
         Verdict::Keep
     }
 
-    /// What a hit adds to its row: the value that the program found, else the time of
-    /// the call at its return, else one.
+    /// What a hit adds to its row: the program's value, else the duration of the call at its
+    /// return, else one.
     fn value(&self, hit: &Hit<'_>, found: &Found<'_>) -> Option<u64> {
         match (found.value, &hit.ended) {
             (Some(value), _) => Some(value),
@@ -82,7 +82,7 @@ impl Probe {
         }
     }
 
-    /// Puts the hit into a table, with its stack when that is wanted.
+    /// Adds the hit to a table, with its stack if that is part of the key.
     fn aggregate(&self, table: &Table, hit: &Hit<'_>, words: &[u64], value: u64) -> End {
         if self.flags & PROBE_STACK != 0 {
             return self.aggregate_with_stack(table, hit, words, value);
@@ -142,8 +142,8 @@ impl Probe {
     }
 }
 
-/// Begins a stack with the frames of the kernel, which was interrupted at `ip`. Out of line, as
-/// few stacks have some.
+/// Begins a stack with the frames of the kernel, which was interrupted at `ip`. Out of line, as few
+/// stacks have kernel frames.
 #[cold]
 #[inline(never)]
 fn push_kernel_frames(stack: &mut Stack, ip: u64) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What an entry keeps for its return.
+//! Values that an entry keeps for its return.
 //!
-//! The uprobe core carries one word from a call's entry to its return. Without
-//! kept values that is the entry's time; with some it names a slot here. Returns
-//! may never come (longjmp, exit, a killed thread, calls deeper than the kernel
-//! follows), so slots are handed out in a circle and taken over when they come
-//! round again; a return that finds its slot taken over has no values, and no
-//! wrong ones.
+//! The uprobe core carries one word from a call's entry to its return. Without kept values that is
+//! the entry's time; with some it names a slot here. A return may never come (longjmp, exit, a
+//! killed thread, calls deeper than the kernel follows), so slots are used in a circle and reused
+//! after a round. A return whose slot was reused has no values, rather than wrong ones.
 
 use crate::{
     common::program::KEPT_MAX,
@@ -18,13 +16,13 @@ use core::sync::atomic::{
 };
 use kernel::prelude::*;
 
-/// Calls that can be under way before slots come round.
+/// Calls that can be in progress before slots are reused.
 const SLOTS: usize = 1 << 13;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
-/// Bit of a slot's stamp: it is being written.
+/// Bit of a slot's stamp: the slot is being written.
 const WRITING: u64 = 1 << 63;
 
-/// Values that an entry keeps: a value is there or not.
+/// The values that an entry keeps; each may be missing.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Values {
     values: [u64; KEPT_MAX],
@@ -32,7 +30,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// The value, when it was kept.
+    /// The value, if it was kept.
     pub(crate) fn get(&self, index: usize) -> Option<u64> {
         let present = self.present & 1u8.checked_shl(index as u32)? != 0;
         self.values.get(index).copied().filter(|_| present)
@@ -50,15 +48,15 @@ impl Values {
     }
 }
 
-/// A call, as its return finds it; a time of zero when its entry was not seen.
+/// A call, as its return finds it; its time is zero if its entry was not seen.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PendingCall {
     pub(crate) time_ns: u64,
     pub(crate) values: Values,
 }
 
-/// A call, where others look for it: what was read of it counts when its place was the same
-/// one's all the time.
+/// A call in shared memory: what was read of it is valid if its place held the same call all the
+/// time.
 #[derive(Default)]
 pub(crate) struct SharedCall {
     pub(crate) time_ns: AtomicU64,
@@ -97,19 +95,19 @@ impl SharedCall {
 
 #[derive(Default)]
 struct Slot {
-    /// The ticket of the call that holds the slot.
+    /// The ticket of the call that owns the slot.
     stamp: AtomicU64,
     call: SharedCall,
 }
 
-/// The calls under way whose entries kept something.
+/// The calls in progress whose entries kept values.
 pub(crate) struct PendingCalls {
     slots: KVVec<Slot>,
     tickets: AtomicU64,
 }
 
 impl PendingCalls {
-    /// None under way.
+    /// Makes empty slots.
     pub(crate) fn new() -> Result<Self> {
         Ok(PendingCalls {
             slots: memory::made(SLOTS, |_| Ok(Slot::default()))?,
@@ -117,7 +115,7 @@ impl PendingCalls {
         })
     }
 
-    /// Keeps a call; gives the word that finds it again.
+    /// Keeps a call; returns the word that finds it again.
     pub(crate) fn keep(&self, call: &PendingCall) -> u64 {
         let ticket = self.tickets.fetch_add(1, Relaxed) & !WRITING;
         let Some(slot) = self.slot(ticket) else {
@@ -125,18 +123,19 @@ impl PendingCalls {
         };
         let before = slot.stamp.swap(ticket | WRITING, AcqRel);
         if before & WRITING != 0 {
-            // A task was preempted here a whole round ago: its call loses.
+            // A task was preempted here for a whole round, and may still write: neither call is
+            // kept.
             return 0;
         }
         slot.call.store(call);
-        // Only if nobody took the slot over meanwhile.
+        // Only if no other call took the slot meanwhile.
         let _ = slot
             .stamp
             .compare_exchange(ticket | WRITING, ticket, Release, Relaxed);
         ticket
     }
 
-    /// The call that [`keep`](Self::keep) gave this word for, if it is still there.
+    /// The call for which [`keep`](Self::keep) returned this word, if it is still there.
     pub(crate) fn take(&self, ticket: u64) -> Option<PendingCall> {
         let slot = self.slot(ticket).filter(|_| ticket != 0)?;
         if slot.stamp.load(Acquire) != ticket {
@@ -144,7 +143,7 @@ impl PendingCalls {
         }
         let call = slot.call.load();
         core::sync::atomic::fence(Acquire);
-        // Unchanged behind the values as well: they are this call's.
+        // The stamp did not change while the values were read: they are this call's.
         (slot.stamp.load(Relaxed) == ticket).then_some(call)
     }
 

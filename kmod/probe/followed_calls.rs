@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Calls that are followed to the exits of their function.
 //!
-//! One probe is at the function's entry, where a call begins, and others are at its exits,
-//! where it ends, or where it jumps to code whose return is not seen.
+//! One probe is at the function's entry, where a call begins. Others are at its exits, where the
+//! call ends, or jumps to code whose return is not seen.
 
 use crate::{
     probe::{
@@ -22,7 +22,7 @@ use crate::{
 use kernel::sync::Arc;
 
 impl Probe {
-    /// Handles a hit of such a probe; `admits` is the filter's answer.
+    /// Handles a hit of a followed call's probe; `admits` is the filter's answer.
     #[inline(never)]
     pub(super) fn hit_of_call(
         &self,
@@ -59,7 +59,7 @@ impl Probe {
         }
         let rejects = |program: &Arc<Program>| program.rejects(regs, 0);
         if !admits || self.at_entry.as_ref().is_some_and(rejects) {
-            // What an abandoned call has left in its place is not to be taken for it.
+            // The exit must not mistake the row of an abandoned call for this one.
             self.forget_call(regs, current);
             here.end(match admits {
                 true => End::Rejected,
@@ -93,7 +93,7 @@ impl Probe {
             return self.passed(&here);
         }
         let sequence = here.begin();
-        // How often there are calls was looked at where they begin.
+        // The rate of calls was checked where they begin.
         if self.is_off(&here, 0) {
             here.end(End::Off);
             return Verdict::Remove;
@@ -101,8 +101,8 @@ impl Probe {
         self.ended(&self.new_hit(regs, current, here, sequence, regs.ip(), ended))
     }
 
-    /// Handles a jump that may leave for code whose return is not seen; the probe's program
-    /// decides whether it does. Out of line, so that other hits do not pay for its fields.
+    /// Handles a jump that may leave for code whose return is not seen; the probe's program decides
+    /// whether it does. Out of line, so that other hits do not pay for its fields.
     #[inline(never)]
     fn at_jump(
         &self,
@@ -126,8 +126,8 @@ impl Probe {
         self.passed(&here)
     }
 
-    /// Counts that code outside of a followed call came to the instruction. That is no hit, but
-    /// it costs time, and may turn the probe off.
+    /// Counts that code outside of a followed call reached the instruction. That is no hit, but it
+    /// costs time, and may turn the probe off.
     fn passed(&self, here: &Here<'_>) -> Verdict {
         match self.is_off(here, here.passed()) {
             true => Verdict::Remove,
@@ -151,8 +151,8 @@ impl Probe {
         Verdict::Keep
     }
 
-    /// Removes what an abandoned call has left in the place of one that is not followed: the
-    /// exit would take it for that one.
+    /// Removes the row that an abandoned call has left in the place of a call that is not followed:
+    /// the exit would mistake it for this call's.
     pub(super) fn forget_call(&self, regs: &Regs<'_>, current: &Current) {
         if let Some(calls) = self.context.under_way.as_ref() {
             calls.end(&Frame::of(regs, current, self.call));

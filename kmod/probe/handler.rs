@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What runs when a breakpoint is hit, and when a probed function returns.
+//! Handles the hits of breakpoints and the returns of probed functions.
 //!
 //! `hit` runs in the traced task. It takes no sleeping lock, does not fault, does
 //! not allocate and cannot panic; whatever happens to the hit is counted, so that
@@ -97,7 +97,7 @@ impl Hook for Probe {
 }
 
 impl Probe {
-    /// A hit of the current task, at this moment; `at` is the address of the breakpoint.
+    /// A hit of the current task, now; `at` is the address of the breakpoint.
     #[inline(always)]
     pub(super) fn new_hit<'a>(
         &'a self,
@@ -150,8 +150,7 @@ impl Probe {
         }
     }
 
-    /// The slow path: for a probe with limits, one whose entries do not count, and a filter
-    /// that needs a lookup.
+    /// Slow path: a probe with limits, a return-only probe, or a filter that needs a lookup.
     #[cold]
     #[inline(never)]
     fn hit_with_care(
@@ -185,7 +184,7 @@ impl Probe {
                 self.turn_away(&here, End::Rejected);
                 Verdict::Ignore
             }
-            // The return wants to know when, and no more.
+            // The return needs the time of the entry only.
             None if is_quiet => {
                 if returns::is_full() {
                     here.too_deep();

@@ -13,14 +13,14 @@ use crate::{
     }, //
 };
 
-/// What led to a hit.
+/// What caused a hit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A breakpoint.
     Breakpoint,
     /// A sample of user space.
     User,
-    /// A sample of the kernel, where its instruction pointer was this.
+    /// A sample of the kernel, interrupted at this instruction pointer.
     Kernel(u64),
 }
 
@@ -31,18 +31,17 @@ pub(crate) struct Hit<'a> {
     pub(crate) current: &'a Current,
     pub(crate) here: Here<'a>,
     pub(crate) sequence: u32,
-    /// When.
+    /// The time of the hit.
     pub(crate) now_ns: u64,
     /// The address of the reported place.
     pub(crate) address: u64,
     pub(crate) origin: Origin,
-    /// The call that ends here, for a return; its time is zero when its entry was
-    /// not seen.
+    /// For a return: the call that ends here; its time is zero if its entry was not seen.
     pub(crate) ended: Option<PendingCall>,
 }
 
 impl Hit<'_> {
-    /// The numbers of the task.
+    /// The ids of the task.
     pub(crate) fn ids(&self) -> Ids {
         self.session_owner.ids(self.current)
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which of a probe's hits are delivered when not all are to be, and when a probe is
-//! hit so often that it is turned off.
+//! The limits of a probe: which of its hits are skipped, and the rate of hits that turns it off.
 
 use crate::common::{abi::Probe as ProbeRequest, limit::Bucket};
 use core::sync::atomic::{
@@ -9,10 +8,9 @@ use core::sync::atomic::{
     Ordering::Relaxed, //
 };
 
-/// Hits of a CPU between two looks at how often a probe is hit: the look would cost more
-/// than the hit.
+/// Hits of a CPU between two checks of the probe's rate: a check costs more than a hit.
 pub(crate) const LOOK_EVERY: u32 = 256;
-/// Attempts at a bucket that other CPUs take from, too.
+/// Attempts to take from a bucket that other CPUs take from, too.
 const ATTEMPTS: usize = 8;
 
 /// A bucket that all CPUs take from.
@@ -22,7 +20,7 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Makes a full bucket.
     pub(crate) fn new(bucket: Bucket) -> Self {
         TokenBucket {
             bucket,
@@ -30,7 +28,7 @@ impl TokenBucket {
         }
     }
 
-    /// Whether there were that many tokens. `None` when too many others take some.
+    /// Whether there were that many tokens. `None` if other CPUs kept taking some meanwhile.
     pub(crate) fn take(&self, now_ns: u64, tokens: u32) -> Option<bool> {
         let mut state = self.state.load(Relaxed);
         for _ in 0..ATTEMPTS {
@@ -45,7 +43,7 @@ impl TokenBucket {
         None
     }
 
-    /// Takes tokens that need not be there.
+    /// Takes tokens even if there are too few.
     pub(crate) fn owe(&self, tokens: u32) {
         let more = |state| Some(self.bucket.owe(state, tokens));
         let _ = self.state.fetch_update(Relaxed, Relaxed, more);
@@ -54,9 +52,9 @@ impl TokenBucket {
 
 /// Why a hit is not delivered.
 pub(crate) enum Skip {
-    /// `every` skips it.
+    /// Skipped by `every`.
     Skipped,
-    /// There were too many in a short time.
+    /// Over the rate limit.
     Limited,
 }
 
@@ -69,7 +67,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Those that a request asks for, if any. `Err` when there are no such.
+    /// The limits that a request asks for, if any. `Err` if they are invalid.
     pub(crate) fn of(request: &ProbeRequest) -> Result<Option<Self>, ()> {
         if request.burst != 0 && request.rate == 0 {
             return Err(());
@@ -79,7 +77,7 @@ impl Limits {
             burst => burst,
         };
         let rate = bucket(request.rate, burst)?;
-        // What is hit that often for a second, or more often for less long.
+        // Allows that rate for a second, or a higher one for a shorter time.
         let worth = request.runaway.max(LOOK_EVERY.saturating_mul(2));
         let runaway = bucket(request.runaway, worth)?;
         if request.every <= 1 && rate.is_none() && runaway.is_none() {
@@ -98,8 +96,8 @@ impl Limits {
         self.off.load(Relaxed)
     }
 
-    /// Looks at how often the probe is hit; `true` when that turns it off just now.
-    /// `hits` is how many there were on this CPU.
+    /// Checks the rate of the probe's hits; returns true if that turns the probe off. `hits` is the
+    /// number of hits on this CPU.
     pub(crate) fn look(&self, hits: u64, now_ns: impl FnOnce() -> u64) -> bool {
         let Some(runaway) = &self.runaway else {
             return false;
@@ -107,13 +105,12 @@ impl Limits {
         if hits % u64::from(LOOK_EVERY) != 0 {
             return false;
         }
-        // Where others were faster again and again they have looked, too.
+        // If other CPUs were faster on every attempt, they have checked the rate, too.
         let is_well = runaway.take(now_ns(), LOOK_EVERY).unwrap_or(true);
         !is_well && !self.off.swap(true, Relaxed)
     }
 
-    /// Why a hit is not delivered, which is number `number` of this CPU, from one on;
-    /// `None` when it is.
+    /// Why hit number `number` of this CPU, counted from one, is not delivered; `None` if it is.
     pub(crate) fn skip(&self, number: u64, now_ns: u64) -> Option<Skip> {
         let place = number.wrapping_sub(1).checked_rem(self.every.into());
         if place.unwrap_or(0) != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What programs change in the traced task: counted against the probe's limit, and
-//! recorded with what was there before.
+//! Writes of programs to the traced task: counted against the probe's limit, and recorded with the
+//! previous value.
 
 use crate::{
     common::{
@@ -27,7 +27,7 @@ pub(crate) struct TargetWriter<'a> {
     pub(crate) context: &'a Context,
     pub(crate) regs: &'a Regs<'a>,
     pub(crate) current: &'a Current,
-    /// Writes that the probe may still make; none for one that makes none.
+    /// Writes that the probe may still make; `None` for a probe that makes none.
     pub(crate) left: Option<&'a AtomicU32>,
     pub(crate) probe: u32,
     pub(crate) sequence: u32,
@@ -35,13 +35,13 @@ pub(crate) struct TargetWriter<'a> {
     pub(crate) now_ns: u64,
     /// The `ret` instruction that ends the function.
     pub(crate) leaves_by: Option<u64>,
-    /// Writes so far that were made.
+    /// Writes made so far.
     pub(crate) made: u32,
-    /// Writes so far that the limit forbade.
+    /// Writes withheld so far by the limit.
     pub(crate) withheld: u32,
 }
 
-/// What is to be written.
+/// A register or memory to write.
 struct Change {
     what: u8,
     bytes: u8,
@@ -84,7 +84,7 @@ impl TargetWriter<'_> {
             before: is_there.then_some(before),
             after,
         };
-        // Of two pages one might be written and the other not.
+        // A write across two pages might change only one of them.
         let in_page = (address as usize) & PAGE_SIZE.wrapping_sub(1);
         let is_whole = in_page.saturating_add(bytes.len()) <= PAGE_SIZE;
         self.make(&change, |_| {
@@ -92,8 +92,8 @@ impl TargetWriter<'_> {
         })
     }
 
-    /// Ends the function by the `ret` instruction at `ret`. The stack stays as it is: a
-    /// shadow stack, and returns that other tracers wait for, see a return like any.
+    /// Ends the function at the `ret` instruction at `ret`. The stack stays as it is: a shadow
+    /// stack, and other tracers that wait for the return, see an ordinary return.
     pub(crate) fn return_by(&mut self, ret: u64, value: u64) -> bool {
         let mut instruction = [0u8];
         let is_ret = user_mem::read(ret, &mut instruction).is_ok() && instruction == [RET];
@@ -122,7 +122,7 @@ impl TargetWriter<'_> {
         let done = act(self.regs);
         match done {
             true => self.made = self.made.wrapping_add(1),
-            // It was none: the probe may make it up.
+            // The write failed, so the probe gets it back.
             false => {
                 left.fetch_add(1, Relaxed);
             }
@@ -149,7 +149,7 @@ impl TargetWriter<'_> {
             ..WriteRecord::default()
         };
         let words: &[u64; RECORD_WORDS] = transmute_ref!(&record);
-        // Without room the gap shows, and the counter has the write.
+        // Without room for the record, the gap shows, and the counter includes the write.
         self.context.append(
             self.cpu,
             KIND_WRITE,

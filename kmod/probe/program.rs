@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Programs that user space uploaded, and the task they run on.
+//! Programs that user space uploaded, and the task that they run on.
 //!
-//! A program is checked when it is uploaded and kept by its session; probes name
-//! it by id. Running one (`common/src/program.rs`) takes no locks, does not fault
-//! and ends after as many steps as it has.
+//! A program is checked when it is uploaded and kept by its session; probes name it by id. Running
+//! one (`common/src/program.rs`) takes no locks, does not fault, and takes no more steps than the
+//! program has.
 
 use crate::{
     common::program::{
@@ -44,7 +44,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Checks and keeps a program, or says which step is wrong and how.
+    /// Checks and keeps a program, or returns the index of the wrong step and its error.
     pub(crate) fn new(steps: KVVec<Step>, data: KVVec<u8>) -> Result<Self, (usize, Flaw)> {
         let checked = program::check(&steps, &data)?;
         let (summary, guards) = (checked.summary(), checked.guards());
@@ -74,7 +74,7 @@ impl Program {
     }
 }
 
-/// A register, as it is behind an instruction that takes this many bytes off the stack.
+/// A register, as it is after an instruction that takes this many bytes off the stack.
 #[inline(always)]
 fn register_of(regs: &Regs<'_>, popped: u64, register: Register) -> Option<u64> {
     let value = regs.get(register)?;
@@ -88,12 +88,12 @@ fn register_of(regs: &Regs<'_>, popped: u64, register: Register) -> Option<u64> 
 pub(crate) struct Fields(Words<OUTPUT_WORDS_MAX>);
 
 impl Fields {
-    /// None.
+    /// Makes an empty set.
     pub(crate) const fn new() -> Self {
         Fields(Words::new())
     }
 
-    /// Their words.
+    /// The fields' words.
     pub(crate) fn words(&self) -> &[u64] {
         self.0.as_slice()
     }
@@ -118,30 +118,29 @@ pub(crate) struct Task<'a> {
     pub(crate) cpu: u32,
     /// The probe's id.
     pub(crate) probe: u32,
-    /// Bytes that the instruction there takes off the stack: behind it the function has
-    /// returned.
+    /// Bytes that the probed instruction takes off the stack: after it the function has returned.
     pub(crate) popped: u64,
     pub(crate) now_ns: u64,
     /// The address of the probe's reported place.
     pub(crate) probe_address: u64,
-    /// Since the call's entry, when this is its return.
+    /// Time since the call's entry, at its return.
     pub(crate) elapsed_ns: Option<u64>,
-    /// What the entry keeps, or kept.
+    /// The values that the entry keeps, or kept.
     pub(crate) values: Values,
     /// The table whose spans the program ends.
     pub(crate) spans: Option<&'a Table>,
-    /// The span that it ended.
+    /// The span that the program ended.
     pub(crate) ended: Option<Span>,
-    /// What it writes.
+    /// What makes the program's writes.
     pub(crate) writer: TargetWriter<'a>,
-    /// The key so far.
+    /// The key, as far as the program has computed it.
     pub(crate) key: Words<KEY_WORDS_MAX>,
     /// The value for the table.
     pub(crate) value: Option<u64>,
 }
 
 impl Task<'_> {
-    /// The numbers of the task.
+    /// The ids of the task.
     fn ids(&self) -> Ids {
         self.session_owner.ids(self.current)
     }

@@ -70,7 +70,7 @@ impl<'a> Tail<'a> {
 }
 
 impl Probe {
-    /// Takes the stack of a hit.
+    /// Captures the stack of a hit.
     pub(crate) fn capture(&self, stack: &mut Stack, hit: &Hit<'_>) -> StackEnd {
         let request = self.request(hit);
         let at = CaptureTime {
@@ -83,7 +83,7 @@ impl Probe {
     }
 
     fn request(&self, hit: &Hit<'_>) -> StackRequest {
-        // Behind a return the caller is where the instruction pointer is.
+        // After a return, the instruction pointer is in the caller.
         let has_returned = hit.ended.is_some() && self.role != Role::End;
         StackRequest {
             at_entry: self.flags & PROBE_AT_ENTRY != 0 && !has_returned,
@@ -97,7 +97,7 @@ impl Probe {
         }
     }
 
-    /// Puts the hit into the ring, with its stacks when they are wanted.
+    /// Records the hit, with the stacks that the probe requests.
     pub(crate) fn record(&self, hit: &Hit<'_>, fields: &[u64]) -> bool {
         match self.flags & (PROBE_STACK | PROBE_KERNEL_STACK) {
             0 => self.append(hit, &NO_FRAMES, &Tail::of(fields)),
@@ -136,7 +136,7 @@ impl Probe {
     }
 
     /// Records a hit for a row of a table whose stack user space completes: its fields are the
-    /// value and the key. False when nothing can complete the stack.
+    /// value and the key. Returns false if the stack cannot be completed.
     #[cold]
     #[inline(never)]
     pub(crate) fn record_for_row(
@@ -155,8 +155,8 @@ impl Probe {
         self.record_stack(hit, stack, end, &Tail::of(fields.as_slice()))
     }
 
-    /// Records a hit with a stack that ends so. Copies the rest of the stack, or has the task
-    /// take it again before it goes on, when something is missing.
+    /// Records a hit with a stack that ends with `end`. If something is missing, copies the rest of
+    /// the stack, or defers the stack until the task returns to user space.
     fn record_stack(
         &self,
         hit: &Hit<'_>,
@@ -204,8 +204,8 @@ impl Probe {
         }
     }
 
-    /// The right to take a stack late, as nothing can be read at `address`, when waiting may
-    /// help and can do no harm.
+    /// Reserves a deferred stack, as `address` could not be read, if waiting may help and does no
+    /// harm.
     #[cold]
     fn reservation(&self, hit: &Hit<'_>, address: u64) -> Option<Reservation<'_, Context>> {
         if !self.may_wait_for(hit, address) {
@@ -214,14 +214,14 @@ impl Probe {
         self.context.late.as_ref()?.take()
     }
 
-    /// Not in the kernel: the task may go to sleep there, and would keep what is left to it.
+    /// Not for samples of the kernel: the task may sleep there, and would keep its deferred work.
     fn may_wait_for(&self, hit: &Hit<'_>, address: u64) -> bool {
         self.flags & PROBE_LATE != 0
             && !matches!(hit.origin, Origin::Kernel(_))
             && may_be_fetched(address)
     }
 
-    /// Appends the record of the hit and what follows it.
+    /// Appends the record of the hit and its tail.
     fn append(&self, hit: &Hit<'_>, frames: &Frames<'_>, tail: &Tail<'_>) -> bool {
         let (ids, cpu) = (hit.ids(), hit.here.cpu);
         let in_kernel = match hit.origin {

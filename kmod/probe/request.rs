@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What requests for probes must be like, and what is wrong with those that are not.
+//! Validates requests for probes, and says what is wrong with them.
 
 use crate::{
     common::{
@@ -54,7 +54,7 @@ use kernel::{
 /// Bytes of a USDT semaphore, which is a `u16`.
 const SEMAPHORE_BYTES: u64 = 2;
 
-/// An error, and why.
+/// An error, and the reason.
 pub(crate) struct Refused(pub(crate) Error, pub(crate) Refusal);
 
 impl From<Error> for Refused {
@@ -83,8 +83,8 @@ impl From<Unusable> for Refused {
     }
 }
 
-/// Whether the program of one end of a probe (or none) goes with the probe's sink
-/// and spans. `delivers` tells whether hits of that end reach the sink.
+/// Whether the program of one end of a probe (or none) fits the probe's sink and spans. `delivers`
+/// says whether hits of that end reach the sink.
 pub(crate) fn program_fits(
     program: Option<Summary>,
     sink: &Sink,
@@ -121,7 +121,7 @@ pub(crate) fn program_fits(
     ends_well && sinks_well
 }
 
-/// What a probe of this kind is hit at, and what it is to a call.
+/// The ends of calls where a probe of this kind is hit, and its role in a call.
 fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
     Some(match request.kind {
         PROBE_ENTRY | PROBE_SAMPLE => (Ends::Entry, Role::Whole),
@@ -134,7 +134,7 @@ fn kind_of(request: &ProbeRequest) -> Option<(Ends, Role)> {
     })
 }
 
-/// Checks what a request for a probe says by itself.
+/// Validates a request for a probe by itself.
 pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> {
     let finished_later = PROBE_COPIES | PROBE_LATE;
     let of_stacks = finished_later | PROBE_STACK_IDS;
@@ -175,7 +175,7 @@ pub(crate) fn validate(request: &ProbeRequest) -> Result<(Ends, Role), Refused> 
     Ok((ends, role))
 }
 
-/// Checks what a request for samples says by itself, besides what all say.
+/// Validates a request for samples by itself, beyond the checks for all requests.
 pub(crate) fn validate_sampler(request: &ProbeRequest) -> Result<(), Refused> {
     let has_place = request.fd != -1 || request.report_offset != 0 || request.semaphore != 0;
     let has_limits = request.every != 0 || request.rate != 0 || request.runaway != 0;
@@ -193,7 +193,7 @@ pub(crate) fn validate_sampler(request: &ProbeRequest) -> Result<(), Refused> {
     }
 }
 
-/// Checks where in its file of `file_bytes` a probe goes.
+/// Validates the offsets of a probe in a file of `file_bytes`.
 pub(crate) fn validate_offsets(request: &ProbeRequest, file_bytes: u64) -> Result<(), Refused> {
     if request.offset >= file_bytes {
         return Err(Refused(ENOEXEC, Refusal::OutsideFile));
@@ -210,8 +210,8 @@ pub(crate) fn validate_offsets(request: &ProbeRequest, file_bytes: u64) -> Resul
     Ok(())
 }
 
-/// Checks that the instruction at a file's offset can be stepped over: what the kernel checks by
-/// itself, and wrongly (see [`is_system_call`]). Of a return: the bytes that it takes off the
+/// Checks that the kernel can step over the instruction at a file offset: the kernel checks that as
+/// well, but wrongly (see [`is_system_call`]). For a return, gives the bytes that it takes off the
 /// stack.
 pub(crate) fn validate_instruction(
     file: &ReadableFile,
@@ -220,14 +220,14 @@ pub(crate) fn validate_instruction(
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
     let read = file.read(offset, &mut bytes);
     match bytes.get(..read) {
-        // The offset is inside of the file: a file system that gives nothing carries no probes.
+        // The offset is inside the file: a file system that returns no bytes carries no probes.
         None | Some([]) => Err(Refused(EIO, Refusal::Kernel)),
         Some(bytes) if is_system_call(bytes) => Err(Refused(ENOEXEC, Refusal::SystemCall)),
         Some(bytes) => Ok(popped_by_return(bytes)),
     }
 }
 
-/// Checks that the programs of the entry and the return may write what they do.
+/// Checks that the programs of entry and return may make their writes.
 pub(crate) fn validate_writes(
     context: &Context,
     request: &ProbeRequest,
@@ -258,15 +258,15 @@ pub(crate) fn validate_writes(
     Ok(())
 }
 
-/// What it means that `uprobe_register` failed with this error.
+/// Translates an error of `uprobe_register`.
 pub(crate) fn refused_by_kernel(error: Error) -> Refused {
     if error == ENOMEM {
         Refused(error, Refusal::NoMemory)
     } else if error == EINVAL {
-        // What else gives it was checked before.
+        // The other causes of this error were checked before.
         Refused(error, Refusal::SemaphoreConflict)
     } else if error == ENOTSUPP {
-        // A number that user space does not know, for instructions such as `int3`.
+        // An error number that user space does not know, for instructions such as `int3`.
         Refused(ENOEXEC, Refusal::Kernel)
     } else {
         Refused(error, Refusal::Kernel)

@@ -29,7 +29,7 @@ impl Probe {
                 .is_some_and(|program| program.summary().keeps != 0)
     }
 
-    /// The call whose entry gave this word to the kernel to keep.
+    /// The call whose entry gave the kernel this word to keep.
     pub(super) fn call_of(&self, word: u64) -> Option<PendingCall> {
         if self.keeps() {
             return self.context.calls.as_ref()?.take(word);
@@ -40,13 +40,13 @@ impl Probe {
         })
     }
 
-    /// Runs the program and delivers what it found. Out of line, so that hits without a program
-    /// do not pay for its fields.
+    /// Runs the program and delivers its result. Out of line, so that hits without a program do not
+    /// pay for its fields.
     #[inline(never)]
     pub(super) fn run(&self, program: &Program, hit: &Hit<'_>, call: &mut u64) -> Verdict {
         let mut leaves_by = None;
         let verdict = self.run_and_deliver(program, hit, call, &mut leaves_by);
-        // Only now: what is delivered says where the task was hit.
+        // Only after delivery, which reports where the task was hit.
         if let Some(ret) = leaves_by {
             hit.regs.go_to(ret);
         }

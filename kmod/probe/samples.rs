@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Samples of tasks, as hits of a probe that has no place.
 //!
-//! A sample is a hit when it is taken. Those that wait for their task when the probe goes are not
-//! taken, and no hits.
+//! A sample becomes a hit when it is taken. Samples that still wait for their task when the probe
+//! is removed are not taken, and are no hits.
 
 use crate::{
     probe::{
@@ -31,7 +31,7 @@ pub(crate) struct Samples {
     is_over: AtomicBool,
 }
 
-/// A sample that is to be taken.
+/// A sample to be taken.
 #[derive(Clone, Copy)]
 pub(crate) struct Due {
     /// The CPU that was interrupted.
@@ -39,7 +39,7 @@ pub(crate) struct Due {
 }
 
 impl Samples {
-    /// Those of this probe.
+    /// Makes the sampling side of this probe.
     pub(crate) fn new(probe: Probe) -> Self {
         Samples {
             probe,
@@ -47,13 +47,14 @@ impl Samples {
         }
     }
 
-    /// No sample is taken any more, and those that were are counted. Task context, sleeps.
+    /// Stops: no more samples are taken, and the pending ones are accounted for. Task context,
+    /// sleeps.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Release);
         sys::wait_for_rcu();
     }
 
-    /// Takes a sample; RCU is locked, as registers are had under it.
+    /// Takes a sample; RCU is locked, as `regs` is valid only under it.
     fn take(&self, due: &Due, regs: &Regs<'_>, origin: Origin) {
         let here = self.probe.counters.here(due.cpu);
         if let (Some(here), false) = (here, self.is_over.load(Acquire)) {
@@ -61,7 +62,7 @@ impl Samples {
         }
     }
 
-    /// What there is to be done for a sample of a task; nothing when the filter leaves it out.
+    /// What a sample of a task needs; `None` if the filter excludes the task.
     fn due(&self, current: &Current, here: Here<'_>) -> Option<Due> {
         let context = &*self.probe.context;
         let guard = rcu::read_lock();

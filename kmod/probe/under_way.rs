@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Calls between their function's entry and its exits, where the return address is left alone.
+//! Calls between their function's entry and its exits, where the return address is left unchanged.
 //!
-//! A call is known by its address space, the slot that holds its return address, and the
-//! function: not by its thread, as a fibre may go on in another one. A call may be abandoned
-//! (by an exception, `longjmp`, a thread's end) and leave its row behind. The next entry at the
-//! slot takes that over. Another function's call that comes to an exit with the slot differs in
-//! what a function gives back as it was: its return address, and the registers that are its
-//! caller's. Rows are freed when their address space ends.
+//! A call is identified by its address space, the slot that holds its return address, and the
+//! function: not by its thread, as a fibre may continue in another one. A call may be abandoned (by
+//! an exception, `longjmp`, a thread's end) and leave its row behind. The next entry at the slot
+//! takes that row over. If another function's call reaches an exit with that slot, it differs in
+//! what a function restores: its return address, and its caller's registers. Rows are freed when
+//! their address space ends.
 //!
-//! A call may be in one of a few rows. Who turns a row's state to busy owns it until he
-//! publishes it; a busy row is passed over. When all are taken, the oldest call is forgotten.
+//! A call may be in one of a few rows. The task that turns a row's state to busy owns it until it
+//! publishes it; a busy row is passed over. If all are taken, the oldest call is forgotten.
 
 use crate::{
     common::abi::CALLS_MAX,
@@ -29,10 +29,10 @@ use core::sync::atomic::{
 };
 use kernel::prelude::*;
 
-/// Rows that may be a call's.
+/// Rows where a call may be.
 const WAYS: usize = 4;
 const SETS: usize = CALLS_MAX as usize / WAYS;
-/// Counters of rows, each for the spaces of some numbers.
+/// Counters of rows, each shared by several address spaces.
 const COUNTERS: usize = 1 << 10;
 
 /// The low bits of a row's state; the others count how often it was published.
@@ -41,33 +41,33 @@ const FREE: u64 = 0;
 const BUSY: u64 = 1;
 const TAKEN: u64 = 2;
 
-/// Where a call may be.
+/// A row for a call.
 #[derive(Default)]
 struct Row {
     state: AtomicU64,
     slot: AtomicU64,
     space: AtomicU64,
     function: AtomicU64,
-    /// What the function is to give back.
+    /// A digest of what the function must restore.
     digest: AtomicU64,
     call: SharedCall,
 }
 
-/// The calls that are under way.
+/// The calls in progress.
 pub(crate) struct UnderWay {
     seed: u64,
     rows: KVVec<Row>,
-    /// How many rows are taken, by their space: most spaces that end have none.
+    /// The number of taken rows per address space: most spaces that end have none.
     taken: KVVec<AtomicU64>,
 }
 
-/// A call, by the registers of its entry or of its exit.
+/// A call, described by the registers at its entry or its exit.
 pub(crate) struct Frame {
     space: u64,
     slot: u64,
     function: u32,
     digest: u64,
-    /// The word that is the return address, or that of a return probe's trampoline; or zero.
+    /// The return address, or the address of a return probe's trampoline; or zero.
     pub(crate) top: u64,
 }
 
@@ -98,7 +98,7 @@ impl Row {
             && self.function.load(Relaxed) == u64::from(frame.function)
     }
 
-    /// Makes it ours, if its state is still this one: what was read of it is true then.
+    /// Claims the row if its state is still `state`: what was read of it is valid then.
     fn claim(&self, state: u64) -> bool {
         let busy = state & !KIND | BUSY;
         self.state
@@ -106,7 +106,7 @@ impl Row {
             .is_ok()
     }
 
-    /// Publishes a call in a row that is ours, in state `state` before.
+    /// Publishes a call in a row that this task owns, whose state was `state`.
     fn fill(&self, state: u64, frame: &Frame, call: &PendingCall) {
         self.slot.store(frame.slot, Relaxed);
         self.space.store(frame.space, Relaxed);
@@ -123,7 +123,7 @@ impl Row {
 }
 
 impl UnderWay {
-    /// None.
+    /// Makes empty rows.
     pub(crate) fn new() -> Result<Self> {
         Ok(UnderWay {
             seed: sys::random() | 1,
@@ -132,7 +132,7 @@ impl UnderWay {
         })
     }
 
-    /// The rows that may be a call's: nobody foresees them who does not know the seed.
+    /// The rows where a call may be; they cannot be predicted without the seed.
     #[inline(always)]
     fn set(&self, frame: &Frame) -> &[Row] {
         let a = u128::from(frame.slot ^ self.seed);
@@ -145,8 +145,8 @@ impl UnderWay {
             .unwrap_or(&[])
     }
 
-    /// A call begins, in place of one that was abandoned, or else of the oldest one that is in
-    /// the way. False when others begin at its places just now.
+    /// Begins a call, in place of an abandoned one, or else of the oldest one there. Returns false
+    /// if other calls are just beginning in all of its rows.
     pub(crate) fn begin(&self, frame: &Frame, call: &PendingCall) -> bool {
         let set = self.set(frame);
         let mut free = None;
@@ -193,8 +193,8 @@ impl UnderWay {
         true
     }
 
-    /// The call that ends; none when it was not seen to begin. An abandoned one whose place
-    /// on the stack is another call's now is dropped.
+    /// Ends a call and returns it; `None` if its beginning was not seen. Drops an abandoned one
+    /// whose place on the stack now belongs to another call.
     pub(crate) fn end(&self, frame: &Frame) -> Option<PendingCall> {
         for row in self.set(frame) {
             let state = row.state.load(Acquire);
@@ -209,7 +209,7 @@ impl UnderWay {
         None
     }
 
-    /// Counts rows of a space.
+    /// Counts the rows of an address space.
     #[inline(always)]
     fn count(&self, space: u64, more: i64) {
         if let Some(taken) = self.taken.get((space % COUNTERS as u64) as usize) {
@@ -217,7 +217,7 @@ impl UnderWay {
         }
     }
 
-    /// Gives back the rows of a space that has ended: nobody is in its calls any more. Any
+    /// Frees the rows of an address space that has ended: no task is in its calls any more. Any
     /// context.
     pub(crate) fn space_ended(&self, space: u64) {
         let taken = self.taken.get((space % COUNTERS as u64) as usize);

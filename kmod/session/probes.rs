@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The probes of a session, and what they are made of: programs and tables.
+//! The probes of a session, with their programs and tables.
 //!
-//! Whatever can be refused is refused while probes are prepared, before the first
-//! breakpoint goes in.
+//! Every refusal comes while probes are prepared, before the first breakpoint is inserted.
 
 mod new_probe;
 mod prepare;
@@ -41,18 +40,18 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Where a probe is in its life.
+/// The state of a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Checked, and not attached yet.
+    /// Checked, not attached yet.
     Prepared,
     Attached,
-    /// Chosen to be detached, under the session's lock.
+    /// Selected for detaching, under the session's lock.
     Leaving,
     Detached,
 }
 
-/// What is known of every probe, also when it is detached.
+/// What the session keeps of every probe, also after it is detached.
 pub(crate) struct ProbeEntry {
     pub(crate) id: u32,
     pub(crate) file: FileKey,
@@ -62,7 +61,7 @@ pub(crate) struct ProbeEntry {
 }
 
 impl ProbeEntry {
-    /// That of a probe that is not attached yet.
+    /// The entry of a probe that is not attached yet.
     fn prepared(probe: &Probe) -> Self {
         ProbeEntry {
             id: probe.id,
@@ -76,9 +75,9 @@ impl ProbeEntry {
 
 /// The probes of a session, its programs and its tables.
 pub(crate) struct Probes {
-    /// While a filter follows children. Goes first: it knows no probe.
+    /// Set while a filter follows children. Dropped first: it refers to no probe.
     forks: Option<Listener<Follower>>,
-    /// While calls are followed to exits.
+    /// Set while calls are followed to exits.
     endings: Option<Endings>,
     batch: Batch<Probe>,
     sampling: Option<Sampling>,
@@ -96,7 +95,7 @@ struct Sampling {
 }
 
 impl Sampling {
-    /// Ends it: all that was taken is counted.
+    /// Stops sampling; every sample taken is counted.
     fn end(self) {
         drop(self.sampler);
         self.samples.end();
@@ -104,14 +103,14 @@ impl Sampling {
     }
 }
 
-/// Why probes were refused, and which one.
+/// Why a request was refused, and which probe of it.
 pub(crate) struct RefusedAt {
     pub(crate) index: u32,
     pub(crate) refused: Refused,
 }
 
 impl Probes {
-    /// None yet.
+    /// Makes an empty set.
     pub(crate) fn new() -> Self {
         Probes {
             forks: None,
@@ -125,13 +124,13 @@ impl Probes {
         }
     }
 
-    /// How many are attached.
+    /// The number of attached probes.
     pub(crate) fn attached_count(&self) -> usize {
         let samplers: usize = self.sampling.is_some().into();
         self.batch.len().saturating_add(samplers)
     }
 
-    /// Those that are attached.
+    /// The attached probes.
     pub(crate) fn attached(&self) -> impl Iterator<Item = &ProbeEntry> {
         self.known
             .iter()
@@ -143,8 +142,8 @@ impl Probes {
         self.known.get(place(id)?)
     }
 
-    /// Puts another filter in place, and breakpoints in and out as it wants. On failure
-    /// the filter is the one before.
+    /// Replaces the filter, and inserts and removes breakpoints as it requires. On failure the old
+    /// filter stays.
     pub(crate) fn set_filter(&mut self, context: &Arc<Context>, filter: Filter) -> Result {
         if filter.followed.is_some() && self.forks.is_none() {
             self.forks = Some(Listener::of_forks(Follower(context.clone()))?);
@@ -154,7 +153,7 @@ impl Probes {
             .filter
             .replace(Some(filter), || self.batch.ask_again());
         if result.is_err() {
-            // What fails to be taken out again is taken out at its next hit.
+            // A breakpoint whose removal fails here is removed at its next hit.
             let (failed, _) = context.filter.replace(before, || self.batch.ask_again());
             drop(failed);
         }
@@ -180,7 +179,7 @@ impl Probes {
             return Err(refused);
         }
         let result = self.batch.register_prepared();
-        // Ids under which something may have been recorded are not used again.
+        // Ids under which something may have been recorded are never reused.
         let (used, after) = match &result {
             Ok(()) => (requests.len(), State::Attached),
             Err(failed) => (failed.before.saturating_add(1), State::Detached),
@@ -216,8 +215,7 @@ impl Probes {
         }
     }
 
-    /// Detaches the probes with these ids, all or none. `EINVAL` when one is there
-    /// twice.
+    /// Detaches the probes with these ids, all or none. `EINVAL` if an id is repeated.
     pub(crate) fn detach(&mut self, ids: &[u32]) -> Result {
         let marked = mark(&mut self.known, ids);
         if marked.is_ok() {
@@ -246,7 +244,7 @@ impl Probes {
         marked
     }
 
-    /// The program with this id; none for zero.
+    /// The program with this id; `None` for zero.
     fn program(&self, id: u32) -> Result<Option<Arc<Program>>, Refused> {
         let Some(index) = place(id) else {
             return Ok(None);
@@ -256,7 +254,7 @@ impl Probes {
         Ok(Some(program.clone()))
     }
 
-    /// The table with this id; none for zero.
+    /// The table with this id; `None` for zero.
     pub(crate) fn table(&self, id: u32) -> Result<Option<Arc<Table>>, Refused> {
         let Some(index) = place(id) else {
             return Ok(None);
@@ -274,20 +272,19 @@ impl Drop for Probes {
         drop(self.endings.take());
         self.sampling.take().into_iter().for_each(Sampling::end);
         let attached = self.batch.len() as u32;
-        // Waits for its handlers; they hold what they use.
+        // Waits for the handlers, which hold what they use.
         self.batch.unregister_if(|_| true);
-        // Only now: who sees that none is attached may look for breakpoints.
+        // Only after that: a task that sees no probe attached may look for breakpoints.
         PROBES.fetch_sub(attached, Relaxed);
     }
 }
 
-/// Where the probe with this id stands among those that are known.
+/// The index of the probe with this id among the entries.
 fn place(id: u32) -> Option<usize> {
     (id as usize).checked_sub(1)
 }
 
-/// Marks the attached probes with these ids as leaving. On failure some may be
-/// marked.
+/// Marks the attached probes with these ids as leaving. On failure some may be marked.
 fn mark(known: &mut [ProbeEntry], ids: &[u32]) -> Result {
     for id in ids {
         let known = place(*id).and_then(|at| known.get_mut(at)).ok_or(ENOENT)?;
@@ -300,7 +297,7 @@ fn mark(known: &mut [ProbeEntry], ids: &[u32]) -> Result {
     Ok(())
 }
 
-/// What a session hears of spaces that end.
+/// Frees the followed calls of an address space that ends.
 struct Ending(Arc<Context>);
 
 impl SpaceHook for Ending {
@@ -311,5 +308,5 @@ impl SpaceHook for Ending {
     }
 }
 
-/// Listens to the ends of spaces.
+/// Listens for the end of address spaces.
 type Endings = Listener<Ending>;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `read()`: the records of all rings as one stream, oldest first, for a reader
-//! that does not map them; as they are, whole records at a time, or as lines of
-//! text, which only a buffer that is shorter than one cuts.
+//! `read()`: the records of all rings as one stream, oldest first, for a reader that does not map
+//! them. It returns whole binary records, or lines of text, of which one is split only if the
+//! buffer is shorter than it.
 //!
-//! A session is read or mapped, not both: two readers would take records from
-//! each other.
+//! A session is read or mapped, not both: two readers would take records from each other.
 
 use crate::{
     common::{
@@ -21,13 +20,13 @@ use kernel::{
 };
 use zerocopy::IntoBytes;
 
-/// How far `read()` is.
+/// The state of `read()`.
 pub(crate) struct Reader {
     /// The position in each ring; empty until the first `read()`.
     positions: KVec<u64>,
-    /// One record, as the ring has it.
+    /// One record, as it is in the ring.
     record: KVec<u64>,
-    /// What of the last record is not handed out yet.
+    /// The part of the last record that was not returned yet.
     rest: Rest,
 }
 
@@ -54,7 +53,7 @@ impl fmt::Write for Rest {
 }
 
 impl Reader {
-    /// At the beginning.
+    /// A reader at the beginning.
     pub(crate) fn new() -> Self {
         Reader {
             positions: KVec::new(),
@@ -66,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// Makes the buffers.
+    /// Allocates the buffers.
     pub(crate) fn prepare(&mut self, rings: &Rings) -> Result {
         if !self.positions.is_empty() {
             self.skip_overwritten(rings);
@@ -80,7 +79,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Goes on at the oldest records that are there.
+    /// Continues at the oldest records that are there.
     fn skip_overwritten(&mut self, rings: &Rings) {
         for (position, ring) in self.positions.iter_mut().zip(rings.as_slice()) {
             if let Some(oldest) = ring.oldest() {
@@ -91,13 +90,13 @@ impl Reader {
         }
     }
 
-    /// Whether there is anything to hand out.
+    /// Whether there is anything to return.
     pub(crate) fn is_ready(&self, rings: &Rings) -> bool {
         !self.rest.unread().is_empty() || self.oldest(rings).is_some()
     }
 
-    /// Fills `out` with what there is; says how many bytes that were. `EINVAL` when
-    /// the next record does not fit.
+    /// Fills `out` with what there is; returns the number of bytes. `EINVAL` if the next record
+    /// does not fit.
     pub(crate) fn fill(
         &mut self,
         rings: &Rings,
@@ -114,7 +113,7 @@ impl Reader {
             let part = unread.get(..unread.len().min(out.len())).unwrap_or(&[]);
             let done = room.wrapping_sub(out.len());
             match out.write_slice(part) {
-                // What was handed out counts; this part is there for the next who reads.
+                // Bytes already returned count; the rest stays for the next read.
                 Err(_) if done != 0 => return Ok(done),
                 written => written?,
             }
@@ -131,7 +130,7 @@ impl Reader {
         }
     }
 
-    /// The ring whose next record is the oldest: index, position and length.
+    /// The ring whose next record is the oldest: its index, the position and the length.
     fn oldest(&self, rings: &Rings) -> Option<(usize, u64, usize)> {
         let heads = rings.as_slice().iter().zip(self.positions.iter());
         heads

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Takes the stack of the current task, with the caches of its session, and gives it an id, or
-//! copies what user space needs to continue it.
+//! Captures the stack of the current task with the caches of its session. Gives it an id, or copies
+//! what user space needs to continue the walk.
 
 use crate::{
     common::{
@@ -34,37 +34,37 @@ pub(crate) struct Frames<'a> {
     pub(crate) end: StackEnd,
 }
 
-/// The task that a stack is of, and the CPU and probe of its records.
+/// The task that a stack belongs to, and the CPU and probe of its records.
 #[derive(Clone, Copy)]
 pub(crate) struct StackOwner {
     pub(crate) probe: u32,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     pub(crate) cpu: u32,
-    /// When the hit was.
+    /// The time of the hit.
     pub(crate) hit_ns: u64,
 }
 
-/// Where and when a stack is taken.
+/// Where and when a stack is captured.
 pub(crate) struct CaptureTime<'a> {
     pub(crate) cpu: u32,
     pub(crate) now_ns: u64,
     pub(crate) reading: Reading<'a>,
 }
 
-/// Where frames are looked up.
+/// How frames are looked up.
 struct Maps<'a> {
     objects: &'a Objects,
-    /// What keeps their rows.
+    /// The RCU section that keeps their rows alive.
     reading: Reading<'a>,
-    /// What was looked up for earlier stacks.
+    /// Mappings that were looked up for earlier stacks.
     kept: Option<Mappings<'a>>,
-    /// Where stacks get ids.
+    /// The table that gives stacks their ids.
     stacks: Option<&'a StackTable>,
 }
 
 impl Context {
-    /// Takes the current task's stack.
+    /// Captures the current task's stack.
     pub(crate) fn capture(
         &self,
         stack: &mut Stack,
@@ -99,8 +99,8 @@ impl Context {
         }
     }
 
-    /// Copies into the ring what user space needs to continue the walk, when it has to. Returns
-    /// how the stack ends then.
+    /// Copies into the ring what user space needs to continue the walk, if it has to. Returns how
+    /// the stack ends then.
     pub(crate) fn copy_if_left(
         &self,
         stack: &Stack,
@@ -139,8 +139,8 @@ impl Context {
 }
 
 impl Stack {
-    /// Walks the current task's stack. `announce` is called for each object that is
-    /// seen for the first time.
+    /// Walks the current task's stack. Calls `announce` for each object that is seen for the first
+    /// time.
     fn capture(
         &mut self,
         regs: &RegisterFile,
@@ -166,7 +166,7 @@ impl Stack {
         self.walk(regs, request, maps, by_rows, cached, (pid, announce))
     }
 
-    /// Out of line, as most stacks that an id stands for are known.
+    /// Out of line, as most stacks captured by id are known.
     #[inline(never)]
     fn walk(
         &mut self,
@@ -201,7 +201,7 @@ impl Stack {
 }
 
 impl<'a> Frames<'a> {
-    /// Those of a stack that ends so: an id, when there is one.
+    /// The frames of a stack that ends with `end`: its id, if there is one.
     pub(crate) fn of(stack: &'a Stack, end: StackEnd) -> Self {
         let (words, id) = match stack.id() {
             Some(id) => (&[][..], id),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The mappings, and the unwind rules, that stacks went through last, on each CPU.
+//! Caches, on each CPU, the mappings and unwind rules of recent stacks.
 //!
-//! Looking up a mapping takes hundreds of instructions, and stack after stack goes
-//! through the same few. What is kept is of one address space, and holds as long as
-//! that has the same layout; the layout's count comes round after 2^31 changes, and a
-//! file may be written under its mappings, so nothing is kept for long.
+//! Looking up a mapping takes hundreds of instructions, and stack after stack goes through the same
+//! few. An entry belongs to one address space and holds while that has the same layout. The
+//! layout's count wraps after 2^31 changes, and a file may be written under its mappings, so
+//! entries are kept for a short time only.
 
 use crate::{
     common::{
@@ -36,8 +36,8 @@ const RULE_BITS: u32 = RULES.ilog2();
 /// How long mappings are kept.
 const KEPT_NS: u64 = 100_000_000;
 
-/// A mapping of code: addresses from `start` for `bytes` are `object` at
-/// `address + delta`.
+/// A mapping of code: the addresses from `start` for `bytes` are in `object`, at offset `address +
+/// delta`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CodeRange {
     pub(crate) start: u64,
@@ -47,52 +47,52 @@ pub(crate) struct CodeRange {
 }
 
 impl CodeRange {
-    /// Whether offsets in it do not fit into a frame's word.
+    /// Whether its file offsets do not fit into a frame's word.
     pub(crate) fn is_far(&self) -> bool {
         let end = self.start.wrapping_add(self.bytes);
         end.wrapping_add(self.delta) >> OFFSET_BITS != 0
     }
 
-    /// What makes the key of a kept rule of an address in it.
+    /// What to add to an address in it to get the key of a kept rule.
     pub(crate) fn key_base(&self) -> u64 {
         self.delta.wrapping_add(key_of(self.object, 0))
     }
 
-    /// What makes the word of a frame of an address in it.
+    /// What to add to an address in it to get the frame's word.
     pub(crate) fn word_base(&self, method: Method) -> u64 {
         self.delta.wrapping_add(Frame::place(self.object, method))
     }
 
-    /// Whether the address lies in it.
+    /// Whether it contains the address.
     #[inline(always)]
     pub(crate) fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.start) < self.bytes
     }
 }
 
-/// A rule of the simple kind, in one word: nearly all are.
+/// A simple rule in one word; nearly all rules are simple.
 ///
-/// Bits 0 to 31 are the frame's offset, 32 to 47 where `rbp` is saved, the others as
-/// the constants say.
+/// Bits 0 to 31 are the frame's offset, bits 32 to 47 where `rbp` is saved; the constants name the
+/// other bits.
 #[derive(Clone, Copy)]
 pub(crate) struct SimpleRule(u64);
 
 impl SimpleRule {
-    /// The frame is found by `rbp`, not `rsp`.
+    /// The frame is found from `rbp`, not `rsp`.
     const BY_RBP: u64 = 1 << 48;
-    /// `rbp` was saved, and is where the bits say.
+    /// `rbp` was saved, at the place that the bits give.
     const SAVES: u64 = 1 << 49;
-    /// It is right below the return address.
+    /// `rbp` was saved right below the return address.
     const SAVES_BELOW: u64 = 1 << 50;
     /// There is no caller.
     const OUTERMOST: u64 = 1 << 51;
 
-    /// That of a rule, if it is simple.
+    /// The word of a rule, if it is simple.
     pub(crate) fn of(rule: &Rule) -> Option<Self> {
         let by_rbp = match Base::from_u8(rule.base)? {
             Base::Rsp => 0,
             Base::Rbp => Self::BY_RBP,
-            // An offset of zero leads to no frame, which is where it is asked for.
+            // An offset of zero leads to no frame: only there does the walk test for this.
             Base::Outermost => return Some(SimpleRule(Self::OUTERMOST)),
             _ => return None,
         };
@@ -114,25 +114,25 @@ impl SimpleRule {
         self.0 == Self::OUTERMOST
     }
 
-    /// Whether the frame is found by `rbp`.
+    /// Whether the frame is found from `rbp`.
     #[inline(always)]
     pub(crate) fn by_rbp(self) -> bool {
         self.0 & Self::BY_RBP != 0
     }
 
-    /// Bytes from there to the frame.
+    /// Bytes from that register to the frame.
     #[inline(always)]
     pub(crate) fn offset(self) -> u64 {
         i64::from(self.0 as i32) as u64
     }
 
-    /// Whether `rbp` is right below the return address.
+    /// Whether `rbp` was saved right below the return address.
     #[inline(always)]
     pub(crate) fn saves_below(self) -> bool {
         self.0 & Self::SAVES_BELOW != 0
     }
 
-    /// Where `rbp` is saved, of a frame at `frame`; zero when it is not.
+    /// The address where `rbp` is saved, for a frame at `frame`; zero if it is not saved.
     #[inline(always)]
     pub(crate) fn saved_slot(self, frame: u64) -> u64 {
         match (self.saves_below(), self.saved_at()) {
@@ -142,7 +142,7 @@ impl SimpleRule {
         }
     }
 
-    /// Bytes from the frame to where `rbp` is.
+    /// Bytes from the frame to the saved `rbp`.
     #[inline(always)]
     pub(crate) fn saved_at(self) -> Option<u64> {
         let at = i64::from((self.0 >> 32) as i16) as u64;
@@ -150,15 +150,15 @@ impl SimpleRule {
     }
 }
 
-/// What a place in an object is called.
+/// The key of a place in an object.
 fn key_of(object: u32, offset: u64) -> u64 {
     (u64::from(object) << OFFSET_BITS).wrapping_add(offset)
 }
 
-/// The rules of an object do not change as long as the rows' version is the same.
+/// A kept rule. The rules of an object do not change while the rows' version is the same.
 #[derive(Default)]
 struct KeptRule {
-    /// Object and offset; zero for none.
+    /// The key of object and offset; zero for an empty entry.
     key: AtomicU64,
     rule: AtomicU64,
 }
@@ -174,12 +174,12 @@ struct Entry {
 #[repr(align(64))]
 #[derive(Default)]
 struct OnCpu {
-    /// In use: a context that preempts its holder does without.
+    /// Held by a context; one that preempts it runs uncached.
     busy: AtomicBool,
     context: AtomicU64,
     sequence: AtomicU64,
     since_ns: AtomicU64,
-    /// Of the rows that the rules are of.
+    /// The version of the rows that the rules came from.
     version: AtomicU32,
     next: AtomicUsize,
     entries: [Entry; MAPPINGS],
@@ -188,11 +188,11 @@ struct OnCpu {
     step_buffer: StepBuffer,
 }
 
-/// The mappings of a session.
+/// The mapping cache of a session.
 pub(crate) struct MappingCache(KVVec<OnCpu>);
 
 impl MappingCache {
-    /// Nothing kept.
+    /// Makes an empty cache.
     pub(crate) fn new() -> Result<Self> {
         let all = memory::made_for_each_cpu(|| {
             let mut on = OnCpu {
@@ -208,8 +208,8 @@ impl MappingCache {
         Ok(MappingCache(all?))
     }
 
-    /// The mappings of the current task that are kept on `cpu`, for this caller alone.
-    /// `None` when they are in use, or the task's mappings are being changed.
+    /// Takes the cache of `cpu` with the mappings of the current task, for this caller alone.
+    /// `None` if another context holds it, or the task's mappings are being changed.
     pub(crate) fn take(&self, cpu: u32, now_ns: u64, version: u32) -> Option<Mappings<'_>> {
         let on = self.0.get(cpu as usize)?;
         let layout = Layout::current()?;
@@ -255,25 +255,25 @@ impl OnCpu {
     }
 }
 
-/// The kept mappings of a CPU, as long as this lives.
+/// The kept mappings of a CPU, held while this lives.
 pub(crate) struct Mappings<'a> {
     on: &'a OnCpu,
     layout: Layout,
 }
 
 impl<'a> Mappings<'a> {
-    /// The stacks that were walked lately.
+    /// The stacks that were walked recently.
     #[inline(always)]
     pub(crate) fn cached_walks(&self) -> &'a [CachedWalk; CACHED_WALKS] {
         &self.on.cached_walks
     }
 
-    /// Room for the steps of a walk.
+    /// The buffer for the steps of a walk.
     pub(crate) fn step_buffer(&self) -> &'a StepBuffer {
         &self.on.step_buffer
     }
 
-    /// The kept mapping that holds the address.
+    /// The kept mapping that contains the address.
     pub(crate) fn find(&self, address: u64) -> Option<CodeRange> {
         let holds = |entry: &&Entry| {
             address.wrapping_sub(entry.start.load(Relaxed)) < entry.bytes.load(Relaxed)
@@ -300,7 +300,6 @@ impl<'a> Mappings<'a> {
         (kept.key.load(Relaxed) == key).then(|| SimpleRule(kept.rule.load(Relaxed)))
     }
 
-    /// Keeps a rule.
     pub(crate) fn keep_rule(&self, object: u32, offset: u64, rule: SimpleRule) {
         let key = key_of(object, offset);
         if let Some(kept) = self.place(key) {
@@ -309,8 +308,8 @@ impl<'a> Mappings<'a> {
         }
     }
 
-    /// Keeps a mapping that was looked up since the cache was taken, if the layout is
-    /// still the same.
+    /// Keeps a mapping that was looked up since the cache was taken, if the layout is still the
+    /// same.
     pub(crate) fn keep(&self, known: &CodeRange) {
         if !self.layout.holds() {
             return;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! RawStacks of stacks that go through files without unwind rows, for the reader to finish.
+//! Raw copies of stacks that go through files without unwind rows: the reader continues the walk.
 //!
-//! A file's rows come from user space, so the first stack through a file that nobody had
-//! mapped before finds none. Then the record is preceded by one with the registers, the
-//! code that is mapped, and the stack's memory up to a bound: all that is needed to go on
-//! with the same rows later. It costs thousands of instructions, so there is a budget of bytes
-//! a second.
+//! A file's rows come from user space, so the first stack through a file that no process had mapped
+//! before finds none. Then a record with the registers, the mapped code, and the stack's memory up
+//! to a bound precedes the hit's record: user space needs no more to continue with the same rows
+//! later. A copy costs thousands of instructions, so there is a budget of bytes per second.
 
 use crate::{
     common::{
@@ -34,16 +33,16 @@ const COPY_WORDS: usize = size_of::<StackCopy>() / 8;
 const MAPPING_WORDS: usize = size_of::<CodeMapping>() / 8;
 const MAPPINGS_WORDS: usize = MAPPING_WORDS * CODE_MAPPINGS_MAX;
 
-/// Kilobytes that a session copies in a second, and at once.
+/// Kilobytes that a session copies per second, and in one burst.
 const BUDGET: u32 = COPY_BYTES_PER_SECOND >> 10;
 
-/// Room for one copy on each CPU, and what may be copied.
+/// A buffer for one copy on each CPU, and the budget.
 pub(crate) struct RawStacks {
     buffers: KVVec<ScratchBuffer>,
     budget: TokenBucket,
 }
 
-/// Who is copied, and for whom.
+/// The task to copy, and the records to copy it for.
 pub(crate) struct CopyRequest<'a> {
     pub(crate) at: Registers,
     pub(crate) objects: &'a Objects,
@@ -53,7 +52,7 @@ pub(crate) struct CopyRequest<'a> {
 }
 
 impl RawStacks {
-    /// Nothing copied.
+    /// Makes empty buffers and a full budget.
     pub(crate) fn new() -> Result<Self> {
         let words = MAPPINGS_WORDS.wrapping_add(STACK_COPY_WORDS_MAX);
         Ok(RawStacks {
@@ -62,8 +61,8 @@ impl RawStacks {
         })
     }
 
-    /// RawStacks the current task's stack, and hands the record's parts to `put`; false
-    /// when nothing could be copied. In a handler.
+    /// Copies the current task's stack and passes the record's parts to `put`; returns false if
+    /// nothing could be copied. Runs in a handler.
     #[cold]
     pub(crate) fn copy(
         &self,
@@ -95,7 +94,7 @@ impl RawStacks {
         };
         let head: &[u64; COPY_WORDS] = transmute_ref!(&head);
         let mapping_words = code.count.wrapping_mul(MAPPING_WORDS);
-        // How long it is was not known before.
+        // The size of the copy was not known before.
         self.budget
             .owe((mapping_words.wrapping_add(stack_words) >> 7) as u32);
         let mappings = mappings.get(..mapping_words);
@@ -108,15 +107,15 @@ impl RawStacks {
     }
 }
 
-/// What was told of the code that is mapped.
+/// The mapped code, as it was written.
 struct Code {
     count: usize,
-    /// There is more.
+    /// Whether some mappings did not fit.
     is_cut: bool,
 }
 
-/// Writes which code is mapped: of files first, as that of none may be in hundreds of
-/// mappings.
+/// Writes which code is mapped: mappings of files first, as code without a file may be in hundreds
+/// of mappings.
 fn code(out: &mut [u64], request: &CopyRequest<'_>) -> Code {
     let mut count = 0usize;
     let mut is_cut = false;
@@ -142,7 +141,7 @@ fn code(out: &mut [u64], request: &CopyRequest<'_>) -> Code {
     Code { count, is_cut }
 }
 
-/// A mapping and its object, which is announced when it is new.
+/// A mapping with its object, which is announced if it is new.
 fn told(mapping: &Mapping<'_>, request: &CopyRequest<'_>) -> CodeMapping {
     let (object, unmapped) = match request.objects.identify(mapping, &request.pid) {
         Ok(Identified { id, is_new }) => {
@@ -162,13 +161,13 @@ fn told(mapping: &Mapping<'_>, request: &CopyRequest<'_>) -> CodeMapping {
     }
 }
 
-/// RawStacks memory from `rsp` up, as far as it is there; how many words. Return addresses
-/// that some tracer has replaced are put right.
+/// Copies memory from `rsp` up, as far as it is present; returns the number of words. Restores
+/// return addresses that another tracer has replaced.
 fn memory(out: &mut [u64], rsp: u64) -> usize {
     let mut count = 0usize;
     while count < out.len() {
         let address = rsp.wrapping_add((count as u64).wrapping_mul(8));
-        // A page is there or not; a word that lies in two of them is the end of what is copied.
+        // A page is present or not; a word that crosses into the next page ends the copy.
         let in_page = PAGE_SIZE.wrapping_sub(address as usize % PAGE_SIZE) / 8;
         let end = count.saturating_add(in_page).min(out.len());
         let part = out.get_mut(count..end).unwrap_or(&mut []);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The files that the frames of a walk are in.
+//! Resolves the addresses of a walk to files.
 
 use crate::{
     common::{
@@ -14,21 +14,21 @@ use crate::{
     }, //
 };
 
-/// Finds which files addresses belong to.
+/// Finds the files that addresses belong to.
 pub(crate) struct Resolver<'a, A, P> {
     pub(super) objects: &'a Objects,
     pub(super) reading: Reading<'a>,
-    /// The process, as the opener numbers it.
+    /// The process id in the session owner's namespace.
     pub(super) pid: P,
     pub(super) announce: A,
-    /// What was looked up for earlier stacks.
+    /// Mappings that were looked up for earlier stacks.
     pub(crate) mappings: Option<Mappings<'a>>,
-    /// The mapping of the frame before: frames cluster.
+    /// The mapping of the previous frame: frames cluster.
     pub(crate) last: CodeRange,
 }
 
 impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
-    /// The files.
+    /// The session's objects.
     pub(crate) fn objects(&self) -> &'a Objects {
         self.objects
     }
@@ -38,7 +38,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
         self.objects.rows(self.last.object, self.reading)
     }
 
-    /// The frame of `address`, when `inside` lies in executable memory.
+    /// The frame of `address`, if `inside` lies in executable memory.
     pub(crate) fn resolve(&mut self, inside: u64, address: u64, method: Method) -> Option<Frame> {
         if !self.last.holds(inside) {
             let kept = self.mappings.as_ref().and_then(|kept| kept.find(inside));
@@ -62,7 +62,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Resolver<'a, A, P> {
         })
     }
 
-    /// Identifies and keeps a mapping; `None` when it is not executable.
+    /// Identifies and keeps a mapping; `None` if it is not executable.
     fn locate(&mut self, mapping: &Mapping<'_>) -> Option<Result<CodeRange, Unmapped>> {
         if !mapping.is_executable() {
             return None;

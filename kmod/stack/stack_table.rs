@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Stacks that records name by an id: each is kept once, as long as the session.
+//! Stacks that records name by id: each is kept once, as long as the session lives.
 //!
-//! All memory is taken at once. A stack is found by its hash and its frames; a new one
-//! takes the next words of the arena, is written there, and then shows up in the index by
-//! one compare-and-exchange. Nobody waits, and nothing ever moves or goes: an id, which is
-//! the place in the arena, holds for good.
+//! All memory is allocated at once. A stack is found by its hash and its frames. A new one takes
+//! the next words of the arena, is written there, and is then added to the index by one
+//! compare-and-exchange. No task waits, and nothing ever moves or is freed: an id, which is the
+//! place in the arena, stays valid.
 
 use crate::{
     common::{abi::STACK_TABLE_WORDS, table::hash},
@@ -20,24 +20,23 @@ use kernel::prelude::*;
 /// Places of the index: a power of two, and more than there can be stacks of four frames.
 const PLACES: usize = STACK_TABLE_WORDS / 4;
 const PLACE_BITS: u32 = PLACES.ilog2();
-/// Places that are looked at before there counts as no room.
+/// Places that are searched before the index counts as full.
 const WAYS: usize = 8;
-/// Bits of a stack's first word that hold how many follow.
+/// Bits of a stack's first word that hold the number of words that follow.
 const LENGTH_BITS: u32 = 16;
 
-/// The stacks of a session.
 pub(crate) struct StackTable {
     seed: u64,
-    /// Ids, or zero where nothing is yet.
+    /// Ids, or zero in free places.
     index: KVVec<AtomicU32>,
-    /// Each stack is a word of its hash and length, and its frames.
+    /// Each stack is a word with its hash and length, and then its frames.
     arena: KVVec<AtomicU64>,
-    /// Words that are taken. The first word is nobody's, so that no id is zero.
+    /// Words in use. The first word is never used, so that no id is zero.
     used: AtomicU32,
 }
 
 impl StackTable {
-    /// None.
+    /// Makes an empty table.
     pub(crate) fn new() -> Result<Self> {
         Ok(StackTable {
             seed: sys::random(),
@@ -47,8 +46,8 @@ impl StackTable {
         })
     }
 
-    /// The id of the stack with these frames, which are fewer than 2^16 words. `None` when
-    /// there is no room for it. Runs in handlers.
+    /// The id of the stack with these frames, which are fewer than 2^16 words. `None` if there is
+    /// no room for it. Runs in handlers.
     pub(crate) fn id_of(&self, frames: &[u64]) -> Option<u32> {
         let hash = hash(self.seed, frames.iter());
         let head = hash >> LENGTH_BITS << LENGTH_BITS | frames.len() as u64;
@@ -65,7 +64,7 @@ impl StackTable {
                 own = Some(new);
                 match place.compare_exchange(0, new, AcqRel, Acquire) {
                     Ok(_) => return Some(new),
-                    // Somebody was faster, maybe with the same stack.
+                    // Another task was faster, maybe with the same stack.
                     Err(theirs) => id = theirs,
                 }
             }
@@ -92,7 +91,7 @@ impl StackTable {
                 .all(|(kept, frame)| kept.load(Relaxed) == *frame)
     }
 
-    /// Writes a stack to words of its own.
+    /// Writes a stack to newly reserved words.
     #[cold]
     fn write(&self, head: u64, frames: &[u64]) -> Option<u32> {
         let words = u32::try_from(frames.len()).ok()?.checked_add(1)?;
@@ -109,7 +108,7 @@ impl StackTable {
         Some(start)
     }
 
-    /// The frames of a stack; none of what is no id.
+    /// The frames of a stack; `None` if the id is invalid.
     pub(crate) fn frames(&self, id: u32) -> Option<impl ExactSizeIterator<Item = u64> + '_> {
         let start = id as usize;
         let used = self.used.load(Acquire) as usize;
@@ -123,7 +122,7 @@ impl StackTable {
         Some(frames.iter().map(|word| word.load(Relaxed)))
     }
 
-    /// Whether the index has this id: then it is complete.
+    /// Whether the index has this id; a stack in the index is complete.
     fn is_known(&self, id: u32) -> bool {
         let Some(head) = self.arena.get(id as usize) else {
             return false;
@@ -135,7 +134,7 @@ impl StackTable {
         })
     }
 
-    /// Words that are taken.
+    /// Words in use.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Relaxed)
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Walks a user stack: by the unwind rows of its files, and by frame pointers where there
-//! are none.
+//! Walks a user stack by the unwind rows of its files, and by frame pointers where there are none.
 //!
-//! Every step goes up the stack, and a frame whose address is not in executable memory ends
-//! the walk: a stack may be short, but it does not go on with a guess.
+//! Every step goes up the stack, and a frame whose address is not in executable memory ends the
+//! walk: a stack may be truncated, but it never continues with a guess.
 
 mod fast;
 mod frame_pointers;
@@ -27,7 +26,7 @@ use crate::{
 };
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A walk that is under way.
+/// A walk in progress.
 pub(crate) struct Walk<'a, A, P> {
     stack: &'a mut Stack,
     resolver: Resolver<'a, A, P>,
@@ -43,8 +42,8 @@ pub(crate) struct Walk<'a, A, P> {
 }
 
 impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
-    /// A walk from these registers of the current task's on, by rows or not; `cached` has what
-    /// may be the same.
+    /// A walk of the current task from these registers, by rows or by frame pointers; `cached`
+    /// holds a walk that may match.
     pub(crate) fn new(
         stack: &'a mut Stack,
         resolver: Resolver<'a, A, P>,
@@ -70,17 +69,16 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         }
     }
 
-    /// The words of its frames.
     pub(crate) fn words(&self) -> &[u64] {
         self.stack.words()
     }
 
-    /// Where nothing could be read.
+    /// The address that could not be read.
     pub(crate) fn missed(&self) -> Option<u64> {
         self.memory.missed()
     }
 
-    /// Caches the walk, which ended so, if it may be cached.
+    /// Caches the walk, which ended with `end`, if it may be cached.
     pub(crate) fn keep(&mut self, end: StackEnd) {
         let is_final = self.is_final(end);
         if let (Some(recorder), true) = (&mut self.recorder, is_final) {
@@ -94,12 +92,12 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         self.ends_for_good || (end == StackEnd::Limit && is_full)
     }
 
-    /// For how many more frames there is room.
+    /// The number of frames that still fit.
     fn room(&self) -> usize {
         self.request.max_frames.saturating_sub(self.stack.frames) as usize
     }
 
-    /// The stack has this id.
+    /// Records the id of the stack in the cache.
     pub(crate) fn set_id(&self, id: Option<u32>, end: StackEnd) {
         if let (Some(recorder), true, Some(id)) = (&self.recorder, self.is_final(end), id) {
             recorder.set_id(id);
@@ -133,7 +131,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         }
     }
 
-    /// Takes steps that are known.
+    /// Takes over the steps that are known.
     fn take(&mut self, known: &KnownSteps<'_>, at: &mut Registers) -> Result<(), StackEnd> {
         if known.steps.is_empty() && known.end.is_none() {
             return Ok(());
@@ -164,14 +162,14 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
                 Err(end)
             }
             None => {
-                // The next step needs the mapping that this one has led to.
+                // The next step needs the mapping of this step's caller.
                 let mapping = self.resolver.resolve(at.inside(), at.rip, Method::Row);
                 mapping.map(|_| ()).ok_or(StackEnd::NotCode)
             }
         }
     }
 
-    /// Takes down a step, and takes those behind it when they are known.
+    /// Notes a step, and takes over the steps behind it if they are known.
     fn note(&mut self, step: &UnwindStep, at: &mut Registers) -> Result<(), StackEnd> {
         let Some(recorder) = &mut self.recorder else {
             return Ok(());
@@ -182,7 +180,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         self.take_behind(at)
     }
 
-    /// Takes the steps behind one that has led to a kept one.
+    /// Takes over the steps behind one that matched a kept step.
     #[cold]
     fn take_behind(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
         let room = self.room();
@@ -195,7 +193,7 @@ impl<'a, A: FnMut(u32), P: Fn() -> u32> Walk<'a, A, P> {
         }
     }
 
-    /// Nothing before here can be kept together with what follows.
+    /// Nothing before this point can be cached together with what follows.
     fn break_off(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.break_off();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Stacks that were walked lately on each CPU, to be compared instead of walked again.
+//! Caches recent walks on each CPU, so that a stack is compared instead of walked again.
 //!
-//! Stack after stack shares its outer frames, and often all of them. What a step to the
-//! caller gives is a function of the registers in front of it, of the words that it reads,
-//! and of rules that never change. So when a walk comes to the registers of a step that is
-//! kept, the steps behind that one are the same as long as the words are: a few instructions
-//! a frame. A kept step is never believed without that.
+//! Stack after stack shares its outer frames, and often all of them. The result of a step to the
+//! caller is a function of the registers before it, of the words that it reads, and of rules that
+//! never change. So when a walk reaches the registers of a kept step, the steps behind that one are
+//! valid as long as the words are unchanged: a few instructions a frame. No kept step is used
+//! without that check.
 //!
-//! Kept steps end at the end of their array, the outermost one last: stacks that share outer
-//! frames have them at the same places, whatever their depth.
+//! Kept steps end at the end of their array, the outermost one last: stacks that share outer frames
+//! have them at the same indexes, whatever their depth.
 
 use crate::{
     common::record::StackEnd,
@@ -30,31 +30,31 @@ use core::sync::atomic::{
 };
 use kernel::prelude::*;
 
-/// Steps that are kept. Twice as many as a stack may have, so that there is room for other
-/// inner frames in front of the outer ones.
+/// Steps that are kept. Twice the maximum of a stack, so that there is room for other inner frames
+/// in front of the outer ones.
 const STEPS: usize = 256;
-/// Steps of one walk.
+/// Steps of one walk that are buffered.
 const BUFFERED_STEPS: usize = 128;
 
-/// Stacks that are kept for each CPU.
+/// Walks that are kept for each CPU.
 pub(crate) const CACHED_WALKS: usize = 8;
 
-/// What a walk begins with.
+/// What a walk starts from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkKey {
     rip: u64,
     rsp: u64,
     rbp: u64,
-    /// Bytes that frame 0 lies in front of `rip`.
+    /// Bytes from frame 0 to `rip`.
     breakpoint_delta: u64,
-    /// The word on top of the stack, where that is the return address: it tells callers apart.
+    /// The word on top of the stack, if that is the return address: it distinguishes callers.
     top: u64,
-    /// Everything else that matters: never zero.
+    /// Everything else that the walk depends on: never zero.
     how: u64,
 }
 
 impl WalkKey {
-    /// Of a walk from these registers on.
+    /// The key of a walk from these registers.
     #[inline(always)]
     pub(crate) fn new(regs: &RegisterFile, request: &StackRequest, by_rows: bool) -> Self {
         let top = match request.at_entry {
@@ -76,7 +76,7 @@ impl WalkKey {
         }
     }
 
-    /// The kept stack that begins so; else the one that is to make room for it.
+    /// The kept walk with this key, or else the one to replace.
     #[inline(always)]
     pub(crate) fn pick<'a>(&self, cached_walks: &'a [CachedWalk; CACHED_WALKS]) -> &'a CachedWalk {
         let mixed = (self.rip ^ self.rsp.rotate_left(32) ^ self.top.rotate_left(16))
@@ -94,7 +94,7 @@ impl WalkKey {
         first
     }
 
-    /// All but `rbp`.
+    /// All words but `rbp`.
     fn words(&self) -> [u64; KEY_WORDS] {
         let WalkKey {
             rip,
@@ -110,31 +110,31 @@ impl WalkKey {
 
 const KEY_WORDS: usize = 5;
 
-/// In [`WalkKey::how`]: the walk follows rows. Others always need `rbp`, if only to end.
+/// In [`WalkKey::how`]: the walk follows rows. Other walks always need `rbp`, if only to end.
 const BY_ROWS: u64 = 1 << 3;
 
-/// A stack. One context at a time uses it; it is atomic as it is shared.
+/// A cached walk. One context at a time uses it; its fields are atomic as it is shared.
 #[derive(Default)]
 pub(crate) struct CachedWalk {
     steps: KVVec<Step>,
-    /// The innermost step that is kept; `STEPS` for none.
+    /// The index of the innermost kept step; `STEPS` for none.
     first: AtomicUsize,
-    /// A [`WalkKey`]; all zero when the first step is not the walk's first.
+    /// A [`WalkKey`]; all zero if the first step is not the walk's first.
     key: [AtomicU64; KEY_WORDS],
     key_rbp: AtomicU64,
-    /// Whether some step depends on that. Most programs have no frame pointers: there it is
-    /// a register as any other, and may be another one at each hit.
+    /// Whether some step depends on `rbp`. Most programs have no frame pointers: there `rbp` is a
+    /// register like any other, and may differ at each hit.
     needs_rbp: AtomicBool,
-    /// How many stacks were kept here.
+    /// How many walks were kept here.
     age: AtomicU32,
-    /// The [`StackEnd`] behind the last step.
+    /// The [`StackEnd`] after the last step.
     end: AtomicU8,
     /// The id of the whole stack, or zero.
     id: AtomicU32,
 }
 
 impl CachedWalk {
-    /// Nothing kept.
+    /// An empty cached walk.
     pub(crate) fn new() -> Result<Self> {
         Ok(CachedWalk {
             steps: zeroed(STEPS)?,
@@ -143,7 +143,7 @@ impl CachedWalk {
         })
     }
 
-    /// Forgets what is kept.
+    /// Forgets the kept walk.
     pub(crate) fn forget(&self) {
         self.first.store(STEPS, Relaxed);
         self.set_key(None);
@@ -170,7 +170,7 @@ impl CachedWalk {
         self.key_rbp.load(Relaxed) == key.rbp
     }
 
-    /// The id of the whole stack, when a walk that begins so would find the one that is kept.
+    /// The id of the whole stack, if a walk with this key would find the kept one.
     #[inline(always)]
     pub(crate) fn known_id(&self, key: &WalkKey, memory: &NoFaults) -> Option<(u32, StackEnd)> {
         let id = self.id.load(Relaxed);
@@ -187,69 +187,69 @@ impl CachedWalk {
         self.steps.get(from..).unwrap_or(&[])
     }
 
-    /// How the stack ends behind the last step, when that is known.
+    /// How the stack ends after the last step, if that is known.
     fn end(&self) -> Option<StackEnd> {
         StackEnd::from_u8(self.end.load(Relaxed))
     }
 }
 
-/// A step that was just made.
+/// A step that was just taken.
 #[derive(Clone, Copy)]
 pub(crate) struct UnwindStep {
-    /// Where the return address was read, and what it is.
+    /// Where the return address was read, and its value.
     pub(crate) slot: u64,
     pub(crate) rip: u64,
-    /// Where the caller's `rbp` was read, or zero, and what it is.
+    /// Where the caller's `rbp` was read, or zero, and its value.
     pub(crate) rbp_slot: u64,
     pub(crate) rbp: u64,
-    /// Whether the frame before was found by its `rbp`.
+    /// Whether the previous frame was found from its `rbp`.
     pub(crate) by_rbp: bool,
-    /// The frame's word. It has the method in it: a walk by frame pointers never comes to a
-    /// step of one by rows.
+    /// The frame's word. It includes the method: a walk by frame pointers never matches a step of
+    /// one by rows.
     pub(crate) word: u64,
 }
 
-/// Room for the steps of the walk that is under way.
+/// A buffer for the steps of the walk in progress.
 #[derive(Default)]
 pub(crate) struct StepBuffer(KVVec<Step>);
 
 impl StepBuffer {
-    /// None.
+    /// Makes an empty buffer.
     pub(crate) fn new() -> Result<Self> {
         Ok(StepBuffer(zeroed(BUFFERED_STEPS)?))
     }
 }
 
-/// A walk, as it is compared with the one that is kept.
+/// Records a walk and compares it with the kept one.
 pub(crate) struct WalkRecorder<'a> {
     cached: &'a CachedWalk,
     /// The steps of this walk that are not kept yet.
     steps: &'a StepBuffer,
     key: WalkKey,
-    /// How many steps of this walk are fresh.
+    /// The number of fresh steps.
     fresh: usize,
-    /// Whether these are all, from the walk's start on.
+    /// Whether the fresh steps begin at the walk's start.
     from_start: bool,
-    /// Whether `rbp` has been read from the stack, and whether some step needed it before.
+    /// Whether `rbp` has been read from the stack, and whether some step needed it before that.
     has_read_rbp: bool,
     needs_rbp: bool,
-    /// The kept step that this walk may come to next, and its slot.
+    /// The kept step that this walk may match next, and its slot.
     next: usize,
     next_slot: u64,
-    /// The kept step that the steps from there on are equal to, when they are.
+    /// The kept step from which on the steps are equal, if they are.
     equal_from: Option<usize>,
 }
 
-/// Steps that need not be made, as they are known.
+/// Steps that need not be taken, as they are known.
 pub(crate) struct KnownSteps<'a> {
-    /// They, innermost first.
+    /// The steps, innermost first.
     pub(crate) steps: &'a [Step],
-    /// How the stack ends behind them, when that is known.
+    /// How the stack ends after them, if that is known.
     pub(crate) end: Option<StackEnd>,
 }
 
 impl<'a> WalkRecorder<'a> {
-    /// A walk that begins.
+    /// Starts to record a walk.
     pub(crate) fn new(cached: &'a CachedWalk, steps: &'a StepBuffer, key: WalkKey) -> Self {
         let mut recorder = WalkRecorder {
             cached,
@@ -273,7 +273,7 @@ impl<'a> WalkRecorder<'a> {
         self.next_slot = step.map_or(u64::MAX, |step| step.slot.load(Relaxed));
     }
 
-    /// What is known of a walk that has just begun.
+    /// The known steps of a walk that has just started.
     pub(crate) fn at_start(&mut self, memory: &NoFaults, room: usize) -> Option<KnownSteps<'a>> {
         if !self.cached.has_key(&self.key) {
             return None;
@@ -282,7 +282,7 @@ impl<'a> WalkRecorder<'a> {
         let kept = self.cached.from(first);
         let is_whole = || self.end_behind(kept, memory.matching(kept), room).is_some();
         if !self.cached.has_rbp_of(&self.key) && !is_whole() {
-            // The walk would go on with an `rbp` that is not its own.
+            // The walk would continue with another walk's `rbp`.
             return None;
         }
         self.needs_rbp = self.cached.needs_rbp.load(Relaxed);
@@ -292,7 +292,7 @@ impl<'a> WalkRecorder<'a> {
         Some(known)
     }
 
-    /// Takes down a step; whether the steps behind it may be known.
+    /// Records a step; returns whether the steps behind it may be known.
     #[inline(always)]
     pub(crate) fn step(&mut self, step: &UnwindStep) -> bool {
         self.needs_rbp |= step.by_rbp && !self.has_read_rbp;
@@ -332,16 +332,16 @@ impl<'a> WalkRecorder<'a> {
         false
     }
 
-    /// What is known behind the step that has just led to a kept one.
+    /// The known steps behind the step that has just matched a kept one.
     pub(crate) fn behind_step(&mut self, memory: &NoFaults, room: usize) -> Option<KnownSteps<'a>> {
-        // What is kept may need the `rbp` that this walk has brought.
+        // The kept steps may need the `rbp` that this walk started with.
         self.needs_rbp |= !self.has_read_rbp;
         self.has_read_rbp = true;
         self.known_from(self.next.wrapping_add(1), memory, room)
     }
 
-    /// What is known from the kept step `from` on. When it is not all, the walk goes on
-    /// with steps of its own behind it. `room` is for how many frames there is room.
+    /// The known steps from the kept step `from` on. If they are not all, the walk continues behind
+    /// them with its own steps. `room` is the number of frames that still fit.
     fn known_from(
         &mut self,
         from: usize,
@@ -362,15 +362,15 @@ impl<'a> WalkRecorder<'a> {
         Some(KnownSteps { steps, end })
     }
 
-    /// How the stack ends behind these kept steps, of which `count` are the same.
+    /// How the stack ends behind these kept steps, of which the first `count` match.
     fn end_behind(&self, kept: &[Step], count: usize, room: usize) -> Option<StackEnd> {
-        // A stack that was cut goes on behind its last frame, when there is room.
+        // A stack that was truncated at its limit continues behind its last frame if there is room.
         let is_all =
             |end: &StackEnd| count == kept.len() && (*end != StackEnd::Limit || count == room);
         self.cached.end().filter(is_all)
     }
 
-    /// Makes the kept steps of these places fresh ones.
+    /// Makes these kept steps fresh ones.
     fn take_over(&mut self, from: usize, to: usize) {
         for kept in self.cached.steps.get(from..to).unwrap_or(&[]) {
             if let Some(fresh) = self.steps.0.get(self.fresh) {
@@ -380,14 +380,14 @@ impl<'a> WalkRecorder<'a> {
         }
     }
 
-    /// The next steps cannot be kept together with those before.
+    /// Starts over: the next steps cannot be kept together with those before.
     #[cold]
     pub(crate) fn break_off(&mut self) {
         self.fresh = 0;
         self.from_start = false;
     }
 
-    /// Keeps the walk, which has ended for a reason that its last registers alone tell.
+    /// Keeps the walk, whose end reason depends only on its last registers.
     pub(crate) fn keep(&mut self, end: StackEnd) {
         let cached = self.cached;
         let behind = match self.equal_from {
@@ -416,7 +416,7 @@ impl<'a> WalkRecorder<'a> {
         cached.age.store(age.wrapping_add(1), Relaxed);
     }
 
-    /// The stack that was kept has this id.
+    /// Sets the id of the walk that was kept.
     pub(crate) fn set_id(&self, id: u32) {
         if self.cached.has_key(&self.key) {
             self.cached.id.store(id, Relaxed);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A task that need not be the current one.
 //!
-//! A `task_struct` is freed by RCU, and so is what is read of it here; so all of this is
-//! under a read section of RCU, which [`AnyTask`] borrows. What the task itself may change
-//! meanwhile is read once each (`READ_ONCE`): it was so at some moment of the call.
+//! A `task_struct` is freed by RCU, and so is what is read of it here; so all of this runs in an
+//! RCU section, which [`AnyTask`] borrows. What the task itself may change meanwhile is read once
+//! (`READ_ONCE`): the value was true at some moment of the call.
 
 use super::{
     cgroup::Cgroup,
@@ -26,14 +26,14 @@ extern "C" {
     fn task_cputime_adjusted(task: *mut bindings::task_struct, user: *mut u64, system: *mut u64);
 }
 
-/// How the namespaces of a task may be looked at.
+/// How the namespaces of a task may be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It is the current one, or it does not run yet: nobody else changes them.
+    /// It is the current one, or it does not run yet: no other task changes them.
     Own,
-    /// Waiting for those who look at them, too. Task context.
+    /// Waits for other readers of them. Task context.
     Wait,
-    /// Not if anybody else looks at them at this moment. Any context but NMI.
+    /// Gives up if another task reads them at this moment. Any context but NMI.
     Try,
 }
 
@@ -42,23 +42,23 @@ pub(crate) enum Look {
 pub(crate) struct Namespaces {
     /// Inode numbers by `NAMESPACE_*`.
     pub(crate) inums: [u32; NAMESPACES],
-    /// It has none any more.
+    /// Whether it has none any more.
     pub(crate) is_bare: bool,
 }
 
-/// Which container a task is in, as CPU time is kept.
+/// The container of a task, as CPU times are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Home {
     /// Id of the control group.
     pub(crate) cgroup: u64,
-    /// Id of the pid namespace, which no other ever gets; zero when the task has been reaped.
+    /// Id of the pid namespace, which is never reused; zero if the task has been reaped.
     pub(crate) pidns_id: u64,
-    /// Its inode number.
+    /// Inode number of the pid namespace.
     pub(crate) pidns_inum: u32,
 }
 
 impl Home {
-    /// A number to spread them by.
+    /// A hash of both ids.
     #[inline]
     pub(crate) fn hash(&self) -> u32 {
         let mixed = self.cgroup.rotate_left(32) ^ self.pidns_id;
@@ -94,7 +94,7 @@ impl<'a> AnyTask<'a> {
         task: NonNull<bindings::task_struct>,
         _reading: Reading<'a>,
     ) -> Self {
-        // INVARIANT: The caller says so.
+        // INVARIANT: By the contract of this function.
         AnyTask {
             task,
             _reading: PhantomData,
@@ -114,7 +114,7 @@ impl<'a> AnyTask<'a> {
         self.task.as_ptr()
     }
 
-    /// What tells it from every other task that there is now.
+    /// Its address, which differs from that of every other task that exists now.
     pub(crate) fn address(&self) -> usize {
         self.task.as_ptr() as usize
     }
@@ -124,12 +124,12 @@ impl<'a> AnyTask<'a> {
         self.task == Current::get().as_non_null()
     }
 
-    /// Whether it is what a CPU runs when there is nothing to run. It has no number.
+    /// Whether it is an idle task. Idle tasks have no number.
     pub(crate) fn is_idle(&self) -> bool {
         once!(self, pid) == 0
     }
 
-    /// Its number in the initial pid namespace, which it has also when it has been reaped.
+    /// Its number in the initial pid namespace, which it keeps after it has been reaped.
     pub(crate) fn number(&self) -> u32 {
         once!(self, pid) as u32
     }
@@ -144,17 +144,17 @@ impl<'a> AnyTask<'a> {
         once!(self, pid) == once!(self, tgid)
     }
 
-    /// Whether it has begun to end: its last event comes, or has come.
+    /// Whether it is exiting: its last event has come or is about to come.
     pub(crate) fn is_ending(&self) -> bool {
         once!(self, flags) & bindings::PF_EXITING != 0
     }
 
-    /// Whether it has ended, and waits to be reaped.
+    /// Whether it has exited and waits to be reaped.
     pub(crate) fn is_zombie(&self) -> bool {
         once!(self, exit_state) as u32 & bindings::EXIT_ZOMBIE != 0
     }
 
-    /// When it was made: CLOCK_BOOTTIME.
+    /// Its start time: CLOCK_BOOTTIME.
     pub(crate) fn start_ns(&self) -> u64 {
         once!(self, start_boottime)
     }
@@ -174,7 +174,7 @@ impl<'a> AnyTask<'a> {
 
     /// Id of its control group.
     pub(crate) fn cgroup_id(&self) -> u64 {
-        // SAFETY: The task is valid and RCU is locked, as `task_dfl_cgroup` wants.
+        // SAFETY: The task is valid and RCU is locked, as `task_dfl_cgroup` requires.
         unsafe { helpers::nsprobe_task_cgroup(self.as_ptr()) }
     }
 
@@ -185,7 +185,7 @@ impl<'a> AnyTask<'a> {
         core::ptr::eq(own, cgroup)
     }
 
-    /// Its priority, as the kernel counts.
+    /// Its priority, in the kernel's numbering.
     pub(crate) fn priority(&self) -> u32 {
         once!(self, prio) as u32
     }
@@ -195,17 +195,17 @@ impl<'a> AnyTask<'a> {
         once!(self, thread_info.cpu)
     }
 
-    /// Its state, as the tracepoint `sched_switch` has it.
+    /// Its state, as the tracepoint `sched_switch` reports it.
     pub(crate) fn state(&self) -> u32 {
         state_bits(once!(self, __state), once!(self, exit_state) as u32)
     }
 
-    /// The same of one that leaves its CPU in the state `left`.
+    /// As `state`, for a task that leaves its CPU in the state `left`.
     pub(crate) fn state_left(&self, left: u32) -> u32 {
         state_bits(left, once!(self, exit_state) as u32)
     }
 
-    /// The code that `wait(2)` tells of it; of a process when it ends as a whole.
+    /// Its exit code for `wait(2)`; that of the process if it exits as a whole.
     pub(crate) fn exit_code(&self) -> u32 {
         let own = once!(self, exit_code) as u32;
         // SAFETY: The task is valid, and keeps its `signal` until it is freed.
@@ -228,7 +228,7 @@ impl<'a> AnyTask<'a> {
         unsafe { Current::from_ptr(self.as_ptr()) }.comm()
     }
 
-    /// Its real user, in the initial user namespace.
+    /// Its real user id, in the initial user namespace.
     pub(crate) fn uid(&self) -> u32 {
         let cred = once!(self, real_cred);
         // SAFETY: A task's credentials are freed by RCU, which is locked; their ids are
@@ -242,7 +242,7 @@ impl<'a> AnyTask<'a> {
         unsafe { (*(*cred).user_ns).ns.inum }
     }
 
-    /// Inode numbers of its namespaces. Zeroes when they cannot be told.
+    /// Inode numbers of its namespaces; zeroes if they cannot be read.
     pub(crate) fn namespaces(&self, how: Look) -> Namespaces {
         let task = self.as_ptr();
         // SAFETY: The task is valid. A lock that is taken is given back below.
@@ -289,7 +289,7 @@ impl<'a> AnyTask<'a> {
         }
     }
 
-    /// Where its CPU time belongs.
+    /// The container that its CPU time belongs to.
     #[inline]
     pub(crate) fn home(&self) -> Home {
         let cgroup = self.cgroup_id();
@@ -306,8 +306,8 @@ impl<'a> AnyTask<'a> {
         }
     }
 
-    /// Hands the task in each pid namespace to `each`, from `outer` to its own; false when
-    /// `outer` does not see it.
+    /// Passes the task's ids in each pid namespace to `each`, from `outer` to its own; returns
+    /// false if `outer` does not see it.
     pub(crate) fn levels(&self, outer: &Namespace, mut each: impl FnMut(TaskLevel)) -> bool {
         let (Some(thread), Some(process)) = (self.thread(), self.process()) else {
             return false;
@@ -324,7 +324,7 @@ impl<'a> AnyTask<'a> {
         })
     }
 
-    /// The process whose child its own is.
+    /// The parent of its process.
     fn parent(&self) -> Option<&'a Pid> {
         // It is set for as long as the task has not been reaped (`task_ppid_nr_ns`).
         self.thread()?;

@@ -9,8 +9,8 @@ use kernel::{
     prelude::*, //
 };
 
-/// A control group that is held. It may be removed from the hierarchy meanwhile;
-/// then no task is in it any more.
+/// A control group, held by a reference. It may be removed from the hierarchy meanwhile; then no
+/// task is in it any more.
 ///
 /// # Invariants
 ///
@@ -23,7 +23,7 @@ unsafe impl Send for Cgroup {}
 unsafe impl Sync for Cgroup {}
 
 impl Cgroup {
-    /// The group whose directory is open as `fd`. `EBADF` when it is none of cgroup v2.
+    /// The group whose directory is open as `fd`. `EBADF` if it is not one of cgroup v2.
     pub(crate) fn from_fd(fd: i32) -> Result<Self> {
         // SAFETY: No preconditions; gives a reference or an error.
         Self::owned(unsafe { bindings::cgroup_get_from_fd(fd) })

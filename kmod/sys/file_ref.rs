@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a process had, held after that has ended: a file that it mapped, and its root
-//! directory.
+//! A file that a process mapped, and the root directory of a process, held after the process has
+//! ended.
 
 use super::helpers;
 use core::{mem::MaybeUninit, ptr::NonNull};
@@ -13,15 +13,15 @@ use kernel::{
     sync::aref::ARef, //
 };
 
-/// A file that was mapped once and is held.
+/// A file that was mapped, held by a reference.
 pub(crate) struct HeldFile(ARef<File>);
 
 impl HeldFile {
-    /// A reference of one's own.
+    /// Takes a reference of its own.
     ///
     /// # Safety
     ///
-    /// Somebody else must hold the file, as the one that is mapped or executed.
+    /// The file must be held by another reference, as the one that is mapped or executed.
     pub(super) unsafe fn take(file: NonNull<bindings::file>) -> Self {
         // SAFETY: The caller says that the count is not zero; `get_file` takes the
         // reference that `ARef` then owns. Such a file has no `fdget_pos` of this thread:
@@ -39,14 +39,13 @@ impl HeldFile {
         let path = unsafe { &(*self.0.as_ptr()).__bindgen_anon_1.f_path };
         Opened::new(|| {
             open(path, flags)
-                // Only the owner of a file may leave its access time alone.
+                // Only the owner of a file may suppress updates of its access time.
                 .or_else(|_| open(path, flags & !bindings::O_NOATIME))
         })
     }
 }
 
-/// A root directory that is held. Its mount stays also when the namespace that had it has
-/// ended.
+/// A root directory, held by a reference. Its mount stays even after its mount namespace has ended.
 pub(crate) struct HeldRoot(bindings::path);
 
 // SAFETY: A path is two counted references, which belong to no thread.
@@ -55,7 +54,8 @@ unsafe impl Send for HeldRoot {}
 unsafe impl Sync for HeldRoot {}
 
 impl HeldRoot {
-    /// That of the current task; `None` while it ends. Takes a spin lock, and does not sleep.
+    /// The root directory of the current task; `None` while it exits. Takes a spin lock, and does
+    /// not sleep.
     pub(crate) fn of_current() -> Option<Self> {
         let mut path = MaybeUninit::<bindings::path>::uninit();
         // SAFETY: The room is ours, and is written when the answer is yes.
@@ -78,7 +78,7 @@ impl Drop for HeldRoot {
     }
 }
 
-/// Opens what is at a path as the current task.
+/// Opens a path as the current task.
 fn open(path: &bindings::path, flags: u32) -> Result<ARef<File>> {
     let credential = kernel::current!();
     // SAFETY: `current`'s credentials are valid while it runs this code.
@@ -93,8 +93,8 @@ fn open(path: &bindings::path, flags: u32) -> Result<ARef<File>> {
     Ok(unsafe { ARef::from_raw(file.cast()) })
 }
 
-/// A file that is open, and a close-on-exec descriptor that is kept free for it. Without
-/// [`install`](Self::install) both are given up.
+/// An open file, and a close-on-exec descriptor reserved for it. Without [`install`](Self::install)
+/// both are released.
 pub(crate) struct Opened {
     descriptor: FileDescriptorReservation,
     file: ARef<File>,
@@ -102,7 +102,7 @@ pub(crate) struct Opened {
 
 impl Opened {
     fn new(open: impl FnOnce() -> Result<ARef<File>>) -> Result<Self> {
-        // A file that is opened before would be opened in vain where there is none.
+        // Reserve the descriptor first: without one, opening the file would be useless.
         let descriptor = FileDescriptorReservation::get_unused_fd_flags(bindings::O_CLOEXEC)?;
         Ok(Opened {
             descriptor,
@@ -115,7 +115,7 @@ impl Opened {
         self.descriptor.reserved_fd() as i32
     }
 
-    /// From now on it is the file's.
+    /// Installs the file at the descriptor.
     pub(crate) fn install(self) {
         self.descriptor.fd_install(self.file);
     }

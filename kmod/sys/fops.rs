@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The device node and its file operations.
 //!
-//! The kernel crate's `MiscDevice` of 7.2 sets no owner, so that the module
-//! could be unloaded under an open file, and has no `poll`. Here the table is
-//! ours: entry points turn raw pointers into types, call one method of
-//! [`Driver`] and turn its result into an errno.
+//! The kernel crate's `MiscDevice` of 7.2 sets no owner, so that the module could be unloaded under
+//! an open file, and has no `poll`. This module has its own table: entry points turn raw pointers
+//! into types, call one method of [`Driver`] and turn its result into an errno.
 
 use core::{
     cell::UnsafeCell,
@@ -23,18 +22,17 @@ use kernel::{
     uaccess::{UserPtr, UserSlice, UserSliceWriter}, //
 };
 
-/// What the device does; `Self` is one open file. All run in task context and
-/// may sleep.
+/// The methods of the device; `Self` is one open file. All run in task context and may sleep.
 pub(crate) trait Driver: Sized + Send + Sync + 'static {
-    /// A file is being opened.
+    /// Opens a file of the device.
     fn open() -> Result<Pin<KBox<Self>>>;
-    /// Request `cmd` with argument `arg`, an address in the caller.
+    /// Handles request `cmd` with argument `arg`, an address in the caller.
     fn ioctl(self: Pin<&Self>, cmd: u32, arg: UserPtr) -> Result<isize>;
-    /// Fills `out`, and says how many bytes it wrote.
+    /// Fills `out`, and returns the number of bytes written.
     fn read(self: Pin<&Self>, nonblocking: bool, out: UserSliceWriter) -> Result<usize>;
     /// Whether there is something to read; registers the caller to be woken.
     fn poll(self: Pin<&Self>, file: &File, table: PollTable<'_>) -> bool;
-    /// Maps the page at file offset `page_offset` (in pages) and those behind it.
+    /// Maps the file from page `page_offset` on.
     fn mmap(self: Pin<&Self>, page_offset: usize, vma: &VmaNew) -> Result;
     /// Describes the file in `/proc/PID/fdinfo`.
     fn show(self: Pin<&Self>, out: &SeqFile);
@@ -215,7 +213,7 @@ unsafe extern "C" fn mmap<D: Driver>(
             (*vma).vm_pgoff,
         )
     };
-    // A private mapping would take copies of the pages.
+    // A private mapping would get copies of the pages.
     if flags & kernel::mm::virt::flags::SHARED == 0 {
         return EINVAL.to_errno();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Declarations of the functions in `kmod/helpers/`. Each stands for what is an inline in the
-//! kernel; the conditions are that inline's.
+//! Declarations of the functions in `kmod/helpers/`. Each wraps an inline of the kernel and has the
+//! preconditions of that inline.
 #![expect(
     improper_ctypes,
     reason = "kernel structs hold empty structs; they go by pointer only"
@@ -16,10 +16,10 @@ use kernel::bindings::{
 extern "C" {
     /// `__vmalloc()`: whole pages, or NULL. Sleeps.
     pub(super) fn nsprobe_vmalloc(bytes: usize, gfp: gfp_t) -> *mut c_void;
-    /// As `kvmalloc()`: first from `kmalloc()`, without reclaim, then from `vmalloc_huge()`. Of
-    /// several pages. Sleeps.
+    /// As `kvmalloc()` for several pages: first `kmalloc()` without reclaim, then `vmalloc_huge()`.
+    /// Sleeps.
     pub(super) fn nsprobe_kvmalloc(bytes: usize, gfp: gfp_t) -> *mut c_void;
-    /// Whether the OOM killer takes the current process before all others from now on. Task
+    /// Whether the OOM killer kills the current process before all others from now on. Task
     /// context.
     pub(super) fn nsprobe_oom_origin(is: bool);
     /// `d_real_inode()`: the inode that holds the data, beneath an overlay.
@@ -30,7 +30,7 @@ extern "C" {
     pub(super) fn nsprobe_get_root(root: *mut path) -> bool;
     /// `FMODE_READ`.
     pub(super) fn nsprobe_file_is_readable(file: *mut kernel::bindings::file) -> bool;
-    /// `new_encode_dev()` of the inode's file system, as `stat(2)` tells it.
+    /// `new_encode_dev()` of the inode's file system, as `stat(2)` reports it.
     pub(super) fn nsprobe_inode_dev(inode: *mut inode) -> u64;
     /// `mm->owner`; RCU must be locked.
     pub(super) fn nsprobe_mm_owner(mm: *mut mm_struct) -> *mut task_struct;
@@ -49,7 +49,7 @@ extern "C" {
     /// Whether a `ret` of the current task is nothing but a jump and a pop: in 64-bit code, without
     /// a shadow stack or the trap flag.
     pub(super) fn nsprobe_returns_plainly(regs: *mut pt_regs) -> bool;
-    /// Reads a word of the user's without sleeping.
+    /// Reads a word of user memory without sleeping.
     pub(super) fn nsprobe_read_word_nofault(word: *mut u64, from: *const u64) -> bool;
     /// `mmap_lock_speculate_retry()`.
     pub(super) fn nsprobe_mm_changed(mm: *mut mm_struct, sequence: u32) -> bool;
@@ -57,14 +57,14 @@ extern "C" {
     pub(super) fn nsprobe_pagefault_disable();
     /// `pagefault_enable()`.
     pub(super) fn nsprobe_pagefault_enable();
-    /// Reads a word of the user's; with page faults disabled it does not sleep.
+    /// Reads a word of user memory; with page faults disabled it does not sleep.
     pub(super) fn nsprobe_read_word(word: *mut u64, from: *const u64) -> bool;
-    /// Reads two words of the user's, as `nsprobe_read_word`.
+    /// Reads two words of user memory, as `nsprobe_read_word`.
     pub(super) fn nsprobe_read_pair(pair: *mut [u64; 2], from: *const u64) -> bool;
     /// The module parameter `allow_modify`.
     pub(super) fn nsprobe_allows_modify() -> bool;
-    /// How many of `count` steps read what they did before. With page faults disabled it
-    /// does not sleep. The addresses must have been checked.
+    /// The number of leading steps, out of `count`, whose words in memory are unchanged. With page
+    /// faults disabled it does not sleep. The addresses must have been checked.
     pub(super) fn nsprobe_matching(steps: *const Step, count: u32) -> u32;
     /// `__module_get()` of this module, which must be in use.
     pub(super) fn nsprobe_module_get();
@@ -72,8 +72,8 @@ extern "C" {
     pub(super) fn nsprobe_module_put();
     /// `vma_is_anonymous()`, and no userfaultfd serves it; the mapping must be locked.
     pub(super) fn nsprobe_is_private_memory(vma: *mut vm_area_struct) -> bool;
-    /// Which vDSO an address space has, as the address of its `struct vdso_image`, and where
-    /// it is mapped; NULL for none.
+    /// The vDSO of an address space, as the address of its `struct vdso_image`, and where it is
+    /// mapped; NULL for none.
     pub(super) fn nsprobe_vdso(mm: *mut mm_struct, start: *mut c_ulong) -> *const c_void;
     /// `cgroup_id()` of `task_dfl_cgroup()`; RCU must be locked.
     pub(super) fn nsprobe_task_cgroup(task: *mut task_struct) -> u64;
@@ -90,23 +90,23 @@ extern "C" {
     /// Writes inode numbers by `NAMESPACE_*` from that of mounts to that of clocks, but not
     /// that of users.
     pub(super) fn nsprobe_namespaces(all: *mut nsproxy, inums: *mut u32);
-    /// `ns.ns_id`, which no other namespace ever has.
+    /// `ns.ns_id`, which is never reused.
     pub(super) fn nsprobe_pidns_id(ns: *mut pid_namespace) -> u64;
     /// `on_each_cpu()`: calls with interrupts off on each CPU, and waits until all are done.
     pub(super) fn nsprobe_on_each_cpu(call: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
-    /// Has `call` run when namespaces of a task may have changed, in that task: once, until
-    /// `nsprobe_namespaces_unprobe`. A negative error when that cannot be.
+    /// Makes the kernel run `call` after the namespaces of a task may have changed, in that task,
+    /// until `nsprobe_namespaces_unprobe`. Once. A negative error if that fails.
     pub(super) fn nsprobe_namespaces_probe(
         call: unsafe extern "C" fn(*mut c_void, *mut pt_regs) -> c_int,
     ) -> c_int;
-    /// Ends that, and waits for the last call. Sleeps.
+    /// Undoes `nsprobe_namespaces_probe`, and waits for the last call. Sleeps.
     pub(super) fn nsprobe_namespaces_unprobe();
-    /// The task that such a call is about, by the registers that it got.
+    /// The task that such a call is about, from its registers.
     pub(super) fn nsprobe_probed_task(regs: *mut pt_regs) -> *mut task_struct;
     /// `user_64bit_mode()`.
     pub(super) fn nsprobe_user_64bit(regs: *mut pt_regs) -> bool;
-    /// `perf_event_create_kernel_counter()`: has `call` run on a CPU that is online, `hz` times a
-    /// second of its clock, or of its cycles. An error pointer when that cannot be. Sleeps.
+    /// `perf_event_create_kernel_counter()`: runs `call` on an online CPU, `hz` times per second of
+    /// its clock or of its cycles. An error pointer if that fails. Sleeps.
     pub(super) fn nsprobe_sampling(
         cpu: c_int,
         hz: u64,

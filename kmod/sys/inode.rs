@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A probed file: open for as long as a request needs it, and its inode, which stays without
-//! pinning a mount.
+//! A probed file, open while a request needs it, and its inode, which is held without pinning a
+//! mount.
 //!
-//! `uprobe_register` wants its caller to hold the inode and the file system.
-//! Holding the opened `struct file` would do, but keeps the mount busy that the
-//! file was opened through: a container could not be unmounted while a probe
-//! sits in its file. So the inode and the file system's superblock are held
-//! instead: an unmount goes through at once, and the file system itself ends
-//! when the last probe in it does. On overlayfs the inode is that of the real
-//! file below, the one that the kernel maps and uprobes work on.
+//! `uprobe_register` requires its caller to hold the inode and the file system. Holding the opened
+//! `struct file` would do, but keeps the mount busy that the file was opened through: a container
+//! could not be unmounted while a probe is in its file. So the inode and the file system's
+//! superblock are held instead: an unmount succeeds at once, and the file system itself ends when
+//! the last probe in it does. On overlayfs the inode is that of the real file below, the one that
+//! the kernel maps and uprobes work on.
 
 use super::{helpers, vma::FileKey};
 use core::ptr::NonNull;
@@ -19,7 +18,7 @@ use kernel::{
     sync::aref::ARef, //
 };
 
-/// Why a file descriptor does not give an inode.
+/// Why a file descriptor has no usable inode.
 #[derive(Clone, Copy)]
 pub(crate) enum Unusable {
     /// Not open, or not for reading.
@@ -28,7 +27,7 @@ pub(crate) enum Unusable {
     NotRegular,
 }
 
-/// A file of the current process that is open for reading, as long as one request needs it.
+/// A file of the current process that is open for reading, held while one request needs it.
 pub(crate) struct ReadableFile(ARef<LocalFile>);
 
 impl ReadableFile {
@@ -43,13 +42,12 @@ impl ReadableFile {
         Ok(ReadableFile(file))
     }
 
-    /// Its inode.
     pub(crate) fn inode(&self) -> Result<PinnedInode, Unusable> {
         PinnedInode::of(&self.0)
     }
 
-    /// Reads what it has at `offset`: how many bytes, 0 when it cannot be read. Waits for the
-    /// file system.
+    /// Reads the file at `offset`; returns the number of bytes, 0 if it cannot be read. Waits for
+    /// the file system.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
         let Ok(mut position) = i64::try_from(offset) else {
             return 0;
@@ -115,13 +113,13 @@ impl PinnedInode {
         self.0.as_ptr()
     }
 
-    /// Size of the file in bytes, now.
+    /// Current size of the file in bytes.
     pub(crate) fn size(&self) -> u64 {
         // SAFETY: The inode is held; on 64-bit kernels `i_size_read` is this load.
         unsafe { (*self.0.as_ptr()).i_size as u64 }
     }
 
-    /// Which file this is.
+    /// The key of this file.
     pub(crate) fn key(&self) -> FileKey {
         // SAFETY: The inode is held.
         unsafe { FileKey::of(self.0) }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A queue whose sleepers may be woken from anywhere but NMI.
+//! A queue whose sleepers may be woken in any context but NMI.
 //!
-//! Waking takes the run queue's lock, which tracepoints of the scheduler hold already. So
-//! an interrupt that the CPU sends to itself does it, as soon as interrupts are on.
+//! Waking takes the run queue's lock, which tracepoints of the scheduler hold already. So an
+//! interrupt that the CPU sends to itself wakes them, as soon as interrupts are on.
 
 use core::{ops::Deref, ptr::NonNull};
 use kernel::{
@@ -32,7 +32,7 @@ unsafe impl Send for IrqWake {}
 unsafe impl Sync for IrqWake {}
 
 impl IrqWake {
-    /// Nobody sleeps.
+    /// A queue without sleepers.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         let work = bindings::irq_work {
             func: Some(wake),
@@ -45,7 +45,7 @@ impl IrqWake {
         })
     }
 
-    /// Wakes all sleepers, soon. Any context but NMI, and under any lock.
+    /// Wakes all sleepers from an interrupt. Any context but NMI, and under any lock.
     pub(crate) fn wake_soon(&self) {
         // SAFETY: By the invariant the work is ready to be queued; it stays until it is
         // done, see `drop`. False when it is queued already: then it has not begun.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A spin lock that may be taken in any context but NMI.
 //!
-//! Interrupts are off while it is held, and it is a raw one, so that it spins on
-//! PREEMPT_RT too: rings are written from tracepoints that hold the run queue's
-//! lock. Keep what is done under it short, and never wake anybody there. The
-//! kernel crate's `SpinLock` leaves interrupts on.
+//! Interrupts are off while it is held, and it is a raw one, so that it spins on PREEMPT_RT too:
+//! rings are written from tracepoints that hold the run queue's lock. Keep critical sections short,
+//! and never wake a task in one. The kernel crate's `SpinLock` leaves interrupts on.
 
 use core::{
     cell::UnsafeCell,
@@ -18,7 +17,7 @@ use kernel::{
     types::NotThreadSafe, //
 };
 
-/// An unlocked [`RawLock`] around a value, with a lock class of this place's own.
+/// An unlocked [`RawLock`] around a value, with its own lock class.
 macro_rules! raw_lock {
     ($value:expr) => {
         $crate::sys::lock::RawLock::new(
@@ -81,7 +80,7 @@ impl<T> RawLock<T> {
     }
 }
 
-/// The right to use the value; gives the lock back when dropped.
+/// Grants access to the value; unlocks when dropped.
 pub(crate) struct Guard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,

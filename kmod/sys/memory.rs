@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Memory that requests allocate. The caller chooses how much; so it is accounted to the caller's
-//! control group, and a request for which there is too little gets `ENOMEM`, without a warning
+//! Memory that requests allocate. The caller chooses the size, so it is accounted to the caller's
+//! control group. A request for which there is too little memory gets `ENOMEM`, without a warning
 //! and without the OOM killer.
 
 use super::helpers;
@@ -16,11 +16,11 @@ use kernel::{
 };
 use zerocopy::FromZeros;
 
-/// For all that requests allocate: accounted, and without a warning or the OOM killer.
+/// The flags of all allocations of requests: accounted, without a warning or the OOM killer.
 const REQUEST: u32 =
     bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_NOWARN | 1 << bindings::___GFP_RETRY_MAYFAIL_BIT;
 
-/// The same with all bytes zero.
+/// As `REQUEST`, with all bytes zero.
 pub(super) const REQUEST_ZEROED: u32 = REQUEST | bindings::__GFP_ZERO;
 
 /// `REQUEST` for the kernel crate's functions.
@@ -28,8 +28,8 @@ pub(super) const REQUEST_ZEROED: u32 = REQUEST | bindings::__GFP_ZERO;
 // compile), and any bits are flags. The kernel crate has no name for one of them.
 pub(crate) const GFP_REQUEST: Flags = unsafe { core::mem::transmute::<u32, Flags>(REQUEST) };
 
-/// `ENOMEM` when the machine has fewer bytes than that to give. An allocation may still fail, as
-/// other processes allocate meanwhile; but one that cannot succeed takes nothing from them.
+/// `ENOMEM` if the machine has fewer than `bytes` available. An allocation may still fail, as other
+/// processes allocate meanwhile; but one that cannot succeed takes nothing from them.
 pub(crate) fn look_for(bytes: u64) -> Result {
     // SAFETY: It only reads counters.
     let pages = u64::try_from(unsafe { bindings::si_mem_available() }).unwrap_or(0);
@@ -39,12 +39,12 @@ pub(crate) fn look_for(bytes: u64) -> Result {
     }
 }
 
-/// While it lives, the OOM killer ends the current process before all others. Our allocations
-/// do not invoke it, but those of other processes do, for which we leave too little.
+/// While this lives, the OOM killer kills the current process before all others. The allocations of
+/// requests do not invoke it, but those of other processes may, if too little is left for them.
 pub(crate) struct Blamed(());
 
 impl Blamed {
-    /// From now on.
+    /// Starts now.
     pub(crate) fn new() -> Self {
         // SAFETY: Task context.
         unsafe { helpers::nsprobe_oom_origin(true) };
@@ -59,12 +59,12 @@ impl Drop for Blamed {
     }
 }
 
-/// Room for `count` values. Task context, sleeps.
+/// Allocates room for `count` values. Task context, sleeps.
 pub(crate) fn room<T>(count: usize) -> Result<KVVec<T>> {
     take(count, false)
 }
 
-/// `count` values whose bytes are all zero. Task context, sleeps.
+/// Allocates `count` values whose bytes are all zero. Task context, sleeps.
 pub(crate) fn zeroed<T: FromZeros>(count: usize) -> Result<KVVec<T>> {
     let mut all = take(count, true)?;
     // SAFETY: There is room for `count`, and its bytes are zero, which `T` allows.
@@ -72,7 +72,7 @@ pub(crate) fn zeroed<T: FromZeros>(count: usize) -> Result<KVVec<T>> {
     Ok(all)
 }
 
-/// Appends one. Where there is no room for it, there will be for as many again.
+/// Appends one value; doubles the room if it is full.
 pub(crate) fn push<T>(all: &mut KVVec<T>, value: T) -> Result {
     if all.len() == all.capacity() {
         let mut larger = room(all.len().saturating_mul(2).max(8))?;
@@ -84,12 +84,12 @@ pub(crate) fn push<T>(all: &mut KVVec<T>, value: T) -> Result {
     put(all, value)
 }
 
-/// Appends one, for which there is room.
+/// Appends one value, for which there is room.
 fn put<T>(all: &mut KVVec<T>, value: T) -> Result {
     all.push_within_capacity(value).map_err(|_| ENOMEM)
 }
 
-/// `count` values, each as `make` returns it for its index. Task context, sleeps.
+/// Makes `count` values, each by `make` for its index. Task context, sleeps.
 pub(crate) fn made<T>(
     count: usize,
     make: impl FnMut(usize) -> Result<T>, //
@@ -101,12 +101,12 @@ pub(crate) fn made<T>(
     Ok(all)
 }
 
-/// One value for each possible CPU. Task context, sleeps.
+/// Makes one value for each possible CPU. Task context, sleeps.
 pub(crate) fn made_for_each_cpu<T>(mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> {
     made(nr_cpu_ids() as usize, |_| make())
 }
 
-/// Room for `count` values, whose bytes are zero if `is_zeroed`.
+/// Allocates room for `count` values, whose bytes are zero if `is_zeroed`.
 fn take<T>(count: usize, is_zeroed: bool) -> Result<KVVec<T>> {
     const { assert!(align_of::<T>() <= PAGE_SIZE) };
     let bytes = count.checked_mul(size_of::<T>()).ok_or(ENOMEM)?;

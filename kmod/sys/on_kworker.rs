@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Runs a piece of work in a kernel worker and waits for it.
 //!
-//! Putting breakpoints in and out of other processes fails half-way when the
-//! task that does it has a fatal signal pending (`get_user_pages` gives up): a
-//! reader that is killed would leave breakpoints without a consumer behind, and
-//! its target with a trap that nobody answers. A worker has no signals.
+//! Inserting breakpoints into other processes, or removing them, fails half-way when the task that
+//! does it has a fatal signal pending (`get_user_pages` gives up): a reader that is killed would
+//! leave breakpoints without a consumer behind, and its target with a trap that no handler answers.
+//! A worker has no signals.
 
 use super::helpers;
 use core::{ffi::c_int, marker::PhantomData};
@@ -31,15 +31,15 @@ struct Job<'a> {
 pub(crate) struct Caller<'a>(*mut bindings::task_struct, PhantomData<&'a ()>);
 
 impl Caller<'_> {
-    /// Whether it has been killed: nobody will see what the work gives.
+    /// Whether the caller has been killed: the result of the work will not be used.
     pub(crate) fn is_killed(&self) -> bool {
         // SAFETY: By the invariant the task is valid; the two loads need no lock.
         unsafe { helpers::nsprobe_is_killed(self.0) }
     }
 }
 
-/// Runs `run` in a worker; returns when it has. Task context, sleeps, and is not
-/// interrupted by any signal: `run` may ask its caller for one.
+/// Runs `run` in a worker and waits until it returns. Task context, sleeps, and no signal
+/// interrupts it: `run` may check whether its caller got one.
 pub(crate) fn run(run: &mut (dyn FnMut(&Caller<'_>) + Send)) {
     let mut job = Job {
         work: Opaque::uninit(),
@@ -62,7 +62,7 @@ pub(crate) fn run(run: &mut (dyn FnMut(&Caller<'_>) + Send)) {
         let anywhere = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
         bindings::queue_work_on(anywhere, bindings::system_dfl_wq, work);
         bindings::flush_work(work);
-        // Elsewhere it is an empty inline.
+        // Without the option it is an empty inline.
         #[cfg(CONFIG_DEBUG_OBJECTS_WORK)]
         bindings::destroy_work_on_stack(work);
     }

@@ -74,8 +74,8 @@ impl RingPages {
         (2 * PAGE_SIZE as u64).saturating_add(geometry.data_bytes())
     }
 
-    /// The word at byte offset `at` of the memory; the first word for an offset
-    /// that is out of range, which no caller gives.
+    /// The word at byte offset `at` of the memory; the first word if the offset is out of range,
+    /// which no caller passes.
     fn word(&self, at: usize) -> &AtomicU64 {
         let at = if at / WORD < self.memory.capacity() {
             at / WORD
@@ -91,7 +91,7 @@ impl RingPages {
         self.word((2 * PAGE_SIZE).wrapping_add(self.geometry.index(position)))
     }
 
-    /// The reader's position: whatever it wrote there.
+    /// The reader's position, as the reader wrote it; it is not trusted.
     pub(crate) fn consumer(&self) -> u64 {
         let at = offset_of!(ConsumerPage, position);
         self.word(at).load(Ordering::Acquire)
@@ -103,19 +103,19 @@ impl RingPages {
         self.word(at).store(position, Ordering::Release);
     }
 
-    /// Publishes how far space is reserved.
+    /// Publishes the position up to which space is reserved.
     pub(crate) fn set_producer(&self, position: u64) {
         let at = PAGE_SIZE + offset_of!(ProducerPage, position);
         self.word(at).store(position, Ordering::Release);
     }
 
-    /// Publishes how many records were lost.
+    /// Publishes the number of lost records.
     pub(crate) fn set_lost(&self, lost: u64) {
         let at = PAGE_SIZE + offset_of!(ProducerPage, lost);
         self.word(at).store(lost, Ordering::Relaxed);
     }
 
-    /// Publishes how many hits were overwritten.
+    /// Publishes the number of overwritten hits.
     pub(crate) fn set_overwritten(&self, count: u64) {
         let at = PAGE_SIZE + offset_of!(ProducerPage, overwritten);
         self.word(at).store(count, Ordering::Relaxed);
@@ -126,13 +126,13 @@ impl RingPages {
         self.data_word(position).load(Ordering::Acquire)
     }
 
-    /// Writes the record header at `position`; what was written before is visible
-    /// to every CPU that sees it.
+    /// Writes the record header at `position`; earlier writes are visible to every CPU that sees
+    /// it.
     pub(crate) fn set_header(&self, position: u64, header: u64) {
         self.data_word(position).store(header, Ordering::Release);
     }
 
-    /// Copies `parts`, one behind the other, to `position`, around the end when need be.
+    /// Copies `parts`, one behind the other, to `position`, wrapping at the end.
     #[inline(always)]
     pub(crate) fn write_parts(&self, position: u64, parts: &[&[u64]]) {
         let words = parts
@@ -171,7 +171,7 @@ impl RingPages {
         unsafe { self.memory.as_ptr().cast_mut().add(2 * PAGE_SIZE / WORD) }
     }
 
-    /// Copies `words` to `position`, around the end when need be.
+    /// Copies `words` to `position`, wrapping at the end.
     pub(crate) fn write(&self, position: u64, words: &[u64]) {
         let (index, before) = self.geometry.split(position, size_of_val(words));
         let (first, second) = words
@@ -181,8 +181,8 @@ impl RingPages {
         self.copy_in(0, second);
     }
 
-    /// Word by word: records are short, and the kernel's `memcpy`, a `rep movsb`,
-    /// takes longer to start than they take to copy.
+    /// Copies word by word: records are short, and the kernel's `memcpy`, a `rep movsb`, takes
+    /// longer to start than they take to copy.
     fn copy_in(&self, index: usize, words: &[u64]) {
         let room = (self.geometry.data_bytes() as usize / WORD).saturating_sub(index);
         let data = self.data();
@@ -214,9 +214,8 @@ impl RingPages {
         }
     }
 
-    /// Maps pages of the ring into `vma`, which begins `first` pages into them:
-    /// the consumer page alone (it may be writable), or all others, or the data
-    /// (read-only).
+    /// Maps pages of the ring into `vma`, which begins at page `first` of them: the consumer page
+    /// alone (it may be writable), or all others, or the data (read-only).
     pub(crate) fn map(&self, first: usize, vma: &VmaNew) -> Result {
         let data_pages = self.geometry.data_bytes() as usize / PAGE_SIZE;
         let count = vma.end().saturating_sub(vma.start()) / PAGE_SIZE;
@@ -227,7 +226,7 @@ impl RingPages {
             _ => return Err(EINVAL),
         }
         vma.try_clear_mayexec()?;
-        // Neither children nor core dumps get the ring, and it cannot grow.
+        // Children and core dumps do not get the ring, and it cannot grow.
         vma.set_dontcopy();
         vma.set_dontexpand();
         vma.set_dontdump();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A set of processes or threads that handlers look into without a lock.
+//! A set of processes or threads that handlers search without a lock.
 //!
-//! Open addressing with linear probing. An entry holds its `struct pid`, so that the
-//! address is no other's as long as it is in the set; readers compare addresses and
-//! never follow them, so entries may go at any time.
+//! Open addressing with linear probing. An entry holds its `struct pid`, so that the address cannot
+//! be reused while it is in the set; readers compare addresses and never follow them, so entries
+//! may be removed at any time.
 
 use super::{
     helpers,
@@ -22,19 +22,19 @@ use kernel::{
     sync::rcu, //
 };
 
-/// Most entries.
+/// Maximum number of entries.
 pub(crate) const ENTRIES_MAX: usize = 1 << 14;
-/// Twice as many, so that searches are short.
+/// Twice as many as entries, so that searches are short.
 const SLOTS: usize = ENTRIES_MAX << 1;
 /// Additions to a full set between two searches for dead entries.
 const PATIENCE: usize = ENTRIES_MAX >> 2;
 
 type Slot = AtomicPtr<bindings::pid>;
 
-/// What a removed entry leaves behind: searches go on past it.
+/// Marks a removed entry: searches continue past it.
 const GONE: *mut bindings::pid = core::ptr::without_provenance_mut(1);
 
-/// As which kind of task a pid must live for its entry to stay.
+/// The kind of task that a pid must have for its entry to stay.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Process,
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 #[derive(Default)]
 struct Fill {
     entries: usize,
-    /// Additions that are turned away before dead entries are looked for.
+    /// Additions that are refused before the next search for dead entries.
     patience: usize,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct PidSet {
 }
 
 impl PidSet {
-    /// An empty set.
+    /// Makes an empty set.
     pub(crate) fn new(kind: Kind) -> Result<Self> {
         Ok(PidSet {
             slots: memory::made(SLOTS, |_| Ok(Slot::new(core::ptr::null_mut())))?,
@@ -76,19 +76,19 @@ impl PidSet {
         })
     }
 
-    /// How many found no room.
+    /// Additions that found no room.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Relaxed)
     }
 
-    /// The slots in the order in which a pid is looked for.
+    /// The slots in search order for `pid`.
     fn search(&self, pid: &Pid) -> impl Iterator<Item = &Slot> {
         let hash = (pid.as_ptr().addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let first = (hash >> 40) as usize;
         (0..SLOTS).filter_map(move |step| self.slots.get(first.wrapping_add(step) & (SLOTS - 1)))
     }
 
-    /// Whether `pid` is in. Any context, no locks.
+    /// Whether `pid` is in the set. Any context, no locks.
     pub(crate) fn contains(&self, pid: &Pid) -> bool {
         for slot in self.search(pid) {
             let there = slot.load(Acquire);
@@ -102,12 +102,12 @@ impl PidSet {
         false
     }
 
-    /// Puts `pid` in; counts it as missed when there is no room. Any context but NMI.
+    /// Adds `pid`; counts it as missed if there is no room. Any context but NMI.
     pub(crate) fn insert(&self, pid: &Pid) {
         let is_in = match self.try_insert(pid) {
             Room::Found => true,
             Room::None => false,
-            // Not each time: it would be a price for every fork of a full set.
+            // Not every time: each fork would pay for it while the set is full.
             Room::PerhapsDead => {
                 self.sweep();
                 matches!(self.try_insert(pid), Room::Found)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Samples of tasks: an event of perf's on each CPU that is online interrupts it many times a
-//! second.
+//! Samples of tasks: a perf event on each online CPU interrupts it many times per second.
 //!
-//! An event of the CPU clock comes in an interrupt, one of cycles in an NMI. A task that was in
-//! user space is sampled by itself on its way back there, where it may wait for pages
-//! ([`later`](super::later)). One that was in the kernel may go to sleep and keep such a job, so
-//! it is sampled in the interrupt; out of an NMI, in one that the CPU sends to itself.
+//! An event of the CPU clock is an interrupt, one of cycles an NMI. A task that was in user space
+//! samples itself on its way back there, where it may wait for pages ([`later`](super::later)). A
+//! task that was in the kernel may sleep and keep such a job, so it is sampled in the interrupt,
+//! or, out of an NMI, in one that the CPU sends to itself.
 
 use super::{
     helpers,
@@ -34,12 +33,12 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Most tasks that are on their way to user space with a sample to take.
+/// The maximum number of tasks that are on their way to user space with a sample to take.
 const SAMPLES_MAX: usize = 256;
-/// How often, a millisecond each, the end waits for these.
+/// How many times, one millisecond each, the end waits for them.
 const WAITS_MAX: usize = 100;
 
-/// What an interrupt has stopped.
+/// What an event interrupted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// Nothing: the CPU is idle.
@@ -52,27 +51,27 @@ pub(crate) enum Stopped {
 
 /// Takes samples: [`TaskWork::run`] does so in task context.
 pub(crate) trait Sampled: TaskWork<Job: Copy> {
-    /// The current CPU was interrupted. The job to take a sample, unless none is to be. In any
-    /// context.
+    /// The current CPU was interrupted. Returns the job that takes a sample, or `None` for no
+    /// sample. Any context.
     fn interrupted(&self, stopped: Stopped, by_clock: bool) -> Option<Self::Job>;
 
     /// Takes the sample of a task that was interrupted at `ip` in the kernel, with its user
-    /// registers. In an interrupt.
+    /// registers. Interrupt context.
     fn sample_in_kernel(&self, job: &Self::Job, regs: &Regs<'_>, ip: u64);
 
-    /// The sample cannot be taken. In any context.
+    /// The sample cannot be taken. Any context.
     fn miss(&self, job: &Self::Job);
 }
 
-/// Takes samples as long as it lives.
+/// Takes samples while it lives.
 pub(crate) struct Sampler<H: Sampled> {
-    /// First, so that they end first.
+    /// Dropped first, so that the events end first.
     events: Pin<KBox<Events>>,
     taker: KBox<Taker<H>>,
 }
 
 impl<H: Sampled> Sampler<H> {
-    /// Samples each CPU `hz` times a second. Task context, sleeps.
+    /// Samples each CPU `hz` times per second. Task context, sleeps.
     pub(crate) fn start(hz: u64, hook: Arc<H>) -> Result<Self> {
         let taker = KBox::new(
             Taker {
@@ -93,7 +92,7 @@ impl<H: Sampled> Drop for Sampler<H> {
     fn drop(&mut self) {
         self.events.as_ref().get_ref().stop();
         for on in &self.taker.by_interrupt {
-            // SAFETY: Task context; nobody queues it any more.
+            // SAFETY: Task context; no context queues it any more.
             unsafe { bindings::irq_work_sync(on.work.get()) };
         }
         for _ in 0..WAITS_MAX {
@@ -106,10 +105,10 @@ impl<H: Sampled> Drop for Sampler<H> {
     }
 }
 
-/// What the events call.
+/// The context of the events.
 struct Taker<H: Sampled> {
     slots: Arc<Slots<H>>,
-    /// For each CPU, of samples that begin in an NMI.
+    /// For each CPU: takes the samples that begin in an NMI.
     by_interrupt: KVVec<ByInterrupt<H>>,
     hook: Arc<H>,
 }
@@ -152,9 +151,9 @@ impl<H: Sampled> Taker<H> {
     }
 }
 
-/// A sample that is to be taken of a task in the kernel.
+/// A sample of a task in the kernel that is still to be taken.
 struct Left<J> {
-    /// To be compared.
+    /// The task's address, for comparison.
     task: usize,
     ip: u64,
     job: J,
@@ -164,7 +163,8 @@ struct Left<J> {
 ///
 /// # Invariants
 ///
-/// `work` is a work whose function is [`take_left`]. Who has set `taken` has `left` to himself:
+/// `work` is a work whose function is [`take_left`]. The context that has set `taken` owns `left`:
+/// an NMI, then the work.
 /// an NMI, then the work.
 #[repr(C)]
 struct ByInterrupt<H: Sampled> {
@@ -195,7 +195,7 @@ impl<H: Sampled> ByInterrupt<H> {
         }
     }
 
-    /// False when the one before was not taken yet.
+    /// Returns false if the previous one was not taken yet.
     fn leave(&self, left: Left<H::Job>) -> bool {
         if self.taken.swap(true, Acquire) {
             return false;
@@ -246,7 +246,7 @@ unsafe extern "C" fn interrupted<H: Sampled>(
     }
 }
 
-/// The current task's address, to be compared.
+/// The current task's address, for comparison.
 fn task() -> usize {
     Current::get().as_non_null().as_ptr() as usize
 }
@@ -263,7 +263,7 @@ fn stopped() -> Stopped {
     }
 }
 
-/// Whether the current task has memory that its user registers belong to: not at its end, nor
+/// Whether the current task has memory that its user registers belong to: not while it exits, nor
 /// while it starts another program.
 fn is_readable() -> bool {
     let task = Current::get().as_non_null().as_ptr();
@@ -271,8 +271,8 @@ fn is_readable() -> bool {
     unsafe { !(*task).mm.is_null() && (*task).in_execve() == 0 }
 }
 
-/// Hands the user registers of the current task to `look`, which must not sleep; false when they
-/// tell nothing. Any context of a task that is no kernel thread.
+/// Passes the user registers of the current task to `look`, which must not sleep; returns false if
+/// they mean nothing. Any context of a task that is no kernel thread.
 pub(crate) fn with_user_regs(look: impl FnOnce(&Regs<'_>)) -> bool {
     if !is_readable() {
         return false;
@@ -287,7 +287,7 @@ pub(crate) fn with_user_regs(look: impl FnOnce(&Regs<'_>)) -> bool {
     true
 }
 
-/// What perf calls.
+/// The function that perf calls.
 type Interrupted = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut bindings::pt_regs);
 
 /// An event on each CPU that is online.
@@ -301,9 +301,9 @@ struct Events {
     hz: u64,
     interrupted: Interrupted,
     context: *mut c_void,
-    /// The events that run, by CPU.
+    /// The running events, by CPU.
     on: KVVec<AtomicPtr<c_void>>,
-    /// From here on a CPU without an event comes online all the same.
+    /// Once set, a CPU comes online even if its event cannot be made.
     has_started: AtomicBool,
     has_stopped: AtomicBool,
 }
@@ -343,7 +343,7 @@ impl Events {
         Ok(events)
     }
 
-    /// Ends all: no call is under way afterwards. Task context, sleeps.
+    /// Ends all events: no call is running afterwards. Task context, sleeps.
     fn stop(&self) {
         if self.has_stopped.swap(true, Relaxed) {
             return;
@@ -353,7 +353,7 @@ impl Events {
         unsafe { bindings::__cpuhp_state_remove_instance(state, self.node.get(), true) };
     }
 
-    /// Makes the event of a CPU: of its cycles, else of its clock.
+    /// Makes the event of a CPU: of its cycles, or else of its clock.
     fn begin(&self, cpu: u32) -> Result {
         let Some(on) = self.on.get(cpu as usize) else {
             return Ok(());
@@ -383,7 +383,7 @@ impl Events {
         let on = self.on.get(cpu as usize);
         let event = on.map(|on| on.swap(core::ptr::null_mut(), AcqRel));
         if let Some(event) = event.and_then(NonNull::new) {
-            // SAFETY: `begin` made it, and nobody else has it any more. Task context.
+            // SAFETY: `begin` made it, and there is no other reference to it. Task context.
             unsafe { perf_event_release_kernel(event.as_ptr()) };
         }
     }
@@ -395,10 +395,10 @@ impl Drop for Events {
     }
 }
 
-/// The state of CPUs, of their way up and down, that events follow.
+/// The CPU hotplug state that events follow.
 static STATE: AtomicI32 = AtomicI32::new(0);
 
-/// The module's part in the way of CPUs.
+/// The module's registration for CPU hotplug.
 pub(crate) struct Ready(());
 
 impl Ready {
@@ -449,7 +449,7 @@ unsafe extern "C" fn online(cpu: c_uint, node: *mut bindings::hlist_node) -> c_i
     // SAFETY: The caller says so.
     let events = unsafe { events_of(node) };
     match events.begin(cpu) {
-        // It is not ours to keep a CPU offline.
+        // The module must not keep a CPU offline.
         Err(error) if !events.has_started.load(Relaxed) => error.to_errno(),
         _ => 0,
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Room for words without an allocation: on the stack, not zeroed first (a hit should pay
-//! for the words it writes, not for those that it could), or kept for one context at a time.
+//! Buffers for words without an allocation: on the stack and not zeroed (a hit should pay for the
+//! words that it writes only), or kept for one context at a time.
 
 use super::memory;
 use core::{
@@ -24,7 +24,7 @@ pub(crate) struct Words<const N: usize> {
 }
 
 impl<const N: usize> Words<N> {
-    /// None.
+    /// Without words.
     pub(crate) const fn new() -> Self {
         // INVARIANT: The first zero words are initialised.
         Words {
@@ -33,13 +33,13 @@ impl<const N: usize> Words<N> {
         }
     }
 
-    /// Forgets them.
+    /// Removes all words.
     pub(crate) fn clear(&mut self) {
         // INVARIANT: The first zero words are initialised.
         self.used = 0;
     }
 
-    /// Appends all of `words`, or none when there is no room; says which.
+    /// Appends all of `words`, or none if there is no room; returns which.
     pub(crate) fn extend(&mut self, words: &[u64]) -> bool {
         let end = self.used.wrapping_add(words.len());
         let Some(room) = self.words.get_mut(self.used..end) else {
@@ -53,7 +53,7 @@ impl<const N: usize> Words<N> {
         true
     }
 
-    /// Appends a word; says whether there was room.
+    /// Appends a word; returns whether there was room.
     pub(crate) fn push(&mut self, word: u64) -> bool {
         let Some(room) = self.words.get_mut(self.used) else {
             return false;
@@ -80,11 +80,11 @@ impl<const N: usize> Words<N> {
     }
 }
 
-/// Words that one context at a time may use; another one meanwhile does without them.
+/// Words that one context at a time may use; any other context has to do without.
 ///
 /// # Invariants
 ///
-/// The words are used by who has set `taken`, and by nobody else.
+/// Only the context that has set `taken` uses the words.
 pub(crate) struct ScratchBuffer {
     taken: AtomicBool,
     words: UnsafeCell<KVVec<u64>>,
@@ -96,30 +96,30 @@ unsafe impl Sync for ScratchBuffer {}
 unsafe impl Send for ScratchBuffer {}
 
 impl ScratchBuffer {
-    /// `count` words. Task context.
+    /// Makes a buffer of `count` words. Task context.
     pub(crate) fn new(count: usize) -> Result<Self> {
-        // INVARIANT: Nobody has taken it.
+        // INVARIANT: No context has taken it.
         Ok(ScratchBuffer {
             taken: AtomicBool::new(false),
             words: UnsafeCell::new(memory::zeroed(count)?),
         })
     }
 
-    /// The right to use it, unless somebody has it. Any context.
+    /// Takes the words, unless another context has them. Any context.
     pub(crate) fn take(&self) -> Option<ScratchWords<'_>> {
         // INVARIANT: We have set it.
         (!self.taken.swap(true, Acquire)).then(|| ScratchWords(self))
     }
 }
 
-/// The right to use the words of a [`ScratchBuffer`].
+/// Grants access to the words of a [`ScratchBuffer`].
 pub(crate) struct ScratchWords<'a>(&'a ScratchBuffer);
 
 impl ScratchWords<'_> {
-    /// The words, with whatever is on them.
+    /// The words, with their old contents.
     pub(crate) fn words(&mut self) -> &mut [u64] {
-        // SAFETY: By the buffer's invariant nobody else uses them as long as `self` lives,
-        // which is borrowed as long as the slice.
+        // SAFETY: By the buffer's invariant no other context uses them while `self` lives, which is
+        // borrowed as long as the slice.
         unsafe { &mut *self.0.words.get() }
     }
 }

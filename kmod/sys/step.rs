@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A step of a walk, as C compares it with the memory of now.
+//! A step of a walk, as C compares it with memory.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zerocopy_derive::FromZeros;
 
-/// What a step from a frame to its caller has read, and the word of the frame that it led
-/// to: `struct nsprobe_step` of `helpers/uaccess.c`.
+/// What a step from a frame to its caller has read, and the word of the frame that it led to:
+/// `struct nsprobe_step` of `helpers/uaccess.c`.
 #[derive(Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Step {
@@ -13,7 +13,7 @@ pub(crate) struct Step {
     pub(crate) slot: AtomicU64,
     /// The return address.
     pub(crate) rip: AtomicU64,
-    /// Where the caller's `rbp` is, or zero when it is in its register still.
+    /// Where the caller's `rbp` is saved, or zero if it is still in the register.
     pub(crate) rbp_slot: AtomicU64,
     /// The caller's `rbp`.
     pub(crate) rbp: AtomicU64,
@@ -22,7 +22,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Becomes another one.
+    /// Copies `other` into this one.
     pub(crate) fn set(&self, other: &Step) {
         let pairs = [
             (&self.slot, &other.slot),

@@ -60,7 +60,7 @@ impl Pid {
         self.at(self.level()).map_or(0, |(number, _)| number)
     }
 
-    /// The id of the pid's own namespace, which no other ever gets, and its inode number.
+    /// The id of the pid's own namespace, which is never reused, and its inode number.
     #[inline]
     pub(crate) fn home(&self) -> Option<(u64, u32)> {
         let (_, ns) = self.at(self.level())?;
@@ -159,7 +159,7 @@ impl Drop for Process {
     }
 }
 
-/// A pid namespace and how deep it lies.
+/// A pid namespace and its level.
 #[derive(Clone)]
 pub(crate) struct Namespace {
     ns: ARef<PidNamespace>,
@@ -167,8 +167,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// The number by which this namespace knows `pid`; `None` when it lives
-    /// outside of its subtree.
+    /// The number of `pid` in this namespace; `None` if `pid` lives outside of its subtree.
     pub(crate) fn number_of(&self, pid: &Pid) -> Option<u32> {
         match pid.at(self.level) {
             Some((number, ns)) if core::ptr::eq(ns, self.ns.as_ptr()) => Some(number),
@@ -176,7 +175,7 @@ impl Namespace {
         }
     }
 
-    /// Whether it is the first of all.
+    /// Whether it is the initial namespace.
     pub(crate) fn is_initial(&self) -> bool {
         self.level == 0
     }
@@ -192,14 +191,14 @@ impl Namespace {
         unsafe { (*self.ns.as_ptr()).ns.inum }
     }
 
-    /// The id that no other ever gets.
+    /// The id, which is never reused.
     pub(crate) fn id(&self) -> u64 {
         // SAFETY: The namespace is held; its id is fixed.
         unsafe { super::helpers::nsprobe_pidns_id(self.ns.as_ptr()) }
     }
 
-    /// Hands each pid namespace that `pid` is in to `each`, from this one to its own; false
-    /// when it lives outside of this one.
+    /// Passes each pid namespace that `pid` is in to `each`, from this one to its own; returns
+    /// false if `pid` lives outside of this one.
     pub(super) fn each_level_of(&self, pid: &Pid, mut each: impl FnMut(Level)) -> bool {
         if self.number_of(pid).is_none() {
             return false;
@@ -217,14 +216,14 @@ impl Namespace {
     }
 }
 
-/// One of the namespaces that a pid is in, as long as that is valid.
+/// One of the namespaces that a pid is in, valid as long as the pid.
 pub(super) struct Level {
     index: usize,
     ns: *mut bindings::pid_namespace,
 }
 
 impl Level {
-    /// The id that no other namespace ever gets.
+    /// The id, which is never reused.
     pub(super) fn id(&self) -> u64 {
         // SAFETY: The pid that this is of holds its namespaces; the id is fixed.
         unsafe { super::helpers::nsprobe_pidns_id(self.ns) }
@@ -236,7 +235,7 @@ impl Level {
         unsafe { (*self.ns).ns.inum }
     }
 
-    /// The number by which it knows `pid`, or zero.
+    /// The number of `pid` in it, or zero.
     pub(super) fn number_of(&self, pid: &Pid) -> u32 {
         match pid.at(self.index) {
             Some((number, ns)) if core::ptr::eq(ns, self.ns) => number,
@@ -245,7 +244,7 @@ impl Level {
     }
 }
 
-/// Who may be traced, as a filter looks at him.
+/// The properties of a task that filters check.
 pub(crate) trait Who {
     /// The thread. `None` once it is reaped.
     fn thread(&self) -> Option<&Pid>;
@@ -253,7 +252,7 @@ pub(crate) trait Who {
     fn process(&self) -> Option<&Pid>;
     /// Effective user id, in the initial user namespace.
     fn euid(&self) -> u32;
-    /// The thread's name, NUL-padded. It may be changing: then it is a mix.
+    /// The thread's name, NUL-padded. A concurrent change may give a mix of both names.
     fn comm(&self) -> [u8; 16];
     /// Whether it is in `cgroup` or one below, now.
     fn is_in(&self, cgroup: &Cgroup) -> bool;
@@ -301,7 +300,7 @@ impl Current {
         unsafe { NonNull::new_unchecked(self.task) }
     }
 
-    /// The number of its address space, which no other one ever has; zero for none.
+    /// The number of its address space, which is never reused; zero for none.
     #[inline(always)]
     pub(crate) fn space(&self) -> u64 {
         // SAFETY: The task is the current one, which keeps its own address space, or a new one
@@ -349,7 +348,7 @@ impl Current {
         unsafe { process_of(self.task).map(|pid| Pid::from_ptr(pid)) }
     }
 
-    /// The thread's name, NUL-padded. It may be changing: then it is a mix.
+    /// The thread's name, NUL-padded. A concurrent change may give a mix of both names.
     pub(crate) fn comm(&self) -> [u8; 16] {
         // SAFETY: The task is valid and `comm` is 16 bytes, whatever they hold; a
         // racing `prctl(PR_SET_NAME)` mixes bytes, as it does for every tracer.
@@ -400,7 +399,7 @@ pub(super) unsafe fn process_of(
     }
 }
 
-/// An address space, as the consumer's filter gets it.
+/// An address space, as the filter of a uprobe consumer gets it.
 pub(crate) struct Mm(NonNull<bindings::mm_struct>);
 
 impl Mm {
@@ -411,15 +410,15 @@ impl Mm {
         Mm(mm)
     }
 
-    /// A number that no other address space ever has.
+    /// The number of the address space, which is never reused.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         // SAFETY: The mm is valid; the number is fixed.
         unsafe { (*self.0.as_ptr()).__bindgen_anon_1.context.ctx_id }
     }
 
-    /// Hands the owning process to `look`, and whether it is in `cgroup` when there is
-    /// one. `None` when the mm has no owner (its process is exiting).
+    /// Passes the owning process to `look`, and whether it is in `cgroup` if there is one. `None`
+    /// if the mm has no owner (its process is exiting).
     pub(crate) fn with_owner<R>(
         &self,
         cgroup: Option<&Cgroup>,
@@ -439,7 +438,7 @@ impl Mm {
     }
 }
 
-/// Whether the current task has been killed: nobody will see what it asked for.
+/// Whether the current task has been killed: its result will not be used.
 pub(crate) fn is_killed() -> bool {
     // SAFETY: The current task is valid; the two loads need no lock.
     unsafe { helpers::nsprobe_is_killed(kernel::current!().as_ptr()) }
@@ -460,7 +459,7 @@ pub(crate) const CAP_SYSLOG: u32 = bindings::CAP_SYSLOG;
 /// `CAP_SYS_ADMIN`.
 pub(crate) const CAP_SYS_ADMIN: u32 = bindings::CAP_SYS_ADMIN;
 
-/// What a kernel may be locked down against.
+/// The restrictions of a lockdown that are checked.
 #[derive(Clone, Copy)]
 pub(crate) enum Lockdown {
     /// Tracing (`LOCKDOWN_PERF`).
@@ -469,7 +468,7 @@ pub(crate) enum Lockdown {
     Writing,
 }
 
-/// Whether the kernel is locked down against that.
+/// Whether the kernel is locked down against `against`.
 pub(crate) fn is_locked_down(against: Lockdown) -> bool {
     let reason = match against {
         Lockdown::Tracing => bindings::lockdown_reason_LOCKDOWN_PERF,

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's tracepoints of tasks. Each is registered once for the whole module, by the
-//! first session that wants it, and until the last one does not any more; what passes it is
-//! handed to all listeners.
+//! The kernel's tracepoints of tasks. Each is registered once for the whole module, from the first
+//! session that requests it until the last one drops it; each call is passed to all listeners.
 //!
-//! Contexts, by which listeners must behave (7.2): forks, program starts and ends come in
-//! task context, with interrupts on; a new name, too, of any task; moves to another control
-//! group under a spin lock with interrupts off; other namespaces with preemption off; a
-//! switch with the run queue's lock held; a wake-up under scheduler locks, in any context
-//! but NMI. So no listener sleeps, wakes anybody, or takes a lock with interrupts on.
+//! Contexts that listeners must respect (7.2): forks, program starts and exits come in task
+//! context, with interrupts on; a new name, too, of any task; moves to another control group under
+//! a spin lock with interrupts off; other namespaces with preemption off; a switch with the run
+//! queue's lock held; a wake-up under scheduler locks, in any context but NMI. So no listener
+//! sleeps, wakes a task, or takes a lock with interrupts on.
 //!
-//! Listeners are found through slots that are read under RCU, as a tracepoint's own
-//! functions are. Neither is waited for while the other lock is held.
+//! Listeners are found through slots that are read under RCU, as a tracepoint's own functions are.
+//! Neither is waited for while the other lock is held.
 
 mod calls;
 
@@ -35,22 +34,22 @@ use kernel::{
     sync::{global_lock, rcu, Arc}, //
 };
 
-/// Most sessions that may listen at a time.
+/// The maximum number of sessions that listen at a time.
 const LISTENERS_MAX: usize = 64;
 
 /// A switch from one task to another.
 pub(crate) struct Switch<'a> {
-    /// The task that ran: the current one.
+    /// The previous task: the current one.
     pub(crate) prev: AnyTask<'a>,
-    /// The task that runs now.
+    /// The next task.
     pub(crate) next: AnyTask<'a>,
-    /// The state that the one that ran was left in.
+    /// The state in which the previous task was left.
     pub(crate) prev_state: u32,
     /// Whether it was preempted in the kernel.
     pub(crate) preempted: bool,
 }
 
-/// How far a wake-up is.
+/// The stage of a wake-up.
 #[derive(Clone, Copy)]
 pub(crate) enum Wake {
     /// It begins.
@@ -82,7 +81,7 @@ pub(crate) trait TaskHook: Send + Sync + 'static {
     fn woken(&self, task: &AnyTask<'_>, how: Wake);
 }
 
-/// One of the places that are listened at.
+/// A tracepoint, or a kprobe that replaces one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Point {
     Made,
@@ -94,7 +93,7 @@ enum Point {
     Waking,
     Wakeup,
     WakeupNew,
-    /// Not a tracepoint: there is none.
+    /// A kprobe, as the kernel has no tracepoint for it.
     Namespaces,
 }
 
@@ -115,8 +114,9 @@ impl Point {
     /// The `TASKS_*` that need it.
     fn of(self) -> u32 {
         match self {
-            // More than `sched_process_fork`: also workers that the kernel makes of a
-            // process's threads (io_uring, vhost), and before anybody else can wake it.
+            // Covers more than `sched_process_fork`: also workers that the kernel makes of a
+            // process's threads (io_uring, vhost). It comes before any other task can wake the new
+            // one.
             Point::Made | Point::Executed | Point::Exited => TASKS_LIFE,
             Point::Renamed => TASKS_NAMES,
             Point::CgroupAttached => TASKS_MOVES | TASKS_CPU,
@@ -126,7 +126,7 @@ impl Point {
         }
     }
 
-    /// The tracepoint, and what is registered there.
+    /// The tracepoint, and the function that is registered there.
     fn tracepoint(self) -> Option<(&'static CStr, *mut c_void)> {
         Some(match self {
             Point::Made => (c"task_newtask", calls::made as *mut c_void),
@@ -158,7 +158,7 @@ impl Point {
         })
     }
 
-    /// Calls may be under way still.
+    /// Calls may still be running afterwards.
     fn unregister(self) {
         let Some((name, probe)) = self.tracepoint() else {
             // SAFETY: It was registered. Task context.
@@ -173,7 +173,7 @@ impl Point {
     }
 }
 
-/// How many listeners want each point.
+/// The number of listeners of each point.
 struct Registry {
     users: [u32; POINTS.len()],
 }
@@ -185,9 +185,9 @@ global_lock! {
 
 type Slot = RcuSlot<Arc<dyn TaskHook>>;
 
-/// Who listens.
+/// The listeners.
 static SLOTS: [Slot; LISTENERS_MAX] = [const { RcuSlot::new() }; LISTENERS_MAX];
-/// How many of the slots may be in use.
+/// An upper bound of the slots in use.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes the registry.

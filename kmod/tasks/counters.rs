@@ -8,12 +8,12 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kernel::prelude::*;
 
-/// What an event ends as. Each ends as one of these.
+/// The outcome of an event; each event has exactly one.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// In a ring.
+    /// Its record is in a ring.
     Recorded,
-    /// None of its tasks counts.
+    /// The filter excludes all of its tasks.
     Filtered,
     /// The ring had no room, or is frozen.
     Lost,
@@ -27,13 +27,13 @@ struct OfKind {
     lost: AtomicU64,
 }
 
-/// Whole cache lines, so that CPUs do not share any.
+/// In whole cache lines, so that CPUs share none.
 #[repr(align(64))]
 #[derive(Default)]
 struct OnCpu([OfKind; TASK_KINDS]);
 
 impl OfKind {
-    /// In this order, so that the sum is at most too small for a moment.
+    /// Loaded in this order, so that the sum is at most too small for a moment.
     fn load(&self) -> TaskCount {
         let recorded = self.recorded.load(Relaxed);
         let filtered = self.filtered.load(Relaxed);
@@ -55,11 +55,11 @@ fn add(sum: &mut TaskCount, other: TaskCount) {
     sum.lost = sum.lost.wrapping_add(other.lost);
 }
 
-/// The counts of a session.
+/// The event counters of a session.
 pub(crate) struct TaskCounts(KVVec<OnCpu>);
 
 impl TaskCounts {
-    /// All zero.
+    /// All counters at zero.
     pub(crate) fn new() -> Result<Self> {
         Ok(TaskCounts(memory::made_for_each_cpu(|| {
             Ok(OnCpu::default())
@@ -81,7 +81,7 @@ impl TaskCounts {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// The counts of one CPU, or the sums over all; `None` for no such CPU.
+    /// The counters of one CPU, or the sums over all; `None` if there is no such CPU.
     pub(crate) fn load(&self, cpu: Option<u32>) -> Option<[TaskCount; TASK_KINDS]> {
         let chosen = match cpu {
             Some(cpu) => self.0.get(cpu as usize..)?.get(..1)?,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How long each container ran on each CPU.
 //!
-//! Kept at context switches, from the kernel's own account of each task
-//! (`se.sum_exec_runtime`, by which `cpu.stat` of its control group is kept, too): what it
-//! has grown by since the task got the CPU goes to the container that the task was in then.
-//! A task that is moved to another control group while it runs is settled at that moment.
+//! Counted at context switches, from the kernel's own account of each task (`se.sum_exec_runtime`,
+//! from which `cpu.stat` of its control group is counted, too): the growth since the task got the
+//! CPU goes to the container that the task was in then. A task that is moved to another control
+//! group while it runs is counted at that moment.
 //!
-//! The rows of a CPU are under a lock of their own, which only readers and tasks that are
-//! moved ever contend for: a switch takes it with the run queue's lock held.
+//! The rows of a CPU have a lock of their own, for which only readers and moved tasks ever contend:
+//! a switch takes it with the run queue's lock held.
 
 use crate::{
     common::abi::CpuTime,
@@ -25,38 +25,38 @@ use kernel::{
     sync::rcu, //
 };
 
-/// Rows that are looked at for a container before the table counts as full.
+/// Rows that are searched for a container before the table counts as full.
 const PROBES_MAX: usize = 64;
 
 /// A container's time on one CPU.
 #[derive(Clone, Copy, Default)]
 struct Row {
-    /// No group has the id 0, by which free rows are known.
+    /// Free rows have the control group id 0, which no group has.
     home: Home,
     runtime_ns: u64,
     switches: u64,
 }
 
-/// Where a task's time goes.
+/// The row for a task's time.
 #[derive(Clone, Copy)]
 enum Account {
     Row(usize),
-    /// There was no row left.
+    /// There was no free row.
     TurnedAway,
 }
 
-/// The task that has a CPU.
+/// The task that runs on a CPU.
 #[derive(Clone, Copy)]
 enum Running {
-    /// Not known yet: no switch was seen.
+    /// Not known yet, before the first switch.
     Unknown,
-    /// The idle one.
+    /// The idle task.
     Idle,
     Task {
-        /// Its address, to be compared.
+        /// Its address, for comparison.
         address: usize,
         account: Account,
-        /// What it had run up to where it was counted last.
+        /// Its run time when it was last counted.
         counted_ns: u64,
     },
 }
@@ -71,7 +71,7 @@ struct OnCpu {
 pub(crate) struct CpuTable(KVVec<RawLock<OnCpu>>);
 
 impl CpuTable {
-    /// `rows` rows for each CPU.
+    /// Makes `rows` rows for each CPU.
     pub(crate) fn new(rows: usize) -> Result<Self> {
         let all = memory::made_for_each_cpu(|| {
             let on = OnCpu {
@@ -84,7 +84,7 @@ impl CpuTable {
         Ok(CpuTable(all?))
     }
 
-    /// `prev` gives its CPU, which is this one, to `next`. Under the run queue's lock.
+    /// `prev` yields its CPU, which is this one, to `next`. Under the run queue's lock.
     #[inline]
     pub(crate) fn switched(&self, cpu: u32, prev: &AnyTask<'_>, next: &AnyTask<'_>) {
         let Some(on) = self.0.get(cpu as usize) else {
@@ -95,9 +95,9 @@ impl CpuTable {
         on.begin(next);
     }
 
-    /// A task is in another control group. Any context but NMI.
+    /// Handles a task that was moved to another control group. Any context but NMI.
     pub(crate) fn moved(&self, task: &AnyTask<'_>) {
-        // Should it go to another CPU meanwhile, it begins there in its new group.
+        // If it migrates meanwhile, it starts there in its new group.
         if let Some(on) = self.0.get(task.cpu() as usize) {
             let mut on = on.lock();
             if on.settle(task, 0) {
@@ -106,7 +106,7 @@ impl CpuTable {
         }
     }
 
-    /// Counts up to now what is running, on all CPUs. Task context, sleeps.
+    /// Counts the running tasks up to this moment, on all CPUs. Task context, sleeps.
     pub(crate) fn settle(&self) {
         each_cpu(&|| {
             let guard = rcu::read_lock();
@@ -124,14 +124,14 @@ impl CpuTable {
         });
     }
 
-    /// How many places there are to be read: rows of all CPUs.
+    /// The number of rows of all CPUs.
     pub(crate) fn places(&self) -> usize {
         let rows = self.0.first().map_or(0, |on| on.lock().rows.len());
         rows.saturating_mul(self.0.len())
     }
 
-    /// Hands the rows from place `from` on to `take`, at most `most` places of one CPU. Where
-    /// to go on.
+    /// Passes the rows from place `from` on to `take`, at most `most` places of one CPU. Returns
+    /// the place to continue from.
     pub(crate) fn read(&self, from: usize, most: usize, mut take: impl FnMut(CpuTime)) -> usize {
         let rows = self.0.first().map_or(0, |on| on.lock().rows.len());
         let (Some(cpu), Some(first)) = (from.checked_div(rows), from.checked_rem(rows)) else {
@@ -166,7 +166,7 @@ impl CpuTable {
 }
 
 impl OnCpu {
-    /// Counts what `task` has run, when it is the one that has the CPU; says so.
+    /// Counts the run time of `task` if it runs on this CPU; returns whether it does.
     #[inline]
     fn settle(&mut self, task: &AnyTask<'_>, switches: u64) -> bool {
         let Running::Task {
@@ -197,7 +197,7 @@ impl OnCpu {
         true
     }
 
-    /// `task` has the CPU from here on.
+    /// Notes that `task` runs on the CPU from here on.
     #[inline]
     fn begin(&mut self, task: &AnyTask<'_>) {
         self.running = match task.is_idle() {
@@ -210,12 +210,12 @@ impl OnCpu {
         };
     }
 
-    /// The row of a container, which gets one when it has none.
+    /// Finds the row of a container, or takes one for it.
     #[inline]
     fn account(&mut self, home: Home) -> Account {
         let count = self.rows.len();
         let hash = home.hash() as usize;
-        // The upper half of a product instead of a division: it lies below `count`.
+        // The upper half of a product replaces a division: it is below `count`.
         let mut index = (hash & 0xffff_ffff).wrapping_mul(count) >> 32;
         for _ in 0..PROBES_MAX.min(count) {
             let Some(row) = self.rows.get_mut(index) else {

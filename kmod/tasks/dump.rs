@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The tasks that live, as records, in the order of their numbers.
+//! Dumps the living tasks as records, in the order of their numbers.
 //!
-//! Each task is looked at under RCU of its own, so that others go on meanwhile; a task that
-//! ends or begins between two looks has an event. What is written goes to memory of ours
-//! first, and from there to the reader's, which may fault.
+//! Each task is read in an RCU section of its own, so that other tasks run meanwhile; a task that
+//! begins or ends between two sections has an event. Records are built in kernel memory first, and
+//! copied from there to the reader's memory, which may fault.
 
 use crate::{
     common::{
@@ -47,37 +47,37 @@ const TASK_WORDS_MAX: usize = TASK_BYTES_MAX / 8;
 const MAPPINGS_WORDS: usize = size_of::<MappingsRecord>() / 8;
 const MAPPING_WORDS: usize = size_of::<CodeMapping>() / 8;
 
-/// What a dump has come to.
+/// The result of a dump.
 pub(crate) struct Dumped {
-    /// Where to go on, or 0.
+    /// The task number to continue from, or 0.
     pub(crate) next: u32,
-    /// How many records were written.
+    /// Records written.
     pub(crate) count: u32,
-    /// How many bytes.
+    /// Bytes written.
     pub(crate) written: u32,
 }
 
-/// A dump on its way.
+/// A dump in progress.
 pub(crate) struct TaskDump<'a> {
     context: &'a Context,
     events: Option<&'a TaskEvents>,
     flags: u32,
     words: KVVec<u64>,
-    /// Those of the task that was looked at last.
+    /// The levels of the task that was read last.
     levels: Levels,
     out: UserSliceWriter,
     count: u32,
     written: u32,
 }
 
-/// What was found at a number.
+/// What was read of a task.
 struct Found {
     described: Described,
     memory: Option<RemoteMm>,
 }
 
 impl<'a> TaskDump<'a> {
-    /// For this reader; `flags` are `DUMP_*`.
+    /// A dump for this reader; `flags` are `DUMP_*`.
     pub(crate) fn new(
         context: &'a Context,
         events: Option<&'a TaskEvents>,
@@ -96,13 +96,12 @@ impl<'a> TaskDump<'a> {
         })
     }
 
-    /// Writes the tasks from number `from` on, as many as fit. `EINTR` when the caller was
-    /// killed.
+    /// Writes the tasks from number `from` on, as many as fit. `EINTR` if the caller was killed.
     pub(crate) fn run(mut self, from: u32) -> Result<Dumped> {
         let context = self.context;
         let mut next = from.max(1);
         loop {
-            // One record, and the head of one with mappings, must fit whatever comes.
+            // One record, and the head of one with mappings, must always fit.
             if self.room() < TASK_WORDS_MAX.wrapping_add(MAPPINGS_WORDS) {
                 break;
             }
@@ -136,7 +135,7 @@ impl<'a> TaskDump<'a> {
         })
     }
 
-    /// Words that the reader has room for.
+    /// Words that still fit into the reader's buffer.
     fn room(&self) -> usize {
         (self.out.len() / 8).saturating_sub(self.words.len())
     }
@@ -149,9 +148,9 @@ impl<'a> TaskDump<'a> {
         Ok(())
     }
 
-    /// What there is to tell of a task; `None` when it does not count. Under RCU.
+    /// Reads a task; `None` if it is filtered. Under RCU.
     fn look(&mut self, task: &AnyTask<'_>) -> Option<Found> {
-        // First, so that no event of the task's that is older seems to be newer.
+        // Read the time first, so that no older event of the task seems to be newer.
         let now_ns = sys::now_ns();
         let counts = match self.events {
             Some(events) => events.counts_now(task),
@@ -177,8 +176,8 @@ impl<'a> TaskDump<'a> {
         Some(Found { described, memory })
     }
 
-    /// Puts what was found behind the rest; false when there is no room for all of it, but
-    /// would be in an empty buffer.
+    /// Appends a task; returns false if there is no room for all of it, but there would be in an
+    /// empty buffer.
     fn put(&mut self, mut found: Found) -> Result<bool> {
         let is_first = self.count == 0;
         let begin = self.words.len();
@@ -224,7 +223,7 @@ impl<'a> TaskDump<'a> {
         Ok(())
     }
 
-    /// Appends the mappings; false when there is no room for all and `cuts` is not set.
+    /// Appends the mappings; returns false if they do not all fit and `cuts` is not set.
     fn put_mappings(
         &mut self,
         described: &Described,
@@ -245,7 +244,7 @@ impl<'a> TaskDump<'a> {
             Ok(())
         });
         match seen {
-            // The memory is being changed for a long time.
+            // The address space stays locked for a long time.
             Err(error) if error == EAGAIN => left_out = u32::MAX,
             other => other?,
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Events of tasks, as a session records them.
+//! Records the events of tasks for a session.
 //!
-//! All of this runs in tracepoints, some of them with the run queue's lock held or in an
-//! interrupt. What it locks is raw and keeps interrupts off (`sys/lock.rs`), so that no
-//! event can come in while one of these locks is held by the same CPU, and nothing is called
-//! under them that has tracepoints. A hit that is interrupted while it writes its record
-//! holds none: it has reserved its place, and others are reserved behind it.
+//! All of this runs in tracepoints, some with the run queue's lock held or in an interrupt. Its
+//! locks are raw and keep interrupts off (`sys/lock.rs`), so that no event can occur while the same
+//! CPU holds one of them, and nothing that has tracepoints is called under them. A hit that is
+//! interrupted while it writes its record holds none of them: it has reserved its room, and later
+//! records are reserved behind it.
 
 use crate::{
     common::{
@@ -77,27 +77,27 @@ use zerocopy::transmute_ref;
 
 const SWITCH_WORDS: usize = size_of::<SwitchRecord>() / 8;
 const WAKE_WORDS: usize = size_of::<WakeRecord>() / 8;
-/// The part of a ring that the arguments of one program may take.
+/// The fraction of a ring that the arguments of one program may take.
 const ARGS_SHARE: u64 = 8;
 /// `TASK_REPORT_MAX` of include/linux/sched.h: preempted in the kernel.
 const STATE_PREEMPTED: u16 = 0x100;
 
-/// What a session records of tasks.
+/// The task events of a session.
 pub(crate) struct TaskEvents {
     context: Arc<Context>,
-    /// `TASKS_*`.
+    /// The recorded events, as `TASKS_*`.
     flags: AtomicU32,
-    /// Most bytes of a program's arguments.
+    /// The maximum number of bytes of a program's arguments.
     args_bytes: AtomicU32,
     counts: TaskCounts,
-    /// Room for the arguments of one program on each CPU; there once they are wanted.
+    /// A buffer for the arguments of one program on each CPU; set once arguments are requested.
     args: SetOnce<KVVec<RawLock<KVVec<u64>>>>,
-    /// There once CPU times are kept.
+    /// Set once CPU times are kept.
     pub(crate) cpu_times: SetOnce<CpuTable>,
 }
 
 impl TaskEvents {
-    /// Nothing is recorded yet.
+    /// Records nothing yet.
     pub(crate) fn new(context: Arc<Context>) -> Result<Self> {
         Ok(TaskEvents {
             context,
@@ -109,17 +109,17 @@ impl TaskEvents {
         })
     }
 
-    /// What is recorded: `TASKS_*`.
+    /// The recorded events, as `TASKS_*`.
     pub(crate) fn flags(&self) -> u32 {
         self.flags.load(Acquire)
     }
 
-    /// Records this from now on: `TASKS_*`.
+    /// Sets the events to record from now on, as `TASKS_*`.
     pub(crate) fn set_flags(&self, flags: u32) {
         self.flags.store(flags, Release);
     }
 
-    /// How much of the arguments is recorded. Task context.
+    /// Sets how many bytes of the arguments are recorded. Task context.
     pub(crate) fn set_args(&self, bytes: u32) -> Result {
         let fits = self.context.rings.as_ref();
         let fits = fits.map_or(0, |rings| rings.ring_bytes() / ARGS_SHARE);
@@ -140,7 +140,7 @@ impl TaskEvents {
         self.flags.load(Relaxed) & flag != 0
     }
 
-    /// Whether a task counts.
+    /// Whether a task is traced.
     fn admits(&self, filter: Option<&Filter>, task: &AnyTask<'_>) -> bool {
         let session_owner = &self.context.session_owner;
         match self.has(TASKS_UNFILTERED) {
@@ -149,24 +149,23 @@ impl TaskEvents {
         }
     }
 
-    /// A task's number for the opener; zero for one that it does not see, and for an idle one.
+    /// A task's tid for the session owner; zero for one that it does not see, and for an idle one.
     fn tid(&self, task: &AnyTask<'_>) -> u32 {
         let session_owner = &self.context.session_owner;
         match session_owner.namespace().is_initial() {
-            // Also of one that has been reaped, and leaves its CPU for good.
+            // Also for a task that has been reaped, and leaves its CPU for the last time.
             true => task.number(),
             false if task.is_idle() => 0,
             false => session_owner.tid(task),
         }
     }
 
-    /// Whether a task counts now.
+    /// Whether a task is traced now.
     pub(crate) fn counts_now(&self, task: &AnyTask<'_>) -> bool {
         self.context.filter.with(|filter| self.admits(filter, task))
     }
 
-    /// Records what happened to `task`, when it counts; `fill` adds what only the caller
-    /// knows.
+    /// Records an event of `task`, if the task is traced; `fill` adds what only the caller knows.
     fn record(
         &self,
         kind: usize,
@@ -238,7 +237,7 @@ impl TaskEvents {
         let Some(room) = all.and_then(|all| all.get(cpu as usize)) else {
             return self.put(cpu, TASK_KIND_EXEC, described, levels, &[]);
         };
-        // Interrupts are off, so that it is this CPU's as long as it is held.
+        // Interrupts are off, so the buffer is this CPU's while its lock is held.
         let mut room = room.lock();
         let Args { found, is_cut } = read_args(&mut room, bytes);
         described.record.args_bytes = found as u32;
@@ -313,7 +312,7 @@ impl TaskEvents {
     }
 }
 
-/// Room for arguments on each CPU.
+/// Allocates buffers for arguments on each CPU.
 fn args_room() -> Result<KVVec<RawLock<KVVec<u64>>>> {
     let words = crate::common::task::TASK_ARGS_MAX / 8;
     memory::made_for_each_cpu(|| {
@@ -322,7 +321,7 @@ fn args_room() -> Result<KVVec<RawLock<KVVec<u64>>>> {
     })
 }
 
-/// Hands the current task to `look`.
+/// Passes the current task to `look`.
 fn with_current<R>(look: impl FnOnce(&AnyTask<'_>) -> R) -> R {
     let guard = rcu::read_lock();
     look(&AnyTask::current(Reading::under_rcu(&guard)))
@@ -334,7 +333,7 @@ impl TaskHook for TaskEvents {
             return;
         }
         let counts = self.context.filter.with(|filter| {
-            // The tracepoint that the session's follower hears comes later.
+            // The tracepoint of the session's `Follower` runs later.
             if let Some(filter) = filter {
                 filter.follow(maker, child);
             }

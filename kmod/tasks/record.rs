@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a record tells of a task: filled in at an event, and for the dump.
+//! The description of a task in records of events and of the dump.
 
 use crate::{
     common::{
@@ -25,20 +25,20 @@ use zerocopy::{transmute, transmute_ref};
 const TASK_WORDS: usize = size_of::<TaskRecord>() / 8;
 const LEVEL_WORDS: usize = size_of::<TaskLevel>() / 8;
 
-/// A task's levels and its maker's. Apart from the rest, as they are not to be copied about:
-/// they are a thousand bytes, of which most tasks use few.
+/// The levels of a task and of its maker. Separate from the rest, so that they are not copied
+/// around: they are a thousand bytes, of which most tasks use few.
 pub(crate) type Levels = Words<{ 2 * LEVEL_WORDS * TASK_LEVELS_MAX }>;
 
 /// A task at one moment.
 pub(crate) struct Described {
     pub(crate) record: TaskRecord,
-    /// Its process, as the opener numbers it.
+    /// Its process id in the session owner's pid namespace.
     pub(crate) pid: u32,
 }
 
 impl Described {
-    /// `task`, as the opener sees it, and its levels in `levels`, which are empty; `None` when
-    /// the opener does not see it.
+    /// Describes `task` as the session owner sees it, and puts its levels into `levels`, which are
+    /// empty; `None` if the owner does not see it.
     pub(crate) fn new(
         session_owner: &SessionOwner,
         task: &AnyTask<'_>,
@@ -83,17 +83,17 @@ impl Described {
         (self.record.parent_levels, _) = put_levels(levels, session_owner, maker);
     }
 
-    /// Hands what is behind the header, but the levels and the arguments, to `put`.
+    /// Passes the words behind the header, without the levels and the arguments, to `put`.
     pub(crate) fn with_words<R>(&self, put: impl FnOnce(&[u64]) -> R) -> R {
         let words: &[u64; TASK_WORDS] = transmute_ref!(&self.record);
         put(body_of(words))
     }
 
-    /// How many words the record has, with its header, before the levels.
+    /// Words of the record, with its header, before the levels.
     pub(crate) const WORDS: usize = TASK_WORDS;
 }
 
-/// Appends the levels of a task: how many, and the first.
+/// Appends the levels of a task; returns their number and the first.
 fn put_levels(
     levels: &mut Levels,
     session_owner: &SessionOwner,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a session wants to know of tasks: one request takes the place of the one before.
+//! A session's request for task events and CPU times; a new request replaces the previous one.
 
 use crate::{
     common::abi::{TASKS_CPU, TASKS_UNFILTERED},
@@ -18,19 +18,19 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A request that has been checked.
+/// A request that was checked.
 pub(crate) struct Wanted {
     /// `TASKS_*`.
     pub(crate) flags: u32,
-    /// Most bytes of arguments.
+    /// The maximum number of bytes of arguments.
     pub(crate) args_bytes: u32,
-    /// Rows of CPU times for each CPU.
+    /// Rows for CPU times on each CPU.
     pub(crate) cpu_rows: u32,
 }
 
 /// Why a request failed.
 pub(crate) enum Failed {
-    /// The kernel does not tell of these `TASKS_*`.
+    /// The kernel lacks the tracepoints for these `TASKS_*`.
     Missing(u32),
     /// Another reason.
     Error(Error),
@@ -42,27 +42,27 @@ impl From<Error> for Failed {
     }
 }
 
-/// Events on their way to a session. What listens goes first.
+/// Events that are being delivered to a session. The listeners are dropped first.
 struct Running {
     listening: Listening,
     events: Arc<TaskEvents>,
 }
 
-/// A session's part in tasks.
+/// The task events of a session, if any.
 pub(crate) struct TaskTrace(Option<Running>);
 
 impl TaskTrace {
-    /// Nothing is wanted.
+    /// Without a request.
     pub(crate) fn new() -> Self {
         TaskTrace(None)
     }
 
-    /// The events, once some were wanted.
+    /// The events, once some were requested.
     pub(crate) fn events(&self) -> Option<Arc<TaskEvents>> {
         self.0.as_ref().map(|running| running.events.clone())
     }
 
-    /// Wants this from now on. Task context, sleeps.
+    /// Applies a request. Task context, sleeps.
     pub(crate) fn set(&mut self, context: &Arc<Context>, wanted: &Wanted) -> Result<(), Failed> {
         let Running { listening, events } = self.running(context)?;
         let before = events.flags();
@@ -72,11 +72,11 @@ impl TaskTrace {
             events.cpu_times.populate(table);
         }
         events.set_args(wanted.args_bytes)?;
-        // What ends does so before its tracepoint goes, and what begins after it has come.
+        // Events stop before their tracepoint is removed, and start after it was added.
         events.set_flags(before & (flags | TASKS_UNFILTERED));
         if let Err((error, missing)) = listening.want(flags & !TASKS_UNFILTERED) {
             events.set_flags(before);
-            // Without memory nothing is said of what the kernel has.
+            // An allocation failure says nothing about the kernel's tracepoints.
             return Err(if error == ENOMEM {
                 Failed::Error(error)
             } else {
@@ -85,7 +85,7 @@ impl TaskTrace {
         }
         events.set_flags(flags);
         if let (0, Some(table)) = (before & TASKS_CPU, events.cpu_times.as_ref()) {
-            // Those that run now, and may for hours without a switch.
+            // Count the tasks that run now: they may run for hours without a switch.
             if flags & TASKS_CPU != 0 {
                 table.settle();
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A probe, made of its request and of what the session has for it: programs, tables, limits.
+//! Makes a probe from its request and the session's programs, tables and limits.
 
 use super::{
     Ending,
@@ -57,18 +57,18 @@ use kernel::{
     sync::Arc, //
 };
 
-/// What the probes of one function's calls share, which follow each other in a request.
+/// What the probes of one function's calls share. They follow each other in a request.
 #[derive(Default)]
 pub(super) struct Allowed {
     call: u32,
     writes: Option<Arc<AtomicU32>>,
     limits: Option<Arc<Limits>>,
-    /// Of the first of them: `every` counts by these.
+    /// The counters of the first of them, by which `every` counts.
     counters: Option<Arc<Counters>>,
 }
 
 impl Allowed {
-    /// Makes what a probe is the first to ask for.
+    /// Makes what the first probe of these calls asks for.
     fn set(&mut self, request: &ProbeRequest) -> Result<(), Refused> {
         let limits = Limits::of(request).map_err(|()| Refused(EINVAL, Refusal::BadLimit))?;
         if request.call == 0 || request.call != self.call {
@@ -86,7 +86,7 @@ impl Allowed {
         Ok(())
     }
 
-    /// The counters of a probe, and those that `every` counts by.
+    /// The counters of a probe, and those by which `every` counts.
     fn counters(&mut self) -> Result<(Arc<Counters>, Arc<Counters>), Refused> {
         let own = Arc::new(Counters::new()?, GFP_REQUEST)?;
         let first = self.counters.get_or_insert_with(|| own.clone()).clone();
@@ -95,7 +95,7 @@ impl Allowed {
 }
 
 impl Probes {
-    /// The probe of a request, without a breakpoint.
+    /// Makes the probe of a request, without a breakpoint.
     pub(super) fn probe(
         &mut self,
         context: &Arc<Context>,
@@ -172,7 +172,7 @@ impl Probes {
         })
     }
 
-    /// Makes room for calls that are followed to exits.
+    /// Allocates room for calls that are followed to exits.
     fn follow_calls(&mut self, context: &Arc<Context>) -> Result {
         if context.under_way.as_ref().is_none() {
             context.under_way.populate(UnderWay::new()?);
@@ -183,7 +183,7 @@ impl Probes {
         Ok(())
     }
 
-    /// The sink that a probe asks for.
+    /// The sink that a probe requests.
     fn sink(&self, request: &ProbeRequest) -> Result<Sink, Refused> {
         match (request.sink, self.table(request.table)?) {
             (SINK_RECORD, None) => Ok(Sink::Record),
@@ -198,7 +198,7 @@ impl Probes {
     }
 }
 
-/// Makes room for the calls of a probe whose entries keep values.
+/// Allocates room for the calls of a probe whose entries keep values.
 fn prepare_calls(context: &Context, ends: Ends, entry: Option<&Arc<Program>>) -> Result {
     let keeps = entry.is_some_and(|program| program.summary().keeps != 0);
     if ends == Ends::Both && keeps && context.calls.as_ref().is_none() {
@@ -207,7 +207,7 @@ fn prepare_calls(context: &Context, ends: Ends, entry: Option<&Arc<Program>>) ->
     Ok(())
 }
 
-/// Makes room for what the stacks of a probe with these flags need.
+/// Allocates what the stacks of a probe with these flags need.
 fn prepare_stacks(context: &Context, flags: u32) -> Result {
     if flags & PROBE_STACK != 0 && context.mappings.as_ref().is_none() {
         context.mappings.populate(MappingCache::new()?);

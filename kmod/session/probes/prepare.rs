@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Requests for probes, checked, and their probes, without breakpoints yet.
+//! Checks requests for probes and makes the probes, without breakpoints yet.
 
 use super::{
     new_probe::Allowed,
@@ -30,7 +30,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The file of the probe before: most probes of a request are in one.
+/// The file of the previous probe: most probes of a request are in one file.
 #[derive(Default)]
 struct LastFile(Option<(i32, ReadableFile, Arc<PinnedInode>)>);
 
@@ -50,7 +50,7 @@ impl LastFile {
 }
 
 impl Probes {
-    /// Checks `requests` and makes their probes, without breakpoints yet. On failure some are
+    /// Checks `requests` and makes their probes, without breakpoints yet. On failure some may be
     /// prepared.
     pub(super) fn prepare_all(
         &mut self,
@@ -74,7 +74,7 @@ impl Probes {
     fn check_repeated(&self, new: usize) -> Result<(), RefusedAt> {
         let before = self.batch.len();
         let all = before.saturating_add(new);
-        // A hash table of numbers from 1 on, at most half full.
+        // A hash table of probe numbers, from 1 on, at most half full.
         let numbers = memory::zeroed::<u32>(all.saturating_mul(2).next_power_of_two());
         let mut numbers = numbers.map_err(|error| RefusedAt {
             index: 0,
@@ -121,7 +121,7 @@ impl Probes {
     ) -> Result<(), Refused> {
         let kind = validate(request)?;
         if request.kind == PROBE_SAMPLE {
-            // It has an `Attach` of its own.
+            // Samples are attached by another request.
             return Err(Refused(EINVAL, Refusal::UnknownValue));
         }
         let (file, inode) = last.get(request.fd)?;
@@ -129,8 +129,8 @@ impl Probes {
         let returns = validate_instruction(file, request.offset)?;
         let id = self.next_id()?;
         let mut probe = self.probe(context, request, id, kind, inode.key(), allowed)?;
-        // Where the function begins, a return probe of somebody else's would be in the way: one
-        // that has just left may still write to where the return address was.
+        // At a function's first instruction, another tracer's return probe would interfere: one
+        // that has just left may still write to the slot of the return address.
         if probe.role == Role::End && probe.breakpoint_delta != 0 {
             probe.returns = returns;
         }

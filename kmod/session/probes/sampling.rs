@@ -32,8 +32,8 @@ use kernel::{
 };
 
 impl Probes {
-    /// Checks a request for samples, and begins to take them. Out of line, as `attach` has
-    /// enough on its stack.
+    /// Checks a request for samples and starts sampling. Out of line, as `attach` uses enough stack
+    /// already.
     #[inline(never)]
     pub(super) fn start_sampling(
         &mut self,

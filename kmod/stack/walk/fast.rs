@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The hot loop of a walk: over rules and mappings that are kept.
+//! The hot loop of a walk, over kept rules and mappings.
 
 use crate::{
     common::{
@@ -21,13 +21,13 @@ use crate::{
 pub(super) enum Stopped {
     /// The next rule, or mapping, is not kept.
     NotKept,
-    /// The last step was one of the walk before.
+    /// The last step matched one of the cached walk.
     MeetsKept,
-    /// The stack ends.
+    /// The stack has ended.
     Ended(StackEnd),
 }
 
-/// What the hot loop over kept rules needs. A type of its own, for few live variables.
+/// The inputs of the hot loop over kept rules. A type of its own, to keep few variables live.
 pub(super) struct Hot<'w, 'a> {
     pub(super) kept: &'w Mappings<'a>,
     pub(super) memory: &'w NoFaults,
@@ -38,7 +38,7 @@ pub(super) struct Hot<'w, 'a> {
 }
 
 impl Hot<'_, '_> {
-    /// Goes on from `at`, whose `rbp` is known.
+    /// Continues from `at`, whose `rbp` is known.
     #[inline(never)]
     pub(super) fn follow(&mut self, at: &mut Registers) -> Stopped {
         let mut inside = at.inside();
@@ -117,7 +117,7 @@ impl Hot<'_, '_> {
         stopped
     }
 
-    /// The caller's `rbp`, and the return address, which are not side by side.
+    /// The caller's `rbp` and the return address, which are not side by side.
     #[inline(always)]
     fn apart(&self, frame: u64, rule: SimpleRule, rbp: u64) -> Result<[u64; 2], Fault> {
         let rip = self.memory.word(frame.wrapping_sub(8))?;

@@ -55,7 +55,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         }
     }
 
-    /// Goes to a caller whose return address and frame pointer were read.
+    /// Steps to a caller whose return address and frame pointer were read.
     #[inline(always)]
     fn caller(
         &mut self,
@@ -84,7 +84,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         self.note(&step, at)
     }
 
-    /// A caller in another mapping than the frame before, or behind a trampoline.
+    /// Steps to a caller in another mapping than the previous frame, or behind a trampoline.
     #[cold]
     #[inline(never)]
     fn far_caller(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The walk by unwind rows; where a file has none, by its frame pointer.
+//! The walk by unwind rows, and by the frame pointer where a file has none.
 
 use super::{
     fast::{Hot, Stopped},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
-    /// Follows unwind rows; where there are none, the frame pointer.
+    /// Follows unwind rows, or the frame pointer where there are none.
     pub(super) fn rows(&mut self, at: &mut Registers) -> Result<StackEnd, StackEnd> {
         loop {
             self.kept_rows(at)?;
@@ -55,7 +55,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
             let (slot, method) = match stepped {
                 Ok(slot) if at.at == At::Interrupted => (slot, Method::Signal),
                 Ok(slot) => (slot, Method::Row),
-                // At an entry the caller is on top of the stack, whatever is known.
+                // At an entry the return address is on top of the stack, with or without a row.
                 Err(Stop::Unknown)
                     if self.request.copies
                         && !at_entry
@@ -66,8 +66,8 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                     return Err(StackEnd::Copied);
                 }
                 Err(Stop::Unknown) => {
-                    // Where a file says of its code how it is left, but not of this, or
-                    // nobody has asked it yet, a frame pointer would be a guess.
+                    // Where a file's rows do not cover this code, or user space has not given them
+                    // yet, a frame pointer would be a guess.
                     let objects = self.resolver.objects();
                     let guesses = match (rule, table) {
                         (Some(rule), _) => !rule.leads_by_frame_pointer(),
@@ -75,7 +75,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
                         (None, None) => known.holds(inside) && objects.has_rows(),
                     };
                     if guesses && !at_entry {
-                        // A table never changes; where there is none yet, one may come.
+                        // A table never changes; a file without one may get one later.
                         self.ends_for_good = table.is_some();
                         return Err(match table {
                             Some(_) => StackEnd::NoRow,
@@ -100,7 +100,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         }
     }
 
-    /// Goes to the frame that a row, or what stands in for one, has led to.
+    /// Steps to the frame that a row, or its substitute, has led to.
     fn next_frame(
         &mut self,
         slot: u64,
@@ -134,7 +134,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         }
     }
 
-    /// Follows rules that are kept, as far as there are some.
+    /// Follows kept rules as far as there are some.
     fn kept_rows(&mut self, at: &mut Registers) -> Result<(), StackEnd> {
         loop {
             let kept = self.resolver.mappings.as_ref().filter(|_| at.knows_rbp);
@@ -162,7 +162,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
         }
     }
 
-    /// Steps where no row says how: tells where the return address was, and the way.
+    /// Steps where no row applies; returns where the return address was, and the method.
     #[cold]
     fn without_row(
         &mut self,
@@ -197,7 +197,7 @@ impl<A: FnMut(u32), P: Fn() -> u32> Walk<'_, A, P> {
     }
 }
 
-/// What rules read of the current task.
+/// What rules read from the current task.
 struct OfTask<'a> {
     memory: &'a NoFaults,
     regs: &'a RegisterFile,
