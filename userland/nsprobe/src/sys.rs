@@ -57,7 +57,6 @@ pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info> {
     Ok(info)
 }
 
-/// Makes the rings.
 pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup> {
     let mut setup = abi::Setup {
         size: size::<abi::Setup>(),

@@ -8,7 +8,6 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// The socket's descriptor.
 const SOCKET: i32 = 0;
 /// The descriptor of `/dev/null` that last words are written to.
 const LAST_WORDS: i32 = 2;

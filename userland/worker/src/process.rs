@@ -117,7 +117,6 @@ impl Default for Options {
     }
 }
 
-/// A child.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -237,7 +236,6 @@ impl Process {
         Some(resident * rustix::param::page_size() as u64)
     }
 
-    /// The child's pid.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -91,7 +91,6 @@ impl Stopped {
         self.0.pid()
     }
 
-    /// Lets it run.
     pub(crate) fn release(self) -> anyhow::Result<Started> {
         kill(self.0.pid, Signal::SIGCONT).context("cannot continue the command's process")?;
         Ok(self.0)
@@ -106,7 +105,6 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Its pid.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw() as u32
     }

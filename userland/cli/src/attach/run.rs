@@ -56,9 +56,7 @@ pub(crate) struct Run<'a> {
     added: Option<Added>,
     command: Option<Started>,
     attached: Vec<Attached>,
-    /// The session.
     pub(crate) session: Session,
-    /// Its rings.
     pub(crate) reader: Reader,
     /// What was probed.
     pub(crate) planned: Planned,

@@ -33,11 +33,9 @@ const COMMAND_FILES_MAX: usize = 256;
 pub(crate) enum Target {
     /// This machine.
     Host,
-    /// A running container.
     Container(Box<Running>),
     /// Running containers, more of which may come.
     Group(Group),
-    /// A living process.
     Process(Process),
     /// A command that is not yet started.
     Command(Program),

@@ -69,7 +69,6 @@ impl Ready<'_> {
         }
     }
 
-    /// The hit.
     pub(crate) fn hit(&self) -> &Hit {
         match self {
             Ready::Now(hit, _) => hit,
@@ -137,7 +136,6 @@ impl HitAssembler {
         self.hits.remove(place)
     }
 
-    /// The oldest.
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
         self.hits.pop_front()
     }

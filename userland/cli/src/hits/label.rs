@@ -13,15 +13,11 @@ pub(crate) const SAMPLES: &str = "cpu-samples";
 /// What output calls a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbeLabel {
-    /// Its id.
     pub(crate) id: ProbeId,
     /// `binary:function`, escaped.
     pub(crate) label: String,
-    /// The probed file.
     pub(crate) binary: String,
-    /// The probed function.
     pub(crate) function: String,
-    /// Where it is.
     pub(crate) offset: FileOffset,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,

@@ -10,7 +10,6 @@ use std::rc::Rc;
 /// A hit with everything that output needs to know.
 #[derive(Debug)]
 pub(crate) struct HitView<'a> {
-    /// The record.
     pub(crate) hit: &'a Hit,
     /// When the trace began, in the clock of the records.
     pub(crate) start_ns: u64,
@@ -18,7 +17,6 @@ pub(crate) struct HitView<'a> {
     pub(crate) label: &'a str,
     /// The probed file's path.
     pub(crate) binary: &'a str,
-    /// The probed function.
     pub(crate) function: &'a str,
     /// How long the call took, for a return whose entry was seen.
     pub(crate) elapsed_ns: Option<u64>,
@@ -36,7 +34,6 @@ pub(crate) struct HitView<'a> {
 /// A frame of the kernel's stack, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelFrame<'a> {
-    /// The return address.
     pub(crate) address: u64,
     /// The function; none when the kernel hides its addresses.
     pub(crate) symbol: Option<&'a KernelSymbol>,
@@ -47,7 +44,6 @@ pub(crate) struct KernelFrame<'a> {
 pub(crate) struct FrameView {
     /// Its words in the record.
     pub(crate) frame: Frame,
-    /// Its name.
     pub(crate) named: Rc<Named>,
 }
 

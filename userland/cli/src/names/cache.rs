@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;
 
-/// Names, by place.
 #[derive(Debug)]
 pub(super) struct Cache {
     bytes_max: u64,
@@ -60,7 +59,6 @@ impl Cache {
         Some(named)
     }
 
-    /// Keeps a name.
     pub(super) fn insert(&mut self, place: FramePlace, named: Rc<Named>) {
         self.young.insert(place, named);
     }

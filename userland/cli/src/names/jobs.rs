@@ -39,7 +39,6 @@ pub(super) enum Job {
     },
     /// The names of places.
     Name { id: u32, places: Vec<(u64, u8)> },
-    /// The unwind rows.
     Table { id: u32 },
     /// To ask for the rows once more, of the file that the kernel gave, or else of the open one.
     GiveRows { id: u32, claimed: Option<File> },
@@ -61,7 +60,6 @@ impl Job {
     }
 }
 
-/// What threads answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// To [`Job::Open`]: where the file was found, or why it is of no use.

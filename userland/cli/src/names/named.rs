@@ -21,7 +21,6 @@ pub(crate) struct Named {
     pub(crate) from: NamesFrom,
     /// Why there is no name.
     pub(crate) unresolved: Option<String>,
-    /// The file.
     pub(crate) path: Option<PathBuf>,
     /// Its build-id, in hexadecimal; empty when it has none.
     pub(crate) build_id: String,
@@ -32,7 +31,6 @@ pub(crate) struct Named {
 /// Where an object's file was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
-    /// Its path.
     pub(crate) path: PathBuf,
     /// How it was found.
     pub(crate) origin: Origin,

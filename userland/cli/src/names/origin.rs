@@ -47,7 +47,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An object's file.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundFile {
     pub(crate) object: Rc<SandboxedBinary>,

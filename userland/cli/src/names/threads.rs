@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most threads.
 const THREADS_MAX: usize = 4;
 /// The part of the memory for names that is for those that came back; the rest is for the
 /// files in the hands of the processes.
@@ -244,7 +243,6 @@ fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &Shared, mut fil
     }
 }
 
-/// Does one thing.
 fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
     let id = match job.id() {
         Some(id) if shared.forgotten().contains(&id) => return None,

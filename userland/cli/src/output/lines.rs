@@ -23,7 +23,6 @@ pub(crate) struct Lines<W: Write> {
 pub(crate) type Output = Lines<Box<dyn Write>>;
 
 impl Output {
-    /// Standard output.
     pub(crate) fn to_stdout() -> Output {
         Lines::to(Box::new(io::stdout()))
     }

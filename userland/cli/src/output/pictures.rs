@@ -132,7 +132,6 @@ impl Rows {
         });
     }
 
-    /// All of them.
     pub(crate) fn finish(self) -> Profile {
         self.profile
     }

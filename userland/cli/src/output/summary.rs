@@ -69,15 +69,11 @@ impl AddAssign for MissedCalls {
 /// The end of a probe.
 #[derive(Debug)]
 pub(crate) struct ProbeSummary {
-    /// Its id.
     pub(crate) id: u32,
-    /// The probed file.
     pub(crate) binary: String,
-    /// The probed function.
     pub(crate) function: String,
     /// `binary:function`, escaped.
     pub(crate) label: String,
-    /// Where it was.
     pub(crate) offset: FileOffset,
     /// Its hits by outcome.
     pub(crate) counters: Counters,

@@ -117,7 +117,6 @@ impl TablePrinter {
         self.rows(names, rows, at, "interval")
     }
 
-    /// Prints everything.
     pub(crate) fn total(
         &mut self,
         names: &mut impl NameFrames,

@@ -47,7 +47,6 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
     }
 }
 
-/// Writes one hit.
 pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     time(out, view.hit.time_ns, view.start_ns)?;
     comm(out, view.comm())?;
@@ -162,7 +161,6 @@ pub(crate) fn place_of(write: &WriteRecord) -> String {
     }
 }
 
-/// Writes one change.
 pub(crate) fn write(
     out: &mut impl Write,
     write: &WriteRecord,

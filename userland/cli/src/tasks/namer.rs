@@ -42,7 +42,6 @@ pub(crate) struct Found {
     pub(crate) time_ns: u64,
 }
 
-/// Finds names.
 pub(crate) struct Namer {
     wanted: Option<Sender<Key>>,
     found: Receiver<Found>,
@@ -51,7 +50,6 @@ pub(crate) struct Namer {
 }
 
 impl Namer {
-    /// Starts the thread.
     pub(crate) fn start() -> anyhow::Result<Namer> {
         let (wanted, asked) = mpsc::channel();
         let (answers, found) = mpsc::channel();

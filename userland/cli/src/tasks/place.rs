@@ -13,7 +13,6 @@ pub(crate) struct Known {
     pub(crate) name: String,
     /// What runs it, such as `podman`.
     pub(crate) runtime: String,
-    /// Its id.
     pub(crate) id: Option<String>,
     /// The pod that it belongs to.
     pub(crate) pod: Option<String>,

@@ -18,7 +18,6 @@ pub(crate) struct CpuRow {
 }
 
 impl CpuRow {
-    /// Whose it is.
     pub(crate) fn key(&self) -> (u64, u64) {
         (self.cgroup, self.pid_namespace.id)
     }

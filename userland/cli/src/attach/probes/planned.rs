@@ -52,7 +52,6 @@ impl PlannedProbe {
 /// Everything that is to be probed.
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
-    /// The files.
     pub(crate) files: Vec<ProbedFile>,
     /// The probes, in the order of the specs.
     pub(crate) probes: Vec<PlannedProbe>,

@@ -18,7 +18,6 @@ pub(crate) struct AttachOptions<'a> {
     pub(crate) options: &'a ProbeOptions,
     /// How places are found and compiled.
     pub(crate) compile: CompileOptions<'a>,
-    /// The session's rings.
     pub(crate) setup: SetupOptions,
     /// Whether the user stack is taken.
     pub(crate) stack: bool,

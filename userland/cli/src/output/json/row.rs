@@ -21,7 +21,6 @@ pub(crate) struct RowView<'a> {
     pub(crate) at: Duration,
     /// What it is found by.
     pub(crate) key: fields::Json<'a>,
-    /// The row.
     pub(crate) row: &'a TableRow,
     /// Whether values were added up.
     pub(crate) has_values: bool,

@@ -29,7 +29,6 @@ const ROLES: [(Role, &str); 4] = [
     (Role::Leave, "leave"),
 ];
 
-/// A probe.
 pub(crate) fn probe(label: &ProbeLabel) -> Probe {
     let role = ROLES.iter().find(|(role, _)| *role == label.role);
     Probe {
@@ -99,7 +98,6 @@ pub(crate) fn text(bytes: &OsStr) -> Text {
     Text(bytes.as_bytes().to_vec())
 }
 
-/// A path.
 pub(crate) fn path(text: &Text) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(text.0.clone()))
 }
