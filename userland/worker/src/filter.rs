@@ -32,12 +32,12 @@ const ANY: [i64; 18] = [
     libc::SYS_sigaltstack,
     libc::SYS_getrandom,
     libc::SYS_sched_yield,
-    // abort() asks for these; what they tell is no secret.
+    // abort() needs these; what they return is no secret.
     libc::SYS_getpid,
     libc::SYS_gettid,
 ];
 
-/// An argument of a call that must be as told.
+/// An argument of a call that must have the given value.
 fn argument(
     index: u8,
     bytes: SeccompCmpArgLen,
