@@ -19,7 +19,6 @@ pub trait Output {
     /// From here on this number of bytes is kept back.
     fn keep_back(&mut self, _bytes: u64) {}
 
-    /// Everything was appended.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }

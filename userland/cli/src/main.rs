@@ -85,8 +85,8 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The error and its causes in one line. Some errors tell their cause
-/// themselves; it is not told twice.
+/// The error and its causes on one line. Some errors already include their cause; it is not
+/// repeated.
 fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -99,13 +99,13 @@ fn sentence(error: &anyhow::Error) -> String {
     text
 }
 
-/// What is wrong with a spec, and where it was meant.
+/// Formats a spec error and the position in the spec that it refers to.
 fn spec_error(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(|cause| cause.to_string()).collect();
     causes.join(": ")
 }
 
-/// Whether the reader of our output has gone, as `head` does: no failure.
+/// Whether the reader of our output closed the pipe, as `head` does; this is not a failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capsules: what is recorded into them, and what they answer.
+//! Capsules: recording and reading them.
 //!
-//! `recorder` writes records and, afterwards, what they mean: `wants` says what is to be named,
-//! `generated_code` names generated code, `containers` and `task_records` what tasks were
+//! `recorder` writes records and, afterwards, what they mean: `wants` lists what needs names,
+//! `generated_code` names generated code, `containers` and `task_records` cover what tasks were
 //! where; `destination` is the file. `capsule` reads one.
 
 pub(crate) mod capsule;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks as the kernel tells of them, and the containers that they are in: what `ps`, `tree`,
-//! `top` and capsules have in common.
+//! Tasks as the kernel reports them, and their containers: what `ps`, `tree`, `top` and capsules
+//! have in common.
 
 mod clock;
 mod describe;

@@ -44,8 +44,8 @@ const SHORT_ID: usize = 12;
 /// (the kernel's `PROC_PID_INIT_INO`).
 const NAMESPACE_INODE_MIN: u32 = 0xefff_fffc;
 
-/// A container, as it was when it was looked at; it holds nothing. What comes from state
-/// files is as hostile as who wrote them: escape it before it is printed.
+/// A container, as it was when it was looked at; it holds nothing. Data from state files is as
+/// untrusted as their writer: escape it before it is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// Its name; the beginning of its id when that is all that is known, and
@@ -55,7 +55,7 @@ pub struct Container {
     pub aliases: Vec<String>,
     /// Its runtime's id; of runtimes that know names only, none.
     pub id: Option<String>,
-    /// Who runs it.
+    /// The runtime.
     pub runtime: Runtime,
     /// Its first process, if it runs.
     pub init: Option<Init>,
@@ -84,7 +84,7 @@ pub struct Container {
 pub struct Init {
     /// As our pid namespace numbers it.
     pub pid: u32,
-    /// When it started, in clock ticks since boot: with the pid, it tells it from others.
+    /// When it started, in clock ticks since boot: with the pid, it identifies the process.
     pub start_time: u64,
     /// Its pid namespace.
     pub pid_namespace: PidSpace,
@@ -131,8 +131,8 @@ impl State {
 }
 
 impl Container {
-    /// All containers of this machine that can be seen: those that run, those that their
-    /// runtime knows, and pid namespaces that nobody has named.
+    /// All containers of this machine that can be seen: those that run, those that their runtime
+    /// knows, and unnamed pid namespaces.
     pub fn all() -> Result<Vec<Container>> {
         Ok(Containers::take()?.into_all())
     }
@@ -197,7 +197,7 @@ impl Container {
             .collect()
     }
 
-    /// What tells it from others of its name.
+    /// Distinguishes it from others of its name.
     pub fn describe(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
         parts.extend(

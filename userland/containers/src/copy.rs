@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files whose file system need not answer: what that is, and copies of them.
+//! Files whose file system need not answer: how to recognize them, and copies of them.
 //!
-//! A server of FUSE, or of a network, may answer when a file is opened and never again: who
-//! reads such a file, or only closes it, waits for ever. So it is read, and closed, by the
-//! thread that opened it, which nobody waits for longer than the opener's limit.
+//! A server of FUSE, or of a network, may answer when a file is opened and never again: a thread
+//! that reads such a file, or only closes it, waits for ever. So it is read, and closed, by the
+//! thread that opened it; no other thread waits for that longer than the opener's limit.
 
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::statfs::{self, FsType};

@@ -46,7 +46,7 @@ impl fmt::Display for FileKind {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody tells which programs start.
+    /// The kernel does not report which programs start.
     #[error(
         "cannot learn which programs start ({source}): that needs root in the host's own user and \
          pid namespaces"
@@ -66,7 +66,7 @@ pub enum Error {
         spec: String,
         /// The most similar names; empty when there is no container at all.
         nearest: Vec<String>,
-        /// What could not be read, which may have told of it.
+        /// Files that could not be read, which may have named it.
         unread: Vec<String>,
     },
     /// Several containers fit.

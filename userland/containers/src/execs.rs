@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells which processes have become another program, as the kernel's process
-//! connector says it (`drivers/connector/cn_proc.c`, `include/uapi/linux/cn_proc.h`).
+//! Reports which processes have executed another program, through the kernel's process connector
+//! (`drivers/connector/cn_proc.c`, `include/uapi/linux/cn_proc.h`).
 
 use crate::{Error, Result};
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ fn subscription() -> Vec<u8> {
     message
 }
 
-/// The process that a message tells of, when it is an exec.
+/// The process in a message, if it is an exec.
 fn exec_of(message: &[u8]) -> Option<u32> {
     let word = |at: usize| Some(u32::from_ne_bytes(*message.get(at..)?.first_chunk()?));
     let is_exec = word(NETLINK_HEADER)? == PROCESSES && word(WHAT)? == EXEC;

@@ -160,7 +160,7 @@ fn unescape_newlines(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The files that are mapped executable, each once, with who has mapped them.
+/// The files that are mapped executable, each once, with the processes that have mapped them.
 pub(crate) fn files(processes: impl IntoIterator<Item = (u32, Vec<Mapping>)>) -> Vec<Library> {
     let mut files = BTreeMap::new();
     for (pid, mappings) in processes {
@@ -184,8 +184,8 @@ pub(crate) fn files(processes: impl IntoIterator<Item = (u32, Vec<Mapping>)>) ->
         .collect()
 }
 
-/// Those of `files` whose name is `name`; else those whose name begins with it
-/// and goes on with `.` or `-`, which must be files of one name.
+/// Those of `files` whose name is `name`; else those whose name begins with it and continues with
+/// `.` or `-`, which must be files of one name.
 pub(crate) fn find_library(files: Vec<Library>, name: &str) -> Result<Vec<Library>> {
     let exact = |file: &Library| {
         file.path.as_os_str().as_bytes() == name.as_bytes() || file.file_name() == name

@@ -43,7 +43,7 @@ impl MountView {
         }))
     }
 
-    /// The root directory, told from all others.
+    /// Identity of the root directory.
     pub fn root(&self) -> io::Result<RootId> {
         RootId::of(&self.root)
     }

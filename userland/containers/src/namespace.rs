@@ -57,7 +57,7 @@ pub struct OpenedFile {
     pub size: u64,
 }
 
-/// What tells a file from others and from itself when it was changed: on overlayfs a file has
+/// Distinguishes a file from others, and from itself after a change: on overlayfs a file has
 /// several devices and inode numbers, but one size and one change time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
@@ -194,7 +194,7 @@ impl Opener {
             .name("nsprobe-open".to_owned())
             .spawn(move || {
                 let answer = job(&asked);
-                // Nobody waits any more after the limit; the file is closed then.
+                // No caller waits after the limit; the file is closed then.
                 let _ = sender.send(answer);
             })
             .map_err(|error| helper_failed(path, error.to_string()))?;

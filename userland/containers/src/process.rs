@@ -128,7 +128,8 @@ impl Process {
         self.stat_of("ns/mnt").map(|stat| stat.st_ino)
     }
 
-    /// The file system it sees, told from all others, also from those that are gone.
+    /// Identity of the file system it sees, distinct from all others, also from those that are
+    /// gone.
     pub fn root(&self) -> Result<RootId> {
         let root = self.open_at("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
         RootId::of(&root).map_err(|source| self.failed("root", source))
@@ -264,7 +265,7 @@ impl RootId {
 /// `include/uapi/linux/stat.h`, since Linux 6.8.
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
-/// What `/proc/PID/stat` tells.
+/// Contents of `/proc/PID/stat`.
 struct Stat {
     state: u8,
     parent: u32,

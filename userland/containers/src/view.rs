@@ -19,7 +19,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// How often a lookup is repeated when somebody renames directories under it.
+/// How often a lookup is repeated when directories are renamed under it.
 const LOOKUPS_MAX: u32 = 16;
 /// Most directory entries that are compared with a missing name.
 const ENTRIES_MAX: usize = 10_000;
@@ -58,7 +58,7 @@ impl View {
         }
     }
 
-    /// The same, in the mount of `root` alone: its namespace has ended.
+    /// A view in the mount of `root` alone: its namespace has ended.
     pub(crate) fn alone(root: OwnedFd, proc: OwnedFd) -> View {
         let mut view = View::rooted(root, proc);
         view.resolve |= ResolveFlag::RESOLVE_NO_XDEV;
@@ -209,8 +209,8 @@ impl View {
         }
     }
 
-    /// Opens for reading what `place` (an `O_PATH` descriptor) stands for: the
-    /// very file that was looked at, whatever is at its path by now.
+    /// Opens for reading the file that `place` (an `O_PATH` descriptor) refers to: the very file
+    /// that was looked at, whatever is at its path now.
     fn reopen(&self, place: &OwnedFd) -> nix::Result<OwnedFd> {
         let link = format!("thread-self/fd/{}", place.as_raw_fd());
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;

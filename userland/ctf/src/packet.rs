@@ -14,13 +14,10 @@ const FULL_BYTES: usize = 32 << 10;
 /// A stream, as packets name it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamIdentity {
-    /// The trace's.
     pub(crate) uuid: [u8; 16],
-    /// Its channel.
     pub(crate) channel: u32,
     /// Its number among all streams.
     pub(crate) instance: u64,
-    /// Its CPU.
     pub(crate) cpu: u32,
 }
 

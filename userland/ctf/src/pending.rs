@@ -44,7 +44,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Keeps one.
     pub(crate) fn push(&mut self, time_ns: u64, channel: ChannelId, cpu: u32, what: What) {
         self.bytes += what.bytes();
         self.count += 1;
@@ -65,7 +64,6 @@ impl Pending {
         }
     }
 
-    /// The oldest.
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
         let Reverse(oldest) = self.waiting.pop()?;
         self.bytes -= oldest.what.bytes();

@@ -24,7 +24,6 @@ struct Stream {
     packet: Packet,
 }
 
-/// All streams.
 #[derive(Debug)]
 pub(crate) struct Streams {
     folder: PathBuf,

@@ -13,7 +13,7 @@ pub struct Counters {
     pub recorded: u64,
     /// Hits that were counted or went into a table.
     pub aggregated: u64,
-    /// Hits of tasks that the filter leaves out.
+    /// Hits of tasks that are not traced.
     pub filtered: u64,
     /// Hits that the probe's program did not require.
     pub rejected: u64,

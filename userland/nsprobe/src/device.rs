@@ -111,7 +111,7 @@ impl SetupOptions {
         SetupOptions::with_ring_bytes(0)
     }
 
-    /// The same with the sizes that suit the number of rings, where none are given.
+    /// These options with sizes that suit the number of rings, where none are given.
     fn for_rings(&self, rings: u32) -> SetupOptions {
         if self.ring_bytes != 0 {
             return *self;

@@ -80,7 +80,7 @@ pub enum Error {
     /// Unwind rows that are none.
     #[error("the module refuses unwind rows: defect {0}")]
     UnwindRows(u32),
-    /// The same.
+    /// More pid namespaces than a filter can have.
     #[error("a filter takes at most {FILTER_PIDNS_MAX} pid namespaces, not {0}")]
     FilterNamespaces(usize),
     /// The process to be traced does not exist.
@@ -143,7 +143,7 @@ pub enum Error {
     /// There cannot be such a table, or there is no room for it.
     #[error("the table cannot be made: {0}")]
     Table(String),
-    /// The kernel does not tell of such events of tasks.
+    /// The kernel does not report such events of tasks.
     #[error("this kernel does not tell of {}", task_events(*.0))]
     NoTaskEvents(u32),
     /// Too many sessions record tasks.
@@ -152,7 +152,7 @@ pub enum Error {
     /// Reading /proc failed.
     #[error("cannot read {path}")]
     Proc {
-        /// What was to be read.
+        /// The path that could not be read.
         path: String,
         /// Why it could not.
         source: std::io::Error,

@@ -14,7 +14,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A session and who holds it open.
+/// A session and the processes that hold it open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStatus {
     /// Its number; 0 when the module does not number its sessions.
@@ -50,7 +50,7 @@ pub struct ProbeStatus {
     pub counters: Counters,
 }
 
-/// What tells sessions apart: their number, or a process and its descriptor.
+/// Distinguishes sessions: by their number, or by a process and its descriptor.
 type Key = (u64, (u32, OsString));
 
 /// All sessions that the caller may look at, but not the caller's own.

@@ -7,7 +7,7 @@ use nsprobe_common::abi::{
     FILTER_PIDNS_MAX, FILTER_PIDS, FILTER_PIDS_MAX, FILTER_SELF, FILTER_TIDS, FILTER_UID,
 };
 
-/// Who is traced; conditions are joined by "and".
+/// The traced tasks; conditions are joined by "and".
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub(crate) pids: Vec<u32>,
@@ -35,7 +35,7 @@ impl Filter {
         Filter::any_pid_namespace([(pid, id)])
     }
 
-    /// The same for several: each is a member's pid, and the id.
+    /// As above, for several namespaces: each is a member's pid, and the id.
     pub fn any_pid_namespace(all: impl IntoIterator<Item = (u32, u64)>) -> Filter {
         let named = |(pid, id)| abi::PidNamespace {
             pid,

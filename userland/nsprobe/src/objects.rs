@@ -20,7 +20,7 @@ impl Objects {
         self.known.insert(record.id, record.identity);
     }
 
-    /// Which file `id` is, if that was told.
+    /// The file with object id `id`, if it was announced.
     pub fn known(&self, id: u32) -> Option<ObjectIdentity> {
         self.known.get(&id).copied()
     }

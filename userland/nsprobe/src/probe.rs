@@ -139,8 +139,8 @@ impl<'a> Probe<'a> {
         self
     }
 
-    /// Records tell of this place in front of the breakpoint: the function's
-    /// beginning, when the breakpoint sits behind it.
+    /// Sets the place that records report, in front of the breakpoint: the function's beginning,
+    /// when the breakpoint is behind it.
     pub fn reported_at(mut self, offset: u64) -> Probe<'a> {
         self.report_offset = offset;
         self

@@ -70,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// From here on there are records: the rings were frozen, for good.
+    /// The rings were frozen permanently: their records are available from here on.
     pub(crate) fn settle(&mut self) {
         if !self.is_settled {
             self.rings.iter_mut().for_each(MappedRing::go_to_oldest);
@@ -88,18 +88,18 @@ impl Reader {
         sys::monotonic_ns()
     }
 
-    /// The time up to which all records are in their rings by now.
+    /// The time up to which all records are in their rings now.
     pub fn settled() -> u64 {
         sys::monotonic_ns().saturating_sub(SETTLE_NS)
     }
 
-    /// Records that found no room, as told in the rings.
+    /// Records that found no room, as announced in the rings.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Records that found no room, as the rings count them: ahead of
-    /// [`lost`](Self::lost) until the next record tells of them.
+    /// Records that found no room, as the rings count them: ahead of [`lost`](Self::lost) until the
+    /// next record announces them.
     pub fn lost_in_rings(&self) -> u64 {
         self.rings.iter().map(MappedRing::lost).sum()
     }

@@ -37,7 +37,7 @@ impl Session {
         Session { file }
     }
 
-    /// Says who is traced: once, before the first [`attach`](Self::attach).
+    /// Sets the traced tasks: once, before the first [`attach`](Self::attach).
     pub fn filter(&mut self, filter: &Filter) -> Result<()> {
         let request = filter.request()?;
         sys::filter(self.file.as_fd(), request, filter).map_err(|errno| match errno {
@@ -90,12 +90,12 @@ impl Session {
         table.read(self.file.as_fd())
     }
 
-    /// Whether rings that overwrite are frozen: by a probe, as nobody else can.
+    /// Whether rings that overwrite are frozen: only a probe can have done it.
     pub fn is_frozen(&self) -> Result<bool> {
         sys::freeze(self.file.as_fd(), 0).map_err(failed("FREEZE"))
     }
 
-    /// Freezes rings that overwrite, for good: `reader` has what was recorded last.
+    /// Freezes rings that overwrite, permanently: `reader` has the newest records.
     pub fn freeze(&self, reader: &mut Reader) -> Result<()> {
         sys::freeze(self.file.as_fd(), FREEZE_NOW).map_err(failed("FREEZE"))?;
         reader.settle();
@@ -188,7 +188,7 @@ impl Session {
         self.claim_by(id, OBJECT_ROOT)
     }
 
-    /// Lets go of what the kernel holds of an object, for who needs none of it: its file and
+    /// Releases the kernel's references to an object that the caller does not need: its file and
     /// the root directory, which keep their mounts.
     pub fn let_go(&self, id: u32) -> Result<()> {
         self.claim(id)?;

@@ -57,7 +57,6 @@ pub(crate) fn info(fd: BorrowedFd<'_>) -> Result<abi::Info> {
     Ok(info)
 }
 
-/// Makes the rings.
 pub(crate) fn setup(fd: BorrowedFd<'_>, options: &SetupOptions) -> Result<abi::Setup> {
     let mut setup = abi::Setup {
         size: size::<abi::Setup>(),
@@ -206,8 +205,8 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectI
     Ok(file.identity)
 }
 
-/// Gives rows for the file `of`; an error tells what is wrong with them, or zero.
-/// Rows of a file, or of the vDSO.
+/// Passes rows for the file `of`; an error returns what is wrong with them, or zero. Rows of a
+/// file, or of the vDSO.
 pub(crate) fn unwind(
     fd: BorrowedFd<'_>,
     of: Option<BorrowedFd<'_>>,
@@ -349,8 +348,8 @@ impl Mapping {
             return Err(Errno::EINVAL);
         }
         let write = if writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: the range lies within this mapping (checked above), which is
-        // exclusively borrowed: nobody holds a reference into it.
+        // SAFETY: the range lies within this mapping (checked above), which is exclusively
+        // borrowed: no other reference into it exists.
         let placed = unsafe {
             libc::mmap(
                 self.base.as_ptr().add(at).cast(),

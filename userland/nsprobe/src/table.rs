@@ -26,13 +26,13 @@ pub struct TableId(pub(crate) u32);
 pub enum TableKind {
     /// Count, sum, least and greatest of the values.
     Sums,
-    /// The same, and a histogram.
+    /// Count, sum, least and greatest of the values, and a histogram.
     Histogram(Scale),
     /// Spans that have begun and not ended.
     Spans,
 }
 
-/// The table that is wanted.
+/// The requested table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableSpec {
     /// What it keeps.
@@ -175,7 +175,7 @@ impl Table {
 }
 
 impl Rows {
-    /// The same with the rows of one key added up, where keys were changed.
+    /// These rows with those of one key added up, where keys were changed.
     pub fn added_up(self) -> Rows {
         let mut merged = Merged::default();
         for row in self.rows {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks: their events, who lives now, and how long containers ran.
+//! Tasks: their events, the living tasks, and how long containers ran.
 
 use crate::error::{Error, Result};
 use crate::session::Session;
@@ -83,7 +83,7 @@ impl TaskDump {
         .flatten()
     }
 
-    /// The same as the kernel wrote them.
+    /// The records as the kernel wrote them.
     pub fn as_bytes(&self) -> &[u8] {
         self.words.as_bytes()
     }
@@ -177,7 +177,7 @@ impl Session {
         self.task_counters_of(CPU_ALL)
     }
 
-    /// The same on one CPU.
+    /// The counters of one CPU.
     pub fn task_counters_on(&self, cpu: u16) -> Result<TaskCounters> {
         self.task_counters_of(cpu.into())
     }

@@ -76,7 +76,7 @@ impl<P> ExitProbes<P> {
         self.returns.iter().chain(left).copied()
     }
 
-    /// The same with other programs; none when there is none for one.
+    /// This answer with other programs; `None` if there is no program for one.
     pub fn with_programs<Q>(
         self,
         mut program: impl FnMut(P) -> Option<Q>,
@@ -95,7 +95,7 @@ impl<P> ExitProbes<P> {
 /// Why there are no probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refused {
-    /// Debug files were not looked for, and are needed to tell.
+    /// Debug files were not looked for, and are needed.
     NeedsDebugFiles,
     /// The spec does not fit what the file has.
     Spec(SpecError),

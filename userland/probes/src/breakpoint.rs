@@ -168,7 +168,7 @@ pub fn beginnings(
     }
     let mut straight = Vec::new();
     for (address, bytes) in pieces().filter(|(_, bytes)| bytes.len() <= FUNCTION_BYTES_MAX) {
-        // The last of them, from which straight code has gone on to here.
+        // The last of them, from which straight code continues to here.
         let mut last = None;
         // Whether the instruction before comes to this one, and is of another line.
         let mut comes_from_other = true;
@@ -317,7 +317,7 @@ fn is_harmless(
         return false;
     }
     let flags = instruction.rflags_modified();
-    // The direction flag and the like are nobody's scratch.
+    // The direction flag and the like are never scratch.
     let arithmetic = RflagsBits::OF
         | RflagsBits::SF
         | RflagsBits::ZF

@@ -21,7 +21,6 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Where a source line is come to.
 pub(crate) struct Line {
-    /// Its number.
     pub(crate) number: u32,
     pub(crate) spots: Vec<Spot>,
     /// Its code is mixed with that of other lines: its copies cannot all be distinguished.

@@ -23,7 +23,6 @@ pub(crate) fn lines(profile: &Profile) -> Vec<String> {
         .collect()
 }
 
-/// Writes them.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> Result<()> {
     for line in lines(profile) {
         writeln!(out, "{line}")?;

@@ -14,7 +14,6 @@ use std::io::{Result, Write};
 /// Files begin at whole pages.
 const PAGE: u64 = 4096;
 
-/// Writes it.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&encoded(profile).encode_to_vec())?;

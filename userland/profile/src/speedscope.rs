@@ -68,7 +68,6 @@ impl Frames {
     }
 }
 
-/// Writes it.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> Result<()> {
     let mut frames = Frames::default();
     let (mut samples, mut weights) = (Vec::new(), Vec::new());

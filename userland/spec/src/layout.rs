@@ -225,7 +225,6 @@ impl Builder<'_> {
         Err(SpecError::new(self.span.clone(), message))
     }
 
-    /// One part more.
     fn count(&mut self, depth: usize) -> Result<(), SpecError> {
         self.parts += 1;
         match depth > DEPTH_MAX || self.parts > PARTS_MAX {

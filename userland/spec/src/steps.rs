@@ -106,7 +106,6 @@ impl Steps {
         Ok(())
     }
 
-    /// Sets a register.
     pub(crate) fn set(&mut self, register: Register, value: &Value, span: &Span) -> Result<()> {
         self.effect(Operation::SetRegister, value, register as i32, span)
     }

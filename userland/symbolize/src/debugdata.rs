@@ -9,7 +9,6 @@ use lzma_rust2::XzReader;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// The section.
 const SECTION: &str = ".gnu_debugdata";
 /// Most bytes of the section; a browser's takes some 10 MB.
 const PACKED_BYTES_MAX: usize = 32 << 20;

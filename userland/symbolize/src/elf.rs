@@ -26,7 +26,6 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 const SECTION_BYTES_MAX: u64 = 1536 << 20;
 /// Largest section that comes of a compressed one, in bytes: it may be a few in the file.
 const UNPACKED_BYTES_MAX: u64 = 512 << 20;
-/// Most program headers.
 const SEGMENTS_MAX: u16 = 256;
 /// Largest table of section headers, in bytes: 65,535 sections and some.
 const SECTION_TABLE_BYTES_MAX: u64 = 8 << 20;
@@ -57,7 +56,6 @@ pub(crate) fn text_at(strings: &[u8], at: u32, limit: usize) -> Option<&[u8]> {
     rest.get(..end)
 }
 
-/// A section.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -127,7 +125,6 @@ impl Section {
     }
 }
 
-/// An ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf {
     file: Arc<WatchedFile>,

@@ -50,7 +50,6 @@ impl Binary {
         Binary::open_sections(file, self.elf.path()).map_err(|error| error.to_string())
     }
 
-    /// The program headers.
     fn headers(&self) -> Option<Vec<u8>> {
         let mut header = [0; FILE_HEADER];
         self.elf.read_into(0, &mut header).ok()?;

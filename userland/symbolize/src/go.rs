@@ -168,7 +168,6 @@ impl<'a> GoFunction<'a> {
         Some(self.table.values(u32_at(self.description, 16)?))
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> Option<String> {
         self.table.name_at(u32_at(self.description, 4)?)
     }

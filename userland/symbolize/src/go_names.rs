@@ -49,7 +49,6 @@ pub(crate) struct GoNames {
     data: Option<u64>,
 }
 
-/// An inlined call.
 struct Inlined {
     name: String,
     /// The place of an instruction that has the line of the call.

@@ -20,7 +20,6 @@ const ARCH_TIMESTAMPS: u64 = 1;
 const MARK_OF_V8: u32 = 0xdead_beef;
 const V8_SHIFT: u64 = 0x40;
 
-/// Kinds of records.
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
 const DEBUG_INFO: u32 = 2;

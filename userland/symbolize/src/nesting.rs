@@ -11,7 +11,6 @@ use std::thread;
 
 /// Bytes of entries that are worth a thread.
 const BYTES_A_THREAD: usize = 2 << 20;
-/// Most threads.
 const THREADS_MAX: usize = 8;
 
 /// Whether all is done in the thread that asks.

@@ -18,7 +18,6 @@ const NAME_BYTES_MAX: usize = 4 << 10;
 /// `jmp *x(%rip)`.
 const JUMP: [u8; 2] = [0xff, 0x25];
 
-/// A stub.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PltEntry {
     pub(crate) start: Address,

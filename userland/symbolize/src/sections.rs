@@ -104,7 +104,6 @@ impl Budget {
     }
 }
 
-/// Reads all sections.
 fn load(elf: &Elf) -> Loaded {
     let mut budget = Budget::new();
     let sections = DwarfSections::load(|id| budget.read(elf, id.name()))?;

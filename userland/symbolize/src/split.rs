@@ -275,7 +275,6 @@ impl Loaded {
     }
 }
 
-/// Opens a package.
 fn package(
     file: &OpenFile,
     bytes: &mut u64,

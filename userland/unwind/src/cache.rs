@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Names the folder.
 const VARIABLE: &str = "NSPROBE_CACHE";
 /// Where root's is else: the folder, and the one in it.
 const FOLDERS: [&str; 2] = ["/var/cache/nsprobe", "/var/cache/nsprobe/rows"];

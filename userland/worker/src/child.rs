@@ -44,7 +44,7 @@ pub fn serve() -> ExitCode {
     serve_with(Parser::default)
 }
 
-/// The same, by another parser, which is made without privileges.
+/// Serves with another parser, which is made without privileges.
 pub fn serve_with<P: Parse>(parser: impl FnOnce() -> P + Send + 'static) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(2).collect();
     let parent = words.first().and_then(|word| word.to_str()?.parse().ok());

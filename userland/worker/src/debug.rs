@@ -42,8 +42,8 @@ impl SandboxedBinary {
         })
     }
 
-    /// Fails, with the reason, unless `file` holds the debug information of this program. Who
-    /// does not survive that is the file.
+    /// Fails, with the reason, unless `file` holds the debug information of this program. If the
+    /// child dies, `file` is blamed.
     pub fn check_debug_file(&self, file: &SandboxedBinary) -> std::result::Result<(), String> {
         let request = Request::Check {
             program: self.subject().number,
@@ -60,8 +60,7 @@ impl SandboxedBinary {
         }
     }
 
-    /// The units of the file's DWARF that are elsewhere. The error says why that cannot be
-    /// told.
+    /// The units of the file's DWARF that are elsewhere. The error says why they cannot be listed.
     pub fn split_units(&self) -> std::result::Result<Vec<SplitUnit>, String> {
         let request = Request::SplitUnits {
             object: self.subject().number,

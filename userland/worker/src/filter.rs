@@ -8,7 +8,6 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// The socket's descriptor.
 const SOCKET: i32 = 0;
 /// The descriptor of `/dev/null` that last words are written to.
 const LAST_WORDS: i32 = 2;
@@ -33,12 +32,12 @@ const ANY: [i64; 18] = [
     libc::SYS_sigaltstack,
     libc::SYS_getrandom,
     libc::SYS_sched_yield,
-    // abort() asks for these; what they tell is no secret.
+    // abort() needs these; what they return is no secret.
     libc::SYS_getpid,
     libc::SYS_gettid,
 ];
 
-/// An argument of a call that must be as told.
+/// An argument of a call that must have the given value.
 fn argument(
     index: u8,
     bytes: SeccompCmpArgLen,

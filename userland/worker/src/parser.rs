@@ -38,7 +38,7 @@ struct Held {
     debug: DebugSet,
     /// The paths of its debug files, in the order in which they came.
     attached: Vec<Arc<PathBuf>>,
-    /// How many failures of debug files were told.
+    /// Number of failures of debug files that were reported.
     told: usize,
 }
 
@@ -224,7 +224,7 @@ impl Held {
         }
     }
 
-    /// Why debug files could not be used, unless that was told.
+    /// Why debug files could not be used, unless that was reported.
     fn more_failures(&mut self) -> Option<Vec<String>> {
         let failures = self.debug.failures(&self.binary);
         if failures.len() <= self.told {

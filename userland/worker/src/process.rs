@@ -117,7 +117,6 @@ impl Default for Options {
     }
 }
 
-/// A child.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -224,20 +223,19 @@ impl Process {
     }
 
     fn kill(&mut self) {
-        // One that is gone already is just waited for. One that reads a file of FUSE dies when
-        // its server answers: nobody waits for that, and our own end leaves it to others.
+        // One that has ended is only reaped. One that reads a file of FUSE dies when its server
+        // answers: we do not wait for that, and our own end leaves it to others.
         let _ = self.child.kill();
         let _ = self.wait(END);
     }
 
-    /// Memory that it takes, in bytes; none when that cannot be told.
+    /// Memory that it takes, in bytes; `None` if unknown.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         let pages = fs::read_to_string(format!("/proc/{}/statm", self.pid())).ok()?;
         let resident: u64 = pages.split(' ').nth(1)?.parse().ok()?;
         Some(resident * rustix::param::page_size() as u64)
     }
 
-    /// The child's pid.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

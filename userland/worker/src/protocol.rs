@@ -81,7 +81,7 @@ pub enum Request {
     Probes {
         /// The number.
         object: u32,
-        /// What is wanted.
+        /// The query.
         probe_query: Box<ProbeQuery>,
         /// What there is to say where debug information is missed; none when debug files
         /// were not looked for.
@@ -122,7 +122,7 @@ pub enum Request {
         /// What they are computed from.
         input: Input,
     },
-    /// Reads on in a file that comes with it, and tells of generated code.
+    /// Continues to read a file that is sent along, and reports generated code.
     ReadGenerated {
         /// Which file.
         kind: GeneratedFile,
@@ -206,13 +206,13 @@ pub enum Reply {
     Attached,
     /// To `Check`: why it does not.
     Checked(Result<(), String>),
-    /// To `SplitUnits`; or why that cannot be told.
+    /// To `SplitUnits`; or why they cannot be listed.
     SplitUnits(Result<Vec<Unit>, String>),
     /// To `Resolve`.
     Answers {
         /// In the same order: of the first, at least, and of all unless that took long.
         answers: Vec<Reported>,
-        /// Why debug files could not be used, when there is more to tell than last time.
+        /// Why debug files could not be used, if there are more reasons than last time.
         failures: Option<Vec<String>>,
     },
     /// To `Probes`: what comes of the query.
@@ -264,7 +264,7 @@ impl Reply {
             | Reply::SplitUnits(Err(why)) => is_short(why),
             Reply::FunctionAt(name) => name.as_deref().is_none_or(is_short),
             Reply::Probes(Err(why)) | Reply::Listing(Err(why)) => is_sound_refusal(why),
-            // These are checked by who reads them.
+            // The reader checks these.
             Reply::Table(_) | Reply::Input(_) => true,
             Reply::Probes(Ok(_)) | Reply::Listing(Ok(_)) => true,
             Reply::Generated(name) => name.is_sound(),

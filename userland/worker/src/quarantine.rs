@@ -13,8 +13,8 @@ const FILES_MAX: usize = 1 << 16;
 const DEATHS_MAX: usize = 32;
 const LATELY: Duration = Duration::from_secs(60);
 
-/// What distinguishes a file from others. Not the build-id, which anybody can forge: with
-/// that of libc, a hostile file would take all containers' libc with it.
+/// What distinguishes a file from others. Not the build-id, which can be forged: with that of libc,
+/// a hostile file would take all containers' libc with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileKey {
     device: u64,
@@ -37,7 +37,7 @@ impl FileKey {
 
 /// A child that gives no answer keeps us from all others: it counts as this number of deaths.
 const DEATHS_OF_A_HANG: usize = 4;
-/// However many gave none, the next has so much time.
+/// The least time to wait, however many children timed out before.
 const PATIENCE_LEAST: Duration = Duration::from_secs(2);
 
 /// The files, each with those that were read with it, and the deaths.
@@ -78,8 +78,8 @@ impl Quarantine {
             .extend(std::iter::repeat_n(Instant::now(), count));
     }
 
-    /// What is left of a time to wait: half of it after each child that let us wait in
-    /// vain, so that many such files do not stop a trace for long.
+    /// `limit`, halved after each child that timed out, so that many such files do not
+    /// stop a trace for long.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
         let left = limit / 2u32.saturating_pow(self.hangs.min(16));
         left.max(PATIENCE_LEAST.min(limit))

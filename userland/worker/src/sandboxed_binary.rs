@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that is asked about through a child: what `nsprobe_symbolize::Binary` is to who
-//! parses it himself.
+//! A file that is queried through a child: the counterpart of `nsprobe_symbolize::Binary`, which
+//! parses in the caller's process.
 
 use crate::error::{unreadable, Death, Error};
 use crate::protocol::{Facts, Form, Query, Reply, Reported, Request, Told, QUERIES_MAX};
@@ -71,7 +71,7 @@ impl SandboxedBinary {
         })
     }
 
-    /// Who is asked about it.
+    /// The worker that answers for it.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }

@@ -411,7 +411,7 @@ impl Inner {
         limit: Duration,
     ) -> std::result::Result<Reply, Death> {
         self.asked += 1;
-        // The caller has made sure that there is one, or has nothing to tell it.
+        // The caller has checked that there is one, or has nothing to send it.
         let Some(process) = &mut self.process else {
             return Ok(Reply::Closed);
         };
@@ -430,11 +430,11 @@ fn is_about_probes(request: &Request) -> bool {
     matches!(request, Request::Probes { .. } | Request::List { .. })
 }
 
-/// Tells failures of the file from those of the child.
+/// Separates failures of the file from those of the child.
 fn answer_of(reply: Reply) -> std::result::Result<Result<Reply>, Death> {
     match reply {
         Reply::Failed(Failure::Refused(why)) => Ok(Err(Error::Refused(why))),
-        // A panic leaves a parser that nobody should ask.
+        // After a panic the parser must not be used.
         Reply::Failed(Failure::Panicked) => Err(Death::Panicked),
         Reply::Failed(Failure::UnknownObject | Failure::NoSandbox(_)) | Reply::Ready => {
             Err(Death::Nonsense)

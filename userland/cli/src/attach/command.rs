@@ -91,7 +91,6 @@ impl Stopped {
         self.0.pid()
     }
 
-    /// Lets it run.
     pub(crate) fn release(self) -> anyhow::Result<Started> {
         kill(self.0.pid, Signal::SIGCONT).context("cannot continue the command's process")?;
         Ok(self.0)
@@ -106,7 +105,6 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Its pid.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw() as u32
     }
@@ -120,7 +118,7 @@ impl Started {
         }
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<WaitStatus> {
         if self.ended.is_none() {
             match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
@@ -170,8 +168,7 @@ pub(crate) fn failure(status: WaitStatus) -> Option<String> {
     }
 }
 
-/// What runs in the new process: stop, then become the command, whose path and
-/// words are `command`.
+/// Code of the new process: stop, then exec the command, whose path and arguments are `command`.
 pub(crate) fn exec_stopped(command: &[OsString]) -> anyhow::Result<ExitCode> {
     let [path, name, arguments @ ..] = command else {
         bail!("exec-stopped needs a path and a name");

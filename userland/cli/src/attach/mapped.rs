@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which files processes have mapped, whatever lies at their paths by now.
+//! The files that processes have mapped, even if other files are at their paths now.
 //!
-//! The module names them. On overlayfs `/proc/PID/maps` and the links of `/proc/PID/map_files`
-//! show the file at the path, which is another one once the mapped file was copied up.
+//! The module names them. On overlayfs `/proc/PID/maps` and the links of `/proc/PID/map_files` show
+//! the file at the path, which is another one once the mapped file was copied up.
 
 use crate::names::probed_file::FileId;
 use anyhow::{bail, Context};
@@ -18,10 +18,10 @@ use std::path::Path;
 /// Most files that one name stands for: a container may map any number.
 pub(crate) const FILES_MAX: usize = 64;
 
-/// What processes have mapped as code.
+/// Files that processes have mapped as code.
 pub(crate) struct Mapped(Option<Dump>);
 
-/// As the module tells it.
+/// The mappings as the module reports them.
 struct Dump {
     session: Session,
     /// The objects, by process and first address.
@@ -38,7 +38,7 @@ pub(crate) struct MappedFile {
     /// A process that has it, and where.
     pub(crate) pid: u32,
     pub(crate) mapping: Mapping,
-    /// How many processes have it.
+    /// Number of processes that have it mapped.
     pub(crate) processes: usize,
 }
 
@@ -48,7 +48,7 @@ impl Mapped {
         Mapped(None)
     }
 
-    /// What the processes have mapped that the filter of a session lets through.
+    /// The mappings of the processes that pass the filter of a session.
     pub(crate) fn of(session: Session) -> anyhow::Result<Mapped> {
         let dump = session.dump_tasks(DumpOptions {
             mappings: true,
@@ -180,7 +180,7 @@ impl Dump {
     }
 }
 
-/// What leads to a mapped file.
+/// A link to a mapped file.
 pub(crate) fn link(pid: u32, mapping: &Mapping) -> String {
     format!(
         "/proc/{pid}/map_files/{:x}-{:x}",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every verb that probes does: find the target, attach, wait, end. What it
-//! does with the hits is the verb's own.
+//! Common part of all verbs that probe: find the target, attach, wait, end. Each verb handles the
+//! hits itself.
 
 mod attach;
 mod events;
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a command may take to end after we passed a signal on to it.
+/// Time that a command gets to end after we passed a signal on to it.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A run: probes that are attached, and the command when there is one.
@@ -42,9 +42,9 @@ pub(crate) struct Run<'a> {
     events: Events,
     new_containers: Option<ContainerWatcher<'a>>,
     sinks: Sinks,
-    /// How many functions are followed to their exits.
+    /// Number of functions that are followed to their exits.
     calls: u32,
-    /// How many probes of the user's there are.
+    /// Number of the user's probes.
     planned_count: usize,
     /// The files that were known at the beginning, and where they lie.
     files: Vec<(PathBuf, FileId)>,
@@ -52,30 +52,26 @@ pub(crate) struct Run<'a> {
     rows: Option<UnwindLoader>,
     /// Look names up, when stacks are taken.
     threads: Option<Threads>,
-    /// What was added while it ran, until the verb takes it.
+    /// Probes added during the run, until the verb takes them.
     added: Option<Added>,
     command: Option<Started>,
     attached: Vec<Attached>,
-    /// The session.
     pub(crate) session: Session,
-    /// Its rings.
     pub(crate) reader: Reader,
-    /// What was probed.
     pub(crate) planned: Planned,
-    /// What the probes are called, in their order.
+    /// Labels of the probes, in their order.
     pub(crate) labels: Vec<ProbeLabel>,
     /// When the first hit could come, in the clock of the records.
     pub(crate) start_ns: u64,
-    /// The same, for time spans.
+    /// The start again, for measuring time spans.
     pub(crate) begun: Instant,
 }
 
-/// What was added while a run goes on.
+/// Probes added during a run.
 #[derive(Default)]
 pub(crate) struct Added {
-    /// What they are called.
+    /// Their labels.
     pub(crate) labels: Vec<ProbeLabel>,
-    /// Their files.
     pub(crate) files: Vec<ProbedFile>,
     /// Whether more containers are traced.
     pub(crate) containers: bool,
@@ -84,11 +80,11 @@ pub(crate) struct Added {
 /// Why a flight ends when one of its triggers is hit.
 pub(crate) const TRIGGERED: &str = "the trigger was hit";
 
-/// What a verb does while it waits.
+/// Returned by a verb's step: whether to wait before the next one.
 pub(crate) enum Pace {
-    /// Go on.
+    /// Wait, then continue.
     Wait,
-    /// Go on at once: there is more to do.
+    /// Continue at once: more work is ready.
     Again,
     /// It is enough, for this reason.
     Enough(String),
@@ -96,9 +92,9 @@ pub(crate) enum Pace {
 
 /// How a run ended.
 pub(crate) enum Ended {
-    /// For this reason.
+    /// Ended for this reason.
     Because(String),
-    /// The reader of our output is gone: nothing more is to be said.
+    /// The reader of our output closed it: print nothing more.
     ReaderGone,
 }
 
@@ -122,8 +118,8 @@ pub(crate) fn plan(
     Ok(planned)
 }
 
-/// Each object that stacks name is an open file for a while. Not for the
-/// command, which has inherited ours by now.
+/// Raises the limit, as each object that stacks name stays open for a while. Does not affect the
+/// command, which has already inherited the old limit.
 fn raise_file_limit() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // With the lower limit, files beyond it stay without names.
@@ -152,7 +148,7 @@ impl<'a> Run<'a> {
             target.check_alive()?;
         }
         let sinks = sinks(&mut session)?;
-        // Those who parse files begin before anything is attached: without, nothing is.
+        // Parsers start before anything is attached: without them, nothing is attached.
         let threads = match wanted.stack {
             true => {
                 let (options, memory) = (wanted.options, wanted.options.rows.names_bytes);
@@ -276,7 +272,7 @@ impl<'a> Run<'a> {
         let found = new_containers.look(&self.session)?;
         if let Some(filter) = found.filter {
             if let Err(error) = self.session.filter(&filter) {
-                // Somebody has ended meanwhile, or its number is another's by now.
+                // A process has ended meanwhile, or its pid was reused.
                 let again = new_containers.filter()?;
                 self.session.filter(&again).map_err(|_| error)?;
             }
@@ -308,22 +304,22 @@ impl<'a> Run<'a> {
         added.files.extend(planned.files);
     }
 
-    /// Where unwind rows are asked for.
+    /// Queue of requests for unwind rows.
     pub(crate) fn load_queue(&self) -> Option<LoadQueue> {
         self.rows.as_ref().map(UnwindLoader::load_queue)
     }
 
-    /// TargetSpec looks names up.
+    /// Looks up names.
     pub(crate) fn take_threads(&mut self) -> Option<Threads> {
         self.threads.take()
     }
 
-    /// Ends the compiling of rows; what has become of it.
+    /// Stops compiling rows; returns the report.
     pub(crate) fn end_rows(&mut self) -> Option<RowsReport> {
         Some(self.rows.take()?.end())
     }
 
-    /// What was added since it was asked for last.
+    /// Probes added since the last call.
     pub(crate) fn take_added(&mut self) -> Option<Added> {
         self.added.take()
     }
@@ -336,8 +332,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Freezes the rings, for good: what was recorded last stays. Whether a trigger had done
-    /// so before: that is why the run ended, whatever else was seen first.
+    /// Freezes the rings permanently: the newest records stay. Returns whether a trigger had frozen
+    /// them before: then that is why the run ended, even if another cause was seen first.
     pub(crate) fn freeze(&mut self) -> anyhow::Result<bool> {
         let is_triggered = self.session.is_frozen()?;
         self.session.freeze(&mut self.reader)?;
@@ -355,7 +351,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Says which paths lead to files without probes by now.
+    /// Reports paths that now lead to files without probes.
     fn note_replaced(&self) {
         let mut paths: Vec<&Path> = self.files.iter().map(|(path, _)| &**path).collect();
         paths.sort_unstable();
@@ -377,7 +373,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends a command that still runs; tells of one that failed by itself.
+    /// Ends a command that still runs; returns a message if it failed by itself.
     pub(crate) fn end_command(&mut self) -> Option<String> {
         let command = self.command.as_mut()?;
         match command.ended() {
@@ -390,7 +386,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What is about to be traced.
+/// The message that tracing starts.
 fn announcement(planned: &Planned, target: &Target) -> String {
     let target = target.describe();
     match planned.probes.as_slice() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose files are meant, and who is traced.
+//! The target: which tasks are traced, and which files are probed.
 
 pub(crate) mod group;
 pub(crate) mod view;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use view::{FileView, Opened, LIBRARY_DIRECTORIES};
 
-/// What maps the libraries.
+/// Name of the dynamic linker, which maps the libraries.
 const DYNAMIC_LINKER: &str = "ld-linux-x86-64.so.2";
 /// Most files of a command that are looked at before it begins.
 const COMMAND_FILES_MAX: usize = 256;
@@ -33,18 +33,16 @@ const COMMAND_FILES_MAX: usize = 256;
 pub(crate) enum Target {
     /// This machine.
     Host,
-    /// A running container.
     Container(Box<Running>),
     /// Running containers, more of which may come.
     Group(Group),
-    /// A living process.
     Process(Process),
     /// A command that is not yet started.
     Command(Program),
 }
 
 impl Target {
-    /// Finds whom the user means; waits no longer than `limit` for who does not run yet.
+    /// Finds the target; waits at most `limit` for one that does not run yet.
     pub(crate) fn find(who: &TargetSpec, limit: Option<Duration>) -> anyhow::Result<Target> {
         Ok(match who {
             TargetSpec::Host => Target::Host,
@@ -102,8 +100,8 @@ impl Target {
             })
     }
 
-    /// TargetSpec is to be traced; for a command, its process is `started`. Notes for
-    /// the user go to `notes`.
+    /// The filter for the target; for a command, its process is `started`. Notes for the user go to
+    /// `notes`.
     pub(crate) fn filter(
         &self,
         started: Option<u32>,
@@ -122,7 +120,7 @@ impl Target {
         })
     }
 
-    /// What its processes have mapped.
+    /// The mappings of its processes.
     pub(crate) fn mapped(&self) -> anyhow::Result<Mapped> {
         let setup = SetupOptions::with_ring_bytes(RING_BYTES_MIN);
         let (mut session, _) = Device::open()?.setup(&setup)?;
@@ -133,8 +131,8 @@ impl Target {
         Mapped::of(session)
     }
 
-    /// Fails when the process that was found is gone by now, so that the filter
-    /// may be for another one of the same number.
+    /// Fails if the process that was found has ended, as the filter may then match another one with
+    /// the same number.
     pub(crate) fn check_alive(&self) -> anyhow::Result<()> {
         let process = match self {
             Target::Host | Target::Command(_) | Target::Group(_) => return Ok(()),
@@ -161,7 +159,7 @@ impl Target {
             let file = File::open(path).ok();
             let binary = file.and_then(|file| Binary::open_sections(file, path).ok());
             for name in binary.map_or(Vec::new(), |binary| binary.needed()) {
-                // What is found in other ways (DT_RUNPATH) is met when it is mapped.
+                // Libraries found in other ways (DT_RUNPATH) are handled when they are mapped.
                 let found = self.search(&name).ok();
                 paths.extend(found.filter(|found| !paths.contains(found)));
             }
@@ -184,8 +182,8 @@ impl Target {
         seen_by.into_iter().filter_map(again).collect()
     }
 
-    /// Which processes get the probes. Several containers may be in a control group, in a pid namespace that
-    /// no container owns, and in a group, which others may join.
+    /// The processes that get the probes. A control group, a pid namespace that no container owns,
+    /// and a group, which other containers may join, may have several containers.
     pub(crate) fn reach(&self) -> Reach {
         let is_one = match self {
             Target::Host | Target::Command(_) | Target::Group(_) => false,
@@ -210,7 +208,7 @@ impl Target {
         match self {
             Target::Host | Target::Command(_) | Target::Group(_) => None,
             Target::Process(process) => Some(process.pidfd()),
-            // What is in a control group may end in any order.
+            // The processes of a control group may end in any order.
             Target::Container(container) if container.container.runtime == Runtime::Cgroup => None,
             Target::Container(container) => Some(container.init.pidfd()),
         }
@@ -237,7 +235,7 @@ impl Target {
         }
     }
 
-    /// How messages call it.
+    /// Its name in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Target::Host => "all processes".to_owned(),
@@ -256,7 +254,7 @@ impl Target {
     }
 }
 
-/// For a container that shares the pid namespace of others, and has no control group.
+/// The filter for a container that shares the pid namespace of others, and has no control group.
 fn filter_by_processes(container: &Running, notes: &mut Vec<String>) -> anyhow::Result<Filter> {
     let pids = container.processes()?;
     if pids.len() > FILTER_PIDS_MAX as usize {

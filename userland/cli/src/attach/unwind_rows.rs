@@ -28,26 +28,26 @@ use std::time::{Duration, Instant};
 
 /// How long a trace waits for the first rows before it begins without the rest.
 const WAIT: Duration = Duration::from_secs(30);
-/// The same of the whole machine.
+/// The wait for a trace of the whole machine.
 const WAIT_HOST: Duration = Duration::from_secs(1);
-/// How often rows are looked for that are of no use: as often as they may be dropped, but
-/// within these.
+/// Interval between searches for unused rows: as often as they may be dropped, but within these
+/// bounds.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// What is dropped to make room for rows, one after the other: what was of no use for so long.
+/// Idle times after which rows are dropped to make room, tried in this order.
 const MAKE_ROOM: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(5)];
 /// Most files that are looked for in processes when a trace begins.
 const FIRST_FILES_MAX: usize = 1024;
 
-/// What has become of what was asked for.
+/// Results of the requests for rows.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct RowsReport {
     /// Files that the module has rows of.
     pub(crate) files: u64,
-    /// Bytes of these.
+    /// Size of these in bytes.
     pub(crate) bytes: u64,
-    /// How many of them were compiled by an earlier run.
+    /// Number of them that an earlier run compiled.
     pub(crate) cached: u64,
     /// Rows in them that have no rule.
     pub(crate) unsupported: u64,
@@ -65,9 +65,9 @@ pub(crate) struct UnwindLoader {
 }
 
 impl UnwindLoader {
-    /// Starts it. Tables are taken from the cache, and kept there; in the module those that
-    /// stacks go through stay, the others for as long as the
-    /// options say. An error says why nobody can compile.
+    /// Starts it. Tables are read from the cache, and stored there; in the module, tables that
+    /// stacks go through stay, the others for as long as the options say. An error gives the reason
+    /// why rows cannot be compiled.
     pub(crate) fn start(
         session: &Session,
         options: &ProbeOptions,
@@ -93,7 +93,7 @@ impl UnwindLoader {
                 Ok(parser) => (Some(parser), None),
                 Err(why) => (None, Some(why)),
             };
-            // TargetSpec does not listen has given up.
+            // If the receiver is gone, it has given up.
             let _ = tell.send(failed);
             let Some(parser) = parser else {
                 return RowsReport::default();
@@ -113,7 +113,7 @@ impl UnwindLoader {
         failed.map_or(Ok(UnwindLoader { queue, thread }), |why| Err(why.into()))
     }
 
-    /// For those who come upon files.
+    /// The queue, for code that finds files.
     pub(crate) fn load_queue(&self) -> LoadQueue {
         self.queue.clone()
     }
@@ -141,7 +141,7 @@ impl UnwindLoader {
         queue.left.wait(limit, goes_on);
     }
 
-    /// How long a trace of this target waits for its first rows. Those of all programs of the
+    /// How long a trace of this target waits for its first rows. The rows of all programs of the
     /// machine take too long.
     pub(crate) fn patience(target: &Target, options: &ProbeOptions) -> Duration {
         match target {
@@ -153,7 +153,7 @@ impl UnwindLoader {
 
     /// Ends the thread once it has done what was asked for so far; what it has done.
     pub(crate) fn end(self) -> RowsReport {
-        // A thread that is gone has nothing to tell.
+        // A thread that has ended has nothing to report.
         let _ = self.queue.jobs.send(None);
         self.thread.join().unwrap_or_default()
     }
@@ -170,12 +170,12 @@ impl LoadQueue {
     }
 }
 
-/// TargetSpec compiles.
+/// The thread that compiles rows.
 struct Worker {
     unwinder: Unwinder,
-    /// TargetSpec reads the files.
+    /// Reads the files.
     parser: nsprobe_worker::Worker,
-    /// Where debug files are looked for.
+    /// Looks for debug files.
     search: Arc<Search>,
     cache: Option<Arc<Cache>>,
     /// How long rows are kept that no stack goes through.
@@ -226,7 +226,7 @@ impl Worker {
         let rows = match object.rows(cache, false)? {
             Some(rows) => Some(rows),
             None => {
-                // What there is on servers would have others wait for theirs.
+                // Waiting for servers would delay the other files.
                 let found = self.search.find_for(&object, path, None);
                 object.attach(found.files)?;
                 object.rows(cache, true)?
@@ -311,7 +311,7 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
     for pid in pids.unwrap_or_default() {
-        // TargetSpec ends meanwhile needs no rows.
+        // A process that ends meanwhile needs no rows.
         let Ok(mappings) = Process::open(pid).and_then(|process| process.mappings()) else {
             continue;
         };
@@ -335,7 +335,7 @@ fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
 }
 
 impl RowsReport {
-    /// A line for people, when there is something to tell.
+    /// A line for the user, if there is something to report.
     pub(crate) fn describe(&self) -> Option<String> {
         if self.files == 0 && self.without.is_empty() {
             return None;

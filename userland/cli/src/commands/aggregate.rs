@@ -35,16 +35,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often we look whether something ended.
+/// Interval between checks for the end of the run.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often containers in keys are looked for, so that those that end soon have a name.
+/// Interval between container look-ups for keys, so that short-lived containers get a name.
 const NAMES_PAUSE: Duration = Duration::from_secs(1);
 /// Most probes that get a table of their own.
 const OWN_TABLES_MAX: usize = 32;
 /// Bytes of a ring where no stacks are taken.
 const RING_BYTES: u64 = 64 << 10;
 
-/// Counts.
 pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let (out, picture) = outputs(plan)?;
@@ -157,7 +156,7 @@ pub(crate) fn run(plan: &AggregatePlan) -> anyhow::Result<ExitCode> {
     counting.follow(plan, run)
 }
 
-/// Where rows are printed to, and where stacks are written to as a profile.
+/// The output for rows, and the profile file for stacks.
 fn outputs(plan: &AggregatePlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
     let output = plan.output.as_deref();
     let is_of_stacks = matches!(plan.what, Aggregate::Stacks { .. });
@@ -171,7 +170,7 @@ fn outputs(plan: &AggregatePlan) -> anyhow::Result<(Output, Option<PictureFile>)
     }
 }
 
-/// The key of a table that tells functions apart.
+/// The key of a table that distinguishes functions.
 fn by_function() -> Field {
     Field {
         name: "func".to_owned(),
@@ -242,7 +241,7 @@ impl Counting {
         }
     }
 
-    /// Secures the files that stacks name, and takes the hits that the module leaves to us.
+    /// Pins the files that stacks name, and takes the hits that the module leaves to us.
     fn records(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
         let batch = run.reader.collect(until_ns)?;
         for record in batch.records() {
@@ -255,7 +254,7 @@ impl Counting {
         Ok(())
     }
 
-    /// What there is: the table, or a row for each probe.
+    /// The current rows: those of the table, or one for each probe.
     fn rows(&mut self, session: &Session, labels: &[ProbeLabel]) -> anyhow::Result<Rows> {
         match self.tables.as_slice() {
             [] => {
@@ -301,7 +300,7 @@ impl Counting {
             .name_containers(names.into_iter().map(value).collect());
     }
 
-    /// What was added since the last time.
+    /// Rows added since the last call.
     fn since(&mut self, rows: &Rows) -> Vec<TableRow> {
         let mut since = Vec::new();
         for row in &rows.rows {

@@ -12,14 +12,15 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Longest image that the table shows, in characters: the end tells most.
+/// Longest image that the table shows, in characters; the end is kept, as it identifies the image
+/// best.
 const IMAGE_WIDTH: usize = 40;
 /// Longest of all other columns.
 const WIDTH: usize = 48;
-/// What is missing without rights.
+/// Note for a caller without the rights to see everything.
 const NO_RIGHTS: &str = "the containers of other users are not seen: that needs CAP_SYS_PTRACE \
                          and CAP_DAC_READ_SEARCH, as root has them";
-/// What `/proc` counts in a second (`USER_HZ`, on all machines that we run on).
+/// Ticks per second in `/proc` (`USER_HZ`, on all machines that we run on).
 const TICKS: u64 = 100;
 /// The units of ages: name, and seconds.
 const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
@@ -78,7 +79,6 @@ struct EndLine {
     problems: Vec<String>,
 }
 
-/// Lists them.
 pub(crate) fn run(plan: &ContainersPlan) -> anyhow::Result<ExitCode> {
     let containers = Containers::take()?;
     let is_shown =
@@ -120,7 +120,7 @@ pub(crate) fn run(plan: &ContainersPlan) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Whether other users' processes can be looked at, by which containers are found.
+/// Whether we may inspect other users' processes; containers are found through them.
 fn sees_others() -> bool {
     let first = std::fs::read_link("/proc/1/ns/pid");
     !first.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -160,7 +160,7 @@ fn table(shown: &[&Container]) -> Vec<Vec<String>> {
     let rows: Vec<Vec<String>> = shown.iter().map(|container| row(container)).collect();
     let is_used = |column: usize| {
         let mut cells = rows.iter().filter_map(|row| row.get(column));
-        // Of an empty list all that matter are shown.
+        // An empty list shows the columns that matter: the first three.
         (rows.is_empty() && column < 3) || cells.any(|cell| !cell.is_empty())
     };
     let keep = |row: Vec<String>| -> Vec<String> {
@@ -234,7 +234,7 @@ fn ending(text: &str) -> String {
     }
 }
 
-/// How long it runs; of one that does not, how long ago it was made.
+/// Time since the container started or, if it does not run, since it was created.
 fn age(container: &Container) -> Option<String> {
     let seconds = match container.init {
         Some(init) => {

@@ -7,7 +7,6 @@ mod picture;
 use crate::args::ExportPlan;
 use std::process::ExitCode;
 
-/// Exports.
 pub(crate) fn run(plan: &ExportPlan) -> anyhow::Result<ExitCode> {
     match plan {
         ExportPlan::Ctf(plan) => ctf::run(plan),

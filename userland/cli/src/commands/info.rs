@@ -15,7 +15,6 @@ use std::process::ExitCode;
 /// Probes, and files, that are listed one by one.
 const SHOWN: usize = 50;
 
-/// Tells.
 pub(crate) fn run(plan: &InfoPlan) -> anyhow::Result<ExitCode> {
     let capsule = Capsule::open(&plan.file)?;
     let mut out = BufWriter::new(io::stdout());
@@ -135,7 +134,7 @@ impl<'a> ProbeLine<'a> {
     }
 }
 
-/// Hits that found no room in the rings: as counted at the end, or as told by then.
+/// Hits that found no room in the rings: the final count, or else the losses announced until then.
 fn lost(contents: &Contents) -> u64 {
     let Some(summary) = &contents.summary else {
         return contents.lost;
@@ -150,7 +149,8 @@ fn lost(contents: &Contents) -> u64 {
         .sum()
 }
 
-/// Events of tasks that found no room in the rings: as counted at the end, or as told by then.
+/// Events of tasks that found no room in the rings: the final count, or else the losses announced
+/// until then.
 fn lost_tasks(contents: &Contents) -> u64 {
     match &contents.summary {
         Some(summary) => summary.tasks.values().map(|total| total.lost).sum(),
@@ -213,7 +213,7 @@ fn write(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     Ok(())
 }
 
-/// How the recording ended, and how much there is.
+/// Writes how the recording ended and how large it is.
 fn write_state(out: &mut impl Write, capsule: &Capsule) -> io::Result<()> {
     let contents = &capsule.contents;
     let ((major, minor), bytes) = (capsule.reader.version(), capsule.reader.position());

@@ -38,7 +38,6 @@ struct UsdtLine<'a> {
     semaphore: bool,
 }
 
-/// Lists.
 pub(crate) fn run(plan: &ListPlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&plan.who, None)?;
     target.within(list(plan, &target))?;

@@ -23,7 +23,6 @@ const LAST: usize = 20;
 /// Longest command line where no terminal says how long lines are.
 const COMMAND: usize = 80;
 
-/// Lists.
 pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
     let scope = Scope::find(&plan.who)?;
     let mut source = Source::open(false)?;
@@ -55,7 +54,7 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
         }
     } else {
         let (columns, width) = (plan.columns(), columns::output_width());
-        // Columns that somebody names are all shown, and whole.
+        // Columns that the user names are all shown, untruncated.
         let is_usual = plan.columns.is_empty();
         let mut heads: Vec<Head> = columns.iter().map(|column| head(*column)).collect();
         let cells = |(place, one): &(Place, Shown<'_>)| {
@@ -87,13 +86,14 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
 struct Shown<'a> {
     /// The thread, or the process's first one.
     task: &'a Task,
-    /// Of a process: how many threads it has.
+    /// Number of threads, for a process.
     threads: Option<usize>,
-    /// How long they have run.
+    /// CPU time used.
     times: Times,
 }
 
-/// What is listed. Of a process whose first thread is not known, another stands for it.
+/// Selects the tasks to list. A process whose first thread is unknown is represented by another
+/// one.
 fn shown<'a>(all: impl Iterator<Item = &'a Task>, threads: bool) -> Vec<Shown<'a>> {
     if threads {
         let thread = |task: &'a Task| Shown {

@@ -30,7 +30,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Records below the watermark are fetched after this time.
 const FLUSH: Duration = Duration::from_millis(50);
 
-/// Records.
 pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let (trace, options) = (&plan.trace, &plan.trace.options);
     Destination::check(plan)?;
@@ -68,7 +67,7 @@ pub(crate) fn run(plan: &RecordPlan) -> anyhow::Result<ExitCode> {
     let ended = run.follow(FLUSH, |run| step(plan, run, &mut recorder))?;
     let ended_by = match ended {
         Ended::Because(why) => why,
-        // That of standard output: it is not where the capsule goes.
+        // Standard output's reader: the capsule does not go there.
         Ended::ReaderGone => "whoever read the output is gone".to_owned(),
     };
     end(plan, run, recorder, ended_by)
@@ -80,7 +79,7 @@ fn step(plan: &RecordPlan, run: &mut Run<'_>, recorder: &mut Recorder) -> anyhow
         recorder.live.names.add(added.files);
         recorder.add(&added.labels)?;
         if added.containers && plan.tasks != 0 {
-            // Of their tasks nothing was recorded yet.
+            // Nothing was recorded of their tasks yet.
             recorder.dump(&task_records::dump(&run.session)?)?;
         }
     }
@@ -113,7 +112,7 @@ fn end(
     }
     run.detach()?;
     if plan.tasks != 0 {
-        // What is counted from here on would be in no ring that is read.
+        // Later counts would belong to hits in no ring that is read.
         run.session.set_tasks(&TaskOptions::default())?;
     }
     let elapsed = run.begun.elapsed();
@@ -148,7 +147,7 @@ fn end(
     })
 }
 
-/// Tells what the capsule has; whether that is all.
+/// Reports what the capsule has; returns whether that is everything.
 fn tell(plan: &RecordPlan, summary: &Summary, done: &Done) -> bool {
     let path = plan.output.display();
     let options = &plan.trace.options;
@@ -174,7 +173,7 @@ fn tell(plan: &RecordPlan, summary: &Summary, done: &Done) -> bool {
     unwritten.iter().all(|(count, _)| *count == 0)
 }
 
-/// What is recorded, when and where.
+/// The header: what is recorded, when and where.
 fn header(
     plan: &RecordPlan,
     target: &Target,
@@ -209,19 +208,19 @@ fn header(
     })
 }
 
-/// How many CPUs are online, whichever of them we may use.
+/// Number of CPUs that are online, including those we may not use.
 fn cpus() -> u32 {
     let count = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     count.map_or(0, |count| count as u32)
 }
 
-/// Which boot this is; empty where the kernel does not say.
+/// Id of this boot; empty if the kernel does not report it.
 fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| String::new(), |id| id.trim_end().to_owned())
 }
 
-/// How long the machine was suspended since its boot.
+/// Time the machine was suspended since its boot.
 fn suspended_ns() -> u64 {
     let now = |clock| clock_gettime(clock).map(Duration::from);
     let clocks = (now(ClockId::CLOCK_BOOTTIME), now(ClockId::CLOCK_MONOTONIC));

@@ -21,7 +21,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Reports.
 pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
     capsule.require_hits(&plan.file)?;
@@ -45,7 +44,7 @@ pub(crate) fn run(plan: &ReportPlan) -> anyhow::Result<ExitCode> {
     tell(&capsule, &plan.file, summary, plan.detail)
 }
 
-/// How rows of a capsule are printed.
+/// Table style for a capsule.
 pub(crate) fn style(capsule: &Capsule, shown: Option<Shown>) -> Style {
     let samples_hz = capsule.samples_hz();
     let usual = match samples_hz {
@@ -64,14 +63,14 @@ pub(crate) fn style(capsule: &Capsule, shown: Option<Shown>) -> Style {
     }
 }
 
-/// What the recording came to; none when it was cut off.
+/// Totals of the recording; `None` if it was cut off.
 pub(crate) fn summary(capsule: &Capsule) -> Option<Summary> {
     let mut summary = capsule.summary()?;
     summary.printed = capsule.contents.hits;
     Some(summary)
 }
 
-/// Tells what a recording came to and what of it is missing.
+/// Reports the totals of a recording and what is missing from it.
 pub(crate) fn tell(
     capsule: &Capsule,
     path: &Path,
@@ -93,7 +92,7 @@ pub(crate) fn tell(
 
 /// The hits of a capsule, counted.
 pub(crate) struct Counted<'a> {
-    /// TargetSpec knows the names of their frames.
+    /// Looks up the names of frames.
     pub(crate) offline: Offline<'a>,
     /// TargetSpec knows their keys.
     pub(crate) printer: TablePrinter,
@@ -101,7 +100,6 @@ pub(crate) struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// Counts all.
     pub(crate) fn read<'a>(
         capsule: &'a mut Capsule,
         by: &[ReportKey],
@@ -134,7 +132,7 @@ impl Counted<'_> {
 /// Hits by what they are counted by.
 struct Counts {
     by: Vec<ReportKey>,
-    /// For each probe the first one of its function.
+    /// For each probe, the first probe of its function.
     functions: HashMap<u32, u32>,
     /// Each probe, for what its fields are.
     labels: HashMap<u32, ProbeLabel>,
@@ -146,7 +144,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// None yet. Several functions are kept apart, unless they are counted by something else.
+    /// Starts empty. Several functions are kept apart, unless they are counted by something else.
     fn new(labels: &[ProbeLabel], by: &[ReportKey], has_stacks: bool) -> anyhow::Result<Counts> {
         let functions = functions(labels);
         let mut by = by.to_vec();
@@ -266,7 +264,7 @@ struct ContainerNames {
 }
 
 impl ContainerNames {
-    /// What stands for the container that a hit was in.
+    /// The number that represents the hit's container.
     fn number(&mut self, offline: &Offline<'_>, hit: &Hit) -> u64 {
         let key = match offline.place(hit) {
             Some(Place::Container(known)) if known.id.is_some() => {
@@ -279,7 +277,7 @@ impl ContainerNames {
         *self.numbers.entry(key).or_insert(next)
     }
 
-    /// What each number is.
+    /// The container of each number.
     fn names(&self) -> HashMap<u64, FieldValue> {
         let value = |((name, ..), number): (&(String, _, _), &u64)| {
             (*number, FieldValue::Named(name.clone(), 0))
@@ -291,7 +289,7 @@ impl ContainerNames {
 /// Values of a field, and the numbers that stand for them in keys.
 #[derive(Default)]
 struct Values {
-    /// By all that tells them apart.
+    /// Numbers by everything that distinguishes their keys.
     numbers: HashMap<String, u64>,
     values: Vec<FieldValue>,
 }
@@ -306,7 +304,7 @@ impl Values {
         number
     }
 
-    /// What each number is.
+    /// The value of each number.
     fn names(&self) -> HashMap<u64, FieldValue> {
         (0..).zip(self.values.iter().cloned()).collect()
     }
@@ -326,7 +324,7 @@ fn check_recorded(name: &str, labels: &[ProbeLabel]) -> anyhow::Result<()> {
     bail!("--by {name}: no such field was recorded ({recorded})")
 }
 
-/// How the words of a key are read.
+/// How the words of a key are decoded.
 fn format(key: &ReportKey) -> FieldFormat {
     let known = match key {
         ReportKey::Known(known) => known,
@@ -345,7 +343,7 @@ fn format(key: &ReportKey) -> FieldFormat {
     FieldFormat::new(name, shape)
 }
 
-/// For each probe the first one of its function: its exits count as one.
+/// For each probe, the first probe of its function: its exits count as one.
 fn functions(labels: &[ProbeLabel]) -> HashMap<u32, u32> {
     let mut firsts = HashMap::new();
     let counting = labels.iter().filter(|label| label.role.counts());

@@ -7,7 +7,6 @@ use crate::output::records::RecordPrinter;
 use crate::recording::capsule::{Capsule, Offline};
 use std::process::ExitCode;
 
-/// Prints.
 pub(crate) fn run(plan: &ScriptPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
     capsule.require_hits(&plan.file)?;

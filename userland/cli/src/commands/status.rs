@@ -45,7 +45,6 @@ struct ProbeLine {
     counters: CountersLine,
 }
 
-/// Shows the state.
 pub(crate) fn run(plan: &StatusPlan) -> anyhow::Result<ExitCode> {
     let device = Device::open_any_version()?;
     let sessions = libnsprobe::sessions()?;

@@ -25,7 +25,6 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Most names of a chunk.
 const NAMES_AT_ONCE: usize = 1000;
 
-/// Names.
 pub(crate) fn run(plan: &SymbolizePlan) -> anyhow::Result<ExitCode> {
     let mut files = Files::new(&plan.directories)?;
     match &plan.capsule {
@@ -34,7 +33,7 @@ pub(crate) fn run(plan: &SymbolizePlan) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A place that a line tells.
+/// A place given by an input line.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 struct Place {
     build_id: String,
@@ -44,7 +43,7 @@ struct Place {
     return_address: bool,
 }
 
-/// What is printed of a place.
+/// The output for a place.
 #[derive(Serialize)]
 struct PlaceLine<'a> {
     r#type: &'static str,
@@ -227,7 +226,7 @@ fn build_id(object: &Object) -> Option<&String> {
     ids.into_iter().find(|id| !id.is_empty())
 }
 
-/// What is at a place of a file; none when there is no such file.
+/// Names a place in a file; `None` if there is no such file.
 fn name_place(
     files: &mut Files,
     build_id: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nsprobe top`: who takes the CPUs, by container; on a screen, or printed.
+//! `nsprobe top`: CPU use by container; on a screen, or printed.
 
 mod draw;
 mod interval;
@@ -30,7 +30,6 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// Most threads that have ended and are remembered for an interval.
 const ENDED_MAX: usize = 1 << 17;
 
-/// Shows.
 pub(crate) fn run(plan: &TopPlan) -> anyhow::Result<ExitCode> {
     let is_screen = !plan.batch && !plan.json;
     if is_screen && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
@@ -85,7 +84,7 @@ fn printed(
     Ok(())
 }
 
-/// Runs the screen until somebody quits.
+/// Runs the screen until the user quits.
 fn interactive(
     plan: &TopPlan,
     view: &mut View,
@@ -165,7 +164,7 @@ impl View {
         Ok(())
     }
 
-    /// What ran since the last reading.
+    /// CPU time used since the last reading.
     fn read(&mut self) -> anyhow::Result<Option<Interval>> {
         let lost = self.lost;
         let cpu = self.source.cpu()?;

@@ -28,7 +28,6 @@ use std::time::Duration;
 /// Records below the watermark are fetched after this time.
 const FLUSH: Duration = Duration::from_millis(50);
 
-/// Traces.
 pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     let options = &plan.options;
     let out = Output::to_file(plan.output.as_deref())?;
@@ -83,7 +82,7 @@ pub(crate) fn run(plan: &TracePlan) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// How the places of a trace are found and compiled.
+/// Options for finding and compiling the places of a trace.
 pub(crate) fn compile_options<'a>(
     plan: &'a TracePlan,
     search: &'a Arc<Search>,
@@ -106,7 +105,7 @@ pub(crate) fn compile_options<'a>(
     }
 }
 
-/// How the probes of a trace are made.
+/// Options for creating the probes of a trace.
 pub(crate) fn attach_options<'a>(
     plan: &'a TracePlan,
     compile: CompileOptions<'a>,

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// Shows.
 pub(crate) fn run(plan: &TreePlan) -> anyhow::Result<ExitCode> {
     if let Some(file) = &plan.file {
         let capsule = Capsule::open(file)?;
@@ -37,12 +36,12 @@ pub(crate) fn run(plan: &TreePlan) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How much is shown of each namespace.
+/// What to show of each namespace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Detail {
-    /// Processes.
+    /// Shows processes.
     pub(crate) tasks: bool,
-    /// And their threads.
+    /// Shows their threads, too.
     pub(crate) threads: bool,
 }
 
@@ -224,7 +223,7 @@ impl<'a> TreeView<'a> {
         }
     }
 
-    /// What a namespace is: that of its first process, else that of all that are in it.
+    /// The place of a namespace: that of its first process, else that of all processes in it.
     fn place(&self, namespace: &PidNamespace) -> Option<&Place> {
         let node = self.nodes.get(&namespace.id)?;
         let has_init = |part: &Part<'_>| {
@@ -304,7 +303,7 @@ impl PartLine {
     }
 }
 
-/// A place as people call it, with what runs it; nothing when its number was told already.
+/// The display name of a place, with its runtime; empty if its number was shown already.
 fn called(place: &Place, id: u64) -> String {
     match place {
         Place::Container(known) => {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nsprobe verify`: in which processes the breakpoints really are.
 //!
-//! The kernel ignores whatever keeps it from putting a breakpoint into a mapping
-//! (`uprobe_mmap` of `kernel/events/uprobes.c`), and leaves some kinds of mappings out
-//! (`valid_vma`). So a probe may see less than its user thinks, and nobody says so. Here
-//! the memory of every process that has the file mapped is looked at.
+//! The kernel ignores any error that keeps it from putting a breakpoint into a mapping
+//! (`uprobe_mmap` of `kernel/events/uprobes.c`), and skips some kinds of mappings (`valid_vma`). So
+//! a probe may see less than its user thinks, and nothing reports it. This command reads the memory
+//! of every process that has the file mapped.
 
 mod look;
 
@@ -29,7 +29,6 @@ use std::process::ExitCode;
 /// Processes that are named for each reason.
 const EXAMPLES: usize = 5;
 
-/// Verifies.
 pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, None)?;
     let search = Search::of(target.viewers(), options)?;
@@ -74,7 +73,7 @@ pub(crate) fn run(options: &ProbeOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(missing)))
 }
 
-/// What was found of one probe.
+/// Findings for one probe.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     r#type: &'static str,
@@ -177,7 +176,7 @@ impl Missing {
 }
 
 impl PlannedProbe {
-    /// Where its breakpoints are.
+    /// Offsets of its breakpoints.
     fn breakpoints(&self) -> Vec<FileOffset> {
         match &self.exits {
             Some(exits) => {
@@ -190,7 +189,7 @@ impl PlannedProbe {
 }
 
 impl Found {
-    /// How the report tells it.
+    /// Its wording in the report.
     fn text(self) -> &'static str {
         match self {
             Found::Shared => "shared mappings, where the kernel puts no breakpoints",

@@ -36,7 +36,7 @@ impl Waiting {
         self.frames = frames.0.to_vec();
     }
 
-    /// What its record had.
+    /// Details from its record.
     fn details(&self) -> Details<'_> {
         Details {
             elapsed_ns: self.elapsed_ns,
@@ -54,14 +54,14 @@ impl Waiting {
 /// A hit that waits no longer.
 #[derive(Debug)]
 pub(crate) enum Ready<'a> {
-    /// It never did.
+    /// It never waited.
     Now(&'a Hit, Details<'a>),
     /// Its stack has come, or was given up.
     Waited(Waiting),
 }
 
 impl Ready<'_> {
-    /// The same, with all that its record had.
+    /// Turns it into an owned hit, with all details of its record.
     pub(crate) fn keep(self) -> Waiting {
         match self {
             Ready::Now(hit, details) => Waiting::new(hit, &details),
@@ -69,7 +69,6 @@ impl Ready<'_> {
         }
     }
 
-    /// The hit.
     pub(crate) fn hit(&self) -> &Hit {
         match self {
             Ready::Now(hit, _) => hit,
@@ -77,7 +76,7 @@ impl Ready<'_> {
         }
     }
 
-    /// What its record had.
+    /// Details from its record.
     pub(crate) fn details(&self) -> Details<'_> {
         match self {
             Ready::Now(_, details) => *details,
@@ -137,7 +136,7 @@ impl HitAssembler {
         self.hits.remove(place)
     }
 
-    /// The oldest.
+    /// Removes the oldest.
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
         self.hits.pop_front()
     }

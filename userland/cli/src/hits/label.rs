@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the probes of a trace are called.
+//! Labels of the probes of a trace.
 
 use crate::names::function_names::FunctionNames;
 use libnsprobe::ProbeId;
@@ -7,43 +7,39 @@ use nsprobe_spec::decode::FieldFormat;
 use nsprobe_symbolize::FileOffset;
 use std::rc::Rc;
 
-/// What samples are called where others have a function.
+/// Name of samples in place of a function.
 pub(crate) const SAMPLES: &str = "cpu-samples";
 
-/// What output calls a probe.
+/// The names of a probe in output.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbeLabel {
-    /// Its id.
     pub(crate) id: ProbeId,
     /// `binary:function`, escaped.
     pub(crate) label: String,
-    /// The probed file.
     pub(crate) binary: String,
-    /// The probed function.
     pub(crate) function: String,
-    /// Where it is.
     pub(crate) offset: FileOffset,
     /// The fields of its records.
     pub(crate) fields: Rc<[FieldFormat]>,
     /// The functions of the probed file, when fields are named by them.
     pub(crate) symbols: Option<Rc<dyn FunctionNames>>,
-    /// Which of the planned probes it belongs to, and as what.
+    /// Its planned probe, and its role for that.
     pub(crate) planned: usize,
     pub(crate) role: Role,
 }
 
 impl ProbeLabel {
-    /// Of samples: how many times a second.
+    /// Sampling rate in Hz, for samples.
     pub(crate) fn samples_hz(&self) -> Option<u32> {
         let is_samples = self.binary.is_empty() && self.function == SAMPLES;
         u32::try_from(self.offset.0).ok().filter(|_| is_samples)
     }
 }
 
-/// What a probe of the kernel's is to a probe of the user's.
+/// Role of one of the kernel's probes for the user's probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// All of it.
+    /// The whole probe.
     Whole,
     /// It begins the calls that exits end.
     Begin,
@@ -54,8 +50,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whether its hits are those of the user's probe: calls that begin, or go where their
-    /// return is not seen, are none.
+    /// Whether its hits count as those of the user's probe: entries of calls, and calls that
+    /// leave for a place whose return is not seen, do not.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Role::Whole | Role::Exit)
     }

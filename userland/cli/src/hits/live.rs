@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TargetSpec knows what records do not say themselves, while a session lasts.
+//! Supplies what records do not contain, while a session lasts.
 
 use crate::hits::lookup::{Lookup, NameFrames, Rest};
 use crate::hits::offline_unwind::StackContinuations;
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// What is known of the records of a session.
+/// Names and containers for the records of a session.
 pub(crate) struct Live {
     pub(crate) names: Names,
     continuations: StackContinuations,
@@ -26,7 +26,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// With these names, and with those of the kernel's functions if they are wanted.
+    /// With these names, and with those of the kernel's functions if they are requested.
     pub(crate) fn new(names: Names, with_kernel: bool) -> Live {
         Live {
             names,
@@ -41,7 +41,7 @@ impl Live {
         }
     }
 
-    /// The same with the names of containers.
+    /// Adds the names of containers.
     pub(crate) fn with_containers(self, names: HitNames) -> Live {
         Live {
             containers: Some(names),
@@ -49,7 +49,7 @@ impl Live {
         }
     }
 
-    /// The same with the session, to ask.
+    /// Adds the session, for queries.
     pub(crate) fn of<'a>(&'a mut self, session: &'a Session) -> LiveOf<'a> {
         LiveOf {
             session,
@@ -58,15 +58,15 @@ impl Live {
     }
 }
 
-/// What is known of the records of a session, with the session.
+/// Names and containers for the records of a session, with the session.
 pub(crate) struct LiveOf<'a> {
     session: &'a Session,
     live: &'a mut Live,
 }
 
 impl LiveOf<'_> {
-    /// What is at an address in the generated code of a process at a moment; `exact` says
-    /// whether it is that of the instruction itself.
+    /// Names an address in the generated code of a process at a moment; `exact` says whether it is
+    /// that of the instruction itself.
     pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
         self.live.names.generated(address, exact, moment)
     }
@@ -166,7 +166,7 @@ impl Lookup for LiveOf<'_> {
     }
 }
 
-/// Secures the files that the stacks of a batch name, before they are gone.
+/// Pins the files that the stacks of a batch name, before they are gone.
 pub(crate) fn secure(live: &mut Live, session: &Session, batch: &Batch<'_>) {
     for record in batch.records() {
         match record {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What output asks of a session, or a capsule, about frames.
+//! Output's queries about frames, to a session or a capsule.
 
 use crate::hits::view::FrameView;
 use crate::names::jit::Moment;
@@ -8,12 +8,12 @@ use libnsprobe::common::record::{CodeMapping, Details, Frame, Frames, Hit, Stack
 use nsprobe_symbolize::KernelSymbol;
 use std::rc::Rc;
 
-/// TargetSpec knows the names of frames.
+/// Looks up the names of frames.
 pub(crate) trait NameFrames {
-    /// What is known of `frame`.
+    /// The name of `frame`.
     fn name(&mut self, frame: Frame) -> Rc<Named>;
 
-    /// What is known of `frame` of a process at a moment: generated code is its own.
+    /// The name of `frame` in a process at a moment: generated code belongs to its process.
     fn name_at(&mut self, frame: Frame, _: Moment) -> Rc<Named> {
         self.name(frame)
     }
@@ -43,7 +43,7 @@ pub(crate) trait NameFrames {
     }
 }
 
-/// TargetSpec knows all that records do not say themselves.
+/// Supplies everything that records do not contain.
 pub(crate) trait Lookup: NameFrames {
     /// The words of a stack that records name by its id.
     fn stack(&mut self, id: u32) -> Option<Rc<[u64]>>;
@@ -71,13 +71,13 @@ pub(crate) trait Lookup: NameFrames {
 pub(crate) enum Rest {
     /// They are these, and this is why there are no more.
     Known(Vec<Frame>, StackEnd),
-    /// Nothing is known of them.
+    /// Their names are unknown.
     Unknown,
-    /// Somebody reads what they are found by: it is to be asked again.
+    /// The file that names them is still being read: ask again.
     NotYet,
 }
 
-/// In place of a `StackEnd`: the stack is named by an id that nobody knows.
+/// Used in place of a `StackEnd`: the id of the stack is unknown.
 const FRAMES_UNKNOWN: u8 = u8::MAX;
 
 /// A hit with all its frames, as far as they are known; none when that is not known yet.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Goes on with stacks that the module could not follow, as a file had no unwind rows yet:
-//! from the copy of registers, mappings and memory that precedes such a hit.
+//! Continues the walk of stacks that the module could not finish, as a file had no unwind rows yet:
+//! from the raw copy of registers, mappings and memory that precedes such a hit.
 
 use crate::hits::lookup::Rest;
 use crate::names::Names;
@@ -17,7 +17,8 @@ use std::rc::Rc;
 
 /// Most copies that wait for their hits; each has at most 20 KB.
 const COPIES_MAX: usize = 4096;
-/// Most that were followed: who asks again does so before others are.
+/// Most results kept for a repeated query; a caller repeats its query before other stacks are
+/// walked.
 const FOLLOWED_MAX: usize = 64;
 /// More copies shall not be taken before some of these were followed.
 pub(crate) const COPIES_ENOUGH: usize = COPIES_MAX / 2;
@@ -27,16 +28,16 @@ pub(crate) const COPIES_ENOUGH: usize = COPIES_MAX / 2;
 pub(crate) struct StackContinuations {
     /// By thread, probe and time: the hit comes next.
     copies: HashMap<(u32, u32, u64), Copied>,
-    /// Those that were followed, for who asks again as he waits for their names.
+    /// Finished walks, for a caller that repeats its query while it waits for their names.
     followed: HashMap<(u32, u32, u64), (Vec<Frame>, StackEnd)>,
     finished: u64,
 }
 
-/// What a file says of its frames.
+/// The unwind rows of a file.
 #[derive(Clone, Debug)]
 enum Rows {
     Table(Rc<UnwindTable>),
-    /// Nothing.
+    /// The file has no rows.
     None,
     /// The file cannot be had.
     Unavailable,
@@ -111,7 +112,7 @@ impl Rows {
         }
     }
 
-    /// Steps from a place in the file to its caller, as the module does; tells how.
+    /// Steps from a place in the file to its caller, as the module does; returns how.
     fn step(&self, offset: u64, at: &mut Registers, copied: &Copied) -> Result<Method, StackEnd> {
         let rule = match self {
             Rows::Table(table) => table.table().find(offset).copied(),
@@ -125,7 +126,7 @@ impl Rows {
             Ok(_) if at.at == At::Interrupted => Ok(Method::Signal),
             Ok(_) => Ok(Method::Row),
             Err(Stop::Unknown) => {
-                // No guess where a file tells of its code, or cannot be asked.
+                // No guess if a file describes its code, or cannot be read.
                 let leads = match rule {
                     Some(rule) => rule.leads_by_frame_pointer(),
                     None => matches!(self, Rows::None),
@@ -198,8 +199,8 @@ impl StackContinuations {
     }
 }
 
-/// Follows a copy to its end; `push` says whether there is room for more frames. None while
-/// somebody reads a file that says how it goes on, of which `rows` tells.
+/// Walks a copy to its end; `push` says whether there is room for more frames. `None` while a file
+/// that has the next rows, which `rows` reports, is still being read.
 fn follow(
     copied: &Copied,
     rows: &mut dyn FnMut(u32) -> Option<Rows>,
@@ -212,7 +213,7 @@ fn follow(
             break copied.outside();
         };
         let rows = match mapping.object {
-            // Generated code: no file tells how it is left.
+            // Generated code: no file has its unwind rows.
             0 => Rows::None,
             object => rows(object)?,
         };

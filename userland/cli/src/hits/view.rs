@@ -10,7 +10,6 @@ use std::rc::Rc;
 /// A hit with everything that output needs to know.
 #[derive(Debug)]
 pub(crate) struct HitView<'a> {
-    /// The record.
     pub(crate) hit: &'a Hit,
     /// When the trace began, in the clock of the records.
     pub(crate) start_ns: u64,
@@ -18,9 +17,8 @@ pub(crate) struct HitView<'a> {
     pub(crate) label: &'a str,
     /// The probed file's path.
     pub(crate) binary: &'a str,
-    /// The probed function.
     pub(crate) function: &'a str,
-    /// How long the call took, for a return whose entry was seen.
+    /// Duration of the call, for a return whose entry was seen.
     pub(crate) elapsed_ns: Option<u64>,
     /// The fields, and their values.
     pub(crate) formats: &'a [FieldFormat],
@@ -36,7 +34,6 @@ pub(crate) struct HitView<'a> {
 /// A frame of the kernel's stack, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelFrame<'a> {
-    /// The return address.
     pub(crate) address: u64,
     /// The function; none when the kernel hides its addresses.
     pub(crate) symbol: Option<&'a KernelSymbol>,
@@ -47,7 +44,6 @@ pub(crate) struct KernelFrame<'a> {
 pub(crate) struct FrameView {
     /// Its words in the record.
     pub(crate) frame: Frame,
-    /// Its name.
     pub(crate) named: Rc<Named>,
 }
 
@@ -72,13 +68,13 @@ impl HitView<'_> {
         self.hit.flags & HIT_RETURN != 0
     }
 
-    /// Whether nothing is known of the stack's end.
+    /// Whether the end of the stack is unknown.
     pub(crate) fn has_unknown_end(&self) -> bool {
         StackEnd::from_u8(self.hit.stack_end).is_none()
     }
 }
 
-/// Whether the frame of this number may be none, or not the caller of the one before it.
+/// Whether the frame of this number may not exist, or not be the caller of the one before it.
 pub(crate) fn is_doubtful(frames: &[FrameView], number: usize) -> bool {
     let is_wrong = frames.get(number).is_some_and(|view| view.named.doubtful);
     is_wrong || is_past_generated_code(frames, number)
@@ -89,9 +85,9 @@ pub(crate) fn may_lack_frames(frames: &[FrameView]) -> bool {
     (0..frames.len()).any(|number| is_past_generated_code(frames, number))
 }
 
-/// Whether a frame was found by the frame pointer of generated code, or leads there by one. No
-/// file tells whether that code keeps one: if not, it is that of a function further out, and the
-/// frames between are not seen.
+/// Whether a frame was found by the frame pointer of generated code, or leads to one found so. No
+/// file says whether that code keeps a frame pointer: if not, it is that of a function further out,
+/// and the frames between are not seen.
 fn is_past_generated_code(frames: &[FrameView], number: usize) -> bool {
     let Some(view) = frames.get(number) else {
         return false;

@@ -20,7 +20,7 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Of the hits of these probes, in a trace that begins at `start_ns`.
+    /// For the hits of these probes, in a trace that begins at `start_ns`.
     pub(crate) fn new(labels: Vec<ProbeLabel>, start_ns: u64) -> Views {
         let mut views = Views {
             labels: HashMap::new(),
@@ -37,7 +37,7 @@ impl Views {
         self.labels.extend(labels.map(|label| (label.id.0, label)));
     }
 
-    /// What a probe is called.
+    /// The label of a probe.
     pub(crate) fn label(&self, probe: u32) -> &str {
         let label = self.labels.get(&probe);
         label.map_or("?", |label| &label.label)

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::mem::{size_of, take};
 use std::rc::Rc;
 
-/// Names, by place.
 #[derive(Debug)]
 pub(super) struct Cache {
     bytes_max: u64,
@@ -44,7 +43,7 @@ impl Cache {
         }
     }
 
-    /// Whether the name of a place is there.
+    /// Whether the name of a place is cached.
     pub(super) fn has(&self, place: &FramePlace) -> bool {
         self.young.names.contains_key(place) || self.old.names.contains_key(place)
     }
@@ -60,7 +59,6 @@ impl Cache {
         Some(named)
     }
 
-    /// Keeps a name.
     pub(super) fn insert(&mut self, place: FramePlace, named: Rc<Named>) {
         self.young.insert(place, named);
     }
@@ -73,7 +71,7 @@ impl Cache {
     }
 }
 
-/// What a name takes, about.
+/// Approximate size of a name in bytes.
 fn bytes_of(named: &Named) -> u64 {
     // With what a map and a counter take for it.
     let mut bytes = 2 * size_of::<Named>() + size_of::<FramePlace>();
@@ -125,7 +123,7 @@ mod tests {
         assert_eq!(cache.old.bytes, bytes_of(&named("bbbbbbbb")));
         cache.get(&(1, 2, 3)).unwrap();
         assert_eq!((cache.old.bytes, cache.old.names.len()), (0, 0));
-        // Nothing of one stack is forgotten before the next one begins.
+        // No name of a stack is evicted before the next stack begins.
         for offset in 0..100 {
             cache.insert((1, offset, 0), named("x"));
         }

@@ -27,16 +27,15 @@ use ureq::Agent;
 
 /// Largest file that is taken, in bytes, unless `DEBUGINFOD_MAXSIZE` says else.
 const BYTES_MAX: u64 = 2 << 30;
-/// How long a server may take to begin its answer, unless `DEBUGINFOD_TIMEOUT` says else.
+/// Time for a server to begin its answer, unless `DEBUGINFOD_TIMEOUT` sets another.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one file may take, unless `DEBUGINFOD_MAXTIME` says else.
+/// Time for one file, unless `DEBUGINFOD_MAXTIME` sets another.
 const TIME_MAX: Duration = Duration::from_secs(120);
-/// How long a server may take until it is connected.
+/// Time to connect to a server.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Most bytes of a build-id that a server is asked for.
 const BUILD_ID_BYTES_MAX: usize = 64;
-/// How long an empty file of the cache means that no server had it (elfutils'
-/// `cache_miss_s`).
+/// How long an empty file of the cache means that no server had it (elfutils' `cache_miss_s`).
 const MISS: Duration = Duration::from_secs(600);
 /// Redirections that are followed, within https.
 const REDIRECTS_MAX: u32 = 3;
@@ -61,7 +60,7 @@ struct Server {
 }
 
 impl Debuginfod {
-    /// What the environment says, as for elfutils.
+    /// Reads the environment variables that elfutils uses.
     pub(crate) fn from_environment(is_quiet: bool) -> anyhow::Result<Debuginfod> {
         let seconds = |name, default| number(name).map_or(default, Duration::from_secs);
         let limits = Limits {
@@ -126,7 +125,7 @@ impl Debuginfod {
     }
 }
 
-/// How long a server may take.
+/// Time limits of a server.
 #[derive(Clone, Copy)]
 struct Limits {
     answer: Duration,
@@ -137,8 +136,8 @@ impl Server {
     fn new(url: &str, limits: Limits) -> Server {
         let is_secure = url.starts_with(SECURE);
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier);
-        // A redirection never leaves https; from http, which somebody between could have
-        // written, none is followed.
+        // A redirection never leaves https; over http, where an attacker in between could forge it,
+        // none is followed.
         let agent = Agent::config_builder()
             .tls_config(tls.build())
             .https_only(is_secure)
@@ -180,7 +179,7 @@ impl Server {
     }
 }
 
-/// What the cache knows.
+/// Result of a cache look-up.
 enum Cached {
     File(File),
     /// No server had it lately.
@@ -218,7 +217,7 @@ fn store(body: &mut impl Read, limit: u64, path: &Path) -> Result<File, String> 
     // Several threads may want the same file.
     let count = PARTS.fetch_add(1, Ordering::Relaxed);
     let part = folder.join(format!("debuginfo.{}.{count}", std::process::id()));
-    // Of a run with our number that was killed.
+    // Left by a killed run that had our pid.
     let _ = fs::remove_file(&part);
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);
@@ -249,7 +248,7 @@ fn number(name: &str) -> Option<u64> {
     (number > 0).then_some(number)
 }
 
-/// Where elfutils keeps what came, but for its old folder.
+/// The directory in which elfutils caches files; its legacy directory is not used.
 fn cache_folder() -> anyhow::Result<PathBuf> {
     let set = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
     if let Some(folder) = set("DEBUGINFOD_CACHE_PATH") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file, as far as those know it who ask for its names.
+//! State of a file, for the code that requests its names.
 
 use crate::names::named::Placed;
 use crate::names::origin::PinnedObject;
@@ -17,18 +17,18 @@ pub(crate) type FileRows = Option<Result<Rc<UnwindTable>, ()>>;
 pub(super) struct FileState {
     pub(super) thread: usize,
     pub(super) state: Stage,
-    /// For its reader; none when it is closed.
+    /// For its reader; `None` if it is closed.
     pub(super) pinned: Option<Arc<PinnedObject>>,
     /// Places that were asked for.
     pub(super) asked: HashSet<(u64, u8)>,
-    /// Whether any was ever.
+    /// Whether any name was ever needed.
     pub(super) is_needed: bool,
-    /// Whether its unwind rows were asked for.
+    /// Whether its unwind rows were requested.
     pub(super) asked_table: bool,
     pub(super) table: Option<FileRows>,
     /// Since when it is waited for, without an answer.
     pub(super) waits: Option<Instant>,
-    /// It was waited for in vain: nobody waits until it answers.
+    /// Timed out; its frames print unnamed until it answers.
     pub(super) is_late: bool,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct KnownFile {
     pub(super) path: Option<PathBuf>,
     pub(super) file: State,
     pub(super) used: Instant,
-    /// What names came from.
+    /// Sources of its names.
     pub(super) sources: Vec<(Source, NamesFrom)>,
     pub(super) note: Option<String>,
 }
@@ -43,7 +43,7 @@ pub(super) struct KnownFile {
 #[derive(Debug)]
 pub(super) enum State {
     Open(Box<OpenedObject>),
-    /// What there was to tell of it is kept.
+    /// Closed; its line for the summary is kept.
     Closed(Line),
     Unusable(String),
 }
@@ -52,17 +52,17 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct OpenedObject {
     pub(super) found: FoundFile,
-    /// What was found when the file was announced, until a name is needed.
+    /// The debug files found when the file was announced, until a name is needed.
     pub(super) pending: Option<search::FoundDebugFiles>,
-    /// What there is to tell of debug files.
+    /// Notes about debug files.
     pub(super) notes: Vec<String>,
-    /// Where debug information was looked for, when there is none.
+    /// Where debug information was looked for, if there is none.
     pub(super) looked_for: Option<String>,
 }
 
 /// The files of a thread.
 pub(super) struct Files {
-    /// TargetSpec parses them.
+    /// Parses the files.
     worker: Worker,
     shared: Arc<Shared>,
     context: Option<Arc<NameContext>>,
@@ -70,7 +70,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// None yet.
+    /// Creates an empty set.
     pub(super) fn new(worker: Worker, shared: Arc<Shared>) -> Files {
         Files {
             worker,
@@ -116,8 +116,7 @@ impl Files {
         placed
     }
 
-    /// What is known of places: offsets, and how they were come by; none when the file is not
-    /// open.
+    /// Names places: offsets, and how each was found; `None` if the file is not open.
     pub(super) fn names(&mut self, id: u32, places: &[(u64, u8)]) -> Option<Vec<Named>> {
         let known = self.known.get_mut(&id)?;
         known.used = Instant::now();
@@ -189,7 +188,7 @@ impl Files {
         self.known.contains_key(&id)
     }
 
-    /// Closes a file that is another's by now.
+    /// Closes a file whose object id was reused.
     pub(super) fn forget(&mut self, id: u32) {
         self.known.remove(&id);
     }
@@ -200,7 +199,7 @@ impl Files {
         known.unwrap_or_else(|| "a file".into())
     }
 
-    /// Where names came from, by object.
+    /// Sources of names, by object.
     pub(super) fn sources(&self) -> Vec<(u32, Line)> {
         let known = self.known.iter();
         known.map(|(id, known)| (*id, known.describe())).collect()
@@ -208,7 +207,7 @@ impl Files {
 }
 
 impl OpenedObject {
-    /// Secures the debug files of a file that was this owner.
+    /// Pins the debug files of a file that had this owner.
     fn new(search: &Search, found: FoundFile, owner: Option<Box<Owner>>) -> OpenedObject {
         let pending = (found.origin != Origin::Vdso)
             .then(|| search.find_for(&found.object, &found.mapped_path, owner.as_deref()));
@@ -234,7 +233,7 @@ impl OpenedObject {
         }
     }
 
-    /// What is at some places, by the file and its debug files.
+    /// Names places with the file and its debug files.
     fn resolve(
         &mut self,
         search: &Search,
@@ -271,7 +270,7 @@ impl KnownFile {
         }
     }
 
-    /// What is known of places in the file: offsets, and how they were come by.
+    /// Names places in the file: offsets, and how each was found.
     fn names(&mut self, search: &Search, shared: &Shared, places: &[(u64, u8)]) -> Vec<Named> {
         let why = match &mut self.file {
             State::Open(opened) => {

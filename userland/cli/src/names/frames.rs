@@ -30,15 +30,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long output waits for the names of a stack: half of it after each time that it waited
-/// in vain, but [`PATIENCE_LEAST`].
+/// How long output waits for the names of a stack: half of it after each time-out, but at least
+/// [`PATIENCE_LEAST`].
 const PATIENCE: Duration = Duration::from_secs(15);
 const PATIENCE_LEAST: Duration = Duration::from_millis(200);
-/// The same when nothing is traced any more.
+/// The wait once nothing is traced any more.
 const PATIENCE_AT_END: Duration = Duration::from_secs(30);
-/// How long an answer is waited for before the rings are looked at again.
+/// How long to wait for an answer before looking at the rings again.
 const GLANCE: Duration = Duration::from_millis(10);
-/// How long a file that waits for a thread which is busy with another one stays with it.
+/// How long a file stays queued for a thread that is busy with another file.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// The names of a session's frames.
@@ -106,7 +106,7 @@ impl Names {
         }
     }
 
-    /// What is known of `frame` of a process at a moment: generated code is its own.
+    /// The name of `frame` in a process at a moment: generated code belongs to its process.
     pub(crate) fn name_at(&mut self, session: &Session, frame: Frame, moment: Moment) -> Rc<Named> {
         match generated_address(&frame) {
             Some((address, exact)) => self.generated(address, exact, moment).named,
@@ -114,7 +114,7 @@ impl Names {
         }
     }
 
-    /// What is at an address in the generated code of a process at a moment.
+    /// Names an address in the generated code of a process at a moment.
     pub(crate) fn generated(&mut self, address: u64, exact: bool, moment: Moment) -> CodeName {
         self.jit.name(address, !exact, moment)
     }
@@ -228,12 +228,12 @@ impl Names {
         self.take_answers();
     }
 
-    /// Nothing is traced any more: there is time.
+    /// Nothing is traced any more: longer waits are allowed.
     pub(crate) fn at_end(&mut self) {
         self.patience = PATIENCE_AT_END;
     }
 
-    /// Whether output goes on, although these files have not answered.
+    /// Whether output continues, although these files have not answered.
     fn is_enough(&mut self, waited_for: &BTreeSet<u32>) -> bool {
         let mut patience = self.patience;
         let mut awaited = Vec::new();
@@ -263,7 +263,7 @@ impl Names {
         self.progress.hide();
     }
 
-    /// What the thread of a file does.
+    /// What the thread of a file is doing.
     fn busy(&self, id: u32) -> Option<Busy> {
         let file = self.files.get(&id)?;
         self.threads.as_ref()?.busy(file.thread)
@@ -442,8 +442,7 @@ impl Names {
         unnamed
     }
 
-    /// Where an object's file was found, or why it cannot be read; none while that is not
-    /// known.
+    /// Where an object's file was found, or why it cannot be read; `None` while that is unknown.
     pub(crate) fn place(&self, id: u32) -> Option<Result<&Placed, &str>> {
         match &self.files.get(&id)?.state {
             Stage::Open(placed) | Stage::Closed(Some(placed)) => Some(Ok(placed)),
@@ -452,13 +451,13 @@ impl Names {
         }
     }
 
-    /// Whether it will be known where an object's file is.
+    /// Whether the place of an object's file will become known.
     pub(crate) fn is_opening(&self, id: u32) -> bool {
         let file = self.files.get(&id);
         file.is_some_and(|file| matches!(file.state, Stage::Opening))
     }
 
-    /// Takes what the threads tell of files that they have closed.
+    /// Takes the threads' reports of files that they have closed.
     pub(crate) fn close_idle(&mut self) {
         self.take_answers();
     }

@@ -46,7 +46,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// That of a hit.
+    /// The moment of a hit.
     pub(crate) fn of(hit: &Hit) -> Moment {
         Moment {
             pid: hit.pid,
@@ -58,7 +58,7 @@ impl Moment {
 /// The generated code of all processes.
 #[derive(Debug)]
 pub(crate) struct Jit {
-    /// What its children are like; their deaths count together.
+    /// Options of its children; their deaths count together.
     worker: Worker,
     processes: HashMap<u32, Known>,
     /// Until when no other process had a number than what is known of it, if anything, by
@@ -66,7 +66,7 @@ pub(crate) struct Jit {
     gone: HashMap<u32, u64>,
 }
 
-/// What is known of a process.
+/// State of a process.
 #[derive(Debug)]
 struct Known {
     process: Process,
@@ -90,7 +90,7 @@ struct Kept {
     found: CodeName,
 }
 
-/// What generated code is called.
+/// The name of generated code.
 #[derive(Clone, Debug)]
 pub(crate) struct CodeName {
     pub(crate) named: Rc<Named>,
@@ -117,8 +117,8 @@ impl Jit {
         }
     }
 
-    /// What is at the address in the process at that moment. A return address is looked
-    /// up inside of the call.
+    /// Names the address in the process at that moment. A return address is looked up inside of the
+    /// call.
     pub(crate) fn name(&mut self, address: u64, is_return: bool, moment: Moment) -> CodeName {
         let inside = address - u64::from(is_return && address > 0);
         self.look(moment);
@@ -133,7 +133,7 @@ impl Jit {
         }
     }
 
-    /// Whether the process of the moment is known to be gone.
+    /// Whether the process of the moment is known to have ended.
     fn is_gone(&self, moment: Moment) -> bool {
         let until = self.gone.get(&moment.pid);
         until.is_some_and(|until| *until >= moment.time_ns)
@@ -151,7 +151,7 @@ impl Jit {
         if bytes.sum::<u64>() > BYTES_MAX {
             self.processes.retain(|pid, _| *pid == moment.pid);
         }
-        // What was written before this will be seen, and who has the number later has begun
+        // Everything written before this will be seen, and a later process with the same pid began
         // after it.
         let now = monotonic_ns();
         if let Some(known) = self.processes.get_mut(&moment.pid) {
@@ -214,8 +214,8 @@ impl Known {
         self.looked = Some((Instant::now(), if is_all { until } else { 0 }));
     }
 
-    /// Whether it was looked at after that time, and lived then; or, as there is nothing to be
-    /// read, lately.
+    /// Whether the process was examined after that time, and lived then; or, if there is nothing to
+    /// read, recently.
     fn has_looked(&self, time_ns: u64) -> bool {
         let is_read = (self.map.is_usable() || self.dump.is_usable()) && !self.is_over();
         let is_enough = |(at, until): (Instant, u64)| {
@@ -224,7 +224,7 @@ impl Known {
         self.looked.is_some_and(is_enough)
     }
 
-    /// Whether nothing of it is read any more.
+    /// Whether none of its files is read any more.
     fn is_over(&self) -> bool {
         self.map.hangs || self.dump.hangs || self.reader.trouble.is_some()
     }
@@ -251,8 +251,8 @@ impl Known {
         self.dump.follow(process, self.times, path, reader)
     }
 
-    /// Whether what was written up to the time was read: without the rest, an older name
-    /// of the same addresses would be given.
+    /// Whether everything written up to the time was read: without the rest, an older name of the
+    /// same addresses would be returned.
     fn has_read_up_to(&self, time_ns: u64) -> bool {
         let is_usable = self.map.is_usable() || self.dump.is_usable();
         !is_usable
@@ -260,7 +260,7 @@ impl Known {
             || self.looked.is_some_and(|(_, until)| until >= time_ns)
     }
 
-    /// What is at the address, of a place a number of bytes behind it.
+    /// Names the address of a place that is a number of bytes behind it.
     fn name(&mut self, address: u64, behind: u64, time_ns: u64) -> CodeName {
         let known = self.names.get(&(address, behind));
         if let Some(kept) = known.filter(|kept| kept.then.holds_at(time_ns)) {

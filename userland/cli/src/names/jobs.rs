@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the threads that look names up are asked for, and what they answer.
+//! Requests to the threads that look up names, and their answers.
 
 use super::line::Line;
 use crate::names::load_queue::LoadQueue;
@@ -16,16 +16,16 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the threads need of the trace.
+/// The parts of the trace that the threads need.
 #[derive(Debug)]
 pub(crate) struct NameContext {
-    /// Where debug files are looked for.
+    /// Looks for debug files.
     pub(crate) search: Arc<Search>,
-    /// Where the unwind rows of files are asked for.
+    /// Queue of requests for the unwind rows of files.
     pub(crate) rows: Option<LoadQueue>,
 }
 
-/// What threads are asked for. All but the first is about a file that was opened.
+/// A request to the threads. All but the first are about a file that was opened.
 #[derive(Debug)]
 pub(super) enum Job {
     /// To find the file of an object, and to have it read.
@@ -34,16 +34,15 @@ pub(super) enum Job {
         identity: Box<ObjectIdentity>,
         pinned: Arc<PinnedObject>,
         context: Arc<NameContext>,
-        /// TargetSpec had it.
+        /// The process that had it mapped.
         owner: Option<Box<Owner>>,
     },
     /// The names of places.
     Name { id: u32, places: Vec<(u64, u8)> },
-    /// The unwind rows.
     Table { id: u32 },
     /// To ask for the rows once more, of the file that the kernel gave, or else of the open one.
     GiveRows { id: u32, claimed: Option<File> },
-    /// Where names came from.
+    /// Requests the sources of names.
     SumUp(Sender<Vec<(u32, Line)>>),
 }
 
@@ -61,7 +60,6 @@ impl Job {
     }
 }
 
-/// What threads answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// To [`Job::Open`]: where the file was found, or why it is of no use.
@@ -69,7 +67,7 @@ pub(super) enum Answer {
         id: u32,
         opened: Result<Placed, String>,
     },
-    /// To [`Job::Name`].
+    /// Answers [`Job::Name`].
     Named {
         id: u32,
         named: Vec<((u64, u8), Named)>,
@@ -98,19 +96,19 @@ impl Answer {
 pub(super) struct Busy {
     /// The object.
     pub(super) id: u32,
-    /// Since when.
+    /// When it started.
     pub(super) since: Instant,
     /// The file whose debug information is read, as far as it is known.
     pub(super) path: PathBuf,
-    /// Bytes of it.
+    /// Size in bytes.
     pub(super) bytes: u64,
 }
 
-/// What a thread shares with who asks it.
+/// State that a thread shares with its callers.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) busy: Mutex<Option<Busy>>,
-    /// Objects that are others' by now.
+    /// Objects whose ids were reused.
     pub(super) forgotten: Mutex<HashSet<u32>>,
     /// Jobs that are not done.
     pub(super) left: AtomicUsize,
@@ -127,7 +125,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whose debug information is read.
+    /// Records which file's debug information is being read.
     pub(super) fn reads(&self, path: PathBuf, bytes: u64) {
         if let Some(busy) = &mut *self.busy() {
             busy.path = path;

@@ -3,19 +3,19 @@
 
 use std::path::Path;
 
-/// What a file's names came from.
+/// Source of a file's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// For people, with one reason why it is not better.
+    /// A short text, with one reason why the names are not better.
     pub(crate) short: String,
-    /// All that there is to tell.
+    /// The full text.
     pub(crate) whole: String,
-    /// Whether there are no names because something failed.
+    /// Whether names are missing because of a failure.
     pub(crate) is_failure: bool,
 }
 
 impl Line {
-    /// One to which nothing is to be added.
+    /// A line to which nothing is added.
     pub(crate) fn plain(text: String) -> Line {
         Line {
             short: text.clone(),
@@ -32,12 +32,12 @@ impl Line {
         }
     }
 
-    /// That of a file without names.
+    /// The line of a file without names.
     pub(super) fn without(path: Option<&Path>, build_id: &str, why: &str) -> Line {
         Line::failed(format!("{}: no names: {why}", name(path, build_id)))
     }
 
-    /// With reasons.
+    /// Adds the reasons to the text.
     pub(super) fn with(text: &str, reasons: &[String], rest: Option<&String>) -> Line {
         let mut whole: Vec<&str> = Vec::new();
         for reason in reasons.iter().chain(rest) {
@@ -58,7 +58,7 @@ impl Line {
     }
 }
 
-/// What a file is called.
+/// Display name of a file.
 pub(super) fn name(path: Option<&Path>, build_id: &str) -> String {
     match (path, build_id) {
         (Some(path), _) => path.display().to_string(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files whose unwind rows are wanted, for the thread that compiles them.
+//! Queue of files whose unwind rows are requested, for the thread that compiles them.
 
 use nsprobe_unwind::Cache;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it looks meanwhile whether it is to go on.
+/// Interval at which it checks whether to continue.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A file, and its path; none asks the thread to end.
@@ -17,13 +17,13 @@ pub(crate) type LoadJob = Option<(File, PathBuf)>;
 /// Asks for the rows of files.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadQueue {
-    /// None asks the thread to end.
+    /// `None` asks the thread to end.
     pub(crate) jobs: Sender<LoadJob>,
     pub(crate) left: Arc<Left>,
     pub(crate) cache: Option<Arc<Cache>>,
 }
 
-/// What is still to be done.
+/// Work that is left.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     count: Mutex<usize>,
@@ -31,7 +31,7 @@ pub(crate) struct Left {
 }
 
 impl LoadQueue {
-    /// Where rows are kept for later runs.
+    /// The cache that keeps rows for later runs.
     pub(crate) fn cache(&self) -> Option<&Cache> {
         self.cache.as_deref()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of a frame, and of the file that it lies in.
+//! The name of a frame, and the file that it is in.
 
 use crate::names::origin::Origin;
 use libnsprobe::common::record::{Frame, Method, Unmapped};
@@ -9,19 +9,18 @@ use std::path::{Path, PathBuf};
 /// A place in an object: its id, the offset in its file, and how the frame was found.
 pub(crate) type FramePlace = (u32, u64, u8);
 
-/// What is known of a frame.
+/// The name of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     /// The functions there, the innermost inlined one first; empty when there
     /// is no name.
     pub(crate) functions: Vec<SourceFrame>,
-    /// Where the names come from.
+    /// Source of the names.
     pub(crate) source: Option<Source>,
-    /// Which file has them.
+    /// File that has them.
     pub(crate) from: NamesFrom,
     /// Why there is no name.
     pub(crate) unresolved: Option<String>,
-    /// The file.
     pub(crate) path: Option<PathBuf>,
     /// Its build-id, in hexadecimal; empty when it has none.
     pub(crate) build_id: String,
@@ -32,7 +31,6 @@ pub(crate) struct Named {
 /// Where an object's file was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
-    /// Its path.
     pub(crate) path: PathBuf,
     /// How it was found.
     pub(crate) origin: Origin,
@@ -52,7 +50,7 @@ pub(crate) fn generated_address(frame: &Frame) -> Option<(u64, bool)> {
     }
 }
 
-/// What is known of a frame that is in no file.
+/// The result for a frame that is in no file.
 pub(crate) fn without_object(why: u8) -> Named {
     let reasons = [
         (Unmapped::Anonymous, "not in a file: generated code"),

@@ -47,17 +47,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An object's file.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundFile {
     pub(crate) object: Rc<SandboxedBinary>,
     pub(crate) path: PathBuf,
-    /// Where it lies as the process that mapped it sees that.
+    /// Its path as the process that mapped it sees it.
     pub(crate) mapped_path: PathBuf,
     pub(crate) origin: Origin,
 }
 
-/// What was secured of an object, for its reader.
+/// What was pinned of an object, for its reader.
 #[derive(Debug)]
 pub(crate) struct PinnedObject {
     pub(crate) source: FileSource,
@@ -66,7 +65,7 @@ pub(crate) struct PinnedObject {
 }
 
 impl PinnedObject {
-    /// TargetSpec had the object, its process if it lives; none when nothing is left of it.
+    /// The owner: the pinned root directory, or the process if it lives; `None` if neither is left.
     pub(crate) fn owner(&self, pid: u32) -> Option<Owner> {
         let root = self.root.as_ref().and_then(|root| root.try_clone().ok());
         match root.map(|root| MountView::of_root(pid, root)) {
@@ -84,7 +83,7 @@ impl PinnedObject {
     }
 }
 
-/// TargetSpec has an object's file.
+/// Holder of an object's file.
 #[derive(Debug)]
 pub(crate) enum FileSource {
     /// The kernel, in each program.
@@ -101,7 +100,7 @@ pub(crate) enum FileSource {
     Process,
 }
 
-/// Secures the file of object `id`, and what lies around it, without reading any of it.
+/// Pins the file of object `id` and its surroundings, without reading any of it.
 pub(crate) fn secure(
     session: &Session,
     id: u32,

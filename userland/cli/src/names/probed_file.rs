@@ -28,7 +28,7 @@ pub(crate) struct ProbedFile {
 }
 
 impl ProbedFile {
-    /// Whether it is the file of these numbers.
+    /// Whether the file has this device and inode number.
     pub(crate) fn is_at(&self, dev: u64, ino: u64) -> bool {
         self.stat == (dev, ino)
     }

@@ -7,21 +7,21 @@ use nsprobe_symbolize::escaped;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-/// What takes less needs no words.
+/// Shorter waits are not reported.
 const SHORT: Duration = Duration::from_millis(500);
-/// How often the mark turns.
+/// Interval at which the mark turns.
 const TURN: Duration = Duration::from_millis(100);
 
 /// A line that is there while output waits.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// There is nobody to see it.
+    /// Whether nothing is shown.
     is_quiet: bool,
     shown: Option<(ProgressBar, String)>,
 }
 
 impl Progress {
-    /// None yet.
+    /// Creates it without a message.
     pub(crate) fn new(is_quiet: bool) -> Progress {
         Progress {
             is_quiet: is_quiet || !io::stderr().is_terminal(),
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// It goes on.
+    /// Hides the message, as output continues.
     pub(crate) fn hide(&mut self) {
         if let Some((bar, _)) = self.shown.take() {
             bar.finish_and_clear();
@@ -61,7 +61,7 @@ impl Progress {
     }
 }
 
-/// What a thread does that output waits for, for people.
+/// Describes the work of a thread that output waits for.
 pub(super) fn text(busy: Option<Busy>) -> String {
     let Some(busy) = busy else {
         return "reading debug information…".to_owned();

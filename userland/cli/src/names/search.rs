@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the debug files of a program: in the mount namespace that it lies in, else on this
-//! machine, else on a debuginfod server.
+//! Finds the debug files of a program: in the mount namespace that it is in, else on this machine,
+//! else on a debuginfod server.
 //!
-//! Nothing is parsed here. Whether a file is the one that is wanted (by its build-id or
-//! checksum, and where its code is) comes from the process that has the program. What is
-//! opened is handed on as [`OpenFiles`].
+//! Nothing is parsed here. Whether a file is the requested one (by its build-id or checksum, and
+//! where its code is) is checked by the process that has the program. Opened files are passed on as
+//! [`OpenFiles`].
 
 mod debug_files;
 
@@ -19,17 +19,17 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where debug files are looked for.
+/// Looks for debug files.
 #[derive(Debug)]
 pub(crate) struct Search {
     /// Processes that see the target's files.
     targets: Vec<Process>,
     debuginfod: Option<Debuginfod>,
-    /// Roots in which a file system does not answer: nobody waits for it twice.
+    /// Roots in which a file system does not answer: they are not tried twice.
     mute: Mutex<HashSet<RootId>>,
 }
 
-/// Which processes get the probes that a debug file places.
+/// The processes that get the probes that a debug file places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Those of one container, which may describe its own programs.
@@ -38,13 +38,13 @@ pub(crate) enum Reach {
     Several,
 }
 
-/// What was found for a program.
+/// The debug files found for a program.
 #[derive(Debug, Default)]
 pub(crate) struct FoundDebugFiles {
     pub(crate) files: OpenFiles,
-    /// What was refused and why, and that there is no debug information.
+    /// Refused files with the reasons, and a note if there is no debug information.
     pub(crate) notes: Vec<String>,
-    /// Where it was looked for, when there is none.
+    /// Where it was looked for, if there is none.
     pub(crate) looked_for: Option<String>,
     /// The container's file that was not used, and why.
     pub(crate) unused: Option<String>,
@@ -91,7 +91,7 @@ struct View<'a> {
     viewer: Viewer<'a>,
     root: RootId,
     found_in: FoundIn,
-    /// Whether the program that is asked for lies there, once that is known.
+    /// Whether the requested program is there, once that is known.
     has_program: OnceCell<bool>,
 }
 
@@ -102,7 +102,7 @@ impl Search {
         Search::new(targets, options.debuginfod, options.quiet)
     }
 
-    /// The same for commands that plan no probes.
+    /// For commands that plan no probes.
     pub(crate) fn new(
         targets: Vec<Process>,
         debuginfod: bool,
@@ -128,7 +128,7 @@ impl Search {
         DebugFileSearch::new(self, program, path, owners, Reach::One).run()
     }
 
-    /// The same as `viewers` see it, for probes of this reach.
+    /// Looks as `viewers` see the files, for probes of this reach.
     pub(crate) fn find_for_probes(
         &self,
         program: &SandboxedBinary,
@@ -241,7 +241,7 @@ impl Search {
         is_mute
     }
 
-    /// What there is, or else a note of why not.
+    /// The value, or else a note of the reason why there is none.
     fn noted<T>(
         &self,
         view: &View<'_>,
@@ -268,7 +268,7 @@ impl View<'_> {
     }
 }
 
-/// How messages call a place.
+/// Description of a place in messages.
 pub(crate) fn place(found_in: FoundIn) -> &'static str {
     match found_in {
         FoundIn::Container => "in the container",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the names of a file came from, for people.
+//! Describes the sources of a file's names for the user.
 
 use super::files::{KnownFile, OpenedObject, State};
 use super::line::{name, Line};
@@ -10,11 +10,11 @@ use nsprobe_symbolize::{NamesFrom, Source};
 /// Most files of debug information that are named.
 const FILES_SHOWN: usize = 3;
 
-/// Sources that tell more than symbol tables, the best first.
+/// Sources that say more than symbol tables, the best first.
 const BEST: [(Source, &str); 2] = [(Source::Dwarf, "DWARF"), (Source::Go, "Go's own table")];
 
 impl KnownFile {
-    /// Where names of the file came from, or why there are none.
+    /// Describes the sources of the file's names, or the reason why there are none.
     pub(super) fn describe(&self) -> Line {
         let path = self.path.as_deref();
         match &self.file {
@@ -55,7 +55,7 @@ impl KnownFile {
         }
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(opened.found.object.failures());
-        // Of a file that was closed meanwhile, and opened again, none was needed since.
+        // If a file was closed meanwhile and opened again, no name was needed since.
         let pending = opened.pending.as_ref();
         let found = pending.into_iter().flat_map(|found| &found.notes);
         notes.extend(opened.notes.iter().chain(found).cloned());

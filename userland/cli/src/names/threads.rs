@@ -15,17 +15,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most threads.
 const THREADS_MAX: usize = 4;
 /// The part of the memory for names that is for those that came back; the rest is for the
 /// files in the hands of the processes.
 const NAMES_PART: u64 = 4;
-/// How often a thread looks for files that are of no use.
+/// Interval at which a thread looks for unused files.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a thread may take to sum up.
 const SUM_UP: Duration = Duration::from_secs(5);
 
-/// The threads, as who asks them has them.
+/// The threads, for their callers.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<Thread>,
@@ -44,8 +43,8 @@ struct Thread {
 }
 
 impl Threads {
-    /// Starts the first one, and a second one, for which nobody waits. An error says why files
-    /// cannot be parsed safely.
+    /// Starts the first one, and a second one, without waiting for it. An error gives the reason
+    /// why files cannot be parsed safely.
     pub(crate) fn start(
         options: Options,
         memory_bytes: u64,
@@ -90,7 +89,7 @@ impl Threads {
                 Ok(worker) => worker,
                 Err(why) => {
                     let text = why.to_string();
-                    // Only of the first one somebody listens.
+                    // Only the result of the first one is received.
                     let _ = tell.send(Err(why));
                     // It is never done: files go to others, if there are any.
                     own.left.store(usize::MAX / 2, Ordering::Relaxed);
@@ -114,12 +113,12 @@ impl Threads {
         self.memory_bytes / NAMES_PART
     }
 
-    /// What its processes are like.
+    /// Options of its processes.
     pub(super) fn options(&self) -> Options {
         self.options.clone()
     }
 
-    /// Whether nobody wants to know what takes so long.
+    /// Whether long waits are not reported.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet
     }
@@ -153,7 +152,7 @@ impl Threads {
         if self.threads.len() >= self.most {
             return None;
         }
-        // Nobody waits until it has a process.
+        // Nothing waits until it has a process.
         self.add().ok()?;
         Some(self.threads.len() - 1)
     }
@@ -193,7 +192,7 @@ impl Threads {
         self.answers.recv_timeout(limit).ok()
     }
 
-    /// Where names came from, by object, as far as the threads tell in time.
+    /// Sources of names, by object, as far as the threads report them in time.
     pub(super) fn sources(&mut self) -> BTreeMap<u32, Line> {
         let until = Instant::now() + SUM_UP;
         let mut all = BTreeMap::new();
@@ -215,13 +214,13 @@ fn refuse(jobs: &Receiver<Job>, answers: &Sender<Answer>, why: &str) {
     for job in jobs {
         if let Job::Open { id, .. } = job {
             let opened = Err(why.to_owned());
-            // TargetSpec does not listen has ended.
+            // If the receiver is gone, the caller has ended.
             let _ = answers.send(Answer::Opened { id, opened });
         }
     }
 }
 
-/// Does what is asked for until nobody asks any more.
+/// Handles requests until no sender is left.
 fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &Shared, mut files: Files) {
     let tell = |answer| answers.send(answer).is_ok();
     loop {
@@ -244,7 +243,6 @@ fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, shared: &Shared, mut fil
     }
 }
 
-/// Does one thing.
 fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
     let id = match job.id() {
         Some(id) if shared.forgotten().contains(&id) => return None,

@@ -25,8 +25,8 @@ impl Head {
     }
 }
 
-/// Leaves out columns that matter least, until lines have room for the others, and for a number of
-/// characters of the last one; `least` names them, those that go first in front.
+/// Drops the columns that matter least, until lines have room for the others, and for a number of
+/// characters of the last one; `least` names the columns to drop, in this order.
 pub(crate) fn fit(
     heads: &mut Vec<Head>,
     rows: &mut [Vec<String>],
@@ -57,7 +57,7 @@ pub(crate) fn fit(
     }
 }
 
-/// How wide each column is.
+/// Width of each column.
 fn widths(heads: &[Head], rows: &[Vec<String>]) -> Vec<usize> {
     let widest = |(at, head): (usize, &Head)| {
         let cells = rows.iter().filter_map(|row| row.get(at));
@@ -108,7 +108,7 @@ pub(crate) fn shortened(cell: &str, width: usize) -> String {
     }
 }
 
-/// How long lines may be on standard output; none when that is no terminal.
+/// Maximum line length on standard output; `None` if it is not a terminal.
 pub(crate) fn output_width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(table(Some(25)), cut);
         assert_eq!(table(Some(20)), "NAME  PID COMMAND\nweb  1234 a long com\n");
         assert_eq!(table(Some(12)), "NAME  PID\nweb  1234\n");
-        // What must stay does, and is cut.
+        // A column that must stay is truncated.
         assert_eq!(table(Some(3)), " PI\n123\n");
     }
 

@@ -60,7 +60,7 @@ fn unnamed(value: &FieldValue) -> Option<impl Iterator<Item = &FieldValue>> {
     is_tuple.then(|| members.iter().map(|(_, value)| value))
 }
 
-/// The same without quotes around text, where its place says what it is.
+/// Formats it without quotes around text, where its position identifies it.
 pub(crate) fn bare(value: &FieldValue) -> String {
     match value {
         FieldValue::Text { bytes, cut: false } => escaped(bytes).to_string(),

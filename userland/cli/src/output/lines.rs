@@ -15,15 +15,14 @@ const ROOM: usize = 1 << 16;
 pub(crate) struct Lines<W: Write> {
     out: W,
     collected: Vec<u8>,
-    /// How many of the bytes are whole lines.
+    /// Number of bytes that are whole lines.
     whole: usize,
 }
 
-/// Where what a verb prints goes.
+/// Destination of a verb's output.
 pub(crate) type Output = Lines<Box<dyn Write>>;
 
 impl Output {
-    /// Standard output.
     pub(crate) fn to_stdout() -> Output {
         Lines::to(Box::new(io::stdout()))
     }
@@ -61,7 +60,7 @@ impl<W: Write> Lines<W> {
 
 impl<W: Write> Write for Lines<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Of these alone: a line may have megabytes, and comes in small pieces.
+        // Search these alone: a line may have megabytes, and comes in small pieces.
         if let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') {
             self.whole = self.collected.len() + end + 1;
         }
@@ -79,7 +78,7 @@ impl<W: Write> Write for Lines<W> {
 }
 
 impl<W: Write> Drop for Lines<W> {
-    /// What was collected before an error is worth reading.
+    /// Writes what was collected before an error.
     fn drop(&mut self) {
         let _ = self.flush();
     }
@@ -89,7 +88,7 @@ impl<W: Write> Drop for Lines<W> {
 mod tests {
     use super::*;
 
-    /// What came, write by write.
+    /// The bytes of each write.
     #[derive(Default)]
     struct Writes(Vec<Vec<u8>>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counted stacks as profiles that others open: the same of a run and of a capsule.
+//! Counted stacks as profiles for other tools, from a run as from a capsule.
 
 mod file;
 
@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Most characters of a title.
 const TITLE: usize = 100;
 
-/// What stacks were counted by, and when.
+/// The keys and the time of counted stacks.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     /// The words of the command that has counted them.
@@ -44,14 +44,14 @@ impl About {
     }
 }
 
-/// What the numbers of rows are.
+/// Meaning of the numbers of rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Numbers {
-    /// How many calls there were.
+    /// Number of calls.
     Calls,
-    /// That, and the sum of this.
+    /// Number of calls, and the sum of this.
     Sum(String),
-    /// How often a CPU was found there, with this number of nanoseconds between two looks.
+    /// Number of samples of a CPU, at this period in nanoseconds.
     Cpu { period_ns: u64 },
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// None yet.
+    /// Creates it without rows.
     pub(crate) fn new(about: &About, numbers: Numbers) -> Rows {
         let profile = Profile {
             title: shortened(&escaped(&about.command.join(" ")).to_string(), TITLE),
@@ -132,7 +132,7 @@ impl Rows {
         });
     }
 
-    /// All of them.
+    /// Finishes the profile.
     pub(crate) fn finish(self) -> Profile {
         self.profile
     }

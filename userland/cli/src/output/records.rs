@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints the records of a trace, as text or as JSON, up to the wanted count.
+//! Prints the records of a trace, as text or as JSON, up to the requested count.
 
 use crate::hits::assembler::{HitAssembler, Ready, Waiting};
 use crate::hits::label::ProbeLabel;
@@ -19,7 +19,7 @@ pub(crate) struct RecordPrinter {
     views: Views,
     waiting: HitAssembler,
     printed: u64,
-    /// The hit that is to be printed next, when its names are there.
+    /// The hit to print next, when its names are there.
     held: Option<Waiting>,
 }
 
@@ -42,7 +42,7 @@ impl RecordPrinter {
         }
     }
 
-    /// The same, but that it goes elsewhere.
+    /// Sends the output elsewhere.
     pub(crate) fn to(self, out: Output) -> RecordPrinter {
         RecordPrinter { out, ..self }
     }
@@ -62,7 +62,7 @@ impl RecordPrinter {
         self.waiting.received()
     }
 
-    /// Whether as many hits were printed as were asked for.
+    /// Whether the requested number of hits was printed.
     pub(crate) fn is_full(&self) -> bool {
         self.count.is_some_and(|count| self.printed >= count)
     }

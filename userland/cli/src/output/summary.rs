@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a trace comes to: its counters, and whether they add up.
+//! Summary of a trace: its counters, and whether they add up.
 
 mod text;
 
@@ -21,9 +21,9 @@ pub(super) const PROBES_BY_CPU_MAX: usize = 256;
 /// The end of a trace.
 #[derive(Debug)]
 pub(crate) struct Summary {
-    /// How long it was.
+    /// Duration.
     pub(crate) elapsed: Duration,
-    /// Why it ended.
+    /// Reason for the end.
     pub(crate) ended_by: String,
     /// Hits that were printed, or added to rows of what was counted.
     pub(crate) printed: u64,
@@ -37,15 +37,15 @@ pub(crate) struct Summary {
     pub(crate) has_stacks: bool,
     /// Each probe.
     pub(crate) probes: Vec<ProbeSummary>,
-    /// How events of tasks were counted, by kind.
+    /// Counts of tasks' events, by kind.
     pub(crate) tasks: BTreeMap<String, TaskTotal>,
-    /// Where names came from, a line for each file.
+    /// Sources of names, a line for each file.
     pub(crate) names: Vec<Line>,
     /// Stacks that were finished from copies.
     pub(crate) finished: u64,
     /// Stacks that were taken late, as a page was not there.
     pub(crate) late: u64,
-    /// What there was of unwind rows.
+    /// Report on unwind rows.
     pub(crate) rows: Option<RowsReport>,
 }
 
@@ -69,22 +69,17 @@ impl AddAssign for MissedCalls {
 /// The end of a probe.
 #[derive(Debug)]
 pub(crate) struct ProbeSummary {
-    /// Its id.
     pub(crate) id: u32,
-    /// The probed file.
     pub(crate) binary: String,
-    /// The probed function.
     pub(crate) function: String,
     /// `binary:function`, escaped.
     pub(crate) label: String,
-    /// Where it was.
     pub(crate) offset: FileOffset,
     /// Its hits by outcome.
     pub(crate) counters: Counters,
     /// Its calls that were not seen to return, though they did.
     pub(crate) missed: MissedCalls,
-    /// The same counters on each CPU that has any, if hits were lost: each has a ring of its
-    /// own.
+    /// Counters of each CPU that has any, if hits were lost: each has a ring of its own.
     pub(crate) cpus: BTreeMap<u16, Counters>,
 }
 
@@ -205,8 +200,8 @@ impl Summary {
         total
     }
 
-    /// What does not add up, if anything: every hit must be accounted for, and
-    /// every recorded one must have come out of a ring.
+    /// Returns what does not add up, if anything: every hit must be accounted for, and every
+    /// recorded one must have come out of a ring.
     pub(crate) fn problem(&self) -> Option<String> {
         if let Some(probe) = self.probes.iter().find(|probe| !probe.counters.balance()) {
             return Some(format!(

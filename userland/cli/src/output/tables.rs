@@ -33,9 +33,9 @@ pub(crate) struct TablePrinter {
     style: Style,
     keys: Vec<FieldFormat>,
     labels: HashMap<u32, ProbeLabel>,
-    /// What the numbers of containers in keys stand for.
+    /// Meaning of the numbers of containers in keys.
     containers: HashMap<u64, FieldValue>,
-    /// The same of other keys, by their names.
+    /// Meaning of the numbers of other keys, by the keys' names.
     values: HashMap<String, HashMap<u64, FieldValue>>,
 }
 
@@ -65,7 +65,7 @@ impl TablePrinter {
         }
     }
 
-    /// The same, but that it goes elsewhere.
+    /// Sends the output elsewhere.
     pub(crate) fn to(self, out: Output) -> TablePrinter {
         TablePrinter { out, ..self }
     }
@@ -84,12 +84,12 @@ impl TablePrinter {
         rows.iter().filter_map(number).collect()
     }
 
-    /// What the numbers of containers in keys stand for.
+    /// Sets the meaning of the numbers of containers in keys.
     pub(crate) fn name_containers(&mut self, names: HashMap<u64, FieldValue>) {
         self.containers = names;
     }
 
-    /// What the numbers of a key stand for.
+    /// Sets the meaning of the numbers of a key.
     pub(crate) fn name_values(&mut self, key: &str, names: HashMap<u64, FieldValue>) {
         self.values.insert(key.to_owned(), names);
     }
@@ -117,7 +117,6 @@ impl TablePrinter {
         self.rows(names, rows, at, "interval")
     }
 
-    /// Prints everything.
     pub(crate) fn total(
         &mut self,
         names: &mut impl NameFrames,
@@ -209,7 +208,7 @@ impl TablePrinter {
         values
     }
 
-    /// The same in a few words.
+    /// The key in a few words.
     fn title(&self, row: &TableRow) -> String {
         let values = self.key(row);
         let part = |(field, value): (&FieldFormat, &FieldValue)| match field.name.as_str() {

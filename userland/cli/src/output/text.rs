@@ -47,7 +47,6 @@ pub(crate) fn cut(end: Option<StackEnd>) -> Option<&'static str> {
     }
 }
 
-/// Writes one hit.
 pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     time(out, view.hit.time_ns, view.start_ns)?;
     comm(out, view.comm())?;
@@ -125,8 +124,7 @@ pub(crate) fn functions(frames: &[FrameView]) -> Vec<String> {
     all
 }
 
-/// What the functions of a frame are called there, the innermost first, with what is known of
-/// each.
+/// Names of the functions of a frame, the innermost first, with the source of each.
 pub(crate) fn names(view: &FrameView, is_doubtful: bool) -> Vec<(String, Option<&SourceFrame>)> {
     let doubt = doubt(is_doubtful);
     let functions = view.named.functions.iter();
@@ -141,7 +139,7 @@ pub(crate) fn names(view: &FrameView, is_doubtful: bool) -> Vec<(String, Option<
     }
 }
 
-/// What stands in front of a doubtful frame.
+/// Prefix of a doubtful frame.
 fn doubt(is_doubtful: bool) -> &'static str {
     match is_doubtful {
         true => "? ",
@@ -149,7 +147,7 @@ fn doubt(is_doubtful: bool) -> &'static str {
     }
 }
 
-/// What a change is of.
+/// Description of the place of a change.
 pub(crate) fn place_of(write: &WriteRecord) -> String {
     let register = || {
         let number = u8::try_from(write.place).ok();
@@ -162,7 +160,6 @@ pub(crate) fn place_of(write: &WriteRecord) -> String {
     }
 }
 
-/// Writes one change.
 pub(crate) fn write(
     out: &mut impl Write,
     write: &WriteRecord,
@@ -261,7 +258,7 @@ fn bracketed(view: &FrameView) -> String {
     format!("[{}]", escaped(&short_place(view)))
 }
 
-/// Where a frame is: `libc.so.6+0x928bb`. Its build-id is in JSON.
+/// Short place of a frame: `libc.so.6+0x928bb`. Its build-id is in JSON.
 fn short_place(view: &FrameView) -> String {
     let named = &view.named;
     let file = named.path.as_ref().and_then(|path| path.file_name());
@@ -398,7 +395,8 @@ mod tests {
                  need not keep",
             ]
         );
-        // Where files tell nothing, their frame pointers are all that there is: no doubt of ours.
+        // If files have no rows for them, their frame pointers are the only source: not marked as
+        // doubtful.
         let frames = walked(&[
             ("open", Method::Registers, false),
             ("caller", Method::FramePointer, false),

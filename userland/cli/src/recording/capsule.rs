@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A capsule as a source of what output needs: the same that a session gives, from a file.
+//! Reads from a capsule what output needs, as from a session.
 
 pub(crate) mod convert;
 mod generated_code;
@@ -57,7 +57,7 @@ impl Capsule {
         Ok(capsule)
     }
 
-    /// Whether all that was recorded is there.
+    /// Whether the recording is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.contents.damages.is_empty() && self.contents.end.is_some()
     }
@@ -80,7 +80,7 @@ impl Capsule {
         Ok(())
     }
 
-    /// How many times a second CPUs were sampled, where it has nothing else.
+    /// Sampling rate in Hz, if it has only samples.
     pub(crate) fn samples_hz(&self) -> Option<u32> {
         let labels = self.labels();
         let mut all = labels.iter().map(ProbeLabel::samples_hz);
@@ -104,7 +104,7 @@ impl Capsule {
             .map_or(0, |header| header.start_ns)
     }
 
-    /// What its probes are called.
+    /// Labels of its probes.
     pub(crate) fn labels(&self) -> Vec<ProbeLabel> {
         let mut symbols: HashMap<u32, HashMap<u64, String>> = HashMap::new();
         for ((probe, address), name) in &self.contents.symbols {
@@ -121,14 +121,14 @@ impl Capsule {
         probes.map(label).collect()
     }
 
-    /// What the recording came to; none when it was cut off.
+    /// Totals of the recording; `None` if it was cut off.
     pub(crate) fn summary(&self) -> Option<Summary> {
         let summary = self.contents.summary.as_ref()?;
         Some(convert::summary(summary, &self.labels(), self.has_stacks()))
     }
 
-    /// Tells what is wrong with it beside its damages, and what it has no room for; whether
-    /// all that was written is there.
+    /// Reports what is wrong with it besides its damages, and what it had no room for; returns
+    /// whether everything that was written is there.
     pub(crate) fn tell_missing(&self) -> bool {
         let contents = &self.contents;
         let Some(summary) = &contents.summary else {
@@ -167,8 +167,8 @@ impl Capsule {
         contents.hits == there && self.is_whole()
     }
 
-    /// Tells how places get names that were not recorded with theirs, which they say but in
-    /// `--json`.
+    /// Reports how to name places that were recorded without names; except in `--json`, their
+    /// frames say so themselves.
     pub(crate) fn tell_unrecorded(&self, path: &Path, detail: Detail) {
         let contents = &self.contents;
         let places = contents.places.iter();
@@ -255,7 +255,7 @@ impl<'a> Offline<'a> {
 }
 
 impl Offline<'_> {
-    /// Where the thread of a hit was then; none when nothing tells.
+    /// The place of the hit's thread at that time; `None` if unknown.
     pub(crate) fn place(&self, hit: &Hit) -> Option<Place> {
         self.places.of_hit(self.contents, hit)
     }
@@ -330,7 +330,7 @@ impl Lookup for Offline<'_> {
     }
 }
 
-/// Which hit it is.
+/// The key of a hit.
 pub(crate) fn rest_key(hit: &Hit) -> RestKey {
     RestKey {
         time_ns: hit.time_ns,

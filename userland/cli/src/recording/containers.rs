@@ -10,7 +10,7 @@ use libnsprobe::Copied;
 use nsprobe_capsule::model::Container;
 use nsprobe_containers::{PidSpace, Process, Running};
 
-/// The containers that are known by now.
+/// The containers known so far.
 pub(crate) fn of_target(target: &Target) -> Vec<Container> {
     let all = match target {
         Target::Container(container) => std::slice::from_ref(container.as_ref()),
@@ -41,7 +41,7 @@ fn of_running(running: &Running) -> Container {
     }
 }
 
-/// Finds the containers that records tell of.
+/// Finds the containers that records name.
 pub(crate) struct Containers {
     namer: Namer,
     /// Our own pid namespace, which is no container's.
@@ -57,14 +57,14 @@ impl Containers {
         })
     }
 
-    /// Looks for those that records tell of.
+    /// Looks for the containers of these records.
     pub(crate) fn note(&mut self, copied: &Copied) {
         copied
             .records()
             .for_each(|record| self.note_record(&record));
     }
 
-    /// Looks for those that a record tells of.
+    /// Looks for the containers of a record.
     pub(crate) fn note_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Task(task, details) => self.note_task(task.cgroup, details),
@@ -98,7 +98,7 @@ impl Containers {
         }
     }
 
-    /// What was found since.
+    /// Containers found since the last call.
     pub(crate) fn found(&mut self) -> Vec<Container> {
         self.namer.found().into_iter().map(model).collect()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a capsule goes: a file that is not there yet, or standard output.
+//! Destination of a capsule: a new file, or standard output.
 
 use crate::args::{RecordPlan, TargetSpec};
 use crate::output::pictures::exists;
@@ -17,7 +17,7 @@ const PROBE_BYTES: u64 = 1 << 10;
 /// Room that is kept back for the names of what was recorded when there is no more.
 const NAMES_BYTES: u64 = 256 << 10;
 
-/// What a capsule is written to.
+/// Writes a capsule.
 pub(crate) type CapsuleWriter = Writer<Box<dyn Output>>;
 
 /// A capsule with nothing in it yet. It is removed when nothing comes of it.
@@ -32,7 +32,7 @@ pub(crate) struct Destination {
 struct Unused(PathBuf);
 
 impl Destination {
-    /// Refuses what cannot be written to, as far as that can be told at once.
+    /// Refuses a destination that cannot be written to, as far as that can be checked at once.
     pub(crate) fn check(plan: &RecordPlan) -> anyhow::Result<()> {
         let path = &plan.output;
         if is_stdout(path) {
@@ -63,7 +63,7 @@ impl Destination {
             });
         }
         let mut options = OpenOptions::new();
-        // What programs do is for nobody else to read.
+        // Recordings show what programs do: only their owner may read them.
         options.write(true).mode(0o600);
         match plan.replace {
             true => options.create(true),

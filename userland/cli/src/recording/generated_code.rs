@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// our memory: some 300 MB.
 const NAMES_MAX: usize = 1 << 20;
 
-/// What was told of generated code, and what is to be.
+/// Generated code that was written, and that is still to write.
 #[derive(Debug)]
 pub(super) struct Code {
     told: Generated<Rc<Named>>,
@@ -37,7 +37,7 @@ impl Default for Code {
 }
 
 impl Code {
-    /// Whether there was some in a stack with an id.
+    /// Whether a stack with an id had generated code.
     pub(super) fn is_in(&self, stack: u32) -> bool {
         self.stacks.contains(&stack)
     }
@@ -74,12 +74,12 @@ impl Code {
         }
     }
 
-    /// Whether there is something to be told.
+    /// Whether there is something to write.
     pub(super) fn is_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Some of what is to be told, at most so much.
+    /// Takes some of the names to write, at most this number.
     pub(super) fn take(&mut self, most: usize) -> Vec<GeneratedName> {
         let count = most.min(self.queue.len());
         self.queue.drain(..count).collect()

@@ -27,7 +27,7 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long the end waits to know where files are.
+/// How long the end waits for the places of files.
 const PLACES_WAIT: Duration = Duration::from_secs(30);
 
 /// Most bytes of records that wait for their names; beyond, the rings fill up, and count
@@ -62,7 +62,7 @@ pub(crate) struct Recorder {
     /// Finds the containers of tasks and hits; none before it begins.
     containers: Option<Containers>,
     backlog: VecDeque<Copied>,
-    /// Hits that came.
+    /// Number of hits received.
     taken: u64,
     /// Hits of these that are in the file.
     written: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Recorder {
     is_full: bool,
 }
 
-/// What was written.
+/// Totals of what was written.
 pub(crate) struct Done {
     /// Bytes of the capsule.
     pub(crate) bytes: u64,
@@ -107,7 +107,7 @@ impl Recorder {
         }
     }
 
-    /// Hits that came.
+    /// Number of hits received.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
@@ -117,7 +117,7 @@ impl Recorder {
         self.waiting.late()
     }
 
-    /// Writes what is recorded, and who lives when it begins.
+    /// Writes the header, and the tasks that live at the beginning.
     pub(crate) fn begin(
         &mut self,
         header: &Header,
@@ -215,7 +215,7 @@ impl Recorder {
         Ok(waits || !self.backlog.is_empty() || self.wants.is_waiting())
     }
 
-    /// Goes on with copied stacks, as far as that is possible by now.
+    /// Continues the walks of raw copies, as far as that is possible now.
     fn follow_copies(&mut self, session: &Session) {
         for waiting in std::mem::take(&mut self.copied) {
             self.follow(session, Ready::Waited(waiting));
@@ -240,7 +240,7 @@ impl Recorder {
         true
     }
 
-    /// Notes what is to be named of a hit, and finishes its stack.
+    /// Notes which names a hit needs, and finishes its stack.
     fn hit(&mut self, session: &Session, ready: Ready<'_>) {
         let (hit, details) = (ready.hit(), ready.details());
         let mut lookup = self.live.of(session);
@@ -252,7 +252,7 @@ impl Recorder {
         }
         let is_copied = hit.stack_end == StackEnd::Copied as u8;
         let is_new = hit.stack == 0 || self.wants.is_new_stack(hit.stack);
-        // Such code is its process's own, and of its time: stacks do not tell its names.
+        // Generated code belongs to its process and its time: stacks alone do not name it.
         let has_code = self.names && (is_new || self.wants.code.is_in(hit.stack));
         if !is_new && !is_copied && !has_code {
             return;
@@ -388,7 +388,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes objects once more of which it is known by now where their files are.
+    /// Writes objects again whose files have been found.
     fn write_places(&mut self, session: &Session) -> anyhow::Result<()> {
         let mut objects = Vec::new();
         let names = &self.live.names;
@@ -403,7 +403,7 @@ impl Recorder {
         self.list(Kind::Objects, &objects)
     }
 
-    /// Waits for files that nobody asked names of, as far as they are found in time.
+    /// Waits for files whose names were not requested, as far as they are found in time.
     fn await_places(&mut self, session: &Session) -> anyhow::Result<()> {
         let until = Instant::now() + PLACES_WAIT;
         let is_opening = |recorder: &Recorder| {
@@ -465,7 +465,7 @@ impl Recorder {
         let written = self.writer.chunk(kind, count, body);
         let written = written.context("cannot write the capsule")?;
         if written == Written::NoRoom && !self.is_full {
-            // What came later would need what was skipped.
+            // Later records would need what was skipped.
             self.is_full = true;
             self.writer.keep_back(self.end_bytes);
             eprintln!("nsprobe: there is no room for more: what comes now is only counted");
@@ -474,7 +474,7 @@ impl Recorder {
     }
 }
 
-/// How many of these records are events of tasks.
+/// Number of these records that are events of tasks.
 fn task_events_in(mut bytes: &[u8]) -> u32 {
     let mut count = 0;
     while let Ok(Some((record, length))) = Record::parse(bytes) {

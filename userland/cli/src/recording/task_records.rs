@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recording has of tasks: who lives when it begins, and the events by outcome.
+//! Tasks in a recording: those that live at the beginning, and the events by outcome.
 
 use crate::args::RecordPlan;
 use libnsprobe::common::abi::{
@@ -11,7 +11,7 @@ use libnsprobe::{DumpOptions, Error, Session, TaskCounters, TaskDump, TaskOption
 use nsprobe_capsule::model::TaskTotal;
 use std::collections::BTreeMap;
 
-/// What kinds of events are called.
+/// Names of the kinds of events.
 const KINDS: [(usize, &str); 8] = [
     (TASK_KIND_FORK, "fork"),
     (TASK_KIND_EXEC, "exec"),
@@ -26,8 +26,8 @@ const KINDS: [(usize, &str); 8] = [
 const ARGS_BYTES: u32 = 512;
 const _: () = assert!(ARGS_BYTES as usize <= TASK_ARGS_MAX);
 
-/// Has events of tasks recorded from here on; who lives now. What the kernel does not tell of
-/// is skipped, and said.
+/// Has events of tasks recorded from here on; returns the living tasks. Events that the kernel does
+/// not report are skipped, with a note.
 pub(crate) fn begin(session: &mut Session, plan: &RecordPlan) -> anyhow::Result<TaskDump> {
     if plan.tasks == 0 {
         return Ok(TaskDump::default());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is to be named of the hits that were recorded, each thing once.
+//! Names that the recorded hits need, each once.
 
 use crate::hits::label::ProbeLabel;
 use crate::hits::lookup::{Lookup, NameFrames};
@@ -13,7 +13,7 @@ use std::collections::{HashSet, VecDeque};
 /// Names that are looked up before the rings are looked at again.
 const NAMES_AT_ONCE: usize = 250;
 
-/// What was seen, and what of it has no name yet.
+/// What was seen, and which of it has no name yet.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     seen: HashSet<(u32, u64, bool)>,
@@ -29,12 +29,12 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    /// The frames of a stack with an id are wanted once; whether it is new.
+    /// Marks a stack with an id as seen; returns whether it is new.
     pub(super) fn is_new_stack(&mut self, id: u32) -> bool {
         self.stacks.insert(id)
     }
 
-    /// Frames are to be named.
+    /// Requests names for frames.
     pub(super) fn frames(&mut self, frames: Frames<'_>) {
         for frame in frames {
             if let Frame::Object { id, offset, method } = frame {
@@ -82,7 +82,7 @@ impl Wants {
         !self.queue.is_empty() || !self.asked.is_empty() || self.code.is_waiting()
     }
 
-    /// Whether nothing is left to do but to wait.
+    /// Whether only answers are outstanding.
     pub(super) fn has_asked(&self) -> bool {
         !self.asked.is_empty()
     }

@@ -14,7 +14,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Now.
+    /// Reads the clocks.
     pub(crate) fn now() -> anyhow::Result<Clocks> {
         let read = |clock| {
             let time = Duration::from(clock_gettime(clock)?);
@@ -26,7 +26,7 @@ impl Clocks {
         })
     }
 
-    /// How long ago that start was.
+    /// Time since that start.
     pub(crate) fn age(&self, start_ns: u64) -> Duration {
         Duration::from_nanos(self.boot_ns.saturating_sub(start_ns))
     }

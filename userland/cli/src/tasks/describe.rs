@@ -23,12 +23,12 @@ const STATES: [(u32, char); 7] = [
 /// A kernel thread that waits without a load of its own.
 const IDLE: u32 = 0x80;
 
-/// Whether a task has a number: it lives, or its parent has not asked for its code.
+/// Whether a task has a number: it lives, or its parent has not fetched its exit code.
 pub(crate) fn is_there(task: &Task) -> bool {
     task.is_alive() || task.end.is_some_and(|end| end.cause == EndCause::Zombie)
 }
 
-/// What a task does, as ps(1) calls it.
+/// State of a task, as ps(1) shows it.
 pub(crate) fn state_letter(task: &Task) -> char {
     match task.end.map(|end| end.cause) {
         Some(EndCause::Zombie) => return 'Z',
@@ -109,7 +109,7 @@ pub(crate) struct TaskLine {
     place: PlaceLine,
 }
 
-/// Where a task is, for machines.
+/// Place of a task, for JSON.
 #[derive(Clone, Serialize)]
 pub(crate) struct PlaceLine {
     r#in: &'static str,

@@ -26,7 +26,7 @@ impl HitNames {
         })
     }
 
-    /// What to call the containers of pid namespaces: each has a name of its own.
+    /// Names for the containers of pid namespaces: each has a name of its own.
     pub(crate) fn names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         let mut name = |id: u64| match self.name(id) {
             Some(name) => name,
@@ -37,7 +37,7 @@ impl HitNames {
         distinct(ids.iter().map(|id| (*id, name(*id))).collect())
     }
 
-    /// The same, and what is looked for is waited for: nothing is found later.
+    /// As `names`, but waits for look-ups in progress: nothing is found later.
     pub(crate) fn all_names(&mut self, ids: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         self.names(ids);
         let found = self.namer.finish().into_iter();
@@ -64,7 +64,7 @@ impl HitNames {
     }
 }
 
-/// The same names; those of several have the id behind them.
+/// Makes names distinct: containers with the same name get their id appended.
 fn distinct(mut names: BTreeMap<u64, String>) -> BTreeMap<u64, String> {
     let mut users: HashMap<String, usize> = HashMap::new();
     for name in names.values() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The containers of this machine, as their runtimes' files and control groups tell of them.
+//! The containers of this machine, found by their runtimes' files and control groups.
 
 use super::{Known, Places};
 use nsprobe_containers::container::Runtime;
@@ -7,7 +7,7 @@ use nsprobe_containers::{Container, Containers};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The containers that are known, those that are gone by now included.
+/// The known containers, including those that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct LivePlaces {
     all: Containers,
@@ -39,8 +39,8 @@ impl Places for LivePlaces {
     }
 }
 
-/// Whether something runs it as a container: a namespace that nobody has named, a service or
-/// a control group is none to people.
+/// Whether a runtime made it as a container: an unnamed namespace, a service or a control group is
+/// not shown as one.
 fn is_container(one: &Container) -> bool {
     !matches!(
         one.runtime,

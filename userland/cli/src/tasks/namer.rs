@@ -24,7 +24,7 @@ const LOOKS: [Duration; 4] = [
 /// fill the memory.
 const KEYS_MAX: usize = 1 << 16;
 
-/// What tasks tell of a container.
+/// Identifies a container by the data of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     /// The control group; zero for one that is not known.
@@ -42,7 +42,6 @@ pub(crate) struct Found {
     pub(crate) time_ns: u64,
 }
 
-/// Finds names.
 pub(crate) struct Namer {
     wanted: Option<Sender<Key>>,
     found: Receiver<Found>,
@@ -51,13 +50,12 @@ pub(crate) struct Namer {
 }
 
 impl Namer {
-    /// Starts the thread.
     pub(crate) fn start() -> anyhow::Result<Namer> {
         let (wanted, asked) = mpsc::channel();
         let (answers, found) = mpsc::channel();
         let thread = thread::Builder::new().name("names".to_owned());
-        // It has our signals blocked from its first instruction on: one that comes is for who
-        // waits for it, and would end the program here.
+        // It has our signals blocked from its first instruction on: they are for the thread that
+        // waits for them, and here would end the program.
         let ours = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let thread = thread.spawn(move || Search::default().run(&asked, &answers));
         ours.thread_set_mask()?;
@@ -81,7 +79,7 @@ impl Namer {
         }
     }
 
-    /// What was found meanwhile.
+    /// Names found meanwhile.
     pub(crate) fn found(&mut self) -> Vec<Found> {
         self.found.try_iter().collect()
     }
@@ -90,18 +88,18 @@ impl Namer {
     pub(crate) fn finish(&mut self) -> Vec<Found> {
         drop(self.wanted.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in it was told; what it found before is good.
+            // A panic in it was reported; what it found before is valid.
             let _ = thread.join();
         }
         self.found()
     }
 }
 
-/// The thread's part.
+/// State of the thread.
 #[derive(Default)]
 struct Search {
     places: LivePlaces,
-    /// What is looked for, how often that was done, and when it is to be done next.
+    /// Pending look-ups: key, number of attempts, and time of the next one.
     waiting: Vec<(Key, usize, Instant)>,
 }
 
@@ -130,7 +128,7 @@ impl Search {
         if self.waiting.is_empty() {
             return;
         }
-        // What cannot be read names nothing.
+        // Files that cannot be read name nothing.
         let _ = self.places.refresh();
         let places = &self.places;
         self.waiting.retain_mut(|(key, looks, due)| {

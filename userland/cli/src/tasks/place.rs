@@ -6,14 +6,13 @@ use nsprobe_containers::PidSpace;
 use nsprobe_tasks::Task;
 use std::rc::Rc;
 
-/// What is known of a container that tasks are in.
+/// A container that tasks are in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Known {
     /// Its name, as its runtime has it; from a container's files, so not escaped.
     pub(crate) name: String,
-    /// What runs it, such as `podman`.
+    /// Its runtime, such as `podman`.
     pub(crate) runtime: String,
-    /// Its id.
     pub(crate) id: Option<String>,
     /// The pod that it belongs to.
     pub(crate) pod: Option<String>,
@@ -27,7 +26,7 @@ pub(crate) fn space_of(level: &TaskLevel) -> PidSpace {
     }
 }
 
-/// TargetSpec knows containers by what the kernel tells of a task.
+/// Finds containers by what the kernel reports of a task.
 pub(crate) trait Places {
     /// The container of a control group (0 for one that is not known) and of the id of a pid
     /// namespace.
@@ -48,12 +47,12 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// That of a task as it is now, or was last.
+    /// The place of a task now, or when it was last seen.
     pub(crate) fn of(task: &Task, places: &impl Places) -> Place {
         Place::at(task, u64::MAX, places)
     }
 
-    /// That of a task as it was at a time.
+    /// The place of a task at a time.
     pub(crate) fn at(task: &Task, time_ns: u64, places: &impl Places) -> Place {
         if task.is_kernel {
             return Place::Kernel;
@@ -63,7 +62,7 @@ impl Place {
         Place::found(cgroup, levels.iter().map(space_of), places)
     }
 
-    /// That of a control group in these pid namespaces, the opener's first.
+    /// The place of a control group in these pid namespaces, the opener's first.
     pub(crate) fn found(
         cgroup: u64,
         spaces: impl DoubleEndedIterator<Item = PidSpace> + ExactSizeIterator,
@@ -74,7 +73,8 @@ impl Place {
         // A namespace within a container's is a part of that container.
         for (above, space) in spaces.rev().enumerate() {
             let is_outermost = above + 1 == depth;
-            // The opener's own namespace is nobody's: there, only the control group tells.
+            // The opener's own namespace identifies no container: there, only the control group
+            // does.
             let asked = match (above, is_outermost) {
                 (0, true) => Some((cgroup, 0)),
                 (0, false) => Some((cgroup, space.id)),
@@ -92,7 +92,7 @@ impl Place {
         own.map_or(Place::Host, Place::Namespace)
     }
 
-    /// How people call it. Not escaped.
+    /// Name for the user. Not escaped.
     pub(crate) fn name(&self) -> String {
         match self {
             Place::Container(known) => known.name.clone(),
@@ -110,12 +110,12 @@ impl Place {
         }
     }
 
-    /// Whether it is a container, also one without a name.
+    /// Whether it is a container, even one without a name.
     pub(crate) fn is_container(&self) -> bool {
         matches!(self, Place::Container(_) | Place::Namespace(_))
     }
 
-    /// How machines call it: `container`, `namespace`, `host`, `kernel`.
+    /// Name for JSON: `container`, `namespace`, `host`, `kernel`.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Place::Container(_) => "container",

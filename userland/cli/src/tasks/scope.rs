@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which tasks are meant by `-c`.
+//! The tasks that `-c` selects.
 
 use super::{Place, Places};
 use crate::args::TargetSpec;
@@ -10,18 +10,18 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where control groups are directories.
+/// Mount point of the control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Most control groups of a container.
 const CGROUPS_MAX: usize = 1 << 16;
 
-/// Tasks that are wanted.
+/// The selected tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     container: Option<Wanted>,
 }
 
-/// A container, by what tasks tell.
+/// A container, identified by the data of tasks.
 #[derive(Debug, Default)]
 struct Wanted {
     id: Option<String>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's answers about tasks: who is there, who came and went, who ran.
+//! The kernel's answers about tasks: living tasks, starts and ends, and CPU times.
 
 use libnsprobe::common::abi::{TASKS_CPU, TASKS_LIFE, TASKS_NAMES, TASKS_UNFILTERED};
 use libnsprobe::common::record::Record;
@@ -8,7 +8,7 @@ use nsprobe_containers::PidSpace;
 use nsprobe_tasks::Tasks;
 use std::collections::HashMap;
 
-/// How long the threads of a control group and a pid namespace have run on all CPUs.
+/// CPU time of the threads of a control group and a pid namespace, on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuRow {
     pub(crate) cgroup: u64,
@@ -18,13 +18,13 @@ pub(crate) struct CpuRow {
 }
 
 impl CpuRow {
-    /// Whose it is.
+    /// The key of the row.
     pub(crate) fn key(&self) -> (u64, u64) {
         (self.cgroup, self.pid_namespace.id)
     }
 }
 
-/// TargetSpec ran how long, since it was asked for first.
+/// A reading of the CPU times since the first request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuReading {
     /// CLOCK_MONOTONIC in nanoseconds.
@@ -35,16 +35,16 @@ pub(crate) struct CpuReading {
     pub(crate) turned_away_ns: u64,
 }
 
-/// What a dump tells.
+/// What a dump includes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dump {
-    /// With arguments.
+    /// Includes arguments.
     pub(crate) args: bool,
 }
 
 /// Bytes of a ring for tasks that come and go: a thousand of them.
 const RING_BYTES: u64 = 256 << 10;
-/// The same where nothing is to come.
+/// Size of a ring that receives no records.
 const RING_BYTES_MIN: u64 = 4 << 10;
 /// Groups and namespaces for which each CPU has room.
 const CPU_ROWS: u32 = 4096;
@@ -56,8 +56,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A session of its own. With `over_time`, CPU times are kept from now on, and those who
-    /// come and go are recorded.
+    /// Opens a session of its own. With `over_time`, CPU times are kept from now on, and starts and
+    /// ends of tasks are recorded.
     pub(crate) fn open(over_time: bool) -> anyhow::Result<Source> {
         let (ring_bytes, flags, cpu_rows) = match over_time {
             true => (
@@ -77,7 +77,7 @@ impl Source {
         Ok(Source { session, reader })
     }
 
-    /// Tells of all tasks that live now.
+    /// Dumps all living tasks.
     pub(crate) fn dump(&mut self, tasks: &mut Tasks, what: Dump) -> anyhow::Result<()> {
         tasks.dump_begun(Reader::now());
         let options = DumpOptions {
@@ -90,7 +90,7 @@ impl Source {
         Ok(())
     }
 
-    /// TargetSpec has run how long by now.
+    /// Reads the CPU times up to now.
     pub(crate) fn cpu(&mut self) -> anyhow::Result<CpuReading> {
         let times = self.session.cpu_times()?;
         let mut rows: HashMap<(u64, u64), CpuRow> = HashMap::new();
@@ -118,7 +118,7 @@ impl Source {
         let batch = self.reader.collect_rest()?;
         for record in batch.records() {
             match record {
-                // Programs that were started: nobody here looks into them.
+                // Started programs: nothing here needs their files.
                 Record::Object(object) => self.session.let_go(object.id)?,
                 record => take(tasks, &record),
             }

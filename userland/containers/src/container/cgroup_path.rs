@@ -24,7 +24,7 @@ pub(super) const ID_LENGTH_MIN: usize = 12;
 /// A container in the path of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Who named it so.
+    /// The runtime that named it so.
     pub(super) runtime: Runtime,
     /// The id or name in it.
     pub(super) name: String,
@@ -51,7 +51,7 @@ pub(super) fn places(path: &str) -> Vec<Place> {
     walk.found
 }
 
-/// What the parts so far have told.
+/// What the parts so far have shown.
 #[derive(Default)]
 struct Walk<'a> {
     before: &'a str,
@@ -70,7 +70,7 @@ impl<'a> Walk<'a> {
         if let Some(user) = user_of(part) {
             self.user = Some(user);
         }
-        // Of podman without systemd: only the place tells that it is a pod.
+        // For podman without systemd, only the place shows that it is a pod.
         let is_pods_id = before == "libpod_parent" && part.len() == ID_LENGTH && is_hex(part);
         let by_place = is_pods_id.then(|| pod(part.to_owned()));
         if let Some(pod) = pod_of(part).or(by_place) {
@@ -150,9 +150,9 @@ fn lxc(part: &str, before: &str) -> Option<(Runtime, String)> {
     Some((Runtime::Lxc, name.to_owned()))
 }
 
-/// An id alone, in a group whose name says of whom it may be.
+/// An id alone, in a group whose name shows which runtime it may belong to.
 fn nameless(part: &str, before: &str) -> Option<(Runtime, String)> {
-    // What containerd hands to a runtime that was not told to ask systemd:
+    // What containerd passes to a runtime that was not configured for systemd:
     // SLICE:cri-containerd:ID, as one part.
     let mut fields = part.rsplitn(3, ':');
     if let (Some(id), Some("cri-containerd"), Some(_)) =

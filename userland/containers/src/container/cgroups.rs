@@ -22,7 +22,7 @@ pub(super) fn directory(path: &str) -> Option<PathBuf> {
     Some(root.join(below))
 }
 
-/// The path of a group that somebody names by its directory or by its path.
+/// The path of a group, given by its directory or by its path.
 pub(super) fn path_of(text: &str) -> Option<String> {
     let mut roots = ROOTS.iter().rev();
     let within = roots.find_map(|root| Path::new(text).strip_prefix(root).ok());

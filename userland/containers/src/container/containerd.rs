@@ -136,7 +136,8 @@ fn task(bundle: &Folder, namespace: &str, id: String, user: Option<u32>) -> Resu
 
 fn describe(known: &mut Known, namespace: &str, config: &Config) {
     let labels = &config.annotations;
-    // Anybody may set the labels of Kubernetes; it tells of pods where it has made them.
+    // Any client may set the labels of Kubernetes; they name pods only where Kubernetes has made
+    // them.
     if namespace == KUBERNETES {
         known.pod = labels.pod();
         let container = known.pod.as_ref().and_then(|pod| pod.container.clone());
@@ -148,7 +149,7 @@ fn describe(known: &mut Known, namespace: &str, config: &Config) {
     let image = ["io.kubernetes.cri.image-name", "nerdctl/image"];
     known.image = labels.one_of(&image).map(str::to_owned);
     if !is_hex(&known.id) {
-        // Names of `ctr` are chosen by who runs it, in each namespace.
+        // Names of `ctr` are chosen by its user, in each namespace.
         known.names.push(known.id.clone());
     } else if known.names.is_empty() && !config.hostname.is_empty() {
         // docker's, when its own state cannot be read, has its short id here.

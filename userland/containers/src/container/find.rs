@@ -120,7 +120,7 @@ impl Containers {
             .into_iter()
             .filter(|(space, _)| Some(*space) == newest);
         let mut members: Vec<Process> = of_newest.map(|(_, process)| process).collect();
-        // Its first process may be a zombie or of nobody we can see.
+        // Its first process may be a zombie or of a user that we cannot see.
         let is_later = |process: &Process| {
             let numbers = process.namespace_pids();
             !numbers.is_ok_and(|pids| pids.last() == Some(&1))
@@ -166,7 +166,7 @@ impl Containers {
         of_group(Runtime::Cgroup, &path, &path, inside.collect()).map(Some)
     }
 
-    /// The names most similar to `wanted`, or some when none is.
+    /// The names most similar to `wanted`, or some if none is.
     fn known_names(&self, wanted: &str) -> Vec<String> {
         let named = || self.iter().filter(|one| one.runtime != Runtime::Bare);
         let names = || named().flat_map(|one| one.aliases.iter().chain([&one.name]).cloned());

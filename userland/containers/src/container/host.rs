@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where runtimes keep their state on this machine: root's directories, and those of the
-//! users who run containers.
+//! Where runtimes keep their state on this machine: root's directories, and those of users that run
+//! containers.
 
 use super::known::Findings;
 use super::state_file::Folder;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 /// Longest `/etc/passwd` and most users whose directories are looked at.
 const USERS_MAX: usize = 1000;
 
-/// The machine, as its files tell of it.
+/// The machine, as its files describe it.
 pub(super) struct Host {
     /// `/`, but for tests.
     root: PathBuf,
     /// Whether root's own state is read.
     is_root: bool,
-    /// Those who may have state of their own, without root.
+    /// Users that may have state of their own, without root.
     pub(super) users: Vec<User>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Host {
 pub(super) struct User {
     pub(super) uid: u32,
     pub(super) home: Option<Folder>,
-    /// Below which programs put what lasts as long as he is logged in.
+    /// Directory for state that lasts as long as the user is logged in.
     pub(super) run: Option<Folder>,
 }
 

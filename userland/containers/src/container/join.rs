@@ -28,7 +28,7 @@ enum Key {
 }
 
 impl Key {
-    /// The path of the control group, if that is what tells them.
+    /// The path of the control group, if that identifies its processes.
     fn path(&self) -> Option<&str> {
         match self {
             Key::Cgroup(path) => Some(path),
@@ -291,7 +291,7 @@ impl<P: Processes> Join<'_, P> {
         self.groups.entry(space).or_default().members.push(at);
     }
 
-    /// Finds what is known of those that only a pid namespace tells.
+    /// Names containers that are known only by a pid namespace.
     fn name_namespaces(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         for (key, group) in &mut groups {
@@ -315,7 +315,7 @@ impl<P: Processes> Join<'_, P> {
         self.groups = groups;
     }
 
-    /// Adds the containers that run without anything of their own that could tell their
+    /// Adds the containers that run without anything of their own that could identify their
     /// processes: only the first is known.
     fn add_lone(&mut self) {
         let groups = || self.groups.values();
@@ -349,8 +349,8 @@ pub(super) fn is_below(path: &str, outer: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether the writer of a state file can have made that control group: of a user's, one
-/// below what systemd gave to him.
+/// Whether the writer of a state file can have made that control group: for a user's file, one
+/// below the group that systemd gave to the user.
 fn may_declare(known: &Known, path: &str) -> bool {
     let Some(user) = known.user else { return true };
     path.contains(&format!("/user@{user}.service/"))

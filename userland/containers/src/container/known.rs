@@ -11,11 +11,11 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) runtime: Runtime,
-    /// What the runtime tells it by; of some it is the name.
+    /// The runtime's id for it; for some runtimes it is the name.
     pub(super) id: String,
     /// Its name, and others that it goes by; may be empty.
     pub(super) names: Vec<String>,
-    /// Who runs it, unless root.
+    /// The user that runs it, unless root.
     pub(super) user: Option<u32>,
     pub(super) image: Option<String>,
     pub(super) pod: Option<Pod>,
@@ -87,7 +87,8 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// What all runtimes of a machine tell. What runs containers for others comes last.
+    /// The findings of all runtimes of a machine. Runtimes that run containers for others come
+    /// last.
     pub(super) fn and_all_of(mut self, host: &Host) -> Findings {
         crio::find(host, &mut self);
         podman::find(host, &mut self);

@@ -28,7 +28,7 @@ impl Labels {
         keys.iter().find_map(|key| self.get(key))
     }
 
-    /// The pod that they tell of, and the container's name in it.
+    /// The pod that they name, and the container's name in it.
     pub(super) fn pod(&self) -> Option<Pod> {
         let name = [
             "io.kubernetes.pod.name",
@@ -64,8 +64,8 @@ impl Labels {
     }
 }
 
-/// Adds what the logs tell of containers and pods that nobody else has named, as where the
-/// engine's own state cannot be read.
+/// Adds containers and pods that only the logs name, as where the engine's own state cannot be
+/// read.
 pub(super) fn complete(host: &Host, findings: &mut Findings) {
     if let Some(folder) = findings.note(host.folder("/var/log/pods")) {
         let names = findings.note(folder.names().map(Some)).unwrap_or_default();

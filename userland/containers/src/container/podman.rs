@@ -178,7 +178,7 @@ impl Store {
     }
 }
 
-/// The pod that its own configuration tells of; what cannot be read tells of none.
+/// The pod that its own configuration names; `None` if it cannot be read.
 fn pod(folder: &Folder, id: &str) -> Option<Pod> {
     let file = Path::new(id).join("userdata/config.json");
     let config: Config = folder.json(file).ok()??;

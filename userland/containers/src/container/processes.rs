@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The living processes, as far as they tell containers apart.
+//! The living processes, with what distinguishes containers.
 
 use crate::process::all_processes;
 use crate::{PidSpace, Process, Result};
@@ -33,8 +33,8 @@ impl Details {
         self.numbers.last() == Some(&1)
     }
 
-    /// Whether a user, not root, may have started it: nobody can map another user into a
-    /// user namespace of his own (`user_namespaces(7)`).
+    /// Whether a user other than root may have started it: a user cannot map another one into a
+    /// user namespace of their own (`user_namespaces(7)`).
     pub(super) fn is_of(&self, user: u32) -> bool {
         let is_everybody = self.users.contains(&(0, u32::MAX));
         let maps =
@@ -99,8 +99,8 @@ impl Living {
     }
 }
 
-/// The path of version 2 in `/proc/PID/cgroup` (`cgroups(7)`), or where that tells nothing,
-/// as on machines of version 1, the longest of the others.
+/// The path of version 2 in `/proc/PID/cgroup` (`cgroups(7)`), or if there is none, as on machines
+/// of version 1, the longest of the others.
 fn cgroup_of(text: &str) -> String {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     let second = text.lines().find(|line| line.starts_with("0::"));

@@ -17,7 +17,7 @@ pub struct Running {
     pub init: Process,
 }
 
-/// What tells the tasks of a container from all others.
+/// What distinguishes the tasks of a container from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// They are in this pid namespace, or in one below.
@@ -81,8 +81,8 @@ impl Running {
         self.init.pid_namespace()
     }
 
-    /// What tells its tasks from others. One started with `--pid=host`, or in a pod, shares
-    /// its pid namespace: that would let in others.
+    /// What distinguishes its tasks from others. A container started with `--pid=host`, or in a
+    /// pod, shares its pid namespace: that would let others in.
     pub fn scope(&self) -> Result<Scope> {
         let by_group = matches!(self.container.runtime, Runtime::Service | Runtime::Cgroup);
         let owns = self.container.init.is_some_and(|init| init.owns_namespace);

@@ -74,15 +74,15 @@ impl Containers {
         Ok(())
     }
 
-    /// The container of a task, as the kernel tells of it: the id of its control group (that
-    /// of the directory) and the id of its pid namespace; neither is ever used again.
+    /// The container of a task, as the kernel reports it: the id of its control group (that of the
+    /// directory) and the id of its pid namespace; neither is ever reused.
     pub fn of(&self, cgroup_id: u64, pid_namespace: u64) -> Option<&Container> {
         let by = |at: &usize| self.all.get(*at);
         let space = self.by_namespace.get(&pid_namespace).and_then(by);
         let Some(group) = self.by_cgroup.get(&cgroup_id).and_then(by) else {
             return space;
         };
-        // A namespace that somebody has made within a container.
+        // A namespace made within a container.
         let inner = space.filter(|space| space.runtime == Runtime::Bare);
         Some(inner.unwrap_or(group))
     }
@@ -183,7 +183,7 @@ fn name_pods(all: &mut [Container], pods: &HashMap<String, Pod>) {
     }
 }
 
-/// Notes which of them share their pid namespace with nobody.
+/// Notes which of them do not share their pid namespace.
 fn own_namespaces(all: &mut [Container]) {
     let mut users: HashMap<PidSpace, usize> = HashMap::new();
     for init in all.iter().filter_map(|one| one.init) {

@@ -41,7 +41,7 @@ impl Folder {
         }))
     }
 
-    /// That of a user who may put there what he wants; `None` when there is none.
+    /// The directory of a user, who controls its contents; `None` if there is none.
     pub(super) fn of_user(path: &Path) -> Result<Option<Folder>> {
         let mounts = fs::read_to_string("/proc/self/mountinfo");
         let mounts = mounts.map_err(|source| unreadable(path, source))?;
@@ -102,7 +102,7 @@ impl Folder {
     /// The text of a file; `None` when there is none.
     pub(super) fn text(&self, name: impl AsRef<Path>) -> Result<Option<String>> {
         let path = self.path.join(name.as_ref());
-        // A named pipe blocks nobody.
+        // A named pipe does not block the reader.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let Some(file) = self.open_at(name.as_ref(), flags)? else {
             return Ok(None);

@@ -96,7 +96,7 @@ impl MappedRing {
         self.producer_field(offset_of!(ProducerPage, overwritten), Ordering::Relaxed)
     }
 
-    /// Goes on where the kernel says: of a ring that was frozen just now.
+    /// Continues at the position that the kernel reports, in a ring that was frozen just now.
     pub(crate) fn go_to_oldest(&mut self) {
         self.consumed = self.consumer_position().load(Ordering::Acquire);
     }

@@ -132,7 +132,7 @@ fn what_no_wish_brings_is_not_sound() {
         };
         probes.formats = vec![vec![many]];
     }));
-    // Who does not ask for changes gets no program that makes any.
+    // A caller that requests no changes gets no program that makes any.
     for operation in [Operation::SetRegister, Operation::Store, Operation::Return] {
         let change = |probes: &mut Probes| {
             probes.programs[0].steps[1].operation = operation as u8;

@@ -39,7 +39,7 @@ pub trait Code {
     /// `None` for one of another file, or where that is not known.
     fn linked(&self, variable: u64) -> Option<u64>;
 
-    /// Bytes of data at an address that nobody writes to.
+    /// Bytes of read-only data at an address.
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>>;
 }
 
@@ -50,17 +50,17 @@ pub struct Exits {
     /// The `ret` instructions of the function, and of those that it leaves to, where others come
     /// as well.
     pub returns: Vec<u64>,
-    /// Where it goes on in what cannot be followed, one for an address.
+    /// Where it continues in code that cannot be followed, one for each address.
     pub left: Vec<Left>,
 }
 
-/// An instruction behind which a function goes on where it cannot be followed: the result is
-/// not known yet. It lies in the function or in one that it leaves to.
+/// An instruction behind which a function continues in code that cannot be followed: the result is
+/// not known yet. It is in the function or in one that it leaves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Its address.
     pub address: u64,
-    /// When the function goes on elsewhere.
+    /// When the function continues elsewhere.
     pub when: When,
 }
 
@@ -221,7 +221,7 @@ impl<'c> Walk<'c> {
         (agrees && unit.is_landing(target)).then_some(unit)
     }
 
-    /// A branch goes where nobody can follow.
+    /// A branch goes where the sweep cannot follow.
     fn leave(&mut self, number: usize, branch: &Branch) -> Result<(), Unclear> {
         let address = branch.address;
         // The call is not found by the stack pointer that it has there.

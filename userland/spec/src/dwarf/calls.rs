@@ -8,7 +8,6 @@ use super::DebugInfo;
 use gimli::AttributeValue;
 use std::collections::BTreeSet;
 
-/// An inlined call.
 pub(super) struct InlinedCall {
     /// Where the function that is called begins.
     pub(super) address: u64,

@@ -21,7 +21,6 @@ const VECTOR_REGISTERS: usize = 8;
 const NESTING_MAX: usize = 8;
 /// Most members of a struct of two registers, nested ones included.
 const MEMBERS_MAX: usize = 64;
-/// Most parameters.
 pub(super) const PARAMETERS_MAX: usize = 256;
 
 /// How something is passed.

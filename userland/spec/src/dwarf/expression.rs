@@ -17,7 +17,6 @@ use nsprobe_common::program::Register;
 
 /// Most operations of an expression.
 const OPERATIONS_MAX: usize = 512;
-/// Deepest stack.
 const STACK_MAX: usize = 64;
 /// DWARF's numbers of %rbp and %rsp.
 const FRAME_POINTER: u16 = 6;

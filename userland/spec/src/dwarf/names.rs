@@ -50,7 +50,6 @@ struct Reference {
     from: (u32, u32),
 }
 
-/// The index.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// By rising hash of the name without template arguments.

@@ -41,7 +41,6 @@ struct Way {
 type Find<R, T> = fn(&R, &mut Search<'_>, TypeId, &Way, u32) -> Result<Vec<(T, Way)>>;
 
 impl Search<'_> {
-    /// One member more.
     fn count(&mut self) -> Result<()> {
         self.left = self.left.saturating_sub(1);
         match self.left {

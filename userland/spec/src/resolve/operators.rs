@@ -9,7 +9,6 @@ use crate::Value;
 use nsprobe_common::program::{Context, BYTES_MAX};
 
 impl Resolver<'_> {
-    /// An operator's result.
     pub(super) fn computed(&self, expression: &Expression) -> Result<Scalar> {
         let span = &expression.span;
         match &expression.kind {

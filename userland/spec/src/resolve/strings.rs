@@ -9,7 +9,6 @@ use crate::Value;
 /// A string in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// Where it is.
     pub(crate) address: Value,
     /// How many bytes it has; none when it ends in a NUL.
     pub(crate) length: Option<Value>,

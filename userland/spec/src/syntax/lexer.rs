@@ -3,7 +3,6 @@
 
 use super::{Span, SpecError};
 
-/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Number(u64),

@@ -32,7 +32,6 @@ struct Head {
     reserved: u32,
 }
 
-/// Writes a table.
 pub(crate) fn encode(digest: Digest, table: &UnwindTable) -> Vec<u8> {
     let mut head = Head {
         magic: MAGIC,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads what a process tells of the code that it generates, in the child.
+//! Reads the files in which a process describes its generated code, in the child.
 
 use crate::protocol::{Failure, GeneratedFile, GeneratedName, Reply};
 use nsprobe_symbolize::{JitDump, PerfMap};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes of a map that are read at a time, so that nobody waits for long.
+/// Most bytes of a map that are read at a time, so that no caller waits for long.
 const LOOK_BYTES_MAX: u64 = 8 << 20;
 /// Bytes that are read at once.
 const PART_BYTES: u64 = 1 << 20;

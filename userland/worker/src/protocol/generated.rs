@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Longest name or path, in bytes: that of a line of a map, all of it no UTF-8.
 const NAME_BYTES_MAX: usize = 32 << 10;
 
-/// Which of the files that tell of it.
+/// Kind of a file that describes generated code.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum GeneratedFile {
     /// `perf-PID.map`.
@@ -19,7 +19,7 @@ pub enum GeneratedFile {
 /// What is at an address, as far as was read.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct GeneratedName {
-    /// The name, and the file that tells it; none when nothing does.
+    /// The name, and the file that has it; `None` if there is none.
     pub found: Option<(GeneratedFile, JitName)>,
     /// From when on and until when that holds (CLOCK_MONOTONIC, in nanoseconds).
     pub since_ns: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How places are found and compiled.
+//! Options for finding and compiling places.
 
 use crate::args::spec::ProbeSpec;
 use crate::args::Returns;
@@ -10,14 +10,14 @@ use nsprobe_spec::Sink;
 use nsprobe_worker::{Limits, Worker};
 use std::sync::Arc;
 
-/// How places are probed.
+/// Options for probing places.
 #[derive(Clone, Copy)]
 pub(crate) struct CompileOptions<'a> {
-    /// Where debug information is looked for.
+    /// Looks for debug information.
     pub(crate) search: &'a Arc<Search>,
-    /// What those who parse the files are made after: each file has one of its own.
+    /// Template of the parsers: each file has a parser of its own.
     pub(crate) parser: &'a Worker,
-    /// How long they may take.
+    /// Time limits of the parsers.
     pub(crate) limits: Limits,
     /// Where hits go.
     pub(crate) sink: Sink<'a>,
@@ -29,18 +29,18 @@ pub(crate) struct CompileOptions<'a> {
     pub(crate) inlined: bool,
     /// Breakpoints go to the very beginning of functions.
     pub(crate) exact: bool,
-    /// What is changed at each hit.
+    /// Assignments made at each hit.
     pub(crate) changes: &'a [Assignment],
-    /// How returns are seen.
+    /// How the kernel reports returns.
     pub(crate) returns: Returns,
-    /// Whether places are probed that may be in the middle of an instruction.
+    /// Whether to probe places that may be in the middle of an instruction.
     pub(crate) force: bool,
-    /// Whether names of probes have their conditions, by which those of one place differ.
+    /// Whether names of probes include their conditions, which distinguish the probes of one place.
     pub(crate) names_conditions: bool,
 }
 
 impl CompileOptions<'_> {
-    /// What is wanted of a file that errors call `path`.
+    /// The query for a file that errors call `path`.
     pub(super) fn probe_query(&self, spec: &ProbeSpec, path: String) -> ProbeQuery {
         ProbeQuery {
             spec: spec.spec.clone(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A probed file in the hands of a process without privileges: what a spec means there.
+//! A probed file, parsed by a process without privileges, and the meaning of a spec in it.
 //!
-//! Each file has a process of its own. Where a breakpoint goes into a file is told by who
-//! has read that file and its debug files, and nothing else.
+//! Each file has a process of its own. The process that determines where a breakpoint goes into a
+//! file has read only that file and its debug files.
 
 use super::options::CompileOptions;
 use crate::attach::target::Target;
@@ -24,7 +24,7 @@ const NAMES_MAX: usize = 1 << 16;
 pub(crate) struct Parsed {
     object: SandboxedBinary,
     path: PathBuf,
-    /// None as long as it was not looked for them.
+    /// `None` until debug files were looked for.
     notes: Option<Vec<String>>,
     /// The container's debug file that was not used, and why.
     unused: Option<String>,
@@ -41,7 +41,7 @@ impl Parsed {
         Ok(Parsed::new(object, path))
     }
 
-    /// The same of one that is open.
+    /// For a file that is already open.
     pub(crate) fn new(object: SandboxedBinary, path: &Path) -> Parsed {
         Parsed {
             object,
@@ -56,7 +56,7 @@ impl Parsed {
         self.object.build_id()
     }
 
-    /// What a query means in the file; debug files are looked for when they are needed.
+    /// Resolves a query in the file; looks for debug files when they are needed.
     pub(crate) fn probes(
         &mut self,
         probe_query: &ProbeQuery,
@@ -64,7 +64,7 @@ impl Parsed {
         target: &Target,
         reach: Reach,
     ) -> anyhow::Result<Result<Probes, Refused>> {
-        // Whether they were of use to another spec is of no matter to this one.
+        // Whether they were of use to another spec does not matter here.
         let found = self.ask(probe_query, None)?;
         if found != Err(Refused::NeedsDebugFiles) {
             return Ok(found);
@@ -183,7 +183,7 @@ impl FunctionNames for Functions {
             known.clear();
         }
         let name = known.entry(address);
-        // TargetSpec has no parser any more has no names.
+        // A file whose parser has ended has no names.
         let name = name.or_insert_with(|| self.object.function_at(address).ok().flatten());
         name.clone()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is to be probed: files, and places in them.
+//! The files and places to probe.
 
 use crate::args::spec::BinaryName;
 use crate::hits::label::SAMPLES;
@@ -15,10 +15,9 @@ use std::rc::Rc;
 pub(crate) struct PlannedProbe {
     /// Index of its file; none of samples.
     pub(crate) file: Option<usize>,
-    /// Where in the file. Of samples, how many a second.
+    /// Offset in the file; for samples, the rate in Hz.
     pub(crate) offset: FileOffset,
-    /// Where the breakpoint is put: there, or at a cheaper instruction behind it that
-    /// means the same.
+    /// Offset of the breakpoint: the same, or a cheaper equivalent instruction behind it.
     pub(crate) breakpoint: FileOffset,
     /// The semaphore of a static probe.
     pub(crate) semaphore: Option<FileOffset>,
@@ -26,9 +25,9 @@ pub(crate) struct PlannedProbe {
     pub(crate) at_function: bool,
     /// Whether it is hit when the function returns.
     pub(crate) at_return: bool,
-    /// What runs at the entry.
+    /// Program that runs at the entry.
     pub(crate) entry: Option<Rc<Code>>,
-    /// What runs at the return.
+    /// Program that runs at the return.
     pub(crate) ret: Option<Rc<Code>>,
     /// Its hits freeze the record.
     pub(crate) is_trigger: bool,
@@ -38,7 +37,7 @@ pub(crate) struct PlannedProbe {
     pub(crate) fields: Rc<[FieldFormat]>,
     /// The function's readable name, without parameters.
     pub(crate) function: String,
-    /// How output calls it: `redis-server:setCommand`.
+    /// Its name in output: `redis-server:setCommand`.
     pub(crate) label: String,
 }
 
@@ -49,18 +48,17 @@ impl PlannedProbe {
     }
 }
 
-/// Everything that is to be probed.
+/// All probes that a run plans.
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
-    /// The files.
     pub(crate) files: Vec<ProbedFile>,
     /// The probes, in the order of the specs.
     pub(crate) probes: Vec<PlannedProbe>,
-    /// What the user should know.
+    /// Notes for the user.
     pub(crate) notes: Vec<String>,
     /// The parts of the keys that hits are counted by.
     pub(crate) keys: Vec<FieldFormat>,
-    /// Which file each binary is.
+    /// Index of each binary's file.
     pub(crate) opened: Vec<(BinaryName, usize)>,
 }
 

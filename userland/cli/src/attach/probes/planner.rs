@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts together what is to be probed: files, each once, and places, each once.
+//! Plans the probes: each file once, and each place once.
 
 use super::options::CompileOptions;
 use super::parsed::Parsed;
@@ -63,15 +63,15 @@ impl Planned {
     }
 }
 
-/// Puts together what is to be probed.
+/// Plans the probes.
 struct Planner<'a> {
     target: &'a Target,
     reach: Reach,
     compile: CompileOptions<'a>,
-    /// What the target's processes have mapped, once that was needed.
+    /// The mappings of the target's processes, once they were needed.
     mapped: Option<Mapped>,
     planned: Planned,
-    /// The files, in the hands of those who parse them.
+    /// The files with their parsers.
     parsed: Vec<Parsed>,
     places: HashMap<(usize, FileOffset, bool), Vec<usize>>,
     /// Programs are shared: those of most functions are alike.
@@ -250,7 +250,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Lets those who parse the files go, but for those who name functions.
+    /// Ends the parsers, except those that name functions.
     fn finish(mut self) -> Planned {
         for (index, parsed) in self.parsed.into_iter().enumerate() {
             let probes = self.planned.probes.iter();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a file has not what is wanted of it, as errors.
+//! Reasons why a file lacks what a spec requests, as errors.
 
 use crate::args::spec::ProbeSpec;
 use anyhow::anyhow;
 use nsprobe_probes::Refused;
 
-/// The same with a command in it that is for the file of this target. TargetSpec parses a file does
-/// not know whose it is.
+/// Adds the target to the commands that the refusal suggests. A parser does not know which target
+/// its file belongs to.
 pub(super) fn with_target(why: Refused, path: &str, words: &str) -> Refused {
     let list = |words: &str| format!("`nsprobe list {words}{path}`");
     match why {
@@ -27,7 +27,7 @@ pub(super) fn refusal(spec: &ProbeSpec, why: Refused) -> anyhow::Error {
     }
 }
 
-/// Why a file has not what is wanted of it.
+/// The reason why a file lacks what a spec requests.
 pub(crate) fn because(why: Refused) -> anyhow::Error {
     let causes = match why {
         Refused::Because(causes) => causes,

@@ -15,16 +15,16 @@ use std::fs::File;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
-/// What the hits of the probes go into.
+/// Sinks for the hits of the probes.
 pub(crate) enum Sinks {
-    /// The same for all.
+    /// One sink for all probes.
     All(Sink),
     /// One for each probe, in their order.
     Each(Vec<Sink>),
 }
 
 impl Sinks {
-    /// That of a planned probe.
+    /// The sink of a planned probe.
     fn of(&self, probe: usize) -> Sink {
         match self {
             Sinks::All(sink) => *sink,
@@ -37,7 +37,7 @@ impl Sinks {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attached {
     pub(crate) id: ProbeId,
-    /// Which of the planned probes it belongs to.
+    /// Index of the planned probe that it belongs to.
     pub(crate) planned: usize,
     pub(crate) role: Role,
 }
@@ -134,14 +134,14 @@ fn cannot(error: Error, planned: &Planned, roles: &[(usize, Role)]) -> anyhow::E
     anyhow::Error::new(error).context(format!("cannot probe {label}"))
 }
 
-/// What the kernel is asked for.
+/// Requests to the kernel.
 struct Requests<'f, 'r> {
     session: &'r mut Session,
     wanted: &'r AttachOptions<'r>,
     /// Those that were uploaded.
     programs: HashMap<Rc<Code>, ProgramId>,
     probes: Vec<Probe<'f>>,
-    /// Of each, which planned probe it belongs to, and as what.
+    /// For each request, its planned probe and its role.
     roles: Vec<(usize, Role)>,
     /// Samples are attached by themselves.
     sampler: Option<(usize, Probe<'f>)>,
@@ -166,7 +166,7 @@ impl<'f> Requests<'f, '_> {
         Ok(())
     }
 
-    /// Samples.
+    /// Requests samples.
     fn samples(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
@@ -270,7 +270,7 @@ fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &AttachOptions<'_>)
     common(request, wanted).with_max_writes(wanted.max_writes)
 }
 
-/// What all probes of a run have in common.
+/// Sets the options that all probes of a run share.
 fn common<'f>(mut request: Probe<'f>, wanted: &AttachOptions<'_>) -> Probe<'f> {
     if wanted.stack {
         request = request.with_stack().with_max_frames(wanted.max_frames);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a trace waits for: records, signals, the end of its target.
+//! Events that a trace waits for: records, signals, the end of its target.
 
 use libnsprobe::Session;
 use nix::errno::Errno;
@@ -11,17 +11,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Something happened.
+/// An event that ended the wait.
 pub(super) enum Event {
     /// A ring has reached its watermark.
     Records,
-    /// The time is over, or somebody may have come.
+    /// The time is over, or new containers may have appeared.
     Nothing,
     /// A signal that asks us to end.
     Signal {
-        /// Which.
         signal: Signal,
-        /// Whether a process sent it, not the terminal.
+        /// Whether a process sent it, rather than the terminal.
         by_process: bool,
     },
     /// The process that the trace lives for is gone.
@@ -91,7 +90,7 @@ impl Events {
         )
     }
 
-    /// Whether a signal is there that asks us to end.
+    /// Whether a signal that asks us to end is pending.
     pub(super) fn is_interrupted(&self) -> bool {
         let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let [signals] = match poll(&mut fds, PollTimeout::ZERO) {

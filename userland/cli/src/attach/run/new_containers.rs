@@ -44,7 +44,7 @@ const WAITING_MAX: usize = 1 << 14;
 /// Most files and file systems that are kept in mind as known.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// How long a file's parser may take: nothing is taken out of the rings meanwhile.
+/// Time limits of a file's parser: the rings are not drained meanwhile.
 const PATIENCE: Limits = Limits {
     load: Duration::from_secs(10),
     query: Duration::from_secs(5),
@@ -56,17 +56,17 @@ pub(super) struct ContainerWatcher<'a> {
     execs: Execs,
     options: &'a ProbeOptions,
     compile: CompileOptions<'a>,
-    /// What they must be called.
+    /// Pattern for their names.
     pattern: Option<&'a str>,
-    /// Those that are known by now.
+    /// The containers known so far.
     containers: Containers,
     /// The file system that we see.
     ours: RootId,
     /// Those that were looked at, and whether their processes are of interest.
     roots: HashMap<RootId, bool>,
-    /// Which spec (by its number) is probed in which file.
+    /// Pairs of a spec's number and a file that it is probed in.
     probed: HashSet<(usize, FileId)>,
-    /// What files of a spec say who they are.
+    /// Build-ids of the files of a spec.
     build_ids: HashSet<(usize, Vec<u8>)>,
     /// Mapped files that were looked at, by device and inode.
     mapped: HashSet<(u64, u64)>,
@@ -74,17 +74,17 @@ pub(super) struct ContainerWatcher<'a> {
     namespaces: Vec<(Process, PidSpace)>,
     waiting: VecDeque<u32>,
     later: VecDeque<(Instant, u32)>,
-    /// Somebody may have been missed.
+    /// An exec may have been missed.
     rescan: bool,
     /// The parts of the keys, which must be the same everywhere.
     keys: Vec<FieldFormat>,
 }
 
-/// What came of a look.
+/// Result of a look.
 pub(super) struct Found {
-    /// Whom the session is to trace from now on, when that changed.
+    /// The session's new filter, if it changed.
     pub(super) filter: Option<Filter>,
-    /// What is to be probed, too.
+    /// Additional probes.
     pub(super) planned: Vec<Planned>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> ContainerWatcher<'a> {
         Ok(Some(all))
     }
 
-    /// Readable when there may be somebody.
+    /// Readable when there may be new processes.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.execs.as_fd()
     }
@@ -156,7 +156,7 @@ impl<'a> ContainerWatcher<'a> {
         }
     }
 
-    /// Looks at some of those who came.
+    /// Examines some of the new processes.
     pub(super) fn look(&mut self, session: &Session) -> anyhow::Result<Found> {
         let executed = self.execs.take();
         self.rescan |= executed.missed || self.waiting.len() > WAITING_MAX;
@@ -190,9 +190,9 @@ impl<'a> ContainerWatcher<'a> {
         Ok(Found { filter, planned })
     }
 
-    /// TargetSpec is traced by now.
+    /// The filter for everything that is traced now.
     pub(super) fn filter(&mut self) -> anyhow::Result<Filter> {
-        // Of those that ended nobody is left to be traced.
+        // A container that ended has no process left to trace.
         self.namespaces.retain(|(process, _)| process.still_same());
         if self.namespaces.len() > FILTER_PIDNS_MAX as usize {
             self.options.note(&format!(
@@ -207,7 +207,7 @@ impl<'a> ContainerWatcher<'a> {
         narrowed.context("a filter of containers is one")
     }
 
-    /// What is to be probed because of a process, in which the libraries `are_there`.
+    /// Additional probes for a process whose libraries `are_there`.
     fn process(&mut self, session: &Session, pid: u32, are_there: bool) -> Option<Planned> {
         // TargetSpec is gone by now has nothing to be probed.
         let process = Process::open(pid).ok()?;
@@ -242,7 +242,7 @@ impl<'a> ContainerWatcher<'a> {
         self.plan(session, process, files)
     }
 
-    /// Whether a container that was not seen before is to be traced; it is let through.
+    /// Whether to trace a container that was not seen before; if so, adds it to the filter.
     fn is_wanted(&mut self, process: &Process) -> bool {
         let Some(pattern) = self.pattern else {
             return true;
@@ -294,7 +294,7 @@ impl<'a> ContainerWatcher<'a> {
         }
     }
 
-    /// What a process has mapped that has the build-id of a probed file.
+    /// Files that a process has mapped with the build-id of a probed file.
     fn by_build_id(&mut self, process: &Process, files: &mut Vec<(usize, OpenedFile)>) {
         let Ok(mappings) = process.mappings() else {
             return;

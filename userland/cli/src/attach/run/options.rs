@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wanted of a run, and what follows from the options of its verb.
+//! Options of a run, derived from the options of its verb.
 
 use crate::args::{Detail, ProbeOptions, TargetSpec, Tasks};
 use crate::attach::probes::options::CompileOptions;
@@ -11,14 +11,13 @@ use nsprobe_worker::{Options, Worker};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How the probes of a run are made.
+/// Options for creating the probes of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct AttachOptions<'a> {
-    /// What and whom the user named.
+    /// The binaries and the target that the user named.
     pub(crate) options: &'a ProbeOptions,
-    /// How places are found and compiled.
+    /// Options for finding and compiling places.
     pub(crate) compile: CompileOptions<'a>,
-    /// The session's rings.
     pub(crate) setup: SetupOptions,
     /// Whether the user stack is taken.
     pub(crate) stack: bool,
@@ -74,7 +73,7 @@ fn cgroup_id(directory: &Path) -> anyhow::Result<u64> {
 }
 
 impl ProbeOptions {
-    /// The tables of earlier runs, when they are wanted and can be had.
+    /// The cache of tables of earlier runs, if it is requested and available.
     pub(crate) fn open_cache(&self) -> Option<Cache> {
         if !self.rows.cache {
             return None;
@@ -85,7 +84,7 @@ impl ProbeOptions {
         })
     }
 
-    /// What the processes that parse files of containers are like.
+    /// Options of the processes that parse files of containers.
     pub(crate) fn parsers(&self) -> Options {
         Options {
             sandbox: self.sandbox,
@@ -93,12 +92,12 @@ impl ProbeOptions {
         }
     }
 
-    /// What those who parse probed files are made after.
+    /// Template of the parsers of probed files.
     pub(crate) fn parser(&self) -> Worker {
         Worker::new(self.parsers())
     }
 
-    /// How much goes to standard error.
+    /// Verbosity of standard error.
     pub(crate) fn detail(&self) -> Detail {
         Detail::new(self.quiet, self.verbose)
     }
@@ -113,7 +112,7 @@ impl ProbeOptions {
         }
     }
 
-    /// Tells the user something that is no error.
+    /// Prints a note, which is not an error, for the user.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             eprintln!("nsprobe: {}", escaped(text));
@@ -124,14 +123,14 @@ impl ProbeOptions {
 /// Whose children are not traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Untraced {
-    /// The command's.
+    /// Children of the command.
     ChildrenOfCommand,
-    /// A process's.
+    /// Children of a process.
     ChildrenOfProcess,
 }
 
 impl Untraced {
-    /// How they can be traced.
+    /// Advice on how to trace them.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Untraced::ChildrenOfCommand => "--children also traces those that the command starts",

@@ -12,13 +12,13 @@ use nsprobe_symbolize::{escaped, glob_fits};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often we look at the clock while we wait for a container, in milliseconds.
+/// Interval between looks at the clock while we wait for a container, in milliseconds.
 const WAIT: u8 = 100;
 
 /// Containers whose names fit.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// What they are called, with `*` and `?`.
+    /// Pattern for their names, with `*` and `?`.
     pub(crate) pattern: String,
     /// Those that run; never empty.
     pub(crate) members: Vec<Running>,
@@ -101,8 +101,8 @@ impl Group {
     }
 }
 
-/// Whether a container is one of a group's: those that share a pid namespace are not told
-/// from others by it.
+/// Whether a container belongs to a group: the pid namespace does not distinguish containers that
+/// share it.
 pub(crate) fn may_join(container: &Container, fits: impl Fn(&str) -> bool) -> bool {
     container.init.is_some_and(|init| init.owns_namespace) && container.is_called(fits)
 }

@@ -10,8 +10,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Where libraries lie that a command has not mapped yet, behind
-/// `$LD_LIBRARY_PATH`.
+/// Directories of libraries that a command has not mapped yet, searched after `$LD_LIBRARY_PATH`.
 pub(super) const LIBRARY_DIRECTORIES: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -21,7 +20,7 @@ pub(super) const LIBRARY_DIRECTORIES: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// Where programs lie in a container; its own `$PATH` is not ours to trust.
+/// Directories of programs in a container; its own `$PATH` is not trusted.
 const PROGRAM_DIRECTORIES: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -31,8 +30,8 @@ const PROGRAM_DIRECTORIES: [&str; 6] = [
     "/bin",
 ];
 
-/// Whether a mapping is of code in a file that is, or was, at the path of this one. Folders may
-/// be links: of what was deleted the name decides.
+/// Whether a mapping is of code in a file that is, or was, at the path of this one. Directories may
+/// be links: for a deleted file the name decides.
 pub(crate) fn was_at(mapping: &Mapping, file: &File, path: &Path) -> bool {
     let is_there = || path_of(file).is_some_and(|real| real == mapping.path);
     mapping.executable
@@ -40,7 +39,7 @@ pub(crate) fn was_at(mapping: &Mapping, file: &File, path: &Path) -> bool {
         && (mapping.deleted || mapping.path == path || is_there())
 }
 
-/// Where an open file lies.
+/// Path of an open file.
 fn path_of(file: &File) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
@@ -91,7 +90,7 @@ pub(crate) struct FileView<'a> {
 }
 
 impl<'a> FileView<'a> {
-    /// That of one process alone.
+    /// The view of one process alone.
     pub(crate) fn of_process(process: &'a Process) -> FileView<'a> {
         FileView {
             process,

@@ -9,7 +9,7 @@ use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_symbolize::FileOffset;
 use std::collections::HashMap;
 
-/// How rows of exits come together.
+/// Merges the rows of exits.
 #[derive(Debug, Default)]
 pub(super) struct ExitRows {
     /// The words of a key that name a probe.
@@ -24,7 +24,7 @@ pub(super) struct ExitRows {
 }
 
 impl ExitRows {
-    /// For keys of these parts; `by_probe` tells that a key is a probe and nothing else.
+    /// For keys of these parts; `by_probe` means that a key is a probe and nothing else.
     pub(super) fn new(keys: &[FieldFormat], by_probe: bool, labels: &[ProbeLabel]) -> ExitRows {
         let (mut places, mut ends) = (Vec::new(), Vec::new());
         let mut at = 0;

@@ -32,7 +32,7 @@ impl Finished {
         }
     }
 
-    /// Takes those whose stacks can be followed by now.
+    /// Takes the hits whose stacks can be followed now.
     pub(super) fn go_on(&mut self, lookup: &mut impl Lookup) {
         for waiting in std::mem::take(&mut self.copied) {
             self.add(lookup, Ready::Waited(waiting));
@@ -68,7 +68,6 @@ impl Finished {
         rows.added_up()
     }
 
-    /// Such hits.
     pub(super) fn received(&self) -> u64 {
         self.waiting.received()
     }
@@ -183,7 +182,7 @@ mod tests {
         for value in [40, (-2i64) as u64] {
             take(&mut finished, 7, StackEnd::Copied, value);
         }
-        // Nobody can go on with that one: it is cut.
+        // This stack cannot be continued: it is truncated.
         take(&mut finished, 8, StackEnd::Copied, 3);
         let rows = Rows {
             rows: vec![whole.clone()],

@@ -23,7 +23,6 @@ use nsprobe_ctf::{ChannelId, Totals, Trace};
 use nsprobe_symbolize::{counted, escaped};
 use std::process::ExitCode;
 
-/// Exports.
 pub(crate) fn run(plan: &CtfPlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
     let totals = write(plan, &mut capsule).context("cannot export")?;
@@ -162,7 +161,7 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    /// Writes the hits whose stacks did not come, and what is lost beside what was told of.
+    /// Writes the hits whose stacks did not come, and the losses that no record announced.
     fn finish(mut self) -> anyhow::Result<Totals> {
         while let Some(waiting) = self.waiting.pop() {
             self.hit(&Ready::Waited(waiting))?;
@@ -180,8 +179,8 @@ impl<'a> Export<'a> {
     }
 }
 
-/// What a recording lacks beside the `told` records: those that were lost behind the last one
-/// of a ring, and those that the capsule had no room for.
+/// Losses beyond the `told` ones that records announced: records lost behind the last one of a
+/// ring, and those that the capsule had no room for.
 fn untold(summary: &Summary, told: u64) -> u64 {
     let probes = summary.probes.iter();
     let full = probes.filter_map(|probe| probe.counters.get("lost_full").copied());
@@ -191,11 +190,11 @@ fn untold(summary: &Summary, told: u64) -> u64 {
     full.saturating_sub(told).saturating_add(unwritten)
 }
 
-/// Losses that were told of by records, which do not say on which CPU: they are told of at the
-/// record that follows.
+/// Losses announced by records, which do not say on which CPU: they are reported at the next
+/// record.
 struct Losses {
     waiting: Option<(u64, u64)>,
-    /// What was written last: channel, CPU and time.
+    /// Position of the last write: channel, CPU and time.
     latest: (ChannelId, u32, u64),
     told: u64,
 }

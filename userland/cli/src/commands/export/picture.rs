@@ -10,7 +10,6 @@ use anyhow::bail;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Exports.
 pub(crate) fn run(plan: &PicturePlan) -> anyhow::Result<ExitCode> {
     let mut capsule = Capsule::open(&plan.file)?;
     capsule.require_hits(&plan.file)?;

@@ -22,7 +22,7 @@ const SAME_MAX: usize = 16;
 /// Files that stay open.
 const OPEN_MAX: usize = 128;
 
-/// What is known of a place.
+/// The name of a place and its origin.
 #[derive(Debug, Default)]
 pub(super) struct NamedPlace {
     pub(super) functions: Vec<SourceFrame>,
@@ -31,7 +31,7 @@ pub(super) struct NamedPlace {
     pub(super) unresolved: Option<String>,
     /// The file; none when there is none of that build-id.
     pub(super) path: Option<PathBuf>,
-    /// Whether a call is in front of it.
+    /// Whether a call instruction precedes it.
     pub(super) is_after_call: Option<bool>,
 }
 
@@ -48,9 +48,9 @@ struct Known {
     path: PathBuf,
     binary: Binary,
     debug: DebugSet,
-    /// Whether the program's code is there, or its debug file alone.
+    /// Whether the file has the program's code; a debug file does not.
     has_code: bool,
-    /// Whether it was told why its debug information is not used.
+    /// Whether the reason why its debug information is unused was reported.
     is_told: bool,
 }
 
@@ -85,7 +85,7 @@ impl Files {
         })
     }
 
-    /// What is at an offset of the file with this build-id.
+    /// Names an offset of the file with this build-id.
     pub(super) fn name(
         &mut self,
         build_id: &str,
@@ -154,7 +154,7 @@ impl Files {
         })
     }
 
-    /// Where a file with this build-id may be.
+    /// Paths where a file with this build-id may be.
     fn paths(&mut self, build_id: &str) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         if let Some((first, rest)) = build_id.split_at_checked(2) {
@@ -170,13 +170,13 @@ impl Files {
     }
 }
 
-/// How much a file tells.
+/// Ranks a file by the information it has.
 fn quality(binary: &Binary) -> (bool, bool, bool) {
     let names = (binary.has_debug_info(), binary.has_debug_names());
     (has_code(binary), names.0, names.1)
 }
 
-/// Whether the code itself is there, as it is not in a debug file.
+/// Whether the file has the code itself, which a debug file does not.
 fn has_code(binary: &Binary) -> bool {
     let mut segments = binary.segments().iter();
     segments.any(|segment| segment.executable && segment.file_bytes > 0)
@@ -205,7 +205,7 @@ fn alone(path: PathBuf, debug: Binary) -> Known {
     }
 }
 
-/// What names a program by this file.
+/// The debug files that name a program by this file.
 fn debug_set(separate: Option<(&Path, &Binary)>) -> DebugSet {
     let separate = separate.and_then(|(path, binary)| {
         Some(OpenFile {

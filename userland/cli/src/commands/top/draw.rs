@@ -31,7 +31,7 @@ const LEAST: [Column; 4] = [
     Column::Threads,
 ];
 
-/// What a column tells.
+/// A column of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Cpu,
@@ -42,7 +42,7 @@ enum Column {
 }
 
 impl Column {
-    /// What it is called, as wide as its cells, with the blanks in front of them.
+    /// Its heading, as wide as its cells, with the blanks in front of them.
     fn head(self) -> &'static str {
         match self {
             Column::Cpu => "  %CPU",
@@ -96,12 +96,11 @@ const HELP: [&str; 12] = [
     "(any key to go on)",
 ];
 
-/// How many rows there is room for.
+/// Number of rows that fit.
 pub(super) fn room(height: u16) -> usize {
     usize::from(height.saturating_sub(3))
 }
 
-/// Draws.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     let [top, head, body, foot] = Layout::vertical([
         Constraint::Length(1),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ran between two readings, by container, process and thread.
+//! CPU time between two readings, by container, process and thread.
 //!
-//! How long a container ran is the kernel's own account, exactly. How long each of its
-//! threads ran follows from two dumps, and by the records of those that ended in between; what
-//! these leave over is a row of its own.
+//! The kernel accounts a container's time exactly. The time of each of its threads follows from two
+//! dumps, and from the records of threads that ended in between; the remainder is a row of its own.
 
 use crate::tasks::{space_of, CpuReading, Place, Places, Scope};
 use nsprobe_containers::PidSpace;
@@ -31,38 +30,38 @@ pub(super) struct ProcessUse {
     pub(super) threads: Vec<ThreadUse>,
 }
 
-/// What ran at one place.
+/// CPU use of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupUse {
     pub(super) place: Place,
     pub(super) cpu_ns: u64,
-    /// Context switches.
+    /// Number of context switches.
     pub(super) switches: u64,
-    /// Living threads.
+    /// Number of living threads.
     pub(super) threads: usize,
-    /// Living processes.
+    /// Number of living processes.
     pub(super) living: usize,
     /// Those that ran, or live; the most busy first.
     pub(super) processes: Vec<ProcessUse>,
 }
 
 impl GroupUse {
-    /// What ran and is none of the processes': of threads that ended without being seen, and
-    /// what ran between a dump and the reading beside it.
+    /// CPU time that belongs to no listed process: of threads that ended without being seen, and
+    /// between a dump and the reading beside it.
     pub(super) fn remainder_ns(&self) -> u64 {
         let told: u64 = self.processes.iter().map(|process| process.cpu_ns).sum();
         self.cpu_ns.saturating_sub(told)
     }
 }
 
-/// What ran in an interval.
+/// CPU use in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interval {
-    /// How long it was.
+    /// Length of the interval.
     pub(super) elapsed_ns: u64,
-    /// How many CPUs there are.
+    /// Number of CPUs.
     pub(super) cpus: u32,
-    /// CPU time of which the kernel had no room to tell whose it was.
+    /// CPU time that the kernel had no room to attribute.
     pub(super) unaccounted_ns: u64,
     /// Records of tasks that were lost.
     pub(super) lost: u64,
@@ -85,19 +84,19 @@ impl Interval {
         }
     }
 
-    /// The same of all CPUs.
+    /// Share of all CPUs together, in percent.
     pub(super) fn percent_of_all(&self, cpu_ns: u64) -> f64 {
         self.percent(cpu_ns) / f64::from(self.cpus.max(1))
     }
 }
 
-/// TargetSpec knows containers, and which of them are wanted.
+/// Knows the containers, and which of them are requested.
 pub(super) struct Wanted<'a, P> {
     pub(super) places: &'a P,
     pub(super) scope: &'a Scope,
 }
 
-/// What is remembered from one reading to the next.
+/// State kept from one reading to the next.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     cpus: u32,
@@ -230,12 +229,12 @@ impl Meter {
         }
     }
 
-    /// How long a thread ran since the reading before.
+    /// CPU time of a thread since the previous reading.
     fn ran(&self, task: &Task) -> u64 {
         let before = match self.threads.get(&task.id) {
             Some(before) => *before,
             None if task.origin == Origin::Fork || task.id.start_ns >= self.boot_ns => 0,
-            // It was there, but nobody saw it.
+            // The thread was alive, but no dump showed it.
             None => task.times.cpu_ns,
         };
         task.times.cpu_ns.saturating_sub(before)

@@ -9,27 +9,26 @@ use nsprobe_tasks::TaskId;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-/// Which row: it stays the same when the numbers in it change.
+/// Identity of a row, which stays the same when the numbers in it change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RowId {
     Group(Place),
     Process(Place, u32),
     Thread(TaskId),
-    /// What a container ran that is none of its processes'.
+    /// CPU time of a container that belongs to none of its processes.
     Remainder(Place),
-    /// What the kernel had no room to account for.
+    /// CPU time that the kernel had no room to account for.
     Unaccounted,
 }
 
-/// A row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) id: RowId,
-    /// How deep below a container.
+    /// Depth below a container.
     pub(super) depth: usize,
-    /// Whether it is unfolded; none when there is nothing below.
+    /// Whether it is unfolded; `None` if there is nothing below.
     pub(super) unfolded: Option<bool>,
-    /// Escaped.
+    /// Name, escaped.
     pub(super) name: String,
     pub(super) cpu_ns: u64,
     pub(super) switches: Option<u64>,
@@ -37,7 +36,7 @@ pub(super) struct Row {
     pub(super) threads: Option<usize>,
 }
 
-/// What is shown, and in which order.
+/// Selection and order of the rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choice {
     pub(super) sort: TopSort,
@@ -106,7 +105,7 @@ fn add_group(group: &GroupUse, choice: &Choice, rows: &mut Vec<Row>) {
     if !is_unfolded {
         return;
     }
-    // What fits as a whole shows all that is in it.
+    // If a container matches as a whole, everything in it is shown.
     let fits = has(&group_name(group), &choice.filter);
     for process in &group.processes {
         if fits || has(&process_name(process), &choice.filter) {
@@ -185,13 +184,13 @@ fn numbers(outer: u32, own: u32) -> String {
     }
 }
 
-/// Whether a container, or one of its processes, has the text.
+/// Whether the name of a container, or of one of its processes, contains the text.
 fn fits_group(group: &GroupUse, filter: &str) -> bool {
     let mut processes = group.processes.iter();
     has(&group_name(group), filter) || processes.any(|process| has(&process_name(process), filter))
 }
 
-/// Whether a name has the text, whatever the case of its letters.
+/// Whether a name contains the text, ignoring case.
 fn has(name: &str, filter: &str) -> bool {
     filter.is_empty() || name.to_lowercase().contains(&filter.to_lowercase())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the screen shows, and what keys do to that. Pure: the terminal is elsewhere.
+//! State of the screen, and the effect of keys on it. Pure: the terminal is elsewhere.
 
 use super::interval::Interval;
 use super::rows::{rows, Choice, Row, RowId};
@@ -9,12 +9,11 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// Longest text to filter by, in characters.
 const FILTER_MAX: usize = 100;
 
-/// What a key asks of the runner of the screen.
+/// Request from a key to the loop that runs the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyOutcome {
     /// To be drawn anew.
     Draw,
-    /// To end.
     Quit,
 }
 
@@ -23,17 +22,17 @@ pub(super) enum KeyOutcome {
 pub(super) struct Screen {
     pub(super) choice: Choice,
     pub(super) interval: Interval,
-    /// Whether new readings are not to be shown.
+    /// Whether new readings are withheld from the screen.
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
     /// The text that is being typed.
     pub(super) typed: Option<String>,
     pub(super) rows: Vec<Row>,
-    /// Which row is chosen.
+    /// Index of the selected row.
     pub(super) at: usize,
     /// The first row on the screen.
     pub(super) first: usize,
-    /// How many rows there is room for.
+    /// Number of rows that fit.
     pub(super) height: usize,
 }
 
@@ -167,12 +166,12 @@ impl Screen {
         self.scroll();
     }
 
-    /// Makes the rows anew; what was chosen stays so, wherever it is by now.
+    /// Rebuilds the rows; the selected row stays selected, wherever it moved.
     fn refresh(&mut self) {
         let chosen: Option<RowId> = self.rows.get(self.at).map(|row| row.id.clone());
         self.rows = rows(&self.interval, &self.choice);
         let same = |row: &Row| Some(&row.id) == chosen.as_ref();
-        // At the top it stays at the top, as people look at who is first.
+        // A selection at the top stays at the top, as users watch the largest consumer.
         let at = match self.at {
             0 => 0,
             at => self.rows.iter().position(same).unwrap_or(at),

@@ -44,7 +44,7 @@ impl Signals {
     }
 }
 
-/// What came from the terminal.
+/// Input from the terminal.
 pub(super) enum Input {
     /// A key was pressed.
     Key(KeyEvent),
@@ -69,7 +69,6 @@ impl Terminal {
         })
     }
 
-    /// Draws.
     pub(super) fn draw(&mut self, screen: &mut Screen) -> anyhow::Result<()> {
         screen.resize(room(self.inner.size()?.height));
         self.inner.draw(|frame| draw(frame, screen))?;

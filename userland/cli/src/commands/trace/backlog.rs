@@ -15,8 +15,8 @@ use libnsprobe::common::record::{Frame, Record};
 use libnsprobe::{Ordered, Session};
 use std::collections::HashSet;
 
-/// How long a record waits for others of before, which are still being written: a writer may be
-/// interrupted by other tasks.
+/// How long a record waits for earlier ones that are still being written: other tasks may interrupt
+/// a writer.
 const HOLD_NS: u64 = 50_000_000;
 
 /// Most bytes of records that wait; beyond, none waits for others any more, and the rings fill
@@ -35,7 +35,7 @@ pub(super) struct Backlog {
     records: Ordered,
     /// Up to this time they are printed.
     until_ns: u64,
-    /// Whether what comes next was asked for, while names are waited for.
+    /// Whether the following names were requested, while output waits for names.
     has_asked: bool,
 }
 
@@ -102,7 +102,7 @@ impl Backlog {
         live.names.ask_ahead(session, &frames);
     }
 
-    /// Takes and prints everything: nobody writes any more.
+    /// Takes and prints everything: no writer is left.
     pub(super) fn empty(
         &mut self,
         run: &mut Run<'_>,

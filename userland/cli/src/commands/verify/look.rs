@@ -18,32 +18,32 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 const BYTES: usize = 6;
 /// `int3`.
 const BREAKPOINT: u8 = 0xcc;
-/// What the kernel makes of a ten-byte nop once it was hit (`is_optimized` of
+/// The code to which the kernel changes a ten-byte nop once it was hit (`is_optimized` of
 /// `arch/x86/kernel/uprobes.c`): `lea -0x80(%rsp), %rsp`, and a call.
 const OPTIMISED: [u8; BYTES] = [0x48, 0x8d, 0x64, 0x24, 0x80, 0xe8];
 
 /// A place of a probe in a process.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// Which of the planned probes.
+    /// Index into the planned probes.
     pub(super) probe: usize,
     pub(super) pid: u32,
     pub(super) comm: String,
     pub(super) look: Look,
 }
 
-/// What is there.
+/// State of a probe's place in a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// The breakpoint.
+    /// The breakpoint is there.
     Armed,
-    /// None, and the process is not to be traced.
+    /// No breakpoint, and the process is not traced.
     LeftOut,
-    /// None.
+    /// No breakpoint, although the process is traced.
     Missing(Found),
 }
 
-/// What is there instead of the breakpoint.
+/// What is in place of the breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The mapping is shared.
@@ -54,7 +54,7 @@ pub(super) enum Found {
     OtherFile,
     /// Other code than in the file.
     Changed,
-    /// Nobody can read it.
+    /// The memory cannot be read.
     Unreadable,
     /// A file that was at the path of the probed one before.
     Replaced,
@@ -93,9 +93,9 @@ pub(super) fn everywhere(planned: &Planned, target: &Target) -> anyhow::Result<V
     Ok(all)
 }
 
-/// TargetSpec is to be traced.
+/// The traced processes.
 enum Traced {
-    /// Everybody, as we see files in this mount namespace.
+    /// All processes that see files as we do, in this mount namespace.
     All(Option<u64>),
     These(HashSet<u32>),
 }
@@ -121,7 +121,7 @@ impl Traced {
         })
     }
 
-    /// Whether a process that is traced has the probed files at their paths.
+    /// Whether a traced process has the probed files at their paths.
     fn shares_files(&self, process: &Process) -> bool {
         match self {
             Traced::All(ours) => ours.is_some() && process.mount_namespace().ok() == *ours,
@@ -144,7 +144,7 @@ struct Looked<'a> {
     mapped: &'a Mapped,
     memory: Option<File>,
     is_traced: bool,
-    /// Whether the paths of the probed files mean the same to it.
+    /// Whether the paths of the probed files lead it to the same files.
     sees_files: bool,
 }
 
@@ -205,8 +205,8 @@ impl Looked<'_> {
             && !self.is_one_of(planned.probed(), mapping)
     }
 
-    /// Whether the mapping is of one of these files. The module tells it of code, a link of the
-    /// rest.
+    /// Whether the mapping is of one of these files. For code, the module reports the file; for the
+    /// rest, a link does.
     fn is_one_of<'b>(
         &self,
         mut files: impl Iterator<Item = &'b ProbedFile>,
@@ -221,13 +221,13 @@ impl Looked<'_> {
         }
     }
 
-    /// What leads to the file that is mapped, or lies at its path in an overlay.
+    /// A link to the file that is mapped, or is at its path in an overlay.
     fn link(&self, mapping: &Mapping) -> String {
         mapped::link(self.process.pid(), mapping)
     }
 
-    /// Whether the mapping is of another file with the same build-id; `None` when it is
-    /// of one that has nothing to do with the probed one, or has probes of its own.
+    /// Whether the mapping is of another file with the same build-id; `None` if the file is
+    /// unrelated to the probed one, or has probes of its own.
     fn is_other_file(
         &self,
         planned: &Planned,
@@ -279,16 +279,14 @@ impl Looked<'_> {
     }
 }
 
-/// Whether a breakpoint is in the place of an instruction, or what the kernel makes of
-/// one.
+/// Whether a breakpoint, or the kernel's replacement for one, is in place of an instruction.
 fn is_armed(found: [u8; BYTES], original: [u8; BYTES]) -> bool {
     let [now, ..] = found;
     let [before, ..] = original;
     now == BREAKPOINT && now != before || found == OPTIMISED && found != original
 }
 
-/// Whether a mapping may be of the probed file or of a copy: a look at the file itself
-/// is dear.
+/// Whether a mapping may be of the probed file or of a copy: opening the file itself is expensive.
 fn may_be(file: &ProbedFile, mapping: &Mapping) -> bool {
     let same_name = mapping.path.file_name() == file.path.file_name();
     same_name || file.has_inode(mapping.ino)
@@ -305,7 +303,7 @@ mod tests {
         assert!(is_armed([BREAKPOINT, 0x48, 0x89, 0xe5, 0xc3, 0x90], push));
         let nop = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0];
         assert!(is_armed(OPTIMISED, nop));
-        // What the program has of its own is none of ours.
+        // Breakpoints of the program itself are not ours.
         assert!(!is_armed(OPTIMISED, OPTIMISED));
         assert!(!is_armed([BREAKPOINT; BYTES], [BREAKPOINT; BYTES]));
         assert!(!is_armed([0x90, 0x48, 0x89, 0xe5, 0xc3, 0x90], push));

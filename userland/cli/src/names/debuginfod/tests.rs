@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers on loopback that answer as they are told. The guest asks Debian's own.
+//! Servers on loopback with prepared answers. The guest test queries Debian's own.
 
 use super::*;
 use crate::args::servers::checked;
@@ -31,7 +31,7 @@ impl Drop for Folder {
     }
 }
 
-/// A server that gives every request the same answer, and tells of requested paths.
+/// A server that gives every request the same answer, and reports the requested paths.
 fn serve(answer: Vec<u8>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

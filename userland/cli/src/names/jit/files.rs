@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files in which a process tells of the code that it generates, and the child without
+//! The files in which a process describes the code that it generates, and the child without
 //! privileges that reads them.
 
 use super::Times;
@@ -9,10 +9,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How coarse the times of files and processes are.
+/// Granularity of the times of files and processes.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// TargetSpec reads the files of a process.
+/// Reads the files of a process.
 #[derive(Debug)]
 pub(super) struct Reader {
     worker: Worker,
@@ -48,7 +48,7 @@ impl Reader {
         }
     }
 
-    /// The child, which is started for the first file. The error is for good.
+    /// The child, which is started for the first file. An error is permanent.
     fn child(&mut self) -> Result<&mut Generated, String> {
         if let Some(trouble) = &self.trouble {
             return Err(trouble.clone());
@@ -80,7 +80,7 @@ impl Reader {
         })
     }
 
-    /// What is at the address; none when nothing was read.
+    /// Names the address; `None` if nothing was read.
     pub(super) fn at(
         &mut self,
         address: u64,
@@ -111,7 +111,7 @@ impl Followed {
         }
     }
 
-    /// What changes when more was read of it, or another one.
+    /// A state that changes when more of the file, or another file, was read.
     pub(super) fn state(&self) -> ((u64, u64), u64, bool) {
         (self.inode, self.bytes, self.is_usable())
     }
@@ -146,7 +146,7 @@ impl Followed {
                 }
                 self.read(&opened, reader)
             }
-            // What was read of a file that is gone still holds.
+            // Names read from a deleted file remain valid.
             Err(trouble) if self.bytes == 0 => {
                 self.trouble = Some(trouble);
                 true
@@ -156,7 +156,7 @@ impl Followed {
     }
 
     fn read(&mut self, opened: &OpenedFile, reader: &mut Reader) -> bool {
-        // An empty one is no reason for a child; one that was read before is to be forgotten.
+        // An empty file is no reason to start a child; one that was read before must be forgotten.
         if opened.size == self.bytes && reader.child.is_none() {
             return true;
         }

@@ -91,7 +91,7 @@ fn a_child_that_dies_costs_the_names_of_its_process() {
     }
 }
 
-/// The code of a process that has ended keeps its names, and nobody looks for it again.
+/// The code of a process that has ended keeps its names, and they are not looked up again.
 #[test]
 fn what_was_read_of_a_process_outlives_it() {
     let mut sleeps = std::process::Command::new("sleep")

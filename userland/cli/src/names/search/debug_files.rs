@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Most `.dwo` files of a program that are opened.
 const SPLIT_FILES_MAX: usize = 512;
-/// What the kernel adds to the path of a file that has none any more.
+/// Suffix that the kernel adds to the path of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
 
 /// The search for the debug files of one program.
@@ -282,7 +282,7 @@ impl<'a> DebugFileSearch<'a> {
     }
 }
 
-/// That a container's file is not used for probes that reach others, and what to do.
+/// Says that a container's file is not used for probes that reach others, and what to do.
 fn unused(view: &View<'_>, opened: &OpenedFile) -> String {
     let of = match view.viewer {
         Viewer::Process(process) => format!(" of process {}", process.pid()),
@@ -296,7 +296,7 @@ fn unused(view: &View<'_>, opened: &OpenedFile) -> String {
     )
 }
 
-/// Where the `.dwo` files of units may be: where the compiler wrote them, and beside the
+/// Candidate paths of the `.dwo` files of units: where the compiler wrote them, and beside the
 /// program; each with the ids of its units.
 fn split_names(units: &[SplitUnit], beside: &Path) -> BTreeMap<PathBuf, Vec<u64>> {
     let mut names: BTreeMap<PathBuf, Vec<u64>> = BTreeMap::new();

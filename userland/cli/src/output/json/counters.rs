@@ -29,7 +29,7 @@ pub(crate) struct CountersLine {
     stacks_cut: Option<u64>,
 }
 
-/// What only samples have.
+/// Counters that only samples have.
 #[derive(Debug, Serialize)]
 struct SamplesLine {
     missed: u64,
@@ -40,7 +40,7 @@ struct SamplesLine {
 }
 
 impl SamplesLine {
-    /// None of a probe that is hit at a place.
+    /// `None` for a probe that is hit at a place.
     fn of(counters: &Counters) -> Option<SamplesLine> {
         let line = SamplesLine {
             missed: counters.missed,

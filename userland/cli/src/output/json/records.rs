@@ -46,7 +46,6 @@ struct HitLine<'a> {
     kernel_stack: Option<Vec<KernelLine<'a>>>,
 }
 
-/// Writes one hit.
 pub(crate) fn hit(out: &mut impl Write, view: &HitView<'_>) -> Result<()> {
     let end = StackEnd::from_u8(view.hit.stack_end);
     let has_stack = end != Some(StackEnd::None);
@@ -145,7 +144,6 @@ struct WriteLine {
     done: bool,
 }
 
-/// Writes one change.
 pub(crate) fn write(out: &mut impl Write, write: &WriteRecord, start_ns: u64) -> Result<()> {
     line(
         out,

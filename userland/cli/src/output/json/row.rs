@@ -13,21 +13,20 @@ use serde::Serialize;
 use std::io::{Result, Write};
 use std::time::Duration;
 
-/// A row of a table with everything that its line tells.
+/// A row of a table with everything that its line shows.
 pub(crate) struct RowView<'a> {
     /// `interval` or `total`.
     pub(crate) of: &'static str,
     /// When it was read, since the begin.
     pub(crate) at: Duration,
-    /// What it is found by.
+    /// Its key.
     pub(crate) key: fields::Json<'a>,
-    /// The row.
     pub(crate) row: &'a TableRow,
     /// Whether values were added up.
     pub(crate) has_values: bool,
-    /// Of a histogram.
+    /// Set for a histogram.
     pub(crate) scale: Option<Scale>,
-    /// Of a stack.
+    /// Set for a stack.
     pub(crate) frames: Option<&'a [FrameView]>,
 }
 

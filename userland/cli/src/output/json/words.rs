@@ -44,7 +44,7 @@ const FOUND_IN: [(FoundIn, &str); 3] = [
     (FoundIn::Debuginfod, "debuginfod"),
 ];
 
-/// What output calls the file that names come from; its path, when it is not the frame's own.
+/// Output's word for the file that names come from; its path, if it is not the frame's own.
 pub(crate) fn found_in(from: &NamesFrom) -> (&'static str, Option<&Path>) {
     match from {
         NamesFrom::Program => ("file", None),
@@ -75,7 +75,7 @@ const SOURCES: [(Source, &str); 6] = [
     (Source::JitDump, "jitdump"),
 ];
 
-/// What output calls a source of names.
+/// Output's word for a source of names.
 pub(crate) fn source_name(source: Source) -> &'static str {
     let known = SOURCES.iter().find(|(known, _)| *known == source);
     known.map_or("unknown", |(_, name)| name)

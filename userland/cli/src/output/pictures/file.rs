@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-/// Where a profile goes.
+/// Destination of a profile.
 pub(crate) struct PictureFile {
     format: Format,
     path: PathBuf,
@@ -70,7 +70,7 @@ impl PictureFile {
             true => fs::rename(from, to),
             false => match renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) {
                 Err(Errno::EEXIST) => bail!("{}", exists(to)),
-                // Not every file system has it, and nothing was there when we began.
+                // Not every file system supports it, and no file was there when we began.
                 Err(Errno::EINVAL | Errno::ENOSYS) => fs::rename(from, to),
                 renamed => renamed.map_err(io::Error::from),
             },
@@ -90,7 +90,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// What is said where a file is to be written and one of this name is there.
+/// Error text if a file of this name exists already.
 pub(crate) fn exists(path: &Path) -> String {
     format!(
         "{} exists: choose another name, or replace it with --replace",

@@ -51,7 +51,7 @@ impl Summary {
         format!(" ({})", shown.join(", "))
     }
 
-    /// Tells people as much as they want, and what went wrong in any case; the exit code.
+    /// Prints as much as `detail` requests, and failures in any case; returns the exit code.
     pub(crate) fn tell(&self, detail: Detail, failure: Option<String>) -> anyhow::Result<ExitCode> {
         // At once, so that the command's output does not come in between.
         let mut text = Vec::new();
@@ -154,7 +154,7 @@ impl Summary {
         Ok(())
     }
 
-    /// Writes what is missing in the output, which nobody can do without.
+    /// Writes what is missing in the output; this is always shown.
     fn write_losses(&self, out: &mut impl Write) -> Result<()> {
         let total = self.total();
         for (lost, what, on) in [

@@ -14,7 +14,7 @@ use std::time::Duration;
 const CALLERS: usize = 8;
 
 impl TablePrinter {
-    /// What functions take, and who calls them.
+    /// Prints the cost of functions, and their callers.
     pub(super) fn functions(
         &mut self,
         names: &mut impl NameFrames,

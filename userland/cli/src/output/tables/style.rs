@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a table shows, and how.
+//! Contents and layout of a table.
 
 use crate::args::{Aggregate, AggregatePlan};
 use libnsprobe::common::program::Context;
 use nsprobe_spec::syntax::{Field, Kind};
 
-/// What the key is called that is a container.
+/// Name of the key that is a container.
 pub(super) const CONTAINER: &str = "container";
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a table shows, and how.
+/// Contents and layout of a table.
 pub(crate) struct Style {
     pub(crate) json: bool,
     pub(crate) what: Aggregate,
-    /// What is counted, in the singular.
+    /// Unit of the counts, in the singular.
     pub(crate) unit: &'static str,
     /// Values are times.
     pub(crate) timed: bool,
-    /// What was added up.
+    /// The value that was added up.
     pub(crate) summed: Option<String>,
     /// CPUs are sampled; nanoseconds between two samples of one.
     pub(crate) period_ns: Option<u64>,
-    /// Most rows.
+    /// Maximum number of rows.
     pub(crate) top: usize,
     /// Keys have the ids of pid namespaces, which stand for containers.
     pub(crate) by_container: bool,
@@ -40,7 +40,7 @@ impl Style {
         }
     }
 
-    /// Of calls, or of samples, this number a second.
+    /// Counts of calls, or of samples at this rate in Hz.
     pub(crate) fn counting(samples_hz: Option<u32>) -> Style {
         Style {
             json: false,

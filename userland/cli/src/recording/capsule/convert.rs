@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is in memory, as capsules have it, and back.
+//! Converts between values in memory and their form in capsules.
 
 use crate::hits::label::{ProbeLabel, Role};
 use crate::names::named::{Named, Placed};
@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a frame says that nobody has named.
+/// The reason shown at a frame without a recorded name.
 const NOT_NAMED: &str = "its name was not recorded; `nsprobe symbolize` finds it in the file";
 
 const ROLES: [(Role, &str); 4] = [
@@ -29,7 +29,6 @@ const ROLES: [(Role, &str); 4] = [
     (Role::Leave, "leave"),
 ];
 
-/// A probe.
 pub(crate) fn probe(label: &ProbeLabel) -> Probe {
     let role = ROLES.iter().find(|(role, _)| *role == label.role);
     Probe {
@@ -44,7 +43,7 @@ pub(crate) fn probe(label: &ProbeLabel) -> Probe {
     }
 }
 
-/// What a probe is called. What it was called by its recorder need not have been escaped.
+/// The label of a probe. A recorder need not have escaped it.
 pub(crate) fn label(probe: &Probe) -> ProbeLabel {
     let role = ROLES.iter().find(|(_, name)| *name == probe.role);
     let file = Path::new(&probe.binary)
@@ -99,12 +98,11 @@ pub(crate) fn text(bytes: &OsStr) -> Text {
     Text(bytes.as_bytes().to_vec())
 }
 
-/// A path.
 pub(crate) fn path(text: &Text) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(text.0.clone()))
 }
 
-/// What is known of a place.
+/// The name of a place, as capsules have it.
 pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -> FrameName {
     FrameName {
         object,
@@ -119,7 +117,7 @@ pub(crate) fn frame_name(object: u32, offset: u64, exact: bool, named: &Named) -
     }
 }
 
-/// What is known of a place in generated code, from a time on.
+/// The name of a place in generated code, from a time on.
 pub(crate) fn generated_name(place: GeneratedPlace, from_ns: u64, named: &Named) -> GeneratedName {
     GeneratedName {
         pid: place.pid,
@@ -133,7 +131,7 @@ pub(crate) fn generated_name(place: GeneratedPlace, from_ns: u64, named: &Named)
     }
 }
 
-/// The same back.
+/// Converts it back.
 pub(crate) fn code_name(name: &GeneratedName) -> Named {
     Named {
         functions: name.functions.iter().map(source_frame).collect(),
@@ -165,7 +163,7 @@ fn source_frame(function: &Function) -> SourceFrame {
     }
 }
 
-/// What output needs of a place.
+/// Converts the name of a place for output.
 pub(crate) fn named(object: Option<&Object>, name: Option<&FrameName>) -> Named {
     let unusable = object.and_then(|object| object.unusable.clone());
     let mut named = Named {
@@ -204,7 +202,7 @@ pub(crate) fn kernel_name(address: u64, symbol: &KernelSymbol) -> KernelName {
     }
 }
 
-/// The same back.
+/// Converts it back.
 pub(crate) fn kernel_symbol(name: &KernelName) -> KernelSymbol {
     KernelSymbol {
         address: name.start,
@@ -213,7 +211,7 @@ pub(crate) fn kernel_symbol(name: &KernelName) -> KernelSymbol {
     }
 }
 
-/// What a recording came to.
+/// Converts the totals of a recording.
 pub(crate) fn summary_model(summary: &Summary, unwritten: u64) -> model::Summary {
     let total = |probe: &ProbeSummary| model::ProbeTotal {
         id: probe.id,
@@ -252,13 +250,13 @@ fn counters(counters: &Counters) -> BTreeMap<String, u64> {
     all
 }
 
-/// The same back.
+/// Converts them back.
 fn counters_of(all: &BTreeMap<String, u64>) -> Counters {
     let value = serde_json::to_value(all).and_then(serde_json::from_value);
     value.unwrap_or_default()
 }
 
-/// What a recording came to, before anything is printed.
+/// The totals of a recording, before anything is printed.
 pub(crate) fn summary(model: &model::Summary, labels: &[ProbeLabel], has_stacks: bool) -> Summary {
     let probe = |total: &model::ProbeTotal| {
         let label = labels.iter().find(|label| label.id.0 == total.id);

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// In place of an `Unmapped`: the address is a number of [`GeneratedNames::settled`].
 const SETTLED: u8 = u8::MAX;
-/// What a frame says that nobody has named.
+/// The reason shown at a frame without a recorded name.
 const NOT_NAMED: &str = "not in a file: generated code; its name was not recorded";
 
 /// The names, as output has them.
@@ -37,7 +37,7 @@ impl<'a> GeneratedNames<'a> {
         }
     }
 
-    /// What is known of a frame of a process at a moment; none when it is no generated code.
+    /// Names a frame of a process at a moment; `None` if it is not generated code.
     pub(super) fn name(&mut self, frame: &Frame, moment: Moment) -> Option<Rc<Named>> {
         let (place, name) = self.find(frame, moment)?;
         let from_ns = name.map_or(0, |name| name.from_ns);
@@ -242,7 +242,7 @@ mod tests {
         let other = settled(8, ADDRESS);
         let gone = settled(9, ADDRESS);
         assert_ne!(settled(9, ADDRESS + 1), gone);
-        // Nothing is known of that one: it stays what it is.
+        // That frame is unknown: it stays as it is.
         assert_eq!(settled(7, 5), frame(5));
         let view = |frame| names.view(&frame).expect("it is settled");
         assert_eq!(view(same).frame, frame(ADDRESS));

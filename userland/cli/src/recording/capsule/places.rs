@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The containers of a capsule, by what its tasks tell.
+//! The containers of a capsule, derived from its tasks.
 
 use crate::tasks::{Known, Place, Places};
 use libnsprobe::common::record::Hit;
@@ -35,7 +35,7 @@ impl CapsulePlaces {
         places
     }
 
-    /// Where the thread of a hit was then; none when nothing tells.
+    /// The place of the hit's thread at that time; `None` if unknown.
     pub(crate) fn of_hit(&self, contents: &Contents, hit: &Hit) -> Option<Place> {
         let task = contents.tasks.at(hit.tid, hit.time_ns);
         match task {

@@ -211,7 +211,6 @@ impl Named {
         Named(unshare.spawn().unwrap())
     }
 
-    /// The shell.
     fn child(&self) -> u32 {
         let file = format!("/proc/{0}/task/{0}/children", self.0.id());
         for _ in 0..10_000 {

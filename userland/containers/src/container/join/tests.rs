@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Machines made by hand: processes, and state files that tell the truth or not.
+//! Machines made by hand: processes, and state files that are correct or not.
 
 use super::*;
 use crate::container::known::{Claim, Findings};
@@ -254,7 +254,7 @@ fn what_runs_alone_is_told_by_start_time_and_declared_group() {
     assert_eq!(told(&all), [("bare", Runtime::Crun, &[30][..], None)]);
 }
 
-/// Each user writes his own state: he names what is his, and nothing else.
+/// Each user writes their own state, which names only containers of that user.
 #[test]
 fn a_users_state_names_only_what_can_be_his() {
     let mut machine = Machine::default();
@@ -426,7 +426,7 @@ fn kubernetes_names_come_from_its_labels_or_its_logs() {
     ] {
         assert!(all[0].is_called(|other| other == name), "{name}");
     }
-    // Without it the group tells at least which pod that is.
+    // Without it the group still shows which pod that is.
     let all = join_of(&machine, &[]);
     let pod = all[0].pod.as_ref().unwrap();
     assert_eq!(pod.name, "2c48913c-b29f-11e7-9350-020968147796");

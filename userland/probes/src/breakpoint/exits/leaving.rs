@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an instruction means for who wants to know where a function is left.
+//! What an instruction means for finding where a function is left.
 
 use super::piece::target;
 use super::unit::{Branch, Kind};

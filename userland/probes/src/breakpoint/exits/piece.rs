@@ -7,7 +7,6 @@ use iced_x86::{Code, FlowControl, Instruction, OpKind};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The lock prefix.
 const LOCK: u8 = 0xf0;
 
 /// A piece of code, all of which can be decoded.

@@ -18,7 +18,6 @@ const ENTRIES_MAX: u64 = 4096;
 /// A table, as the instructions say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Table {
-    /// Where it is.
     pub(super) address: u64,
     /// How many entries it has.
     pub(super) entries: usize,

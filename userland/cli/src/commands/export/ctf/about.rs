@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a trace says of itself.
+//! The metadata of a trace.
 
 use crate::args::CtfPlan;
 use crate::recording::capsule::Capsule;
@@ -50,7 +50,7 @@ fn lossy(text: &Text) -> String {
     String::from_utf8_lossy(&text.0).into_owned()
 }
 
-/// Of the capsule's own number and time, so that the same capsule gives the same trace: a
+/// Derived from the capsule's own number and time, so that the same capsule gives the same trace: a
 /// UUID of version 8 (RFC 9562, section 5.8).
 fn uuid(id: u64, start_real_ns: u64) -> [u8; 16] {
     let bits = (u128::from(id) << 64) | u128::from(start_real_ns);

@@ -7,12 +7,12 @@ use nsprobe_ctf::{Field, FieldNames, Type, Value};
 use nsprobe_spec::decode::{FieldFormat, FieldValue, Shape};
 use nsprobe_spec::syntax::Format;
 
-/// How a field of a hit is written.
+/// Encoding of a field of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     /// A number, in two's complement where it has a sign.
     Number {
-        /// Whether it has one.
+        /// Whether it has a sign.
         signed: bool,
     },
     /// A number, and the name that it stands for, in a field of its own.
@@ -26,12 +26,12 @@ pub(super) enum Column {
     Text,
     /// Bytes.
     Bytes,
-    /// Not told: it is not in the record.
+    /// Not written: it is not in the record.
     Missing,
 }
 
 impl Column {
-    /// How a field of that shape is written, and its types: none, one, or two.
+    /// The encoding of a field of that shape, and its types: none, one, or two.
     pub(super) fn of(shape: &Shape) -> (Column, Vec<Type>) {
         let number = |signed, kind| (Column::Number { signed }, vec![kind]);
         let base = |base| Type::Integer {
@@ -115,7 +115,7 @@ impl Column {
     }
 }
 
-/// How the fields of a hit are written, and the fields of its event, by names that are free.
+/// The encodings of a hit's fields, and the fields of its event, under names that are free.
 pub(super) fn of(formats: &[FieldFormat], names: &mut FieldNames) -> (Vec<Column>, Vec<Field>) {
     let (mut columns, mut all) = (Vec::new(), Vec::new());
     for format in formats {
@@ -129,7 +129,7 @@ pub(super) fn of(formats: &[FieldFormat], names: &mut FieldNames) -> (Vec<Column
     (columns, all)
 }
 
-/// Text that belongs to nobody else.
+/// A text value that owns its bytes.
 pub(super) fn owned(text: Vec<u8>) -> Value<'static> {
     Value::Text(text.into())
 }

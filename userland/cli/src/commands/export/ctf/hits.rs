@@ -42,7 +42,7 @@ struct Class {
 }
 
 impl Hits {
-    /// Of a capsule.
+    /// Creates the channel and event classes for a capsule.
     pub(super) fn new(trace: &mut Trace, contents: &Contents) -> Hits {
         let header = contents.header.as_ref();
         Hits {
@@ -64,14 +64,12 @@ impl Hits {
         }
     }
 
-    /// The channel.
     pub(super) fn channel(&self) -> ChannelId {
         self.channel
     }
 
-    /// Writes a hit.
     pub(super) fn write(&mut self, trace: &mut Trace, view: &HitView<'_>) -> anyhow::Result<()> {
-        // Probes that nobody knows are as one: there may be any number of them.
+        // Unknown probes share one class: there may be any number of them.
         let probe = if view.label == UNKNOWN {
             0
         } else {
@@ -94,7 +92,7 @@ impl Hits {
         Ok(())
     }
 
-    /// What events of hits like this one look like.
+    /// The event class of hits like this one.
     fn class(&self, trace: &mut Trace, view: &HitView<'_>) -> Result<Class, Error> {
         let mut names = FieldNames::default();
         names.reserve(&[ABSENT, ELAPSED, STACK_OBJECTS, STACK_OFFSETS]);
@@ -164,7 +162,7 @@ fn context(view: &HitView<'_>) -> [Value<'static>; 7] {
     ]
 }
 
-/// Whether something of such a hit may be absent.
+/// Whether a part of such a hit may be absent.
 fn has_absent(view: &HitView<'_>) -> bool {
     !view.formats.is_empty() || view.is_return()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What explains the other events: containers, files, and what was done to probes.
+//! Events that explain the others: containers, files, and changes to probes.
 
 use super::columns::owned;
 use libnsprobe::common::record::{OffRecord, WriteRecord};
@@ -69,7 +69,7 @@ impl Notes {
         })
     }
 
-    /// Tells of all files, at the beginning, and of containers, when they were known.
+    /// Writes all files at the beginning, and each container at the time it became known.
     pub(super) fn containers_and_objects(
         &self,
         trace: &mut Trace,

@@ -19,7 +19,7 @@ fn press(screen: &mut Screen, keys: &[KeyCode]) {
     }
 }
 
-/// What a terminal of this size shows, without the spaces at the ends of lines.
+/// The text on a terminal of this size, without the spaces at the ends of lines.
 fn drawn(screen: &mut Screen, width: u16, height: u16) -> String {
     screen.resize(room(height));
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -81,7 +81,7 @@ nsprobe top  2.0 s  CPU 64.2 % of 400 %
 q quit  ? help  / filter  space pause  by CP
 "
     );
-    // Whose it is is told as long as there is any room.
+    // The container is shown as long as there is any room.
     for (width, heads) in [
         (59, "  %CPU   %ALL  SWITCH/S  PROC  THRD  NAME"),
         (58, "  %CPU  SWITCH/S  PROC  THRD  NAME"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What people are told at the end.
+//! The text that the user gets at the end.
 
 use super::*;
 use crate::attach::run::options::Untraced;
