@@ -302,7 +302,7 @@ enum nsprobe_version {
 /* Most objects in one session; frames in further ones are raw addresses. */
 #define NSPROBE_OBJECTS_MAX (1U << 12)
 
-/* What the module is and can do. Works on any open file. */
+/* Version, features and state of the module. Works on any open file. */
 struct nsprobe_info {
 	/* Bytes of this struct. */
 	__u32 size;
@@ -314,9 +314,9 @@ struct nsprobe_info {
 	__u32 version_min;
 	/* NSPROBE_FEATURE_* bits. */
 	__u64 features;
-	/* Sessions open now, in the whole module. */
+	/* Sessions currently open in the whole module. */
 	__u32 sessions;
-	/* Probes attached now, in the whole module. */
+	/* Probes currently attached in the whole module. */
 	__u32 probes;
 	/* Rings that struct nsprobe_setup makes: one for each possible CPU. */
 	__u32 rings;
@@ -341,9 +341,8 @@ struct nsprobe_info {
 #define NSPROBE_SETUP_MODIFY (1U << 1)
 
 /*
- * nsprobe_setup.flags: rings keep the newest records, and new ones take the
- * place of the oldest. They are read while they are frozen (struct
- * nsprobe_freeze), and only then.
+ * nsprobe_setup.flags: rings keep the newest records, and new ones replace the
+ * oldest. They can be read only while they are frozen (struct nsprobe_freeze).
  */
 #define NSPROBE_SETUP_OVERWRITE (1U << 2)
 
@@ -367,7 +366,7 @@ struct nsprobe_setup {
 	 * 0 means at the first record; at most ring_bytes.
 	 */
 	__u64 watermark_bytes;
-	/* Out: how many rings there are. */
+	/* Out: the number of rings. */
 	__u32 rings;
 	/* Zero. */
 	__u32 reserved;
@@ -387,7 +386,7 @@ struct nsprobe_setup {
 /* nsprobe_filter.flags: only tasks in this pid namespace or one below it. */
 #define NSPROBE_FILTER_PIDNS (1U << 1)
 
-/* nsprobe_filter.flags: the opener's own process counts too. */
+/* nsprobe_filter.flags: also trace the session owner's own process. */
 #define NSPROBE_FILTER_SELF (1U << 2)
 
 /* nsprobe_filter.flags: only these threads; not with NSPROBE_FILTER_PIDS. */
@@ -439,15 +438,15 @@ struct nsprobe_setup {
 #define NSPROBE_FILTER_CHILDREN_MAX (1U << 14)
 
 /*
- * Who is traced; without it everything that the opener's pid namespace can see,
- * but not the opener's own process. Conditions are joined by "and". It may be
- * called at any time and takes the place of the filter before: when it returns,
- * no hit is judged by that any more, and processes carry breakpoints as the new
- * one wants it.
+ * Sets which tasks are traced. Without a filter, all tasks that the session
+ * owner's pid namespace sees, but not the owner's own process. All conditions
+ * must hold. It may be called at any time and replaces the previous filter:
+ * when it returns, no hit is judged by the old one any more, and processes
+ * carry breakpoints as the new one requires.
  *
  * Errors: ESRCH no such process; ESTALE the process is not in the pid namespace
- * that pidns_id names; EBADF, ENOENT no such control group; ENOMEM. The filter
- * is then the one before.
+ * that pidns_id names; EBADF, ENOENT no such control group; ENOMEM. On failure
+ * the previous filter stays.
  */
 struct nsprobe_filter {
 	/* Bytes of this struct. */
@@ -462,7 +461,9 @@ struct nsprobe_filter {
 	__u64 pids;
 	/* 1 to NSPROBE_FILTER_PIDS_MAX. */
 	__u32 pid_count;
-	/* With NSPROBE_FILTER_PIDNS: a process in the wanted pid namespace. */
+	/*
+	 * With NSPROBE_FILTER_PIDNS: a process in the requested pid namespace.
+	 */
 	__u32 pidns_pid;
 	/*
 	 * With NSPROBE_FILTER_PIDNS: the id of that namespace, checked against
@@ -1645,9 +1646,9 @@ struct nsprobe_step {
 	__u8 a;
 	/* The second slot that is read. */
 	__u8 b;
-	/* What it means stands at the operation. */
+	/* Its meaning depends on the operation. */
 	__s32 small;
-	/* What it means stands at the operation. */
+	/* Its meaning depends on the operation. */
 	__u64 large;
 };
 
@@ -1922,7 +1923,7 @@ enum nsprobe_flaw {
 
 /* Why a stack has no further frames. */
 enum nsprobe_stack_end {
-	/* No stack was asked for. */
+	/* No stack was requested. */
 	NSPROBE_STACK_END_NONE = 0,
 	/* The outermost frame: a frame pointer of zero, as the ABI has it. */
 	NSPROBE_STACK_END_OUTERMOST = 1,
@@ -1952,18 +1953,18 @@ enum nsprobe_stack_end {
 	/* The next frame's file has unwind rows, but none for this code. */
 	NSPROBE_STACK_END_NO_ROW = 8,
 	/*
-	 * The last frame's file has no unwind rows yet; the struct
-	 * nsprobe_stack_copy in front of the hit has what is needed to go on.
+	 * The last frame's file has no unwind rows yet; user space continues
+	 * the walk from the struct nsprobe_stack_copy in front of the hit.
 	 */
 	NSPROBE_STACK_END_COPIED = 9,
 	/*
-	 * The next frame's page is not there; a struct nsprobe_late_stack with
-	 * all frames follows.
+	 * The next frame's page is not present; a struct nsprobe_late_stack
+	 * with all frames follows.
 	 */
 	NSPROBE_STACK_END_LATE = 10,
 	/*
-	 * What was copied of the stack ends (NSPROBE_STACK_COPY_WORDS_MAX). No
-	 * record says so: it is what a reader finds who goes on with a copy.
+	 * The copy of the stack ends (NSPROBE_STACK_COPY_WORDS_MAX). No record
+	 * carries this reason: a reader that continues from a copy finds it.
 	 */
 	NSPROBE_STACK_END_COPY_END = 11,
 	/* The unwind rows of the next frame's file were not there yet. */
@@ -1995,8 +1996,8 @@ enum nsprobe_unmapped {
 	/* The file offset does not fit into NSPROBE_OFFSET_BITS. */
 	NSPROBE_UNMAPPED_HUGE_OFFSET = 4,
 	/*
-	 * It is the kernel's: the stacks of samples in a table have its frames
-	 * in front.
+	 * The address is in the kernel: stacks of samples in a table begin with
+	 * its frames.
 	 */
 	NSPROBE_UNMAPPED_KERNEL = 5,
 };

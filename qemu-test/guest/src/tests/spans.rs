@@ -217,7 +217,9 @@ fn spans_name_their_stacks_and_end_with_older_calls() {
     let (rows, _) = session.rows(&spans, 7);
     assert_eq!(rows.len(), 50);
     let id = rows[0].head.least;
-    assert!(rows.iter().all(|row| row.head.least == id && row.stack.is_empty()));
+    assert!(rows
+        .iter()
+        .all(|row| row.head.least == id && row.stack.is_empty()));
     let (stack, _) = ask(&session, id as u32, 64);
     let stack = stack.expect("it is kept");
     let (rows, _) = session.rows(&by_stack, 7);

@@ -163,7 +163,7 @@ pub(super) struct StackArguments {
     servers: DebuginfodArguments,
 }
 
-/// TargetSpec is asked for debug information.
+/// Servers that are asked for debug information.
 #[derive(Debug, Args)]
 pub(super) struct DebuginfodArguments {
     /// Fetch missing debug information from DEBUGINFOD_URLS

@@ -212,8 +212,8 @@ impl Worker {
             return;
         }
         if let Err(why) = self.give(file, path) {
-            // So that its stacks are not copied again and again. TargetSpec cannot be told so is
-            // copied no more after a while.
+            // So that its stacks are not copied again and again. If the
+            // module refuses this, too, its budget ends the copies.
             let _ = self.unwinder.give_none(file);
             let shown = escaped(&path.display().to_string()).to_string();
             self.report.without.push(format!("{shown}: {why:#}"));

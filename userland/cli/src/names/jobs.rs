@@ -38,10 +38,18 @@ pub(super) enum Job {
         owner: Option<Box<Owner>>,
     },
     /// The names of places.
-    Name { id: u32, places: Vec<(u64, u8)> },
-    Table { id: u32 },
+    Name {
+        id: u32,
+        places: Vec<(u64, u8)>,
+    },
+    Table {
+        id: u32,
+    },
     /// To ask for the rows once more, of the file that the kernel gave, or else of the open one.
-    GiveRows { id: u32, claimed: Option<File> },
+    GiveRows {
+        id: u32,
+        claimed: Option<File>,
+    },
     /// Requests the sources of names.
     SumUp(Sender<Vec<(u32, Line)>>),
 }

@@ -120,7 +120,7 @@ impl<'a> ContainerWatcher<'a> {
             namespaces: Vec::new(),
             waiting: VecDeque::new(),
             later: VecDeque::new(),
-            // TargetSpec came after the target was looked for, and before we looked out.
+            // For programs that started after the target was found and before the watch began.
             rescan: true,
             keys: planned.keys.clone(),
         };
@@ -209,7 +209,7 @@ impl<'a> ContainerWatcher<'a> {
 
     /// Additional probes for a process whose libraries `are_there`.
     fn process(&mut self, session: &Session, pid: u32, are_there: bool) -> Option<Planned> {
-        // TargetSpec is gone by now has nothing to be probed.
+        // A process that has ended needs no probes.
         let process = Process::open(pid).ok()?;
         let root = process.root().ok()?;
         if root == self.ours {

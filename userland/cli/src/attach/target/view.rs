@@ -239,7 +239,7 @@ impl<'a> FileView<'a> {
     }
 }
 
-/// TargetSpec has these files mapped; `None` when there are none.
+/// The processes that have these files mapped; `None` when there are none.
 fn who(files: &[MappedFile]) -> Option<String> {
     let pid = files.first()?.pid;
     let processes: usize = files.iter().map(|file| file.processes).sum();
