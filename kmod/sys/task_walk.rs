@@ -12,9 +12,9 @@ use kernel::{
     sync::rcu, //
 };
 
-/// Hands the next thread to `look`, that whose number in `namespace` is `from` or the least
-/// one above; under RCU. Its number and what `look` gave, or `None` when there are no more.
-/// Task context; `look` must not sleep.
+/// Passes the next thread to `look`: the one whose number in `namespace` is `from`, or the least
+/// one above; under RCU. Returns its number and the result of `look`, or `None` if there are no
+/// more. Task context; `look` must not sleep.
 pub(crate) fn next_task<R>(
     namespace: &Namespace,
     from: u32,

@@ -26,18 +26,18 @@ use kernel::{
     types::Opaque, //
 };
 
-/// What a hit means for the process that took it.
+/// The result of a hit for the process that took it.
 #[repr(i32)]
 pub(crate) enum Verdict {
     /// Nothing.
     Keep = 0,
     /// This process need not carry the breakpoint, as far as this consumer goes.
     Remove = bindings::UPROBE_HANDLER_REMOVE as i32,
-    /// The return of this call is not wanted, for [`Ends::Both`].
+    /// The return of this call is not needed, for [`Ends::Both`].
     Ignore = bindings::UPROBE_HANDLER_IGNORE as i32,
 }
 
-/// Which ends of a function's calls a consumer wants.
+/// The ends of a function's calls that a consumer needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// Their beginning, or any instruction.
@@ -311,7 +311,7 @@ impl<H: Hook> Batch<H> {
     ///
     /// `uprobe_apply` is for the kernel alone. So another consumer with the same wishes
     /// joins each uprobe for a moment: when it comes breakpoints go in where it wants them,
-    /// and when it leaves they go out where nobody does.
+    /// and when it leaves they are removed where no consumer needs them.
     pub(crate) fn ask_again(&mut self) -> Result {
         if self.members.is_empty() {
             return Ok(());
@@ -327,7 +327,7 @@ impl<H: Hook> Batch<H> {
                 result = result.and(visited);
                 cond_resched();
             }
-            // SAFETY: As in `unregister_here`; afterwards nobody sees the visitors.
+            // SAFETY: As in `unregister_here`; afterwards no handler sees the visitors.
             unsafe { bindings::uprobe_unregister_sync() };
         });
         result

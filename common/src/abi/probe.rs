@@ -241,9 +241,9 @@ pub enum Refusal {
     /// [`Probe::rate`], [`Probe::burst`] or [`Probe::runaway`] is too large, or there is a
     /// burst without a rate.
     BadLimit = 16,
-    /// [`PROBE_KERNEL_STACK`] of somebody who may not see the kernel's addresses.
+    /// [`PROBE_KERNEL_STACK`] without the right to see the kernel's addresses.
     MayNotSeeKernel = 17,
-    /// The instruction is a system call, behind which the kernel goes on at a wrong address.
+    /// The instruction is a system call, after which the kernel continues at a wrong address.
     SystemCall = 18,
     /// The session has a probe that does the same there: of the same file, offset, kind, flags,
     /// programs and tables. Each hit would count twice. Or it has a [`PROBE_SAMPLE`] already.
@@ -328,11 +328,11 @@ pub struct Counters {
     pub hits: u64,
     /// Out: hits with a record in a ring.
     pub recorded: u64,
-    /// Out: hits of tasks that the filter leaves out.
+    /// Out: hits of tasks that the filter excludes.
     pub filtered: u64,
     /// Out: hits lost because the ring was full.
     pub lost_full: u64,
-    /// Out: hits that the program did not require.
+    /// Out: hits whose condition did not hold.
     pub rejected: u64,
     /// Out: recorded hits whose stack ended early for another reason than its
     /// natural end or the frame limit.
@@ -349,9 +349,9 @@ pub struct Counters {
     pub write_failed: u64,
     /// Out: writes that were withheld, as there were [`Probe::max_writes`] before.
     pub write_withheld: u64,
-    /// Out: hits that were not the one in [`Probe::every`].
+    /// Out: hits that [`Probe::every`] skipped.
     pub skipped: u64,
-    /// Out: hits beyond [`Probe::rate`].
+    /// Out: hits over the limit of [`Probe::rate`].
     pub limited: u64,
     /// Out: hits after the probe was turned off, for [`Probe::runaway`]: each process
     /// takes some until it has lost the breakpoint.
@@ -376,8 +376,8 @@ pub struct Counters {
 const _: () = assert!(size_of::<Counters>() == 192);
 
 impl Counters {
-    /// What hits end as, each as one of these, by the fields' names. The conservation law is
-    /// that they add up to `hits`, but for those that are being handled at the moment.
+    /// The outcomes of hits, by the fields' names; each hit has exactly one. The conservation law
+    /// is that they add up to `hits`, but for those that are being handled at the moment.
     pub fn ends(&self) -> [(&'static str, u64); 11] {
         [
             ("recorded", self.recorded),

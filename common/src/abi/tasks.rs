@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Requests about tasks: which of their events are recorded, who is there now, and how long
+//! Requests about tasks: which of their events to record, which tasks are alive, and how long
 //! containers ran.
 
 use super::super::task::TASK_BYTES_MAX;
@@ -11,9 +11,9 @@ pub const TASKS_LIFE: u32 = 1 << 0;
 pub const TASKS_NAMES: u32 = 1 << 1;
 /// [`Tasks::flags`]: other namespaces and control groups.
 pub const TASKS_MOVES: u32 = 1 << 2;
-/// [`Tasks::flags`]: context switches. One is recorded when either thread counts.
+/// [`Tasks::flags`]: context switches. One is recorded if either thread is traced.
 pub const TASKS_SWITCHES: u32 = 1 << 3;
-/// [`Tasks::flags`]: wake-ups. One is recorded when the woken thread counts.
+/// [`Tasks::flags`]: wake-ups. One is recorded if the woken thread is traced.
 pub const TASKS_WAKEUPS: u32 = 1 << 4;
 /// [`Tasks::flags`]: CPU time by container is kept, for [`CpuTimes`]. Not to be turned off
 /// again by another request of the session; the times go on.
@@ -45,7 +45,7 @@ pub struct Tasks {
     /// With [`TASKS_CPU`]: rows for each CPU, 1 to [`CPU_ROWS_MAX`]. What the first request
     /// with it says holds.
     pub cpu_rows: u32,
-    /// Out, on `EOPNOTSUPP`: the `TASKS_*` bits that cannot be had.
+    /// Out, on `EOPNOTSUPP`: the `TASKS_*` bits that the kernel does not support.
     pub missing: u32,
     /// Zero.
     pub reserved: u32,
@@ -77,9 +77,9 @@ pub struct TaskDump {
     pub size: u32,
     /// `DUMP_*` bits.
     pub flags: u32,
-    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    /// In: 0 at first, then the previous output. Out: where to continue; 0 at the end.
     pub next: u32,
-    /// Out: how many records were written.
+    /// Out: the number of records written.
     pub count: u32,
     /// In: address of the room for records.
     pub buffer: u64,
@@ -99,7 +99,7 @@ pub struct CpuTimes {
     pub size: u32,
     /// Zero.
     pub flags: u32,
-    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    /// In: 0 at first, then the previous output. Out: where to continue; 0 at the end.
     pub next: u32,
     /// Out: rows that were written.
     pub count: u32,
@@ -124,9 +124,9 @@ const _: () = assert!(size_of::<CpuTimes>() == 48);
 pub struct CpuTime {
     /// Id of the control group.
     pub cgroup: u64,
-    /// Id of the pid namespace, which no other ever gets.
+    /// Id of the pid namespace, which is never reused.
     pub pidns_id: u64,
-    /// Its inode number, which the kernel gives again.
+    /// Its inode number, which the kernel may reuse.
     pub pidns_inum: u32,
     /// The CPU.
     pub cpu: u32,
@@ -166,9 +166,9 @@ pub struct TaskCount {
     pub seen: u64,
     /// Those in a ring.
     pub recorded: u64,
-    /// Those of tasks that do not count.
+    /// Events whose tasks are not traced.
     pub filtered: u64,
-    /// Those for which a ring had no room, or that came while it was frozen.
+    /// Events for which a ring had no room, or that came while it was frozen.
     pub lost: u64,
 }
 const _: () = assert!(size_of::<TaskCount>() == 32);
