@@ -169,7 +169,7 @@ numbered! {
         /// when they are in two pages, or their page could not be written without a page
         /// fault: it is absent, read-only, or not yet the process's own copy.
         Store = 97,
-        /// Ends the function at once with return value `a`: goes on at the `ret`
+        /// Ends the function at once with return value `a`: continues at the `ret`
         /// instruction (0xc3) that lies `large` behind the probe's reported place, instead
         /// of at the breakpoint. Fails when there is none. Only at a function's entry, where
         /// the return address is on top of the stack.

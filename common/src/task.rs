@@ -149,7 +149,7 @@ const _: () = assert!(size_of::<TaskLevel>() == 24);
 /// The data behind a [`TaskRecord`].
 #[derive(Clone, Copy, Debug)]
 pub struct TaskDetails<'a> {
-    /// The task in its namespaces, the opener's first. Never empty.
+    /// The task in its namespaces, the session owner's first. Never empty.
     pub levels: &'a [TaskLevel],
     /// The task that made it, as well.
     pub parent: &'a [TaskLevel],
@@ -233,7 +233,7 @@ pub struct WakeRecord {
     pub header: Header,
     /// CLOCK_MONOTONIC in nanoseconds.
     pub time_ns: u64,
-    /// The woken thread, in the opener's pid namespace.
+    /// The woken thread, in the session owner's pid namespace.
     pub tid: u32,
     /// The thread that ran meanwhile, which is the waker with [`WAKE_BEGUN`] unless
     /// an interrupt was; zero for an idle CPU, or for one that this namespace does not see.
@@ -262,7 +262,7 @@ pub struct MappingsRecord {
     pub time_ns: u64,
     /// When the process was made, CLOCK_BOOTTIME in nanoseconds.
     pub start_ns: u64,
-    /// The process, in the opener's pid namespace.
+    /// The process, in the session owner's pid namespace.
     pub pid: u32,
     /// The number of mappings behind this struct.
     pub mappings: u32,

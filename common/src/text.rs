@@ -125,7 +125,7 @@ fn write_time(out: &mut impl Write, ns: u64) -> Result {
     write!(out, "{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// The name of what a task's record tells; a general one where it is not known.
+/// The name of the event in a task's record; a general one if it is unknown.
 const fn what_of(task: &TaskRecord) -> &'static str {
     match task.what {
         TASK_ALIVE => "alive",

@@ -111,7 +111,7 @@ impl<T: Send + Sync> RcuSlot<T> {
             return (None, result);
         }
         wait_for_readers();
-        // SAFETY: By the invariant it came from a box; nobody can see it any more, and
+        // SAFETY: By the invariant it came from a box; no reader can see it any more, and
         // the swap gave it to us alone.
         (Some(unsafe { KBox::from_raw(old) }), result)
     }
@@ -137,7 +137,7 @@ impl<T> Deref for Taken<T> {
 impl<T> Drop for Taken<T> {
     fn drop(&mut self) {
         wait_for_readers();
-        // SAFETY: By the invariant it came from a box; those who saw it are done.
+        // SAFETY: By the invariant it came from a box; the readers that saw it are done.
         drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
     }
 }

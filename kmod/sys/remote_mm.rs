@@ -51,7 +51,7 @@ impl RemoteMm {
     pub(crate) fn of(task: &AnyTask<'_>) -> Option<Self> {
         // SAFETY: The task is valid. `get_task_mm` gives a reference or NULL; the other
         // reference is taken from a task that is not freed yet, as RCU is locked: its own
-        // count may be zero, which `refcount_inc_not_zero` would tell, but a task that has
+        // count may be zero, which `refcount_inc_not_zero` would show, but a task that has
         // an address space is not reaped.
         unsafe {
             let mm = NonNull::new(bindings::get_task_mm(task.as_ptr()))?;

@@ -23,7 +23,7 @@ pub(crate) fn next_task<R>(
     let mut from = i32::try_from(from).ok()?;
     loop {
         let guard = rcu::read_lock();
-        // SAFETY: RCU is locked and the namespace held, as `find_ge_pid` wants; the pid and
+        // SAFETY: RCU is locked and the namespace held, as `find_ge_pid` requires; the pid and
         // its task stay valid as long as RCU is locked.
         let (number, task) = unsafe {
             let pid = NonNull::new(bindings::find_ge_pid(from, namespace.as_ptr()))?;

@@ -145,7 +145,7 @@ struct Search<'a> {
 ///
 /// `search` is a [`Search`] without other users; `point` is a tracepoint.
 unsafe extern "C" fn look_at(point: *mut bindings::tracepoint, search: *mut c_void) {
-    // SAFETY: The caller says so; a tracepoint's name is a string for ever.
+    // SAFETY: By this function's contract; a tracepoint's name is a string for ever.
     let (search, name) = unsafe {
         let name = (*point).name;
         (&mut *search.cast::<Search<'_>>(), CStr::from_char_ptr(name))

@@ -128,8 +128,8 @@ struct Member<H> {
 }
 
 impl<H: Hook> Member<H> {
-    /// Puts the consumer on its uprobe, and the breakpoint into every process that
-    /// the hook wants. Kernel worker.
+    /// Puts the consumer on its uprobe, and the breakpoint into every process that the hook
+    /// requires. Kernel worker.
     fn register(&mut self) -> Result {
         let offset = i64::try_from(self.place.offset)?;
         let semaphore = i64::try_from(self.place.semaphore)?;
@@ -296,22 +296,21 @@ impl<H: Hook> Batch<H> {
         Ok(())
     }
 
-    /// Unregisters the consumers whose hook `wanted` picks, and waits until no handler
-    /// of theirs runs. Nothing may be prepared. Task context, sleeps; never from a
-    /// handler.
+    /// Unregisters the consumers whose hook `wanted` selects, and waits until none of their
+    /// handlers runs. Nothing may be prepared. Task context, sleeps; never from a handler.
     pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool + Send) {
         on_kworker::run(&mut |_| self.unregister_here(0, &mut wanted));
         self.members.retain(|member| member.uprobe.is_some());
         self.registered = self.members.len();
     }
 
-    /// Asks every hook again which processes it wants, and puts breakpoints in and out.
-    /// When it fails for one the others are done all the same. Nothing may be prepared.
+    /// Asks every hook again which processes need the breakpoint, and inserts and removes
+    /// breakpoints. If it fails for one, the others are done all the same. Nothing may be prepared.
     /// Task context, sleeps.
     ///
-    /// `uprobe_apply` is for the kernel alone. So another consumer with the same wishes
-    /// joins each uprobe for a moment: when it comes breakpoints go in where it wants them,
-    /// and when it leaves they are removed where no consumer needs them.
+    /// `uprobe_apply` is for the kernel alone. So another consumer with the same hook joins each
+    /// uprobe for a moment: when it joins, breakpoints are inserted where the hook needs them, and
+    /// when it leaves, they are removed where no consumer needs them.
     pub(crate) fn ask_again(&mut self) -> Result {
         if self.members.is_empty() {
             return Ok(());
@@ -333,8 +332,8 @@ impl<H: Hook> Batch<H> {
         result
     }
 
-    /// Unregisters those from `first` on that are `wanted`, with one grace period for
-    /// all.
+    /// Unregisters the consumers from index `first` on that `wanted` selects, with one grace period
+    /// for all.
     fn unregister_here(&mut self, first: usize, mut wanted: impl FnMut(&H) -> bool) {
         let mut any = false;
         for member in self.members.iter_mut().skip(first) {

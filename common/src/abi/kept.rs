@@ -218,7 +218,7 @@ pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 /// uses them.
 ///
 /// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file, or
-/// `defect` tells what is wrong with the rows; `EEXIST` the file has rows already;
+/// `defect` says what is wrong with the rows; `EEXIST` the file has rows already;
 /// `ENOSPC` more than [`UNWIND_BYTES_MAX`], or too many objects; `ENOMEM`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -254,7 +254,7 @@ const _: () = assert!(size_of::<Unwind>() == 72);
 
 /// The frames of a stack that records name by its id. Ids hold as long as the session.
 ///
-/// Errors: `ENOENT` no such stack; `EINVAL` too little room: `words` then tells how much is
+/// Errors: `ENOENT` no such stack; `EINVAL` too little room: `words` then says how much is
 /// needed.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

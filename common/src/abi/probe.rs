@@ -158,7 +158,7 @@ pub struct Probe {
     pub burst: u32,
     /// Turn the probe off for good when it is hit more often than this a second, over
     /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
-    /// tells it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
+    /// reports it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
     pub runaway: u32,
     /// Which function's calls begin or end here, of [`PROBE_BEGIN`], [`PROBE_END`] and
     /// [`PROBE_LEAVE`]: a number from 1 on that user space gives it. Else zero.
@@ -175,7 +175,7 @@ pub const PROBE_BYTES_V1: usize = 48;
 /// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
 /// `ENOSPC` (too many probes), `EEXIST` (the session has the same one), `ENXIO` ([`Setup`]
 /// is missing); `failed` and
-/// `reason` tell which probe and why. All are checked before the first breakpoint is
+/// `reason` say which probe and why. All are checked before the first breakpoint is
 /// put in. A breakpoint may be hit before the call returns, and also when it fails in
 /// the end: ids under which there may be records are not used again.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -217,13 +217,13 @@ pub enum Refusal {
     /// The session has too many probes.
     TooMany = 6,
     /// The kernel's `uprobe_register` refused: the instruction cannot be probed,
-    /// or the file system cannot carry probes; the error number tells which.
+    /// or the file system cannot carry probes; the error number says which.
     Kernel = 7,
     /// Too little memory.
     NoMemory = 8,
     /// The session has no program or table of this id.
     NoSuchId = 9,
-    /// A program of this probe writes, which this session, or who asks for it, may not
+    /// A program of this probe writes, which this session, or its caller, may not
     /// ([`SETUP_MODIFY`]).
     MayNotWrite = 10,
     /// Sink, table, span and programs do not fit together: a table that the sink

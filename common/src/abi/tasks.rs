@@ -15,11 +15,11 @@ pub const TASKS_MOVES: u32 = 1 << 2;
 pub const TASKS_SWITCHES: u32 = 1 << 3;
 /// [`Tasks::flags`]: wake-ups. One is recorded if the woken thread is traced.
 pub const TASKS_WAKEUPS: u32 = 1 << 4;
-/// [`Tasks::flags`]: CPU time by container is kept, for [`CpuTimes`]. Not to be turned off
-/// again by another request of the session; the times go on.
+/// [`Tasks::flags`]: CPU time by container is kept, for [`CpuTimes`]. Another request of the
+/// session cannot turn it off again; the times keep counting.
 pub const TASKS_CPU: u32 = 1 << 5;
-/// [`Tasks::flags`]: tasks count whatever the session's [`Filter`] says, if the opener's pid
-/// namespace sees them.
+/// [`Tasks::flags`]: tasks are traced regardless of the session's [`Filter`], if the session
+/// owner's pid namespace sees them.
 pub const TASKS_UNFILTERED: u32 = 1 << 6;
 
 /// Most rows of [`CpuTimes`] for each CPU.
@@ -29,7 +29,7 @@ pub const CPU_ROWS_MAX: u32 = 1 << 16;
 /// request before. Losses count as those of hits do, and for each kind in [`TaskCounters`].
 ///
 /// Errors: `ENXIO` there are no rings, and more than [`TASKS_CPU`] was asked for; `EINVAL`;
-/// `EOPNOTSUPP` the kernel does not tell of such events: `missing` says of which; `EBUSY` too
+/// `EOPNOTSUPP` the kernel lacks such events: `missing` says which; `EBUSY` too
 /// many sessions record tasks; `ENOMEM`; `EPERM` when the caller may not trace.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -61,10 +61,11 @@ pub const DUMP_ARGS: u32 = 1 << 1;
 /// Least bytes of [`TaskDump::buffer_bytes`].
 pub const DUMP_BYTES_MIN: usize = 2 * TASK_BYTES_MAX;
 
-/// Writes records of the threads that live now, as many as fit, in the order of their
-/// numbers in the opener's pid namespace; to be called again until `next` is zero. Each is a
-/// [`TaskRecord`](super::super::task::TaskRecord) of [`TASK_ALIVE`](super::super::task::TASK_ALIVE).
-/// [`Filter`] decides who is there, unless [`TASKS_UNFILTERED`] was asked for.
+/// Writes records of the threads that are alive, as many as fit, in the order of their numbers in
+/// the session owner's pid namespace; call it again until `next` is zero. Each is a
+/// [`TaskRecord`](super::super::task::TaskRecord) of
+/// [`TASK_ALIVE`](super::super::task::TASK_ALIVE). [`Filter`] applies, unless [`TASKS_UNFILTERED`]
+/// was requested.
 ///
 /// With [`TASKS_LIFE`] turned on before the first call, each thread that lived then is in an
 /// answer, has a [`TASK_EXIT`](super::super::task::TASK_EXIT), or both; each one made since

@@ -55,7 +55,7 @@ pub trait Output {
 pub struct Outcome {
     /// Whether every requirement held.
     pub matched: bool,
-    /// Whether a requirement could not be decided, for want of a value.
+    /// Whether a requirement could not be decided, as a value was missing.
     pub undecided: bool,
     /// Writes that could not be made.
     pub failed_writes: u32,
@@ -459,8 +459,7 @@ fn compare_string(
     load(machine, end, 1).map(|byte| byte == 0)
 }
 
-/// Whether the bytes at `address` are `wanted`; no more of them are read than it takes to
-/// tell.
+/// Whether the bytes at `address` are `wanted`; reads no more of them than it needs to decide.
 fn begins_with(machine: &impl Machine, address: u64, wanted: &[u8]) -> Option<bool> {
     let mut done = 0usize;
     let mut buffer = [0u8; PIECE as usize];

@@ -48,7 +48,7 @@ impl Registers {
     }
 }
 
-/// The memory of who is unwound.
+/// The memory of the thread that is unwound.
 pub trait Memory {
     /// The word at an address.
     fn word(&self, address: u64) -> Option<u64>;
@@ -79,7 +79,7 @@ pub enum Stop {
 }
 
 impl Rule {
-    /// Steps to the caller; tells where its return address was read.
+    /// Steps to the caller; returns where its return address was read.
     #[inline]
     pub fn step(&self, at: &mut Registers, memory: &impl Memory) -> Result<u64, Stop> {
         let base = Base::from_u8(self.base).ok_or(Stop::Unsupported)?;
