@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Records as lines of text, for a reader that has nothing but `read()`.
+//! Records as lines of text, for a reader that uses only `read()`.
 //!
-//! Names come from traced programs: every byte that is not printable ASCII is
-//! written as `\xNN`, so that a line stays a line and a terminal stays as it is.
+//! Names come from traced programs: every byte that is not printable ASCII is written as `\xNN`, so
+//! that it cannot break a line or change the state of a terminal.
 
 use super::abi::ObjectIdentity;
 use super::record::{

@@ -308,7 +308,7 @@ impl<H: Hook> Batch<H> {
     /// breakpoints. If it fails for one, the others are done all the same. Nothing may be prepared.
     /// Task context, sleeps.
     ///
-    /// `uprobe_apply` is for the kernel alone. So another consumer with the same hook joins each
+    /// `uprobe_apply` is for the kernel alone. So another consumer with the same filter joins each
     /// uprobe for a moment: when it joins, breakpoints are inserted where the hook needs them, and
     /// when it leaves, they are removed where no consumer needs them.
     pub(crate) fn ask_again(&mut self) -> Result {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel calls where tasks are listened at: pointers become tasks here, and go to
-//! each listener. `task_points.rs` lists the contexts.
+//! The functions that the kernel calls at tracepoints of tasks: they turn pointers into tasks and
+//! call each listener. `task_points.rs` lists the contexts.
 
 use super::{each, Switch, Wake};
 use crate::sys::{
