@@ -96,8 +96,8 @@ impl Ring {
         if kind == KIND_STACK_COPY && length > self.geometry.data_bytes() / COPY_SHARE {
             return None;
         }
-        // A lost announcement loses no data: the reader can ask for the object. A stack that is
-        // lost is reported as truncated in its hit's record.
+        // A lost announcement loses no data: the reader can ask for the object. A lost stack is
+        // noticed at its hit.
         let is_hit = !matches!(kind, KIND_OBJECT | KIND_STACK_COPY | KIND_LATE_STACK);
         let at = self.reserve(length, header | u64::from(BUSY), now_ns, is_hit)?;
         let body = at.start.wrapping_add(size_of::<Header>() as u64);

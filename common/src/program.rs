@@ -54,7 +54,7 @@ pub struct Step {
 const _: () = assert!(size_of::<Step>() == 16);
 
 numbered! {
-    /// What a step does. Numbers are never reused.
+    /// The operation of a step. Numbers are never reused.
     pub enum Operation {
         /// `large`.
         Constant = 1,
@@ -68,7 +68,7 @@ numbered! {
         Keep = 5,
         /// `large` bytes (1, 2, 4 or 8) at address `a + small`.
         Load = 6,
-        /// The same, with the sign extended.
+        /// As `Load`, with the sign extended.
         LoadSigned = 7,
         /// The address in this process that lies `large` behind the probe's reported
         /// place: how a program names what is in the probed file.
@@ -170,7 +170,7 @@ numbered! {
         /// when they are in two pages, or their page could not be written without a page
         /// fault: it is absent, read-only, or not yet the process's own copy.
         Store = 97,
-        /// Ends the function at once with return value `a`: goes on at the `ret`
+        /// Ends the function at once with return value `a`: continues at the `ret`
         /// instruction (0xc3) that lies `large` behind the probe's reported place, instead
         /// of at the breakpoint. Fails when there is none. Only at a function's entry, where
         /// the return address is on top of the stack.
@@ -221,17 +221,17 @@ numbered! {
 }
 
 numbered! {
-    /// What is known of the task and the moment.
+    /// A fact about the task or the moment of the hit.
     pub enum Context {
-        /// Process id, as the opener numbers it.
+        /// Process id in the session owner's pid namespace.
         Pid = 0,
-        /// Thread id, as the opener numbers it.
+        /// Thread id in the session owner's pid namespace.
         Tid = 1,
         /// Process id in the task's own namespace.
         NsPid = 2,
         /// Thread id in the task's own namespace.
         NsTid = 3,
-        /// Inode number of the task's pid namespace, which the kernel gives again.
+        /// Inode number of the task's pid namespace, which the kernel may reuse.
         PidNamespace = 4,
         /// CPU.
         Cpu = 5,
@@ -247,7 +247,7 @@ numbered! {
         CommHigh = 10,
         /// The probe's id.
         Probe = 11,
-        /// Id of the task's pid namespace, which no other ever gets.
+        /// Id of the task's pid namespace, which is never reused.
         PidNamespaceId = 12,
     }
 }
@@ -266,7 +266,7 @@ pub enum Flaw {
     TooLong = 1,
     /// The operation, register or context does not exist.
     Unknown = 2,
-    /// There is no such slot.
+    /// The slot does not exist.
     NoSlot = 3,
     /// A slot is read before any step wrote it.
     Unwritten = 4,

@@ -87,8 +87,8 @@ pub struct Hit {
     pub time_ns: u64,
     /// The probe's id.
     pub probe: u32,
-    /// Low 32 bits of the probe's hit count on this CPU, this hit included: a
-    /// gap tells of hits that were filtered or lost.
+    /// Low 32 bits of the probe's hit count on this CPU, this hit included: a gap means hits that
+    /// were filtered or lost.
     pub sequence: u32,
     /// CPU that took the hit.
     pub cpu: u16,
@@ -100,17 +100,17 @@ pub struct Hit {
     pub flags: u8,
     /// 8-byte words of fields behind the frames.
     pub field_words: u16,
-    /// Process id in the opener's pid namespace.
+    /// Process id in the session owner's pid namespace.
     pub pid: u32,
-    /// Thread id in the opener's pid namespace.
+    /// Thread id in the session owner's pid namespace.
     pub tid: u32,
     /// Process id in the task's own pid namespace: what the container sees.
     pub ns_pid: u32,
     /// Thread id in the task's own pid namespace.
     pub ns_tid: u32,
-    /// Id of the task's pid namespace, which no other ever gets.
+    /// Id of the task's pid namespace, which is never reused.
     pub pidns_id: u64,
-    /// Its inode number, which the kernel gives again: to be shown, not to be compared.
+    /// Its inode number, which the kernel may reuse: for display, not for comparison.
     pub pidns_inum: u32,
     /// With [`PROBE_STACK_IDS`](super::abi::PROBE_STACK_IDS): the id of the stack, whose
     /// frames [`Stack`](super::abi::Stack) gives; `words` is then zero. Zero: the frames, if
@@ -126,11 +126,11 @@ pub const HIT_RETURN: u8 = 1 << 1;
 /// [`Hit::flags`]: a sample that was taken in the kernel.
 pub const HIT_KERNEL: u8 = 1 << 2;
 
-/// The word behind a return's [`Hit`] when its entry was not seen.
+/// The word behind a return's [`Hit`] if its entry was not seen.
 pub const ELAPSED_UNKNOWN: u64 = u64::MAX;
 
-/// The stack of a hit from some frame on, and what is needed to follow it. It precedes the
-/// [`Hit`] of the same probe, thread and time. Behind it are `mappings`
+/// The stack of a hit from some frame on, with what user space needs to continue the walk. It
+/// precedes the [`Hit`] of the same probe, thread and time. Behind it are `mappings`
 /// [`CodeMapping`]s, and `words` words of memory from `rsp` on.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -141,7 +141,7 @@ pub struct StackCopy {
     pub time_ns: u64,
     /// The probe's id.
     pub probe: u32,
-    /// Thread id in the opener's pid namespace.
+    /// Thread id in the session owner's pid namespace.
     pub tid: u32,
     /// The instruction, or the return address, of the last frame of the hit.
     pub rip: u64,
@@ -164,12 +164,12 @@ const _: () = assert!(size_of::<StackCopy>() == 64);
 pub const COPY_BEHIND_CALL: u32 = 1 << 0;
 /// [`StackCopy::flags`]: `rbp` is not known.
 pub const COPY_WITHOUT_RBP: u32 = 1 << 1;
-/// [`StackCopy::flags`]: more code is mapped than the mappings tell.
+/// [`StackCopy::flags`]: more code is mapped than the mappings cover.
 pub const COPY_MAPPINGS_CUT: u32 = 1 << 2;
 
-/// The stack of a hit that ended with [`StackEnd::Late`], taken once the missing pages were
-/// there, before the task went on. `words` words of frames follow. After a [`StackCopy`] of
-/// the same probe, thread and time it ends with [`StackEnd::Copied`].
+/// The stack of a hit that ended with [`StackEnd::Late`], captured once the missing pages were
+/// present, before the task continued. `words` words of frames follow. After a [`StackCopy`] of the
+/// same probe, thread and time it ends with [`StackEnd::Copied`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct LateStack {
@@ -177,11 +177,11 @@ pub struct LateStack {
     pub header: Header,
     /// When it was taken, CLOCK_MONOTONIC in nanoseconds.
     pub time_ns: u64,
-    /// When the hit was.
+    /// The time of the hit.
     pub hit_ns: u64,
     /// The hit's probe.
     pub probe: u32,
-    /// The hit's thread, in the opener's pid namespace.
+    /// The hit's thread, in the session owner's pid namespace.
     pub tid: u32,
     /// As [`Hit::stack`].
     pub stack: u32,
@@ -189,7 +189,7 @@ pub struct LateStack {
     pub words: u16,
     /// A [`StackEnd`].
     pub stack_end: u8,
-    /// How often a page had to be fetched.
+    /// The number of page fetches.
     pub pages: u8,
 }
 const _: () = assert!(size_of::<LateStack>() == 40);
@@ -206,12 +206,12 @@ pub struct ObjectRecord {
     pub id: u32,
     /// Zero.
     pub reserved: u32,
-    /// Which file it is.
+    /// The file.
     pub identity: ObjectIdentity,
 }
 const _: () = assert!(size_of::<ObjectRecord>() == 96);
 
-/// Records that this ring had no room for, told at the next record that fits.
+/// Records lost because this ring was full, reported before the next record that fits.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Lost {
@@ -219,14 +219,14 @@ pub struct Lost {
     pub header: Header,
     /// CLOCK_MONOTONIC of the last of them, in nanoseconds.
     pub time_ns: u64,
-    /// How many.
+    /// The number of lost records.
     pub count: u64,
     /// CLOCK_MONOTONIC of the first of them, in nanoseconds.
     pub first_ns: u64,
 }
 const _: () = assert!(size_of::<Lost>() == 32);
 
-/// What follows a [`Hit`].
+/// The data behind a [`Hit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Details<'a> {
     /// Nanoseconds since the call's entry, for a return whose entry was seen.
@@ -264,8 +264,8 @@ impl<'a> Details<'a> {
 pub const WRITE_REGISTER: u8 = 1;
 /// [`WriteRecord::what`]: memory; its place is its address.
 pub const WRITE_MEMORY: u8 = 2;
-/// [`WriteRecord::what`]: a return at once; before and after are the register with
-/// the return value, the place is where the task went on.
+/// [`WriteRecord::what`]: an immediate return; before and after are the register with the return
+/// value, the place is where the task continued.
 pub const WRITE_RETURN: u8 = 3;
 
 /// A program of a probe wrote, or tried to. It comes before the record of its hit, which
@@ -281,30 +281,30 @@ pub struct WriteRecord {
     pub probe: u32,
     /// The hit's number among those of its probe and CPU, as in [`Hit::sequence`].
     pub sequence: u32,
-    /// Process, as the opener's pid namespace numbers it.
+    /// Process id in the session owner's pid namespace.
     pub pid: u32,
-    /// Thread, as the opener's pid namespace numbers it.
+    /// Thread id in the session owner's pid namespace.
     pub tid: u32,
     /// `WRITE_*`.
     pub what: u8,
-    /// 1 when it was done, 0 when it failed and nothing has changed.
+    /// 1 if the write was done, 0 if it failed and changed nothing.
     pub done: u8,
-    /// Bytes that were written.
+    /// Bytes of the write.
     pub bytes: u8,
     /// Zero.
     pub reserved: u8,
     /// The CPU whose ring this is.
     pub cpu: u32,
-    /// What was written.
+    /// The address, register or instruction that was written.
     pub place: u64,
-    /// What was there before; zero when that could not be read.
+    /// The value before; zero if it could not be read.
     pub before: u64,
-    /// What was to be there afterwards.
+    /// The value to write.
     pub after: u64,
 }
 const _: () = assert!(size_of::<WriteRecord>() == 64);
 
-/// A probe was turned off, since it was hit more often than
+/// A probe was turned off, as it was hit more often than
 /// [`Probe::runaway`](super::abi::Probe::runaway) allows.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -315,7 +315,7 @@ pub struct OffRecord {
     pub time_ns: u64,
     /// The probe.
     pub probe: u32,
-    /// Hits a second that it may have.
+    /// The limit, in hits per second.
     pub limit: u32,
 }
 const _: () = assert!(size_of::<OffRecord>() == 24);
@@ -331,13 +331,13 @@ pub enum Record<'a> {
     Lost(&'a Lost),
     /// A change to the traced program.
     Write(&'a WriteRecord),
-    /// The end of a probe.
+    /// A probe was turned off.
     Off(&'a OffRecord),
-    /// What is needed to go on with a stack: the code that is mapped, and memory.
+    /// What user space needs to continue a walk: the mapped code, and memory.
     StackCopy(&'a StackCopy, &'a [CodeMapping], &'a [u64]),
-    /// A stack that was taken late, and its frames.
+    /// A deferred stack and its frames.
     LateStack(&'a LateStack, Frames<'a>),
-    /// A task, and what follows it.
+    /// A task and the data behind it.
     Task(&'a TaskRecord, TaskDetails<'a>),
     /// A context switch.
     Switch(&'a SwitchRecord),
@@ -349,7 +349,7 @@ pub enum Record<'a> {
     Unknown(u16, &'a [u8]),
 }
 
-/// Why a buffer of records could not be read on.
+/// Why a buffer of records could not be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrupt {
     /// The record's length is no multiple of 8, or too small for its kind.

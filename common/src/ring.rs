@@ -13,10 +13,9 @@
 //!  ────┴──────────────────┴─────────────────────┴────────
 //! ```
 //!
-//! `consumer` comes from the reader and is not to be trusted: it only takes
-//! part in the question whether there is room. What keeps two writers apart is
-//! `pending`, the kernel's own knowledge of the oldest uncommitted record
-//! (trusting the consumer for that is CVE-2024-41009).
+//! `consumer` comes from the reader and is not trusted: it is used only to decide whether there is
+//! room. `pending`, the kernel's own position of the oldest uncommitted record, keeps two writers
+//! apart (trusting the consumer for that is CVE-2024-41009).
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -34,16 +33,16 @@ pub struct ConsumerPage {
 pub struct ProducerPage {
     /// Position up to which space is reserved.
     pub position: u64,
-    /// Records that found no room, since the ring was made.
+    /// Records lost, since the ring was made.
     pub lost: u64,
     /// Bytes of data: a power of two.
     pub data_bytes: u64,
-    /// Hits whose records others have taken the place of, in a session with
+    /// Hits whose records were overwritten, in a session with
     /// [`SETUP_OVERWRITE`](super::abi::SETUP_OVERWRITE).
     pub overwritten: u64,
 }
 
-/// Where a reservation begins and the next one will.
+/// The range of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// Position of the first byte.
@@ -78,14 +77,14 @@ impl Geometry {
         (position & self.bytes.wrapping_sub(1)) as usize
     }
 
-    /// Bytes between the reader and `producer`; more than
-    /// [`data_bytes`](Self::data_bytes) when `consumer` is nonsense.
+    /// Bytes between the reader and `producer`; more than [`data_bytes`](Self::data_bytes) if
+    /// `consumer` is invalid.
     pub const fn used(self, consumer: u64, producer: u64) -> u64 {
         producer.wrapping_sub(consumer)
     }
 
-    /// Room for `length` bytes (a multiple of 8) at `producer`, when neither the
-    /// unread nor the unfinished records are in the way.
+    /// Reserves `length` bytes (a multiple of 8) at `producer`, if neither unread nor unfinished
+    /// records are in the way.
     pub const fn reserve(
         self,
         consumer: u64,

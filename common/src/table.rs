@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! How the rows of a table lie in memory, and which places a key may have.
+//! The layout of a table's rows in memory, and the places where a key may be.
 //!
-//! A row as the kernel keeps it is a word of state, then [`Row`] and what follows it
-//! as [`Rows`](super::abi::Rows) gives them. A key has two sets of [`WAYS`] places:
-//! enough that a table is some four fifths full before a key finds no place (a new one
-//! goes into the emptier set), few enough that looking at all of them is quick. There is no probing beyond, so that places can
-//! be freed again.
+//! A row in the kernel is a word of state, then [`Row`] and what follows it in
+//! [`Rows`](super::abi::Rows). A key has two sets of [`WAYS`] places: enough that a table is some
+//! four fifths full before a key finds no place (a new one goes into the emptier set), few enough
+//! that looking at all of them is quick. There is no further probing, so that places can be freed
+//! again.
 
 use super::{
     abi::{
@@ -22,21 +22,21 @@ pub const WAYS: usize = 8;
 /// Words of [`Row`].
 pub const ROW_WORDS: usize = size_of::<Row>() / 8;
 
-/// What a table counts.
+/// The kind of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Count, sum, least and greatest.
     Sums,
-    /// The same, and a histogram.
+    /// Count, sum, least and greatest, and a histogram.
     Histogram(Scale),
-    /// What has begun and not ended.
+    /// Spans that have begun and not ended.
     Spans,
 }
 
 /// The shape of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What it counts.
+    /// The kind of the table.
     pub kind: Kind,
     /// Words of a key.
     pub key_words: usize,
@@ -44,13 +44,12 @@ pub struct Shape {
     pub stack_words: usize,
     /// Most frames of a stack.
     pub max_frames: u32,
-    /// How many rows there are.
+    /// The number of rows.
     pub rows: usize,
 }
 
 impl Shape {
-    /// The shape that a request asks for, on a machine with `cpus` CPUs; `None`
-    /// when there cannot be such a table.
+    /// The shape that a request describes, on a machine with `cpus` CPUs; `None` if it is invalid.
     pub fn new(request: &Table, cpus: usize) -> Option<Shape> {
         let scale = scale(request)?;
         let kind = match (request.kind, scale) {
@@ -87,7 +86,7 @@ impl Shape {
         })
     }
 
-    /// Whether rows are found by a key; else there is one for each CPU.
+    /// Whether rows are found by a key; otherwise there is one for each CPU.
     pub const fn is_keyed(&self) -> bool {
         self.key_words != 0 || self.stack_words != 0
     }
@@ -100,7 +99,7 @@ impl Shape {
         }
     }
 
-    /// Words of one row as user space gets it.
+    /// Words of one row in the layout of the ABI.
     pub const fn row_words(&self) -> usize {
         ROW_WORDS
             .saturating_add(self.key_words)
@@ -124,7 +123,7 @@ impl Shape {
     }
 }
 
-/// The scale of a histogram; `None` when it is not a scale at all.
+/// The scale of a histogram; `None` if it is invalid.
 fn scale(request: &Table) -> Option<Option<Scale>> {
     let scale = match request.scale {
         0 => None,
@@ -146,8 +145,8 @@ fn scale(request: &Table) -> Option<Option<Scale>> {
     valid.then_some(scale)
 }
 
-/// A hash of words that nobody can foresee who does not know the seed: folded
-/// products, as in wyhash. Never zero.
+/// A hash of words that cannot be predicted without the seed: folded products, as in wyhash. Never
+/// zero.
 pub fn hash<'a>(seed: u64, words: impl Iterator<Item = &'a u64>) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |a: u64, b: u64| {
@@ -161,23 +160,24 @@ pub fn hash<'a>(seed: u64, words: impl Iterator<Item = &'a u64>) -> u64 {
     fold(state, ODD).max(1)
 }
 
-/// A signed number as one that orders alike without sign and is never less than
-/// zero: so that the greatest of all starts at zero.
+/// Maps a signed number to an unsigned one in the same order, so that the greatest of all values
+/// can start at zero.
 pub const fn greatest_word(value: i64) -> u64 {
     value as u64 ^ 1 << 63
 }
 
-/// The same, the other way round: the greatest of these is the least value.
+/// Maps a signed number to an unsigned one in reverse order: the greatest of these is the least
+/// value.
 pub const fn least_word(value: i64) -> u64 {
     !greatest_word(value)
 }
 
-/// What [`greatest_word`] was made of.
+/// The number that [`greatest_word`] was given.
 pub const fn of_greatest_word(word: u64) -> i64 {
     (word ^ 1 << 63) as i64
 }
 
-/// What [`least_word`] was made of.
+/// The number that [`least_word`] was given.
 pub const fn of_least_word(word: u64) -> i64 {
     of_greatest_word(!word)
 }

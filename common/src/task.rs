@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Records of tasks: what there is to know of a thread at one moment, who took whose place
-//! on a CPU, and who woke whom.
+//! Records of tasks: the description of a thread at one moment, context switches and wake-ups.
 //!
-//! A thread is named by its number in the opener's pid namespace together with its start
-//! time, since numbers come back. A process is the thread whose number is the process's.
+//! A thread is identified by its number in the session owner's pid namespace together with its
+//! start time, since numbers are reused. A process is the thread whose number is the process's.
 
 use super::record::header::{CodeMapping, Header};
 use zerocopy::FromBytes;
@@ -18,18 +17,18 @@ pub const TASK_ARGS_MAX: usize = 4096;
 pub const TASK_BYTES_MAX: usize =
     size_of::<TaskRecord>() + 2 * TASK_LEVELS_MAX * size_of::<TaskLevel>() + TASK_ARGS_MAX;
 
-/// [`TaskRecord::what`]: the task is there; an answer to
-/// [`TaskDump`](super::abi::TaskDump), in no ring.
+/// [`TaskRecord::what`]: the task is alive; an answer to [`TaskDump`](super::abi::TaskDump), in no
+/// ring.
 pub const TASK_ALIVE: u16 = 1;
 /// [`TaskRecord::what`]: the task was made; it has not run yet. The levels of the task that
 /// made it follow its own.
 pub const TASK_FORK: u16 = 2;
-/// [`TaskRecord::what`]: it executes another program. A thread that is not its process's
-/// first takes the number and the start time of the first; `value` is the number that it had,
-/// or zero where the opener's namespace cannot tell.
+/// [`TaskRecord::what`]: it executes another program. A thread that is not its process's first
+/// takes the number and the start time of the first; `value` is the number that it had, or zero if
+/// that is unknown in the session owner's namespace.
 pub const TASK_EXEC: u16 = 3;
-/// [`TaskRecord::what`]: it ends; `value` is its code as `wait(2)` tells it, with
-/// [`TASK_LAST`] that of its process.
+/// [`TaskRecord::what`]: it exits; `value` is its code for `wait(2)`, with [`TASK_LAST`] that of
+/// its process.
 pub const TASK_EXIT: u16 = 4;
 /// [`TaskRecord::what`]: it has another name; `comm` is the new one.
 pub const TASK_NAME: u16 = 5;
@@ -46,13 +45,13 @@ pub const TASK_LAST: u32 = 1 << 1;
 pub const TASK_ARGS_CUT: u32 = 1 << 2;
 /// [`TaskRecord::flags`]: the arguments could not be read without a page fault.
 pub const TASK_ARGS_ABSENT: u32 = 1 << 3;
-/// [`TaskRecord::flags`]: it has ended, and its parent has not asked for its code yet.
+/// [`TaskRecord::flags`]: it has exited, and its parent has not reaped it yet.
 pub const TASK_ZOMBIE: u32 = 1 << 4;
 /// [`TaskRecord::flags`]: it has no namespaces any more but that of pids: all others are
 /// zero. So are those of a task that has ended.
 pub const TASK_BARE: u32 = 1 << 5;
-/// [`TaskRecord::flags`]: it has begun to end. Its [`TASK_EXIT`] comes, or has come, before or
-/// after this record: a reader need not wait for it.
+/// [`TaskRecord::flags`]: it is exiting. Its [`TASK_EXIT`] comes before or after this record: a
+/// reader need not wait for it.
 pub const TASK_ENDING: u32 = 1 << 6;
 
 /// Index into [`TaskRecord::namespaces`]: mounts.
@@ -75,16 +74,16 @@ pub const NAMESPACE_PID_CHILDREN: usize = 7;
 /// How many namespaces [`TaskRecord::namespaces`] has.
 pub const NAMESPACES: usize = 8;
 
-/// A task at one moment. Behind it are `levels` [`TaskLevel`]s of its own, from the opener's
-/// pid namespace to the task's, so at least one; `parent_levels` of the task that made it,
-/// which are none when the opener's namespace does not see that; and `args_bytes` of the
-/// arguments, each with its NUL, then zeroes up to a multiple of 8.
+/// A task at one moment. Behind it are `levels` [`TaskLevel`]s of its own, from the session owner's
+/// pid namespace to the task's, so at least one; `parent_levels` of the task that made it, none if
+/// the owner's namespace does not see that task; and `args_bytes` of the arguments, each with its
+/// NUL, then zeroes up to a multiple of 8.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct TaskRecord {
     /// Length and kind.
     pub header: Header,
-    /// CLOCK_MONOTONIC in nanoseconds: when all this was so.
+    /// CLOCK_MONOTONIC of the description, in nanoseconds.
     pub time_ns: u64,
     /// When it was made, CLOCK_BOOTTIME in nanoseconds.
     pub start_ns: u64,
@@ -98,9 +97,9 @@ pub struct TaskRecord {
     pub cgroup: u64,
     /// `TASK_*`, what happened.
     pub what: u16,
-    /// How many levels follow.
+    /// The number of levels behind this struct.
     pub levels: u8,
-    /// How many levels of the maker follow those.
+    /// The number of the maker's levels behind those.
     pub parent_levels: u8,
     /// `TASK_*` bits.
     pub flags: u32,
@@ -115,14 +114,13 @@ pub struct TaskRecord {
     pub object: u32,
     /// Real user id, as the initial user namespace numbers it.
     pub uid: u32,
-    /// Its priority as the kernel counts: 120 minus nice levels, below 100 for real-time.
+    /// Its priority in the kernel's numbering: 120 minus nice levels, below 100 for real-time.
     pub priority: u32,
-    /// Inode numbers of its namespaces, by `NAMESPACE_*`; zero for one that could not be
-    /// told.
+    /// Inode numbers of its namespaces, by `NAMESPACE_*`; zero for one that could not be read.
     pub namespaces: [u32; NAMESPACES],
     /// Its name, NUL-padded.
     pub comm: [u8; 16],
-    /// How many bytes of arguments follow.
+    /// Bytes of the arguments behind the levels.
     pub args_bytes: u32,
     /// Zero.
     pub reserved: u32,
@@ -135,9 +133,9 @@ const _: () = assert!(size_of::<TaskRecord>() == 144);
 )]
 #[repr(C)]
 pub struct TaskLevel {
-    /// Id of the namespace, which no other ever gets.
+    /// Id of the namespace, which is never reused.
     pub id: u64,
-    /// Its inode number, which the kernel gives again.
+    /// Its inode number, which the kernel may reuse.
     pub inum: u32,
     /// The thread.
     pub tid: u32,
@@ -148,19 +146,19 @@ pub struct TaskLevel {
 }
 const _: () = assert!(size_of::<TaskLevel>() == 24);
 
-/// What follows a [`TaskRecord`].
+/// The data behind a [`TaskRecord`].
 #[derive(Clone, Copy, Debug)]
 pub struct TaskDetails<'a> {
-    /// The task in its namespaces, the opener's first. Never empty.
+    /// The task in its namespaces, the session owner's first. Never empty.
     pub levels: &'a [TaskLevel],
     /// The task that made it, as well.
     pub parent: &'a [TaskLevel],
-    /// Arguments, each with its NUL; the last may be cut.
+    /// Arguments, each with its NUL; the last may be truncated.
     pub args: &'a [u8],
 }
 
 impl<'a> TaskDetails<'a> {
-    /// Takes apart what is behind `task`; `None` when it is not what `task` says.
+    /// Parses the data behind `task`; `None` if it does not match `task`.
     pub(super) fn parse(task: &TaskRecord, rest: &'a [u8]) -> Option<TaskDetails<'a>> {
         let (levels, rest) =
             <[TaskLevel]>::ref_from_prefix_with_elems(rest, task.levels.into()).ok()?;
@@ -174,18 +172,18 @@ impl<'a> TaskDetails<'a> {
         })
     }
 
-    /// The task as the opener's pid namespace numbers it.
+    /// The task in the session owner's pid namespace.
     pub fn outer(&self) -> TaskLevel {
         self.levels.first().copied().unwrap_or_default()
     }
 
-    /// The task as its own pid namespace numbers it.
+    /// The task in its own pid namespace.
     pub fn own(&self) -> TaskLevel {
         self.levels.last().copied().unwrap_or_default()
     }
 }
 
-/// One thread took another's place on a CPU.
+/// A context switch.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SwitchRecord {
@@ -235,14 +233,14 @@ pub struct WakeRecord {
     pub header: Header,
     /// CLOCK_MONOTONIC in nanoseconds.
     pub time_ns: u64,
-    /// The woken thread, in the opener's pid namespace.
+    /// The woken thread, in the session owner's pid namespace.
     pub tid: u32,
     /// The thread that ran meanwhile, which is the waker with [`WAKE_BEGUN`] unless
     /// an interrupt was; zero for an idle CPU, or for one that this namespace does not see.
     pub by_tid: u32,
     /// The CPU that this was recorded on.
     pub cpu: u16,
-    /// The CPU that the thread is to run on.
+    /// The CPU that the thread will run on.
     pub target_cpu: u16,
     /// `WAKE_*`.
     pub what: u8,
@@ -264,19 +262,19 @@ pub struct MappingsRecord {
     pub time_ns: u64,
     /// When the process was made, CLOCK_BOOTTIME in nanoseconds.
     pub start_ns: u64,
-    /// The process, in the opener's pid namespace.
+    /// The process, in the session owner's pid namespace.
     pub pid: u32,
-    /// How many mappings follow.
+    /// The number of mappings behind this struct.
     pub mappings: u32,
-    /// How many more there were than an answer has room for; all ones when none could be looked
-    /// at, as they were being changed for too long.
+    /// The number of mappings that did not fit; all ones if none could be read, as they were being
+    /// changed for too long.
     pub left_out: u32,
     /// Zero.
     pub reserved: u32,
 }
 const _: () = assert!(size_of::<MappingsRecord>() == 40);
 
-/// The mappings behind `record`; `None` when it is not what `record` says.
+/// The mappings behind `record`; `None` if they do not match `record`.
 pub(super) fn mappings<'a>(record: &MappingsRecord, rest: &'a [u8]) -> Option<&'a [CodeMapping]> {
     let all = <[CodeMapping]>::ref_from_bytes(rest).ok()?;
     (all.len() == record.mappings as usize).then_some(all)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Records as lines of text, for a reader that has nothing but `read()`.
+//! Records as lines of text, for a reader that uses only `read()`.
 //!
-//! Names come from traced programs: every byte that is not printable ASCII is
-//! written as `\xNN`, so that a line stays a line and a terminal stays as it is.
+//! Names come from traced programs: every byte that is not printable ASCII is written as `\xNN`, so
+//! that it cannot break a line or change the state of a terminal.
 
 use super::abi::ObjectIdentity;
 use super::record::{
@@ -125,7 +125,7 @@ fn write_time(out: &mut impl Write, ns: u64) -> Result {
     write!(out, "{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// The name of what a task's record tells; a general one where it is not known.
+/// The name of the event in a task's record; a general one if it is unknown.
 const fn what_of(task: &TaskRecord) -> &'static str {
     match task.what {
         TASK_ALIVE => "alive",

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! From a frame to its caller without frame pointers.
+//! Steps from a frame to its caller without frame pointers.
 //!
-//! A compiler tells in `.eh_frame` (DWARF 5, section 6.4; System V psABI for x86-64,
-//! section 3.7) how to find the caller from each instruction. User space turns that into
-//! rows, once for each file: from this file offset on, that rule. A rule is data of a few
-//! bytes; [`Rule::step`] carries it out. Nothing here allocates, and what comes from a
-//! hostile file gives wrong addresses at worst.
+//! A compiler describes in `.eh_frame` (DWARF 5, section 6.4; System V psABI for x86-64, section
+//! 3.7) how to find the caller from each instruction. User space turns that into rows, once for
+//! each file: each gives the rule from a file offset on. A rule is data of a few bytes;
+//! [`Rule::step`] carries it out. Nothing here allocates, and data from a hostile file gives wrong
+//! addresses at worst.
 //!
-//! The rows of a block of 64 KiB lie side by side, each in one word, sorted by their
-//! offset in the block; the first is that of the block's begin. So a lookup is one index
-//! and a binary search of one block.
+//! The rows of a block of 64 KiB lie side by side, each in one word, sorted by their offset in the
+//! block; the first is that of the block's begin. So a lookup is one index and a binary search of
+//! one block.
 
 mod check;
 mod step;
@@ -22,7 +22,7 @@ pub use step::{At, Memory, Registers, Stop};
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bits of a file offset that tell the place in its block.
+/// Bits of a file offset that give the place in its block.
 pub const BLOCK_BITS: u32 = 16;
 /// Most rules of one table: a row names one by 16 bits.
 pub const RULES_MAX: usize = 1 << 16;
@@ -47,12 +47,12 @@ numbered! {
     /// Where the canonical frame address (the stack pointer before the call that made
     /// the frame) is.
     pub enum Base {
-        /// Nobody knows: this is in no function, or in one that says nothing. When `more`
-        /// is one, most of the file says nothing, and frame pointers may lead on.
+        /// Unknown: the code is in no function, or in one without unwind data. If `more` is one,
+        /// most of the file has no unwind data, and frame pointers may be followed.
         Unknown = 0,
         /// There is no caller: the outermost frame.
         Outermost = 1,
-        /// It is known in a way that has no rule here.
+        /// It is known, but needs a rule that does not exist here.
         Unsupported = 2,
         /// `rsp + offset`.
         Rsp = 3,
@@ -83,13 +83,13 @@ numbered! {
         AtFrame = 1,
         /// At `rbp + saved_at`.
         AtRbp = 2,
-        /// Nobody knows.
+        /// Unknown.
         Lost = 3,
     }
 }
 
-/// How the caller is found from some instructions. The return address always lies right
-/// below the canonical frame address.
+/// How to find the caller from some instructions. The return address always lies right below the
+/// canonical frame address.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -99,7 +99,7 @@ pub struct Rule {
     pub base: u8,
     /// A [`Saved`].
     pub saved: u8,
-    /// What the base says.
+    /// Its meaning depends on the base.
     pub more: i16,
     /// Bytes.
     pub offset: i32,
@@ -133,7 +133,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Whether it is that of a file without rows.
+    /// Whether it is the table of a file without rows.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -150,7 +150,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The last of sorted rows that is not behind the offset.
+/// The last of the sorted rows that is not behind the offset.
 #[inline]
 fn last_not_after(rows: &[Row], offset: u16) -> Option<Row> {
     let wanted = row(offset, u16::MAX);

@@ -276,7 +276,7 @@ impl<'a> AnyTask<'a> {
                 is_bare: true,
             };
         }
-        // SAFETY: Nobody changes the task's namespaces now (see `Look`), so it holds them;
+        // SAFETY: No other task changes the task's namespaces now (see `Look`), so it holds them;
         // there is room for the six that the helper writes, and their numbers are fixed.
         unsafe {
             helpers::nsprobe_namespaces(all, inums.as_mut_ptr());

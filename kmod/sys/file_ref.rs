@@ -50,7 +50,7 @@ pub(crate) struct HeldRoot(bindings::path);
 
 // SAFETY: A path is two counted references, which belong to no thread.
 unsafe impl Send for HeldRoot {}
-// SAFETY: Nobody changes it.
+// SAFETY: It is never changed.
 unsafe impl Sync for HeldRoot {}
 
 impl HeldRoot {

@@ -64,7 +64,7 @@ impl Deref for IrqWake {
 #[pinned_drop]
 impl PinnedDrop for IrqWake {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Task context; the work was made in `new`. Nobody queues it any more.
+        // SAFETY: Task context; the work was made in `new`. No context queues it any more.
         unsafe { bindings::irq_work_sync(self.work.get()) };
     }
 }
@@ -76,7 +76,7 @@ unsafe extern "C" fn wake(work: *mut bindings::irq_work) {
     let Some(work) = NonNull::new(work) else {
         return;
     };
-    // SAFETY: The caller says so; `Opaque` has the layout of what is in it.
+    // SAFETY: By this function's contract; `Opaque` has the layout of what is in it.
     let queue = unsafe {
         let work = work.cast::<Opaque<bindings::irq_work>>().as_ptr();
         &(*container_of!(work, IrqWake, work)).queue

@@ -72,7 +72,7 @@ pub(crate) fn run(run: &mut (dyn FnMut(&Caller<'_>) + Send)) {
 ///
 /// `work` is the first field of a [`Job`] that its owner waits for.
 unsafe extern "C" fn run_job(work: *mut bindings::work_struct) {
-    // SAFETY: The caller says so; the owner does not touch the job until it is done.
+    // SAFETY: By this function's contract; the owner does not touch the job until it is done.
     let job = unsafe { &mut *work.cast::<Job<'_>>() };
     (job.run)(&job.caller);
 }

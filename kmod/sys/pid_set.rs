@@ -177,7 +177,7 @@ impl PidSet {
             Kind::Thread => bindings::pid_type_PIDTYPE_PID,
         };
         let _guard = rcu::read_lock();
-        // SAFETY: The slot holds the pid, and RCU is locked, as `pid_task` wants.
+        // SAFETY: The slot holds the pid, and RCU is locked, as `pid_task` requires.
         !unsafe { bindings::pid_task(pid, kind) }.is_null()
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The program that the current task has just started: its file and its arguments.
 //!
-//! When `sched_process_exec` is passed, the address space is new and the task's alone, so
-//! that nobody else changes which file it is of.
+//! When `sched_process_exec` is passed, the address space is new and the task's alone, so that no
+//! other task changes which file it is of.
 
 use super::{
     file_ref::HeldFile,

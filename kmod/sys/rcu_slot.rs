@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A value that handlers read without a lock and that may be replaced.
 //!
-//! Readers in a uprobe handler are protected by the tasks-trace read section that
-//! every handler runs in, all others by RCU; who takes a value out waits for both.
+//! Readers in a uprobe handler are protected by the tasks-trace read section that every handler
+//! runs in, all others by RCU; the task that takes a value out waits for both.
 
 use super::uprobe::Regs;
 use core::{
@@ -85,7 +85,7 @@ impl<T: Send + Sync> RcuSlot<T> {
         // INVARIANT: The pointer comes from a box.
         match self.0.compare_exchange(none, new, AcqRel, Acquire) {
             Ok(_) => Ok(()),
-            // SAFETY: It comes from a box, and nobody else has seen it.
+            // SAFETY: It comes from a box, and no reader has seen it.
             Err(_) => Err(unsafe { KBox::from_raw(new) }),
         }
     }
@@ -96,8 +96,8 @@ impl<T: Send + Sync> RcuSlot<T> {
         NonNull::new(self.0.swap(core::ptr::null_mut(), AcqRel)).map(Taken)
     }
 
-    /// Puts another value in place, does `then`, waits until nobody sees the value
-    /// before, and gives it back. Task context, sleeps; never from a handler.
+    /// Replaces the value, does `then`, waits until no reader sees the old value, and returns it.
+    /// Task context, sleeps; never from a handler.
     pub(crate) fn replace<R>(
         &self,
         new: Option<KBox<T>>,
@@ -111,7 +111,7 @@ impl<T: Send + Sync> RcuSlot<T> {
             return (None, result);
         }
         wait_for_readers();
-        // SAFETY: By the invariant it came from a box; nobody can see it any more, and
+        // SAFETY: By the invariant it came from a box; no reader can see it any more, and
         // the swap gave it to us alone.
         (Some(unsafe { KBox::from_raw(old) }), result)
     }
@@ -122,7 +122,7 @@ impl<T: Send + Sync> RcuSlot<T> {
 ///
 /// # Invariants
 ///
-/// The pointer comes from a box, and nobody can come to see it any more.
+/// The pointer comes from a box, and no new reader can see it.
 pub(crate) struct Taken<T>(NonNull<T>);
 
 impl<T> Deref for Taken<T> {
@@ -137,7 +137,7 @@ impl<T> Deref for Taken<T> {
 impl<T> Drop for Taken<T> {
     fn drop(&mut self) {
         wait_for_readers();
-        // SAFETY: By the invariant it came from a box; those who saw it are done.
+        // SAFETY: By the invariant it came from a box; the readers that saw it are done.
         drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
     }
 }

@@ -112,20 +112,20 @@ impl Regs<'_> {
     /// lifetime that is chosen.
     pub(super) unsafe fn from_ptr<'a>(regs: NonNull<bindings::pt_regs>) -> &'a Regs<'a> {
         // SAFETY: `Regs` is a transparent wrapper, and the caller promises the rest.
-        // INVARIANT: So does he the invariant.
+        // INVARIANT: By the same promise.
         unsafe { regs.cast().as_ref() }
     }
 
     /// Sets a general register, or the arithmetic flags. False for a register that a
     /// task of this kind has not, and for the stack and instruction pointers: the
-    /// kernel has noted where the stack is for pending returns, and where to go on.
+    /// kernel has noted where the stack is for pending returns, and where to continue.
     pub(crate) fn set(&self, register: Register, value: u64) -> bool {
         let raw = self.0 .0.get();
         let value = value as usize;
         if !self.is_64bit() && is_64bit_only(register) {
             return false;
         }
-        // SAFETY: By the invariant the registers are valid and nobody else uses them; no
+        // SAFETY: By the invariant the registers are valid and nothing else uses them; no
         // reference to them is alive here.
         let place = unsafe {
             match register {
@@ -158,7 +158,7 @@ impl Regs<'_> {
 
     /// Does what the near return under the breakpoint would do, which takes `popped` bytes off the
     /// stack, `address` above them: then the kernel need not step it. Not where that is not all,
-    /// nor where a fault would have to be told.
+    /// nor where a fault would have to be reported.
     pub(super) fn return_at_once(&self, popped: u64, address: u64) {
         const USER_END: u64 = (1 << 47) - 4096;
         // At the same address the kernel would not see that it is done.

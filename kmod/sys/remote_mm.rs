@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The address space of another process, as far as it can be looked at without waiting for
-//! that process: the server of its page faults decides how long its locks are held.
+//! The address space of another process, as far as it can be read without waiting for that process:
+//! the server of its page faults decides how long its locks are held.
 
 use super::{
     any_task::AnyTask,
@@ -51,7 +51,7 @@ impl RemoteMm {
     pub(crate) fn of(task: &AnyTask<'_>) -> Option<Self> {
         // SAFETY: The task is valid. `get_task_mm` gives a reference or NULL; the other
         // reference is taken from a task that is not freed yet, as RCU is locked: its own
-        // count may be zero, which `refcount_inc_not_zero` would tell, but a task that has
+        // count may be zero, which `refcount_inc_not_zero` would show, but a task that has
         // an address space is not reaped.
         unsafe {
             let mm = NonNull::new(bindings::get_task_mm(task.as_ptr()))?;
@@ -64,8 +64,8 @@ impl RemoteMm {
         }
     }
 
-    /// Takes the lock for reading, for `look`. `EAGAIN` when it cannot be had in a while.
-    /// Task context, sleeps.
+    /// Takes the lock for reading, for `look`. `EAGAIN` if it is not free for a while. Task
+    /// context, sleeps.
     fn locked<R>(&self, look: impl FnOnce() -> Result<R>) -> Result<R> {
         for _ in 0..TRIES {
             if let Some(_guard) = self.mm.mmap_read_trylock() {
@@ -144,7 +144,7 @@ impl RemoteMm {
     }
 }
 
-/// What there is to tell of a mapping, whose address space is locked.
+/// The description of a mapping whose address space is locked.
 fn seen(vma: &VmaRef) -> Seen {
     // SAFETY: The mapping is locked: its file is fixed, and held by it, and that holds its
     // inode.

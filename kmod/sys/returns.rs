@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Calls of the current task whose return some tracer waits for.
+//! Calls of the current task whose return a tracer waits for.
 //!
 //! The uprobe core puts the address of a trampoline in place of the return address of
 //! such a call, and notes the real one (`struct return_instance` of
@@ -32,8 +32,8 @@ pub(crate) fn is_full() -> bool {
     }
 }
 
-/// The real return address of the call whose return address is kept at user address
-/// `slot`, when a tracer waits for that return. Any context of a user task.
+/// The real return address of the call whose return address is at user address `slot`, if a tracer
+/// waits for that return. Any context of a user task.
 #[cold]
 pub(crate) fn real_address(slot: u64) -> Option<u64> {
     let mut found = None;
@@ -45,8 +45,8 @@ pub(crate) fn real_address(slot: u64) -> Option<u64> {
     found
 }
 
-/// Tells of each call of the current task whose return some tracer waits for: where its
-/// return address is kept, and what it was. Any context of a user task.
+/// Passes each call of the current task whose return a tracer waits for: where its return address
+/// is, and its original value. Any context of a user task.
 pub(crate) fn each(mut tell: impl FnMut(u64, u64)) {
     let current = kernel::current!();
     // SAFETY: The current task's own list is changed by itself alone, in exception and

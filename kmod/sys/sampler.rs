@@ -438,7 +438,7 @@ impl Drop for Ready {
 /// `node` is that of an [`Events`] in the state's list.
 unsafe fn events_of<'a>(node: *mut bindings::hlist_node) -> &'a Events {
     let node = node.cast::<Opaque<bindings::hlist_node>>();
-    // SAFETY: The caller says so; `Opaque` has the layout of what is in it.
+    // SAFETY: By this function's contract; `Opaque` has the layout of what is in it.
     unsafe { &*container_of!(node, Events, node) }
 }
 
@@ -446,7 +446,7 @@ unsafe fn events_of<'a>(node: *mut bindings::hlist_node) -> &'a Events {
 ///
 /// As for [`events_of`]. On the CPU, in task context.
 unsafe extern "C" fn online(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     let events = unsafe { events_of(node) };
     match events.begin(cpu) {
         // The module must not keep a CPU offline.
@@ -459,7 +459,7 @@ unsafe extern "C" fn online(cpu: c_uint, node: *mut bindings::hlist_node) -> c_i
 ///
 /// As for [`online`].
 unsafe extern "C" fn offline(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     unsafe { events_of(node) }.end(cpu);
     0
 }

@@ -105,7 +105,7 @@ impl Process {
         // INVARIANT: The reference is ours.
         let process = Process(pid);
         let guard = rcu::read_lock();
-        // SAFETY: The pid is held and RCU is locked, as `pid_task` wants.
+        // SAFETY: The pid is held and RCU is locked, as `pid_task` requires.
         let task = unsafe { bindings::pid_task(pid.as_ptr(), bindings::pid_type_PIDTYPE_TGID) };
         drop(guard);
         if task.is_null() {
@@ -425,7 +425,7 @@ impl Mm {
         look: impl FnOnce(&Pid, bool) -> R,
     ) -> Option<R> {
         let _guard = rcu::read_lock();
-        // SAFETY: The mm is valid, and RCU, which `nsprobe_mm_owner` wants, is locked:
+        // SAFETY: The mm is valid, and RCU, which `nsprobe_mm_owner` requires, is locked:
         // the owner's task and its pid stay valid until the guard is dropped.
         unsafe {
             let owner = NonNull::new(helpers::nsprobe_mm_owner(self.0.as_ptr()))?;

@@ -196,7 +196,7 @@ static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 ///
 /// Once, when the module is loaded.
 unsafe fn init() {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     unsafe { REGISTRY.init() };
 }
 
@@ -219,14 +219,14 @@ impl Ready {
 ///
 /// # Invariants
 ///
-/// The slot is this one's; of each point of `wants` one user is this.
+/// The slot belongs to this one; it is one user of each point of `wants`.
 pub(crate) struct Listening {
     slot: usize,
     wants: u32,
 }
 
 impl Listening {
-    /// Listens to nothing yet. `EBUSY` when too many listen.
+    /// A listener without events. `EBUSY` if too many sessions listen.
     pub(crate) fn new(hook: Arc<dyn TaskHook>) -> Result<Self> {
         let _registry = REGISTRY.lock();
         let mut hook = KBox::new(hook, GFP_REQUEST)?;
@@ -234,7 +234,7 @@ impl Listening {
             match slot.fill(hook) {
                 Ok(()) => {
                     SLOTS_USED.fetch_max(index.wrapping_add(1), Relaxed);
-                    // INVARIANT: It was free, and nothing is wanted.
+                    // INVARIANT: It was free, and no point is requested.
                     return Ok(Listening {
                         slot: index,
                         wants: 0,
@@ -246,8 +246,8 @@ impl Listening {
         Err(EBUSY)
     }
 
-    /// From now on it hears of these `TASKS_*`; on an error, as before, and which of them
-    /// could not be. What is not wanted any more is not told when this returns.
+    /// Delivers these `TASKS_*` from now on. On an error nothing changes, and the error has the
+    /// `TASKS_*` that failed. Events that are no longer requested have stopped when this returns.
     pub(crate) fn want(&mut self, wants: u32) -> Result<(), (Error, u32)> {
         let mut registry = REGISTRY.lock();
         let before = self.wants;
@@ -266,8 +266,8 @@ impl Listening {
         // INVARIANT: What is new was added, and what is over is removed.
         registry.remove_all(|point, _| is_over(point));
         self.wants = wants;
-        // Also where a point stays, for another session or for what is wanted still: a call
-        // may have begun to tell what was wanted until now.
+        // Also if a point stays, for another session or for what is still requested: a call may be
+        // delivering an event that was requested until now.
         if before & !wants != 0 {
             wait_for_calls();
         }
@@ -325,7 +325,7 @@ fn wait_for_calls() {
     unsafe { helpers::nsprobe_tracepoints_sync() };
 }
 
-/// Hands each listener to `tell`, which must not sleep.
+/// Passes each listener to `tell`, which must not sleep.
 #[inline(always)]
 fn each(mut tell: impl FnMut(&dyn TaskHook, Reading<'_>)) {
     let guard = rcu::read_lock();

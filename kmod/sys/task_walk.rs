@@ -12,9 +12,9 @@ use kernel::{
     sync::rcu, //
 };
 
-/// Hands the next thread to `look`, that whose number in `namespace` is `from` or the least
-/// one above; under RCU. Its number and what `look` gave, or `None` when there are no more.
-/// Task context; `look` must not sleep.
+/// Passes the next thread to `look`: the one whose number in `namespace` is `from`, or the least
+/// one above; under RCU. Returns its number and the result of `look`, or `None` if there are no
+/// more. Task context; `look` must not sleep.
 pub(crate) fn next_task<R>(
     namespace: &Namespace,
     from: u32,
@@ -23,7 +23,7 @@ pub(crate) fn next_task<R>(
     let mut from = i32::try_from(from).ok()?;
     loop {
         let guard = rcu::read_lock();
-        // SAFETY: RCU is locked and the namespace held, as `find_ge_pid` wants; the pid and
+        // SAFETY: RCU is locked and the namespace held, as `find_ge_pid` requires; the pid and
         // its task stay valid as long as RCU is locked.
         let (number, task) = unsafe {
             let pid = NonNull::new(bindings::find_ge_pid(from, namespace.as_ptr()))?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a task does on its way back to user space, after the handlers of its breakpoint:
-//! there it may sleep and fault, and holds up nobody but itself.
+//! Jobs that a task does on its way back to user space, after the handlers of its breakpoint: there
+//! it may sleep and fault, and delays only itself.
 //!
-//! Task works cannot be taken back. So each holds what it needs, and the module: a task
-//! that is stuck in one keeps them, and no session waits for it. When the module goes no
-//! work is left but maybe its last instructions, which [`Tails`] waits for.
+//! Task works cannot be cancelled. So each holds what it needs, and the module: a task that is
+//! stuck in one keeps them, and no session waits for it. When the module is unloaded no work is
+//! left but maybe its last instructions, which [`Tails`] waits for.
 
 use super::{
     helpers, //
@@ -27,10 +27,10 @@ use kernel::{
 
 /// Does jobs.
 pub(crate) trait TaskWork: Send + Sync + Sized + 'static {
-    /// What there is to be done.
+    /// The data of one job.
     type Job: Send + 'static;
 
-    /// Does one, in the task that it was queued for. May sleep and fault.
+    /// Does one job, in the task that it was queued for. May sleep and fault.
     fn run(&self, job: &Self::Job);
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Slots<O: TaskWork>(KVVec<Slot<O>>);
 
 /// # Invariants
 ///
-/// Who has set `taken` has the other fields to himself: a [`Reservation`], then the task work.
+/// The context that has set `taken` owns the other fields: a [`Reservation`], then the task work.
 #[repr(C)]
 struct Slot<O: TaskWork> {
     head: Opaque<bindings::callback_head>,
@@ -80,7 +80,7 @@ impl<O: TaskWork> Slots<O> {
         Ok(Arc::new(Slots(memory::made(count, slot)?), GFP_REQUEST)?)
     }
 
-    /// The right to leave a job, when there is room. Any context.
+    /// Reserves room for a job, if there is some. Any context.
     pub(crate) fn take<'a>(self: &'a Arc<Self>) -> Option<Reservation<'a, O>> {
         // INVARIANT: We have set it.
         let slot = self.0.iter().find(|slot| !slot.taken.swap(true, Acquire))?;
@@ -94,8 +94,8 @@ impl<O: TaskWork> Slots<O> {
 }
 
 impl<O: TaskWork> Reservation<'_, O> {
-    /// Has `owner` do the job in the current task, before that goes on in user space. False when
-    /// the task is at its end. In a handler of ours, in any context.
+    /// Queues a job for `owner` in the current task, before that returns to user space. False if
+    /// the task is exiting. In a handler of this module, in any context.
     pub(crate) fn queue(self, owner: Arc<O>, job: O::Job) -> bool {
         let queued = Queued {
             slots: self.slots.clone(),

@@ -31,7 +31,7 @@ impl Thread {
         // SAFETY: `find_get_pid` has no preconditions and gives a reference or NULL.
         let id = NonNull::new(unsafe { bindings::find_get_pid(number) }).ok_or(ESRCH)?;
         let guard = rcu::read_lock();
-        // SAFETY: The pid is held and RCU is locked, as `pid_task` wants; the task is
+        // SAFETY: The pid is held and RCU is locked, as `pid_task` requires; the task is
         // valid until the guard is dropped.
         let process = unsafe {
             let task = bindings::pid_task(id.as_ptr(), bindings::pid_type_PIDTYPE_PID);

@@ -20,7 +20,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// What runs when a task has been forked.
+/// A hook for forks.
 pub(crate) trait ForkHook: Send + Sync + 'static {
     /// `child` is a new process or thread that has not run yet; `parent` runs this
     /// code. May not sleep or panic.
@@ -29,7 +29,7 @@ pub(crate) trait ForkHook: Send + Sync + 'static {
 
 /// What runs when an address space ends: its last process exits, or executes another program.
 pub(crate) trait SpaceHook: Send + Sync + 'static {
-    /// Nobody runs in `space` any more. May not sleep or panic.
+    /// No task runs in `space` any more. May not sleep or panic.
     fn ended(&self, space: &Mm);
 }
 
@@ -143,9 +143,9 @@ struct Search<'a> {
 
 /// # Safety
 ///
-/// `search` is a [`Search`] that nobody else uses; `point` is a tracepoint.
+/// `search` is a [`Search`] without other users; `point` is a tracepoint.
 unsafe extern "C" fn look_at(point: *mut bindings::tracepoint, search: *mut c_void) {
-    // SAFETY: The caller says so; a tracepoint's name is a string for ever.
+    // SAFETY: By this function's contract; a tracepoint's name is a string for ever.
     let (search, name) = unsafe {
         let name = (*point).name;
         (&mut *search.cast::<Search<'_>>(), CStr::from_char_ptr(name))

@@ -26,18 +26,18 @@ use kernel::{
     types::Opaque, //
 };
 
-/// What a hit means for the process that took it.
+/// The result of a hit for the process that took it.
 #[repr(i32)]
 pub(crate) enum Verdict {
     /// Nothing.
     Keep = 0,
     /// This process need not carry the breakpoint, as far as this consumer goes.
     Remove = bindings::UPROBE_HANDLER_REMOVE as i32,
-    /// The return of this call is not wanted, for [`Ends::Both`].
+    /// The return of this call is not needed, for [`Ends::Both`].
     Ignore = bindings::UPROBE_HANDLER_IGNORE as i32,
 }
 
-/// Which ends of a function's calls a consumer wants.
+/// The ends of a function's calls that a consumer needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// Their beginning, or any instruction.
@@ -128,8 +128,8 @@ struct Member<H> {
 }
 
 impl<H: Hook> Member<H> {
-    /// Puts the consumer on its uprobe, and the breakpoint into every process that
-    /// the hook wants. Kernel worker.
+    /// Puts the consumer on its uprobe, and the breakpoint into every process that the hook
+    /// requires. Kernel worker.
     fn register(&mut self) -> Result {
         let offset = i64::try_from(self.place.offset)?;
         let semaphore = i64::try_from(self.place.semaphore)?;
@@ -296,22 +296,21 @@ impl<H: Hook> Batch<H> {
         Ok(())
     }
 
-    /// Unregisters the consumers whose hook `wanted` picks, and waits until no handler
-    /// of theirs runs. Nothing may be prepared. Task context, sleeps; never from a
-    /// handler.
+    /// Unregisters the consumers whose hook `wanted` selects, and waits until none of their
+    /// handlers runs. Nothing may be prepared. Task context, sleeps; never from a handler.
     pub(crate) fn unregister_if(&mut self, mut wanted: impl FnMut(&H) -> bool + Send) {
         on_kworker::run(&mut |_| self.unregister_here(0, &mut wanted));
         self.members.retain(|member| member.uprobe.is_some());
         self.registered = self.members.len();
     }
 
-    /// Asks every hook again which processes it wants, and puts breakpoints in and out.
-    /// When it fails for one the others are done all the same. Nothing may be prepared.
+    /// Asks every hook again which processes need the breakpoint, and inserts and removes
+    /// breakpoints. If it fails for one, the others are done all the same. Nothing may be prepared.
     /// Task context, sleeps.
     ///
-    /// `uprobe_apply` is for the kernel alone. So another consumer with the same wishes
-    /// joins each uprobe for a moment: when it comes breakpoints go in where it wants them,
-    /// and when it leaves they go out where nobody does.
+    /// `uprobe_apply` is for the kernel alone. So another consumer with the same filter joins each
+    /// uprobe for a moment: when it joins, breakpoints are inserted where the hook needs them, and
+    /// when it leaves, they are removed where no consumer needs them.
     pub(crate) fn ask_again(&mut self) -> Result {
         if self.members.is_empty() {
             return Ok(());
@@ -327,14 +326,14 @@ impl<H: Hook> Batch<H> {
                 result = result.and(visited);
                 cond_resched();
             }
-            // SAFETY: As in `unregister_here`; afterwards nobody sees the visitors.
+            // SAFETY: As in `unregister_here`; afterwards no handler sees the visitors.
             unsafe { bindings::uprobe_unregister_sync() };
         });
         result
     }
 
-    /// Unregisters those from `first` on that are `wanted`, with one grace period for
-    /// all.
+    /// Unregisters the consumers from index `first` on that `wanted` selects, with one grace period
+    /// for all.
     fn unregister_here(&mut self, first: usize, mut wanted: impl FnMut(&H) -> bool) {
         let mut any = false;
         for member in self.members.iter_mut().skip(first) {

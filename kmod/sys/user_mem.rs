@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The current task's memory: reads that never fault, for handlers, and one request that
-//! does, for a task on its way back to user space ([`fetch`]).
+//! The current task's memory: reads that never fault, for handlers, and one that does, for a task
+//! on its way back to user space ([`fetch`]).
 //!
-//! A uprobe handler runs inside a tasks-trace read section: a page that never
-//! arrives (userfaultfd, FUSE) would hold up every uprobe and BPF detach on the
-//! machine. `copy_from_user_nofault` disables page faults instead, and answers
-//! -EFAULT for a page that is not there.
+//! A uprobe handler runs inside a tasks-trace read section: a page that never arrives (userfaultfd,
+//! FUSE) would hold up every uprobe and BPF detach on the machine. `copy_from_user_nofault`
+//! disables page faults instead, and returns -EFAULT for a page that is not present.
 
 use super::{helpers, step::Step};
 use core::{cell::Cell, mem::MaybeUninit};
@@ -14,19 +13,19 @@ use kernel::{
     types::NotThreadSafe, //
 };
 
-/// The memory is not there, or not the user's.
+/// The memory is not present, or is not user memory.
 #[derive(Debug)]
 pub(crate) struct Fault;
 
-/// Page faults of this task are off while it lives: for many short reads.
+/// Keeps page faults of this task disabled while it lives: for many short reads.
 pub(crate) struct NoFaults {
-    /// Where nothing could be read last.
+    /// The address of the last read that failed.
     missed: Cell<Option<u64>>,
     _of_this_task: NotThreadSafe,
 }
 
 impl NoFaults {
-    /// Turns them off.
+    /// Disables page faults.
     pub(crate) fn new() -> Self {
         // SAFETY: Counted per task; `drop` gives it back, in the same task.
         unsafe { helpers::nsprobe_pagefault_disable() };
@@ -36,8 +35,8 @@ impl NoFaults {
         }
     }
 
-    /// How many of these steps, from the first on, read the same words now. Their slots are
-    /// addresses that were read before.
+    /// The number of leading steps whose words in memory are unchanged. Their slots are addresses
+    /// that were read before.
     pub(crate) fn matching(&self, steps: &[Step]) -> usize {
         // SAFETY: There are that many steps, of the layout that `nsprobe_matching` knows;
         // their addresses are the user's, as they were checked when they were first read.
@@ -120,8 +119,8 @@ pub(crate) fn ends_of_read(address: u64) -> [u64; 2] {
     [address, address.wrapping_add(15)]
 }
 
-/// Makes what is read by [`NoFaults::pair`] at `address` be there, as far as it can be. Task
-/// context of a user task, outside of handlers: it sleeps until the pages are there.
+/// Fetches the memory that [`NoFaults::pair`] reads at `address`, as far as possible. Task context
+/// of a user task, outside of handlers: it sleeps until the pages are present.
 pub(crate) fn fetch(address: u64) -> Result<(), Fault> {
     for at in ends_of_read(address) {
         let mut byte = 0u8;
@@ -140,9 +139,8 @@ pub(crate) fn fetch(address: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Writes `bytes` to user address `address`. A page that is not there, not writable,
-/// or shared with a file or another process until it is written stays as it is. Any
-/// context of a user task.
+/// Writes `bytes` to user address `address`. A page that is not present, not writable, or shared
+/// with a file or another process until it is written stays unchanged. Any context of a user task.
 pub(crate) fn write(address: u64, bytes: &[u8]) -> Result<(), Fault> {
     // SAFETY: `bytes` is valid for reads of its length; the destination is checked by
     // `copy_to_user_nofault` itself and may be any address.

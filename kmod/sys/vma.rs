@@ -11,8 +11,8 @@ use kernel::{
     mm::virt::{flags, VmaRef}, //
 };
 
-/// Which file: enough to notice that an inode's memory was used again, or that
-/// the file was written.
+/// Identifies a file, well enough to notice that an inode's memory was reused, or that the file was
+/// written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileKey {
     address: usize,
@@ -72,7 +72,7 @@ impl FileKey {
         }
     }
 
-    /// The key of a vDSO: of its image in the kernel, which it tells of by its address.
+    /// The key of a vDSO: of its image in the kernel, identified by the image's address.
     fn of_vdso(image: NonNull<c_void>) -> Self {
         FileKey {
             address: image.as_ptr() as usize,
@@ -180,8 +180,8 @@ fn vdso() -> Option<(NonNull<c_void>, u64)> {
     Some((NonNull::new(image.cast_mut())?, start))
 }
 
-/// Looks up the mapping of the current task at `address` and hands it to `look`.
-/// `None` when there is none, or when it cannot be had without waiting.
+/// Looks up the mapping of the current task at `address` and passes it to `look`. `None` if there
+/// is none, or if it cannot be locked without waiting.
 pub(crate) fn look_up<R>(address: u64, look: impl FnOnce(Mapping<'_>) -> R) -> Option<R> {
     let address = usize::try_from(address).ok()?;
     let current = kernel::current!();
@@ -232,8 +232,8 @@ impl Layout {
 /// Most mappings that [`each_code`] looks at.
 const EACH_MAX: usize = 4096;
 
-/// Hands each mapping of the current task's that may be run to `look`, by rising address,
-/// until that says no. False when there may be more: there are too many, or they are being
+/// Passes each executable mapping of the current task to `look`, by rising address, until that
+/// returns false. Returns false if there may be more: there are too many, or they are being
 /// changed.
 pub(crate) fn each_code(mut look: impl FnMut(Mapping<'_>) -> bool) -> bool {
     let current = kernel::current!();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! What a session keeps for its probes: programs, tables, objects with their unwind rows, and
-//! stacks.
+//! Objects that a session keeps for its probes: programs, tables, mapped files with their unwind
+//! rows, and stacks.
 
 use super::*;
 
@@ -45,7 +45,7 @@ pub const TABLE_BYTES_MAX: u64 = 1 << 30;
 
 /// [`Table::kind`]: rows of count, sum, least and greatest.
 pub const TABLE_SUMS: u32 = 1;
-/// [`Table::kind`]: the same, and a histogram.
+/// [`Table::kind`]: count, sum, least and greatest, and a histogram.
 pub const TABLE_HISTOGRAM: u32 = 2;
 /// [`Table::kind`]: spans that have begun and not ended. A row's sum is the value
 /// that the span began with.
@@ -109,9 +109,9 @@ pub struct Table {
 }
 const _: () = assert!(size_of::<Table>() == 64);
 
-/// Reads the rows of a table, from `first` on, as many as fit. Rows are in no
-/// order; one key may have several rows, which are to be added up. Hits go on
-/// meanwhile: a row's numbers may differ by the hits of that moment.
+/// Reads the rows of a table, from `first` on, as many as fit. Rows are in no order; the rows of
+/// one key, if there are several, must be added up. Hits continue meanwhile: a row's numbers may
+/// differ by the hits of that moment.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Rows {
@@ -121,7 +121,7 @@ pub struct Rows {
     pub flags: u32,
     /// In: the table's id.
     pub table: u32,
-    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    /// In: 0 at first, then the previous output. Out: where to continue; 0 at the end.
     pub next: u32,
     /// In: address of the room for rows.
     pub buffer: u64,
@@ -136,9 +136,8 @@ pub struct Rows {
 }
 const _: () = assert!(size_of::<Rows>() == 48);
 
-/// What each row of [`Rows`] begins with. The key follows (`key_words` words), then
-/// `stack_capacity` words of which the first `stack_words` are frames, then the
-/// buckets.
+/// The head of each row of [`Rows`]. The key follows (`key_words` words), then `stack_capacity`
+/// words of which the first `stack_words` are frames, then the buckets.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -171,9 +170,9 @@ pub struct Row {
 }
 const _: () = assert!(size_of::<Row>() == 56);
 
-/// Which file a probe would be put into that is attached by this descriptor: on
-/// overlayfs the real file beneath, which several containers may share. The identity's
-/// `pid` and build-id are zero.
+/// Identifies the file that a probe attached by this descriptor would go into: on overlayfs the
+/// real file beneath, which several containers may share. The identity's `pid` and build-id are
+/// zero.
 ///
 /// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -204,11 +203,11 @@ pub const UNWIND_NONE: u32 = 1 << 0;
 /// [`Unwind::flags`]: the rows are those of the vDSO, the code that the kernel maps into
 /// each program: of the kind that the caller has. `fd` is zero.
 pub const UNWIND_VDSO: u32 = 1 << 1;
-/// [`Unwind::flags`]: no rows are given, but those are dropped whose files no stack has gone
-/// through for `first` nanoseconds (nor were they given later). When a stack goes through
-/// such a file again, that is announced anew. All else is zero.
+/// [`Unwind::flags`]: gives no rows, but drops the rows of files that no stack has gone through for
+/// `first` nanoseconds (nor were they given later). The next stack through such a file announces it
+/// anew. All else is zero.
 pub const UNWIND_DROP: u32 = 1 << 2;
-/// Bytes of stacks that a session copies in a second, and at once.
+/// Bytes of stacks that a session copies per second, and in one burst.
 pub const COPY_BYTES_PER_SECOND: u32 = 32 << 20;
 /// Most bytes of all rows of a session.
 pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
@@ -220,7 +219,7 @@ pub const UNWIND_BYTES_MAX: u64 = 512 << 20;
 /// uses them.
 ///
 /// Errors: `EBADF` no descriptor, or not open for reading; `EINVAL` no regular file, or
-/// `defect` tells what is wrong with the rows; `EEXIST` the file has rows already;
+/// `defect` says what is wrong with the rows; `EEXIST` the file has rows already;
 /// `ENOSPC` more than [`UNWIND_BYTES_MAX`], or too many objects; `ENOMEM`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -256,7 +255,7 @@ const _: () = assert!(size_of::<Unwind>() == 72);
 
 /// The frames of a stack that records name by its id. Ids hold as long as the session.
 ///
-/// Errors: `ENOENT` no such stack; `EINVAL` too little room: `words` then tells how much is
+/// Errors: `ENOENT` no such stack; `EINVAL` too little room: `words` then says how much is
 /// needed.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -283,10 +282,10 @@ pub const FREEZE_NOW: u32 = 1 << 0;
 /// [`Freeze::flags`]: records are taken again; what is in the rings is gone.
 pub const FREEZE_END: u32 = 1 << 1;
 
-/// Freezes rings that overwrite, or ends that, or only asks. While they are frozen the
-/// consumer pages say where the oldest records are, and everything from there on is read
-/// as from other rings; records that are being written at the moment follow when they are
-/// complete. `EINVAL` for other rings, `ENXIO` before [`Setup`].
+/// Freezes rings that overwrite, thaws them, or only queries their state. While they are frozen the
+/// consumer pages give the positions of the oldest records, and everything from there on is read as
+/// from other rings; records that are being written at the moment follow when they are complete.
+/// `EINVAL` for other rings, `ENXIO` before [`Setup`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Freeze {

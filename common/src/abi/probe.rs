@@ -161,7 +161,7 @@ pub struct Probe {
     pub burst: u32,
     /// Turn the probe off for good when it is hit more often than this a second, over
     /// all CPUs and tasks, delivered or not; an [`OffRecord`](super::record::OffRecord)
-    /// tells it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
+    /// reports it. Up to [`RATE_MAX`](super::limit::RATE_MAX); zero: never.
     pub runaway: u32,
     /// Which function's calls begin or end here, of [`PROBE_BEGIN`], [`PROBE_END`] and
     /// [`PROBE_LEAVE`]: a number from 1 on that user space gives it. Else zero.
@@ -178,7 +178,7 @@ pub const PROBE_BYTES_V1: usize = 48;
 /// `ENOEXEC` (the offset is not in the file or not at a decodable instruction),
 /// `ENOSPC` (too many probes), `EEXIST` (the session has the same one), `ENXIO` ([`Setup`]
 /// is missing); `failed` and
-/// `reason` tell which probe and why. All are checked before the first breakpoint is
+/// `reason` say which probe and why. All are checked before the first breakpoint is
 /// put in. A breakpoint may be hit before the call returns, and also when it fails in
 /// the end: ids under which there may be records are not used again.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -220,13 +220,13 @@ pub enum Refusal {
     /// The session has too many probes.
     TooMany = 6,
     /// The kernel's `uprobe_register` refused: the instruction cannot be probed,
-    /// or the file system cannot carry probes; the error number tells which.
+    /// or the file system cannot carry probes; the error number says which.
     Kernel = 7,
     /// Too little memory.
     NoMemory = 8,
     /// The session has no program or table of this id.
     NoSuchId = 9,
-    /// A program of this probe writes, which this session, or who asks for it, may not
+    /// A program of this probe writes, which this session, or its caller, may not
     /// ([`SETUP_MODIFY`]).
     MayNotWrite = 10,
     /// Sink, table, span and programs do not fit together: a table that the sink
@@ -244,9 +244,9 @@ pub enum Refusal {
     /// [`Probe::rate`], [`Probe::burst`] or [`Probe::runaway`] is too large, or there is a
     /// burst without a rate.
     BadLimit = 16,
-    /// [`PROBE_KERNEL_STACK`] of somebody who may not see the kernel's addresses.
+    /// [`PROBE_KERNEL_STACK`] without the right to see the kernel's addresses.
     MayNotSeeKernel = 17,
-    /// The instruction is a system call, behind which the kernel goes on at a wrong address.
+    /// The instruction is a system call, after which the kernel continues at a wrong address.
     SystemCall = 18,
     /// The session has a probe that does the same there: of the same file, offset, kind, flags,
     /// programs and tables. Each hit would count twice. Or it has a [`PROBE_SAMPLE`] already.
@@ -331,11 +331,11 @@ pub struct Counters {
     pub hits: u64,
     /// Out: hits with a record in a ring.
     pub recorded: u64,
-    /// Out: hits of tasks that the filter leaves out.
+    /// Out: hits of tasks that the filter excludes.
     pub filtered: u64,
     /// Out: hits lost because the ring was full.
     pub lost_full: u64,
-    /// Out: hits that the program did not require.
+    /// Out: hits whose condition did not hold.
     pub rejected: u64,
     /// Out: recorded hits whose stack ended early for another reason than its
     /// natural end or the frame limit.
@@ -352,9 +352,9 @@ pub struct Counters {
     pub write_failed: u64,
     /// Out: writes that were withheld, as there were [`Probe::max_writes`] before.
     pub write_withheld: u64,
-    /// Out: hits that were not the one in [`Probe::every`].
+    /// Out: hits that [`Probe::every`] skipped.
     pub skipped: u64,
-    /// Out: hits beyond [`Probe::rate`].
+    /// Out: hits over the limit of [`Probe::rate`].
     pub limited: u64,
     /// Out: hits after the probe was turned off, for [`Probe::runaway`]: each process
     /// takes some until it has lost the breakpoint.
@@ -379,8 +379,8 @@ pub struct Counters {
 const _: () = assert!(size_of::<Counters>() == 192);
 
 impl Counters {
-    /// What hits end as, each as one of these, by the fields' names. The conservation law is
-    /// that they add up to `hits`, but for those that are being handled at the moment.
+    /// The outcomes of hits, by the fields' names; each hit has exactly one. The conservation law
+    /// is that they add up to `hits`, but for those that are being handled at the moment.
     pub fn ends(&self) -> [(&'static str, u64); 11] {
         [
             ("recorded", self.recorded),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! Requests about tasks: which of their events are recorded, who is there now, and how long
+//! Requests about tasks: which of their events to record, which tasks are alive, and how long
 //! containers ran.
 
 use super::super::task::TASK_BYTES_MAX;
@@ -11,15 +11,15 @@ pub const TASKS_LIFE: u32 = 1 << 0;
 pub const TASKS_NAMES: u32 = 1 << 1;
 /// [`Tasks::flags`]: other namespaces and control groups.
 pub const TASKS_MOVES: u32 = 1 << 2;
-/// [`Tasks::flags`]: context switches. One is recorded when either thread counts.
+/// [`Tasks::flags`]: context switches. One is recorded if either thread is traced.
 pub const TASKS_SWITCHES: u32 = 1 << 3;
-/// [`Tasks::flags`]: wake-ups. One is recorded when the woken thread counts.
+/// [`Tasks::flags`]: wake-ups. One is recorded if the woken thread is traced.
 pub const TASKS_WAKEUPS: u32 = 1 << 4;
-/// [`Tasks::flags`]: CPU time by container is kept, for [`CpuTimes`]. Not to be turned off
-/// again by another request of the session; the times go on.
+/// [`Tasks::flags`]: CPU time by container is kept, for [`CpuTimes`]. Another request of the
+/// session cannot turn it off again; the times keep counting.
 pub const TASKS_CPU: u32 = 1 << 5;
-/// [`Tasks::flags`]: tasks count whatever the session's [`Filter`] says, if the opener's pid
-/// namespace sees them.
+/// [`Tasks::flags`]: tasks are traced regardless of the session's [`Filter`], if the session
+/// owner's pid namespace sees them.
 pub const TASKS_UNFILTERED: u32 = 1 << 6;
 
 /// Most rows of [`CpuTimes`] for each CPU.
@@ -29,7 +29,7 @@ pub const CPU_ROWS_MAX: u32 = 1 << 16;
 /// request before. Losses count as those of hits do, and for each kind in [`TaskCounters`].
 ///
 /// Errors: `ENXIO` there are no rings, and more than [`TASKS_CPU`] was asked for; `EINVAL`;
-/// `EOPNOTSUPP` the kernel does not tell of such events: `missing` says of which; `EBUSY` too
+/// `EOPNOTSUPP` the kernel lacks such events: `missing` says which; `EBUSY` too
 /// many sessions record tasks; `ENOMEM`; `EPERM` when the caller may not trace.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -45,7 +45,7 @@ pub struct Tasks {
     /// With [`TASKS_CPU`]: rows for each CPU, 1 to [`CPU_ROWS_MAX`]. What the first request
     /// with it says holds.
     pub cpu_rows: u32,
-    /// Out, on `EOPNOTSUPP`: the `TASKS_*` bits that cannot be had.
+    /// Out, on `EOPNOTSUPP`: the `TASKS_*` bits that the kernel does not support.
     pub missing: u32,
     /// Zero.
     pub reserved: u32,
@@ -61,10 +61,11 @@ pub const DUMP_ARGS: u32 = 1 << 1;
 /// Least bytes of [`TaskDump::buffer_bytes`].
 pub const DUMP_BYTES_MIN: usize = 2 * TASK_BYTES_MAX;
 
-/// Writes records of the threads that live now, as many as fit, in the order of their
-/// numbers in the opener's pid namespace; to be called again until `next` is zero. Each is a
-/// [`TaskRecord`](super::super::task::TaskRecord) of [`TASK_ALIVE`](super::super::task::TASK_ALIVE).
-/// [`Filter`] decides who is there, unless [`TASKS_UNFILTERED`] was asked for.
+/// Writes records of the threads that are alive, as many as fit, in the order of their numbers in
+/// the session owner's pid namespace; call it again until `next` is zero. Each is a
+/// [`TaskRecord`](super::super::task::TaskRecord) of
+/// [`TASK_ALIVE`](super::super::task::TASK_ALIVE). [`Filter`] applies, unless [`TASKS_UNFILTERED`]
+/// was requested.
 ///
 /// With [`TASKS_LIFE`] turned on before the first call, each thread that lived then is in an
 /// answer, has a [`TASK_EXIT`](super::super::task::TASK_EXIT), or both; each one made since
@@ -77,9 +78,9 @@ pub struct TaskDump {
     pub size: u32,
     /// `DUMP_*` bits.
     pub flags: u32,
-    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    /// In: 0 at first, then the previous output. Out: where to continue; 0 at the end.
     pub next: u32,
-    /// Out: how many records were written.
+    /// Out: the number of records written.
     pub count: u32,
     /// In: address of the room for records.
     pub buffer: u64,
@@ -99,7 +100,7 @@ pub struct CpuTimes {
     pub size: u32,
     /// Zero.
     pub flags: u32,
-    /// In: 0 at first, then what came out. Out: where to go on; 0 at the end.
+    /// In: 0 at first, then the previous output. Out: where to continue; 0 at the end.
     pub next: u32,
     /// Out: rows that were written.
     pub count: u32,
@@ -124,9 +125,9 @@ const _: () = assert!(size_of::<CpuTimes>() == 48);
 pub struct CpuTime {
     /// Id of the control group.
     pub cgroup: u64,
-    /// Id of the pid namespace, which no other ever gets.
+    /// Id of the pid namespace, which is never reused.
     pub pidns_id: u64,
-    /// Its inode number, which the kernel gives again.
+    /// Its inode number, which the kernel may reuse.
     pub pidns_inum: u32,
     /// The CPU.
     pub cpu: u32,
@@ -166,9 +167,9 @@ pub struct TaskCount {
     pub seen: u64,
     /// Those in a ring.
     pub recorded: u64,
-    /// Those of tasks that do not count.
+    /// Events whose tasks are not traced.
     pub filtered: u64,
-    /// Those for which a ring had no room, or that came while it was frozen.
+    /// Events for which a ring had no room, or that came while it was frozen.
     pub lost: u64,
 }
 const _: () = assert!(size_of::<TaskCount>() == 32);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! The check of a program, before it ever runs.
+//! Checks a program before it ever runs.
 
 use super::{
     bit, constant, Context, Flaw, Operation, Program, Register, Step, Summary, BYTES_MAX, DATA_MAX,
     FIELDS_MAX, KEPT_MAX, KEY_WORDS_MAX, OUTPUT_WORDS_MAX, STEPS_MAX,
 };
 
-/// What a checked step reads and writes.
+/// Which of its slots a step reads and writes.
 struct Shape {
     a: bool,
     b: bool,
@@ -34,7 +34,7 @@ const fn shape(operation: Operation) -> Shape {
     Shape { a, b, to }
 }
 
-/// Accepts a program, or says which step is wrong and how.
+/// Accepts a program, or returns the index of the wrong step and its flaw.
 pub fn check<'a>(steps: &'a [Step], data: &'a [u8]) -> Result<Program<'a>, (usize, Flaw)> {
     if steps.len() > STEPS_MAX || data.len() > DATA_MAX {
         return Err((0, Flaw::TooLong));
@@ -58,7 +58,7 @@ pub fn check<'a>(steps: &'a [Step], data: &'a [u8]) -> Result<Program<'a>, (usiz
 
 struct Checker<'a> {
     data: &'a [u8],
-    /// Slots that are written so far, one bit each.
+    /// Slots written so far, one bit each.
     written: u32,
     /// Words of output so far: the mask of present fields, and the fields.
     words: usize,
@@ -185,7 +185,7 @@ impl Checker<'_> {
     }
 }
 
-/// Sets what may be set once.
+/// Sets a flag that may be set only once.
 fn once(done: &mut bool) -> Result<(), Flaw> {
     match core::mem::replace(done, true) {
         false => Ok(()),

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! What a program requires of registers alone, before anything else.
+//! The requirements of a program on registers alone, checked before a run.
 //!
-//! A condition such as `arg1 == 4096` turns most hits away, and then the cost of
-//! setting up a whole run is all that a hit costs. The first requirements of that
-//! simple kind are read off the program once; a hit that does not hold them would be
-//! rejected by the run as well, with the same outcome.
+//! A condition such as `arg1 == 4096` rejects most hits, and then setting up a whole run is all
+//! that a hit costs. The first requirements of that simple kind are read off the program once; a
+//! hit that does not meet them would be rejected by the run as well, with the same outcome.
 
 use super::{bit, Operation, Program, Register, Step, SLOTS};
 

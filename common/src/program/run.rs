@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! The run of a checked program, on whatever machine.
+//! Runs a checked program on any [`Machine`].
 
 use super::{
     bit, constant, Context, Operation, Program, Register, Step, Summary, BYTES_MAX, KEY_WORDS_MAX,
     SLOTS,
 };
 
-/// Where a program runs.
+/// The task that a program runs on.
 pub trait Machine {
-    /// A register's value; absent when the task has none such.
+    /// A register's value; absent if the task has no such register.
     fn register(&self, register: Register) -> Option<u64>;
-    /// What is known of the task and the moment.
+    /// A fact about the task or the moment of the hit.
     fn context(&self, context: Context) -> Option<u64>;
     /// A value that the entry of this call kept.
     fn kept(&self, index: usize) -> Option<u64>;
@@ -18,14 +18,14 @@ pub trait Machine {
     fn keep(&mut self, index: usize, value: u64);
     /// The address of the probe's reported place in this process.
     fn probe_address(&self) -> u64;
-    /// Fills `out` from `address`; false when it is not all there.
+    /// Fills `out` from `address`; returns false if not all of it is present.
     fn read(&self, address: u64, out: &mut [u8]) -> bool;
-    /// Sets a register; false when it could not be.
+    /// Sets a register; returns false if that failed.
     fn set_register(&mut self, register: Register, value: u64) -> bool;
-    /// Writes `bytes` to `address`; false when they could not all be.
+    /// Writes `bytes` to `address`; returns false if they could not all be written.
     fn write(&mut self, address: u64, bytes: &[u8]) -> bool;
-    /// Ends the function with this return value, by the `ret` instruction `distance`
-    /// behind the probe's reported place; false when it could not be.
+    /// Ends the function with this return value, by the `ret` instruction `distance` behind the
+    /// probe's reported place; returns false if that failed.
     fn return_now(&mut self, value: u64, distance: u64) -> bool;
     /// Appends words to the key; room for as many as [`check`](super::check)
     /// counted is there.
@@ -50,19 +50,19 @@ pub trait Output {
     fn set_first(&mut self, word: u64);
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether every requirement held.
     pub matched: bool,
-    /// Whether a requirement could not be decided, for want of a value.
+    /// Whether a requirement could not be decided, as a value was missing.
     pub undecided: bool,
     /// Writes that could not be made.
     pub failed_writes: u32,
 }
 
 impl<'a> Program<'a> {
-    /// What the program does.
+    /// The summary that [`check`](super::check) made.
     pub const fn summary(&self) -> Summary {
         self.summary
     }
@@ -79,7 +79,8 @@ impl<'a> Program<'a> {
     /// Runs the program.
     #[inline(always)]
     pub fn run(&self, machine: &mut impl Machine, output: &mut impl Output) -> Outcome {
-        // Most programs are small, and a hit should not pay for slots that it has not.
+        // Most programs are small, and a hit should not pay for slots that its program does not
+        // use.
         match self.summary.slots as usize <= FEW_SLOTS {
             true => self.run_with::<FEW_SLOTS>(machine, output),
             false => self.run_with::<SLOTS>(machine, output),
@@ -120,7 +121,7 @@ impl<'a> Program<'a> {
 /// Slots of a program that is small.
 const FEW_SLOTS: usize = 6;
 
-/// The state of a run. A slot without its bit in `present` is absent.
+/// The state of a run. A slot whose bit in `present` is clear is absent.
 struct Run<const COUNT: usize> {
     slots: [u64; COUNT],
     present: u32,
@@ -149,7 +150,7 @@ impl<const COUNT: usize> Run<COUNT> {
         };
     }
 
-    /// Takes one step; false when the program ends there.
+    /// Takes one step; returns false if the program ends there.
     fn step<M: Machine>(
         &mut self,
         step: &Step,
@@ -206,7 +207,7 @@ impl<const COUNT: usize> Run<COUNT> {
         holds
     }
 
-    /// Hands on a value that must be there for the hit to count.
+    /// Passes on a value that must be present for the hit to count.
     fn give(&mut self, value: Option<u64>, take: impl FnOnce(u64)) -> bool {
         match value {
             Some(value) => take(value),
@@ -250,8 +251,8 @@ impl<const COUNT: usize> Run<COUNT> {
         output.extend(&[value.unwrap_or(0)]);
     }
 
-    /// A field of at most `bytes` bytes at an address, as `fetch` reads them: it
-    /// gives how many there were.
+    /// A field of at most `bytes` bytes at an address, as `fetch` reads them and returns their
+    /// number.
     fn field_of<M: Machine>(
         &mut self,
         address: Option<u64>,
@@ -284,8 +285,8 @@ fn read_bytes(machine: &impl Machine, address: u64, out: &mut [u8]) -> Option<us
     machine.read(address, out).then_some(out.len())
 }
 
-/// Reads `length` bytes, or as many of them as `out` holds; gives how many. None are read
-/// of nothing, whatever its address.
+/// Reads `length` bytes, or as many of them as `out` holds; returns their number. For a length of
+/// zero nothing is read, whatever the address.
 fn read_slice<M: Machine>(length: Option<u64>) -> impl FnOnce(&M, u64, &mut [u8]) -> Option<usize> {
     move |machine, address, out| {
         let length = i64::try_from(length?).ok()?;
@@ -295,12 +296,11 @@ fn read_slice<M: Machine>(length: Option<u64>) -> impl FnOnce(&M, u64, &mut [u8]
     }
 }
 
-/// Reads in pieces that end where a page does, so that a string right in front of
-/// memory that is not there is read whole.
+/// Reads in pieces that end at a page boundary, so that a string right in front of memory that is
+/// not present is read whole.
 const PIECE: u64 = 64;
 
-/// Reads a string of at most `out.len()` bytes; gives its length. What lies behind
-/// it in `out` is zero.
+/// Reads a string of at most `out.len()` bytes; returns its length. The rest of `out` is zero.
 fn read_string(machine: &impl Machine, address: u64, out: &mut [u8]) -> Option<usize> {
     let mut done = 0usize;
     while done < out.len() {
@@ -459,8 +459,7 @@ fn compare_string(
     load(machine, end, 1).map(|byte| byte == 0)
 }
 
-/// Whether the bytes at `address` are `wanted`; no more of them are read than it takes to
-/// tell.
+/// Whether the bytes at `address` are `wanted`; reads no more of them than it needs to decide.
 fn begins_with(machine: &impl Machine, address: u64, wanted: &[u8]) -> Option<bool> {
     let mut done = 0usize;
     let mut buffer = [0u8; PIECE as usize];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! What records of several kinds have.
+//! The parts that records of several kinds share.
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What every record begins with.
+/// The head of every record.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Header {
@@ -21,9 +21,9 @@ pub struct Header {
 pub struct CodeMapping {
     /// First address.
     pub start: u64,
-    /// How many bytes.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// What an address plus this is as an offset in the file.
+    /// Add this to an address to get its offset in the file.
     pub delta: u64,
     /// The file's object; 0 when there is none.
     pub object: u32,

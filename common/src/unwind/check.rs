@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-//! What a table must be like before it is used.
+//! Checks a table of unwind rows before it is used.
 
 use super::super::record::OFFSET_BITS;
 use super::{offset_of, rule_of, Base, Row, Rule, Saved, Table, BLOCK_BITS, RULES_MAX};
 
 numbered! {
-    /// What is wrong with a table.
+    /// The defect of a table.
     pub enum Defect {
-        /// There is nothing in it.
+        /// The table is empty.
         Empty = 1,
         /// It has too many rules.
         TooManyRules = 2,
-        /// Its blocks reach beyond what a file offset may be.
+        /// Its blocks reach beyond the largest file offset.
         TooFar = 3,
         /// The blocks do not divide the rows.
         Blocks = 4,
@@ -19,9 +19,9 @@ numbered! {
         NoFirstRow = 5,
         /// Rows are not sorted.
         Unsorted = 6,
-        /// A row names a rule that is not there.
+        /// A row names a rule that does not exist.
         NoRule = 7,
-        /// A rule is none.
+        /// A rule is invalid.
         BadRule = 8,
     }
 }
@@ -82,7 +82,7 @@ impl<'a> Table<'a> {
 }
 
 impl Rule {
-    /// Whether nothing is known, and frame pointers may lead on.
+    /// Whether the caller is unknown, and frame pointers may be followed.
     pub fn leads_by_frame_pointer(&self) -> bool {
         self.base == Base::Unknown as u8 && self.more == 1
     }

@@ -23,17 +23,17 @@ pub struct Registers {
     pub rbp: u64,
     /// Whether `rbp` is known.
     pub knows_rbp: bool,
-    /// What is at `rip`.
+    /// The kind of address in `rip`.
     pub at: At,
 }
 
-/// What an instruction pointer points to.
+/// The kind of address in an instruction pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {
-    /// What the thread runs next: all its registers are known.
+    /// The instruction that the thread runs next: all its registers are known.
     #[default]
     Innermost,
-    /// What a signal has interrupted.
+    /// The instruction that a signal has interrupted.
     Interrupted,
     /// The instruction behind a call.
     Call,
@@ -48,7 +48,7 @@ impl Registers {
     }
 }
 
-/// The memory of who is unwound.
+/// The memory of the thread that is unwound.
 pub trait Memory {
     /// The word at an address.
     fn word(&self, address: u64) -> Option<u64>;
@@ -63,23 +63,23 @@ pub trait Memory {
     fn register(&self, number: u8) -> Option<u64>;
 }
 
-/// Why there is no step.
+/// Why a step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// This is the outermost frame.
     Outermost,
-    /// The rule says nothing.
+    /// The rule does not know the caller.
     Unknown,
-    /// The rule needs what is not known here, or what has no rule.
+    /// The rule needs a register that is not known here, or there is no rule for the case.
     Unsupported,
     /// Memory cannot be read.
     Fault,
-    /// The caller's frame would not lie above.
+    /// The caller's frame would not lie above this one.
     NotAbove,
 }
 
 impl Rule {
-    /// Steps to the caller; tells where its return address was read.
+    /// Steps to the caller; returns where its return address was read.
     #[inline]
     pub fn step(&self, at: &mut Registers, memory: &impl Memory) -> Result<u64, Stop> {
         let base = Base::from_u8(self.base).ok_or(Stop::Unsupported)?;
@@ -158,7 +158,7 @@ impl Rule {
         })
     }
 
-    /// Steps to what a signal has interrupted, maybe on another stack.
+    /// Steps to the frame that a signal has interrupted, maybe on another stack.
     #[cold]
     fn interrupted(&self, at: &mut Registers, memory: &impl Memory) -> Result<u64, Stop> {
         let context = at.rsp.wrapping_add(self.offset as u64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel calls where tasks are listened at: pointers become tasks here, and go to
-//! each listener. `task_points.rs` lists the contexts.
+//! The functions that the kernel calls at tracepoints of tasks: they turn pointers into tasks and
+//! call each listener. `task_points.rs` lists the contexts.
 
 use super::{each, Switch, Wake};
 use crate::sys::{
@@ -22,7 +22,7 @@ use kernel::bindings;
 /// That of [`AnyTask::from_ptr`].
 #[inline(always)]
 unsafe fn any<'a>(task: *mut bindings::task_struct, reading: Reading<'a>) -> Option<AnyTask<'a>> {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     NonNull::new(task).map(|task| unsafe { AnyTask::from_ptr(task, reading) })
 }
 
@@ -35,7 +35,7 @@ pub(super) unsafe extern "C" fn made(
     _flags: u64,
 ) {
     each(|hook, reading| {
-        // SAFETY: The caller says so.
+        // SAFETY: By this function's contract.
         let child = unsafe { any(task, reading) };
         // A CPU's idle task is no task.
         if let Some(child) = child.filter(|child| !child.is_idle()) {
@@ -54,7 +54,7 @@ pub(super) unsafe extern "C" fn executed(
     _bprm: *mut c_void,
 ) {
     each(|hook, reading| {
-        // SAFETY: The caller says so.
+        // SAFETY: By this function's contract.
         if let Some(task) = unsafe { any(task, reading) } {
             hook.executed(&task, old as u32);
         }
@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn exited(
     group_dead: bool,
 ) {
     each(|hook, reading| {
-        // SAFETY: The caller says so.
+        // SAFETY: By this function's contract.
         if let Some(task) = unsafe { any(task, reading) } {
             hook.exited(&task, group_dead);
         }
@@ -86,16 +86,16 @@ pub(super) unsafe extern "C" fn renamed(
     name: *const c_char,
 ) {
     let mut comm = [0u8; 16];
-    // As `__set_task_comm` goes on to copy it: up to its NUL, at most 15 bytes.
+    // As `__set_task_comm` copies it afterwards: up to its NUL, at most 15 bytes.
     for (index, byte) in comm.iter_mut().take(15).enumerate() {
-        // SAFETY: The caller says so; no byte behind a NUL is looked at.
+        // SAFETY: By this function's contract; no byte behind a NUL is looked at.
         match unsafe { name.add(index).read() } as u8 {
             0 => break,
             other => *byte = other,
         }
     }
     each(|hook, reading| {
-        // SAFETY: The caller says so.
+        // SAFETY: By this function's contract.
         if let Some(task) = unsafe { any(task, reading) } {
             hook.renamed(&task, &comm);
         }
@@ -115,9 +115,9 @@ pub(super) unsafe extern "C" fn cgroup_attached(
 ) {
     each(|hook, reading| {
         let tell = |task: *mut bindings::task_struct| {
-            // SAFETY: The caller says so, or `each_thread_of`.
+            // SAFETY: By this function's contract, or `each_thread_of`.
             let task = unsafe { any(task, reading) };
-            // Those of other hierarchies (cgroup v1) are nobody's here.
+            // Groups of other hierarchies (cgroup v1) are ignored.
             if let Some(task) = task.filter(|task| task.is_in_cgroup(to)) {
                 hook.in_other_cgroup(&task);
             }
@@ -130,7 +130,7 @@ pub(super) unsafe extern "C" fn cgroup_attached(
     });
 }
 
-/// Hands each thread of a task's process to `tell`: `for_each_thread()`.
+/// Passes each thread of a task's process to `tell`: `for_each_thread()`.
 ///
 /// # Safety
 ///
@@ -165,7 +165,7 @@ pub(super) unsafe extern "C" fn switched(
     prev_state: u32,
 ) {
     each(|hook, reading| {
-        // SAFETY: The caller says so.
+        // SAFETY: By this function's contract.
         let (prev, next) = unsafe { (any(prev, reading), any(next, reading)) };
         if let (Some(prev), Some(next)) = (prev, next) {
             hook.switched(&Switch {
@@ -184,7 +184,7 @@ pub(super) unsafe extern "C" fn switched(
 #[inline(always)]
 unsafe fn woken(task: *mut bindings::task_struct, how: Wake) {
     each(|hook, reading| {
-        // SAFETY: The caller says so.
+        // SAFETY: By this function's contract.
         if let Some(task) = unsafe { any(task, reading) } {
             hook.woken(&task, how);
         }
@@ -195,7 +195,7 @@ unsafe fn woken(task: *mut bindings::task_struct, how: Wake) {
 ///
 /// Called by `sched_waking` only.
 pub(super) unsafe extern "C" fn waking(_: *mut c_void, task: *mut bindings::task_struct) {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     unsafe { woken(task, Wake::Begun) };
 }
 
@@ -203,7 +203,7 @@ pub(super) unsafe extern "C" fn waking(_: *mut c_void, task: *mut bindings::task
 ///
 /// Called by `sched_wakeup` only.
 pub(super) unsafe extern "C" fn wakeup(_: *mut c_void, task: *mut bindings::task_struct) {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     unsafe { woken(task, Wake::Done) };
 }
 
@@ -211,20 +211,20 @@ pub(super) unsafe extern "C" fn wakeup(_: *mut c_void, task: *mut bindings::task
 ///
 /// Called by `sched_wakeup_new` only.
 pub(super) unsafe extern "C" fn wakeup_new(_: *mut c_void, task: *mut bindings::task_struct) {
-    // SAFETY: The caller says so.
+    // SAFETY: By this function's contract.
     unsafe { woken(task, Wake::New) };
 }
 
 /// # Safety
 ///
-/// Called by the probe of `helpers/kprobes.c` only: where a task tells perf of its namespaces, or of
-/// those of a task that it has just made.
+/// Called by the probe of `helpers/kprobes.c` only: where a task reports its namespaces to perf,
+/// or those of a task that it has just made.
 pub(super) unsafe extern "C" fn namespaces_probed(
     _: *mut c_void,
     regs: *mut bindings::pt_regs,
 ) -> c_int {
     each(|hook, reading| {
-        // SAFETY: The caller says so; the task is the current one, or held by it.
+        // SAFETY: By this function's contract; the task is the current one, or held by it.
         let task = unsafe { any(helpers::nsprobe_probed_task(regs), reading) };
         // A new task is reported as such.
         if let Some(task) = task.filter(AnyTask::is_current) {
