@@ -24,11 +24,11 @@ const FRAME_POINTER: u8 = 2;
 const START_FROM_FIELD: u8 = 4;
 /// "SFrame ABI/arch Identifier".
 const AMD64: u8 = 3;
-/// Where the return address is, from the frame's address on: the same in all of AMD64.
+/// Where the return address is, from the frame's address on: fixed for AMD64.
 const RETURN_ADDRESS: i8 = -8;
 /// Bytes of the shortest row: its start, its info, the frame's offset.
 const ROW_BYTES_MIN: usize = 3;
-/// The frame of who was just called: the return address is on top of the stack.
+/// The frame at the first instruction of a function: the return address is on top of the stack.
 const CALLED: Rule = Rule {
     offset: 8,
     ..bare(Base::Rsp)

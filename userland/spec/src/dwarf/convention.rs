@@ -173,7 +173,7 @@ impl<'a> DebugInfo<'a> {
         Ok(Ok(()))
     }
 
-    /// Takes the register of the address at which the result is to be stored.
+    /// Takes the register that holds the address at which the result is stored.
     fn hidden_result(&self, function: &Node<'a>, taken: &mut Taken) -> Result<Told<()>> {
         let class = self.classify_result(function)?;
         Ok(class.map(|class| {
