@@ -50,7 +50,7 @@ pub(crate) struct FoundDebugFiles {
     pub(crate) unused: Option<String>,
 }
 
-/// TargetSpec has a program, besides the target.
+/// The processes that have a program, besides the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owners<'a> {
     /// Processes that may have it.
@@ -59,7 +59,7 @@ pub(crate) enum Owners<'a> {
     Seen(&'a MountView),
 }
 
-/// TargetSpec has an object.
+/// The process that has an object.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The process that the kernel has seen with it.
@@ -77,7 +77,7 @@ impl Owner {
     }
 }
 
-/// TargetSpec sees a root directory.
+/// The viewer of a root directory.
 #[derive(Clone, Copy, Debug)]
 enum Viewer<'a> {
     We,
