@@ -162,7 +162,7 @@ impl From<Typed> for Thing {
     }
 }
 
-/// The same place, of which what was there at the entry of the call is meant.
+/// The place, with the value that it had at the entry of the call.
 fn at_entry(place: Place) -> Place {
     match place {
         Place::Value(value) => Place::Value(value.at_entry()),

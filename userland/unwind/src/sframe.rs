@@ -241,10 +241,9 @@ impl Function {
             return Some(());
         }
         let every = u64::from(self.repeated_bytes);
-        // The place in the piece is that of the address by one edition of the
-        // specification, and that behind the function's begin by the other.
-        // Who comes to its first instruction has just been called; ld 2.44 says otherwise of
-        // .plt.got.
+        // The place in the piece is that of the address by one edition of the specification, and
+        // that behind the function's begin by the other. At a function's first instruction, the
+        // call has just been made; ld 2.44 says otherwise of .plt.got.
         let begins = rows.first().map(|row| (row.from, row.rule));
         let is_called = begins == Some((0, CALLED));
         if every == 0 || !start.is_multiple_of(every) || !is_called {

@@ -125,8 +125,8 @@ impl KernelEvents {
         Ok(())
     }
 
-    /// LTTng goes on with the namespaces around it, and tells the user as each numbers it; a
-    /// record knows neither, but for the first one.
+    /// LTTng continues with the namespaces around it, and reports the user as each numbers it; a
+    /// record has neither, but for the first one.
     fn user_namespace(
         &self,
         trace: &mut Trace,

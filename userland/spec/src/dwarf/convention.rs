@@ -55,7 +55,7 @@ enum Classified {
     Reference,
 }
 
-/// Why the convention does not tell.
+/// The error says why the convention gives no place.
 type Told<T> = std::result::Result<T, String>;
 
 /// What earlier arguments have taken.

@@ -19,7 +19,7 @@ const PARTS_MAX: u32 = 512;
 
 type Result<T> = std::result::Result<T, SpecError>;
 
-/// What is said where a name may be meant that the language cannot tell from what follows.
+/// The advice where a name may be meant that the language cannot separate from what follows.
 const IN_QUOTES: &str = "a name with blanks or brackets stands in `backquotes`";
 
 /// Reads what stands behind `BINARY:`.
