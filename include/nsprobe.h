@@ -774,7 +774,7 @@ struct nsprobe_probe {
 	/*
 	 * Turn the probe off for good when it is hit more often than this a
 	 * second, over all CPUs and tasks, delivered or not; an struct
-	 * nsprobe_off_record tells it. Up to NSPROBE_RATE_MAX; zero: never.
+	 * nsprobe_off_record reports it. Up to NSPROBE_RATE_MAX; zero: never.
 	 */
 	__u32 runaway;
 	/*
@@ -797,9 +797,9 @@ struct nsprobe_probe {
  * Errors: EINVAL, EBADF, EIO (the file system cannot carry probes), ENOEXEC
  * (the offset is not in the file or not at a decodable instruction), ENOSPC
  * (too many probes), NSPROBE_EEXIST (the session has the same one), ENXIO
- * (struct nsprobe_setup is missing); failed and reason tell which probe and
- * why. All are checked before the first breakpoint is put in. A breakpoint may
- * be hit before the call returns, and also when it fails in the end: ids under
+ * (struct nsprobe_setup is missing); failed and reason say which probe and why.
+ * All are checked before the first breakpoint is put in. A breakpoint may be
+ * hit before the call returns, and also when it fails in the end: ids under
  * which there may be records are not used again.
  */
 struct nsprobe_attach {
@@ -842,8 +842,8 @@ enum nsprobe_refusal {
 	NSPROBE_REFUSAL_TOO_MANY = 6,
 	/*
 	 * The kernel's uprobe_register refused: the instruction cannot be
-	 * probed, or the file system cannot carry probes; the error number
-	 * tells which.
+	 * probed, or the file system cannot carry probes; the error number says
+	 * which.
 	 */
 	NSPROBE_REFUSAL_KERNEL = 7,
 	/* Too little memory. */
@@ -851,8 +851,8 @@ enum nsprobe_refusal {
 	/* The session has no program or table of this id. */
 	NSPROBE_REFUSAL_NO_SUCH_ID = 9,
 	/*
-	 * A program of this probe writes, which this session, or who asks for
-	 * it, may not (NSPROBE_SETUP_MODIFY).
+	 * A program of this probe writes, which this session, or its caller,
+	 * may not (NSPROBE_SETUP_MODIFY).
 	 */
 	NSPROBE_REFUSAL_MAY_NOT_WRITE = 10,
 	/*
@@ -881,12 +881,12 @@ enum nsprobe_refusal {
 	 */
 	NSPROBE_REFUSAL_BAD_LIMIT = 16,
 	/*
-	 * NSPROBE_PROBE_KERNEL_STACK of somebody who may not see the kernel's
+	 * NSPROBE_PROBE_KERNEL_STACK without the right to see the kernel's
 	 * addresses.
 	 */
 	NSPROBE_REFUSAL_MAY_NOT_SEE_KERNEL = 17,
 	/*
-	 * The instruction is a system call, behind which the kernel goes on at
+	 * The instruction is a system call, after which the kernel continues at
 	 * a wrong address.
 	 */
 	NSPROBE_REFUSAL_SYSTEM_CALL = 18,
@@ -950,11 +950,11 @@ struct nsprobe_counters {
 	__u64 hits;
 	/* Out: hits with a record in a ring. */
 	__u64 recorded;
-	/* Out: hits of tasks that the filter leaves out. */
+	/* Out: hits of tasks that the filter excludes. */
 	__u64 filtered;
 	/* Out: hits lost because the ring was full. */
 	__u64 lost_full;
-	/* Out: hits that the program did not require. */
+	/* Out: hits whose condition did not hold. */
 	__u64 rejected;
 	/*
 	 * Out: recorded hits whose stack ended early for another reason than
@@ -982,9 +982,9 @@ struct nsprobe_counters {
 	 * nsprobe_probe.max_writes before.
 	 */
 	__u64 write_withheld;
-	/* Out: hits that were not the one in nsprobe_probe.every. */
+	/* Out: hits that nsprobe_probe.every skipped. */
 	__u64 skipped;
-	/* Out: hits beyond nsprobe_probe.rate. */
+	/* Out: hits over the limit of nsprobe_probe.rate. */
 	__u64 limited;
 	/*
 	 * Out: hits after the probe was turned off, for nsprobe_probe.runaway:
@@ -1062,7 +1062,7 @@ struct nsprobe_program {
 /* nsprobe_table.kind: rows of count, sum, least and greatest. */
 #define NSPROBE_TABLE_SUMS 1
 
-/* nsprobe_table.kind: the same, and a histogram. */
+/* nsprobe_table.kind: count, sum, least and greatest, and a histogram. */
 #define NSPROBE_TABLE_HISTOGRAM 2
 
 /*
@@ -1139,8 +1139,8 @@ struct nsprobe_table {
 
 /*
  * Reads the rows of a table, from first on, as many as fit. Rows are in no
- * order; one key may have several rows, which are to be added up. Hits go on
- * meanwhile: a row's numbers may differ by the hits of that moment.
+ * order; the rows of one key, if there are several, must be added up. Hits
+ * continue meanwhile: a row's numbers may differ by the hits of that moment.
  */
 struct nsprobe_rows {
 	/* Bytes of this struct. */
@@ -1150,8 +1150,8 @@ struct nsprobe_rows {
 	/* In: the table's id. */
 	__u32 table;
 	/*
-	 * In: 0 at first, then what came out. Out: where to go on; 0 at the
-	 * end.
+	 * In: 0 at first, then the previous output. Out: where to continue; 0
+	 * at the end.
 	 */
 	__u32 next;
 	/* In: address of the room for rows. */
@@ -1167,7 +1167,7 @@ struct nsprobe_rows {
 };
 
 /*
- * What each row of struct nsprobe_rows begins with. The key follows (key_words
+ * The head of each row of struct nsprobe_rows. The key follows (key_words
  * words), then stack_capacity words of which the first stack_words are frames,
  * then the buckets.
  */
@@ -1203,8 +1203,8 @@ struct nsprobe_row {
 };
 
 /*
- * Which file a probe would be put into that is attached by this descriptor: on
- * overlayfs the real file beneath, which several containers may share. The
+ * Identifies the file that a probe attached by this descriptor would go into:
+ * on overlayfs the real file beneath, which several containers may share. The
  * identity's pid and build-id are zero.
  *
  * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file.
@@ -1245,14 +1245,13 @@ struct nsprobe_file {
 #define NSPROBE_UNWIND_VDSO (1U << 1)
 
 /*
- * nsprobe_unwind.flags: no rows are given, but those are dropped whose files no
- * stack has gone through for first nanoseconds (nor were they given later).
- * When a stack goes through such a file again, that is announced anew. All else
- * is zero.
+ * nsprobe_unwind.flags: gives no rows, but drops the rows of files that no
+ * stack has gone through for first nanoseconds (nor were they given later). The
+ * next stack through such a file announces it anew. All else is zero.
  */
 #define NSPROBE_UNWIND_DROP (1U << 2)
 
-/* Bytes of stacks that a session copies in a second, and at once. */
+/* Bytes of stacks that a session copies per second, and in one burst. */
 #define NSPROBE_COPY_BYTES_PER_SECOND (32U << 20)
 
 /* Most bytes of all rows of a session. */
@@ -1266,7 +1265,7 @@ struct nsprobe_file {
  * (NSPROBE_UNWIND_DROP), and no other one uses them.
  *
  * Errors: EBADF no descriptor, or not open for reading; EINVAL no regular file,
- * or defect tells what is wrong with the rows; NSPROBE_EEXIST the file has rows
+ * or defect says what is wrong with the rows; NSPROBE_EEXIST the file has rows
  * already; ENOSPC more than NSPROBE_UNWIND_BYTES_MAX, or too many objects;
  * ENOMEM.
  */
@@ -1318,7 +1317,7 @@ struct nsprobe_unwind {
  * The frames of a stack that records name by its id. Ids hold as long as the
  * session.
  *
- * Errors: ENOENT no such stack; EINVAL too little room: words then tells how
+ * Errors: ENOENT no such stack; EINVAL too little room: words then says how
  * much is needed.
  */
 struct nsprobe_stack {
@@ -1350,11 +1349,11 @@ struct nsprobe_stack {
 #define NSPROBE_FREEZE_END (1U << 1)
 
 /*
- * Freezes rings that overwrite, or ends that, or only asks. While they are
- * frozen the consumer pages say where the oldest records are, and everything
- * from there on is read as from other rings; records that are being written at
- * the moment follow when they are complete. EINVAL for other rings, ENXIO
- * before struct nsprobe_setup.
+ * Freezes rings that overwrite, thaws them, or only queries their state. While
+ * they are frozen the consumer pages give the positions of the oldest records,
+ * and everything from there on is read as from other rings; records that are
+ * being written at the moment follow when they are complete. EINVAL for other
+ * rings, ENXIO before struct nsprobe_setup.
  */
 struct nsprobe_freeze {
 	/* Bytes of this struct. */
@@ -1412,26 +1411,26 @@ struct nsprobe_object {
 #define NSPROBE_TASKS_MOVES (1U << 2)
 
 /*
- * nsprobe_tasks.flags: context switches. One is recorded when either thread
- * counts.
+ * nsprobe_tasks.flags: context switches. One is recorded if either thread is
+ * traced.
  */
 #define NSPROBE_TASKS_SWITCHES (1U << 3)
 
 /*
- * nsprobe_tasks.flags: wake-ups. One is recorded when the woken thread counts.
+ * nsprobe_tasks.flags: wake-ups. One is recorded if the woken thread is traced.
  */
 #define NSPROBE_TASKS_WAKEUPS (1U << 4)
 
 /*
  * nsprobe_tasks.flags: CPU time by container is kept, for struct
- * nsprobe_cpu_times. Not to be turned off again by another request of the
- * session; the times go on.
+ * nsprobe_cpu_times. Another request of the session cannot turn it off again;
+ * the times keep counting.
  */
 #define NSPROBE_TASKS_CPU (1U << 5)
 
 /*
- * nsprobe_tasks.flags: tasks count whatever the session's struct nsprobe_filter
- * says, if the opener's pid namespace sees them.
+ * nsprobe_tasks.flags: tasks are traced regardless of the session's struct
+ * nsprobe_filter, if the session owner's pid namespace sees them.
  */
 #define NSPROBE_TASKS_UNFILTERED (1U << 6)
 
@@ -1444,9 +1443,9 @@ struct nsprobe_object {
  * and for each kind in struct nsprobe_task_counters.
  *
  * Errors: ENXIO there are no rings, and more than NSPROBE_TASKS_CPU was asked
- * for; EINVAL; EOPNOTSUPP the kernel does not tell of such events: missing says
- * of which; EBUSY too many sessions record tasks; ENOMEM; EPERM when the caller
- * may not trace.
+ * for; EINVAL; EOPNOTSUPP the kernel lacks such events: missing says which;
+ * EBUSY too many sessions record tasks; ENOMEM; EPERM when the caller may not
+ * trace.
  */
 struct nsprobe_tasks {
 	/* Bytes of this struct. */
@@ -1464,7 +1463,10 @@ struct nsprobe_tasks {
 	 * What the first request with it says holds.
 	 */
 	__u32 cpu_rows;
-	/* Out, on EOPNOTSUPP: the NSPROBE_TASKS_* bits that cannot be had. */
+	/*
+	 * Out, on EOPNOTSUPP: the NSPROBE_TASKS_* bits that the kernel does not
+	 * support.
+	 */
 	__u32 missing;
 	/* Zero. */
 	__u32 reserved;
@@ -1483,11 +1485,10 @@ struct nsprobe_tasks {
 #define NSPROBE_DUMP_BYTES_MIN (2 * NSPROBE_TASK_BYTES_MAX)
 
 /*
- * Writes records of the threads that live now, as many as fit, in the order of
- * their numbers in the opener's pid namespace; to be called again until next is
- * zero. Each is a struct nsprobe_task_record of NSPROBE_TASK_ALIVE. struct
- * nsprobe_filter decides who is there, unless NSPROBE_TASKS_UNFILTERED was
- * asked for.
+ * Writes records of the threads that are alive, as many as fit, in the order of
+ * their numbers in the session owner's pid namespace; call it again until next
+ * is zero. Each is a struct nsprobe_task_record of NSPROBE_TASK_ALIVE. struct
+ * nsprobe_filter applies, unless NSPROBE_TASKS_UNFILTERED was requested.
  *
  * With NSPROBE_TASKS_LIFE turned on before the first call, each thread that
  * lived then is in an answer, has a NSPROBE_TASK_EXIT, or both; each one made
@@ -1500,11 +1501,11 @@ struct nsprobe_task_dump {
 	/* NSPROBE_DUMP_* bits. */
 	__u32 flags;
 	/*
-	 * In: 0 at first, then what came out. Out: where to go on; 0 at the
-	 * end.
+	 * In: 0 at first, then the previous output. Out: where to continue; 0
+	 * at the end.
 	 */
 	__u32 next;
-	/* Out: how many records were written. */
+	/* Out: the number of records written. */
 	__u32 count;
 	/* In: address of the room for records. */
 	__u64 buffer;
@@ -1524,8 +1525,8 @@ struct nsprobe_cpu_times {
 	/* Zero. */
 	__u32 flags;
 	/*
-	 * In: 0 at first, then what came out. Out: where to go on; 0 at the
-	 * end.
+	 * In: 0 at first, then the previous output. Out: where to continue; 0
+	 * at the end.
 	 */
 	__u32 next;
 	/* Out: rows that were written. */
@@ -1548,9 +1549,9 @@ struct nsprobe_cpu_times {
 struct nsprobe_cpu_time {
 	/* Id of the control group. */
 	__u64 cgroup;
-	/* Id of the pid namespace, which no other ever gets. */
+	/* Id of the pid namespace, which is never reused. */
 	__u64 pidns_id;
-	/* Its inode number, which the kernel gives again. */
+	/* Its inode number, which the kernel may reuse. */
 	__u32 pidns_inum;
 	/* The CPU. */
 	__u32 cpu;
@@ -1596,10 +1597,11 @@ struct nsprobe_task_count {
 	__u64 seen;
 	/* Those in a ring. */
 	__u64 recorded;
-	/* Those of tasks that do not count. */
+	/* Events whose tasks are not traced. */
 	__u64 filtered;
 	/*
-	 * Those for which a ring had no room, or that came while it was frozen.
+	 * Events for which a ring had no room, or that came while it was
+	 * frozen.
 	 */
 	__u64 lost;
 };
@@ -1652,7 +1654,7 @@ struct nsprobe_step {
 	__u64 large;
 };
 
-/* What a step does. Numbers are never reused. */
+/* The operation of a step. Numbers are never reused. */
 enum nsprobe_operation {
 	/* large. */
 	NSPROBE_OPERATION_CONSTANT = 1,
@@ -1666,7 +1668,7 @@ enum nsprobe_operation {
 	NSPROBE_OPERATION_KEEP = 5,
 	/* large bytes (1, 2, 4 or 8) at address a + small. */
 	NSPROBE_OPERATION_LOAD = 6,
-	/* The same, with the sign extended. */
+	/* As struct nsprobe_load, with the sign extended. */
 	NSPROBE_OPERATION_LOAD_SIGNED = 7,
 	/*
 	 * The address in this process that lies large behind the probe's
@@ -1806,7 +1808,7 @@ enum nsprobe_operation {
 	 */
 	NSPROBE_OPERATION_STORE = 97,
 	/*
-	 * Ends the function at once with return value a: goes on at the ret
+	 * Ends the function at once with return value a: continues at the ret
 	 * instruction (0xc3) that lies large behind the probe's reported place,
 	 * instead of at the breakpoint. Fails when there is none. Only at a
 	 * function's entry, where the return address is on top of the stack.
@@ -1854,19 +1856,18 @@ enum nsprobe_register {
 	NSPROBE_REGISTER_FLAGS = 49,
 };
 
-/* What is known of the task and the moment. */
+/* A fact about the task or the moment of the hit. */
 enum nsprobe_context {
-	/* Process id, as the opener numbers it. */
+	/* Process id in the session owner's pid namespace. */
 	NSPROBE_CONTEXT_PID = 0,
-	/* Thread id, as the opener numbers it. */
+	/* Thread id in the session owner's pid namespace. */
 	NSPROBE_CONTEXT_TID = 1,
 	/* Process id in the task's own namespace. */
 	NSPROBE_CONTEXT_NS_PID = 2,
 	/* Thread id in the task's own namespace. */
 	NSPROBE_CONTEXT_NS_TID = 3,
 	/*
-	 * Inode number of the task's pid namespace, which the kernel gives
-	 * again.
+	 * Inode number of the task's pid namespace, which the kernel may reuse.
 	 */
 	NSPROBE_CONTEXT_PID_NAMESPACE = 4,
 	/* CPU. */
@@ -1885,7 +1886,7 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_COMM_HIGH = 10,
 	/* The probe's id. */
 	NSPROBE_CONTEXT_PROBE = 11,
-	/* Id of the task's pid namespace, which no other ever gets. */
+	/* Id of the task's pid namespace, which is never reused. */
 	NSPROBE_CONTEXT_PID_NAMESPACE_ID = 12,
 };
 
@@ -1904,7 +1905,7 @@ enum nsprobe_flaw {
 	NSPROBE_FLAW_TOO_LONG = 1,
 	/* The operation, register or context does not exist. */
 	NSPROBE_FLAW_UNKNOWN = 2,
-	/* There is no such slot. */
+	/* The slot does not exist. */
 	NSPROBE_FLAW_NO_SLOT = 3,
 	/* A slot is read before any step wrote it. */
 	NSPROBE_FLAW_UNWRITTEN = 4,
@@ -2005,7 +2006,7 @@ enum nsprobe_unmapped {
 /* Bits of a frame's word that hold the file offset. */
 #define NSPROBE_OFFSET_BITS 40
 
-/* What every record begins with. */
+/* The head of every record. */
 struct nsprobe_header {
 	/* NSPROBE_LENGTH, NSPROBE_BUSY and NSPROBE_DISCARD. */
 	__u32 word;
@@ -2022,9 +2023,9 @@ struct nsprobe_header {
 struct nsprobe_code_mapping {
 	/* First address. */
 	__u64 start;
-	/* How many bytes. */
+	/* Its length in bytes. */
 	__u64 bytes;
-	/* What an address plus this is as an offset in the file. */
+	/* Add this to an address to get its offset in the file. */
 	__u64 delta;
 	/* The file's object; 0 when there is none. */
 	__u32 object;
@@ -2113,7 +2114,7 @@ struct nsprobe_hit {
 	__u32 probe;
 	/*
 	 * Low 32 bits of the probe's hit count on this CPU, this hit included:
-	 * a gap tells of hits that were filtered or lost.
+	 * a gap means hits that were filtered or lost.
 	 */
 	__u32 sequence;
 	/* CPU that took the hit. */
@@ -2126,9 +2127,9 @@ struct nsprobe_hit {
 	__u8 flags;
 	/* 8-byte words of fields behind the frames. */
 	__u16 field_words;
-	/* Process id in the opener's pid namespace. */
+	/* Process id in the session owner's pid namespace. */
 	__u32 pid;
-	/* Thread id in the opener's pid namespace. */
+	/* Thread id in the session owner's pid namespace. */
 	__u32 tid;
 	/*
 	 * Process id in the task's own pid namespace: what the container sees.
@@ -2136,11 +2137,11 @@ struct nsprobe_hit {
 	__u32 ns_pid;
 	/* Thread id in the task's own pid namespace. */
 	__u32 ns_tid;
-	/* Id of the task's pid namespace, which no other ever gets. */
+	/* Id of the task's pid namespace, which is never reused. */
 	__u64 pidns_id;
 	/*
-	 * Its inode number, which the kernel gives again: to be shown, not to
-	 * be compared.
+	 * Its inode number, which the kernel may reuse: for display, not for
+	 * comparison.
 	 */
 	__u32 pidns_inum;
 	/*
@@ -2159,14 +2160,14 @@ struct nsprobe_hit {
 /* nsprobe_hit.flags: a sample that was taken in the kernel. */
 #define NSPROBE_HIT_KERNEL (1U << 2)
 
-/* The word behind a return's struct nsprobe_hit when its entry was not seen. */
+/* The word behind a return's struct nsprobe_hit if its entry was not seen. */
 #define NSPROBE_ELAPSED_UNKNOWN 0xffffffffffffffffULL
 
 /*
- * The stack of a hit from some frame on, and what is needed to follow it. It
- * precedes the struct nsprobe_hit of the same probe, thread and time. Behind it
- * are mappings struct nsprobe_code_mappings, and words words of memory from rsp
- * on.
+ * The stack of a hit from some frame on, with what user space needs to continue
+ * the walk. It precedes the struct nsprobe_hit of the same probe, thread and
+ * time. Behind it are mappings struct nsprobe_code_mappings, and words words of
+ * memory from rsp on.
  */
 struct nsprobe_stack_copy {
 	/* Length and kind. */
@@ -2175,7 +2176,7 @@ struct nsprobe_stack_copy {
 	__u64 time_ns;
 	/* The probe's id. */
 	__u32 probe;
-	/* Thread id in the opener's pid namespace. */
+	/* Thread id in the session owner's pid namespace. */
 	__u32 tid;
 	/*
 	 * The instruction, or the return address, of the last frame of the hit.
@@ -2201,12 +2202,12 @@ struct nsprobe_stack_copy {
 /* nsprobe_stack_copy.flags: rbp is not known. */
 #define NSPROBE_COPY_WITHOUT_RBP (1U << 1)
 
-/* nsprobe_stack_copy.flags: more code is mapped than the mappings tell. */
+/* nsprobe_stack_copy.flags: more code is mapped than the mappings cover. */
 #define NSPROBE_COPY_MAPPINGS_CUT (1U << 2)
 
 /*
- * The stack of a hit that ended with NSPROBE_STACK_END_LATE, taken once the
- * missing pages were there, before the task went on. words words of frames
+ * The stack of a hit that ended with NSPROBE_STACK_END_LATE, captured once the
+ * missing pages were present, before the task continued. words words of frames
  * follow. After a struct nsprobe_stack_copy of the same probe, thread and time
  * it ends with NSPROBE_STACK_END_COPIED.
  */
@@ -2215,11 +2216,11 @@ struct nsprobe_late_stack {
 	struct nsprobe_header header;
 	/* When it was taken, CLOCK_MONOTONIC in nanoseconds. */
 	__u64 time_ns;
-	/* When the hit was. */
+	/* The time of the hit. */
 	__u64 hit_ns;
 	/* The hit's probe. */
 	__u32 probe;
-	/* The hit's thread, in the opener's pid namespace. */
+	/* The hit's thread, in the session owner's pid namespace. */
 	__u32 tid;
 	/* As nsprobe_hit.stack. */
 	__u32 stack;
@@ -2227,7 +2228,7 @@ struct nsprobe_late_stack {
 	__u16 words;
 	/* An enum nsprobe_stack_end. */
 	__u8 stack_end;
-	/* How often a page had to be fetched. */
+	/* The number of page fetches. */
 	__u8 pages;
 };
 
@@ -2241,17 +2242,20 @@ struct nsprobe_object_record {
 	__u32 id;
 	/* Zero. */
 	__u32 reserved;
-	/* Which file it is. */
+	/* The file. */
 	struct nsprobe_object_identity identity;
 };
 
-/* Records that this ring had no room for, told at the next record that fits. */
+/*
+ * Records lost because this ring was full, reported before the next record that
+ * fits.
+ */
 struct nsprobe_lost {
 	/* Length and kind. */
 	struct nsprobe_header header;
 	/* CLOCK_MONOTONIC of the last of them, in nanoseconds. */
 	__u64 time_ns;
-	/* How many. */
+	/* The number of lost records. */
 	__u64 count;
 	/* CLOCK_MONOTONIC of the first of them, in nanoseconds. */
 	__u64 first_ns;
@@ -2264,8 +2268,8 @@ struct nsprobe_lost {
 #define NSPROBE_WRITE_MEMORY 2
 
 /*
- * nsprobe_write_record.what: a return at once; before and after are the
- * register with the return value, the place is where the task went on.
+ * nsprobe_write_record.what: an immediate return; before and after are the
+ * register with the return value, the place is where the task continued.
  */
 #define NSPROBE_WRITE_RETURN 3
 
@@ -2285,31 +2289,31 @@ struct nsprobe_write_record {
 	 * nsprobe_hit.sequence.
 	 */
 	__u32 sequence;
-	/* Process, as the opener's pid namespace numbers it. */
+	/* Process id in the session owner's pid namespace. */
 	__u32 pid;
-	/* Thread, as the opener's pid namespace numbers it. */
+	/* Thread id in the session owner's pid namespace. */
 	__u32 tid;
 	/* NSPROBE_WRITE_*. */
 	__u8 what;
-	/* 1 when it was done, 0 when it failed and nothing has changed. */
+	/* 1 if the write was done, 0 if it failed and changed nothing. */
 	__u8 done;
-	/* Bytes that were written. */
+	/* Bytes of the write. */
 	__u8 bytes;
 	/* Zero. */
 	__u8 reserved;
 	/* The CPU whose ring this is. */
 	__u32 cpu;
-	/* What was written. */
+	/* The address, register or instruction that was written. */
 	__u64 place;
-	/* What was there before; zero when that could not be read. */
+	/* The value before; zero if it could not be read. */
 	__u64 before;
-	/* What was to be there afterwards. */
+	/* The value to write. */
 	__u64 after;
 };
 
 /*
- * A probe was turned off, since it was hit more often than
- * nsprobe_probe.runaway allows.
+ * A probe was turned off, as it was hit more often than nsprobe_probe.runaway
+ * allows.
  */
 struct nsprobe_off_record {
 	/* Length and kind. */
@@ -2318,7 +2322,7 @@ struct nsprobe_off_record {
 	__u64 time_ns;
 	/* The probe. */
 	__u32 probe;
-	/* Hits a second that it may have. */
+	/* The limit, in hits per second. */
 	__u32 limit;
 };
 
@@ -2335,7 +2339,7 @@ struct nsprobe_off_record {
 #define NSPROBE_TASK_BYTES_MAX ((sizeof(struct nsprobe_task_record) + ((2 * NSPROBE_TASK_LEVELS_MAX) * sizeof(struct nsprobe_task_level))) + NSPROBE_TASK_ARGS_MAX)
 
 /*
- * nsprobe_task_record.what: the task is there; an answer to struct
+ * nsprobe_task_record.what: the task is alive; an answer to struct
  * nsprobe_task_dump, in no ring.
  */
 #define NSPROBE_TASK_ALIVE 1
@@ -2349,13 +2353,14 @@ struct nsprobe_off_record {
 /*
  * nsprobe_task_record.what: it executes another program. A thread that is not
  * its process's first takes the number and the start time of the first; value
- * is the number that it had, or zero where the opener's namespace cannot tell.
+ * is the number that it had, or zero if that is unknown in the session owner's
+ * namespace.
  */
 #define NSPROBE_TASK_EXEC 3
 
 /*
- * nsprobe_task_record.what: it ends; value is its code as wait(2) tells it,
- * with NSPROBE_TASK_LAST that of its process.
+ * nsprobe_task_record.what: it exits; value is its code for wait(2), with
+ * NSPROBE_TASK_LAST that of its process.
  */
 #define NSPROBE_TASK_EXIT 4
 
@@ -2387,8 +2392,8 @@ struct nsprobe_off_record {
 #define NSPROBE_TASK_ARGS_ABSENT (1U << 3)
 
 /*
- * nsprobe_task_record.flags: it has ended, and its parent has not asked for its
- * code yet.
+ * nsprobe_task_record.flags: it has exited, and its parent has not reaped it
+ * yet.
  */
 #define NSPROBE_TASK_ZOMBIE (1U << 4)
 
@@ -2399,8 +2404,8 @@ struct nsprobe_off_record {
 #define NSPROBE_TASK_BARE (1U << 5)
 
 /*
- * nsprobe_task_record.flags: it has begun to end. Its NSPROBE_TASK_EXIT comes,
- * or has come, before or after this record: a reader need not wait for it.
+ * nsprobe_task_record.flags: it is exiting. Its NSPROBE_TASK_EXIT comes before
+ * or after this record: a reader need not wait for it.
  */
 #define NSPROBE_TASK_ENDING (1U << 6)
 
@@ -2439,15 +2444,15 @@ struct nsprobe_off_record {
 
 /*
  * A task at one moment. Behind it are levels struct nsprobe_task_levels of its
- * own, from the opener's pid namespace to the task's, so at least one;
- * parent_levels of the task that made it, which are none when the opener's
- * namespace does not see that; and args_bytes of the arguments, each with its
- * NUL, then zeroes up to a multiple of 8.
+ * own, from the session owner's pid namespace to the task's, so at least one;
+ * parent_levels of the task that made it, none if the owner's namespace does
+ * not see that task; and args_bytes of the arguments, each with its NUL, then
+ * zeroes up to a multiple of 8.
  */
 struct nsprobe_task_record {
 	/* Length and kind. */
 	struct nsprobe_header header;
-	/* CLOCK_MONOTONIC in nanoseconds: when all this was so. */
+	/* CLOCK_MONOTONIC of the description, in nanoseconds. */
 	__u64 time_ns;
 	/* When it was made, CLOCK_BOOTTIME in nanoseconds. */
 	__u64 start_ns;
@@ -2470,9 +2475,9 @@ struct nsprobe_task_record {
 	__u64 cgroup;
 	/* NSPROBE_TASK_*, what happened. */
 	__u16 what;
-	/* How many levels follow. */
+	/* The number of levels behind this struct. */
 	__u8 levels;
-	/* How many levels of the maker follow those. */
+	/* The number of the maker's levels behind those. */
 	__u8 parent_levels;
 	/* NSPROBE_TASK_* bits. */
 	__u32 flags;
@@ -2496,18 +2501,18 @@ struct nsprobe_task_record {
 	/* Real user id, as the initial user namespace numbers it. */
 	__u32 uid;
 	/*
-	 * Its priority as the kernel counts: 120 minus nice levels, below 100
-	 * for real-time.
+	 * Its priority in the kernel's numbering: 120 minus nice levels, below
+	 * 100 for real-time.
 	 */
 	__u32 priority;
 	/*
 	 * Inode numbers of its namespaces, by NSPROBE_NAMESPACE_*; zero for one
-	 * that could not be told.
+	 * that could not be read.
 	 */
 	__u32 namespaces[NSPROBE_NAMESPACES];
 	/* Its name, NUL-padded. */
 	__u8 comm[16];
-	/* How many bytes of arguments follow. */
+	/* Bytes of the arguments behind the levels. */
 	__u32 args_bytes;
 	/* Zero. */
 	__u32 reserved;
@@ -2515,9 +2520,9 @@ struct nsprobe_task_record {
 
 /* A task as one pid namespace numbers it. */
 struct nsprobe_task_level {
-	/* Id of the namespace, which no other ever gets. */
+	/* Id of the namespace, which is never reused. */
 	__u64 id;
-	/* Its inode number, which the kernel gives again. */
+	/* Its inode number, which the kernel may reuse. */
 	__u32 inum;
 	/* The thread. */
 	__u32 tid;
@@ -2530,7 +2535,7 @@ struct nsprobe_task_level {
 	__u32 ppid;
 };
 
-/* One thread took another's place on a CPU. */
+/* A context switch. */
 struct nsprobe_switch_record {
 	/* Length and kind. */
 	struct nsprobe_header header;
@@ -2590,7 +2595,7 @@ struct nsprobe_wake_record {
 	struct nsprobe_header header;
 	/* CLOCK_MONOTONIC in nanoseconds. */
 	__u64 time_ns;
-	/* The woken thread, in the opener's pid namespace. */
+	/* The woken thread, in the session owner's pid namespace. */
 	__u32 tid;
 	/*
 	 * The thread that ran meanwhile, which is the waker with
@@ -2600,7 +2605,7 @@ struct nsprobe_wake_record {
 	__u32 by_tid;
 	/* The CPU that this was recorded on. */
 	__u16 cpu;
-	/* The CPU that the thread is to run on. */
+	/* The CPU that the thread will run on. */
 	__u16 target_cpu;
 	/* NSPROBE_WAKE_*. */
 	__u8 what;
@@ -2622,13 +2627,13 @@ struct nsprobe_mappings_record {
 	__u64 time_ns;
 	/* When the process was made, CLOCK_BOOTTIME in nanoseconds. */
 	__u64 start_ns;
-	/* The process, in the opener's pid namespace. */
+	/* The process, in the session owner's pid namespace. */
 	__u32 pid;
-	/* How many mappings follow. */
+	/* The number of mappings behind this struct. */
 	__u32 mappings;
 	/*
-	 * How many more there were than an answer has room for; all ones when
-	 * none could be looked at, as they were being changed for too long.
+	 * The number of mappings that did not fit; all ones if none could be
+	 * read, as they were being changed for too long.
 	 */
 	__u32 left_out;
 	/* Zero. */
@@ -2645,18 +2650,18 @@ struct nsprobe_consumer_page {
 struct nsprobe_producer_page {
 	/* Position up to which space is reserved. */
 	__u64 position;
-	/* Records that found no room, since the ring was made. */
+	/* Records lost, since the ring was made. */
 	__u64 lost;
 	/* Bytes of data: a power of two. */
 	__u64 data_bytes;
 	/*
-	 * Hits whose records others have taken the place of, in a session with
+	 * Hits whose records were overwritten, in a session with
 	 * NSPROBE_SETUP_OVERWRITE.
 	 */
 	__u64 overwritten;
 };
 
-/* Bits of a file offset that tell the place in its block. */
+/* Bits of a file offset that give the place in its block. */
 #define NSPROBE_BLOCK_BITS 16
 
 /* Most rules of one table: a row names one by 16 bits. */
@@ -2668,14 +2673,14 @@ struct nsprobe_producer_page {
  */
 enum nsprobe_base {
 	/*
-	 * Nobody knows: this is in no function, or in one that says nothing.
-	 * When more is one, most of the file says nothing, and frame pointers
-	 * may lead on.
+	 * Unknown: the code is in no function, or in one without unwind data.
+	 * If more is one, most of the file has no unwind data, and frame
+	 * pointers may be followed.
 	 */
 	NSPROBE_BASE_UNKNOWN = 0,
 	/* There is no caller: the outermost frame. */
 	NSPROBE_BASE_OUTERMOST = 1,
-	/* It is known in a way that has no rule here. */
+	/* It is known, but needs a rule that does not exist here. */
 	NSPROBE_BASE_UNSUPPORTED = 2,
 	/* rsp + offset. */
 	NSPROBE_BASE_RSP = 3,
@@ -2710,20 +2715,20 @@ enum nsprobe_saved {
 	NSPROBE_SAVED_AT_FRAME = 1,
 	/* At rbp + saved_at. */
 	NSPROBE_SAVED_AT_RBP = 2,
-	/* Nobody knows. */
+	/* Unknown. */
 	NSPROBE_SAVED_LOST = 3,
 };
 
 /*
- * How the caller is found from some instructions. The return address always
- * lies right below the canonical frame address.
+ * How to find the caller from some instructions. The return address always lies
+ * right below the canonical frame address.
  */
 struct nsprobe_rule {
 	/* A struct nsprobe_base. */
 	__u8 base;
 	/* A struct nsprobe_saved. */
 	__u8 saved;
-	/* What the base says. */
+	/* Its meaning depends on the base. */
 	__s16 more;
 	/* Bytes. */
 	__s32 offset;
@@ -2733,13 +2738,13 @@ struct nsprobe_rule {
 	__u32 reserved;
 };
 
-/* What is wrong with a table. */
+/* The defect of a table. */
 enum nsprobe_defect {
-	/* There is nothing in it. */
+	/* The table is empty. */
 	NSPROBE_DEFECT_EMPTY = 1,
 	/* It has too many rules. */
 	NSPROBE_DEFECT_TOO_MANY_RULES = 2,
-	/* Its blocks reach beyond what a file offset may be. */
+	/* Its blocks reach beyond the largest file offset. */
 	NSPROBE_DEFECT_TOO_FAR = 3,
 	/* The blocks do not divide the rows. */
 	NSPROBE_DEFECT_BLOCKS = 4,
@@ -2747,9 +2752,9 @@ enum nsprobe_defect {
 	NSPROBE_DEFECT_NO_FIRST_ROW = 5,
 	/* Rows are not sorted. */
 	NSPROBE_DEFECT_UNSORTED = 6,
-	/* A row names a rule that is not there. */
+	/* A row names a rule that does not exist. */
 	NSPROBE_DEFECT_NO_RULE = 7,
-	/* A rule is none. */
+	/* A rule is invalid. */
 	NSPROBE_DEFECT_BAD_RULE = 8,
 };
 

@@ -74,7 +74,7 @@ impl Stack {
         push_words(body, &self.words);
     }
 
-    /// Those of a chunk; an error tells what makes no sense.
+    /// Reads those of a chunk; an error says what makes no sense.
     pub(crate) fn all(body: &[u8], mut take: impl FnMut(Stack)) -> Result<(), String> {
         let mut rest = body;
         while !rest.is_empty() {
@@ -106,7 +106,7 @@ impl Rest {
         push_words(body, &self.words);
     }
 
-    /// Those of a chunk; an error tells what makes no sense.
+    /// Reads those of a chunk; an error says what makes no sense.
     pub(crate) fn all(body: &[u8], mut take: impl FnMut(Rest)) -> Result<(), String> {
         let mut rest = body;
         while !rest.is_empty() {

@@ -21,7 +21,7 @@ pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 /// Bodies are padded with zeros to a multiple of this number of bytes.
 pub(crate) const ALIGN: usize = 8;
 
-/// [`ChunkHeader::flags`]: a reader that does not know the kind may go on without it.
+/// [`ChunkHeader::flags`]: a reader that does not know the kind may skip it.
 pub const MAY_SKIP: u16 = 1 << 0;
 
 /// What a capsule begins with.
@@ -157,7 +157,7 @@ impl Preamble {
         .sealed()
     }
 
-    /// The same with its checksum.
+    /// Sets its checksum.
     pub fn sealed(mut self) -> Preamble {
         self.crc = U32::new(front_crc(self.as_bytes()));
         self
@@ -186,7 +186,7 @@ impl ChunkHeader {
         .sealed()
     }
 
-    /// The same with its checksum.
+    /// Sets its checksum.
     pub fn sealed(mut self) -> ChunkHeader {
         self.crc = U32::new(front_crc(self.as_bytes()));
         self

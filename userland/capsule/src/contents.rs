@@ -49,7 +49,7 @@ pub struct Contents {
     pub names: HashMap<(u32, u64, bool), FrameName>,
     /// Names of the kernel's functions, by return address.
     pub kernel: HashMap<u64, KernelName>,
-    /// Names of functions that fields tell of, by probe and address.
+    /// Names of functions whose addresses are in fields, by probe and address.
     pub symbols: HashMap<(u32, u64), String>,
     /// Names of generated code.
     pub generated: Generated<GeneratedName>,
@@ -69,7 +69,7 @@ pub struct Contents {
     pub hits: u64,
     /// Bytes of the records, hits and others.
     pub record_bytes: u64,
-    /// Hits that found no room in the rings, as told in them.
+    /// Hits that found no room in the rings, as announced there.
     pub lost: u64,
     /// Places that hits' own records name: object, offset, exact.
     pub places: BTreeSet<(u32, u64, bool)>,

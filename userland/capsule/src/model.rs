@@ -35,7 +35,7 @@ pub struct Header {
     pub target: String,
     /// When the first hit could come, CLOCK_MONOTONIC in nanoseconds.
     pub start_ns: u64,
-    /// The same moment in nanoseconds since 1970.
+    /// That moment in nanoseconds since 1970.
     pub start_real_ns: u64,
     /// Whether stacks were taken.
     pub stack: bool,
@@ -119,7 +119,7 @@ pub struct Names {
     /// Of the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<KernelName>,
-    /// Of functions that fields tell of.
+    /// Functions whose addresses are in fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<SymbolName>,
     /// Of generated code.
@@ -232,7 +232,7 @@ pub struct KernelName {
     pub module: Option<String>,
 }
 
-/// A function that a field tells the address of.
+/// A function whose address is in a field.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct SymbolName {
@@ -252,7 +252,7 @@ pub struct Container {
     pub pid_namespace_id: u64,
     /// The namespace's inode number, which the kernel gives again.
     pub pid_namespace: u32,
-    /// Its name; none when it was told by its number alone.
+    /// Its name; `None` if only its number is known.
     pub name: Option<String>,
     /// Its first process, as the recording machine numbered it.
     pub pid: u32,
@@ -297,7 +297,7 @@ pub struct Summary {
     /// Recorded events of tasks that are not in the capsule, as there was no room for them.
     #[serde(skip_serializing_if = "is_zero")]
     pub unwritten_tasks: u64,
-    /// What there was of unwind rows, as its recorder tells it.
+    /// The recorder's report on unwind rows.
     pub rows: Option<serde_json::Value>,
 }
 

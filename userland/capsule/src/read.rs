@@ -80,7 +80,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// Goes on when the first bytes are damaged, but a chunk is where one must be.
+    /// Continues if the first bytes are damaged, but a chunk is where one must be.
     fn without_preamble(mut self) -> Result<Reader<S>, Error> {
         let Some(first) = self.header()?.filter(ChunkHeader::is_whole) else {
             return Err(Error::NotCapsule);
@@ -99,7 +99,8 @@ impl<S: Source> Reader<S> {
         (self.major, self.minor)
     }
 
-    /// The number that all chunks repeat, and that of the next chunk: for who appends some.
+    /// The number that all chunks repeat, and that of the next chunk: for a caller that appends
+    /// some.
     pub fn resume(&self) -> (u64, u32) {
         (self.id.unwrap_or(0), self.number.unwrap_or(0))
     }
@@ -140,8 +141,8 @@ impl<S: Source> Reader<S> {
         })))
     }
 
-    /// Has `take` look at each record, in the order in which they were written. What is
-    /// damaged was told when the capsule was read first.
+    /// Passes each record to `take`, in the order in which they were written. Damage was reported
+    /// when the capsule was read first.
     pub fn each_record<E: From<Error>>(
         &mut self,
         take: impl FnMut(Record<'_>) -> Result<(), E>,
@@ -149,7 +150,7 @@ impl<S: Source> Reader<S> {
         self.each_of(Kind::Records, take)
     }
 
-    /// The same with the records of the tasks that lived when the recording began.
+    /// As above, for the records of the tasks that lived when the recording began.
     pub fn each_task_before<E: From<Error>>(
         &mut self,
         take: impl FnMut(Record<'_>) -> Result<(), E>,

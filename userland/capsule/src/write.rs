@@ -41,7 +41,7 @@ impl<O: Output> Writer<O> {
         }
     }
 
-    /// Goes on with a capsule of this id, with the chunk of this number.
+    /// Continues a capsule of this id, with the chunk of this number.
     pub fn resumed(output: O, id: u64, number: u32) -> Writer<O> {
         Writer {
             output,

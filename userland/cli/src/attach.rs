@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From what the user named to probes that are attached, and to their end.
+//! From the binaries and target that the user named to attached probes, and to their end.
 //!
-//! `target` finds files and tasks, `mapped` what processes have mapped, `command` starts what
-//! is to be traced. `probes` finds places in files, `unwind_rows` compiles what stacks need,
-//! and `run` attaches, waits and ends.
+//! `target` finds files and tasks, `mapped` the files that processes have mapped; `command` starts
+//! the traced command. `probes` finds places in files, `unwind_rows` compiles the rows that stacks
+//! need, and `run` attaches, waits and ends.
 
 pub(crate) mod command;
 pub(crate) mod mapped;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hits put together: records, the stacks that come later, and names.
+//! Assembles hits: records, the stacks that come later, and names.
 //!
-//! `assembler` holds hits until their stacks come, `offline_unwind` goes on with stacks that the
-//! module could not finish. `lookup` asks for stacks and names, which `live` knows of a session
-//! and `recording::capsule` of a capsule. `views` joins it all into a `view`; `label` is what a
-//! probe is called.
+//! `assembler` holds hits until their stacks come, `offline_unwind` continues stacks that the
+//! module could not finish. `lookup` requests stacks and names, which `live` supplies for a session
+//! and `recording::capsule` for a capsule. `views` joins it all into a `view`; `label` is the name
+//! of a probe.
 
 pub(crate) mod assembler;
 pub(crate) mod label;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names for frames: the file of an object, its debug files, and what they say of a place.
+//! Names for frames: the file of an object, its debug files, and the names of its places.
 //!
-//! `frames` is what output asks, and `named` what it answers. `threads` do what `jobs` say, with
-//! `files`; `file_state`, `cache`, `sources` and `line` are what is kept of that, and `progress`
-//! says what is waited for.
+//! `frames` is the interface for output, and `named` the result. `threads` run the `jobs` with
+//! `files`; `file_state`, `cache`, `sources` and `line` keep the results, and `progress` shows what
+//! output waits for.
 //!
 //! `origin` finds the file of an object (`probed_file`: those that are probed), `search` its debug
 //! files, `debuginfod` those of servers; `build_id` reads the id of a mapping. `jit` knows
-//! generated code. `load_queue` takes files whose unwind rows are wanted, `function_names` names
+//! generated code. `load_queue` takes files whose unwind rows are needed, `function_names` names
 //! values that are addresses of functions.
 
 pub(crate) mod build_id;

@@ -15,7 +15,7 @@ pub enum Error {
     /// The file system refused.
     #[error("cannot write {path}: {source}")]
     Io {
-        /// What was to be written.
+        /// The path that could not be written.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,

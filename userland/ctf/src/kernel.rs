@@ -26,7 +26,7 @@ const FIRST_NICE_PRIORITY: i64 = 100;
 /// In place of a thread's number: the recorder's pid namespace does not see the thread.
 const UNSEEN: i64 = -1;
 
-/// Most pid namespaces that are remembered as told of.
+/// Most pid namespaces that are remembered as announced.
 const NAMESPACES_MAX: usize = 1 << 20;
 
 /// Writes records of tasks into a channel of a trace.
@@ -37,7 +37,7 @@ pub struct KernelEvents {
     /// By their place in [`ALL`].
     ids: Vec<EventId>,
     names: Names,
-    /// The parent of each pid namespace that was told of.
+    /// The parent of each pid namespace that was announced.
     parents: HashMap<u32, u32>,
 }
 
@@ -149,7 +149,7 @@ impl KernelEvents {
         }
     }
 
-    /// Tells of pid namespaces that were not told of, or had another parent.
+    /// Announces pid namespaces that are new, or had another parent.
     fn tell_namespaces(
         &mut self,
         trace: &mut Trace,

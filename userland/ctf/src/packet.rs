@@ -33,7 +33,7 @@ pub(crate) struct Packet {
     number: u64,
     /// Events of the stream that were lost.
     discarded: u64,
-    /// Events were lost in front of this packet, and no packet tells of them yet.
+    /// Events were lost in front of this packet, and no packet reports them yet.
     untold: bool,
     /// Header, context and events.
     bytes: Vec<u8>,
@@ -58,7 +58,8 @@ impl Packet {
         self.latest
     }
 
-    /// Appends an event, which is not older than the last. Whether the packet is to be written.
+    /// Appends an event, which is not older than the last. Returns whether the packet must be
+    /// written.
     pub(crate) fn event(&mut self, time_ns: u64, class: u32, body: &[u8]) -> bool {
         self.header(time_ns, class);
         self.bytes.extend(body);
@@ -88,9 +89,9 @@ impl Packet {
         }
     }
 
-    /// Events were lost up to `time_ns`. Whether the packet is to be written before they are
-    /// counted: so that it does not seem to lack them, and, when it is the first, because
-    /// readers take the difference from one packet to the next.
+    /// Events were lost up to `time_ns`. Returns whether the packet must be written before they are
+    /// counted: so that it does not seem to lack them, and, when it is the first, because readers
+    /// take the difference from one packet to the next.
     pub(crate) fn ends_at_loss(&mut self, time_ns: u64) -> bool {
         let is_wanted = self.times.is_some() || self.number == 0;
         self.latest = self.latest.max(time_ns);

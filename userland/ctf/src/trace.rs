@@ -110,7 +110,7 @@ impl Trace {
         self.settle()
     }
 
-    /// Tells that `count` events of a channel and CPU were lost up to `time_ns`.
+    /// Reports that `count` events of a channel and CPU were lost up to `time_ns`.
     pub fn loss(
         &mut self,
         channel: ChannelId,

@@ -111,7 +111,7 @@ pub struct FieldNames {
 }
 
 impl FieldNames {
-    /// Gives these names to nobody else.
+    /// Reserves these names, so that no other field gets them.
     pub fn reserve(&mut self, names: &[&str]) {
         self.taken
             .extend(names.iter().map(|name| (*name).to_owned()));

@@ -34,7 +34,7 @@ pub(crate) fn find<'a>(
     Ok((found, resolvers))
 }
 
-/// The names that several of the functions have, told apart by their versions.
+/// The names that several of the functions have and that only their versions distinguish.
 pub(crate) fn several<'a>(functions: &[&'a Function]) -> HashSet<&'a str> {
     let versioned = functions.iter().filter(|one| one.version.is_some());
     let mut first = HashMap::new();

@@ -28,7 +28,7 @@ pub struct ListedFunction {
 /// A static probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedUsdt {
-    /// Who provides it.
+    /// Its provider.
     pub provider: String,
     /// Its name.
     pub name: String,
@@ -72,7 +72,7 @@ pub fn list(
     let separate = files.and_then(|files| files.separate(binary));
     let binaries: Vec<&Binary> = [binary].into_iter().chain(separate).collect();
     let functions = match find(&binaries, shown, pattern) {
-        // Who looks for a static probe need not find a function too.
+        // A search for a static probe need not find a function, too.
         Err(_) if !usdt.is_empty() => Vec::new(),
         functions => functions.map_err(because)?,
     };

@@ -38,7 +38,7 @@ pub(crate) struct Searched<'a> {
     /// Parts that the compiler moved out of functions, by the functions' names; read
     /// once, as thousands of functions may be probed.
     cold: OnceCell<HashMap<&'a str, Vec<&'a Function>>>,
-    /// What the file tells of its frames.
+    /// The file's descriptions of its frames.
     frames: OnceCell<Option<Frames>>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Searched<'a> {
         }
     }
 
-    /// What the file tells of its frames, if anything.
+    /// The file's descriptions of its frames, if there are any.
     pub(crate) fn frames(&self) -> Option<&Frames> {
         let frames = self.frames.get_or_init(|| Frames::of(self.binary).ok());
         frames.as_ref()
@@ -78,7 +78,7 @@ impl<'a> Searched<'a> {
         }
     }
 
-    /// The same as the file itself tells, without its debug file.
+    /// The piece by the file itself, without its debug file.
     fn own_piece(&self, address: u64) -> Option<Range<u64>> {
         match holding(self.binary, address) {
             Some(function) => Some(function.address.0..function.end()),

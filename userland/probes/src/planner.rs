@@ -137,7 +137,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Leaves out what the kernel cannot probe.
+    /// Drops spots that the kernel cannot probe.
     fn without_writable(&mut self, spots: Vec<Spot>) -> anyhow::Result<Vec<Spot>> {
         if self.probe_query.force {
             return Ok(spots);
@@ -161,8 +161,8 @@ impl Planner<'_> {
         Ok(spots)
     }
 
-    /// Says of copies that the compiler made of a function that they have not what is wanted of
-    /// it: calls of them are missing then.
+    /// Notes copies that the compiler made of a function and that lack what is requested: calls of
+    /// them are missing then.
     fn without_copies(&mut self, copies: Vec<(String, anyhow::Error)>) -> anyhow::Result<()> {
         for (function, why) in copies {
             if self.found.probes.is_empty() {

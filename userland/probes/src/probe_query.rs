@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wanted of a file.
+//! A query about a file.
 
 use nsprobe_spec::syntax::{Assignment, Expression, Field, Kind, Place, Spec};
 use serde::{Deserialize, Serialize};

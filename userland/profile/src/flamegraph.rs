@@ -5,7 +5,7 @@ use crate::{folded, text::plain, Profile};
 use inferno::flamegraph::{from_lines, Options};
 use std::io::{self, Result, Write};
 
-/// Writes one. The same profile gives the same picture.
+/// Writes a flame graph. Equal profiles give equal pictures.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> Result<()> {
     let lines = folded::lines(profile);
     let mut options = Options::default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of a profile: how much of it each takes, and for whom.
+//! The functions of a profile: the share of each, by caller.
 
 use crate::model::{Line, Profile, Sample};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,11 +13,11 @@ pub struct Function {
     pub path: String,
     /// The values of samples that were in it.
     pub own: u64,
-    /// The same with samples that were in what it calls. A sample counts once, however often the
-    /// function is in its stack.
+    /// The values of those, and of samples that were in what it calls. A sample counts once,
+    /// however often the function is in its stack.
     pub total: u64,
-    /// The values of its samples by who has called it, the greatest first; empty names are those
-    /// of samples of which the caller is not known, or that have none.
+    /// The values of its samples by caller, the greatest first; empty names are those of samples of
+    /// which the caller is not known, or that have none.
     pub callers: Vec<(String, u64)>,
 }
 
@@ -40,7 +40,7 @@ struct Taken {
     callers: HashMap<usize, u64>,
 }
 
-/// Who is the caller of the outermost function.
+/// Stands for the caller of the outermost function.
 const NOBODY: usize = usize::MAX;
 
 impl Profile {

@@ -65,7 +65,7 @@ pub struct Location {
 pub struct Line {
     /// What it is called.
     pub name: String,
-    /// The same before it was shortened for people.
+    /// The name before it was shortened for people.
     pub system_name: String,
     /// Its source file.
     pub file: Option<String>,
@@ -76,7 +76,7 @@ pub struct Line {
 /// A stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// What tells it from others with the same stack, beside the values: names and values, such
+    /// Distinguishes it from others with the same stack, beside the values: names and values, such
     /// as `container` and `web`.
     pub keys: Vec<(String, String)>,
     /// Indices of `locations`, the innermost first.

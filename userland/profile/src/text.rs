@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hostile names made safe for all formats. Who knows more of names has escaped them before:
-//! what is escaped already stays as it is.
+//! Hostile names made safe for all formats. A caller with more knowledge of names has escaped them
+//! before: what is escaped already stays as it is.
 
 use crate::model::UNKNOWN;
 use std::borrow::Cow;

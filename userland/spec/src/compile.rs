@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 type Result<T> = std::result::Result<T, SpecError>;
 
-/// What is to be compiled for one place.
+/// The input of the compilation for one place.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The spec.

@@ -59,7 +59,7 @@ pub enum Shape {
         /// What they are.
         layout: Layout,
     },
-    /// The same in registers: a field for each eight bytes.
+    /// An object in registers: a field for each eight bytes.
     Split {
         /// Bytes of it.
         bytes: u16,

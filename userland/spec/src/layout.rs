@@ -47,7 +47,7 @@ pub enum Layout {
     Struct(Vec<Part>),
     /// This number of bytes of which nothing is known.
     Bytes(u16),
-    /// Members that are always there, and of others those that a number tells.
+    /// Members that are always there, and others whose presence depends on a number.
     Variants {
         /// Those that are always there.
         fixed: Vec<Part>,

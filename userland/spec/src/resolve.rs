@@ -122,7 +122,7 @@ fn error<T>(span: &Span, message: impl Into<String>) -> Result<T> {
     Err(SpecError::new(span.clone(), message))
 }
 
-/// Why a scope does not tell, at a place of the spec.
+/// Why a scope has no answer, at a place of the spec.
 pub(crate) fn said(span: &Span, why: ScopeError) -> SpecError {
     let mut message = why.message;
     if let Some(help) = why.help {
@@ -162,7 +162,7 @@ impl From<Typed> for Thing {
     }
 }
 
-/// The same place, of which what was there at the entry of the call is meant.
+/// The place, with the value that it had at the entry of the call.
 fn at_entry(place: Place) -> Place {
     match place {
         Place::Value(value) => Place::Value(value.at_entry()),

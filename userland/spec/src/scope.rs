@@ -61,8 +61,7 @@ pub struct Variable {
     pub value: Result<Typed, ScopeError>,
 }
 
-/// Why a scope does not tell what was asked. Names in it come from the file: it is
-/// escaped when printed.
+/// Why a scope has no answer. Names in it come from the file: it is escaped when printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ScopeError {
@@ -83,7 +82,7 @@ impl ScopeError {
         }
     }
 
-    /// The same with an advice.
+    /// Adds an advice to the error.
     pub fn with_help(mut self, help: impl Into<String>) -> ScopeError {
         self.help = Some(help.into());
         self

@@ -90,7 +90,7 @@ pub enum Place {
     FileOffset(u64),
     /// At a static probe.
     Usdt {
-        /// Who provides it.
+        /// Its provider.
         provider: String,
         /// Its name.
         name: String,

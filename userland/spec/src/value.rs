@@ -138,8 +138,8 @@ impl Value {
         }
     }
 
-    /// Whether the value is the same at the entry of a call as at its return: it is
-    /// made of nothing but constants, what is at the entry, and who the task is.
+    /// Whether the value is the same at the entry of a call as at its return: it consists only of
+    /// constants, values at the entry, and the task's identity.
     pub fn is_known_at_entry(&self) -> bool {
         match self {
             Value::Constant(_) | Value::Image(_) | Value::AtEntry(_) => true,

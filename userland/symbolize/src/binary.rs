@@ -123,7 +123,7 @@ impl Binary {
         Binary::new(elf, Functions::default(), build_id)
     }
 
-    /// Reads the headers alone, for who wants the sections: it has no functions.
+    /// Reads the headers alone, for a caller that needs only the sections: it has no functions.
     pub fn open_sections(file: File, label: &Path) -> Result<Binary> {
         let elf = Elf::open(file, label, false)?;
         let build_id = build_id(&elf);
@@ -168,8 +168,8 @@ impl Binary {
         })
     }
 
-    /// The build-id, if the file has one. It is a claim: anybody can write the
-    /// build-id of another file into his own.
+    /// The build-id, if the file has one. It is a claim: any file can carry the build-id of
+    /// another.
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
     }
@@ -214,7 +214,7 @@ impl Binary {
             .filter(|function| function.name == name_or_glob)
             .collect();
         if !exact.is_empty() {
-            // Who writes what the compiler appended, or the mangled name, means that code alone.
+            // A name with the compiler's suffix, or a mangled name, means that code alone.
             let is_raw = is_mangled(name_or_glob) || suffixed(name_or_glob).is_some();
             return match is_raw {
                 true => exact,
@@ -264,8 +264,8 @@ impl Binary {
         all.filter(fits).map(|(function, _)| function).collect()
     }
 
-    /// Whether the code is a piece that the compiler moved out of a function: a call that has
-    /// begun elsewhere goes on there.
+    /// Whether the code is a piece that the compiler moved out of a function: a call that began
+    /// elsewhere continues there.
     pub fn is_piece(&self, function: &Function) -> bool {
         // In Go's names a package stands before the dot.
         let is_go = || self.is_go() && !is_mangled(&function.name);
@@ -293,8 +293,7 @@ impl Binary {
         all.filter(fits).map(|(function, _)| function).collect()
     }
 
-    /// The functions one of whose names, raw or readable, is as wanted; but no
-    /// pieces.
+    /// The functions one of whose names, raw or readable, matches; but no pieces.
     fn matching(&self, wanted: impl Fn(&str) -> bool) -> Vec<&Function> {
         let fits = |names: &Readable| {
             let is_wanted =

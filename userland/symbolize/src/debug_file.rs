@@ -90,9 +90,9 @@ impl Binary {
         program.check_debug_file(self).is_ok()
     }
 
-    /// Fails, with the reason, unless `file` holds the debug information of this program: by
-    /// the build-id or, for a program without one, by the checksum of its link. Anybody can
-    /// write a build-id, so the code must lie where the program has it, too.
+    /// Fails, with the reason, unless `file` holds the debug information of this program: by the
+    /// build-id or, for a program without one, by the checksum of its link. A build-id can be
+    /// forged, so the code must be where the program has it, too.
     pub fn check_debug_file(&self, file: &Binary) -> std::result::Result<(), String> {
         match (file.build_id(), self.build_id()) {
             (Some(own), Some(wanted)) if own == wanted => {}

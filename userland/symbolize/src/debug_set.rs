@@ -98,7 +98,7 @@ impl DebugSet {
             return None;
         }
         let dwarf = match self.files.is_empty() {
-            // For all who ask without debug files.
+            // For all callers without debug files.
             true => program.dwarf.get_or_init(|| Dwarf::load(program, None)),
             false => {
                 let load = || Dwarf::load(holder, self.supplementary());

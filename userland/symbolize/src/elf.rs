@@ -190,7 +190,7 @@ impl Elf {
         }
     }
 
-    /// The same handle: it is open as long as one of its holders is there.
+    /// A shared handle: the file is open as long as one of its holders exists.
     pub(crate) fn share_file(&self) -> Arc<WatchedFile> {
         Arc::clone(&self.file)
     }
@@ -219,7 +219,7 @@ impl Elf {
         })
     }
 
-    /// Fails when somebody wrote to the file since it was opened.
+    /// Fails if the file was written to since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         if self.file.is_unchanged() {
             return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A function of a file, as its symbol tables tell it, and the index of all.
+//! A function of a file, from its symbol tables, and the index of all.
 
 use crate::elf::{text_at, u16_at, u32_at, u64_at, Elf, Section};
 use crate::{debugdata, Address, DataSymbol, Error, FileOffset, Result};
@@ -90,8 +90,8 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Those that a file's own symbol tables tell, and those that it has compressed; and why some
-    /// cannot be read. It is an error when its own cannot, and there are no others.
+    /// Functions of a file's own symbol tables, and of its compressed ones; and why some cannot be
+    /// read. It is an error if its own cannot, and there are no others.
     pub(crate) fn read(elf: &Elf) -> Result<(Functions, Vec<String>)> {
         let mut found = Found::default();
         let own = found.read(elf, elf, false);
@@ -103,7 +103,7 @@ impl Functions {
         found.index(own, compressed)
     }
 
-    /// Those that the symbol tables of `elf` tell of the code of `program`.
+    /// Functions of the code of `program` in the symbol tables of `elf`.
     pub(crate) fn read_of(elf: &Elf, program: &Elf) -> Result<(Functions, Vec<String>)> {
         let mut found = Found::default();
         let own = found.read(elf, program, false);
@@ -184,8 +184,8 @@ impl Default for Found {
 }
 
 impl Found {
-    /// Adds what the symbol tables of `elf` tell of the code of `program`; why some could not be
-    /// read.
+    /// Adds the functions of the code of `program` in the symbol tables of `elf`; returns why some
+    /// could not be read.
     fn read(&mut self, elf: &Elf, program: &Elf, is_compressed: bool) -> Vec<Error> {
         let kinds = [elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0];
         let tables = elf.sections.iter();

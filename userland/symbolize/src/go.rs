@@ -13,7 +13,7 @@ use crate::Binary;
 const SECTIONS: [&str; 3] = [".gopclntab", ".go.buildinfo", ".note.go.buildid"];
 
 impl Binary {
-    /// Whether Go's linker made the file: stacks move while functions run, and calls go on in
+    /// Whether Go's linker made the file: stacks move while functions run, and calls continue in
     /// other threads.
     pub fn is_go(&self) -> bool {
         SECTIONS.iter().any(|name| self.elf.section(name).is_some())

@@ -40,7 +40,7 @@ const WORD_TEXT: u64 = 22;
 const WORD_DATA_1_18: u64 = 38;
 const WORD_DATA: u64 = 40;
 
-/// What Go's own table tells of a file's functions.
+/// The functions of a file in Go's own table.
 #[derive(Debug)]
 pub(crate) struct GoNames {
     table: Vec<u8>,

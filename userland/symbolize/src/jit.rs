@@ -36,7 +36,7 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) name: Rc<str>,
-    /// When it was put there (CLOCK_MONOTONIC, in nanoseconds); 0 where that is not told.
+    /// When it was put there (CLOCK_MONOTONIC, in nanoseconds); 0 if unknown.
     pub(crate) time_ns: u64,
     /// By rising address.
     pub(crate) lines: Vec<JitLine>,
@@ -67,10 +67,10 @@ pub struct JitNameThen {
     pub until_ns: u64,
 }
 
-/// All pieces that a process told of.
+/// All pieces that a process reported.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    /// By where they begin, and the order in which they were told of.
+    /// By where they begin, and the order in which they were reported.
     all: BTreeMap<(u64, u64), Piece>,
     told: u64,
     bytes: usize,

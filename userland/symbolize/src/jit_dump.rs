@@ -106,7 +106,7 @@ impl JitDump {
             self.is_damaged = true;
             return false;
         };
-        // The last byte tells whether the program has written it all.
+        // The last byte shows whether the program has written it all.
         if body_bytes > 0 && read(self.next + bytes - 1, 1).is_none() {
             return false;
         }

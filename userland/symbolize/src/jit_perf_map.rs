@@ -14,7 +14,7 @@ pub struct PerfMap {
     pieces: Pieces,
     /// The beginning of a line that the program is still writing.
     begun: Vec<u8>,
-    /// Whether the line that goes on is too long.
+    /// Whether the current, incomplete line is too long.
     skips: bool,
 }
 
@@ -33,7 +33,7 @@ impl PerfMap {
         self.go_on(bytes);
     }
 
-    /// What is at the address: of several pieces that cover it, the one told of last.
+    /// The name of the address: of several pieces that cover it, the one reported last.
     pub fn at(&self, address: u64) -> Option<JitName> {
         self.pieces.at(address, 0).name
     }

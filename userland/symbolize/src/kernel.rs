@@ -29,8 +29,8 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Reads those of the running kernel. None, without an error, for whom the kernel hides
-    /// their addresses (`kptr_restrict`).
+    /// Reads those of the running kernel. `None`, without an error, if the kernel hides their
+    /// addresses from us (`kptr_restrict`).
     pub fn read() -> io::Result<KernelSymbols> {
         Ok(KernelSymbols::parse(&fs::read_to_string("/proc/kallsyms")?))
     }

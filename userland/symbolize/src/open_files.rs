@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The debug files of a program as somebody else has opened them: this crate opens none.
+//! The debug files of a program, opened by the caller: this crate opens none.
 
 use std::fs::File;
 use std::path::PathBuf;

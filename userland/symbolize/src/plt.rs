@@ -9,7 +9,7 @@ use crate::Address;
 use object::elf;
 use std::collections::HashMap;
 
-/// Sections with stubs, and the size of a stub when the section does not tell.
+/// Sections with stubs, and the size of a stub if the section does not give it.
 const STUB_SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 const STUB_BYTES: u64 = 16;
 const RELOCATION_BYTES: usize = 24;

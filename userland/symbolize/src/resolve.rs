@@ -33,7 +33,7 @@ pub enum Source {
     Plt,
     /// `perf-PID.map`, which a program writes of code that it generates.
     PerfMap,
-    /// `jit-PID.dump`, likewise, with times and lines.
+    /// `jit-PID.dump`, which a program writes of code that it generates, with times and lines.
     JitDump,
 }
 
@@ -173,7 +173,7 @@ impl Binary {
     }
 }
 
-/// The symbol tables that tell of a program's code, the most complete one first.
+/// The symbol tables for a program's code, the most complete one first.
 pub(crate) struct Tables<'a> {
     pub(crate) program: &'a Binary,
     pub(crate) tables: Vec<(&'a Functions, NamesFrom)>,

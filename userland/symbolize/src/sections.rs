@@ -74,8 +74,8 @@ mod section_data {
 /// The sections, or why they cannot be read.
 pub(crate) type Loaded = std::result::Result<DwarfSections<SectionData>, String>;
 
-/// Sections that tell of variables, types and macros, not of functions and lines: some are
-/// as large as all others.
+/// Sections about variables, types and macros, not about functions and lines: some are as large as
+/// all others.
 const NOT_OF_NAMES: [SectionId; 5] = [
     SectionId::DebugLoc,
     SectionId::DebugLocLists,

@@ -87,7 +87,7 @@ pub(crate) fn operator_bytes(before: &str, text: &str) -> usize {
     }
 }
 
-/// The name as people write it; the same where its brackets cannot be told from operators.
+/// The name as people write it; unchanged if its brackets cannot be distinguished from operators.
 pub fn shortened(name: &str) -> Cow<'_, str> {
     let candidates = ["std::basic_", "std::__", "std::allocator<", "std::less<"];
     let has_any = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -169,7 +169,7 @@ fn close(out: &mut String, list: &Open) -> Option<()> {
     }
     let container = CONTAINERS.iter().find(|(name, _)| *name == template);
     let Some((name, said)) = container else {
-        // As demanglers do, so that nobody reads a shift.
+        // As demanglers do, so that it is not read as a shift.
         let space = inside.ends_with('>');
         out.push_str(if space { " >" } else { ">" });
         return Some(());
@@ -186,7 +186,7 @@ fn close(out: &mut String, list: &Open) -> Option<()> {
     Some(())
 }
 
-/// The name without the namespaces by which libraries tell their versions apart.
+/// The name without the namespaces that distinguish versions of libraries.
 fn usual(template: &str) -> Cow<'_, str> {
     for inline in [
         "std::__cxx11::",

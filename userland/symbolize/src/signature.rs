@@ -7,7 +7,7 @@ use crate::short_names::{operator_bytes, shortened};
 /// What stands for a namespace without a name.
 const ANONYMOUS: &str = "(anonymous namespace)";
 
-/// What g++ puts behind a name to tell two libraries apart: `f[abi:cxx11]`.
+/// Suffix of a name by which g++ distinguishes two libraries: `f[abi:cxx11]`.
 const TAG: &str = "[abi:";
 
 /// The name without such tags, if it has any.
@@ -19,7 +19,7 @@ pub(crate) fn without_tags(name: &str) -> Option<String> {
     Some(plain)
 }
 
-/// A name that somebody wrote.
+/// A name that a user wrote.
 #[derive(Debug)]
 pub(crate) struct Signature {
     all: String,
@@ -109,7 +109,7 @@ fn plain(name: &str) -> String {
             continue;
         }
         while chars.next_if(|next| next.is_whitespace()).is_some() {}
-        // A blank between two words tells them apart.
+        // A blank between two words separates them.
         if out.ends_with(is_name) && chars.peek().is_some_and(|next| is_name(*next)) {
             out.push(' ');
         }
@@ -118,7 +118,7 @@ fn plain(name: &str) -> String {
     east(&out)
 }
 
-/// The same with each `const` behind what it is said of.
+/// The name with each `const` behind what it applies to.
 fn east(name: &str) -> String {
     const WORD: &str = "const ";
     let mut out = String::with_capacity(name.len());

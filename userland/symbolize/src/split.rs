@@ -50,8 +50,8 @@ pub struct SplitUnit {
 }
 
 impl Binary {
-    /// The units of the file's DWARF that are elsewhere, at most 65,536. The error says why
-    /// that cannot be told.
+    /// The units of the file's DWARF that are elsewhere, at most 65,536. The error says why they
+    /// cannot be listed.
     pub fn split_units(&self) -> Result<Vec<SplitUnit>, String> {
         guarded(|| self.read_split_units())
     }

@@ -21,7 +21,7 @@ const NOTE_HEADER_BYTES: usize = 12;
 /// A place of a static probe; a probe may have several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usdt {
-    /// Who provides it.
+    /// Its provider.
     pub provider: String,
     /// Its name.
     pub name: String,

@@ -42,7 +42,7 @@ pub struct End {
 pub enum EndCause {
     /// By its record.
     Exit {
-        /// The code as `wait(2)` tells it.
+        /// The code as `wait(2)` reports it.
         code: u32,
         /// It was the last thread of its process to end.
         last: bool,
@@ -101,7 +101,7 @@ pub struct Task {
     pub first_ns: u64,
     /// Time of its last record.
     pub last_ns: u64,
-    /// Time of the last one of those that do not tell that it has begun to end.
+    /// Time of the last record that does not say that the task has begun to end.
     pub(crate) active_ns: u64,
     /// The last time at which it was known to have ended.
     pub(crate) dead_ns: u64,

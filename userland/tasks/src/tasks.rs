@@ -32,7 +32,7 @@ pub enum Parent {
     None,
     /// This process.
     Process(u32),
-    /// This process was, and has ended. Who took its place no record has told.
+    /// This process was, and has ended. No record says which process took its place.
     Ended(u32),
 }
 
@@ -47,7 +47,7 @@ pub struct Tasks {
     ended: BTreeSet<(u64, TaskId)>,
     /// When a thread of that number took the place of its process's first.
     moved: HashMap<u32, u64>,
-    /// The dump that is being read: when it was begun, and who was in it.
+    /// The dump that is being read: when it was begun, and which tasks were in it.
     dump: Option<(u64, BTreeSet<TaskId>)>,
     /// How many dumps were read to their end.
     dumps: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranges as a table: sorted, without overlaps, the gaps told, in blocks.
+//! Ranges as a table: sorted, without overlaps, with explicit gaps, in blocks.
 
 use crate::cfi::Ranges;
 use crate::rule::bare;
@@ -18,7 +18,7 @@ const GAP_BYTES: u64 = 512 << 10;
 /// one more.
 const OFFSET_MAX: u64 = (1 << OFFSET_BITS) - (1 << BLOCK_BITS);
 
-/// Makes the table of ranges that are file offsets, of a file with so much code.
+/// Makes the table of ranges that are file offsets, of a file with `code_bytes` of code.
 pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, Error> {
     ranges.ranges.retain(|range| range.to < OFFSET_MAX);
     let told = ranges.ranges.iter();
@@ -27,8 +27,8 @@ pub(crate) fn build(mut ranges: Ranges, code_bytes: u64) -> Result<UnwindTable, 
     ranges.ranges.sort_by_key(|range| range.from);
     let mut pairs = ranges.ranges.windows(2);
     let has_gap = pairs.any(|pair| matches!(pair, [one, next] if is_gap(one.to, next.from)));
-    // Some files tell of the start-up code and the like alone: Go's, or those whose
-    // builder has turned it off. Their code has frame pointers, or nothing.
+    // Some files describe only the start-up code and the like: Go's, or those whose builder has
+    // turned it off. Their code has frame pointers, or nothing.
     let mut unknown = |by_frame_pointer: bool| {
         ranges.number(Rule {
             more: i16::from(by_frame_pointer || told < code_bytes / 2),
@@ -78,7 +78,7 @@ struct Writer {
     first: u64,
     blocks: Vec<u32>,
     rows: Vec<u32>,
-    /// The rule that goes on.
+    /// The rule that continues.
     rule: u32,
 }
 
@@ -110,7 +110,7 @@ impl Writer {
         }
     }
 
-    /// Makes all blocks up to this one; each begins with the rule that goes on.
+    /// Makes all blocks up to this one; each begins with the rule that continues.
     fn up_to(&mut self, block: u64) {
         while (self.blocks.len() as u64) <= block {
             self.blocks.push(self.rows.len() as u32);

@@ -37,9 +37,9 @@ const ENTRY_BYTES_MAX: u64 = 64 << 20;
 const WRITING: Duration = Duration::from_secs(600);
 /// How the files are called behind their digest.
 const SUFFIX: &str = ".rows";
-/// The same while one is written, behind a number.
+/// Suffix of an entry while it is written, behind a number.
 const NEW_SUFFIX: &str = ".new";
-/// Who may write into what we use: nobody but us.
+/// Mode bits that let others write: only we may write into what we use.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// A folder of tables.
@@ -91,7 +91,7 @@ impl Cache {
             return Ok(None);
         }
         let [outer, inner] = FOLDERS;
-        // When nobody else can write there, what it holds has no other name tomorrow.
+        // If only we can write there, what it holds cannot be renamed.
         folder(Path::new(outer))?;
         Cache::open(Path::new(inner)).map(Some)
     }
@@ -112,7 +112,7 @@ impl Cache {
         self.table_by(input, || input.compile())
     }
 
-    /// The same, compiled by another.
+    /// As `table`, but compiled by the given function.
     pub fn table_by<E>(
         &self,
         input: &Input,
@@ -126,7 +126,7 @@ impl Cache {
             return Ok((table, true));
         }
         let table = compile()?;
-        // Who cannot write compiles again next time.
+        // If it cannot be written, the next run compiles again.
         let _ = self.keep(digest, &table);
         Ok((table, false))
     }
@@ -168,7 +168,7 @@ impl Cache {
             Ok(fs::renameat(&self.folder, &new, &self.folder, name)?)
         });
         if written.is_err() {
-            // What stays is removed by who makes room later.
+            // What stays is removed by a later run that makes room.
             let _ = fs::unlinkat(&self.folder, &new, AtFlags::empty());
         }
         written
@@ -214,7 +214,7 @@ impl Cache {
             let Some(name) = name else {
                 continue;
             };
-            // Who is gone meanwhile takes no room.
+            // A file removed meanwhile takes no room.
             let stat = fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
             let Some(stat) = stat.ok().filter(is_file) else {
                 continue;

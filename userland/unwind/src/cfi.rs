@@ -34,8 +34,8 @@ pub(crate) struct Ranges {
     numbers: HashMap<Rule, u32>,
 }
 
-/// Reads what a file describes. Of several descriptions of an address, that of `.eh_frame`
-/// counts: it is what exceptions go by. `.sframe` tells the least.
+/// Reads a file's descriptions. Of several descriptions of an address, that of `.eh_frame` counts:
+/// exceptions use it. `.sframe` has the least detail.
 pub(crate) fn read(input: &Input) -> Result<Ranges, Error> {
     let sections = &input.sections;
     let bases = bases(sections);

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Most entries of a section: libraries of 130 MB have some hundred thousand.
 const ENTRIES_MAX: usize = 4 << 20;
 
-/// What `.eh_frame` (else `.debug_frame`) tells of a file's code.
+/// The rows of a file's code in `.eh_frame` (else `.debug_frame`).
 #[derive(Debug)]
 pub struct Frames {
     sections: UnwindSections,
@@ -23,7 +23,7 @@ pub struct Frames {
     /// By rising address.
     eh_frame: Vec<Entry>,
     debug_frame: Vec<Entry>,
-    /// The rows of the entry that was asked for last: who asks asks for neighbours.
+    /// The rows of the last requested entry: callers request neighbours.
     last: RefCell<(Range<u64>, Vec<Row>)>,
 }
 

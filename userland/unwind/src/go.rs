@@ -11,7 +11,7 @@ use crate::Error;
 use nsprobe_common::unwind::{Base, Rule, Saved};
 use nsprobe_symbolize::{GoFunction, GoTable};
 
-/// A function that nobody calls (`FuncFlagTopFrame`).
+/// A function that has no caller (`FuncFlagTopFrame`).
 const TOP_FRAME: u8 = 1;
 /// One that puts another stack in the place of its own, so that the list does not hold
 /// (`FuncFlagSPWrite`).

@@ -16,8 +16,8 @@ const COMPILER: u32 = 2;
 /// milliseconds.
 const WORTH_BYTES: u64 = 64 << 10;
 
-/// All that rows are computed from: who has this needs no file. So its digest names the
-/// rows, whatever the file says of itself.
+/// All that rows are computed from: with it, no file is needed. So its digest names the rows,
+/// whatever the file says of itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Input {
     pub(crate) sections: UnwindSections,

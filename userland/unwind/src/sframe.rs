@@ -24,11 +24,11 @@ const FRAME_POINTER: u8 = 2;
 const START_FROM_FIELD: u8 = 4;
 /// "SFrame ABI/arch Identifier".
 const AMD64: u8 = 3;
-/// Where the return address is, from the frame's address on: the same in all of AMD64.
+/// Where the return address is, from the frame's address on: fixed for AMD64.
 const RETURN_ADDRESS: i8 = -8;
 /// Bytes of the shortest row: its start, its info, the frame's offset.
 const ROW_BYTES_MIN: usize = 3;
-/// The frame of who was just called: the return address is on top of the stack.
+/// The frame at the first instruction of a function: the return address is on top of the stack.
 const CALLED: Rule = Rule {
     offset: 8,
     ..bare(Base::Rsp)
@@ -241,10 +241,9 @@ impl Function {
             return Some(());
         }
         let every = u64::from(self.repeated_bytes);
-        // The place in the piece is that of the address by one edition of the
-        // specification, and that behind the function's begin by the other.
-        // Who comes to its first instruction has just been called; ld 2.44 says otherwise of
-        // .plt.got.
+        // The place in the piece is that of the address by one edition of the specification, and
+        // that behind the function's begin by the other. At a function's first instruction, the
+        // call has just been made; ld 2.44 says otherwise of .plt.got.
         let begins = rows.first().map(|row| (row.from, row.rule));
         let is_called = begins == Some((0, CALLED));
         if every == 0 || !start.is_multiple_of(every) || !is_called {

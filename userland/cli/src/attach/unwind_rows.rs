@@ -118,9 +118,9 @@ impl UnwindLoader {
         self.queue.clone()
     }
 
-    /// Asks for what stacks will go through first: the probed files, and what those who
-    /// run them have mapped. Returns when that is there, takes too long, or `goes_on` says no,
-    /// which is asked again and again with how many files are missing.
+    /// Requests the rows that stacks need first: of the probed files, and of the files mapped by
+    /// processes that run them. Returns when they are there, take too long, or `goes_on` returns
+    /// false; it is called repeatedly with the number of files that are missing.
     pub(crate) fn first(
         &self,
         planned: &Planned,
@@ -212,8 +212,8 @@ impl Worker {
             return;
         }
         if let Err(why) = self.give(file, path) {
-            // So that its stacks are not copied again and again. If the
-            // module refuses this, too, its budget ends the copies.
+            // So that its stacks are not copied again and again. If this cannot be reported, the
+            // module stops copying them after a while.
             let _ = self.unwinder.give_none(file);
             let shown = escaped(&path.display().to_string()).to_string();
             self.report.without.push(format!("{shown}: {why:#}"));
@@ -293,7 +293,7 @@ fn rows_of(table: &UnwindTable) -> UnwindRows<'_> {
     }
 }
 
-/// The code that processes have mapped who may be hit first, each file once.
+/// The code mapped by processes that may be hit first, each file once.
 fn mapped(planned: &Planned, target: &Target) -> Vec<(File, PathBuf)> {
     let pids = match target {
         Target::Command(_) => Ok(Vec::new()),

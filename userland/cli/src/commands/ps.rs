@@ -37,7 +37,7 @@ pub(crate) fn run(plan: &PsPlan) -> anyhow::Result<ExitCode> {
     let placed = shown
         .into_iter()
         .map(|one| (Place::of(one.task, &places), one));
-    // With -c, all tasks of the container are shown.
+    // Naming a container selects everything in it.
     let shows_all = plan.all || matches!(plan.who, TargetSpec::Container(_));
     let mut rows: Vec<(Place, Shown<'_>)> = placed
         .filter(|(place, _)| shows_all || place.is_container())

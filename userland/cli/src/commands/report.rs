@@ -94,7 +94,7 @@ pub(crate) fn tell(
 pub(crate) struct Counted<'a> {
     /// Looks up the names of frames.
     pub(crate) offline: Offline<'a>,
-    /// Prints the rows by their keys.
+    /// Prints the rows; knows the values of their keys.
     pub(crate) printer: TablePrinter,
     pub(crate) rows: Rows,
 }

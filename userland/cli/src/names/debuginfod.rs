@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debug files from debuginfod servers, and from the cache of what they gave, which is that
-//! of elfutils (`debuginfod_find_debuginfo(3)`: environment, folders and names).
+//! Debug files from debuginfod servers, and from the cache of downloads, which is that of elfutils
+//! (`debuginfod_find_debuginfo(3)`: environment, folders and names).
 //!
-//! Off unless the user asks, as it tells servers what runs here. What comes is data of
-//! others: the user of a file compares its build-id and its layout with the program.
-//! TLS is rustls's with ring, whose C and assembler are built with the program; its
-//! authorities are those that the machine trusts.
+//! Off unless the user asks, as it reveals to servers what runs here. Downloads are untrusted: the
+//! user of a file compares its build-id and its layout with the program. TLS is rustls's with ring,
+//! whose C and assembler are built with the program; its authorities are those that the machine
+//! trusts.
 
 use crate::args::servers::{urls, SECURE};
 use crate::names::build_id::hex;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names for frames, each looked up once, by threads beside the one that reads the rings.
 //!
-//! A file is secured when an object is first announced, while its process most likely lives,
-//! and handed to one of the threads (`threads.rs`), which has it and its debug files read by a
-//! process without privileges (`files.rs`). Here is what came back, as much of it as there is
-//! room for, and what is asked for. Nothing here waits but [`Names::wait`].
+//! A file is pinned when an object is first announced, while its process most likely lives, and
+//! passed to one of the threads (`threads.rs`), which has it and its debug files read by a process
+//! without privileges (`files.rs`). This module keeps the results, as many as there is room for,
+//! and the pending requests. Nothing here waits but [`Names::wait`].
 //!
-//! Output waits for names, so that it stays in order, but not for ever: who waited for a
-//! file for [`PATIENCE`] goes on without its names, until they come.
+//! Output waits for names, so that it stays in order, but not for ever: after waiting for a file
+//! for [`PATIENCE`], it continues without the file's names, until they come.
 
 use super::cache::Cache;
 use super::file_state::{FileRows, FileState, Stage};
@@ -87,9 +87,9 @@ impl Names {
         self.probed.extend(probed);
     }
 
-    /// Takes an announcement: the file is secured at once. One that is announced again has
-    /// lost its rows, or was known as a program only and is in a stack now: it gets rows, which
-    /// is refused where it has some.
+    /// Takes an announcement: the file is pinned at once. One that is announced again has lost its
+    /// rows, or was known as a program only and is in a stack now: it gets rows, which is refused
+    /// if it has some.
     pub(crate) fn announce(&mut self, session: &Session, record: &ObjectRecord) {
         self.objects.note(record);
         let was_known = self.files.contains_key(&record.id);

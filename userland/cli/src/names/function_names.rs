@@ -4,7 +4,7 @@
 use nsprobe_spec::decode::FieldValue;
 use std::fmt;
 
-/// The functions of a file by address.
+/// Looks up the functions of a file by their addresses.
 pub(crate) trait FunctionNames: fmt::Debug {
     /// The function that holds an address by the file's own count, and the distance from
     /// its beginning.

@@ -50,16 +50,16 @@ pub(crate) struct FoundDebugFiles {
     pub(crate) unused: Option<String>,
 }
 
-/// The processes that have a program mapped, besides the target.
+/// The processes that have a program, besides the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owners<'a> {
     /// Processes that may have it.
     Processes(&'a [Process]),
-    /// The process that the kernel has seen with it, in whose mount view it is.
+    /// The process that the kernel has seen with it, in whose mount_view it is.
     Seen(&'a MountView),
 }
 
-/// The process that has an object mapped.
+/// The process that has an object.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The process that the kernel has seen with it.
@@ -77,7 +77,7 @@ impl Owner {
     }
 }
 
-/// The process that sees a root directory.
+/// The viewer of a root directory.
 #[derive(Clone, Copy, Debug)]
 enum Viewer<'a> {
     We,

@@ -284,7 +284,7 @@ fn one(files: &mut Files, shared: &Shared, job: Job) -> Option<Answer> {
             return None;
         }
         Job::SumUp(tell) => {
-            // A caller that no longer waits needs no answer.
+            // A caller that stopped waiting needs no answer.
             let _ = tell.send(files.sources());
             return None;
         }

@@ -28,7 +28,7 @@ const WAIT: u64 = 5;
 const WAITING_STATES: u32 = 3;
 /// Inode number of the first user namespace (`PROC_USER_INIT_INO`).
 const FIRST_USER_NAMESPACE: u32 = 0xefff_fffd;
-/// A user or group that is not known: `(uid_t)-1`, which nobody has.
+/// A user or group that is not known: `(uid_t)-1`, which no user has.
 const NOBODY_KNOWN: u32 = u32::MAX;
 /// A user namespace's level that is not known.
 const LEVEL_UNKNOWN: i64 = -1;
@@ -53,7 +53,7 @@ impl KernelEvents {
         self.write(trace, KernelEvent::DumpStart, dump_at(time_ns), &[])
     }
 
-    /// All that there was has been told.
+    /// Ends the dump: all its events were written.
     pub fn dump_end(&self, trace: &mut Trace, time_ns: u64) -> Result<(), Error> {
         self.write(trace, KernelEvent::DumpEnd, dump_at(time_ns), &[])
     }
@@ -125,8 +125,8 @@ impl KernelEvents {
         Ok(())
     }
 
-    /// LTTng goes on with the namespaces around it, and tells the user as each numbers it; a
-    /// record knows neither, but for the first one.
+    /// LTTng continues with the namespaces around it, and reports the user as each numbers it; a
+    /// record has neither, but for the first one.
     fn user_namespace(
         &self,
         trace: &mut Trace,
@@ -157,7 +157,7 @@ fn dump_at(time_ns: u64) -> At {
     }
 }
 
-/// The state of a task as LTTng tells it: one that runs is said to wait for a CPU.
+/// The state of a task in LTTng's terms: a running task counts as waiting for a CPU.
 fn status(record: &TaskRecord) -> u64 {
     match (record.flags & TASK_ZOMBIE, record.state) {
         (TASK_ZOMBIE, _) => ZOMBIE,

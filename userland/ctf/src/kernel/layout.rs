@@ -45,7 +45,7 @@ pub enum KernelEvent {
     Exit,
     /// A state dump begins.
     DumpStart,
-    /// It has told all.
+    /// The dump is complete.
     DumpEnd,
     /// A task that is there.
     ProcessState,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// Most names: as many as there can be threads (`PID_MAX_LIMIT`).
 const NAMES_MAX: usize = 4 << 20;
-/// In place of a name that was not told.
+/// In place of an unknown name.
 const UNKNOWN: &str = "?";
 
 /// The names that threads had last. One that has ended keeps its own until its number comes

@@ -11,8 +11,8 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Follows the whole code, from its first instruction to its last; `None` when a
-    /// branch may go where nobody knows.
+    /// Follows the whole code, from its first instruction to its last; `None` if a branch has an
+    /// unknown target.
     pub(crate) fn of(function: &Function<'_>) -> Option<Flow> {
         let mut targets = Vec::new();
         // With indirect branch tracking, jumps that are tracked land on an `endbr64`.
@@ -39,8 +39,8 @@ impl Flow {
         Some(Flow { targets })
     }
 
-    /// Whether who begins at the function's beginning, and nobody else, comes to the
-    /// offset; a call of the function itself begins there.
+    /// Whether the offset is reached from the function's beginning, and from nowhere else; a call
+    /// of the function itself begins there.
     pub(crate) fn is_straight_to(&self, offset: usize) -> bool {
         !self
             .targets

@@ -55,7 +55,7 @@ enum Classified {
     Reference,
 }
 
-/// Why the convention does not tell.
+/// The error says why the convention gives no place.
 type Told<T> = std::result::Result<T, String>;
 
 /// What earlier arguments have taken.
@@ -173,7 +173,7 @@ impl<'a> DebugInfo<'a> {
         Ok(Ok(()))
     }
 
-    /// Takes the register of the address at which the result is to be stored.
+    /// Takes the register that holds the address at which the result is stored.
     fn hidden_result(&self, function: &Node<'a>, taken: &mut Taken) -> Result<Told<()>> {
         let class = self.classify_result(function)?;
         Ok(class.map(|class| {

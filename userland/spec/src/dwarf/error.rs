@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why debug information does not tell what was asked.
+//! Why debug information has no answer.
 
 use nsprobe_symbolize::Address;
 use std::fmt;
 
-/// Why debug information does not tell what was asked. The messages name
-/// variables and types as the file does: print them escaped.
+/// Why debug information has no answer. The messages name variables and types as the file does:
+/// print them escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,7 +48,7 @@ pub enum Error {
     Ambiguous {
         /// The name.
         name: String,
-        /// Names that tell them apart.
+        /// Names that distinguish them.
         choices: Vec<String>,
     },
     /// The variable has no value at this place.

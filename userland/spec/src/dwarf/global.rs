@@ -41,7 +41,7 @@ impl<'a> DebugInfo<'a> {
         if let Some(near) = near.filter(|near| found.iter().any(|node| node.die.unit == *near)) {
             found.retain(|node| node.die.unit == near);
         }
-        // The same one may be described by several units.
+        // One variable may be described by several units.
         let mut places: BTreeMap<String, (Node<'a>, Result<Typed>)> = BTreeMap::new();
         for node in found {
             let typed = self.global_typed(&node, name);
@@ -63,7 +63,7 @@ impl<'a> DebugInfo<'a> {
         }))
     }
 
-    /// The one of several whose whole name is the wanted one.
+    /// Chooses, of several, the one with the requested full name.
     fn chosen(
         &self,
         name: &str,

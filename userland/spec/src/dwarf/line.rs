@@ -33,7 +33,7 @@ pub(super) struct Row {
 /// Where a line's code is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineCode {
-    /// The line that was found: the one wanted, or the next that has code.
+    /// The line that was found: the requested one, or the next that has code.
     pub line: u32,
     /// Where its first statement begins, in each function, or place where it was inlined, that
     /// the line is a part of; by rising address.
@@ -43,8 +43,8 @@ pub struct LineCode {
     /// Whether the compiler marked statements once for each copy of them: else a statement whose
     /// code is mixed with that of other lines looks like several.
     pub is_marked: bool,
-    /// Whether some copies of it may not be told apart: several begin at one address, or an inlined
-    /// call begins where code of other lines does.
+    /// Whether some copies of it may be indistinguishable: several begin at one address, or an
+    /// inlined call begins where code of other lines does.
     pub is_doubtful: bool,
 }
 
@@ -87,7 +87,7 @@ impl LineRows {
     }
 }
 
-/// What a unit's compiler tells of lines.
+/// The line rules of a unit's compiler.
 struct Compiler {
     /// It marks each copy of a statement once (`-gstatement-frontiers`, the default of GCC since
     /// version 8).
@@ -153,7 +153,7 @@ impl<'a> DebugInfo<'a> {
         Ok(found)
     }
 
-    /// The first line at or behind the wanted one that has code, and its rows.
+    /// The first line at or behind the requested one that has code, and its rows.
     fn rows_of(&self, files: &[FileOfUnit], wanted: u32) -> Result<Option<LineRows>> {
         let mut best: Option<LineRows> = None;
         for (unit, numbers) in files {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where names are: functions, variables and types by name, and who refers to
-//! them. One pass over all entries, made when the first name is asked for.
+//! Where names are: functions, variables and types by name, and the entries that refer to them. One
+//! pass over all entries, made when the first name is requested.
 
 use super::error::{Error, Result};
 use super::units::{Attribute, Bytes, Die, Unit, Units};
@@ -95,7 +95,7 @@ pub(super) fn parts(name: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a part as wanted stands for one as it is.
+/// Whether a part of the requested name matches one of the actual name.
 fn part_fits(wanted: &str, name: &str) -> bool {
     wanted == name || (!wanted.contains('<') && wanted == base(name))
 }
@@ -365,7 +365,7 @@ impl Names {
             .collect()
     }
 
-    /// Who names `die` as what it is an instance or the definition of.
+    /// The entries that name `die` as their origin or specification.
     pub(super) fn references(&self, die: Die) -> impl Iterator<Item = Die> + '_ {
         let target = u32::try_from(die.offset).map_or((u32::MAX, 0), |at| (die.unit, at));
         let from = self.references.partition_point(|r| r.target < target);

@@ -22,7 +22,7 @@ type Told<T> = std::result::Result<T, ScopeError>;
 pub struct DebugScope<'d, 'a> {
     debug: &'d DebugInfo<'a>,
     moment: Moment,
-    /// The same for the functions around, when this one is inlined; innermost first.
+    /// The moments in the functions around, when this one is inlined; innermost first.
     around: Vec<Moment>,
 }
 

@@ -275,8 +275,8 @@ impl Resolver<'_> {
         }))
     }
 
-    /// libc++ keeps short strings in the object, in place of the address and the length: one
-    /// bit tells which.
+    /// libc++ keeps short strings in the object, in place of the address and the length: one bit
+    /// distinguishes the two forms.
     fn libcxx_string(&self, thing: &Thing, span: &Span) -> Result<Option<Text>> {
         let whole = [
             &["__rep_"][..],

@@ -238,7 +238,7 @@ fn uses(nodes: &[Node], effects: &[Effect]) -> Vec<u32> {
             }
         }
     }
-    // Operands come before what is made of them. What nobody wants reads nothing.
+    // Operands come before what is made of them. A value that is not needed reads nothing.
     for index in (0..nodes.len()).rev() {
         let (Some(node), Some(true)) = (nodes.get(index), reached.get(index)) else {
             continue;

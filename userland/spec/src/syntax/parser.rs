@@ -19,7 +19,7 @@ const PARTS_MAX: u32 = 512;
 
 type Result<T> = std::result::Result<T, SpecError>;
 
-/// What is said where a name may be meant that the language cannot tell from what follows.
+/// The advice where a name may be meant that the language cannot separate from what follows.
 const IN_QUOTES: &str = "a name with blanks or brackets stands in `backquotes`";
 
 /// Reads what stands behind `BINARY:`.
@@ -52,7 +52,7 @@ pub(super) fn spec(text: &str) -> Result<Spec> {
     }
 }
 
-/// Reads a spec whose place, its text, and what follows it were told apart.
+/// Reads a spec whose place, its text, and the rest were separated.
 fn spec_of(text: &str, (place_span, place_text, after): (Span, String, usize)) -> Result<Spec> {
     let (place_text, at_return) = match place_text.strip_suffix("%return") {
         Some(rest) => (rest.to_owned(), true),
@@ -93,7 +93,7 @@ pub(super) fn fields(text: &str) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// Reads what is to be changed.
+/// Reads an assignment.
 pub(super) fn assignment(text: &str) -> Result<Assignment> {
     let mut parser = Parser::new(text, 0)?;
     let target = match parser.take_name("return") {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What changes when somebody writes to the file.
+/// Changes when the file is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     bytes: u64,
@@ -43,7 +43,7 @@ impl WatchedFile {
         }
     }
 
-    /// Whether nobody wrote to it since.
+    /// Whether the file was not written to since.
     pub(crate) fn is_unchanged(&self) -> bool {
         match self {
             WatchedFile::Open(file, stamp) => Stamp::of(file).ok() == Some(*stamp),

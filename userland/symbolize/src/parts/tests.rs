@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise: who reads a section in parts reads what is in it, or fails.
+//! Promise: reading a section in parts gives what is in it, or fails.
 
 use super::*;
 use gimli::EndianSlice;
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 /// Where the section begins in the file.
 const BEFORE: u64 = 100;
 
-/// A file that nobody else has, with a section in it.
+/// A file that is not shared, with a section in it.
 fn file(section: &[u8], keeper: &Keeper) -> (File, Bytes) {
     let fd = rustix::fs::memfd_create("section", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let mut file = File::from(fd);
@@ -64,7 +64,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Does it, and tells what came of it.
+/// Runs the step, and returns its result.
 fn take<R: Reader<Offset = usize>>(reader: &mut R, all: &R, step: &Step) -> String {
     let told = |reader: &R| reader.to_slice().map(|bytes| bytes.into_owned());
     let result = match step {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Containers that start while we trace (`--follow`): what they have of the probed files
-//! is probed, too, and they are let through the filter.
+//! Containers that start while we trace (`--follow`): their copies of the probed files are probed,
+//! too, and they are added to the filter.
 //!
-//! A container is seen when one of its processes becomes another program, which the
-//! kernel tells. Its files are found by the paths of the specs, as it sees them, and by
-//! the build-ids of the files that are probed already, wherever they lie. Several
-//! containers may share a file of their image: it is probed once.
+//! A container is noticed when one of its processes executes another program, which the kernel
+//! reports. Its files are found by the paths of the specs, as it sees them, and by the build-ids of
+//! the files that are probed already, wherever they are. Several containers may share a file of
+//! their image: it is probed once.
 
 use super::options::AttachOptions;
 use crate::args::spec::BinaryName;
@@ -120,7 +120,7 @@ impl<'a> ContainerWatcher<'a> {
             namespaces: Vec::new(),
             waiting: VecDeque::new(),
             later: VecDeque::new(),
-            // For programs that started after the target was found and before the watch began.
+            // Some may have started after the target was looked for, and before we began to watch.
             rescan: true,
             keys: planned.keys.clone(),
         };
@@ -209,7 +209,7 @@ impl<'a> ContainerWatcher<'a> {
 
     /// Additional probes for a process whose libraries `are_there`.
     fn process(&mut self, session: &Session, pid: u32, are_there: bool) -> Option<Planned> {
-        // A process that has ended needs no probes.
+        // A process that has ended has nothing to probe.
         let process = Process::open(pid).ok()?;
         let root = process.root().ok()?;
         if root == self.ours {

@@ -115,7 +115,7 @@ impl<'a> FileView<'a> {
         match self.open_library(name, mapped) {
             Err(error) => match error.downcast_ref::<Error>() {
                 // Mapped files have the names that links lead to, as Debian's redis-server is
-                // called redis-check-rdb; and what is to be started is not mapped yet.
+                // called redis-check-rdb; and a program that has not started is not mapped yet.
                 Some(Error::NoSuchLibrary { .. }) => match open_somewhere(self.process, name) {
                     Some(file) => self.open_with_mapped(Ok(file), Path::new(name), mapped),
                     None => Err(error),
@@ -239,7 +239,7 @@ impl<'a> FileView<'a> {
     }
 }
 
-/// The processes that have these files mapped; `None` when there are none.
+/// The processes that have these files mapped; `None` if there are none.
 fn who(files: &[MappedFile]) -> Option<String> {
     let pid = files.first()?.pid;
     let processes: usize = files.iter().map(|file| file.processes).sum();

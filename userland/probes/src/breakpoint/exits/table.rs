@@ -141,7 +141,7 @@ impl Before {
         found.or_else(|| self.distance(from, other, one))
     }
 
-    /// The same, when it is known which of the two is the entry.
+    /// The distance, when it is known which of the two is the entry.
     fn distance(&self, from: usize, entry: Register, table: Register) -> Option<Table> {
         let address = self.constant(from, table)?;
         let (number, load) = self.writer(from, entry)?;

@@ -214,7 +214,7 @@ fn a_jump_with_a_frame_stays_in_the_function() {
     assert_eq!(code(false).of(&parts), Ok(returns(&[0x2001])));
     // A function, which returns to what was put there.
     assert_eq!(code(true).of(&parts).unwrap().returns, [0x2001]);
-    // Where nobody can follow, the call would not be found.
+    // Where the sweep cannot follow, the call would not be found.
     let nobody = Made::default().at_top(0x1001..0x1006, false);
     assert_eq!(nobody.of(&parts), Err(Unclear::Branch(0x1001)));
 }
@@ -259,7 +259,7 @@ fn what_is_not_known_is_said() {
     let parts = [0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000].map(|at| (at, &part[..]));
     let found = Made::default().of_parts(&[RET], &parts);
     assert_eq!(found, Err(Unclear::TooLong));
-    // A system call goes on.
+    // A system call continues behind it.
     assert_eq!(of(&[&[0x0f, 0x05], RET]), Ok(returns(&[0x1002])));
 }
 
@@ -428,7 +428,7 @@ fn nothing_may_come_between_a_comparison_and_its_jump() {
         made.of(&[&code])
     };
     assert_eq!(into(0x1000).unwrap().returns.last(), Some(&0x2000));
-    // It is a switch all the same, but nobody knows its table.
+    // It is a switch all the same, but its table is unknown.
     assert_ne!(into(0x1009).unwrap().returns.last(), Some(&0x2000));
     assert_eq!(into(0x1017), Err(Unclear::ComputedJump(0x1017)));
 }

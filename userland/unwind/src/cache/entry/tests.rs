@@ -22,7 +22,7 @@ pub(in crate::cache) fn table() -> UnwindTable {
     }
 }
 
-/// What one gets who can write entries that only lack sense.
+/// The result for an attacker that can write entries which are well-formed but make no sense.
 fn resealed(change: impl FnOnce(&mut UnwindTable)) -> Option<UnwindTable> {
     let mut table = table();
     change(&mut table);
