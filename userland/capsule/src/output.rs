@@ -19,6 +19,7 @@ pub trait Output {
     /// From here on this number of bytes is kept back.
     fn keep_back(&mut self, _bytes: u64) {}
 
+    /// Called once, when all bytes have been appended.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
