@@ -209,10 +209,13 @@ impl Machine for Task<'_> {
 
     fn end_span(&mut self, before_call: bool) -> Option<u64> {
         let latest_ns = match before_call {
-            true => self.now_ns.saturating_sub(self.elapsed_ns.unwrap_or(0)),
-            false => u64::MAX,
+            true => self.elapsed_ns.map(|ns| self.now_ns.saturating_sub(ns)),
+            false => Some(u64::MAX),
         };
-        self.ended = self.spans?.end(self.key.as_slice(), latest_ns);
+        self.ended = match (self.spans, latest_ns) {
+            (Some(spans), Some(latest_ns)) => spans.end(self.key.as_slice(), latest_ns),
+            _ => None,
+        };
         self.key = Words::new();
         Some(self.now_ns.saturating_sub(self.ended?.began_ns))
     }

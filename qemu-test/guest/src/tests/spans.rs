@@ -209,6 +209,15 @@ fn spans_name_their_stacks_and_end_with_older_calls() {
         ..Probe::default()
     };
     let named = begin(&[time, key(0)], abi::PROBE_STACK_IDS, &spans);
+    let misplaced = Probe {
+        offset: bottom.offset,
+        kind: abi::PROBE_ENTRY,
+        table: by_stack.id,
+        ..named
+    };
+    let refused = session.attach(victim.file(), misplaced);
+    let (_, reply) = refused.expect_err("a table with room for stacks");
+    assert_eq!(reply.reason, abi::Refusal::Mismatch as u32);
     let named = attach(&session, &victim, &bottom, named);
     let whole = begin(&[time, key(0)], 0, &by_stack);
     let whole = attach(&session, &victim, &bottom, whole);
@@ -228,6 +237,7 @@ fn spans_name_their_stacks_and_end_with_older_calls() {
     let one = [constant(0, 1), key(0)];
     let within = begin(&one, abi::PROBE_STACK_IDS, &spans);
     let within = attach(&session, &victim, &bottom, within);
+    let at_entry = [&one[..], &[step(Operation::EndSpan, 1, 0, 0, 1, 0)]].concat();
     let older = [
         step(Operation::EndSpan, 1, 0, 0, 1, 0),
         step(Operation::Require, 0, 1, 0, 0, 0),
@@ -248,7 +258,16 @@ fn spans_name_their_stacks_and_end_with_older_calls() {
     victim.call(5);
     assert_eq!(session.counters(older).aggregated, 0, "begun in the call");
     session.detach(&[within]).expect("it is attached");
-    victim.call(5);
+    let at_entry = Probe {
+        sink: abi::SINK_COUNT,
+        entry_program: program(&session, &at_entry),
+        span: spans.id,
+        ..Probe::default()
+    };
+    attach(&session, &victim, &bottom, at_entry);
+    victim.call(1);
+    assert_eq!(session.counters(older).aggregated, 1, "no entry ended it");
+    victim.call(4);
     assert_eq!(session.counters(older).aggregated, 1, "older than the call");
     assert_eq!(session.rows(&spans, 7).0.len(), 50);
 }
