@@ -89,6 +89,16 @@ fn short_help_fits_a_screen_and_has_an_example() {
 }
 
 #[test]
+fn shells_and_man_have_what_help_has() {
+    let script = String::from_utf8(nsprobe(&["completions", "bash"]).stdout).unwrap();
+    assert!(script.contains("--kernel-stack") && script.contains("symbolize"));
+    let scratch = Scratch::new("man");
+    assert!(nsprobe(&["man", &scratch.path(".")]).status.success());
+    let page = fs::read_to_string(scratch.path("nsprobe-trace.1")).unwrap();
+    assert!(page.contains("kernel\\-stack"), "{page}");
+}
+
+#[test]
 fn top_without_a_terminal_says_what_to_do() {
     refuses(&["top"], 1, &["terminal", "--batch", "--json"]);
     refuses(&["top", "--batch", "-n", "0"], 2, &["--count"]);
