@@ -55,6 +55,7 @@ mod hostile_names;
 mod hostile_stacks;
 mod inside;
 mod late_stacks;
+mod leaks;
 mod lifetime;
 mod limits;
 mod loading;

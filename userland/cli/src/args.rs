@@ -6,6 +6,7 @@ mod aggregate;
 mod capsule;
 mod export;
 mod help;
+mod leak;
 mod limits;
 mod plan;
 mod probe;
@@ -18,9 +19,9 @@ mod value;
 
 pub(crate) use plan::{
     Aggregate, AggregatePlan, ContainersPlan, CtfPlan, Detail, ExportPlan, HitKey, InfoPlan,
-    ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey, ReportPlan,
-    Returns, RowsOptions, ScriptPlan, Shown, StatusPlan, SymbolizePlan, TargetSpec, Tasks, TopPlan,
-    TopSort, TracePlan, TreePlan,
+    LeakPlan, ListPlan, PicturePlan, Plan, ProbeOptions, PsColumn, PsPlan, RecordPlan, ReportKey,
+    ReportPlan, Returns, RowsOptions, ScriptPlan, Shown, StatusPlan, SymbolizePlan, TargetSpec,
+    Tasks, TopPlan, TopSort, TracePlan, TreePlan,
 };
 
 use aggregate::{CountArguments, HistArguments, StacksArguments};
@@ -31,6 +32,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand};
 use export::ExportArguments;
 use help::{definition, LIMITS, OUTPUT, TARGET};
 pub(crate) use help::{print_completions, write_man_pages};
+use leak::LeakArguments;
 use libnsprobe::Limits;
 use nsprobe_symbolize::escaped;
 use probe::{DebuginfodArguments, SandboxArguments, WhoArguments};
@@ -69,6 +71,8 @@ enum Verb {
     Stacks(StacksArguments),
     /// Sample the CPUs, and print the functions that take the time
     Profile(ProfileArguments),
+    /// Show what is allocated and not freed, by stack
+    Leak(LeakArguments),
     /// Record calls, samples or tasks into a file, a capsule
     Record(RecordArguments),
     /// Print a capsule as `trace` prints calls
@@ -259,6 +263,7 @@ impl Plan {
             Verb::Hist(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Stacks(arguments) => Plan::Aggregate(arguments.plan()?),
             Verb::Profile(arguments) => arguments.plan()?,
+            Verb::Leak(arguments) => Plan::Leak(arguments.plan()?),
             Verb::Record(arguments) => Plan::Record(arguments.plan()?),
             Verb::Script(arguments) => Plan::Script(arguments.plan()),
             Verb::Report(arguments) => Plan::Report(arguments.plan()),

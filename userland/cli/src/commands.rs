@@ -4,7 +4,7 @@
 //!
 //! | modules | what they need |
 //! |---|---|
-//! | `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`), `record`, `verify` | probes that they attach |
+//! | `trace`, `aggregate` (`count`, `hist`, `stacks`, `profile`), `leak`, `record`, `verify` | probes that they attach |
 //! | `script`, `report`, `info`, `export` | a capsule |
 //! | `list`, `symbolize` | files |
 //! | `ps`, `tree`, `top`, `containers`, `status` | this machine |
@@ -13,6 +13,7 @@ pub(crate) mod aggregate;
 pub(crate) mod containers;
 pub(crate) mod export;
 pub(crate) mod info;
+pub(crate) mod leak;
 pub(crate) mod list;
 pub(crate) mod ps;
 pub(crate) mod record;

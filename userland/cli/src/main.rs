@@ -24,8 +24,8 @@ use args::spec::SpecError;
 use args::Plan;
 use attach::command;
 use commands::{
-    aggregate, containers, export, info, list, ps, record, report, script, status, symbolize, top,
-    trace, tree, verify,
+    aggregate, containers, export, info, leak, list, ps, record, report, script, status, symbolize,
+    top, trace, tree, verify,
 };
 use nsprobe_symbolize::escaped;
 use std::io::ErrorKind;
@@ -59,6 +59,7 @@ fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     match plan {
         Plan::Trace(plan) => trace::run(&plan),
         Plan::Aggregate(plan) => aggregate::run(&plan),
+        Plan::Leak(plan) => leak::run(&plan),
         Plan::Record(plan) => record::run(&plan),
         Plan::Script(plan) => script::run(&plan),
         Plan::Report(plan) => report::run(&plan),

@@ -67,13 +67,17 @@ pub struct ExitProbes<P = u32> {
     /// Jumps by which it goes where its return is not seen, and the program that lets those
     /// through that do, when not all do.
     pub left: Vec<(FileOffset, Option<P>)>,
+    /// Jumps to functions that return their first argument, and the program for what the function
+    /// at hand returns so.
+    pub by_argument: Vec<(FileOffset, P)>,
 }
 
 impl<P> ExitProbes<P> {
     /// Where breakpoints are, besides the entry.
     pub fn places(&self) -> impl Iterator<Item = FileOffset> + '_ {
         let left = self.left.iter().map(|(place, _)| place);
-        self.returns.iter().chain(left).copied()
+        let by_argument = self.by_argument.iter().map(|(place, _)| place);
+        self.returns.iter().chain(left).chain(by_argument).copied()
     }
 
     /// This answer with other programs; `None` if there is no program for one.
@@ -81,12 +85,19 @@ impl<P> ExitProbes<P> {
         self,
         mut program: impl FnMut(P) -> Option<Q>,
     ) -> Option<ExitProbes<Q>> {
-        let left = self.left.into_iter().map(|(place, decides)| match decides {
-            Some(decides) => Some((place, Some(program(decides)?))),
-            None => Some((place, None)),
-        });
+        let mut left = Vec::new();
+        for (place, decides) in self.left {
+            let decides = match decides {
+                Some(decides) => Some(program(decides)?),
+                None => None,
+            };
+            left.push((place, decides));
+        }
+        let by_argument = self.by_argument.into_iter();
+        let by_argument = by_argument.map(|(place, code)| Some((place, program(code)?)));
         Some(ExitProbes {
-            left: left.collect::<Option<_>>()?,
+            by_argument: by_argument.collect::<Option<_>>()?,
+            left,
             returns: self.returns,
         })
     }
@@ -123,6 +134,8 @@ impl Probes {
         let is_program = |number: &u32| self.program(*number).is_some();
         let left = probe.exits.iter().flat_map(|exits| &exits.left);
         let numbers = left.filter_map(|(_, program)| program.as_ref());
+        let by_argument = probe.exits.iter().flat_map(|exits| &exits.by_argument);
+        let numbers = numbers.chain(by_argument.map(|(_, program)| program));
         let mut numbers = numbers.chain(&probe.entry).chain(&probe.ret);
         let mut exits = probe.exits.iter();
         numbers.all(is_program)

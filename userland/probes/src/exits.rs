@@ -12,40 +12,82 @@ use nsprobe_symbolize::{Address, FileOffset};
 use std::borrow::Cow;
 use std::ops::Range;
 
-impl FileCode for Searched<'_> {
+/// Functions of C that return their first argument.
+const FILLS: [&str; 3] = ["memset", "memcpy", "memmove"];
+
+/// A file, as exits are followed through it.
+struct Followed<'a, 'b> {
+    file: &'a Searched<'b>,
+    /// Jumps to functions that return their first argument are returns.
+    by_argument: bool,
+}
+
+impl FileCode for Followed<'_, '_> {
     fn piece(&self, address: u64) -> Option<(u64, Cow<'_, [u8]>)> {
-        let piece = Searched::piece(self, address)?;
-        Some((piece.start, self.code(&piece).into()))
+        let piece = self.file.piece(address)?;
+        Some((piece.start, self.file.code(&piece).into()))
     }
 
     fn is_at_top(&self, address: u64) -> Option<bool> {
-        self.frames()?.is_at_top(address)
+        self.file.frames()?.is_at_top(address)
     }
 
     fn linked(&self, variable: u64) -> Option<u64> {
-        self.binary.linked(variable)
+        self.file.binary.linked(variable)
+    }
+
+    fn returns_argument(&self, address: u64, slot: Option<u64>) -> bool {
+        let fills = |name: &str| FILLS.contains(&name);
+        let binary = self.file.binary;
+        self.by_argument
+            && match slot {
+                Some(slot) => binary.linked_names(slot).any(fills),
+                None => {
+                    let functions = binary.functions_at(Address(address)).iter();
+                    functions.map(|function| &*function.name).any(fills)
+                }
+            }
     }
 
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>> {
-        self.binary.read_only(address, bytes as u64).map(Cow::from)
+        self.file
+            .binary
+            .read_only(address, bytes as u64)
+            .map(Cow::from)
     }
 }
 
 impl Searched<'_> {
-    /// The exits of the function at a spot; or why they are not known.
-    pub(crate) fn exits(&self, spot: &Spot) -> Result<ExitProbes<Code>, String> {
-        let found = self.with_code(spot, |function| exits(function, self))?;
+    /// The exits of the function at a spot; or why they are not known. `by_argument` is the
+    /// program for what it returns by a jump to a function that returns its first argument.
+    pub(crate) fn exits(
+        &self,
+        spot: &Spot,
+        by_argument: Option<&Code>,
+    ) -> Result<ExitProbes<Code>, String> {
+        let file = Followed {
+            file: self,
+            by_argument: by_argument.is_some(),
+        };
+        let found = self.with_code(spot, |function| exits(function, &file))?;
         let found = found.map_err(|unclear| unclear.to_string())?;
-        if let ([], [first, ..]) = (&*found.returns, &*found.left) {
+        let (filled, found_left): (Vec<Left>, Vec<Left>) = found
+            .left
+            .into_iter()
+            .partition(|left| left.returns_argument);
+        if let ([], [first, ..], []) = (&*found.returns, &*found_left, &*filled) {
             return Err(format!(
                 "it is left by jumps alone, to where returns are not seen, such as that at {:#x}",
                 first.address
             ));
         }
         let returns = found.returns.iter().map(|at| self.place(spot, *at));
-        let left = found.left.iter();
+        let left = found_left.iter();
         let left = left.map(|left| Ok((self.place(spot, left.address)?, decides(spot, left)?)));
+        let filled = filled.iter().zip(by_argument.into_iter().cycle());
+        let filled = filled.map(|(left, code)| Ok((self.place(spot, left.address)?, code.clone())));
         Ok(ExitProbes {
+            by_argument: filled.collect::<Result<_, String>>()?,
             returns: returns.collect::<Result<_, String>>()?,
             left: left.collect::<Result<_, String>>()?,
         })

@@ -5,7 +5,7 @@
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
 use crate::find::{find, is_unnamed, knows, several};
 use crate::place::Searched;
-use crate::probe_query::ProbeQuery;
+use crate::probe_query::{ProbeQuery, Sink};
 use crate::spot::{check, spot_at, Spot};
 use anyhow::bail;
 use nsprobe_spec::decode::FieldFormat;
@@ -365,7 +365,12 @@ impl Planner<'_> {
             ));
             return Ok(Ok(None));
         }
-        let found = match place.exits(spot) {
+        let by_argument = match probe_query.sink {
+            // A time or a record would lack what the function jumped to does.
+            Sink::Spans => compiled.ret.as_ref().and_then(Code::by_argument),
+            _ => None,
+        };
+        let found = match place.exits(spot, by_argument.as_ref()) {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };

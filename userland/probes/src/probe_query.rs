@@ -46,6 +46,8 @@ pub enum Sink {
         /// What is added up.
         value: Option<Expression>,
     },
+    /// They begin and end spans, by the spec's fields.
+    Spans,
 }
 
 impl Sink {
@@ -53,6 +55,7 @@ impl Sink {
         match self {
             Sink::Record => nsprobe_spec::Sink::Record,
             Sink::Count => nsprobe_spec::Sink::Count,
+            Sink::Spans => nsprobe_spec::Sink::Spans,
             Sink::Table { keys, value } => nsprobe_spec::Sink::Table {
                 keys,
                 value: value.as_ref(),
@@ -66,6 +69,7 @@ impl From<nsprobe_spec::Sink<'_>> for Sink {
         match sink {
             nsprobe_spec::Sink::Record => Sink::Record,
             nsprobe_spec::Sink::Count => Sink::Count,
+            nsprobe_spec::Sink::Spans => Sink::Spans,
             nsprobe_spec::Sink::Table { keys, value } => Sink::Table {
                 keys: keys.to_vec(),
                 value: value.cloned(),
@@ -98,7 +102,7 @@ impl ProbeQuery {
             Sink::Table { keys, value } => {
                 keys.iter().any(|key| names(&key.value)) || value.as_ref().is_some_and(names)
             }
-            Sink::Record | Sink::Count => false,
+            Sink::Record | Sink::Count | Sink::Spans => false,
         };
         let changed = self.changes.iter().flat_map(Assignment::expressions);
         in_sink

@@ -2,6 +2,7 @@
 //! A spec into the programs of a probe, and how their fields are read.
 
 mod fields;
+mod spans;
 
 use crate::decode::{FieldFormat, Shape};
 use crate::plain::Plain;
@@ -49,6 +50,9 @@ pub enum Sink<'a> {
         /// What is added up; at a return the time of the call when it is missing.
         value: Option<&'a Expression>,
     },
+    /// They begin and end spans of memory: the fields `block` and `bytes` are what a call
+    /// allocates, `freed` is what it frees.
+    Spans,
 }
 
 /// The programs of a probe.
@@ -79,6 +83,33 @@ pub struct Code {
     pub data: Vec<u8>,
 }
 
+/// Operations whose results are the same before and after a call, for the same operands.
+const STAYS: [Operation; 23] = [
+    Operation::Constant,
+    Operation::Kept,
+    Operation::Add,
+    Operation::Subtract,
+    Operation::Multiply,
+    Operation::And,
+    Operation::Or,
+    Operation::ExclusiveOr,
+    Operation::Not,
+    Operation::ZeroExtend,
+    Operation::SignExtend,
+    Operation::Equal,
+    Operation::Below,
+    Operation::BelowOrEqual,
+    Operation::Less,
+    Operation::LessOrEqual,
+    Operation::IsZero,
+    Operation::Either,
+    Operation::Both,
+    Operation::Require,
+    Operation::EndSpan,
+    Operation::Key,
+    Operation::Value,
+];
+
 impl Code {
     /// The program that lets a hit through where no condition is zero, of a probe at this
     /// address by the file's own count; none without conditions.
@@ -95,9 +126,44 @@ impl Code {
 
     /// Whether it changes registers, memory, or the way of the call.
     pub fn changes(&self) -> bool {
-        let changing = [Operation::SetRegister, Operation::Store, Operation::Return];
-        let changes = |step: &Step| changing.iter().any(|one| *one as u8 == step.operation);
-        self.steps.iter().any(changes)
+        self.has_any(&[Operation::SetRegister, Operation::Store, Operation::Return])
+    }
+
+    /// Whether its hits begin spans.
+    pub fn begins_spans(&self) -> bool {
+        self.has_any(&[Operation::Value])
+    }
+
+    /// Whether it ends spans.
+    pub fn ends_spans(&self) -> bool {
+        self.has_any(&[Operation::EndSpan])
+    }
+
+    /// This program of returns, for a jump to a function that returns its first argument: the
+    /// result is in that register already. `None` when it looks at what that function may change.
+    pub fn by_argument(&self) -> Option<Code> {
+        let step = |step: &Step| {
+            let is = |operation: Operation| step.operation == operation as u8;
+            let register = |register: Register| step.small == register as i32;
+            match () {
+                _ if is(Operation::Register) && register(Register::Rax) => Some(Step {
+                    small: Register::Rdi as i32,
+                    ..*step
+                }),
+                _ if STAYS.iter().any(|operation| is(*operation)) => Some(*step),
+                _ if is(Operation::Context) && step.large != Context::Elapsed as u64 => Some(*step),
+                _ => None,
+            }
+        };
+        Some(Code {
+            steps: self.steps.iter().map(step).collect::<Option<_>>()?,
+            data: self.data.clone(),
+        })
+    }
+
+    fn has_any(&self, operations: &[Operation]) -> bool {
+        let has = |step: &Step| operations.iter().any(|one| *one as u8 == step.operation);
+        self.steps.iter().any(has)
     }
 }
 
@@ -181,7 +247,7 @@ impl Compiled {
     pub fn new(request: &Request<'_>) -> Result<Compiled> {
         let (keys, value): (&[Field], _) = match request.sink {
             Sink::Table { keys, value } => (keys, value),
-            Sink::Record | Sink::Count => (&[], None),
+            Sink::Record | Sink::Count | Sink::Spans => (&[], None),
         };
         let changes = request.changes.iter().flat_map(Assignment::expressions);
         let more = keys
@@ -209,6 +275,9 @@ impl Compiled {
             _ => Vec::new(),
         };
         let keys = compiler.keys(keys)?;
+        if let Sink::Spans = request.sink {
+            compiler.spans(request.spec)?;
+        }
         if let Some(value) = value {
             let scalar = compiler.resolver.scalar(value)?;
             let steps = &mut compiler.steps;

@@ -145,6 +145,23 @@ impl Steps {
         Ok(())
     }
 
+    /// Ends the span under the key so far, `before_call` only one that is older than the call.
+    /// With `required` the hit counts only if there was one.
+    pub(crate) fn end_span(&mut self, before_call: bool, required: bool, span: &Span) {
+        let node = self.add(Operation::EndSpan, [None, None], (before_call.into(), 0));
+        self.effects.push(Effect {
+            operation: match required {
+                true => Operation::Require,
+                false => Operation::EndSpan,
+            },
+            node,
+            second: None,
+            small: 0,
+            large: 0,
+            span: span.clone(),
+        });
+    }
+
     /// The number of a node, the same for equal ones.
     fn add(
         &mut self,

@@ -45,6 +45,7 @@ pub struct Binary {
     pub(crate) plt: OnceCell<Vec<PltEntry>>,
     pub(crate) go: OnceCell<Option<GoNames>>,
     linked: OnceCell<HashMap<u64, u64>>,
+    slots: OnceCell<(HashMap<u64, String>, HashMap<u64, u64>)>,
     pub(crate) sections: OnceCell<Loaded>,
     pub(crate) frames: OnceCell<Option<LoadedFrames>>,
     pub(crate) dwarf: OnceCell<Dwarf>,
@@ -162,6 +163,7 @@ impl Binary {
             plt: OnceCell::new(),
             go: OnceCell::new(),
             linked: OnceCell::new(),
+            slots: OnceCell::new(),
             sections: OnceCell::new(),
             frames: OnceCell::new(),
             dwarf: OnceCell::new(),
@@ -460,6 +462,19 @@ impl Binary {
     pub fn linked(&self, slot: u64) -> Option<u64> {
         let linked = self.linked.get_or_init(|| plt::own(&self.elf));
         linked.get(&slot).copied()
+    }
+
+    /// The names of the function that the dynamic linker puts the address of into a slot of the
+    /// global offset table: one of any file, or an indirect one of this.
+    pub fn linked_names(&self, slot: u64) -> impl Iterator<Item = &str> {
+        let (names, resolvers) = self.slots.get_or_init(|| plt::names(&self.elf));
+        let resolver = resolvers
+            .get(&slot)
+            .map(|at| self.functions_at(Address(*at)));
+        let indirect = resolver.unwrap_or_default().iter();
+        let indirect = indirect.filter(|of| of.kind == FunctionKind::IndirectResolver);
+        let named = names.get(&slot).map(String::as_str);
+        named.into_iter().chain(indirect.map(|of| &*of.name))
     }
 
     pub(crate) fn plt_entry(&self, address: Address) -> Option<&PltEntry> {

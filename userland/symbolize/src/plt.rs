@@ -80,6 +80,19 @@ fn symbol_of(relocation: &[u8]) -> Option<usize> {
     is_of_slot.then_some(symbol)
 }
 
+/// The name of the imported function behind each slot, and the resolver of the indirect function
+/// of the file itself.
+pub(crate) fn names(elf: &Elf) -> (HashMap<u64, String>, HashMap<u64, u64>) {
+    let mut resolvers = HashMap::new();
+    each_relocation(elf, |relocation, _, _| {
+        if u32_at(relocation, 8)? == elf::R_X86_64_IRELATIVE.0 {
+            resolvers.insert(u64_at(relocation, 0)?, u64_at(relocation, 16)?);
+        }
+        Some(())
+    });
+    (slots(elf), resolvers)
+}
+
 /// The name behind each slot of the global offset table.
 fn slots(elf: &Elf) -> HashMap<u64, String> {
     let mut slots = HashMap::new();

@@ -17,9 +17,10 @@ pub(super) const PROBES: &str = "Probes";
 pub(super) const STACKS: &str = "Stacks and names";
 
 /// The verbs as help lists them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Calls", &["trace", "count", "hist", "stacks", "set"]),
     ("CPU time", &["profile", "top"]),
+    ("Memory", &["leak"]),
     (
         "Recordings",
         &["record", "script", "report", "export", "info", "symbolize"],

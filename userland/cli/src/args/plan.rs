@@ -36,6 +36,8 @@ pub(crate) enum Plan {
     Symbolize(SymbolizePlan),
     /// Count.
     Aggregate(AggregatePlan),
+    /// Show what is allocated.
+    Leak(LeakPlan),
     /// List functions.
     List(ListPlan),
     /// See where probes are armed.
@@ -322,6 +324,22 @@ pub(crate) struct AggregatePlan {
     pub(crate) rows: u32,
     /// Whether stacks have the kernel's frames.
     pub(crate) kernel_stack: bool,
+}
+
+/// How to show what is allocated.
+#[derive(Debug)]
+pub(crate) struct LeakPlan {
+    /// Its probes take the place of the allocators that are found.
+    pub(crate) options: ProbeOptions,
+    /// As of [`AggregatePlan`].
+    pub(crate) output: Option<PathBuf>,
+    /// Blocks that are not older are not shown.
+    pub(crate) older_than: Duration,
+    pub(crate) interval: Option<Duration>,
+    pub(crate) top: usize,
+    /// Rows of the kernel's table: blocks.
+    pub(crate) rows: u32,
+    pub(crate) max_frames: u32,
 }
 
 /// What is counted.

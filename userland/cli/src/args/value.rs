@@ -36,6 +36,20 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A time span with or without a unit, such as 30, 1.5s, 200ms, 5m or 2h.
+pub(super) fn age(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+    let (number, factor) = match unit {
+        Some((unit, factor)) => (text.strip_suffix(unit).unwrap_or(text), *factor),
+        None => (text, 1.0),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "not a time span, such as 30s or 5m")?;
+    seconds(&(number * factor).to_string())
+}
+
 /// A ring size that a session can have.
 pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes() {

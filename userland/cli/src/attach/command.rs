@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+/// The variable by which libraries are mapped before all others.
+const PRELOAD: &str = "LD_PRELOAD";
+
 /// A command that exists.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -52,6 +55,22 @@ impl Program {
             path,
             words: words.to_vec(),
         })
+    }
+
+    /// The libraries that the loader is asked to map first (`LD_PRELOAD`), by their paths or names:
+    /// by our own environment, or by an assignment among the words, as `env` takes it.
+    pub(crate) fn preloaded(&self) -> Vec<String> {
+        let own = env::var_os(PRELOAD);
+        let assigned = self.words.iter().filter_map(|word| {
+            let word = word.to_str()?;
+            word.strip_prefix(PRELOAD)?.strip_prefix('=')
+        });
+        let lists = own.iter().filter_map(|list| list.to_str()).chain(assigned);
+        let names = lists.flat_map(|list| list.split([':', ' ']));
+        names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Starts the program as far as right before its first instruction.

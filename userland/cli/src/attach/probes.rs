@@ -5,6 +5,7 @@
 //! `planner` asks these and puts together what is `planned`, as the `options` say; `refusal` is
 //! the error where a file has not what a spec wants.
 
+pub(crate) mod allocators;
 pub(crate) mod options;
 pub(crate) mod parsed;
 mod planned;

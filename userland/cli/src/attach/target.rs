@@ -8,6 +8,7 @@ use crate::args::spec::BinaryName;
 use crate::args::TargetSpec;
 use crate::attach::command::{find_in_path, Program};
 use crate::attach::mapped::Mapped;
+use crate::attach::probes::allocators::may_allocate;
 use crate::names::search::Reach;
 use anyhow::{bail, Context};
 use group::Group;
@@ -152,6 +153,7 @@ impl Target {
             return Vec::new();
         };
         let mut paths = vec![program.path.clone()];
+        paths.extend(self.preloaded(program));
         paths.extend(self.search(DYNAMIC_LINKER).ok());
         let mut next = 0;
         while let Some(path) = paths.get(next).filter(|_| next < COMMAND_FILES_MAX) {
@@ -165,6 +167,37 @@ impl Target {
             }
         }
         paths
+    }
+
+    /// The libraries that a command maps before all others.
+    fn preloaded(&self, program: &Program) -> Vec<PathBuf> {
+        let names = program.preloaded().into_iter();
+        let path = |name: String| match name.contains('/') {
+            true => Some(PathBuf::from(name)),
+            false => self.search(&name).ok(),
+        };
+        names.filter_map(path).collect()
+    }
+
+    /// The files that may be allocators: programs, and libraries by their names.
+    pub(crate) fn may_allocate(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
+        match self {
+            Target::Process(process) => FileView::of_process(process).may_allocate(mapped),
+            Target::Container(container) => FileView::of_container(container)?.may_allocate(mapped),
+            Target::Host | Target::Group(_) => Ok(Opened::default()),
+            Target::Command(program) => {
+                let preloaded = self.preloaded(program);
+                let is_meant = |path: &PathBuf| {
+                    *path == program.path || may_allocate(path) || preloaded.contains(path)
+                };
+                let paths = self.will_map().into_iter().filter(is_meant);
+                let mut opened = Opened::default();
+                for path in paths {
+                    opened.files.push(open_here(&path)?);
+                }
+                Ok(opened)
+            }
+        }
     }
 
     /// Processes that see the target's files; none when we do ourselves.

@@ -6,6 +6,7 @@
 
 mod counters;
 mod frames;
+mod leak;
 mod line;
 mod records;
 mod row;
@@ -14,6 +15,7 @@ mod words;
 
 pub(crate) use counters::CountersLine;
 pub(crate) use frames::FunctionLine;
+pub(crate) use leak::{allocated, leak, LeakView};
 pub(crate) use line::line;
 pub(crate) use records::{hit, lost, off, write};
 pub(crate) use row::{row, RowView};

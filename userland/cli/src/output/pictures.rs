@@ -53,6 +53,8 @@ pub(crate) enum Numbers {
     Sum(String),
     /// Number of samples of a CPU, at this period in nanoseconds.
     Cpu { period_ns: u64 },
+    /// Blocks of memory and their bytes, as heap profiles of Go name them.
+    Allocated,
 }
 
 impl Numbers {
@@ -63,6 +65,10 @@ impl Numbers {
         };
         match self {
             Numbers::Calls => vec![measure("calls", "count")],
+            Numbers::Allocated => vec![
+                measure("inuse_objects", "count"),
+                measure("inuse_space", "bytes"),
+            ],
             Numbers::Sum(name) => vec![measure("calls", "count"), measure(name, "count")],
             Numbers::Cpu { .. } => {
                 vec![measure("samples", "count"), measure("cpu", "nanoseconds")]
@@ -74,7 +80,7 @@ impl Numbers {
         let count = i64::try_from(row.count).unwrap_or(i64::MAX);
         match self {
             Numbers::Calls => vec![count],
-            Numbers::Sum(_) => vec![count, row.sum],
+            Numbers::Sum(_) | Numbers::Allocated => vec![count, row.sum],
             Numbers::Cpu { period_ns } => {
                 let period = i64::try_from(*period_ns).unwrap_or(i64::MAX);
                 vec![count, count.saturating_mul(period)]

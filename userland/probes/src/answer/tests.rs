@@ -46,6 +46,7 @@ fn probes() -> Probes {
             exits: Some(ExitProbes {
                 returns: vec![FileOffset(32)],
                 left: vec![(FileOffset(8), Some(0))],
+                by_argument: vec![(FileOffset(12), 0)],
             }),
             format: 0,
             function: "f".to_owned(),

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
-use unit::{Branch, Unit};
+use unit::{Branch, Kind, Unit};
 
 /// Most jumps from a function, each to another one, that are followed.
 pub const JUMPS_MAX: usize = 4;
@@ -38,6 +38,11 @@ pub trait Code {
     /// The function of this file that the dynamic linker puts the address of into a variable;
     /// `None` for one of another file, or where that is not known.
     fn linked(&self, variable: u64) -> Option<u64>;
+
+    /// Whether a call of the function at an address, or of the one that the dynamic linker puts
+    /// into the variable at `slot`, returns its first argument, as `memset` does, and is not to be
+    /// followed.
+    fn returns_argument(&self, address: u64, slot: Option<u64>) -> bool;
 
     /// Bytes of read-only data at an address.
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>>;
@@ -62,6 +67,8 @@ pub struct Left {
     pub address: u64,
     /// When the function continues elsewhere.
     pub when: When,
+    /// It always does, in a function that returns its first argument.
+    pub returns_argument: bool,
 }
 
 /// When an instruction leaves a function.
@@ -182,31 +189,36 @@ struct Walk<'c> {
 impl<'c> Walk<'c> {
     /// Goes where a branch of what was followed goes.
     fn follow(&mut self, number: usize, jumps: usize, branch: &Branch) -> Result<(), Unclear> {
-        let target = self.behind_stub(branch.target).unwrap_or(branch.target);
+        let slot = self.slot_of_stub(branch.target);
+        if branch.kind == Kind::Always && self.code.returns_argument(branch.target, slot) {
+            return self.leave(number, branch, true);
+        }
+        let target = slot.and_then(|slot| self.code.linked(slot));
+        let target = target.unwrap_or(branch.target);
         let mut followed = self.followed.iter();
         if let Some((unit, _)) = followed.find(|(unit, _)| unit.holds(target)) {
             return match unit.is_landing(target) {
                 true => Ok(()),
-                false => self.leave(number, branch),
+                false => self.leave(number, branch, false),
             };
         }
         if jumps == JUMPS_MAX || self.refused.contains(&target) {
-            return self.leave(number, branch);
+            return self.leave(number, branch, false);
         }
         match self.unit_at(target) {
             Some(unit) => self.followed.push((unit, jumps + 1)),
             None => {
                 self.refused.insert(target);
-                self.leave(number, branch)?;
+                self.leave(number, branch, false)?;
             }
         }
         Ok(())
     }
 
-    /// Where a stub leads, when there is one at an address.
-    fn behind_stub(&mut self, target: u64) -> Option<u64> {
+    /// The variable that a stub jumps by, when there is one at an address.
+    fn slot_of_stub(&mut self, target: u64) -> Option<u64> {
         let piece = self.budget.piece(self.code, target)?;
-        self.code.linked(piece::slot_of_stub(&piece, target)?)
+        piece::slot_of_stub(&piece, target)
     }
 
     /// The function that a jump goes to, when all of it is understood.
@@ -222,14 +234,23 @@ impl<'c> Walk<'c> {
     }
 
     /// A branch goes where the sweep cannot follow.
-    fn leave(&mut self, number: usize, branch: &Branch) -> Result<(), Unclear> {
+    fn leave(
+        &mut self,
+        number: usize,
+        branch: &Branch,
+        returns_argument: bool,
+    ) -> Result<(), Unclear> {
         let address = branch.address;
         // The call is not found by the stack pointer that it has there.
         let is_found = self.code.is_at_top(address) != Some(false);
         let unit = self.followed.get(number).map(|(unit, _)| unit);
         let when = unit.and_then(|unit| unit.when(branch.kind));
         match when.filter(|_| is_found) {
-            Some(when) => self.left.push(Left { address, when }),
+            Some(when) => self.left.push(Left {
+                address,
+                when,
+                returns_argument,
+            }),
             None => return Err(Unclear::Branch(address)),
         }
         Ok(())
@@ -258,6 +279,7 @@ fn once_each(mut left: Vec<Left>) -> Vec<Left> {
         let is_same = next.address == before.address;
         if is_same && next.when != before.when {
             before.when = When::Always;
+            before.returns_argument = false;
         }
         is_same
     });

@@ -364,3 +364,64 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn allocations_begin_spans_and_frees_end_them() {
+    use nsprobe_common::program::Operation as Done;
+    let done = |text: &str| {
+        let compiled =
+            compile(text, Sink::Spans).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let code = match compiled.at_return {
+            true => compiled.ret,
+            false => compiled.entry,
+        };
+        let steps = code.unwrap().steps.into_iter();
+        let done = steps.filter_map(|step| Done::from_u8(step.operation));
+        let done: Vec<Done> = done
+            .filter(|one| *one as u8 >= Done::Require as u8)
+            .collect();
+        done
+    };
+    let malloc = done("f%return(block=%rax, bytes=entry(%rdi))");
+    assert_eq!(malloc, [Done::Require, Done::Key, Done::Key, Done::Value]);
+    let free = done("f(freed=%rdi) if %rdi != 0");
+    let ends = [
+        Done::Require,
+        Done::Key,
+        Done::Key,
+        Done::EndSpan,
+        Done::Require,
+    ];
+    assert_eq!(free, ends);
+    let realloc = done("f(freed=arg1, block=$retval, bytes=arg2)");
+    assert_eq!(
+        realloc,
+        [&[Done::Key, Done::Key, Done::EndSpan][..], &malloc].concat()
+    );
+    let code = compile("f%return(freed=arg1)", Sink::Spans)
+        .unwrap()
+        .ret
+        .unwrap();
+    let end = code
+        .steps
+        .iter()
+        .find(|step| step.operation == Done::EndSpan as u8);
+    assert_eq!(
+        end.map(|step| step.small),
+        Some(1),
+        "only older than the call"
+    );
+    for (text, why) in [
+        ("f", "are missing"),
+        ("f%return", "are missing"),
+        ("f(block=$retval)", "its size is missing"),
+        ("f%return(bytes=arg1)", "its address is missing"),
+        ("f(freed=arg1, freed=arg2)", "twice"),
+        ("f(freed=arg1, other=arg2)", "the fields are"),
+        ("f(freed=arg1:u32)", "takes no format"),
+        ("f(block=arg1, bytes=arg2)", "add %return"),
+    ] {
+        let error = compile(text, Sink::Spans).expect_err(text);
+        assert!(error.message.contains(why), "{text}: {}", error.message);
+    }
+}

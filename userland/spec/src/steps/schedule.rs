@@ -86,6 +86,10 @@ impl<'a> Schedule<'a> {
             self.unpin(operand);
             self.used(operand);
         }
+        if effect.operation == Operation::EndSpan {
+            // It is done when it is computed.
+            return Ok(());
+        }
         self.push(Step {
             operation: effect.operation as u8,
             to: 0,

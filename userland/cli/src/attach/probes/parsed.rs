@@ -77,6 +77,16 @@ impl Parsed {
         Ok(found)
     }
 
+    /// The probes of a query for a function that the file itself names; `None` if it has no such
+    /// name. Debug files are not looked for.
+    pub(super) fn named(
+        &self,
+        probe_query: &ProbeQuery,
+    ) -> anyhow::Result<Option<Result<Probes, Refused>>> {
+        let found = self.ask(probe_query, None)?;
+        Ok(Some(found).filter(|found| *found != Err(Refused::NeedsDebugFiles)))
+    }
+
     /// The functions from the so-many-th on, and the static probes, that fit a pattern; debug
     /// files are looked for when they are needed.
     pub(crate) fn list(

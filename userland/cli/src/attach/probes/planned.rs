@@ -42,6 +42,20 @@ pub(crate) struct PlannedProbe {
 }
 
 impl PlannedProbe {
+    /// The program whose hits go to the sink.
+    pub(crate) fn delivers(&self) -> Option<&Code> {
+        match self.at_return {
+            true => self.ret.as_deref(),
+            false => self.entry.as_deref(),
+        }
+    }
+
+    /// Whether it ends spans and begins none.
+    pub(crate) fn only_frees(&self) -> bool {
+        let code = self.delivers();
+        code.is_some_and(|code| code.ends_spans() && !code.begins_spans())
+    }
+
     /// Whether both run the same programs.
     pub(super) fn runs_as(&self, other: &PlannedProbe) -> bool {
         (&self.entry, &self.ret, &self.exits) == (&other.entry, &other.ret, &other.exits)
@@ -76,7 +90,7 @@ impl Planned {
     pub(crate) fn add_samples(&mut self, hz: u32, sink: &Sink<'_>) -> Result<(), SpecError> {
         let keys = match sink {
             Sink::Table { keys, .. } => *keys,
-            Sink::Record | Sink::Count => &[],
+            Sink::Record | Sink::Count | Sink::Spans => &[],
         };
         let sampled = Compiled::of_samples(keys)?;
         self.probes.push(PlannedProbe {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plans the probes: each file once, and each place once.
 
+use super::allocators::{self, AllocatorFunction};
 use super::options::CompileOptions;
 use super::parsed::Parsed;
 use super::planned::{Planned, PlannedProbe};
@@ -18,6 +19,7 @@ use nsprobe_spec::decode::{FieldFormat, Shape};
 use nsprobe_spec::Code;
 use nsprobe_symbolize::{counted, FileOffset};
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::rc::Rc;
 
 impl Planned {
@@ -43,6 +45,36 @@ impl Planned {
             let new = planner.planned.probes.iter_mut().skip(before);
             new.for_each(|probe| probe.is_trigger = is_trigger);
         }
+        Ok(planner.finish())
+    }
+
+    /// Finds the allocators of `target`: the functions that hand out memory and take it back.
+    pub(crate) fn allocators(
+        target: &Target,
+        device: Option<&Device>,
+        compile: &CompileOptions<'_>,
+    ) -> anyhow::Result<Planned> {
+        let mut planner = Planner::new(target, target.reach(), *compile);
+        let opened = target.may_allocate(&planner.mapped(device)?)?;
+        planner.planned.notes.extend(opened.notes);
+        let (lists, mut found, mut names) = (allocators::functions()?, Vec::new(), Vec::new());
+        for file in opened.files {
+            let id = file_id(device, &file)?;
+            let path = file.path.display().to_string();
+            let index = planner.add_file(file, id)?;
+            let name = planner.name_of(index);
+            for functions in &lists {
+                if planner.add_allocator(index, functions)? && !found.contains(&name) {
+                    found.push(name.clone());
+                }
+            }
+            names.push(path);
+        }
+        if found.is_empty() {
+            allocators::none_found(&names)?;
+        }
+        let note = format!("allocator: {}", found.join(", "));
+        planner.planned.notes.push(note);
         Ok(planner.finish())
     }
 
@@ -102,19 +134,13 @@ impl<'a> Planner<'a> {
         }
         let mapped = match self.mapped.take() {
             Some(mapped) => mapped,
-            None => match (device, self.target) {
-                (None, _) | (_, Target::Host | Target::Command(_)) => Mapped::by_links(),
-                (Some(_), target) => target.mapped()?,
-            },
+            None => self.mapped(device)?,
         };
         let opened = self.target.open(name, &mapped)?;
         self.mapped = Some(mapped);
         let mut indices = Vec::new();
         for file in opened.files {
-            let id = match device {
-                Some(device) => device.identify(&file.file)?.into(),
-                None => FileId::of_stat(file.dev, file.ino),
-            };
+            let id = file_id(device, &file)?;
             let index = self.add_file(file, id)?;
             if !indices.contains(&index) {
                 indices.push(index);
@@ -131,6 +157,14 @@ impl<'a> Planner<'a> {
             ));
         }
         Ok(indices)
+    }
+
+    /// The mappings of the target's processes.
+    fn mapped(&self, device: Option<&Device>) -> anyhow::Result<Mapped> {
+        match (device, self.target) {
+            (None, _) | (_, Target::Host | Target::Command(_)) => Ok(Mapped::by_links()),
+            (Some(_), target) => target.mapped(),
+        }
     }
 
     fn add_file(&mut self, opened: OpenedFile, id: FileId) -> anyhow::Result<usize> {
@@ -187,11 +221,59 @@ impl<'a> Planner<'a> {
         let words = self.target.words();
         let found =
             found.map_err(|why| refusal(spec, with_target(why, &probe_query.path, &words)))?;
-        let name = file.path.file_name().unwrap_or(file.path.as_os_str());
-        let name = name.to_string_lossy().into_owned();
+        let name = self.name_of(index);
         let condition = spec.condition().filter(|_| self.compile.names_conditions);
         self.take(index, &name, condition, found);
         Ok(())
+    }
+
+    /// Adds those of an allocator's functions that a file names itself; returns whether it is an
+    /// allocator.
+    fn add_allocator(
+        &mut self,
+        index: usize,
+        functions: &[AllocatorFunction],
+    ) -> anyhow::Result<bool> {
+        let files = (self.planned.files.get(index), self.parsed.get(index));
+        let (Some(file), Some(parsed)) = files else {
+            return Ok(false);
+        };
+        let (path, name) = (file.path.display().to_string(), self.name_of(index));
+        let mut all = Vec::new();
+        for (number, function) in functions.iter().enumerate() {
+            let query = self.compile.probe_query(&function.spec, path.clone());
+            match parsed.named(&query)? {
+                // Those without which it is none come first.
+                None if number < allocators::NEEDED.len() => return Ok(false),
+                None => {}
+                Some(Ok(found)) => all.push(found),
+                Some(Err(why)) if function.is_needed => {
+                    let why = refusal(&function.spec, why);
+                    return Err(why.context(format!("cannot see {} of {name}", function.name)));
+                }
+                Some(Err(why)) => self.planned.notes.push(format!(
+                    "what {} of {name} allocates is not counted: {:#}",
+                    function.name,
+                    refusal(&function.spec, why)
+                )),
+            }
+        }
+        for found in all {
+            self.take(index, &name, None, found);
+        }
+        Ok(true)
+    }
+
+    /// The file name of a file.
+    fn name_of(&self, index: usize) -> String {
+        let path = self
+            .planned
+            .files
+            .get(index)
+            .map(|file| file.path.as_path());
+        let path = path.unwrap_or(Path::new(""));
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        name.to_string_lossy().into_owned()
     }
 
     /// Takes what was found in a file of this name.
@@ -267,6 +349,14 @@ impl<'a> Planner<'a> {
         }
         self.planned
     }
+}
+
+/// The identity of a file. The device knows which files are one.
+fn file_id(device: Option<&Device>, file: &OpenedFile) -> anyhow::Result<FileId> {
+    Ok(match device {
+        Some(device) => device.identify(&file.file)?.into(),
+        None => FileId::of_stat(file.dev, file.ino),
+    })
 }
 
 /// A probe that was found; none when its numbers name nothing.

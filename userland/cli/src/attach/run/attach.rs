@@ -5,7 +5,7 @@ use super::options::AttachOptions;
 use crate::attach::probes::{Planned, PlannedProbe};
 use crate::hits::label::{ProbeLabel, Role};
 use anyhow::Context;
-use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink};
+use libnsprobe::{CallId, Error, Limits, Probe, ProbeId, ProgramId, Session, Sink, TableId};
 use nsprobe_probes::ExitProbes;
 use nsprobe_spec::decode::Shape;
 use nsprobe_spec::Code;
@@ -21,14 +21,20 @@ pub(crate) enum Sinks {
     All(Sink),
     /// One for each probe, in their order.
     Each(Vec<Sink>),
+    /// Programs begin and end spans in this table.
+    Spans(TableId),
 }
 
 impl Sinks {
     /// The sink of a planned probe.
-    fn of(&self, probe: usize) -> Sink {
+    fn of(&self, index: usize, probe: &PlannedProbe) -> Sink {
         match self {
             Sinks::All(sink) => *sink,
-            Sinks::Each(sinks) => sinks.get(probe).copied().unwrap_or(Sink::Count),
+            Sinks::Each(sinks) => sinks.get(index).copied().unwrap_or(Sink::Count),
+            Sinks::Spans(table) => match probe.delivers().is_some_and(Code::begins_spans) {
+                true => Sink::Span(*table),
+                false => Sink::Count,
+            },
         }
     }
 }
@@ -87,9 +93,13 @@ pub(super) fn attach(
         probes: Vec::with_capacity(planned.probes.len()),
         roles: Vec::with_capacity(planned.probes.len()),
         sampler: None,
+        spans: match sinks {
+            Sinks::Spans(table) => Some(*table),
+            Sinks::All(_) | Sinks::Each(_) => None,
+        },
     };
     for (index, probe) in planned.probes.iter().enumerate() {
-        let sink = sinks.of(index);
+        let sink = sinks.of(index, probe);
         let Some(file) = probe.file else {
             requests.samples(index, probe, sink)?;
             continue;
@@ -145,6 +155,8 @@ struct Requests<'f, 'r> {
     roles: Vec<(usize, Role)>,
     /// Samples are attached by themselves.
     sampler: Option<(usize, Probe<'f>)>,
+    /// The table of spans.
+    spans: Option<TableId>,
 }
 
 impl<'f> Requests<'f, '_> {
@@ -158,11 +170,12 @@ impl<'f> Requests<'f, '_> {
     ) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
         let ret = self.upload(probe.ret.as_ref())?;
-        let mut request = request(probe, file, self.wanted).with_programs(entry, ret);
+        let mut request = request(probe, file, self.wanted, sink).with_programs(entry, ret);
         if probe.is_trigger {
             request = request.freezing();
         }
-        self.push(index, Role::Whole, request.with_sink(sink));
+        let request = self.with_spans(request, probe.delivers());
+        self.push(index, Role::Whole, request);
         Ok(())
     }
 
@@ -170,7 +183,7 @@ impl<'f> Requests<'f, '_> {
     fn samples(&mut self, index: usize, probe: &PlannedProbe, sink: Sink) -> anyhow::Result<()> {
         let entry = self.upload(probe.entry.as_ref())?;
         let request = Probe::samples(u32::try_from(probe.offset.0)?).with_programs(entry, None);
-        let request = common(request, self.wanted).with_sink(sink);
+        let request = common(request, self.wanted, sink);
         self.sampler = Some((index, request.with_limits(Limits::default())));
         Ok(())
     }
@@ -203,18 +216,24 @@ impl<'f> Requests<'f, '_> {
         file: &'f File,
         (call, sink): (CallId, Sink),
     ) -> anyhow::Result<()> {
-        let ret = self.upload(probe.ret.as_ref())?;
-        for place in &exits.returns {
+        let returns = exits
+            .returns
+            .iter()
+            .map(|place| (*place, probe.ret.as_ref()));
+        let by_argument = exits.by_argument.iter();
+        let by_argument = by_argument.map(|(place, code)| (*place, Some(code)));
+        for (place, code) in returns.chain(by_argument) {
+            let ret = self.upload(code)?;
             // The return address is on top of the stack again.
             let request = Probe::entry(file, place.0).reported_at(probe.offset.0);
-            let mut request = common(request, self.wanted)
-                .with_sink(sink)
+            let mut request = common(request, self.wanted, sink)
                 .ends(call)
                 .with_programs(None, ret);
             if probe.is_trigger {
                 request = request.freezing();
             }
-            let request = self.with_writes(request, probe.ret.as_ref());
+            let request = self.with_writes(request, code);
+            let request = self.with_spans(request, code.map(Rc::as_ref));
             self.push(index, Role::Exit, request);
         }
         for (place, decides) in &exits.left {
@@ -241,6 +260,14 @@ impl<'f> Requests<'f, '_> {
         }
     }
 
+    /// The request with the table whose spans its program ends.
+    fn with_spans<'p>(&self, request: Probe<'p>, code: Option<&Code>) -> Probe<'p> {
+        match self.spans {
+            Some(table) if code.is_some_and(Code::ends_spans) => request.ending_spans_of(table),
+            _ => request,
+        }
+    }
+
     /// The id of a program, which is uploaded once.
     fn upload(&mut self, code: Option<&Rc<Code>>) -> anyhow::Result<Option<ProgramId>> {
         let Some(code) = code else {
@@ -255,8 +282,13 @@ impl<'f> Requests<'f, '_> {
     }
 }
 
-/// The request for a probe, but for its programs and its sink.
-fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &AttachOptions<'_>) -> Probe<'f> {
+/// The request for a probe, but for its programs.
+fn request<'f>(
+    probe: &PlannedProbe,
+    file: &'f File,
+    wanted: &AttachOptions<'_>,
+    sink: Sink,
+) -> Probe<'f> {
     let mut request = match probe.at_function {
         true => Probe::entry(file, probe.breakpoint.0).reported_at(probe.offset.0),
         false => Probe::instruction(file, probe.offset.0),
@@ -267,25 +299,27 @@ fn request<'f>(probe: &PlannedProbe, file: &'f File, wanted: &AttachOptions<'_>)
     if probe.at_return {
         request = request.as_call(true);
     }
-    common(request, wanted).with_max_writes(wanted.max_writes)
+    common(request, wanted, sink).with_max_writes(wanted.max_writes)
 }
 
-/// Sets the options that all probes of a run share.
-fn common<'f>(mut request: Probe<'f>, wanted: &AttachOptions<'_>) -> Probe<'f> {
-    if wanted.stack {
+/// Sets the sink, and the options that all probes of a run share.
+fn common<'f>(request: Probe<'f>, wanted: &AttachOptions<'_>, sink: Sink) -> Probe<'f> {
+    let mut request = request.with_sink(sink).with_limits(wanted.options.limits);
+    if wanted.stack && sink != Sink::Count {
         request = request.with_stack().with_max_frames(wanted.max_frames);
-    }
-    if wanted.stack {
-        request = request.with_late_stacks();
-        if wanted.records {
+        if wanted.records || matches!(sink, Sink::Span(_)) {
             request = request.with_stack_ids();
         }
-        if !wanted.options.frame_pointers {
-            request = request.with_copies();
+        // A span begins at once: its stack cannot come later.
+        if !matches!(sink, Sink::Span(_)) {
+            request = request.with_late_stacks();
+            if !wanted.options.frame_pointers {
+                request = request.with_copies();
+            }
         }
     }
     if wanted.kernel_stack {
         request = request.with_kernel_stack();
     }
-    request.with_limits(wanted.options.limits)
+    request
 }

@@ -3,9 +3,11 @@
 
 use crate::args::spec::BinaryName;
 use crate::attach::mapped::{Mapped, MappedFile, FILES_MAX};
+use crate::attach::probes::allocators::may_allocate;
 use anyhow::{bail, Context};
 use nsprobe_containers::{open_in, Error, Mapping, OpenedFile, Process, Running};
 use nsprobe_symbolize::counted;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -143,6 +145,27 @@ impl<'a> FileView<'a> {
             all.add(view.open_path(&library.path, mapped)?);
         }
         Ok(all)
+    }
+
+    /// Opens the mapped files that may be allocators: programs, and libraries by their names.
+    pub(super) fn may_allocate(&self, mapped: &Mapped) -> anyhow::Result<Opened> {
+        let programs = self.pids.iter().map(|pid| format!("/proc/{pid}/exe"));
+        let programs: HashSet<PathBuf> = programs.filter_map(|l| fs::read_link(l).ok()).collect();
+        let is_program = |mapping: &Mapping| {
+            let mut path = mapping.path.clone().into_os_string();
+            path.push(if mapping.deleted { " (deleted)" } else { "" });
+            programs.contains(Path::new(&path))
+        };
+        let is_meant = |mapping: &Mapping| may_allocate(&mapping.path) || is_program(mapping);
+        let mut opened = Opened::default();
+        for file in mapped.files(&self.pids, is_meant) {
+            opened.files.push(mapped.open(&file, &file.mapping.path)?);
+        }
+        if opened.files.len() == FILES_MAX {
+            let note = format!("allocators are looked for in {FILES_MAX} files, and in no others");
+            opened.notes.push(note);
+        }
+        Ok(opened)
     }
 
     fn open_path(&self, path: &Path, mapped: &Mapped) -> anyhow::Result<Opened> {

@@ -115,6 +115,7 @@ impl Unit<'_> {
             let left = jumps.map(|(address, _)| Left {
                 address: *address,
                 when: When::Always,
+                returns_argument: false,
             });
             self.left.extend(left);
             return Ok(());
@@ -149,6 +150,7 @@ impl Unit<'_> {
         let left = once.chain(others).map(|(address, target)| Left {
             address,
             when: self.outside(target),
+            returns_argument: false,
         });
         let left: Vec<Left> = left.collect();
         self.left.extend(left);

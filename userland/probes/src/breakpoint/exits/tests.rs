@@ -19,6 +19,8 @@ struct Made {
     at_top: Vec<(Range<u64>, bool)>,
     data: Vec<(u64, Vec<u8>)>,
     linked: Vec<(u64, u64)>,
+    /// Functions, or variables with their addresses, that return their first argument.
+    fills: Vec<u64>,
 }
 
 impl Code for Made {
@@ -37,6 +39,10 @@ impl Code for Made {
     fn linked(&self, variable: u64) -> Option<u64> {
         let mut linked = self.linked.iter();
         Some(linked.find(|(slot, _)| *slot == variable)?.1)
+    }
+
+    fn returns_argument(&self, address: u64, slot: Option<u64>) -> bool {
+        self.fills.contains(&slot.unwrap_or(address))
     }
 
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>> {
@@ -96,7 +102,11 @@ fn returns(addresses: &[u64]) -> Exits {
 }
 
 fn left(address: u64, when: When) -> Vec<Left> {
-    vec![Left { address, when }]
+    vec![Left {
+        address,
+        when,
+        returns_argument: false,
+    }]
 }
 
 /// A branch of four bytes' distance: the code of its instruction, and from and to where.
@@ -146,6 +156,29 @@ fn a_function_that_is_jumped_to_returns_in_its_place() {
     let code = Made::default().with(0x2000, &[&jmp(0x2000, 0x1000), RET]);
     let found = code.of(&[&jmp(0x1000, 0x2000)]).unwrap();
     assert_eq!((found.returns, found.left), (vec![0x2005], vec![]));
+}
+
+#[test]
+fn a_jump_to_what_returns_its_argument_is_a_return() {
+    let stub = [ENDBR64, &[0xff, 0x25, 0xf6, 0x0f, 0x00, 0x00]].concat();
+    let function = [jmp(0x1000, 0x2000), RET.to_vec()].concat();
+    let filled = |made: Made, fills: u64| {
+        let made = Made {
+            fills: vec![fills],
+            ..made
+        };
+        let exits = made.of(&[&function]).unwrap();
+        let left = exits.left.first().map(|left| left.returns_argument);
+        (exits.returns, left)
+    };
+    // A function of the file is not followed then; another one is.
+    let own = || Made::default().with(0x2000, &[RET]);
+    assert_eq!(filled(own(), 0x2000), (vec![0x1005], Some(true)));
+    assert_eq!(filled(own(), 0), (vec![0x1005, 0x2000], None));
+    // By a stub's variable, at 0x200a + 0xff6.
+    let other = || Made::default().with(0x2000, &[&stub]);
+    assert_eq!(filled(other(), 0x3000), (vec![0x1005], Some(true)));
+    assert_eq!(filled(other(), 0), (vec![0x1005], Some(false)));
 }
 
 #[test]
@@ -507,6 +540,7 @@ fn made(pieces: Vec<(u64, Vec<u8>)>, at_top: Vec<(u8, u8, bool)>, data: Vec<u8>)
         at_top: ranges.collect(),
         data: vec![(0x3000, data)],
         linked: Vec::new(),
+        fills: Vec::new(),
     }
 }
 

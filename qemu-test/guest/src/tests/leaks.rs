@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promise: `nsprobe leak` shows the blocks that a program has not freed, by the stack that
+//! allocated them, as the program itself counts them, and no others.
+
+use crate::command::{self, Output};
+use crate::module::Module;
+use crate::victim;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Debian's jemalloc.
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+
+/// Blocks and bytes, by the function that leaks them.
+type Sums = BTreeMap<String, (u64, u64)>;
+
+/// What the program says that it leaks: `truth FUNCTION BLOCKS BYTES`.
+fn truth(output: &Output) -> Sums {
+    let mut sums = Sums::new();
+    for line in output
+        .lines()
+        .filter_map(|line| line.strip_prefix("truth "))
+    {
+        let mut words = line.split(' ');
+        let function = words.next().expect("a function");
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let sum = sums.entry(function.to_owned()).or_default();
+        sum.0 += number().expect("blocks");
+        sum.1 += number().expect("bytes");
+    }
+    assert!(!sums.is_empty(), "{output:#?}");
+    sums
+}
+
+/// The functions of a row's stack, without parameters.
+fn functions(row: &Value) -> Vec<&str> {
+    let frames = row["stack"].as_array().expect("a stack").iter();
+    let functions = frames.flat_map(|frame| frame["functions"].as_array().expect("a list"));
+    let names = functions.filter_map(|one| one["name"].as_str());
+    names
+        .map(|name| name.split('(').next().unwrap_or(name))
+        .collect()
+}
+
+/// What is shown to be leaked by the functions of a program; all else must be the libraries'.
+fn shown(output: &Output, program: &str) -> Sums {
+    let mut sums = Sums::new();
+    let lines = output
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    for row in lines.filter(|line| line["type"] == "leak" && line["of"] == "total") {
+        assert_eq!(row["stack_end"], "outermost", "{row:#}");
+        let names = functions(&row);
+        let leaks = names.iter().find(|name| name.starts_with("leak_"));
+        let Some(function) = leaks else {
+            let frames = row["stack"].as_array().expect("a stack");
+            let is_own = |frame: &Value| frame["path"].as_str() == Some(program);
+            let is_of_thread = names.contains(&"pthread_create");
+            assert!(is_of_thread || !frames.iter().any(is_own), "{row:#}");
+            continue;
+        };
+        let number = |key: &str| row[key].as_u64().expect("a number");
+        let sum = sums.entry((*function).to_owned()).or_default();
+        sum.0 += number("blocks");
+        sum.1 += number("bytes");
+    }
+    sums
+}
+
+test! { core, leaks_are_those_that_programs_count_themselves, seconds = 120 }
+fn leaks_are_those_that_programs_count_themselves() {
+    let _module = Module::load();
+    for (name, ways, preload, allocator) in [
+        ("leaks", &["all"][..], "", "allocator: libc.so.6\n"),
+        (
+            "leaks",
+            &["all"],
+            JEMALLOC,
+            "allocator: libjemalloc.so.2, libc.so.6\n",
+        ),
+        ("leaks_containers", &[], "", "allocator: libc.so.6\n"),
+    ] {
+        let program = victim::path(name);
+        let program = program.to_str().expect("a plain name");
+        let words = ["leak", "--json", "--top", "1000", "--", program];
+        let mut command = command::nsprobe(&[&words[..], ways].concat());
+        if !preload.is_empty() {
+            command.env("LD_PRELOAD", preload);
+        }
+        let output = command::output(&mut command).succeeded();
+        println!("{}", output.stderr);
+        assert_eq!(shown(&output, program), truth(&output), "{name} {preload}");
+        assert!(output.stderr.contains(allocator), "{}", output.stderr);
+        assert!(
+            !output.stderr.contains("left by a jump"),
+            "{}",
+            output.stderr
+        );
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `nsprobe leak`: what is allocated and not freed. The kernel keeps a row for each block, from the
+//! call that allocates it to the one that frees it; here they are added up by stack.
+
+mod blocks;
+
+use crate::args::LeakPlan;
+use crate::attach::probes::options::CompileOptions;
+use crate::attach::probes::Planned;
+use crate::attach::run::options::AttachOptions;
+use crate::attach::run::{Ended, Pace, Run, Sinks};
+use crate::attach::target::Target;
+use crate::hits::live::Live;
+use crate::hits::lookup::Lookup;
+use crate::names::search::Search;
+use crate::names::Names;
+use crate::output::leaks::LeakPrinter;
+use crate::output::lines::Output;
+use crate::output::pictures::{About, PictureFile};
+use crate::output::summary::{self, ProbeSummary, Summary};
+use crate::recording::task_records;
+use blocks::Blocks;
+use libnsprobe::common::abi::TASKS_LIFE;
+use libnsprobe::common::record::Record;
+use libnsprobe::{Device, Reader, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
+use nsprobe_profile::Format;
+use nsprobe_symbolize::counted;
+use nsprobe_worker::Limits;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Interval between looks at the records.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Words of a block's key: its process and its address.
+const KEY_WORDS: u32 = 2;
+
+pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
+    let options = &plan.options;
+    let (out, picture) = outputs(plan)?;
+    let target = Target::find(&options.who, options.timeout)?;
+    let search = Search::of(target.viewers(), options)?;
+    let parser = options.parser();
+    let compile = CompileOptions {
+        search: &search,
+        parser: &parser,
+        limits: Limits::default(),
+        sink: nsprobe_spec::Sink::Spans,
+        at_return: false,
+        max_probes: options.max_probes,
+        inlined: false,
+        exact: false,
+        changes: &[],
+        returns: options.returns,
+        force: false,
+        names_conditions: false,
+    };
+    let device = Device::open().ok();
+    let planned = target.within(match options.probes.is_empty() {
+        true => Planned::allocators(&target, device.as_ref(), &compile),
+        false => Planned::new(&target, device.as_ref(), &options.probes, &[], &compile),
+    })?;
+    let wanted = AttachOptions {
+        options,
+        compile,
+        setup: SetupOptions::usual(),
+        stack: true,
+        records: false,
+        kernel_stack: false,
+        max_frames: plan.max_frames,
+        max_writes: 0,
+    };
+    let spec = TableSpec {
+        kind: TableKind::Spans,
+        key_words: KEY_WORDS,
+        max_frames: 0,
+        rows: plan.rows,
+    };
+    let mut table = None;
+    let mut run = Run::begin(wanted, &target, planned, |session| {
+        // Of processes that end, whose blocks are gone.
+        session.set_tasks(&TaskOptions {
+            flags: TASKS_LIFE,
+            ..TaskOptions::default()
+        })?;
+        let table = table.insert(session.table(&spec)?);
+        Ok(Sinks::Spans(table.id()))
+    })?;
+    let Some(table) = table else {
+        anyhow::bail!("there is no table");
+    };
+    let files = std::mem::take(&mut run.planned.files);
+    let names = Names::new(
+        files,
+        run.load_queue(),
+        Arc::clone(&search),
+        run.take_threads(),
+    );
+    let mut leaks = Leaks {
+        plan,
+        table,
+        blocks: Blocks::default(),
+        live: Live::new(names, false),
+        printer: LeakPrinter::new(options.json, plan.top, out),
+        picture,
+    };
+    leaks.follow(run)
+}
+
+/// The output for text or JSON, and the profile file.
+fn outputs(plan: &LeakPlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
+    let path = plan.output.as_deref();
+    match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
+        Some((path, format)) => {
+            let picture = PictureFile::create(format, path, true)?;
+            Ok((Output::to_stdout(), Some(picture)))
+        }
+        None => Ok((Output::to_file(path)?, None)),
+    }
+}
+
+/// The table of blocks, which is read again and again.
+struct Leaks<'a> {
+    plan: &'a LeakPlan,
+    table: Table,
+    blocks: Blocks,
+    live: Live,
+    printer: LeakPrinter,
+    picture: Option<PictureFile>,
+}
+
+impl Leaks<'_> {
+    fn follow(&mut self, mut run: Run<'_>) -> anyhow::Result<ExitCode> {
+        let mut next = self.plan.interval.map(|interval| run.begun + interval);
+        let ended = run.follow(PAUSE, |run| {
+            self.records(run, Reader::settled())?;
+            if let (Some(at), Some(interval)) = (next, self.plan.interval) {
+                if Instant::now() >= at {
+                    next = Some(at + interval);
+                    self.look(run, "interval")?;
+                }
+            }
+            Ok(Pace::Wait)
+        })?;
+        match ended {
+            Ended::Because(why) => self.end(run, why),
+            // Only what is printed has lost its reader.
+            Ended::ReaderGone if self.picture.is_some() => {
+                self.end(run, "nobody reads what is printed".to_owned())
+            }
+            Ended::ReaderGone => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Pins the files that stacks name, and takes the ends of processes.
+    fn records(&mut self, run: &mut Run<'_>, until_ns: u64) -> anyhow::Result<()> {
+        let batch = run.reader.collect(until_ns)?;
+        for record in batch.records() {
+            match record {
+                Record::Object(object) => self.live.names.announce(&run.session, object),
+                Record::Task(task, details) => self.blocks.note(task, details.levels),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints what is allocated now.
+    fn look(&mut self, run: &Run<'_>, of: &'static str) -> anyhow::Result<()> {
+        let rows = run.session.rows(&self.table)?;
+        let mut lookup = self.live.of(&run.session);
+        let (now_ns, older_than) = (Reader::now(), self.plan.older_than);
+        let stack = |id| lookup.stack(id);
+        let mut look = self.blocks.look(&rows, now_ns, older_than, stack);
+        let probes = summary::probes(&run.session, &run.labels)?;
+        look.unknown_frees = frees(run, &probes).iter().map(|free| free.1).sum();
+        self.printer
+            .look(&mut lookup, &look, run.begun.elapsed(), of)?;
+        if of == "total" {
+            if let Some(picture) = self.picture.take() {
+                let about = About::this_command(run.begun.elapsed());
+                let profile = self.printer.profile(&mut lookup, &look, &about);
+                picture.write(&profile, self.plan.options.quiet)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches, prints what is allocated, and sums up.
+    fn end(&mut self, mut run: Run<'_>, ended_by: String) -> anyhow::Result<ExitCode> {
+        run.detach()?;
+        let elapsed = run.begun.elapsed();
+        self.live.names.at_end();
+        self.records(&mut run, u64::MAX)?;
+        let failure = run.end_command();
+        let unwind_rows = run.end_rows();
+        let printed = self.look(&run, "total");
+        let mut probes = summary::probes(&run.session, &run.labels)?;
+        let mut unknown = 0;
+        for (index, frees) in frees(&run, &probes) {
+            unknown += frees;
+            if let Some(probe) = probes.get_mut(index) {
+                // Nothing was unreadable: there was no such block.
+                probe.counters.undecided = 0;
+            }
+        }
+        if unknown > 0 {
+            self.plan.options.note(&format!(
+                "{} of blocks without a row: allocated before the start or a fork, or freed already \
+                 (a thread's cache that ends)",
+                counted(unknown, "free")
+            ));
+        }
+        let summary = Summary {
+            elapsed,
+            ended_by,
+            printed: 0,
+            received: 0,
+            overwritten: 0,
+            untraced: self.plan.options.untraced(),
+            has_stacks: true,
+            probes,
+            tasks: task_records::totals(&run.session.task_counters()?),
+            names: self.live.names.sources(),
+            finished: 0,
+            late: 0,
+            rows: unwind_rows,
+        };
+        self.printer.summary(&summary)?;
+        let code = summary.tell(self.plan.options.detail(), failure)?;
+        printed.map(|()| code)
+    }
+}
+
+/// The probes of what only frees, with their frees of blocks that are not known. A function that
+/// frees within another one's call ends no span itself, and is no such free.
+fn frees(run: &Run<'_>, probes: &[ProbeSummary]) -> Vec<(usize, u64)> {
+    let planned = run.planned.probes.iter().zip(probes).enumerate();
+    let frees = planned.filter(|(_, (probe, _))| probe.only_frees());
+    let frees = frees.map(|(index, (probe, summary))| match probe.at_return {
+        true => (index, 0),
+        false => (index, summary.counters.undecided),
+    });
+    frees.collect()
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is allocated, by stack, as text and as JSON.
+
+use super::pictures::{About, Numbers, Rows};
+use crate::hits::lookup::NameFrames;
+use crate::hits::view::FrameView;
+use crate::output::json;
+use crate::output::lines::Output;
+use crate::output::summary::Summary;
+use crate::output::text;
+use libnsprobe::common::record::{Frame, Frames, StackEnd};
+use libnsprobe::TableRow;
+use nsprobe_profile::Profile;
+use nsprobe_symbolize::counted;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Blocks and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub(crate) blocks: i64,
+    pub(crate) bytes: i64,
+}
+
+/// The blocks of one stack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leak {
+    /// Words of the stack.
+    pub(crate) stack: Vec<u64>,
+    /// Why the stack ends.
+    pub(crate) stack_end: u8,
+    pub(crate) amount: Amount,
+    /// More than at the last look.
+    pub(crate) growth: Amount,
+    /// Age of the oldest block.
+    pub(crate) oldest: Duration,
+}
+
+/// What is allocated at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Look {
+    /// Of processes that run, those with the most bytes first.
+    pub(crate) running: Vec<Leak>,
+    /// Of all of these, more than at the last look.
+    pub(crate) growth: Amount,
+    /// Of processes that ended, or started another program, since.
+    pub(crate) ended: Vec<Leak>,
+    /// Blocks that the kernel had no row for.
+    pub(crate) turned_away: u64,
+    /// Frees of blocks that were allocated before the start, or had no row.
+    pub(crate) unknown_frees: u64,
+}
+
+/// The output of `leak`.
+pub(crate) struct LeakPrinter {
+    out: Output,
+    json: bool,
+    top: usize,
+    /// Whether an earlier look was printed.
+    is_later: bool,
+}
+
+impl Amount {
+    /// The sum of those of all stacks.
+    pub(crate) fn of(leaks: &[Leak]) -> Amount {
+        leaks.iter().fold(Amount::default(), |sum, leak| Amount {
+            blocks: sum.blocks + leak.amount.blocks,
+            bytes: sum.bytes.saturating_add(leak.amount.bytes),
+        })
+    }
+
+    /// These less those.
+    pub(crate) fn less(self, other: Amount) -> Amount {
+        Amount {
+            blocks: self.blocks - other.blocks,
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    fn sentence(self) -> String {
+        let count = |number: i64, what| counted(number.unsigned_abs(), what);
+        format!(
+            "{} in {}",
+            count(self.bytes, "byte"),
+            count(self.blocks, "block")
+        )
+    }
+}
+
+impl LeakPrinter {
+    pub(crate) fn new(json: bool, top: usize, out: Output) -> LeakPrinter {
+        LeakPrinter {
+            out,
+            json,
+            top,
+            is_later: false,
+        }
+    }
+
+    /// Prints what is allocated; `of` is `interval` or `total`.
+    pub(crate) fn look(
+        &mut self,
+        names: &mut impl NameFrames,
+        look: &Look,
+        at: Duration,
+        of: &'static str,
+    ) -> io::Result<()> {
+        match self.json {
+            true => self.json(names, look, at, of)?,
+            false => self.text(names, look, at)?,
+        }
+        self.is_later = true;
+        self.out.flush()
+    }
+
+    fn text(&mut self, names: &mut impl NameFrames, look: &Look, at: Duration) -> io::Result<()> {
+        let (running, ended) = (Amount::of(&look.running), Amount::of(&look.ended));
+        let stacks = counted(look.running.len() as u64, "stack");
+        write!(
+            self.out,
+            "at {:.3} s: {} of {stacks} allocated",
+            at.as_secs_f64(),
+            running.sentence()
+        )?;
+        if self.is_later {
+            write!(self.out, ", {} since the last time", change(look.growth))?;
+        }
+        writeln!(self.out, "\n")?;
+        self.leaks(names, &look.running, self.is_later)?;
+        if ended.blocks > 0 {
+            let stacks = counted(look.ended.len() as u64, "stack");
+            writeln!(
+                self.out,
+                "allocated when their process ended or started another program: {} of {stacks}\n",
+                ended.sentence()
+            )?;
+            self.leaks(names, &look.ended, false)?;
+        }
+        Ok(())
+    }
+
+    fn leaks(
+        &mut self,
+        names: &mut impl NameFrames,
+        leaks: &[Leak],
+        has_growth: bool,
+    ) -> io::Result<()> {
+        for leak in leaks.iter().take(self.top) {
+            let oldest = leak.oldest.as_secs_f64();
+            write!(
+                self.out,
+                "{}, the oldest {oldest:.1} s",
+                leak.amount.sentence()
+            )?;
+            if has_growth && leak.growth != Amount::default() {
+                write!(self.out, ", {}", change(leak.growth))?;
+            }
+            writeln!(self.out)?;
+            let frames = frames(names, leak);
+            text::frames(&mut self.out, &frames)?;
+            if let Some(why) = text::cut(StackEnd::from_u8(leak.stack_end)) {
+                writeln!(self.out, "  stack cut: {why}")?;
+            }
+            writeln!(self.out)?;
+        }
+        if let Some(left @ 1..) = leaks.len().checked_sub(self.top) {
+            writeln!(self.out, "... and {left} more, with fewer bytes\n")?;
+        }
+        Ok(())
+    }
+
+    fn json(
+        &mut self,
+        names: &mut impl NameFrames,
+        look: &Look,
+        at: Duration,
+        of: &'static str,
+    ) -> io::Result<()> {
+        for (process, leaks) in [("running", &look.running), ("ended", &look.ended)] {
+            for leak in leaks.iter().take(self.top) {
+                let frames = frames(names, leak);
+                let view = json::LeakView {
+                    of,
+                    at,
+                    process,
+                    leak,
+                    frames: &frames,
+                };
+                json::leak(&mut self.out, &view)?;
+            }
+        }
+        json::allocated(&mut self.out, look, at, of)
+    }
+
+    /// All stacks as a profile, however many are printed.
+    pub(crate) fn profile(
+        &self,
+        names: &mut impl NameFrames,
+        look: &Look,
+        about: &About,
+    ) -> Profile {
+        let mut profile = Rows::new(about, Numbers::Allocated);
+        let has_both = !look.running.is_empty() && !look.ended.is_empty();
+        for (process, leaks) in [("running", &look.running), ("ended", &look.ended)] {
+            for leak in leaks {
+                let key = ("process".to_owned(), process.to_owned());
+                let keys = has_both.then_some(key).into_iter().collect();
+                let row = TableRow {
+                    count: leak.amount.blocks.unsigned_abs(),
+                    sum: leak.amount.bytes,
+                    stack_end: leak.stack_end,
+                    ..TableRow::default()
+                };
+                profile.add(keys, &frames(names, leak), &row);
+            }
+        }
+        profile.finish()
+    }
+
+    /// The last line, for machines.
+    pub(crate) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        if self.json {
+            json::summary(&mut self.out, summary)?;
+        }
+        self.out.flush()
+    }
+}
+
+/// The frames of a stack with their names.
+fn frames(names: &mut impl NameFrames, leak: &Leak) -> Vec<FrameView> {
+    let frames: Vec<Frame> = Frames(&leak.stack).collect();
+    names.prepare_all(&frames);
+    frames.into_iter().map(|frame| names.view(frame)).collect()
+}
+
+/// A growth, or less than before.
+fn change(growth: Amount) -> String {
+    let blocks = counted(growth.blocks.unsigned_abs(), "block");
+    let sign = if growth.blocks < 0 { '-' } else { '+' };
+    format!("{:+} bytes and {sign}{blocks}", growth.bytes)
+}
