@@ -40,6 +40,7 @@ both() { # suffix options...
 both fp -fno-omit-frame-pointer -DFRAME_POINTERS
 both rows -fomit-frame-pointer
 compile tasks bench/tasks.c
+compile pairs bench/pairs.c bench/tool.c
 logged scripts/cargo.sh build --quiet --release -p nsprobe-unwind --example table
 build/cargo/x86_64-unknown-linux-gnu/release/examples/table "$target/cost-rows" "$target/cost-rows.table"
 cmp -s "$target/under.new" "$target/under" || cp "$target/under.new" "$target/under"

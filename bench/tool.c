@@ -174,7 +174,12 @@ struct end end_tool(struct tool tool)
 
 int attach_bare(unsigned int flags, unsigned long offset)
 {
-	int file = must(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "exe");
+	return attach_bare_to("/proc/self/exe", flags, offset);
+}
+
+int attach_bare_to(const char *path, unsigned int flags, unsigned long offset)
+{
+	int file = must(open(path, O_RDONLY | O_CLOEXEC), path);
 	int fd = must(open("/dev/nsprobe-bare", O_RDWR | O_CLOEXEC), "/dev/nsprobe-bare");
 	struct bare_attach attach = { .fd = file, .flags = flags, .offset = offset };
 

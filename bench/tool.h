@@ -61,5 +61,7 @@ struct end end_tool(struct tool tool);
 
 /* Puts the bare consumer at a place of this program's own file; the descriptor holds it. */
 int attach_bare(unsigned int flags, unsigned long offset);
+/* The same, of the file at a path. */
+int attach_bare_to(const char *path, unsigned int flags, unsigned long offset);
 
 #endif

@@ -143,6 +143,9 @@ enum nsprobe_version {
 /* Number of struct nsprobe_task_counters. */
 #define NSPROBE_NR_TASK_COUNTERS 17
 
+/* Number of struct nsprobe_drop_spans. */
+#define NSPROBE_NR_DROP_SPANS 18
+
 /* Command of struct nsprobe_info. */
 #define NSPROBE_IOC_INFO _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_INFO, struct nsprobe_info)
 
@@ -196,6 +199,9 @@ enum nsprobe_version {
 
 /* Command of struct nsprobe_task_counters. */
 #define NSPROBE_IOC_TASK_COUNTERS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_TASK_COUNTERS, struct nsprobe_task_counters)
+
+/* Command of struct nsprobe_drop_spans. */
+#define NSPROBE_IOC_DROP_SPANS _IOWR(NSPROBE_IOC_TYPE, NSPROBE_NR_DROP_SPANS, struct nsprobe_drop_spans)
 
 /* nsprobe_info.features: entry probes. */
 #define NSPROBE_FEATURE_ENTRY (1ULL << 0)
@@ -277,6 +283,12 @@ enum nsprobe_version {
 
 /* nsprobe_info.features: NSPROBE_PROBE_SAMPLE. */
 #define NSPROBE_FEATURE_SAMPLES (1ULL << 19)
+
+/*
+ * nsprobe_info.features: struct nsprobe_drop_spans, NSPROBE_PROBE_STACK_IDS
+ * with NSPROBE_SINK_SPAN, and NSPROBE_CONTEXT_RANDOM.
+ */
+#define NSPROBE_FEATURE_SPANS (1ULL << 20)
 
 /* Smallest ring of one CPU, in bytes. */
 #define NSPROBE_RING_BYTES_MIN 4096
@@ -1202,6 +1214,40 @@ struct nsprobe_row {
 	__u32 tid;
 };
 
+/* Most struct nsprobe_span_owners of one struct nsprobe_drop_spans. */
+#define NSPROBE_SPAN_OWNERS_MAX (1U << 12)
+
+/*
+ * Drops spans that nothing will end, such as those of processes that have
+ * ended: all whose key begins with the word of an owner, and that began at the
+ * owner's time at the latest.
+ *
+ * Errors: ENOENT no such table; EINVAL a table of another kind, no owners or
+ * too many, or owners whose words do not rise.
+ */
+struct nsprobe_drop_spans {
+	/* Bytes of this struct. */
+	__u32 size;
+	/* Zero. */
+	__u32 flags;
+	/* In: the table's id. */
+	__u32 table;
+	/* In: how many struct nsprobe_span_owners there are, from 1 on. */
+	__u32 count;
+	/* In: their address. */
+	__u64 owners;
+	/* Out: how many spans were dropped. */
+	__u64 dropped;
+};
+
+/* Spans with a word in common, of struct nsprobe_drop_spans. */
+struct nsprobe_span_owner {
+	/* The first word of their keys. */
+	__u64 word;
+	/* When the last of them began, CLOCK_MONOTONIC in nanoseconds. */
+	__u64 latest_ns;
+};
+
 /*
  * Identifies the file that a probe attached by this descriptor would go into:
  * on overlayfs the real file beneath, which several containers may share. The
@@ -1889,6 +1935,11 @@ enum nsprobe_context {
 	NSPROBE_CONTEXT_PROBE = 11,
 	/* Id of the task's pid namespace, which is never reused. */
 	NSPROBE_CONTEXT_PID_NAMESPACE_ID = 12,
+	/*
+	 * A random number, another one at each hit. What it is made of is not
+	 * fit for secrets.
+	 */
+	NSPROBE_CONTEXT_RANDOM = 13,
 };
 
 /* Values that an entry can keep for its return. */

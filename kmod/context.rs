@@ -16,6 +16,7 @@ use crate::{
         stack_table::StackTable, //
     },
     sys::{
+        self,
         memory::GFP_REQUEST,
         rcu_slot::RcuSlot,
         task::Current,
@@ -40,6 +41,8 @@ pub(crate) struct Context {
     /// Whether programs may write to traced tasks.
     pub(crate) may_modify: SetOnce<bool>,
     pub(crate) objects: Objects,
+    /// What random numbers of programs are made of.
+    pub(crate) seed: u64,
     /// Set once a probe takes stacks.
     pub(crate) mappings: SetOnce<MappingCache>,
     /// Set once a probe keeps values.
@@ -68,6 +71,7 @@ impl Context {
                 rings: SetOnce::new(),
                 may_modify: SetOnce::new(),
                 objects,
+                seed: sys::random(),
                 mappings: SetOnce::new(),
                 calls: SetOnce::new(),
                 under_way: SetOnce::new(),

@@ -75,6 +75,7 @@ impl Driver for Device {
             abi::NR_TASK_DUMP => tasks::dump(&self.session, arg),
             abi::NR_CPU_TIMES => tasks::cpu_times(&self.session, arg),
             abi::NR_TASK_COUNTERS => tasks::counters(&self.session, arg),
+            abi::NR_DROP_SPANS => tables::drop_spans(&self.session, arg),
             _ => Err(ENOTTY),
         }
         .map(|()| 0)
@@ -133,7 +134,8 @@ fn info(arg: UserPtr) -> Result {
             | abi::FEATURE_DROP
             | abi::FEATURE_TASKS
             | abi::FEATURE_EXITS
-            | abi::FEATURE_SAMPLES,
+            | abi::FEATURE_SAMPLES
+            | abi::FEATURE_SPANS,
         sessions: SESSIONS.load(Relaxed),
         probes: PROBES.load(Relaxed),
         rings: nr_cpu_ids(),

@@ -9,7 +9,7 @@
 
 use crate::{
     common::{
-        abi::{self, Row},
+        abi::{self, Row, SpanOwner},
         table::{
             greatest_word, hash, least_word, of_greatest_word, of_least_word, Kind, Shape,
             ROW_WORDS, WAYS,
@@ -166,6 +166,34 @@ impl Table {
         }
         claimed.free();
         Some(span)
+    }
+
+    /// Drops the span of row `index` if it is one of these owners', whose words rise; returns
+    /// whether it was. Task context.
+    pub(crate) fn drop_span(&self, index: usize, owners: &[SpanOwner]) -> bool {
+        let Some(place) = self.place(index) else {
+            return false;
+        };
+        let state = place.state();
+        if matches!(state & TAG, FREE | BUSY) {
+            return false;
+        }
+        let is_owned = || {
+            let found = owners.binary_search_by_key(&place.get(KEY), |owner| owner.word);
+            let owner = found.ok().and_then(|found| owners.get(found));
+            owner.is_some_and(|owner| place.get(TIME) <= owner.latest_ns)
+        };
+        if !is_owned() {
+            return false;
+        }
+        // The row is still the one that was looked at: `claim` fails otherwise.
+        match place.claim(state) {
+            Some(claimed) => {
+                claimed.free();
+                true
+            }
+            None => false,
+        }
     }
 
     fn hash(&self, key: &[u64], stack: &[u64]) -> u64 {

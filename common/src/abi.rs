@@ -91,6 +91,9 @@ pub const NR_CPU_TIMES: u32 = 16;
 /// Number of [`TaskCounters`].
 pub const NR_TASK_COUNTERS: u32 = 17;
 
+/// Number of [`DropSpans`].
+pub const NR_DROP_SPANS: u32 = 18;
+
 /// `_IOWR(TYPE, nr, size)` of `include/uapi/asm-generic/ioctl.h`.
 pub const fn iowr(nr: u32, size: usize) -> u32 {
     (3 << 30) | ((size as u32 & 0x3fff) << 16) | (TYPE << 8) | nr
@@ -143,6 +146,8 @@ pub const TASK_DUMP: u32 = iowr(NR_TASK_DUMP, size_of::<TaskDump>());
 pub const CPU_TIMES: u32 = iowr(NR_CPU_TIMES, size_of::<CpuTimes>());
 /// Command of [`TaskCounters`].
 pub const TASK_COUNTERS: u32 = iowr(NR_TASK_COUNTERS, size_of::<TaskCounters>());
+/// Command of [`DropSpans`].
+pub const DROP_SPANS: u32 = iowr(NR_DROP_SPANS, size_of::<DropSpans>());
 
 /// [`Info::features`]: entry probes.
 pub const FEATURE_ENTRY: u64 = 1 << 0;
@@ -186,6 +191,9 @@ pub const FEATURE_TASKS: u64 = 1 << 17;
 pub const FEATURE_EXITS: u64 = 1 << 18;
 /// [`Info::features`]: [`PROBE_SAMPLE`].
 pub const FEATURE_SAMPLES: u64 = 1 << 19;
+/// [`Info::features`]: [`DropSpans`], [`PROBE_STACK_IDS`] with [`SINK_SPAN`], and
+/// [`Context::Random`](super::program::Context::Random).
+pub const FEATURE_SPANS: u64 = 1 << 20;
 
 /// Smallest ring of one CPU, in bytes.
 pub const RING_BYTES_MIN: u64 = 4096;

@@ -250,6 +250,8 @@ numbered! {
         Probe = 11,
         /// Id of the task's pid namespace, which is never reused.
         PidNamespaceId = 12,
+        /// A random number, another one at each hit. What it is made of is not fit for secrets.
+        Random = 13,
     }
 }
 

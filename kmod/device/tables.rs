@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The requests about tables and their rows.
 
-use super::{rights::require_capabilities, user_struct::UserStruct};
+use super::{
+    rights::require_capabilities,
+    user_struct::{Array, UserStruct}, //
+};
 use crate::{
-    common::abi,
+    common::{
+        abi::{self, SpanOwner, SPAN_OWNERS_MAX},
+        table::Kind, //
+    },
     session::Session,
     sys::{cond_resched, memory},
     table::Table, //
@@ -62,5 +68,32 @@ pub(super) fn rows(session: &Session, arg: UserPtr) -> Result {
     }
     rows.next = if index < count { index as u32 } else { 0 };
     (rows.turned_away, rows.replaced) = table.losses();
+    request.write_back()
+}
+
+/// `DROP_SPANS`.
+pub(super) fn drop_spans(session: &Session, arg: UserPtr) -> Result {
+    let mut request = UserStruct::<abi::DropSpans>::read(arg)?;
+    let drop = &mut request.value;
+    if drop.flags != 0 {
+        return Err(EINVAL);
+    }
+    let table = session.table(drop.table)?;
+    if table.shape().kind != Kind::Spans {
+        return Err(EINVAL);
+    }
+    let stride = size_of::<SpanOwner>() as u32;
+    let owners = Array::new(drop.owners, stride, drop.count, SPAN_OWNERS_MAX)?;
+    let owners = owners.read_plain::<SpanOwner>()?;
+    let rises = |pair: &[SpanOwner]| matches!(pair, [a, b] if a.word < b.word);
+    if !owners.windows(2).all(rises) {
+        return Err(EINVAL);
+    }
+    drop.dropped = 0;
+    for index in 0..table.shape().rows {
+        let dropped = u64::from(table.drop_span(index, &owners));
+        drop.dropped = drop.dropped.wrapping_add(dropped);
+        cond_resched();
+    }
     request.write_back()
 }

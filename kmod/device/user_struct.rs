@@ -43,6 +43,8 @@ impl Plain for abi::Object {}
 impl Plain for abi::Program {}
 impl Plain for abi::Table {}
 impl Plain for abi::Rows {}
+impl Plain for abi::DropSpans {}
+impl Plain for abi::SpanOwner {}
 impl Plain for abi::Freeze {}
 impl Plain for abi::Unwind {}
 impl Plain for abi::Stack {}

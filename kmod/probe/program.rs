@@ -6,19 +6,22 @@
 //! program has.
 
 use crate::{
-    common::program::{
-        self,
-        Context,
-        Flaw,
-        Guards,
-        Machine,
-        Outcome,
-        Output,
-        Register,
-        Step,
-        Summary,
-        KEY_WORDS_MAX,
-        OUTPUT_WORDS_MAX, //
+    common::{
+        program::{
+            self,
+            Context,
+            Flaw,
+            Guards,
+            Machine,
+            Outcome,
+            Output,
+            Register,
+            Step,
+            Summary,
+            KEY_WORDS_MAX,
+            OUTPUT_WORDS_MAX, //
+        },
+        table::hash, //
     },
     filter::{Ids, SessionOwner},
     probe::{
@@ -159,6 +162,11 @@ impl Machine for Task<'_> {
             Context::NsTid => self.ids().ns_tid.into(),
             Context::PidNamespace => self.ids().pidns_inum.into(),
             Context::PidNamespaceId => self.ids().pidns_id,
+            // The kernel's own numbers are not to be had wherever samples are taken.
+            Context::Random => hash(
+                self.writer.context.seed,
+                [self.now_ns, self.cpu.into()].iter(),
+            ),
             Context::Cpu => self.cpu.into(),
             Context::Time => self.now_ns,
             Context::Elapsed => self.elapsed_ns?,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // flags: -pthread -rdynamic
-// Leaks blocks in functions named leak_*, in a way that the first argument names (plain, chains,
-// threads, forks or all), and says how many and how many bytes: `truth FUNCTION BLOCKS BYTES`. With
-// a second argument it then waits for the end of its input. What it does not leak it frees, also in
-// other threads and processes.
+// Leaks blocks in functions named leak_*, in a way that the argument names (plain, chains, threads,
+// forks or all), and says how many and how many bytes: `truth FUNCTION BLOCKS BYTES`. What it does
+// not leak it frees, also in other threads and processes. With `orders` it leaks as many blocks of
+// 100 bytes as a line of stdin says; below zero, it frees as many.
 #define _GNU_SOURCE
+#include "orders.h"
+
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define NOINLINE __attribute__((noipa))
 
@@ -263,6 +263,29 @@ static void forks(void)
 	told("leak_parent", 50, sum);
 }
 
+static NOINLINE void *leak_ordered(void)
+{
+	void *block = malloc(100);
+
+	kept = block;
+	return block;
+}
+
+static void orders(void)
+{
+	static void *blocks[10000];
+	long there = 0, called = 0;
+
+	say_ready();
+	for (long count; is_told(&count);) {
+		for (long i = 0; i < count; i++)
+			blocks[there++] = leak_ordered();
+		for (long i = 0; i > count; i--)
+			free(blocks[--there]);
+		say_called(called += labs(count));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "plain";
@@ -275,11 +298,7 @@ int main(int argc, char **argv)
 		threads();
 	if (!strcmp(how, "forks") || !strcmp(how, "all"))
 		forks();
-	if (argc > 2) {
-		char byte;
-
-		while (read(0, &byte, 1) > 0)
-			;
-	}
+	if (!strcmp(how, "orders"))
+		orders();
 	return 0;
 }

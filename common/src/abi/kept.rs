@@ -170,6 +170,43 @@ pub struct Row {
 }
 const _: () = assert!(size_of::<Row>() == 56);
 
+/// Most [`SpanOwner`]s of one [`DropSpans`].
+pub const SPAN_OWNERS_MAX: u32 = 1 << 12;
+
+/// Drops spans that nothing will end, such as those of processes that have ended: all whose key
+/// begins with the word of an owner, and that began at the owner's time at the latest.
+///
+/// Errors: `ENOENT` no such table; `EINVAL` a table of another kind, no owners or too many, or
+/// owners whose words do not rise.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DropSpans {
+    /// Bytes of this struct.
+    pub size: u32,
+    /// Zero.
+    pub flags: u32,
+    /// In: the table's id.
+    pub table: u32,
+    /// In: how many [`SpanOwner`]s there are, from 1 on.
+    pub count: u32,
+    /// In: their address.
+    pub owners: u64,
+    /// Out: how many spans were dropped.
+    pub dropped: u64,
+}
+const _: () = assert!(size_of::<DropSpans>() == 32);
+
+/// Spans with a word in common, of [`DropSpans`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SpanOwner {
+    /// The first word of their keys.
+    pub word: u64,
+    /// When the last of them began, CLOCK_MONOTONIC in nanoseconds.
+    pub latest_ns: u64,
+}
+const _: () = assert!(size_of::<SpanOwner>() == 16);
+
 /// Identifies the file that a probe attached by this descriptor would go into: on overlayfs the
 /// real file beneath, which several containers may share. The identity's `pid` and build-id are
 /// zero.

@@ -101,6 +101,8 @@ pub(crate) fn structs() -> Vec<Layout> {
         StackCopy { header, time_ns, probe, tid, rip, rsp, rbp, flags, mappings, words, reserved }
         LateStack { header, time_ns, hit_ns, probe, tid, stack, words, stack_end, pages }
         Stack { size, flags, id, words, frames, used, reserved }
+        DropSpans { size, flags, table, count, owners, dropped }
+        SpanOwner { word, latest_ns }
         CodeMapping { start, bytes, delta, object, unmapped }
         Rule { base, saved, more, offset, saved_at, reserved }
         Object { size, flags, id, fd, identity }
@@ -206,6 +208,9 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         NR_TASK_DUMP,
         NR_CPU_TIMES,
         NR_TASK_COUNTERS,
+        NR_DROP_SPANS,
+        DROP_SPANS,
+        SPAN_OWNERS_MAX,
         TASKS,
         TASK_DUMP,
         CPU_TIMES,
@@ -213,6 +218,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         FEATURE_TASKS,
         FEATURE_EXITS,
         FEATURE_SAMPLES,
+        FEATURE_SPANS,
         KIND_TASK,
         KIND_SWITCH,
         KIND_WAKE,
@@ -487,6 +493,7 @@ pub(crate) fn constants() -> Vec<(&'static str, Value)> {
         Context::CommHigh,
         Context::Probe,
         Context::PidNamespaceId,
+        Context::Random,
         KEPT_MAX,
         KEY_WORDS_MAX,
         LOG_BITS_MAX,

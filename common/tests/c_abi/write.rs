@@ -79,7 +79,7 @@ fn variant(of: &str, variant: &Variant) -> String {
 }
 
 /// Commands, as against the flags and numbers of the same name.
-pub(crate) const COMMANDS: [&str; 18] = [
+pub(crate) const COMMANDS: [&str; 19] = [
     "INFO",
     "SETUP",
     "FILTER",
@@ -98,6 +98,7 @@ pub(crate) const COMMANDS: [&str; 18] = [
     "TASK_DUMP",
     "CPU_TIMES",
     "TASK_COUNTERS",
+    "DROP_SPANS",
 ];
 
 /// A constant's name in C.

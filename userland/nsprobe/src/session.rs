@@ -11,9 +11,11 @@ use crate::table::{Rows, Table, TableSpec};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nsprobe_common::abi::{
-    self, ObjectIdentity, Refusal, ATTACH_MAX, CPU_ALL, FREEZE_NOW, OBJECT_FD, OBJECT_ROOT,
+    self, ObjectIdentity, Refusal, SpanOwner, ATTACH_MAX, CPU_ALL, FREEZE_NOW, OBJECT_FD,
+    OBJECT_ROOT, SPAN_OWNERS_MAX,
 };
 use nsprobe_common::program::Step;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -88,6 +90,22 @@ impl Session {
     /// All rows of a table, those of one key added up; in no order.
     pub fn rows(&self, table: &Table) -> Result<Rows> {
         table.read(self.file.as_fd())
+    }
+
+    /// Drops the spans of a table whose key begins with one of these words, and that began by its
+    /// time (CLOCK_MONOTONIC in nanoseconds); returns how many.
+    pub fn drop_spans(&self, table: &Table, owners: &BTreeMap<u64, u64>) -> Result<u64> {
+        let owners = owners.iter().map(|(word, latest_ns)| SpanOwner {
+            word: *word,
+            latest_ns: *latest_ns,
+        });
+        let owners: Vec<SpanOwner> = owners.collect();
+        let mut dropped = 0;
+        for some in owners.chunks(SPAN_OWNERS_MAX as usize) {
+            let count = sys::drop_spans(self.file.as_fd(), table.id().0, some);
+            dropped += count.map_err(failed("DROP_SPANS"))?;
+        }
+        Ok(dropped)
     }
 
     /// Whether rings that overwrite are frozen: only a probe can have done it.

@@ -193,6 +193,21 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
+/// Drops spans of a table; returns how many.
+pub(crate) fn drop_spans(fd: BorrowedFd<'_>, table: u32, owners: &[abi::SpanOwner]) -> Result<u64> {
+    let mut drop = abi::DropSpans {
+        size: size::<abi::DropSpans>(),
+        table,
+        count: u32::try_from(owners.len()).unwrap_or(u32::MAX),
+        owners: owners.as_ptr() as u64,
+        ..Default::default()
+    };
+    // SAFETY: the struct is that of DROP_SPANS; its address is that of a slice that the kernel
+    // reads, and its count is that slice's.
+    unsafe { request(fd, abi::DROP_SPANS, &mut drop) }?;
+    Ok(drop.dropped)
+}
+
 /// Which file a descriptor stands for.
 pub(crate) fn identify(fd: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<ObjectIdentity> {
     let mut file = abi::File {

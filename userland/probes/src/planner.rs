@@ -367,7 +367,7 @@ impl Planner<'_> {
         }
         let by_argument = match probe_query.sink {
             // A time or a record would lack what the function jumped to does.
-            Sink::Spans => compiled.ret.as_ref().and_then(Code::by_argument),
+            Sink::Spans { .. } => compiled.ret.as_ref().and_then(Code::by_argument),
             _ => None,
         };
         let found = match place.exits(spot, by_argument.as_ref()) {

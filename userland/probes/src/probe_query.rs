@@ -47,7 +47,10 @@ pub enum Sink {
         value: Option<Expression>,
     },
     /// They begin and end spans, by the spec's fields.
-    Spans,
+    Spans {
+        /// Bytes of which one is taken.
+        sample: u64,
+    },
 }
 
 impl Sink {
@@ -55,7 +58,7 @@ impl Sink {
         match self {
             Sink::Record => nsprobe_spec::Sink::Record,
             Sink::Count => nsprobe_spec::Sink::Count,
-            Sink::Spans => nsprobe_spec::Sink::Spans,
+            Sink::Spans { sample } => nsprobe_spec::Sink::Spans { sample: *sample },
             Sink::Table { keys, value } => nsprobe_spec::Sink::Table {
                 keys,
                 value: value.as_ref(),
@@ -69,7 +72,7 @@ impl From<nsprobe_spec::Sink<'_>> for Sink {
         match sink {
             nsprobe_spec::Sink::Record => Sink::Record,
             nsprobe_spec::Sink::Count => Sink::Count,
-            nsprobe_spec::Sink::Spans => Sink::Spans,
+            nsprobe_spec::Sink::Spans { sample } => Sink::Spans { sample },
             nsprobe_spec::Sink::Table { keys, value } => Sink::Table {
                 keys: keys.to_vec(),
                 value: value.cloned(),
@@ -102,7 +105,7 @@ impl ProbeQuery {
             Sink::Table { keys, value } => {
                 keys.iter().any(|key| names(&key.value)) || value.as_ref().is_some_and(names)
             }
-            Sink::Record | Sink::Count | Sink::Spans => false,
+            Sink::Record | Sink::Count | Sink::Spans { .. } => false,
         };
         let changed = self.changes.iter().flat_map(Assignment::expressions);
         in_sink

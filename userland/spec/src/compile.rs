@@ -52,7 +52,11 @@ pub enum Sink<'a> {
     },
     /// They begin and end spans of memory: the fields `block` and `bytes` are what a call
     /// allocates, `freed` is what it frees.
-    Spans,
+    Spans {
+        /// Of blocks smaller than this number of bytes, only as many begin a span, at random,
+        /// as would be there if each had this size; zero for all.
+        sample: u64,
+    },
 }
 
 /// The programs of a probe.
@@ -247,7 +251,7 @@ impl Compiled {
     pub fn new(request: &Request<'_>) -> Result<Compiled> {
         let (keys, value): (&[Field], _) = match request.sink {
             Sink::Table { keys, value } => (keys, value),
-            Sink::Record | Sink::Count | Sink::Spans => (&[], None),
+            Sink::Record | Sink::Count | Sink::Spans { .. } => (&[], None),
         };
         let changes = request.changes.iter().flat_map(Assignment::expressions);
         let more = keys
@@ -269,14 +273,14 @@ impl Compiled {
             notes: Vec::new(),
         };
         compiler.notes.extend(library_note(request));
-        let early = compiler.conditions(request.spec.condition.as_ref())?;
+        let mut early = compiler.conditions(request.spec.condition.as_ref())?;
         let fields = match request.sink {
             Sink::Record => compiler.fields(&request.spec.fields)?,
             _ => Vec::new(),
         };
         let keys = compiler.keys(keys)?;
-        if let Sink::Spans = request.sink {
-            compiler.spans(request.spec)?;
+        if let Sink::Spans { sample } = request.sink {
+            early.extend(compiler.spans(request.spec, sample)?);
         }
         if let Some(value) = value {
             let scalar = compiler.resolver.scalar(value)?;

@@ -2,9 +2,10 @@
 //! Promise: `nsprobe leak` shows the blocks that a program has not freed, by the stack that
 //! allocated them, as the program itself counts them, and no others.
 
-use crate::command::{self, Output};
+use crate::command::{self, Output, Running};
 use crate::module::Module;
-use crate::victim;
+use crate::oracle::SOON;
+use crate::victim::{self, Victim};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -74,7 +75,7 @@ fn leaks_are_those_that_programs_count_themselves() {
         ("leaks", &["all"][..], "", "allocator: libc.so.6\n"),
         (
             "leaks",
-            &["all"],
+            &["plain"],
             JEMALLOC,
             "allocator: libjemalloc.so.2, libc.so.6\n",
         ),
@@ -97,4 +98,70 @@ fn leaks_are_those_that_programs_count_themselves() {
             output.stderr
         );
     }
+}
+
+/// The sums of the first look at which as many blocks are allocated.
+fn look(running: &mut Running, blocks: u64) -> Value {
+    let part = format!("\"blocks\":{blocks},\"bytes_more\"");
+    let line = running.wait_for(&part, SOON);
+    serde_json::from_str(&line).expect("JSON")
+}
+
+/// `nsprobe leak` of a victim, once it has printed its first look.
+fn leak_of(victim: &Victim, words: &[&str]) -> Running {
+    let pid = victim.pid().to_string();
+    let all = ["leak", "--json", "-i", "0.3", "-p", &pid];
+    let mut running = Running::start(&[&all[..], words].concat());
+    running.wait_for("\"allocated\"", SOON);
+    running
+}
+
+test! { core, leaks_of_a_running_process_grow_and_shrink }
+fn leaks_of_a_running_process_grow_and_shrink() {
+    let _module = Module::load();
+    let mut victim = Victim::start("leaks", &["orders"]);
+    victim.call(10);
+    let mut all = leak_of(&victim, &[]);
+    victim.call(20);
+    let first = look(&mut all, 20);
+    assert_eq!(
+        (&first["bytes"], &first["unknown_frees"]),
+        (&2000.into(), &0.into())
+    );
+    // Five are older than the trace.
+    victim.order("-25");
+    let second = look(&mut all, 0);
+    assert_eq!(second["unknown_frees"], 5);
+    victim.call(3000);
+    let third = look(&mut all, 3000);
+    assert_eq!(
+        (&third["ended_blocks"], &third["turned_away"]),
+        (&0.into(), &0.into())
+    );
+    drop(all);
+
+    // A table of few rows has room for few blocks, and says for how many not.
+    let mut few = leak_of(&victim, &["--rows", "1"]);
+    victim.call(100);
+    let full = look(&mut few, 8);
+    assert_eq!(
+        (&full["bytes"], &full["turned_away"]),
+        (&800.into(), &92.into())
+    );
+    drop(few);
+
+    // By samples, all of them are estimated, with a standard error that is said.
+    let mut sampled = leak_of(&victim, &["--sample", "1K"]);
+    victim.call(2000);
+    let about = loop {
+        let line = sampled.wait_for("\"allocated\"", SOON);
+        let about: Value = serde_json::from_str(&line).expect("JSON");
+        if about["blocks"] != 0 && about["blocks_more"] == 0 {
+            break about;
+        }
+    };
+    let number = |key: &str| about[key].as_f64().expect("a number");
+    let (blocks, error) = (number("blocks"), number("blocks_error"));
+    println!("about {blocks} of 2000, ±{error}");
+    assert!((blocks - 2000.0).abs() < 2.5 * error, "{about}");
 }

@@ -6,10 +6,14 @@ use super::sinks::{attach, program, session_on, LOG, SUMS};
 use super::stack_ids::ask;
 use crate::module::Module;
 use crate::records::Records;
+use crate::session::Session;
 use crate::steps::{constant, field, key, register, step, value};
+use crate::sys;
 use crate::victim::Victim;
+use nix::libc;
 use nsprobe_common::abi::{self, Probe, Table};
 use nsprobe_common::program::{Context, Operation, Register, Step};
+use std::io;
 use std::time::Instant;
 
 test! { core, spans_end_on_another_function, module }
@@ -269,5 +273,47 @@ fn spans_name_their_stacks_and_end_with_older_calls() {
     assert_eq!(session.counters(older).aggregated, 1, "no entry ended it");
     victim.call(4);
     assert_eq!(session.counters(older).aggregated, 1, "older than the call");
-    assert_eq!(session.rows(&spans, 7).0.len(), 50);
+    let (rows, _) = session.rows(&spans, 7);
+    assert_eq!(rows.len(), 50);
+
+    // Of some owners, as far as they began in time.
+    let mut keys: Vec<u64> = rows.iter().map(|row| row.key[0]).collect();
+    keys.sort_unstable();
+    let owner = |word| abi::SpanOwner {
+        word,
+        latest_ns: word,
+    };
+    let mut owners: Vec<abi::SpanOwner> = keys[..20].iter().copied().map(owner).collect();
+    owners[0].latest_ns -= 1;
+    owners.push(owner(u64::MAX));
+    assert_eq!(
+        drop_spans(&session, &spans, &owners).expect("they rise"),
+        19
+    );
+    let (rows, _) = session.rows(&spans, 7);
+    let mut left: Vec<u64> = rows.iter().map(|row| row.key[0]).collect();
+    left.sort_unstable();
+    assert_eq!(left, [&keys[..1], &keys[20..]].concat());
+    let sums = session.table(SUMS).expect("a table");
+    for (table, owners) in [
+        (&sums, &owners[..]),
+        (&spans, &[]),
+        (&spans, &[owner(2), owner(1)]),
+        (&spans, &[owner(1), owner(1)]),
+    ] {
+        let refused = drop_spans(&session, table, owners).expect_err("it is wrong");
+        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    }
+}
+
+fn drop_spans(session: &Session, table: &Table, owners: &[abi::SpanOwner]) -> io::Result<u64> {
+    let mut drop = abi::DropSpans {
+        size: size_of::<abi::DropSpans>() as u32,
+        table: table.id,
+        count: owners.len() as u32,
+        owners: owners.as_ptr() as u64,
+        ..abi::DropSpans::default()
+    };
+    sys::ioctl(session, abi::DROP_SPANS, &mut drop)?;
+    Ok(drop.dropped)
 }

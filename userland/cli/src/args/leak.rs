@@ -6,7 +6,7 @@ use super::help::{LIMITS, OUTPUT, SHOW};
 use super::plan::{LeakPlan, ProbeOptions, TargetSpec};
 use super::probe::{RowsArguments, StackArguments, TargetArguments};
 use super::spec::ProbeSpec;
-use super::value::{age, seconds};
+use super::value::{age, bytes, seconds};
 use super::{raw, spec};
 use clap::{Arg, Args};
 use libnsprobe::common::abi::ROWS_MAX;
@@ -42,6 +42,13 @@ pub(super) struct LeakArguments {
     /// Only blocks that are older, such as 30s or 5m
     #[arg(long, help_heading = SHOW, value_name = "AGE", value_parser = age)]
     older_than: Option<Duration>,
+    /// Sample blocks, one in BYTES allocated bytes, such as 512K
+    ///
+    /// A block of BYTES and more is always taken, a smaller one with a probability of its size: the
+    /// program is slowed down less, and what is shown are estimates, with an error that they keep
+    /// within in 19 of 20 cases.
+    #[arg(long, help_heading = LIMITS, value_name = "BYTES", value_parser = sample_bytes)]
+    sample: Option<u64>,
     /// Instead of malloc: a function that allocates (docs/spec.md)
     ///
     /// Its fields are `block`, the address that it hands out, and `bytes`, how much; without fields
@@ -97,11 +104,20 @@ impl LeakArguments {
             options,
             output: self.output,
             older_than: self.older_than.unwrap_or_default(),
+            sample: self.sample.unwrap_or(0),
             interval: self.interval,
             top: self.top as usize,
             rows: self.rows,
             max_frames: self.max_frames,
         })
+    }
+}
+
+/// Bytes of which one is sampled.
+fn sample_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("0 bytes: leave the option out to see all blocks".to_owned()),
+        bytes => Ok(bytes),
     }
 }
 

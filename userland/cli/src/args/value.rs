@@ -50,17 +50,21 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
     seconds(&(number * factor).to_string())
 }
 
-/// A ring size that a session can have.
-pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
+/// A number of bytes, with K or M behind it or without.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes() {
         [digits @ .., b'K' | b'k'] => (digits.len(), 1 << 10),
         [digits @ .., b'M' | b'm'] => (digits.len(), 1 << 20),
         digits => (digits.len(), 1u64),
     };
     let number: Option<u64> = text.get(..digits).and_then(|digits| digits.parse().ok());
-    let bytes = number
-        .ok_or("not a number of bytes, such as 262144 or 256K")?
-        .saturating_mul(unit);
+    let number = number.ok_or("not a number of bytes, such as 262144 or 256K")?;
+    Ok(number.saturating_mul(unit))
+}
+
+/// A ring size that a session can have.
+pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
     let options = SetupOptions::with_ring_bytes(bytes);
     options.check().map_err(|error| error.to_string())?;
     Ok(bytes)

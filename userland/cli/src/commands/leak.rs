@@ -22,7 +22,7 @@ use crate::recording::task_records;
 use blocks::Blocks;
 use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
-use libnsprobe::{Device, Reader, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
+use libnsprobe::{Device, Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
 use nsprobe_profile::Format;
 use nsprobe_symbolize::counted;
 use nsprobe_worker::Limits;
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between looks at the records.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Interval between looks for blocks of processes that ended.
+const DROP_PAUSE: Duration = Duration::from_secs(1);
 /// Words of a block's key: its process and its address.
 const KEY_WORDS: u32 = 2;
 
@@ -45,7 +47,9 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         search: &search,
         parser: &parser,
         limits: Limits::default(),
-        sink: nsprobe_spec::Sink::Spans,
+        sink: nsprobe_spec::Sink::Spans {
+            sample: plan.sample,
+        },
         at_return: false,
         max_probes: options.max_probes,
         inlined: false,
@@ -99,7 +103,8 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let mut leaks = Leaks {
         plan,
         table,
-        blocks: Blocks::default(),
+        blocks: Blocks::new(plan.older_than, plan.sample),
+        dropped: Instant::now(),
         live: Live::new(names, false),
         printer: LeakPrinter::new(options.json, plan.top, out),
         picture,
@@ -125,6 +130,8 @@ struct Leaks<'a> {
     table: Table,
     blocks: Blocks,
     live: Live,
+    /// When blocks of processes that ended were dropped last.
+    dropped: Instant,
     printer: LeakPrinter,
     picture: Option<PictureFile>,
 }
@@ -134,6 +141,10 @@ impl Leaks<'_> {
         let mut next = self.plan.interval.map(|interval| run.begun + interval);
         let ended = run.follow(PAUSE, |run| {
             self.records(run, Reader::settled())?;
+            if self.blocks.has_ended() && self.dropped.elapsed() >= DROP_PAUSE {
+                self.rows(run)?;
+                self.dropped = Instant::now();
+            }
             if let (Some(at), Some(interval)) = (next, self.plan.interval) {
                 if Instant::now() >= at {
                     next = Some(at + interval);
@@ -165,13 +176,23 @@ impl Leaks<'_> {
         Ok(())
     }
 
+    /// The blocks of processes that run; those of others are dropped from the table.
+    fn rows(&mut self, run: &Run<'_>) -> anyhow::Result<Rows> {
+        let mut rows = run.session.rows(&self.table)?;
+        if self.blocks.has_ended() {
+            let mut lookup = self.live.of(&run.session);
+            let ended = self.blocks.take_ended(&mut rows, |id| lookup.stack(id));
+            run.session.drop_spans(&self.table, &ended)?;
+        }
+        Ok(rows)
+    }
+
     /// Prints what is allocated now.
     fn look(&mut self, run: &Run<'_>, of: &'static str) -> anyhow::Result<()> {
-        let rows = run.session.rows(&self.table)?;
+        let rows = self.rows(run)?;
         let mut lookup = self.live.of(&run.session);
-        let (now_ns, older_than) = (Reader::now(), self.plan.older_than);
         let stack = |id| lookup.stack(id);
-        let mut look = self.blocks.look(&rows, now_ns, older_than, stack);
+        let mut look = self.blocks.look(&rows, Reader::now(), stack);
         let probes = summary::probes(&run.session, &run.labels)?;
         look.unknown_frees = frees(run, &probes).iter().map(|free| free.1).sum();
         self.printer
@@ -204,7 +225,7 @@ impl Leaks<'_> {
                 probe.counters.undecided = 0;
             }
         }
-        if unknown > 0 {
+        if unknown > 0 && self.plan.sample == 0 {
             self.plan.options.note(&format!(
                 "{} of blocks without a row: allocated before the start or a fork, or freed already \
                  (a thread's cache that ends)",

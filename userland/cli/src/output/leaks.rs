@@ -15,11 +15,13 @@ use nsprobe_symbolize::counted;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Blocks and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Blocks and their bytes: numbers of blocks, or estimates by samples of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Amount {
-    pub(crate) blocks: i64,
-    pub(crate) bytes: i64,
+    pub(crate) blocks: f64,
+    pub(crate) bytes: f64,
+    /// Variances of both.
+    variance: (f64, f64),
 }
 
 /// The blocks of one stack.
@@ -45,6 +47,8 @@ pub(crate) struct Look {
     pub(crate) growth: Amount,
     /// Of processes that ended, or started another program, since.
     pub(crate) ended: Vec<Leak>,
+    /// Whether amounts are estimates, by samples of blocks.
+    pub(crate) is_sampled: bool,
     /// Blocks that the kernel had no row for.
     pub(crate) turned_away: u64,
     /// Frees of blocks that were allocated before the start, or had no row.
@@ -63,27 +67,64 @@ pub(crate) struct LeakPrinter {
 impl Amount {
     /// The sum of those of all stacks.
     pub(crate) fn of(leaks: &[Leak]) -> Amount {
-        leaks.iter().fold(Amount::default(), |sum, leak| Amount {
-            blocks: sum.blocks + leak.amount.blocks,
-            bytes: sum.bytes.saturating_add(leak.amount.bytes),
-        })
+        let amounts = leaks.iter().map(|leak| leak.amount);
+        amounts.fold(Amount::default(), Amount::plus)
+    }
+
+    /// Adds a block that was sampled with a probability of its size, of `sample` bytes: it stands
+    /// for all that were as likely to be.
+    pub(crate) fn add_block(&mut self, bytes: f64, sample: f64) {
+        let weight = match bytes < sample {
+            true => sample / bytes.max(1.0),
+            false => 1.0,
+        };
+        // (1 - p) / p², where p is 1 / weight.
+        let variance = weight * (weight - 1.0);
+        *self = self.plus(Amount {
+            blocks: weight,
+            bytes: bytes * weight,
+            variance: (variance, bytes * bytes * variance),
+        });
+    }
+
+    pub(crate) fn plus(self, other: Amount) -> Amount {
+        Amount {
+            blocks: self.blocks + other.blocks,
+            bytes: self.bytes + other.bytes,
+            variance: (
+                self.variance.0 + other.variance.0,
+                self.variance.1 + other.variance.1,
+            ),
+        }
     }
 
     /// These less those.
     pub(crate) fn less(self, other: Amount) -> Amount {
-        Amount {
-            blocks: self.blocks - other.blocks,
-            bytes: self.bytes.saturating_sub(other.bytes),
-        }
+        self.plus(Amount {
+            blocks: -other.blocks,
+            bytes: -other.bytes,
+            ..other
+        })
     }
 
-    fn sentence(self) -> String {
-        let count = |number: i64, what| counted(number.unsigned_abs(), what);
-        format!(
-            "{} in {}",
-            count(self.bytes, "byte"),
-            count(self.blocks, "block")
-        )
+    /// Blocks and bytes by which the estimate misses in one of twenty cases at most: two standard
+    /// errors.
+    pub(crate) fn error(self) -> (f64, f64) {
+        (2.0 * self.variance.0.sqrt(), 2.0 * self.variance.1.sqrt())
+    }
+
+    fn sentence(self, is_sampled: bool) -> String {
+        let (blocks, bytes) = (self.blocks.round(), self.bytes.round());
+        if is_sampled {
+            let (of_blocks, of_bytes) = self.error();
+            return format!(
+                "about {bytes} bytes (±{:.0}) in {blocks} blocks (±{:.0})",
+                of_bytes.ceil(),
+                of_blocks.ceil()
+            );
+        }
+        let count = |number: f64, what| counted(number as u64, what);
+        format!("{} in {}", count(bytes, "byte"), count(blocks, "block"))
     }
 }
 
@@ -120,21 +161,21 @@ impl LeakPrinter {
             self.out,
             "at {:.3} s: {} of {stacks} allocated",
             at.as_secs_f64(),
-            running.sentence()
+            running.sentence(look.is_sampled)
         )?;
         if self.is_later {
             write!(self.out, ", {} since the last time", change(look.growth))?;
         }
         writeln!(self.out, "\n")?;
-        self.leaks(names, &look.running, self.is_later)?;
-        if ended.blocks > 0 {
+        self.leaks(names, &look.running, (self.is_later, look.is_sampled))?;
+        if ended.blocks > 0.0 {
             let stacks = counted(look.ended.len() as u64, "stack");
             writeln!(
                 self.out,
                 "allocated when their process ended or started another program: {} of {stacks}\n",
-                ended.sentence()
+                ended.sentence(look.is_sampled)
             )?;
-            self.leaks(names, &look.ended, false)?;
+            self.leaks(names, &look.ended, (false, look.is_sampled))?;
         }
         Ok(())
     }
@@ -143,16 +184,16 @@ impl LeakPrinter {
         &mut self,
         names: &mut impl NameFrames,
         leaks: &[Leak],
-        has_growth: bool,
+        (has_growth, is_sampled): (bool, bool),
     ) -> io::Result<()> {
         for leak in leaks.iter().take(self.top) {
             let oldest = leak.oldest.as_secs_f64();
             write!(
                 self.out,
                 "{}, the oldest {oldest:.1} s",
-                leak.amount.sentence()
+                leak.amount.sentence(is_sampled)
             )?;
-            if has_growth && leak.growth != Amount::default() {
+            if has_growth && leak.growth.bytes != 0.0 {
                 write!(self.out, ", {}", change(leak.growth))?;
             }
             writeln!(self.out)?;
@@ -184,6 +225,7 @@ impl LeakPrinter {
                     at,
                     process,
                     leak,
+                    is_sampled: look.is_sampled,
                     frames: &frames,
                 };
                 json::leak(&mut self.out, &view)?;
@@ -206,8 +248,8 @@ impl LeakPrinter {
                 let key = ("process".to_owned(), process.to_owned());
                 let keys = has_both.then_some(key).into_iter().collect();
                 let row = TableRow {
-                    count: leak.amount.blocks.unsigned_abs(),
-                    sum: leak.amount.bytes,
+                    count: leak.amount.blocks.round() as u64,
+                    sum: leak.amount.bytes.round() as i64,
                     stack_end: leak.stack_end,
                     ..TableRow::default()
                 };
@@ -235,7 +277,7 @@ fn frames(names: &mut impl NameFrames, leak: &Leak) -> Vec<FrameView> {
 
 /// A growth, or less than before.
 fn change(growth: Amount) -> String {
-    let blocks = counted(growth.blocks.unsigned_abs(), "block");
-    let sign = if growth.blocks < 0 { '-' } else { '+' };
-    format!("{:+} bytes and {sign}{blocks}", growth.bytes)
+    let blocks = counted(growth.blocks.abs().round() as u64, "block");
+    let sign = if growth.blocks < 0.0 { '-' } else { '+' };
+    format!("{:+.0} bytes and {sign}{blocks}", growth.bytes)
 }

@@ -4,7 +4,7 @@
 use super::{Compiler, Result};
 use crate::steps::End;
 use crate::syntax::{Field, Span, Spec, SpecError};
-use crate::Value;
+use crate::{BinaryOperator, Value};
 use nsprobe_common::program::{Context, Operation};
 
 /// The fields of a spec whose hits begin and end spans.
@@ -13,8 +13,8 @@ const FIELDS: [&str; 3] = ["block", "bytes", "freed"];
 impl Compiler<'_> {
     /// First ends the span of what is freed, as a call that does both gives the old block back
     /// before it returns: at a return only if the span is older than the call, since another
-    /// thread may have got the address meanwhile.
-    pub(super) fn spans(&mut self, spec: &Spec) -> Result<()> {
+    /// thread may have got the address meanwhile. Returns what the entry already requires.
+    pub(super) fn spans(&mut self, spec: &Spec, sample: u64) -> Result<Option<(Value, Span)>> {
         let [block, bytes, freed] = fields(spec)?;
         if let Some(freed) = freed {
             self.key_of(freed)?;
@@ -23,20 +23,31 @@ impl Compiler<'_> {
             self.steps.end_span(before_call, counts, &freed.span);
         }
         let Some((block, bytes)) = block.zip(bytes) else {
-            return Ok(());
+            return Ok(None);
         };
         if self.end == End::Entry {
             let message =
                 "what a call allocates is known when it returns: add %return to the function";
             return Err(SpecError::new(block.span.clone(), message));
         }
-        let address = self.number(block)?;
-        let steps = &mut self.steps;
-        steps.effect(Operation::Require, &address, 0, &block.span)?;
+        let (address, size) = (self.number(block)?, self.number(bytes)?);
+        let mut early = None;
+        if sample != 0 {
+            let taken = is_taken(&size, sample);
+            // The entry need not keep what is not taken, unless the return ends a span.
+            match freed.is_none() && taken.is_known_at_entry() {
+                true => early = Some((taken, bytes.span.clone())),
+                false => self.require(&taken, bytes)?,
+            }
+        }
+        self.require(&address, block)?;
         self.key_of(block)?;
-        let bytes_value = self.number(bytes)?;
-        let steps = &mut self.steps;
-        steps.effect(Operation::Value, &bytes_value, 0, &bytes.span)
+        self.steps.effect(Operation::Value, &size, 0, &bytes.span)?;
+        Ok(early)
+    }
+
+    fn require(&mut self, value: &Value, field: &Field) -> Result<()> {
+        self.steps.effect(Operation::Require, value, 0, &field.span)
     }
 
     /// The key of a block.
@@ -55,6 +66,13 @@ impl Compiler<'_> {
         }
         Ok(self.resolver.scalar(&field.value)?.value)
     }
+}
+
+/// Whether a block is taken: with a probability of its size, of `sample` bytes.
+fn is_taken(size: &Value, sample: u64) -> Value {
+    let random = Value::Context(Context::Random);
+    let below = Value::binary(BinaryOperator::Modulo, random, Value::Constant(sample));
+    Value::binary(BinaryOperator::Below, below, size.clone())
 }
 
 /// The fields by their meaning.

@@ -368,9 +368,9 @@ proptest! {
 #[test]
 fn allocations_begin_spans_and_frees_end_them() {
     use nsprobe_common::program::Operation as Done;
+    let spans = |sample| Sink::Spans { sample };
     let done = |text: &str| {
-        let compiled =
-            compile(text, Sink::Spans).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let compiled = compile(text, spans(0)).unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let code = match compiled.at_return {
             true => compiled.ret,
             false => compiled.entry,
@@ -398,7 +398,7 @@ fn allocations_begin_spans_and_frees_end_them() {
         realloc,
         [&[Done::Key, Done::Key, Done::EndSpan][..], &malloc].concat()
     );
-    let code = compile("f%return(freed=arg1)", Sink::Spans)
+    let code = compile("f%return(freed=arg1)", spans(0))
         .unwrap()
         .ret
         .unwrap();
@@ -411,6 +411,19 @@ fn allocations_begin_spans_and_frees_end_them() {
         Some(1),
         "only older than the call"
     );
+    // Blocks that are not taken are turned away at the entry, unless the return frees, too.
+    let requires = |text: &str| {
+        let compiled = compile(text, spans(4096)).unwrap();
+        [compiled.entry, compiled.ret].map(|code| {
+            let steps = code.unwrap().steps;
+            let random = |step: &&nsprobe_common::program::Step| {
+                step.operation == Done::Context as u8 && step.large == Context::Random as u64
+            };
+            steps.iter().filter(random).count()
+        })
+    };
+    assert_eq!(requires("f(block=$retval, bytes=arg1)"), [1, 0]);
+    assert_eq!(requires("f(freed=arg1, block=$retval, bytes=arg2)"), [0, 1]);
     for (text, why) in [
         ("f", "are missing"),
         ("f%return", "are missing"),
@@ -421,7 +434,7 @@ fn allocations_begin_spans_and_frees_end_them() {
         ("f(freed=arg1:u32)", "takes no format"),
         ("f(block=arg1, bytes=arg2)", "add %return"),
     ] {
-        let error = compile(text, Sink::Spans).expect_err(text);
+        let error = compile(text, spans(0)).expect_err(text);
         assert!(error.message.contains(why), "{text}: {}", error.message);
     }
 }

@@ -179,13 +179,14 @@ pub(super) fn argument(name: &str) -> Option<u32> {
 }
 
 /// What stands behind a `$` for the task and the moment.
-const CONTEXTS: [(&str, Context); 11] = [
+const CONTEXTS: [(&str, Context); 12] = [
     ("pid", Context::Pid),
     ("tid", Context::Tid),
     ("nspid", Context::NsPid),
     ("nstid", Context::NsTid),
     ("pidns", Context::PidNamespace),
     ("pidnsid", Context::PidNamespaceId),
+    ("random", Context::Random),
     ("uid", Context::Uid),
     ("cpu", Context::Cpu),
     ("time", Context::Time),

@@ -11,8 +11,8 @@ use crate::sys::{self, Mapping};
 use crate::victim;
 use nix::libc::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use nsprobe_common::abi::{
-    self, Attach, Counters, CpuTimes, Detach, Filter, Freeze, Info, Object, Probe, Program, Rows,
-    Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
+    self, Attach, Counters, CpuTimes, Detach, DropSpans, Filter, Freeze, Info, Object, Probe,
+    Program, Rows, Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
 };
 use nsprobe_common::unwind::{Base, Rule};
 use std::fs::File;
@@ -261,6 +261,22 @@ fn example(nr: u32) -> Example {
                 ..Stack::default()
             };
             Example::of(session, nr, &stack).with_addresses(&[offset_of!(Stack, frames)])
+        }
+        abi::NR_DROP_SPANS => {
+            let session = with_rings();
+            let made = session.table(Table {
+                kind: abi::TABLE_SPANS,
+                key_words: 1,
+                rows: 8,
+                ..Table::default()
+            });
+            let drop = DropSpans {
+                table: made.expect("a table").id,
+                count: 2,
+                owners: stays(vec![1u64, 0, 2, 0]),
+                ..DropSpans::default()
+            };
+            Example::of(session, nr, &drop).with_addresses(&[offset_of!(DropSpans, owners)])
         }
         abi::NR_TASKS => {
             let tasks = Tasks {

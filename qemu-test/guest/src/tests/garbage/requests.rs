@@ -9,8 +9,8 @@ use crate::sys::Mapping;
 use crate::victim::Victim;
 use nix::libc::{PROT_READ, PROT_WRITE};
 use nsprobe_common::abi::{
-    self, Attach, Counters, CpuTimes, Detach, Filter, Freeze, Info, Object, PidNamespace, Probe,
-    Program, Rows, Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
+    self, Attach, Counters, CpuTimes, Detach, DropSpans, Filter, Freeze, Info, Object,
+    PidNamespace, Probe, Program, Rows, Setup, Stack, Table, TaskCounters, TaskDump, Tasks, Unwind,
 };
 use nsprobe_common::program::{Operation, Register, Step};
 use nsprobe_common::unwind::{Base, Rule};
@@ -335,6 +335,12 @@ impl Garbage {
                 buffer: self.address(ROOM),
                 buffer_bytes: 8192,
                 ..Rows::default()
+            }),
+            abi::NR_DROP_SPANS => self.plain(DropSpans {
+                table: id,
+                count: few,
+                owners: self.address(LISTS),
+                ..DropSpans::default()
             }),
             abi::NR_FREEZE => self.plain(Freeze {
                 flags: [0, abi::FREEZE_NOW, abi::FREEZE_END, 0][few as usize - 1],

@@ -90,7 +90,7 @@ impl Planned {
     pub(crate) fn add_samples(&mut self, hz: u32, sink: &Sink<'_>) -> Result<(), SpecError> {
         let keys = match sink {
             Sink::Table { keys, .. } => *keys,
-            Sink::Record | Sink::Count | Sink::Spans => &[],
+            Sink::Record | Sink::Count | Sink::Spans { .. } => &[],
         };
         let sampled = Compiled::of_samples(keys)?;
         self.probes.push(PlannedProbe {

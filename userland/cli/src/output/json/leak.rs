@@ -20,6 +20,8 @@ pub(crate) struct LeakView<'a> {
     /// `running` or `ended`.
     pub(crate) process: &'static str,
     pub(crate) leak: &'a Leak,
+    /// Whether the amount is an estimate.
+    pub(crate) is_sampled: bool,
     pub(crate) frames: &'a [FrameView],
 }
 
@@ -29,8 +31,8 @@ struct LeakLine<'a> {
     of: &'static str,
     time_s: f64,
     process: &'static str,
-    bytes: i64,
-    blocks: i64,
+    #[serde(flatten)]
+    amount: AmountLine,
     oldest_s: f64,
     bytes_more: i64,
     blocks_more: i64,
@@ -40,18 +42,48 @@ struct LeakLine<'a> {
     may_lack_frames: bool,
 }
 
+/// How much: with its error, where it is an estimate.
+#[derive(Serialize)]
+struct AmountLine {
+    bytes: i64,
+    blocks: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_error: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_error: Option<i64>,
+}
+
+impl AmountLine {
+    fn new(amount: Amount, is_sampled: bool) -> AmountLine {
+        let (blocks, bytes) = amount.error();
+        let error = |error: f64| is_sampled.then_some(error.ceil() as i64);
+        AmountLine {
+            bytes: whole(amount.bytes),
+            blocks: whole(amount.blocks),
+            bytes_error: error(bytes),
+            blocks_error: error(blocks),
+        }
+    }
+}
+
+/// An estimate as a whole number.
+fn whole(number: f64) -> i64 {
+    number.round() as i64
+}
+
 #[derive(Serialize)]
 struct AllocatedLine {
     r#type: &'static str,
     of: &'static str,
     time_s: f64,
-    bytes: i64,
-    blocks: i64,
+    #[serde(flatten)]
+    amount: AmountLine,
     bytes_more: i64,
     blocks_more: i64,
     ended_bytes: i64,
     ended_blocks: i64,
-    unknown_frees: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown_frees: Option<u64>,
     turned_away: u64,
 }
 
@@ -65,11 +97,10 @@ pub(crate) fn leak(out: &mut impl Write, view: &LeakView<'_>) -> Result<()> {
             of: view.of,
             time_s: view.at.as_secs_f64(),
             process: view.process,
-            bytes: leak.amount.bytes,
-            blocks: leak.amount.blocks,
+            amount: AmountLine::new(leak.amount, view.is_sampled),
             oldest_s: leak.oldest.as_secs_f64(),
-            bytes_more: leak.growth.bytes,
-            blocks_more: leak.growth.blocks,
+            bytes_more: whole(leak.growth.bytes),
+            blocks_more: whole(leak.growth.blocks),
             stack: FrameLine::all(view.frames),
             stack_end: end_name(StackEnd::from_u8(leak.stack_end)),
             may_lack_frames: may_lack_frames(view.frames),
@@ -91,13 +122,13 @@ pub(crate) fn allocated(
             r#type: "allocated",
             of,
             time_s: at.as_secs_f64(),
-            bytes: running.bytes,
-            blocks: running.blocks,
-            bytes_more: look.growth.bytes,
-            blocks_more: look.growth.blocks,
-            ended_bytes: ended.bytes,
-            ended_blocks: ended.blocks,
-            unknown_frees: look.unknown_frees,
+            amount: AmountLine::new(running, look.is_sampled),
+            bytes_more: whole(look.growth.bytes),
+            blocks_more: whole(look.growth.blocks),
+            ended_bytes: whole(ended.bytes),
+            ended_blocks: whole(ended.blocks),
+            // Most frees are of blocks that were not sampled.
+            unknown_frees: (!look.is_sampled).then_some(look.unknown_frees),
             turned_away: look.turned_away,
         },
     )
