@@ -2,7 +2,10 @@
 //! The context of a session's handlers: what its probes and task events share.
 
 use crate::{
-    common::record::{body_of, ObjectRecord, KIND_OBJECT},
+    common::{
+        record::{body_of, ObjectRecord, KIND_OBJECT},
+        table::hash, //
+    },
     filter::{Filter, SessionOwner},
     object::Objects,
     probe::{
@@ -105,6 +108,18 @@ impl Context {
             Some(rings) => rings.append(cpu, kind, parts, now_ns, || self.waiter.wake_soon()),
             None => false,
         }
+    }
+
+    /// The random number of a hit: the same before its program runs as in it. The kernel's own
+    /// numbers are not to be had wherever samples are taken. `sequence` is zero where hits are not
+    /// counted.
+    pub(crate) fn random(&self, probe: u32, cpu: u32, sequence: u32, now_ns: u64) -> u64 {
+        let hit = match sequence {
+            0 => now_ns,
+            sequence => sequence.into(),
+        };
+        let source = u64::from(probe) << 32 | u64::from(cpu);
+        hash(self.seed, [hit, source].iter())
     }
 
     /// Whether the rings are frozen.

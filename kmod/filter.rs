@@ -172,6 +172,13 @@ impl SessionOwner {
                 .is_some_and(|process| self.namespace.number_of(process).is_some())
     }
 
+    /// The task's pid; zero if this namespace does not see the task.
+    pub(crate) fn pid_of(&self, task: &impl Who) -> u32 {
+        task.process()
+            .and_then(|process| self.namespace.number_of(process))
+            .unwrap_or(0)
+    }
+
     /// The task's tid; zero if this namespace does not see the task.
     pub(crate) fn tid(&self, task: &impl Who) -> u32 {
         task.thread()

@@ -129,12 +129,13 @@ impl Table {
     /// Begins a span; returns false if there is no row for it. Runs in handlers.
     pub(crate) fn begin(&self, key: &Key<'_>, now_ns: u64, tid: u32, value: u64) -> bool {
         let hash = self.hash(key.words, &[]);
-        let claimed = match self.claim(hash, key.words) {
+        let found = self.find(hash, key.words);
+        let claimed = match found.row {
             Some(claimed) => {
                 self.replaced.fetch_add(1, Relaxed);
                 Some(claimed)
             }
-            None => self.claim_free(hash),
+            None => found.free.or_else(|| self.claim_free(hash)),
         };
         let Some(claimed) = claimed else {
             self.turned_away.fetch_add(1, Relaxed);
@@ -155,7 +156,7 @@ impl Table {
     /// handlers.
     pub(crate) fn end(&self, key: &[u64], latest_ns: u64) -> Option<Span> {
         let hash = self.hash(key, &[]);
-        let claimed = self.claim(hash, key)?;
+        let claimed = self.find_row(hash, key)?;
         let span = Span {
             began_ns: claimed.place.get(TIME),
             value: claimed.place.get(SUM),
@@ -236,19 +237,58 @@ impl Table {
         Some(place)
     }
 
+    /// The rows of a set.
+    #[inline(always)]
+    fn set(&self, first: usize) -> impl Iterator<Item = Place<'_>> {
+        let start = first.wrapping_mul(self.stride);
+        let end = start.wrapping_add(self.stride.wrapping_mul(WAYS));
+        let words = self.words.get(start..end).unwrap_or(&[]);
+        words.chunks_exact(self.stride.max(1)).map(Place)
+    }
+
     /// Claims the row of a span's key.
-    fn claim(&self, hash: u64, key: &[u64]) -> Option<Claimed<'_>> {
-        for place in self.places(hash) {
+    #[inline(always)]
+    fn find_row(&self, hash: u64, key: &[u64]) -> Option<Claimed<'_>> {
+        let sets = self.shape.sets(hash).into_iter();
+        for place in sets.flat_map(|first| self.set(first)) {
             let state = place.state();
-            if state & TAG != hash & TAG || !place.has_words(key) {
-                continue;
-            }
-            // The row holds that key unless it was given away since; `claim` fails then.
-            if let Some(claimed) = place.claim(state) {
-                return Some(claimed);
+            if state & TAG == hash & TAG && place.has_words(key) {
+                // The row holds that key unless it was given away since; `claim` fails then.
+                if let Some(claimed) = place.claim(state) {
+                    return Some(claimed);
+                }
             }
         }
         None
+    }
+
+    /// Claims the row of a span's key, else a free one of the emptier set.
+    fn find(&self, hash: u64, key: &[u64]) -> Found<'_> {
+        let mut emptier: (usize, Option<(Place<'_>, u64)>) = (0, None);
+        for first in self.shape.sets(hash) {
+            let (mut count, mut free) = (0usize, None);
+            for place in self.set(first) {
+                let state = place.state();
+                if state & TAG == FREE {
+                    count = count.wrapping_add(1);
+                    free = Some((place, state));
+                } else if state & TAG == hash & TAG && place.has_words(key) {
+                    if let Some(row) = place.claim(state) {
+                        return Found {
+                            row: Some(row),
+                            free: None,
+                        };
+                    }
+                }
+            }
+            if count > emptier.0 {
+                emptier = (count, free);
+            }
+        }
+        Found {
+            row: None,
+            free: emptier.1.and_then(|(place, state)| place.claim(state)),
+        }
     }
 
     /// Claims a free row, from the emptier set.
@@ -305,6 +345,12 @@ impl Table {
         // It was freed, or given to another key, while it was copied.
         Ok((place.state() == state).then_some(()))
     }
+}
+
+/// What there is for a span's key: its row, or a free one.
+struct Found<'a> {
+    row: Option<Claimed<'a>>,
+    free: Option<Claimed<'a>>,
 }
 
 /// A row that this task owns and may write.

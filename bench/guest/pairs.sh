@@ -6,7 +6,7 @@
 #
 # Inputs:  PAIRS, ROUNDS (environment).
 PATH=/payload:$PATH
-PAIRS=/payload/bench/pairs
+PROGRAM=/payload/bench/pairs
 export OUT=/tmp/tool.out NSPROBE_CACHE=/tmp/rows DEBUGINFOD_URLS=
 mkdir -p "$NSPROBE_CACHE"
 insmod /payload/nsprobe.ko && insmod /payload/bench/bare.ko || exit
@@ -14,7 +14,7 @@ mount -t configfs none /sys/kernel/config 2>/dev/null
 
 measure() { # peer tool
     : >"$OUT"
-    "$PAIRS" "$1" "$2" | tee /tmp/pairs || echo "failed $1 $(tail -n 1 "$OUT")"
+    "$PROGRAM" "$1" "$2" | tee /tmp/pairs || echo "failed $1 $(tail -n 1 "$OUT")"
     echo "told $1 $(grep -v '^ *$' "$OUT" | tail -n 1)"
 }
 

@@ -98,7 +98,10 @@ impl Probe {
 
     fn put(&self, table: &Table, hit: &Hit<'_>, key: &Key<'_>, value: u64) -> End {
         let put = match self.sink {
-            Sink::Span(_) => table.begin(key, hit.now_ns, hit.ids().tid, value),
+            Sink::Span(_) => {
+                let tid = hit.session_owner.tid(hit.current);
+                table.begin(key, hit.now_ns, tid, value)
+            }
             _ => table.add(key, hit.here.cpu, value),
         };
         match put {

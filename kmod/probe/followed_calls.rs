@@ -57,7 +57,9 @@ impl Probe {
             here.end(End::Off);
             return Verdict::Remove;
         }
-        let rejects = |program: &Arc<Program>| program.rejects(regs, 0);
+        let sequence = sequence as u32;
+        let draw = || self.context.random(self.id, here.cpu, sequence, 0);
+        let rejects = |program: &Arc<Program>| program.rejects(regs, 0, Some(draw));
         if !admits || self.at_entry.as_ref().is_some_and(rejects) {
             // The exit must not mistake the row of an abandoned call for this one.
             self.forget_call(regs, current);
@@ -70,7 +72,7 @@ impl Probe {
                 false => Verdict::Remove,
             };
         }
-        let hit = self.new_hit(regs, current, here, 0, regs.ip(), None);
+        let hit = self.new_hit(regs, current, here, sequence.into(), regs.ip(), None);
         match &self.at_entry {
             Some(program) => self.run(program, &hit, &mut 0),
             None => self.begin(&hit, Values::default()),
@@ -113,7 +115,7 @@ impl Probe {
     ) -> Verdict {
         let leaves = self.at_entry.as_ref().is_none_or(|program| {
             let hit = self.new_hit(regs, current, here, 0, regs.ip(), None);
-            !program.rejects(regs, 0)
+            !program.rejects(regs, 0, None::<fn() -> u64>)
                 && program
                     .run(&mut self.task(&hit), &mut Fields::new())
                     .matched

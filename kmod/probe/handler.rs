@@ -53,7 +53,8 @@ impl Hook for Probe {
             return Verdict::Keep;
         }
         if let Some(program) = &self.at_entry {
-            if program.rejects(regs, 0) {
+            let draw = || context.random(self.id, here.cpu, sequence as u32, 0);
+            if program.rejects(regs, 0, Some(draw)) {
                 here.end(End::Rejected);
                 return Verdict::Ignore;
             }
@@ -140,8 +141,12 @@ impl Probe {
 
     /// Handles a return whose task the filter has admitted.
     pub(super) fn ended(&self, hit: &Hit<'_>) -> Verdict {
+        let draw = || {
+            self.context
+                .random(self.id, hit.here.cpu, hit.sequence, hit.now_ns)
+        };
         match &self.at_return {
-            Some(program) if program.rejects(hit.regs, self.popped()) => {
+            Some(program) if program.rejects(hit.regs, self.popped(), Some(draw)) => {
                 hit.here.end(End::Rejected);
                 Verdict::Ignore
             }
@@ -179,8 +184,11 @@ impl Probe {
             here.end(End::Aggregated);
             return Verdict::Keep;
         }
+        // Without a number of the hit, it is the time that makes it random.
+        let draw = || context.random(self.id, here.cpu, sequence as u32, 0);
+        let draw = (sequence as u32 != 0).then_some(draw);
         match &self.at_entry {
-            Some(program) if program.rejects(regs, 0) => {
+            Some(program) if program.rejects(regs, 0, draw) => {
                 self.turn_away(&here, End::Rejected);
                 Verdict::Ignore
             }

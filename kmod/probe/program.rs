@@ -6,22 +6,19 @@
 //! program has.
 
 use crate::{
-    common::{
-        program::{
-            self,
-            Context,
-            Flaw,
-            Guards,
-            Machine,
-            Outcome,
-            Output,
-            Register,
-            Step,
-            Summary,
-            KEY_WORDS_MAX,
-            OUTPUT_WORDS_MAX, //
-        },
-        table::hash, //
+    common::program::{
+        self,
+        Context,
+        Flaw,
+        Guards,
+        Machine,
+        Outcome,
+        Output,
+        Register,
+        Step,
+        Summary,
+        KEY_WORDS_MAX,
+        OUTPUT_WORDS_MAX, //
     },
     filter::{Ids, SessionOwner},
     probe::{
@@ -64,11 +61,17 @@ impl Program {
         self.summary
     }
 
-    /// Whether registers alone show that a run would reject the hit.
+    /// Whether registers alone, and the random number of the hit where `draw` knows it, show that
+    /// a run would reject the hit.
     #[inline(always)]
-    pub(crate) fn rejects(&self, regs: &Regs<'_>, popped: u64) -> bool {
+    pub(crate) fn rejects(
+        &self,
+        regs: &Regs<'_>,
+        popped: u64,
+        draw: Option<impl Fn() -> u64>,
+    ) -> bool {
         self.guards
-            .reject(|register| register_of(regs, popped, register))
+            .reject(|register| register_of(regs, popped, register), draw)
     }
 
     /// Runs it on the current task.
@@ -156,17 +159,12 @@ impl Machine for Task<'_> {
 
     fn context(&self, context: Context) -> Option<u64> {
         Some(match context {
-            Context::Pid => self.ids().pid.into(),
-            Context::Tid => self.ids().tid.into(),
+            Context::Pid => self.session_owner.pid_of(self.current).into(),
+            Context::Tid => self.session_owner.tid(self.current).into(),
             Context::NsPid => self.ids().ns_pid.into(),
             Context::NsTid => self.ids().ns_tid.into(),
             Context::PidNamespace => self.ids().pidns_inum.into(),
             Context::PidNamespaceId => self.ids().pidns_id,
-            // The kernel's own numbers are not to be had wherever samples are taken.
-            Context::Random => hash(
-                self.writer.context.seed,
-                [self.now_ns, self.cpu.into()].iter(),
-            ),
             Context::Cpu => self.cpu.into(),
             Context::Time => self.now_ns,
             Context::Elapsed => self.elapsed_ns?,
@@ -174,6 +172,11 @@ impl Machine for Task<'_> {
             Context::CommLow => u64::from_le_bytes(*self.current.comm().first_chunk()?),
             Context::Probe => self.probe.into(),
             Context::CommHigh => u64::from_le_bytes(*self.current.comm().last_chunk()?),
+            Context::Random => {
+                self.writer
+                    .context
+                    .random(self.probe, self.cpu, self.writer.sequence, self.now_ns)
+            }
         })
     }
 

@@ -196,6 +196,11 @@ impl UnderWay {
     /// Ends a call and returns it; `None` if its beginning was not seen. Drops an abandoned one
     /// whose place on the stack now belongs to another call.
     pub(crate) fn end(&self, frame: &Frame) -> Option<PendingCall> {
+        // Mostly so where entries turn calls away.
+        let taken = self.taken.get((frame.space % COUNTERS as u64) as usize);
+        if taken.is_none_or(|taken| taken.load(Relaxed) == 0) {
+            return None;
+        }
         for row in self.set(frame) {
             let state = row.state.load(Acquire);
             if state & KIND == TAKEN && row.is_of(frame) && row.claim(state) {

@@ -5,7 +5,7 @@
 //! that a hit costs. The first requirements of that simple kind are read off the program once; a
 //! hit that does not meet them would be rejected by the run as well, with the same outcome.
 
-use super::{bit, Operation, Program, Register, Step, SLOTS};
+use super::{bit, Context, Operation, Program, Register, Step, SLOTS};
 
 /// Most requirements that are read off.
 const GUARDS_MAX: usize = 4;
@@ -31,11 +31,13 @@ enum Comparison {
     Above,
     Less,
     Greater,
+    /// The random number of the hit, modulo the constant, is below the register.
+    Drawn,
 }
 
 impl Guard {
     #[inline(always)]
-    fn holds(&self, register: u64) -> bool {
+    fn holds(&self, register: u64, draw: impl Fn() -> u64) -> bool {
         let shifted = register.wrapping_shl(self.unused);
         let value = match self.signed {
             true => (shifted as i64).wrapping_shr(self.unused) as u64,
@@ -48,6 +50,7 @@ impl Guard {
             Comparison::Above => value > constant,
             Comparison::Less => (value as i64) < constant as i64,
             Comparison::Greater => value as i64 > constant as i64,
+            Comparison::Drawn => draw().checked_rem(constant).is_some_and(|of| of < value),
         };
         holds == self.outcome
     }
@@ -61,14 +64,23 @@ pub struct Guards {
 
 impl Guards {
     /// Whether a run of the program would reject the hit, decidedly and without having
-    /// done anything. `false` means nothing.
+    /// done anything. `false` means nothing. `draw` gives the random number that the run would
+    /// have; none where that is not known.
     #[inline(always)]
-    pub fn reject(&self, value_of: impl Fn(Register) -> Option<u64>) -> bool {
+    pub fn reject(
+        &self,
+        value_of: impl Fn(Register) -> Option<u64>,
+        draw: Option<impl Fn() -> u64>,
+    ) -> bool {
         for guard in &self.guards {
             let Some(guard) = guard else {
                 return false;
             };
-            if value_of(guard.register).is_some_and(|value| !guard.holds(value)) {
+            if guard.comparison == Comparison::Drawn && draw.is_none() {
+                return false;
+            }
+            let draw = || draw.as_ref().map_or(0, |draw| draw());
+            if value_of(guard.register).is_some_and(|value| !guard.holds(value, draw)) {
                 return true;
             }
         }
@@ -91,6 +103,9 @@ enum Term {
         signed: bool,
     },
     Test(Guard),
+    /// The random number of the hit, and modulo a number.
+    Random,
+    Draw(u64),
 }
 
 impl Program<'_> {
@@ -146,7 +161,7 @@ fn test(term: Term) -> Option<Guard> {
     match term {
         Term::Test(guard) => Some(guard),
         Term::Register { .. } => compare(Comparison::Equal, term, 0, false),
-        Term::Constant(_) => None,
+        Term::Constant(_) | Term::Random | Term::Draw(_) => None,
     }
 }
 
@@ -174,6 +189,11 @@ fn compare(comparison: Comparison, term: Term, constant: u64, outcome: bool) -> 
 fn evaluate(operation: Operation, step: &Step, a: Option<Term>, b: Option<Term>) -> Option<Term> {
     match operation {
         Operation::Constant => Some(Term::Constant(step.large)),
+        Operation::Context if step.large == Context::Random as u64 => Some(Term::Random),
+        Operation::Modulo => match (a?, b?) {
+            (Term::Random, Term::Constant(constant @ 1..)) => Some(Term::Draw(constant)),
+            _ => None,
+        },
         Operation::Register => Some(Term::Register {
             register: Register::from_u8(u8::try_from(step.small).ok()?)?,
             unused: 0,
@@ -214,6 +234,9 @@ fn relation(operation: Operation, a: Term, b: Term) -> Option<Guard> {
         _ => return None,
     };
     match (a, b) {
+        (Term::Draw(constant), term @ Term::Register { .. }) if operation == Operation::Below => {
+            compare(Drawn, term, constant, outcome)
+        }
         (term, Term::Constant(constant)) => compare(left, term, constant, outcome),
         (Term::Constant(constant), term) => compare(right, term, constant, outcome),
         _ => None,

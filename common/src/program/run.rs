@@ -2,8 +2,7 @@
 //! Runs a checked program on any [`Machine`].
 
 use super::{
-    bit, constant, Context, Operation, Program, Register, Step, Summary, BYTES_MAX, KEY_WORDS_MAX,
-    SLOTS,
+    constant, Context, Operation, Program, Register, Step, Summary, BYTES_MAX, KEY_WORDS_MAX, SLOTS,
 };
 
 /// The task that a program runs on.
@@ -131,18 +130,19 @@ struct Run<const COUNT: usize> {
 }
 
 impl<const COUNT: usize> Run<COUNT> {
+    #[inline(always)]
     fn value(&self, slot: u8) -> Option<u64> {
-        let present = self.present & bit(slot).ok()? != 0;
-        self.slots
-            .get(usize::from(slot))
-            .copied()
-            .filter(|_| present)
+        let value = self.slots.get(usize::from(slot)).copied();
+        let present = self.present.wrapping_shr(slot.into()) & 1 != 0;
+        value.filter(|_| present)
     }
 
+    #[inline(always)]
     fn set(&mut self, slot: u8, value: Option<u64>) {
-        let (Ok(bit), Some(place)) = (bit(slot), self.slots.get_mut(usize::from(slot))) else {
+        let Some(place) = self.slots.get_mut(usize::from(slot)) else {
             return;
         };
+        let bit = 1u32.wrapping_shl(slot.into());
         *place = value.unwrap_or(0);
         self.present = match value {
             Some(_) => self.present | bit,
@@ -150,8 +150,44 @@ impl<const COUNT: usize> Run<COUNT> {
         };
     }
 
-    /// Takes one step; returns false if the program ends there.
+    /// Takes one step; returns false if the program ends there. The most frequent operations come
+    /// first, as the kernel compiles a `match` into comparisons.
+    #[inline(always)]
     fn step<M: Machine>(
+        &mut self,
+        step: &Step,
+        data: &[u8],
+        machine: &mut M,
+        output: &mut impl Output,
+    ) -> bool {
+        let is = |operation: Operation| step.operation == operation as u8;
+        if is(Operation::Key) {
+            return self.give(self.value(step.a), |word| machine.key(&[word]));
+        }
+        if is(Operation::Require) {
+            return self.require(self.value(step.a));
+        }
+        let value = if is(Operation::Register) {
+            let register = u8::try_from(step.small).ok().and_then(Register::from_u8);
+            register.and_then(|register| machine.register(register))
+        } else if is(Operation::Context) {
+            let context = u8::try_from(step.large).ok().and_then(Context::from_u8);
+            context.and_then(|context| machine.context(context))
+        } else if is(Operation::Kept) {
+            let index = usize::try_from(step.small).ok();
+            index.and_then(|index| machine.kept(index))
+        } else if is(Operation::Constant) {
+            Some(step.large)
+        } else {
+            return self.other_step(step, data, machine, output);
+        };
+        self.set(step.to, value);
+        true
+    }
+
+    /// Takes one step of another operation.
+    #[inline(never)]
+    fn other_step<M: Machine>(
         &mut self,
         step: &Step,
         data: &[u8],
@@ -163,7 +199,6 @@ impl<const COUNT: usize> Run<COUNT> {
         };
         let a = self.value(step.a);
         match operation {
-            Operation::Require => return self.require(a),
             Operation::Field => self.field(a, output),
             Operation::FieldString => self.field_of(a, step.small, machine, output, read_string),
             Operation::FieldBytes => self.field_of(a, step.small, machine, output, read_bytes),
@@ -176,7 +211,6 @@ impl<const COUNT: usize> Run<COUNT> {
                     machine.keep(index, value);
                 }
             }
-            Operation::Key => return self.give(a, |word| machine.key(&[word])),
             Operation::KeyString => return self.key_of(a, step.small, machine, read_string),
             Operation::KeySlice => {
                 let length = self.value(step.b);
@@ -353,14 +387,7 @@ fn compute(
     machine: &impl Machine,
 ) -> Option<u64> {
     match operation {
-        Operation::Constant => Some(step.large),
-        Operation::Register => {
-            let register = Register::from_u8(u8::try_from(step.small).ok()?)?;
-            machine.register(register)
-        }
-        Operation::Context => machine.context(Context::from_u8(u8::try_from(step.large).ok()?)?),
         Operation::SpanValue => machine.span_value(),
-        Operation::Kept => machine.kept(usize::try_from(step.small).ok()?),
         Operation::FromProbe => Some(machine.probe_address().wrapping_add(step.large)),
         Operation::Load | Operation::LoadSigned => {
             let address = a?.wrapping_add(i64::from(step.small) as u64);

@@ -523,7 +523,7 @@ proptest! {
         let guards = check(&steps, &[]).unwrap().guards();
         let registers: BTreeMap<u8, u64> = (0..).zip(registers).collect();
         let value = |register: Register| registers.get(&(register as u8)).copied();
-        if !guards.reject(value) {
+        if !guards.reject(value, Some(drawn)) {
             return Ok(());
         }
         let mut machine = Fake { memory: vec![7; 256], registers, ..Fake::default() };
@@ -537,7 +537,7 @@ proptest! {
 fn any_condition_step() -> impl Strategy<Value = Step> {
     use Operation::{
         Add, Below, BelowOrEqual, Both, Constant, Divide, Either, Equal, Field, IsZero, Keep, Key,
-        Less, LessOrEqual, Load, Require, SignExtend, ZeroExtend,
+        Less, LessOrEqual, Load, Modulo, Require, SignExtend, ZeroExtend,
     };
     let operation = proptest::sample::select(vec![
         Constant,
@@ -561,6 +561,8 @@ fn any_condition_step() -> impl Strategy<Value = Step> {
         Either,
         Both,
         Divide,
+        Modulo,
+        Operation::Context,
     ]);
     let slot = || 0..4u8;
     let large = prop_oneof![0..4u64, 1..64u64, any::<u64>()];
@@ -607,7 +609,25 @@ fn guards_are_read_off_comparisons() {
     for (steps, accepted, rejected) in cases {
         let guards = check(&steps, &[]).unwrap().guards();
         assert!(!guards.is_empty(), "{steps:?}");
-        assert!(!guards.reject(|_| Some(accepted)), "{steps:?}");
-        assert!(guards.reject(|_| Some(rejected)), "{steps:?}");
+        assert!(!guards.reject(|_| Some(accepted), Some(drawn)), "{steps:?}");
+        assert!(guards.reject(|_| Some(rejected), Some(drawn)), "{steps:?}");
     }
+    // A register that is compared with the random number of the hit, when that is known.
+    let sampled = [
+        step(Operation::Context, 0, 0, 0, 0, Context::Random as u64),
+        constant(1, 100),
+        step(Operation::Modulo, 0, 0, 1, 0, 0),
+        step(Operation::Register, 1, 0, 0, Register::Rdi as i32, 0),
+        step(Below, 0, 0, 1, 0, 0),
+        step(Operation::Require, 0, 0, 0, 0, 0),
+    ];
+    let guards = check(&sampled, &[]).unwrap().guards();
+    let rejects = |value| guards.reject(|_| Some(value), Some(drawn));
+    assert!(rejects(drawn() % 100) && !rejects(drawn() % 100 + 1));
+    assert!(!guards.reject(|_| Some(0), None::<fn() -> u64>));
+}
+
+/// The random number of each hit of a [`Fake`].
+fn drawn() -> u64 {
+    100 + Context::Random as u64
 }

@@ -70,6 +70,8 @@ pub struct ExitProbes<P = u32> {
     /// Jumps to functions that return their first argument, and the program for what the function
     /// at hand returns so.
     pub by_argument: Vec<(FileOffset, P)>,
+    /// Jumps to functions whose calls are seen by probes of their own.
+    pub handed_on: Vec<FileOffset>,
 }
 
 impl<P> ExitProbes<P> {
@@ -77,7 +79,8 @@ impl<P> ExitProbes<P> {
     pub fn places(&self) -> impl Iterator<Item = FileOffset> + '_ {
         let left = self.left.iter().map(|(place, _)| place);
         let by_argument = self.by_argument.iter().map(|(place, _)| place);
-        self.returns.iter().chain(left).chain(by_argument).copied()
+        let others = left.chain(by_argument).chain(&self.handed_on);
+        self.returns.iter().chain(others).copied()
     }
 
     /// This answer with other programs; `None` if there is no program for one.
@@ -99,6 +102,7 @@ impl<P> ExitProbes<P> {
             by_argument: by_argument.collect::<Option<_>>()?,
             left,
             returns: self.returns,
+            handed_on: self.handed_on,
         })
     }
 }

@@ -13,7 +13,7 @@
 mod exits;
 mod flow;
 
-pub use exits::{exits, Code, Condition, Exits, Left, Target, Unclear, When, JUMPS_MAX};
+pub use exits::{exits, Behind, Code, Condition, Exits, Left, Target, Unclear, When, JUMPS_MAX};
 use flow::Flow;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,

@@ -2,7 +2,7 @@
 //! Where the returns of a function are seen: at the instructions that leave it.
 
 use crate::answer::ExitProbes;
-use crate::breakpoint::{exits, Code as FileCode, Condition, Left, Target, When};
+use crate::breakpoint::{exits, Behind, Code as FileCode, Condition, Left, Target, When};
 use crate::place::Searched;
 use crate::spot::Spot;
 use nsprobe_common::program::Register;
@@ -18,8 +18,16 @@ const FILLS: [&str; 3] = ["memset", "memcpy", "memmove"];
 /// A file, as exits are followed through it.
 struct Followed<'a, 'b> {
     file: &'a Searched<'b>,
-    /// Jumps to functions that return their first argument are returns.
-    by_argument: bool,
+    ends: CallEnds<'a>,
+}
+
+/// Jumps that end a call of a function, besides its returns, where only its result matters.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CallEnds<'a> {
+    /// The program for what a function returns by a jump to one that returns its first argument.
+    pub(crate) by_argument: Option<&'a Code>,
+    /// Functions that have probes of their own.
+    pub(crate) probed: &'a [String],
 }
 
 impl FileCode for Followed<'_, '_> {
@@ -36,17 +44,27 @@ impl FileCode for Followed<'_, '_> {
         self.file.binary.linked(variable)
     }
 
-    fn returns_argument(&self, address: u64, slot: Option<u64>) -> bool {
-        let fills = |name: &str| FILLS.contains(&name);
-        let binary = self.file.binary;
-        self.by_argument
-            && match slot {
-                Some(slot) => binary.linked_names(slot).any(fills),
-                None => {
-                    let functions = binary.functions_at(Address(address)).iter();
-                    functions.map(|function| &*function.name).any(fills)
-                }
-            }
+    fn behind(&self, address: u64, slot: Option<u64>) -> Behind {
+        let (binary, ends) = (self.file.binary, &self.ends);
+        if ends.by_argument.is_none() && ends.probed.is_empty() {
+            return Behind::Unknown;
+        }
+        let at = |address| binary.functions_at(Address(address)).iter();
+        let own = match slot {
+            Some(slot) => binary.linked(slot),
+            None => Some(address),
+        };
+        let own = own.into_iter().flat_map(at).map(|function| &*function.name);
+        let linked = slot.into_iter().flat_map(|slot| binary.linked_names(slot));
+        let names: Vec<&str> = own.clone().chain(linked).collect();
+        let fills = |name: &&str| ends.by_argument.is_some() && FILLS.contains(name);
+        // One of another file may be that of any other.
+        let is_probed = |name: &str| ends.probed.iter().any(|probed| probed == name);
+        match () {
+            _ if names.iter().any(fills) => Behind::ReturnsArgument,
+            _ if own.clone().any(is_probed) => Behind::HasProbe,
+            _ => Behind::Unknown,
+        }
     }
 
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>> {
@@ -58,39 +76,42 @@ impl FileCode for Followed<'_, '_> {
 }
 
 impl Searched<'_> {
-    /// The exits of the function at a spot; or why they are not known. `by_argument` is the
-    /// program for what it returns by a jump to a function that returns its first argument.
+    /// The exits of the function at a spot; or why they are not known.
     pub(crate) fn exits(
         &self,
         spot: &Spot,
-        by_argument: Option<&Code>,
+        ends: CallEnds<'_>,
     ) -> Result<ExitProbes<Code>, String> {
-        let file = Followed {
-            file: self,
-            by_argument: by_argument.is_some(),
-        };
+        let file = Followed { file: self, ends };
         let found = self.with_code(spot, |function| exits(function, &file))?;
         let found = found.map_err(|unclear| unclear.to_string())?;
-        let (filled, found_left): (Vec<Left>, Vec<Left>) = found
-            .left
-            .into_iter()
-            .partition(|left| left.returns_argument);
-        if let ([], [first, ..], []) = (&*found.returns, &*found_left, &*filled) {
+        let mut probes = ExitProbes {
+            returns: Vec::new(),
+            left: Vec::new(),
+            by_argument: Vec::new(),
+            handed_on: Vec::new(),
+        };
+        for address in &found.returns {
+            probes.returns.push(self.place(spot, *address)?);
+        }
+        for left in &found.left {
+            let place = self.place(spot, left.address)?;
+            match (left.behind, ends.by_argument) {
+                (Behind::ReturnsArgument, Some(code)) => {
+                    probes.by_argument.push((place, code.clone()));
+                }
+                (Behind::HasProbe, _) => probes.handed_on.push(place),
+                _ => probes.left.push((place, decides(spot, left)?)),
+            }
+        }
+        let is_seen = probes.places().count() > probes.left.len();
+        if let (false, Some(first)) = (is_seen, found.left.first()) {
             return Err(format!(
                 "it is left by jumps alone, to where returns are not seen, such as that at {:#x}",
                 first.address
             ));
         }
-        let returns = found.returns.iter().map(|at| self.place(spot, *at));
-        let left = found_left.iter();
-        let left = left.map(|left| Ok((self.place(spot, left.address)?, decides(spot, left)?)));
-        let filled = filled.iter().zip(by_argument.into_iter().cycle());
-        let filled = filled.map(|(left, code)| Ok((self.place(spot, left.address)?, code.clone())));
-        Ok(ExitProbes {
-            by_argument: filled.collect::<Result<_, String>>()?,
-            returns: returns.collect::<Result<_, String>>()?,
-            left: left.collect::<Result<_, String>>()?,
-        })
+        Ok(probes)
     }
 
     /// The offset of an exit, in the segment of the function: a process may have others

@@ -3,6 +3,7 @@
 //! are seen.
 
 use crate::answer::{ExitProbes, Probe, Probes, Refused, NOTES_MAX};
+use crate::exits::CallEnds;
 use crate::find::{find, is_unnamed, knows, several};
 use crate::place::Searched;
 use crate::probe_query::{ProbeQuery, Sink};
@@ -365,12 +366,14 @@ impl Planner<'_> {
             ));
             return Ok(Ok(None));
         }
-        let by_argument = match probe_query.sink {
-            // A time or a record would lack what the function jumped to does.
-            Sink::Spans { .. } => compiled.ret.as_ref().and_then(Code::by_argument),
-            _ => None,
-        };
-        let found = match place.exits(spot, by_argument.as_ref()) {
+        let (mut by_argument, mut ends) = (None, CallEnds::default());
+        // A time or a record would lack what the function jumped to does.
+        if let Sink::Spans { probed, .. } = &probe_query.sink {
+            by_argument = compiled.ret.as_ref().and_then(Code::by_argument);
+            ends.probed = probed;
+        }
+        ends.by_argument = by_argument.as_ref();
+        let found = match place.exits(spot, ends) {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };

@@ -50,6 +50,8 @@ pub enum Sink {
     Spans {
         /// Bytes of which one is taken.
         sample: u64,
+        /// Functions that have probes of their own.
+        probed: Vec<String>,
     },
 }
 
@@ -58,7 +60,10 @@ impl Sink {
         match self {
             Sink::Record => nsprobe_spec::Sink::Record,
             Sink::Count => nsprobe_spec::Sink::Count,
-            Sink::Spans { sample } => nsprobe_spec::Sink::Spans { sample: *sample },
+            Sink::Spans { sample, probed } => nsprobe_spec::Sink::Spans {
+                sample: *sample,
+                probed,
+            },
             Sink::Table { keys, value } => nsprobe_spec::Sink::Table {
                 keys,
                 value: value.as_ref(),
@@ -72,7 +77,10 @@ impl From<nsprobe_spec::Sink<'_>> for Sink {
         match sink {
             nsprobe_spec::Sink::Record => Sink::Record,
             nsprobe_spec::Sink::Count => Sink::Count,
-            nsprobe_spec::Sink::Spans { sample } => Sink::Spans { sample },
+            nsprobe_spec::Sink::Spans { sample, probed } => Sink::Spans {
+                sample,
+                probed: probed.to_vec(),
+            },
             nsprobe_spec::Sink::Table { keys, value } => Sink::Table {
                 keys: keys.to_vec(),
                 value: value.cloned(),

@@ -56,6 +56,9 @@ pub enum Sink<'a> {
         /// Of blocks smaller than this number of bytes, only as many begin a span, at random,
         /// as would be there if each had this size; zero for all.
         sample: u64,
+        /// Functions of the file that have probes of their own: a call that one of them goes on
+        /// in by a jump is theirs.
+        probed: &'a [String],
     },
 }
 
@@ -279,7 +282,7 @@ impl Compiled {
             _ => Vec::new(),
         };
         let keys = compiler.keys(keys)?;
-        if let Sink::Spans { sample } = request.sink {
+        if let Sink::Spans { sample, .. } = request.sink {
             early.extend(compiler.spans(request.spec, sample)?);
         }
         if let Some(value) = value {

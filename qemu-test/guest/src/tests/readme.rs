@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 const README: &str = include_str!("../../../../README.md");
 
 /// Verbs that end when they are asked to.
-const ENDLESS: [&str; 6] = ["trace", "count", "hist", "stacks", "set", "record"];
+const ENDLESS: [&str; 7] = ["trace", "count", "hist", "stacks", "leak", "set", "record"];
 
 /// What some of the lines print, by a part of the line.
-const PRINTED: [(&str, &str); 12] = [
+const PRINTED: [(&str, &str); 13] = [
     ("nsprobe profile ", "FUNCTION"),
+    ("nsprobe leak ", " allocated"),
     ("nsprobe list ", "setCommand"),
     ("libc.so.6:malloc --count 100", "libc.so.6:malloc"),
     ("-- curl", "getaddrinfo"),

@@ -58,10 +58,12 @@ impl Program {
     }
 
     /// The libraries that the loader is asked to map first (`LD_PRELOAD`), by their paths or names:
-    /// by our own environment, or by an assignment among the words, as `env` takes it.
+    /// by our own environment, or by an assignment among the words of `env`.
     pub(crate) fn preloaded(&self) -> Vec<String> {
         let own = env::var_os(PRELOAD);
-        let assigned = self.words.iter().filter_map(|word| {
+        let is_env = self.path.file_name().is_some_and(|name| name == "env");
+        let words = self.words.iter().filter(|_| is_env);
+        let assigned = words.filter_map(|word| {
             let word = word.to_str()?;
             word.strip_prefix(PRELOAD)?.strip_prefix('=')
         });

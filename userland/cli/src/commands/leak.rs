@@ -3,8 +3,10 @@
 //! call that allocates it to the one that frees it; here they are added up by stack.
 
 mod blocks;
+mod unprobed;
 
 use crate::args::LeakPlan;
+use crate::attach::probes::allocators;
 use crate::attach::probes::options::CompileOptions;
 use crate::attach::probes::Planned;
 use crate::attach::run::options::AttachOptions;
@@ -22,6 +24,7 @@ use crate::recording::task_records;
 use blocks::Blocks;
 use libnsprobe::common::abi::TASKS_LIFE;
 use libnsprobe::common::record::Record;
+use libnsprobe::common::task::TASK_EXEC;
 use libnsprobe::{Device, Reader, Rows, SetupOptions, Table, TableKind, TableSpec, TaskOptions};
 use nsprobe_profile::Format;
 use nsprobe_symbolize::counted;
@@ -29,6 +32,7 @@ use nsprobe_worker::Limits;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use unprobed::Unprobed;
 
 /// Interval between looks at the records.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,12 +47,17 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
     let target = Target::find(&options.who, options.timeout)?;
     let search = Search::of(target.viewers(), options)?;
     let parser = options.parser();
+    let probed = match options.probes.is_empty() {
+        true => allocators::names(),
+        false => Vec::new(),
+    };
     let compile = CompileOptions {
         search: &search,
         parser: &parser,
         limits: Limits::default(),
         sink: nsprobe_spec::Sink::Spans {
             sample: plan.sample,
+            probed: &probed,
         },
         at_return: false,
         max_probes: options.max_probes,
@@ -94,6 +103,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         anyhow::bail!("there is no table");
     };
     let files = std::mem::take(&mut run.planned.files);
+    let unprobed = options.probes.is_empty().then(|| Unprobed::new(&files));
     let names = Names::new(
         files,
         run.load_queue(),
@@ -105,6 +115,7 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
         table,
         blocks: Blocks::new(plan.older_than, plan.sample),
         dropped: Instant::now(),
+        unprobed,
         live: Live::new(names, false),
         printer: LeakPrinter::new(options.json, plan.top, out),
         picture,
@@ -115,6 +126,12 @@ pub(crate) fn run(plan: &LeakPlan) -> anyhow::Result<ExitCode> {
 /// The output for text or JSON, and the profile file.
 fn outputs(plan: &LeakPlan) -> anyhow::Result<(Output, Option<PictureFile>)> {
     let path = plan.output.as_deref();
+    if path.is_some_and(|path| path.extension().is_some_and(|of| of == "nsprobe")) {
+        anyhow::bail!(
+            "-o: leak makes no recordings: .svg, .folded, .pb.gz and .speedscope.json are for its \
+             stacks, and any other name for its text or --json"
+        );
+    }
     match path.and_then(|path| Some((path, Format::of(path).ok()?))) {
         Some((path, format)) => {
             let picture = PictureFile::create(format, path, true)?;
@@ -132,6 +149,8 @@ struct Leaks<'a> {
     live: Live,
     /// When blocks of processes that ended were dropped last.
     dropped: Instant,
+    /// None where the user has named the functions.
+    unprobed: Option<Unprobed>,
     printer: LeakPrinter,
     picture: Option<PictureFile>,
 }
@@ -141,6 +160,9 @@ impl Leaks<'_> {
         let mut next = self.plan.interval.map(|interval| run.begun + interval);
         let ended = run.follow(PAUSE, |run| {
             self.records(run, Reader::settled())?;
+            for note in self.unprobed.iter_mut().flat_map(Unprobed::notes) {
+                self.plan.options.note(&note);
+            }
             if self.blocks.has_ended() && self.dropped.elapsed() >= DROP_PAUSE {
                 self.rows(run)?;
                 self.dropped = Instant::now();
@@ -169,7 +191,13 @@ impl Leaks<'_> {
         for record in batch.records() {
             match record {
                 Record::Object(object) => self.live.names.announce(&run.session, object),
-                Record::Task(task, details) => self.blocks.note(task, details.levels),
+                Record::Task(task, details) => {
+                    self.blocks.note(task, details.levels);
+                    let process = details.levels.first().filter(|_| task.what == TASK_EXEC);
+                    if let (Some(unprobed), Some(level)) = (&mut self.unprobed, process) {
+                        unprobed.started(level.pid);
+                    }
+                }
                 _ => {}
             }
         }

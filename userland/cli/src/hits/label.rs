@@ -47,6 +47,8 @@ pub(crate) enum Role {
     Exit,
     /// A jump by which calls go where their returns are not seen.
     Leave,
+    /// A jump by which calls go on in a function with a probe of its own.
+    HandOn,
 }
 
 impl Role {

@@ -92,7 +92,7 @@ pub(crate) fn probes(
     let mut last = None;
     let mut with_losses = 0;
     for label in labels {
-        let (counters, missed) = label.counters(session)?;
+        let (counters, missed, handed_on) = label.counters(session)?;
         let mut cpus = BTreeMap::new();
         if counters.lost_full > 0 && with_losses < PROBES_BY_CPU_MAX {
             with_losses += 1;
@@ -101,7 +101,9 @@ pub(crate) fn probes(
         match probes.last_mut().filter(|_| last == Some(label.planned)) {
             Some(probe) => {
                 // Its entry comes before its exits, which count the calls that it saw begin.
-                let ended = counters.hits.saturating_add(missed.left_by_jump);
+                let ended = counters
+                    .hits
+                    .saturating_add(missed.left_by_jump + handed_on);
                 let unreturned = probe.missed.unreturned.saturating_sub(ended);
                 probe.counters += counters;
                 probe.missed += missed;
@@ -148,9 +150,11 @@ impl ProbeSummary {
 }
 
 impl ProbeLabel {
-    /// Its hits by outcome, and the calls that were missed: those are no hits.
-    fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, MissedCalls)> {
+    /// Its hits by outcome, and the calls that were missed or went on in a function with a probe of
+    /// its own: those are no hits.
+    fn counters(&self, session: &Session) -> libnsprobe::Result<(Counters, MissedCalls, u64)> {
         let mut counters = session.counters(self.id)?;
+        let mut handed_on = 0;
         let mut missed = MissedCalls::default();
         match self.role {
             Role::Whole | Role::Exit => {}
@@ -160,12 +164,16 @@ impl ProbeLabel {
                 missed.unreturned = begun.saturating_add(others);
                 counters.hits = counters.hits.saturating_sub(missed.unreturned);
             }
+            Role::HandOn => {
+                handed_on = counters.aggregated;
+                counters = Counters::default();
+            }
             Role::Leave => {
                 missed.left_by_jump = counters.aggregated;
                 counters = Counters::default();
             }
         }
-        Ok((counters, missed))
+        Ok((counters, missed, handed_on))
     }
 }
 

@@ -47,6 +47,7 @@ fn probes() -> Probes {
                 returns: vec![FileOffset(32)],
                 left: vec![(FileOffset(8), Some(0))],
                 by_argument: vec![(FileOffset(12), 0)],
+                handed_on: vec![FileOffset(13)],
             }),
             format: 0,
             function: "f".to_owned(),

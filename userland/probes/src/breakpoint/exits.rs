@@ -39,10 +39,9 @@ pub trait Code {
     /// `None` for one of another file, or where that is not known.
     fn linked(&self, variable: u64) -> Option<u64>;
 
-    /// Whether a call of the function at an address, or of the one that the dynamic linker puts
-    /// into the variable at `slot`, returns its first argument, as `memset` does, and is not to be
-    /// followed.
-    fn returns_argument(&self, address: u64, slot: Option<u64>) -> bool;
+    /// What is known of the function at an address, or of the one that the dynamic linker puts
+    /// into the variable at `slot`.
+    fn behind(&self, address: u64, slot: Option<u64>) -> Behind;
 
     /// Bytes of read-only data at an address.
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>>;
@@ -67,8 +66,19 @@ pub struct Left {
     pub address: u64,
     /// When the function continues elsewhere.
     pub when: When,
-    /// It always does, in a function that returns its first argument.
-    pub returns_argument: bool,
+    /// Where.
+    pub behind: Behind,
+}
+
+/// What is known of a function that another one leaves to by a jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Nothing that makes it needless to follow it.
+    Unknown,
+    /// It returns its first argument, as `memset` does.
+    ReturnsArgument,
+    /// A probe of its own sees its calls.
+    HasProbe,
 }
 
 /// When an instruction leaves a function.
@@ -190,8 +200,12 @@ impl<'c> Walk<'c> {
     /// Goes where a branch of what was followed goes.
     fn follow(&mut self, number: usize, jumps: usize, branch: &Branch) -> Result<(), Unclear> {
         let slot = self.slot_of_stub(branch.target);
-        if branch.kind == Kind::Always && self.code.returns_argument(branch.target, slot) {
-            return self.leave(number, branch, true);
+        let behind = match branch.kind {
+            Kind::Always => self.code.behind(branch.target, slot),
+            _ => Behind::Unknown,
+        };
+        if behind != Behind::Unknown {
+            return self.leave(number, branch, behind);
         }
         let target = slot.and_then(|slot| self.code.linked(slot));
         let target = target.unwrap_or(branch.target);
@@ -199,17 +213,17 @@ impl<'c> Walk<'c> {
         if let Some((unit, _)) = followed.find(|(unit, _)| unit.holds(target)) {
             return match unit.is_landing(target) {
                 true => Ok(()),
-                false => self.leave(number, branch, false),
+                false => self.leave(number, branch, Behind::Unknown),
             };
         }
         if jumps == JUMPS_MAX || self.refused.contains(&target) {
-            return self.leave(number, branch, false);
+            return self.leave(number, branch, Behind::Unknown);
         }
         match self.unit_at(target) {
             Some(unit) => self.followed.push((unit, jumps + 1)),
             None => {
                 self.refused.insert(target);
-                self.leave(number, branch, false)?;
+                self.leave(number, branch, Behind::Unknown)?;
             }
         }
         Ok(())
@@ -234,12 +248,7 @@ impl<'c> Walk<'c> {
     }
 
     /// A branch goes where the sweep cannot follow.
-    fn leave(
-        &mut self,
-        number: usize,
-        branch: &Branch,
-        returns_argument: bool,
-    ) -> Result<(), Unclear> {
+    fn leave(&mut self, number: usize, branch: &Branch, behind: Behind) -> Result<(), Unclear> {
         let address = branch.address;
         // The call is not found by the stack pointer that it has there.
         let is_found = self.code.is_at_top(address) != Some(false);
@@ -249,7 +258,7 @@ impl<'c> Walk<'c> {
             Some(when) => self.left.push(Left {
                 address,
                 when,
-                returns_argument,
+                behind,
             }),
             None => return Err(Unclear::Branch(address)),
         }
@@ -279,7 +288,7 @@ fn once_each(mut left: Vec<Left>) -> Vec<Left> {
         let is_same = next.address == before.address;
         if is_same && next.when != before.when {
             before.when = When::Always;
-            before.returns_argument = false;
+            before.behind = Behind::Unknown;
         }
         is_same
     });

@@ -368,7 +368,10 @@ proptest! {
 #[test]
 fn allocations_begin_spans_and_frees_end_them() {
     use nsprobe_common::program::Operation as Done;
-    let spans = |sample| Sink::Spans { sample };
+    let spans = |sample| Sink::Spans {
+        sample,
+        probed: &[],
+    };
     let done = |text: &str| {
         let compiled = compile(text, spans(0)).unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let code = match compiled.at_return {

@@ -76,6 +76,14 @@ pub(crate) fn may_allocate(path: &Path) -> bool {
     LIBRARIES.iter().any(|begin| name.starts_with(begin)) || name.contains("malloc")
 }
 
+/// The names of all of them.
+pub(crate) fn names() -> Vec<String> {
+    let c = C.iter().map(|(name, _)| *name);
+    let c = c.flat_map(|name| PREFIXES.map(|prefix| format!("{prefix}{name}")));
+    c.chain(CXX.iter().map(|(name, _)| (*name).to_owned()))
+        .collect()
+}
+
 /// The functions that a file may have; in each list those that make it an allocator come first.
 pub(super) fn functions() -> anyhow::Result<Vec<Vec<AllocatorFunction>>> {
     let lists = PREFIXES.map(|prefix| {

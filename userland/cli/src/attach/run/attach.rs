@@ -236,6 +236,10 @@ impl<'f> Requests<'f, '_> {
             let request = self.with_spans(request, code.map(Rc::as_ref));
             self.push(index, Role::Exit, request);
         }
+        for place in &exits.handed_on {
+            let request = Probe::instruction(file, place.0).reported_at(probe.offset.0);
+            self.push(index, Role::HandOn, request.leaves(call));
+        }
         for (place, decides) in &exits.left {
             let decides = self.upload(decides.as_ref())?;
             let request = Probe::instruction(file, place.0)

@@ -6,7 +6,7 @@ use super::budget::Budget;
 use super::reach::{orphans, reached, Tables};
 use super::table::Before;
 use super::unit::{Branch, Kind, Unit};
-use super::{Left, Target, Unclear, When};
+use super::{Behind, Left, Target, Unclear, When};
 use iced_x86::Instruction;
 use std::collections::BTreeSet;
 
@@ -115,7 +115,7 @@ impl Unit<'_> {
             let left = jumps.map(|(address, _)| Left {
                 address: *address,
                 when: When::Always,
-                returns_argument: false,
+                behind: Behind::Unknown,
             });
             self.left.extend(left);
             return Ok(());
@@ -150,7 +150,7 @@ impl Unit<'_> {
         let left = once.chain(others).map(|(address, target)| Left {
             address,
             when: self.outside(target),
-            returns_argument: false,
+            behind: Behind::Unknown,
         });
         let left: Vec<Left> = left.collect();
         self.left.extend(left);

@@ -41,8 +41,11 @@ impl Code for Made {
         Some(linked.find(|(slot, _)| *slot == variable)?.1)
     }
 
-    fn returns_argument(&self, address: u64, slot: Option<u64>) -> bool {
-        self.fills.contains(&slot.unwrap_or(address))
+    fn behind(&self, address: u64, slot: Option<u64>) -> Behind {
+        match self.fills.contains(&slot.unwrap_or(address)) {
+            true => Behind::ReturnsArgument,
+            false => Behind::Unknown,
+        }
     }
 
     fn data(&self, address: u64, bytes: usize) -> Option<Cow<'_, [u8]>> {
@@ -105,7 +108,7 @@ fn left(address: u64, when: When) -> Vec<Left> {
     vec![Left {
         address,
         when,
-        returns_argument: false,
+        behind: Behind::Unknown,
     }]
 }
 
@@ -168,7 +171,8 @@ fn a_jump_to_what_returns_its_argument_is_a_return() {
             ..made
         };
         let exits = made.of(&[&function]).unwrap();
-        let left = exits.left.first().map(|left| left.returns_argument);
+        let left = exits.left.first();
+        let left = left.map(|left| left.behind == Behind::ReturnsArgument);
         (exits.returns, left)
     };
     // A function of the file is not followed then; another one is.

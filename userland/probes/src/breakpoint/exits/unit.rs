@@ -147,7 +147,7 @@ impl<'c> Unit<'c> {
                 None => self.left.push(Left {
                     address,
                     when: When::Always,
-                    returns_argument: self.code.returns_argument(slot, Some(slot)),
+                    behind: self.code.behind(slot, Some(slot)),
                 }),
             },
         }
